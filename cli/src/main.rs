@@ -1,0 +1,2 @@
+//! vcuda: run a command under a GPU quota, and show who uses what.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The CUDA driver API and NVML as data: types, open result codes, one declared list of functions.

@@ -1,0 +1,1 @@
+//! The memory that shim and manager share: limits, usage, ledger, account.

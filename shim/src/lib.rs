@@ -1,0 +1,1 @@
+//! libvcuda_shim.so: the library preloaded into a container's processes.
