@@ -1,6 +1,42 @@
 #!/usr/bin/env bash
-# Runs every test of the project. Needs git, a C compiler, Python 3 and the Rust toolchain; no GPU.
+# Runs every test of the project: needs git, a C compiler, Python 3 and the Rust toolchain; no GPU. What the tests use
+# beyond that is fetched from package registries; what cannot be had is skipped, with the reason, and counted.
+# scripts/soak.sh holds the long proofs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+started=$SECONDS
+mkdir -p target
+export VCUDA_TEST_SKIPS="$PWD/target/skipped.txt"
+: >"$VCUDA_TEST_SKIPS"
+skip() { echo "SKIPPED $*" | tee -a "$VCUDA_TEST_SKIPS"; }
+step() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
+
+step "build"
 cargo build --release --workspace
+
+step "clients from PyPI"
+scripts/fetch-clients.sh || skip "some clients: see above"
+
+step "the built library and the crate edges"
+scripts/check-deps.sh
+scripts/check-shim.sh
+
+step "tests"
 cargo test --workspace
+
+step "interleavings of the ledger and the account (loom)"
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p vcuda-region --lib loom
+
+step "undefined behaviour (miri)"
+if cargo +nightly miri --version >/dev/null 2>&1; then
+    MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri cargo +nightly miri test -p vcuda-region --lib
+else
+    skip "miri: no nightly toolchain with the miri component"
+fi
+
+step "done"
+if [ -s "$VCUDA_TEST_SKIPS" ]; then
+    echo "skipped, with the reasons:"
+    sort -u "$VCUDA_TEST_SKIPS"
+fi
+echo "$(sort -u "$VCUDA_TEST_SKIPS" | wc -l) skipped, everything else passed, in $((SECONDS - started)) s"

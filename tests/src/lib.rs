@@ -1,1 +1,301 @@
-//! Whole-system tests: real programs under the shim.
+//! Runs small real programs on a simulated GPU, with and without the shim.
+//!
+//! A [`Bed`] is one simulated machine and one user's runtime directory, both temporary, so that tests do not see
+//! each other's tenants. The programs are C files in `apps/`, compiled once per test run; `vcuda`, the shim and the
+//! simulator's libraries are the release build that `scripts/test.sh` made.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+#![allow(clippy::missing_panics_doc, reason = "every function here panics to fail the test")]
+
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsStr;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// 1 MiB in bytes.
+pub const MIB: u64 = 1 << 20;
+/// 1 GiB in bytes.
+pub const GIB: u64 = 1 << 30;
+
+/// The folder of the release build: `vcuda` and the libraries.
+pub fn release_dir() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
+    let dir = target.join("release");
+    assert!(
+        dir.join("libvcuda_shim.so").exists(),
+        "{} has no libvcuda_shim.so: run `cargo build --release --workspace` first",
+        dir.display()
+    );
+    dir
+}
+
+/// The root of the checkout.
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+/// How a C program reaches the driver's functions (`apps/driver.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Door {
+    /// Undefined symbols that the loader resolves: `-lcuda`.
+    Link,
+    /// `dlopen` and `dlsym` of each exported symbol.
+    Dlsym,
+    /// Everything through `cuGetProcAddress_v2`.
+    ProcAddress,
+}
+
+impl Door {
+    /// All three, for programs that must behave the same by each.
+    pub const ALL: [Door; 3] = [Door::Link, Door::Dlsym, Door::ProcAddress];
+}
+
+/// Compiles `apps/<name>.c` for this door and returns the executable. Compiled once per change of the source.
+pub fn app(name: &str, door: Door) -> PathBuf {
+    let source = workspace().join("tests/apps").join(format!("{name}.c"));
+    let header = workspace().join("tests/apps/driver.h");
+    let mut key = DefaultHasher::new();
+    for file in [&source, &header] {
+        std::fs::read(file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).hash(&mut key);
+    }
+    door.hash(&mut key);
+    let dir = release_dir().join("test-apps");
+    std::fs::create_dir_all(&dir).unwrap();
+    let program = dir.join(format!("{}-{:016x}", name.replace('/', "-"), key.finish()));
+    if program.exists() {
+        return program;
+    }
+    // Several test processes may want the same program: each builds its own file and renames it into place.
+    let unfinished = program.with_extension(std::process::id().to_string());
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.args(["-O1", "-g", "-Wall", "-Wno-unused", "-o"]).arg(&unfinished).arg(&source).args(["-ldl", "-lpthread"]);
+    match door {
+        Door::Link => {
+            let links = driver_links();
+            cc.arg("-DVIA_LINK").arg("-L").arg(links.path()).args(["-lcuda", "-Wl,--allow-shlib-undefined"]);
+            run_ok(&mut cc);
+        }
+        Door::Dlsym => run_ok(cc.arg("-DVIA_DLSYM")),
+        Door::ProcAddress => run_ok(cc.arg("-DVIA_PROC")),
+    }
+    std::fs::rename(&unfinished, &program).unwrap();
+    program
+}
+
+/// A folder in which the simulator's libraries have the driver's names, to link against.
+fn driver_links() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let from = release_dir().join("libvcuda_simulator_cuda.so");
+    std::os::unix::fs::symlink(from, dir.path().join("libcuda.so")).unwrap();
+    dir
+}
+
+fn run_ok(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}\n{}", text(&output));
+}
+
+/// Everything a program printed, for messages.
+pub fn text(output: &Output) -> String {
+    format!(
+        "{}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// Asserts that a program ended with status 0 and returns what it wrote to stdout.
+pub fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}", text(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// One simulated machine and one user's runtime directory.
+#[derive(Debug)]
+pub struct Bed {
+    home: TempDir,
+}
+
+impl Default for Bed {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Bed {
+    /// One 80 GiB GPU, as an absent `VCUDA_SIM` directory gives it.
+    pub fn new() -> Self {
+        let home = tempfile::Builder::new().prefix("vcuda-test-").tempdir().unwrap();
+        std::fs::create_dir(home.path().join("run")).unwrap();
+        Bed { home }
+    }
+
+    /// A machine with this many GPUs of this size.
+    pub fn with_gpus(gpus: usize, memory: &str) -> Self {
+        let bed = Bed::new();
+        let made = bed.vcuda(["sim", "--gpus", &gpus.to_string(), "--memory", memory, "--", "true"]).output().unwrap();
+        succeeded(&made);
+        bed
+    }
+
+    /// A machine described by this `machine.toml`.
+    pub fn with_config(toml: &str) -> Self {
+        let bed = Bed::new();
+        std::fs::create_dir(bed.machine()).unwrap();
+        std::fs::write(bed.machine().join("machine.toml"), toml).unwrap();
+        bed
+    }
+
+    /// The simulated machine's directory.
+    pub fn machine(&self) -> PathBuf {
+        self.home.path().join("machine")
+    }
+
+    /// The user's runtime directory, in which tenants get their directories.
+    pub fn runtime(&self) -> PathBuf {
+        self.home.path().join("run")
+    }
+
+    /// `vcuda` with these arguments in this bed's environment.
+    pub fn vcuda<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(release_dir().join("vcuda"));
+        command.args(args);
+        self.environment(&mut command);
+        command
+    }
+
+    /// Gives a command this bed's machine and runtime directory, and nothing of an outer tenant.
+    pub fn environment(&self, command: &mut Command) {
+        for name in ["LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"] {
+            command.env_remove(name);
+        }
+        for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("VCUDA_")) {
+            command.env_remove(name);
+        }
+        command.env("VCUDA_SIM", self.machine()).env("XDG_RUNTIME_DIR", self.runtime()).stdin(Stdio::null());
+    }
+
+    /// The program on the simulated GPU, without the shim.
+    pub fn bare(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.vcuda(["sim", "--"]);
+        command.arg(program);
+        command
+    }
+
+    /// The program as a tenant: `vcuda run --sim <quota> -- program`.
+    pub fn tenant(&self, quota: &[&str], program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.vcuda(["run", "--sim"]);
+        command.args(quota).arg("--").arg(program);
+        command
+    }
+
+    /// What `vcuda sim report --json` says.
+    pub fn report(&self) -> Value {
+        self.json(["sim", "report", "--json"])
+    }
+
+    /// What `vcuda smi --json` says.
+    pub fn smi(&self) -> Value {
+        self.json(["smi", "--json"])
+    }
+
+    fn json<const N: usize>(&self, args: [&str; N]) -> Value {
+        let out = succeeded(&self.vcuda(args).output().unwrap());
+        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+    }
+
+    /// GPU time in ns that the simulator gave to the process, over all GPUs.
+    pub fn service_ns(&self, pid: u32) -> u64 {
+        let report = self.report();
+        let rows = report["processes"].as_array().unwrap();
+        rows.iter().filter(|p| p["pid"] == pid).map(|p| p["service_ns"].as_u64().unwrap()).sum()
+    }
+
+    /// Memory in bytes that GPU 0 has given out, by the simulator's own books.
+    pub fn used_bytes(&self) -> u64 {
+        self.report()["gpus"][0]["memory_used_bytes"].as_u64().unwrap()
+    }
+}
+
+/// A child that is killed when the test ends, however it ends.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Running {
+    /// Starts the command with its stdout piped.
+    pub fn start(command: &mut Command) -> Self {
+        Running(command.stdout(Stdio::piped()).spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")))
+    }
+
+    /// Waits until the program has printed a line that begins so, and returns it.
+    pub fn wait_for(&mut self, beginning: &str) -> String {
+        use std::io::Read;
+        let stdout = self.0.stdout.as_mut().unwrap();
+        let mut line = Vec::new();
+        let mut byte = [0u8];
+        loop {
+            match stdout.read(&mut byte).unwrap() {
+                0 => panic!("the program ended before it printed {beginning:?}"),
+                _ if byte == *b"\n" => {
+                    let text = String::from_utf8_lossy(&line).into_owned();
+                    if text.starts_with(beginning) {
+                        return text;
+                    }
+                    line.clear();
+                }
+                _ => line.extend_from_slice(&byte),
+            }
+        }
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) {
+        let pid = i32::try_from(self.0.id()).unwrap();
+        // SAFETY: kill takes no pointers; the pid is a child that has not been waited for, so it cannot be another's.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// Waits for the end and returns the exit status.
+    pub fn finish(&mut self) -> std::process::ExitStatus {
+        self.0.wait().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already gone is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks until the answer is yes; fails the test, naming what was awaited, once the time is over.
+pub fn eventually(what: &str, within: Duration, mut holds: impl FnMut() -> bool) {
+    let end = SystemTime::now() + within;
+    while !holds() {
+        assert!(SystemTime::now() < end, "not within {within:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Says that a test was not run and why; `scripts/test.sh` counts these lines.
+#[expect(clippy::print_stderr, reason = "the reason belongs into the test's output")]
+pub fn skip(reason: &str) {
+    // Past the test harness' capture, so that it is seen although the test passes.
+    use std::io::Write;
+    let line = format!("SKIPPED {reason}\n");
+    if let Ok(mut file) = std::fs::OpenOptions::new().append(true).open(skip_list()) {
+        let _ = file.write_all(line.as_bytes());
+    }
+    eprint!("{line}");
+}
+
+/// The file in which skipped tests are noted; `scripts/test.sh` makes it and prints it at the end.
+fn skip_list() -> PathBuf {
+    std::env::var_os("VCUDA_TEST_SKIPS").map_or_else(|| "/dev/null".into(), PathBuf::from)
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Checks the allowed edges between the project's crates (ARCHITECTURE.md), and that nothing heavy enters the shim.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+declare -A allowed=(
+    [vcuda-driver-api]=""
+    [vcuda-region]=""
+    [vcuda-shim]="vcuda-driver-api vcuda-region"
+    [vcuda-machine]=""
+    [vcuda-simulator]="vcuda-driver-api vcuda-machine"
+    [vcuda-simulator-nvml]="vcuda-driver-api vcuda-machine"
+    [vcuda-cli]="vcuda-driver-api vcuda-region vcuda-machine"
+    [vcuda-tests]="vcuda-driver-api vcuda-region vcuda-machine"
+    [vcuda-benches]="vcuda-driver-api vcuda-region vcuda-machine"
+)
+failed=0
+members=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys
+for p in json.load(sys.stdin)["packages"]: print(p["name"])')
+for crate in $members; do
+    if [[ ! -v "allowed[$crate]" ]]; then
+        echo "check-deps: $crate has no line in $0: add one with the crates it may use"
+        failed=1
+        continue
+    fi
+    edges=$(cargo tree -e normal --depth 1 --prefix none -p "$crate" | tail -n +2 | awk '/^vcuda-/ {print $1}' | sort -u)
+    for edge in $edges; do
+        if [[ " ${allowed[$crate]} " != *" $edge "* ]]; then
+            echo "check-deps: $crate depends on $edge; allowed: ${allowed[$crate]:-none}"
+            failed=1
+        fi
+    done
+done
+# Everything that ends up in an application's process, by name.
+light="vcuda-shim vcuda-driver-api vcuda-region libc once_cell parking_lot parking_lot_core lock_api scopeguard smallvec cfg-if"
+for crate in $(cargo tree -e normal --prefix none -p vcuda-shim | awk '{print $1}' | sort -u); do
+    if [[ " $light " != *" $crate "* ]]; then
+        echo "check-deps: $crate would be loaded into every application; allowed there: $light"
+        failed=1
+    fi
+done
+[ "$failed" = 0 ] && echo "check-deps: every edge is allowed"
+exit "$failed"

@@ -1,0 +1,82 @@
+//! Unmodified clients from PyPI, bare and as a tenant of 2 GiB: each sees its normal out-of-memory error and goes on.
+//! `scripts/test.sh` installs them into `target/clients`; what could not be had is skipped with a reason.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use vcuda_tests::{Bed, GIB, skip, succeeded, workspace};
+
+/// The interpreter of the clients' environment, if this package is installed there.
+fn python(package: &str) -> Option<PathBuf> {
+    let python = workspace().join("target/clients/bin/python");
+    let found = Command::new(&python).args(["-c", &format!("import {package}")]).output();
+    if found.is_ok_and(|o| o.status.success()) {
+        return Some(python);
+    }
+    skip(&format!("{package}: not installed in target/clients (scripts/test.sh installs it where PyPI answers)"));
+    None
+}
+
+fn both_ways(package: &str, script: &str, env: &[(&str, &str)]) {
+    let Some(python) = python(package) else { return };
+    let script = workspace().join("tests/clients").join(script);
+    let bed = Bed::new();
+    let libraries = nvrtc_folder(&python);
+    let mut bare = bed.bare(&python);
+    let mut tenant = bed.tenant(&["--memory", "2GiB"], &python);
+    for command in [&mut bare, &mut tenant] {
+        command.arg(&script).envs(env.iter().copied()).env("PYTHONDONTWRITEBYTECODE", "1").env("HOME", bed.runtime());
+        if let Some(folder) = &libraries {
+            command.env("LD_LIBRARY_PATH", folder);
+        }
+    }
+    assert!(succeeded(&bare.output().unwrap()).contains("passed"));
+    assert!(succeeded(&tenant.arg((2 * GIB).to_string()).output().unwrap()).contains("passed"));
+}
+
+/// Where pip put NVRTC, for clients that look it up by name.
+fn nvrtc_folder(python: &Path) -> Option<PathBuf> {
+    let code = "import nvidia.cuda_nvrtc as n; print(list(n.__path__)[0] + '/lib')";
+    let out = Command::new(python).args(["-c", code]).output().ok()?;
+    out.status.success().then(|| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()))
+}
+
+#[test]
+fn cuda_bindings() {
+    both_ways("cuda.bindings.driver", "bindings.py", &[]);
+}
+
+#[test]
+fn cuda_core() {
+    both_ways("cuda.core", "core.py", &[]);
+}
+
+#[test]
+fn tinygrad() {
+    both_ways("tinygrad", "tiny.py", &[("DEV", "CUDA")]);
+}
+
+#[test]
+fn nvidia_ml_py() {
+    both_ways("pynvml", "nvml.py", &[]);
+}
+
+#[test]
+fn the_real_runtimes_resolve_only_hooks() {
+    let runtimes = workspace().join("target/clients/cudart");
+    let libraries: Vec<PathBuf> = std::fs::read_dir(&runtimes)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("libcudart.so.")))
+        .collect();
+    if libraries.is_empty() {
+        skip("libcudart 12 and 13: not in target/clients/cudart (scripts/test.sh downloads them where PyPI answers)");
+    }
+    for library in libraries {
+        let bed = Bed::new();
+        let mut command = bed.tenant(&["--memory", "2GiB"], "python3");
+        command.arg(workspace().join("tests/clients/cudart.py")).arg(&library).arg("libvcuda_shim.so");
+        assert!(succeeded(&command.output().unwrap()).contains("passed"));
+    }
+}

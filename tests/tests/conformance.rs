@@ -1,0 +1,62 @@
+//! The documented behaviour of the driver, by every door, bare and as an unlimited or a limited tenant: the shim must
+//! change none of it (I1).
+
+use vcuda_tests::{Bed, Door, app, succeeded};
+
+fn everywhere(name: &str) {
+    for door in Door::ALL {
+        let program = app(&format!("conformance/{name}"), door);
+        let bed = Bed::new();
+        succeeded(&bed.bare(&program).output().unwrap());
+        succeeded(&bed.tenant(&[], &program).output().unwrap());
+        succeeded(&bed.tenant(&["--memory", "20GiB", "--cores", "90"], &program).output().unwrap());
+    }
+}
+
+#[test]
+fn init() {
+    everywhere("init");
+}
+#[test]
+fn context() {
+    everywhere("context");
+}
+#[test]
+fn memory() {
+    everywhere("memory");
+}
+#[test]
+fn array() {
+    everywhere("array");
+}
+#[test]
+fn pool() {
+    everywhere("pool");
+}
+#[test]
+fn vmm() {
+    everywhere("vmm");
+}
+#[test]
+fn module() {
+    everywhere("module");
+}
+#[test]
+fn stream() {
+    everywhere("stream");
+}
+#[test]
+fn capture() {
+    everywhere("capture");
+}
+#[test]
+fn graph() {
+    everywhere("graph");
+}
+#[test]
+fn fork() {
+    let program = app("fork", Door::Dlsym);
+    let bed = Bed::new();
+    succeeded(&bed.bare(&program).output().unwrap());
+    succeeded(&bed.tenant(&["--memory", "4GiB"], &program).output().unwrap());
+}

@@ -1,0 +1,88 @@
+//! The memory quota: to the byte, for every kind of allocation, over all processes of a tenant, through SIGKILL and
+//! live changes (I7, I8, I9).
+
+use std::time::Duration;
+
+use vcuda_tests::{Bed, Door, GIB, MIB, Running, app, eventually, succeeded};
+
+#[test]
+fn every_kind_is_charged_by_every_door() {
+    for door in Door::ALL {
+        let bed = Bed::new();
+        let mut command = bed.tenant(&["--memory", "2GiB"], app("quota", door));
+        succeeded(&command.arg((2 * GIB).to_string()).output().unwrap());
+    }
+}
+
+#[test]
+fn the_answers_agree_with_one_another() {
+    let bed = Bed::new();
+    let mut tenant = Running::start(
+        bed.tenant(&["--memory", "4Gi", "--name", "one"], app("hold", Door::Dlsym)).arg((GIB).to_string()),
+    );
+    tenant.wait_for("holding");
+    let smi = bed.smi();
+    let one = &smi["gpus"][0]["tenants"][0];
+    assert_eq!(one["name"], "one");
+    assert_eq!(one["memory_limit_bytes"], 4 * GIB);
+    // The figure includes the context, as the driver's own does.
+    let used = one["memory_used_bytes"].as_u64().unwrap();
+    assert!(used.abs_diff(bed.used_bytes()) <= 64 * MIB, "{used} against {}", bed.used_bytes());
+    assert!(used >= GIB + 480 * MIB);
+    assert_eq!(one["processes"][0]["pid"], tenant.0.id());
+}
+
+#[test]
+fn processes_of_one_name_share_one_quota() {
+    let bed = Bed::new();
+    let hold = app("hold", Door::Dlsym);
+    let quota = ["--memory", "4GiB", "--name", "shared"];
+    let mut first = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()));
+    assert_eq!(first.wait_for("holding"), format!("holding {} denied 0", 2 * GIB));
+    let mut second = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()).arg((GIB / 2).to_string()));
+    assert_eq!(second.wait_for("holding"), format!("holding {} denied 1", GIB / 2));
+}
+
+#[test]
+fn a_killed_tenants_memory_is_back_within_a_second() {
+    let bed = Bed::new();
+    let hold = app("hold", Door::Dlsym);
+    let quota = ["--memory", "4GiB", "--name", "victim"];
+    let mut stays = Running::start(bed.tenant(&quota, &hold).arg(MIB.to_string()));
+    stays.wait_for("holding");
+    let alone = bed.used_bytes();
+    let mut victim = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()));
+    victim.wait_for("holding");
+    assert!(bed.used_bytes() > alone + 2 * GIB);
+    victim.signal(libc::SIGKILL);
+    let used = || bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"].as_u64().unwrap();
+    eventually("the dead process is charged no more", Duration::from_secs(1), || used() < GIB);
+    eventually("the GPU has its memory back", Duration::from_secs(1), || bed.used_bytes() == alone);
+    let mut next = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()));
+    assert_eq!(next.wait_for("holding"), format!("holding {} denied 0", 2 * GIB));
+}
+
+#[test]
+fn a_quota_changes_under_a_running_program() {
+    let bed = Bed::new();
+    let poll = app("poll_limit", Door::Dlsym);
+    let mut tenant = Running::start(&mut bed.tenant(&["--memory", "2GiB", "--name", "live"], poll));
+    assert_eq!(tenant.wait_for("total"), format!("total {}", 2 * GIB));
+    succeeded(&bed.vcuda(["set", "live", "--memory", "3GiB"]).output().unwrap());
+    assert_eq!(tenant.wait_for("total"), format!("total {}", 3 * GIB));
+    // Below what is in use: nothing is taken away, nothing more is given.
+    succeeded(&bed.vcuda(["set", "live", "--memory", "512MiB"]).output().unwrap());
+    assert_eq!(tenant.wait_for("total"), format!("total {}", 512 * MIB));
+    assert_eq!(tenant.wait_for("alloc"), "alloc 2");
+}
+
+#[test]
+fn an_injected_failure_of_the_driver_is_not_charged() {
+    let bed = Bed::with_config("[faults]\nfail_nth_allocation = 2\n");
+    let mut tenant = Running::start(
+        bed.tenant(&["--memory", "4GiB"], app("hold", Door::Dlsym)).args([MIB, GIB, GIB].map(|b| b.to_string())),
+    );
+    assert_eq!(tenant.wait_for("holding"), format!("holding {} denied 1", GIB + MIB));
+    let used = bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"].as_u64().unwrap();
+    assert!(used < 2 * GIB, "{used}");
+}
