@@ -1,0 +1,42 @@
+/* A driver that does nothing: the smallest libcuda.so.1 with which the shim works, so that the cost of a hook can be
+ * measured against the bare call. Kernels take no time, memory is a counter. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+typedef int CUresult;
+static uintptr_t context_storage, next_address = 0x700000000000, stream_storage, event_storage;
+CUresult cuInit(unsigned flags) { (void)flags; return 0; }
+CUresult cuDriverGetVersion(int *v) { *v = 12040; return 0; }
+CUresult cuDeviceGetCount(int *n) { *n = 1; return 0; }
+CUresult cuDeviceGet(int *d, int i) { *d = i; return i ? 101 : 0; }
+CUresult cuDeviceGetUuid(unsigned char *u, int d) { (void)d; memset(u, 0x11, 16); return 0; }
+CUresult cuDeviceGetUuid_v2(unsigned char *u, int d) { return cuDeviceGetUuid(u, d); }
+CUresult cuDeviceTotalMem_v2(size_t *b, int d) { (void)d; *b = 80ull << 30; return 0; }
+CUresult cuDeviceGetAttribute(int *v, int a, int d) { (void)a; (void)d; *v = 1; return 0; }
+CUresult cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = &context_storage; return 0; }
+CUresult cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }
+CUresult cuCtxSetCurrent(void *c) { (void)c; return 0; }
+CUresult cuCtxGetCurrent(void **c) { *c = &context_storage; return 0; }
+CUresult cuCtxPushCurrent_v2(void *c) { (void)c; return 0; }
+CUresult cuCtxPopCurrent_v2(void **c) { if (c) *c = &context_storage; return 0; }
+CUresult cuCtxGetDevice(int *d) { *d = 0; return 0; }
+CUresult cuCtxSynchronize(void) { return 0; }
+CUresult cuMemGetInfo_v2(size_t *f, size_t *t) { *f = 79ull << 30; *t = 80ull << 30; return 0; }
+CUresult cuMemAlloc_v2(uintptr_t *p, size_t n) { *p = next_address; next_address += (n + 511) & ~(size_t)511; return 0; }
+CUresult cuMemFree_v2(uintptr_t p) { (void)p; return 0; }
+CUresult cuStreamCreate(void **s, unsigned f) { (void)f; *s = &stream_storage; return 0; }
+CUresult cuStreamIsCapturing(void *s, int *c) { (void)s; *c = 0; return 0; }
+CUresult cuThreadExchangeStreamCaptureMode(int *m) { (void)m; return 0; }
+CUresult cuEventCreate(void **e, unsigned f) { (void)f; *e = (void *)(++event_storage * 16); return 0; }
+CUresult cuEventDestroy_v2(void *e) { (void)e; return 0; }
+CUresult cuEventRecord(void *e, void *s) { (void)e; (void)s; return 0; }
+CUresult cuEventQuery(void *e) { (void)e; return 0; }
+CUresult cuEventSynchronize(void *e) { (void)e; return 0; }
+CUresult cuEventElapsedTime(float *ms, void *a, void *b) { (void)a; (void)b; *ms = 0.0005f; return 0; }
+CUresult cuLaunchKernel(void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned h,
+                        void *s, void **p, void **x)
+{
+    (void)f; (void)a; (void)b; (void)c; (void)d; (void)e; (void)g; (void)h; (void)s; (void)p; (void)x;
+    return 0;
+}
+CUresult cuGetErrorName(CUresult e, const char **s) { (void)e; *s = "?"; return 0; }
