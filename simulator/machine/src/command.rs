@@ -1,0 +1,65 @@
+//! What a stream can be told to do, and the names of things on a machine.
+
+/// A context on a GPU. Never used twice on one machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContextId(pub(crate) u64);
+
+/// A stream of a context. Never used twice on one machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(pub(crate) u64);
+
+/// One submitted command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket {
+    pub(crate) stream: StreamId,
+    pub(crate) seq: u64,
+}
+
+impl Ticket {
+    /// The stream that the command was submitted to.
+    #[must_use]
+    pub fn stream(self) -> StreamId {
+        self.stream
+    }
+}
+
+/// One command of a stream. A stream does its commands in order, each after the one before has finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Occupies `sms` multiprocessors (0, or more than there are: all) for `duration_ns` of resident time.
+    Kernel {
+        /// Time on the GPU, ns; `u64::MAX`: never ends.
+        duration_ns: u64,
+        /// Multiprocessors that its blocks need.
+        sms: u32,
+    },
+    /// Occupies one copy engine; needs no residence and is no service time.
+    Copy {
+        /// Time on the engine, ns.
+        duration_ns: u64,
+        /// Which engine.
+        engine: Engine,
+    },
+    /// Nothing: its completion time is what counts (events).
+    Marker,
+    /// Passes once another stream's command has finished.
+    Wait {
+        /// The other command, of the same process.
+        ticket: Ticket,
+    },
+    /// Passes once its owner has called `Client::open_gate` (host functions, wait-value).
+    Gate,
+}
+
+/// The copy engines of a GPU; each does one copy at a time, first come first served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// Host to device.
+    ToDevice,
+    /// Device to host.
+    ToHost,
+    /// Within the device: copies and sets.
+    Within,
+    /// Between devices.
+    Peer,
+}

@@ -1,0 +1,194 @@
+//! `machine.toml`: what the simulated machine is. Every field may be left out.
+
+use crate::MachineError;
+use crate::bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+mod defaults;
+mod validate;
+
+/// Most GPUs of one machine.
+pub const MAX_GPUS: usize = 16;
+/// Commands that a stream's ring can hold.
+pub const RING_ENTRIES: u64 = 1024;
+
+/// The whole configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where time comes from.
+    pub clock: ClockKind,
+    /// NVIDIA driver release that the machine claims to run.
+    pub driver_version: String,
+    /// CUDA version of that driver, as `cuDriverGetVersion` says it (12040 = 12.4).
+    pub cuda_version: u32,
+    /// Bytes that each context takes on its GPU.
+    #[serde(deserialize_with = "bytes::deserialize")]
+    pub context_bytes: u64,
+    /// Bytes that each loaded module takes (charged by the simulated driver).
+    #[serde(deserialize_with = "bytes::deserialize")]
+    pub module_bytes: u64,
+    /// NVML reports a process's memory in multiples of this.
+    #[serde(deserialize_with = "bytes::deserialize")]
+    pub granularity_bytes: u64,
+    /// Longest turn of one context while another has work, ns.
+    pub slice_ns: u64,
+    /// Cost of changing the resident context, ns.
+    pub switch_ns: u64,
+    /// Unfinished commands per stream after which a launch blocks (at most 1024).
+    pub queue_depth: u64,
+    /// Length of one utilization sample, ns (NVML: 1/6 s to 1 s).
+    pub sample_ns: u64,
+    /// Bytes per microsecond of a copy between host and device.
+    pub copy_bytes_per_us: u64,
+    /// Bytes per microsecond of a copy or set within a device.
+    pub device_copy_bytes_per_us: u64,
+    /// Fixed part of every copy, ns.
+    pub copy_latency_ns: u64,
+    /// How long kernels run.
+    pub kernels: KernelConfig,
+    /// Faults on request.
+    pub faults: FaultConfig,
+    /// The GPUs, in the driver's order.
+    pub gpus: Vec<GpuConfig>,
+}
+
+/// Where a machine's time comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClockKind {
+    /// CLOCK_MONOTONIC.
+    #[default]
+    Real,
+    /// A word in the machine's state that `Machine::step_clock` moves.
+    Virtual,
+}
+
+/// How long kernels run (numbers are not computed, only time passes).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KernelConfig {
+    /// Fixed part of a kernel without a duration of its own, ns.
+    pub default_ns: u64,
+    /// Added for each wave of blocks (blocks / SMs, rounded up), ns.
+    pub default_ns_per_wave: u64,
+    /// One iteration of `vcuda_work`, ns.
+    pub work_ns_per_iteration: u64,
+    /// Durations by kernel name, ns.
+    pub duration_ns: BTreeMap<String, u64>,
+}
+
+/// Faults on request.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FaultConfig {
+    /// The nth allocation of each process fails (1 = the first); contexts count as none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail_nth_allocation: Option<u64>,
+    /// Kernels of these names never end.
+    pub never_ending_kernels: Vec<String>,
+}
+
+/// One GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GpuConfig {
+    /// Marketing name, as `cuDeviceGetName` and NVML give it.
+    pub name: String,
+    /// "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"; empty: derived from the machine's directory and the index.
+    pub uuid: String,
+    /// Memory, bytes.
+    #[serde(deserialize_with = "bytes::deserialize")]
+    pub memory_bytes: u64,
+    /// Streaming multiprocessors.
+    pub sms: u32,
+    /// Compute capability, "major.minor".
+    pub compute_capability: String,
+    /// SM clock, MHz.
+    pub clock_mhz: u32,
+    /// Memory clock, MHz.
+    pub memory_clock_mhz: u32,
+    /// Memory bus, bits.
+    pub memory_bus_bits: u32,
+    /// L2 cache, bytes.
+    #[serde(deserialize_with = "bytes::deserialize")]
+    pub l2_bytes: u64,
+    /// "dddd:bb:dd.f"; empty: derived from the index.
+    pub pci_bus_id: String,
+    /// Power limit, mW.
+    pub power_limit_mw: u32,
+}
+
+impl Config {
+    /// Reads and checks `path`.
+    ///
+    /// # Errors
+    /// `MachineError::Io`, `Syntax` or `Value`, each with the remedy.
+    pub fn read(path: &Path) -> Result<Config, MachineError> {
+        let text = std::fs::read_to_string(path).map_err(|source| MachineError::Io {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let config: Config = toml::from_str(&text).map_err(|error| MachineError::Syntax {
+            path: path.to_owned(),
+            reason: one_line(&error),
+        })?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    /// `MachineError::Value` for numbers that TOML cannot hold (above 2^63-1).
+    pub fn to_toml(&self) -> Result<String, MachineError> {
+        toml::to_string(self).map_err(|error| MachineError::Value {
+            field: "machine.toml".into(),
+            value: "a number".into(),
+            remedy: error.to_string(),
+        })
+    }
+
+    /// A machine of `count` GPUs of `memory_bytes` each, otherwise the defaults.
+    #[must_use]
+    pub fn with_gpus(count: usize, memory_bytes: u64) -> Config {
+        let gib = memory_bytes >> 30;
+        let name = if gib > 0 {
+            format!("Simulated GPU {gib}GiB")
+        } else {
+            "Simulated GPU".to_owned()
+        };
+        let gpu = GpuConfig {
+            name,
+            memory_bytes,
+            ..GpuConfig::default()
+        };
+        Config {
+            gpus: vec![gpu; count],
+            ..Config::default()
+        }
+    }
+}
+
+impl GpuConfig {
+    /// (major, minor); (9, 0) where the text is none, which `Config::validate` refuses.
+    #[must_use]
+    pub fn capability(&self) -> (u32, u32) {
+        validate::capability(&self.compute_capability).unwrap_or((9, 0))
+    }
+}
+
+/// The parser's message and place, without its drawing of the line.
+fn one_line(error: &toml::de::Error) -> String {
+    let message = error.message().replace('\n', " ");
+    match error.span() {
+        Some(span) => format!("{message} (at byte {})", span.start),
+        None => message,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Default values, and what is derived from the directory: UUIDs, PCI addresses.
+
+use super::{ClockKind, Config, FaultConfig, GpuConfig, KernelConfig, RING_ENTRIES};
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            clock: ClockKind::Real,
+            driver_version: "550.163.01".into(),
+            cuda_version: 12040,
+            context_bytes: 480 << 20,
+            module_bytes: 0,
+            granularity_bytes: 2 << 20,
+            slice_ns: 2_000_000,
+            switch_ns: 20_000,
+            queue_depth: RING_ENTRIES,
+            sample_ns: 166_666_667,
+            // PCIe 5.0 x16 and HBM3 in round figures.
+            copy_bytes_per_us: 50_000,
+            device_copy_bytes_per_us: 1_500_000,
+            copy_latency_ns: 2_000,
+            kernels: KernelConfig::default(),
+            faults: FaultConfig::default(),
+            gpus: vec![GpuConfig::default()],
+        }
+    }
+}
+
+impl Default for KernelConfig {
+    fn default() -> Self {
+        KernelConfig {
+            default_ns: 5_000,
+            default_ns_per_wave: 2_000,
+            work_ns_per_iteration: 10,
+            duration_ns: Default::default(),
+        }
+    }
+}
+
+impl Default for GpuConfig {
+    fn default() -> Self {
+        GpuConfig {
+            name: "Simulated GPU 80GiB".into(),
+            uuid: String::new(),
+            memory_bytes: 80 << 30,
+            sms: 132,
+            compute_capability: "9.0".into(),
+            clock_mhz: 1980,
+            memory_clock_mhz: 2619,
+            memory_bus_bits: 5120,
+            l2_bytes: 50 << 20,
+            pci_bus_id: String::new(),
+            power_limit_mw: 700_000,
+        }
+    }
+}
+
+impl Config {
+    /// Fills what was left empty: UUIDs from `seed` (the machine's directory) and the index, PCI addresses from the index.
+    pub(crate) fn fill(&mut self, seed: &[u8]) {
+        for (index, gpu) in (0u64..).zip(self.gpus.iter_mut()) {
+            if gpu.uuid.is_empty() {
+                gpu.uuid = uuid(seed, index);
+            }
+            if gpu.pci_bus_id.is_empty() {
+                gpu.pci_bus_id = format!("0000:{:02x}:00.0", 0x17 + index * 0x10 % 0xe0);
+            }
+        }
+    }
+}
+
+/// A version-4-looking UUID that is the same for the same seed and index.
+fn uuid(seed: &[u8], index: u64) -> String {
+    let high = fnv1a(fnv1a(FNV, seed), &index.to_le_bytes());
+    let low = fnv1a(high, b"low");
+    let (a, b, c) = (high >> 32, (high >> 16) & 0xffff, high & 0xfff);
+    let (d, e) = (((low >> 48) & 0x3fff) | 0x8000, low & 0xffff_ffff_ffff);
+    format!("GPU-{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}")
+}
+
+pub(crate) const FNV: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a, continued from `hash`.
+pub(crate) fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
+    let mixed = bytes.iter().fold(hash, |h, byte| {
+        (h ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    mixed ^ (mixed >> 29)
+}

@@ -1,0 +1,110 @@
+//! Which values are possible.
+
+use super::{Config, GpuConfig, MAX_GPUS, RING_ENTRIES};
+use crate::MachineError;
+
+impl Config {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// `MachineError::Value` naming the field, its value and what is possible.
+    pub fn validate(&self) -> Result<(), MachineError> {
+        within("gpus", self.gpus.len() as u64, 1, MAX_GPUS as u64)?;
+        within("slice_ns", self.slice_ns, 10_000, 1_000_000_000)?;
+        within("switch_ns", self.switch_ns, 0, 10_000_000)?;
+        within("queue_depth", self.queue_depth, 1, RING_ENTRIES)?;
+        within("sample_ns", self.sample_ns, 1_000_000, 1_000_000_000)?;
+        within("granularity_bytes", self.granularity_bytes, 1, 1 << 30)?;
+        within("copy_bytes_per_us", self.copy_bytes_per_us, 1, 1 << 40)?;
+        within(
+            "device_copy_bytes_per_us",
+            self.device_copy_bytes_per_us,
+            1,
+            1 << 40,
+        )?;
+        within("copy_latency_ns", self.copy_latency_ns, 0, 1_000_000_000)?;
+        within("context_bytes", self.context_bytes, 0, 1 << 40)?;
+        within("module_bytes", self.module_bytes, 0, 1 << 40)?;
+        within(
+            "kernels.work_ns_per_iteration",
+            self.kernels.work_ns_per_iteration,
+            1,
+            1_000_000_000,
+        )?;
+        within("cuda_version", u64::from(self.cuda_version), 11_000, 99_990)?;
+        if self.faults.fail_nth_allocation == Some(0) {
+            return Err(value(
+                "faults.fail_nth_allocation",
+                0,
+                "the first allocation is 1",
+            ));
+        }
+        for (index, gpu) in self.gpus.iter().enumerate() {
+            gpu.validate(index)?;
+            let same = |other: &GpuConfig| !gpu.uuid.is_empty() && other.uuid == gpu.uuid;
+            if self.gpus.iter().filter(|other| same(other)).count() > 1 {
+                return Err(value(
+                    &format!("gpus[{index}].uuid"),
+                    &gpu.uuid,
+                    "give each GPU its own, or none",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl GpuConfig {
+    fn validate(&self, index: usize) -> Result<(), MachineError> {
+        let field = |name: &str| format!("gpus[{index}].{name}");
+        within(&field("memory_bytes"), self.memory_bytes, 1 << 20, 1 << 50)?;
+        within(&field("sms"), u64::from(self.sms), 1, 4096)?;
+        if !self.uuid.is_empty() && !is_uuid(&self.uuid) {
+            return Err(value(
+                &field("uuid"),
+                &self.uuid,
+                "write GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx in hex, or leave it out",
+            ));
+        }
+        if capability(&self.compute_capability).is_none() {
+            return Err(value(
+                &field("compute_capability"),
+                &self.compute_capability,
+                "write major.minor, as 9.0",
+            ));
+        }
+        if self.name.is_empty() || self.name.len() > 95 {
+            return Err(value(&field("name"), &self.name, "use 1 to 95 bytes"));
+        }
+        Ok(())
+    }
+}
+
+/// "9.0" as (9, 0).
+pub(super) fn capability(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+fn is_uuid(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix("GPU-") else {
+        return false;
+    };
+    let lengths: Vec<usize> = rest.split('-').map(str::len).collect();
+    lengths == [8, 4, 4, 4, 12] && rest.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())
+}
+
+fn within(field: &str, number: u64, least: u64, most: u64) -> Result<(), MachineError> {
+    if (least..=most).contains(&number) {
+        return Ok(());
+    }
+    Err(value(field, number, &format!("use {least} to {most}")))
+}
+
+fn value(field: &str, found: impl ToString, remedy: &str) -> MachineError {
+    MachineError::Value {
+        field: field.into(),
+        value: found.to_string(),
+        remedy: remedy.into(),
+    }
+}
