@@ -1,1 +1,36 @@
 //! The CUDA driver API and NVML as data: types, open result codes, one declared list of functions.
+//!
+//! Everything is a fact of the C interface: names, prototypes, values and layouts as CUDA 13.5 and NVML 13 declare
+//! them (and as older versions declared what is gone from the newest). There is no behaviour here.
+//!
+//! - [`result`]: [`CUresult`], [`nvmlReturn_t`]. Codes are open: a number that nobody knows yet is a valid error.
+//! - [`cuda`]: handles, structures, values; its `functions/` hold **the** list of prototypes.
+//! - [`nvml`]: the same for NVML.
+//! - [`names`]: every name that a driver library exports, typed here or not.
+//! - [`lookup`]: what `cuGetProcAddress` answers.
+//!
+//! A prototype is written once. Three macros hand it on:
+//!
+//! - `signature!(cuMemAlloc_v2, callback! { anything })` expands to
+//!   `callback! { { anything } cuMemAlloc_v2 (dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult }`;
+//! - `cuda_functions!(callback! { anything })` and `nvml_functions!(callback! { anything })` expand to
+//!   `callback! { { anything } name (args) -> Result; name (args) -> Result; ... }`.
+//!
+//! Types stand in a prototype by their plain names, so the place of use needs
+//! `use vcuda_driver_api::{cuda::*, nvml::*, result::*}` and `use std::ffi::{c_char, c_int, c_uint, c_void}`
+//! (or [`prelude`], which has it all). [`cuda::fn_types`] and [`nvml::fn_types`] hold the function pointer types.
+#![forbid(unsafe_code)]
+
+pub mod cuda;
+pub mod nvml;
+pub mod result;
+
+pub use result::{CUerror, CUresult, NvmlError, Status, nvmlReturn_t};
+
+/// All that a prototype of `signature!` mentions.
+pub mod prelude {
+    pub use crate::cuda::*;
+    pub use crate::nvml::*;
+    pub use crate::result::*;
+    pub use std::ffi::{c_char, c_int, c_uint, c_void};
+}

@@ -1,0 +1,70 @@
+//! **The** list of typed prototypes, one file per subject, and the macros that hand it on.
+//!
+//! A line is `name, same_prototype_under_another_name: (argument: type, ...);`. All functions of the driver API return
+//! [`CUresult`](crate::CUresult). What is exported but not listed here is known by name only (`names`).
+
+/// Makes `file_list!`, which puts its lines behind those it is given and hands all to the next macro named.
+macro_rules! list {
+    ($list:ident $d:tt $($lines:tt)*) => {
+        macro_rules! $list {
+            ([$d next:ident $d($d rest:ident)*] $d($d before:tt)*) => {
+                $d next! { [$d($d rest)*] $d($d before)* $($lines)* }
+            };
+        }
+    };
+}
+
+#[macro_use]
+mod device;
+#[macro_use]
+mod memory;
+#[macro_use]
+mod stream;
+#[macro_use]
+mod graph;
+
+/// Makes of the whole list what the crate publishes. `$d` is a dollar sign, for the macros that this one makes.
+macro_rules! define {
+    ([] $d:tt $($($name:ident),+: $arguments:tt;)*) => {
+        /// The names of all typed functions of the driver API, in the order of the list.
+        pub const TYPED: &[&str] = &[$($(stringify!($name)),+),*];
+
+        /// The function pointer type of every typed function, under its name.
+        pub mod fn_types {
+            use super::super::*;
+            use crate::result::CUresult;
+            use std::ffi::{c_char, c_int, c_uint, c_void};
+
+            $($(function_type! { $name $arguments })+)*
+        }
+
+        /// Hands the prototype of one function to a macro: see the documentation of the crate.
+        #[macro_export]
+        macro_rules! signature {
+            $($(
+                ($name, $d callback:ident ! { $d($d extra:tt)* }) => {
+                    $d callback! { { $d($d extra)* } $name $arguments -> CUresult }
+                };
+            )+)*
+            ($d($d nvml:tt)*) => { $crate::nvml_signature! { $d($d nvml)* } };
+        }
+
+        /// Hands every prototype of the driver API to a macro: see the documentation of the crate.
+        #[macro_export]
+        macro_rules! cuda_functions {
+            ($d callback:ident ! { $d($d extra:tt)* }) => {
+                $d callback! { { $d($d extra)* } $($($name $arguments -> CUresult;)+)* }
+            };
+        }
+    };
+}
+
+/// One alias of [`fn_types`].
+macro_rules! function_type {
+    ($name:ident ($($argument:ident : $type:ty),* $(,)?)) => {
+        #[doc = concat!("A pointer to `", stringify!($name), "`.")]
+        pub type $name = unsafe extern "C" fn($($argument: $type),*) -> CUresult;
+    };
+}
+
+device_list! { [memory_list stream_list graph_list define] $ }
