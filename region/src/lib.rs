@@ -1,1 +1,82 @@
 //! The memory that shim and manager share: limits, usage, ledger, account.
+//!
+//! A container (or one `vcuda run`) has a directory with two files. `limits` is written by the manager or by
+//! `vcuda run` and only read by the container: what it may use. `usage` is written by the container's processes: what
+//! they do use. Nobody calls anybody: both sides look into mapped memory.
+//!
+//! The story of one allocation: [`directory::resolve`] finds the tenant's directory, [`limits::Limits`] tells the limit,
+//! [`slots::Usage::claim`] gives the process its slot, [`slots::Slot::reserve`] counts the bytes before the driver is
+//! asked (the sum over the slots is the truth, see [`ledger`]), and the [`ledger::Reservation`] is committed, or its
+//! drop gives the bytes back. A launch is paid from the process's lease on the container's [`account`].
+//!
+//! Time is an argument everywhere; [`clock`] alone asks the machine for it. No function here prints, allocates on a hot
+//! path, starts a thread, or reads the environment.
+#![deny(unsafe_code)]
+
+pub mod account;
+#[cfg(not(loom))]
+pub mod clock;
+#[cfg(not(loom))]
+pub mod directory;
+pub mod layout;
+pub mod ledger;
+#[cfg(not(loom))]
+pub mod limits;
+#[cfg(not(loom))]
+mod map;
+#[cfg(not(loom))]
+pub mod observer;
+#[cfg(not(loom))]
+pub mod process;
+pub mod seqlock;
+#[cfg(not(loom))]
+pub mod slots;
+#[cfg(not(loom))]
+mod sys;
+pub mod uuid;
+
+pub use uuid::GpuUuid;
+
+/// How many GPUs one container can hold.
+pub const MAX_DEVICES: usize = 16;
+/// How many processes of one container can use a GPU at the same time.
+pub const MAX_SLOTS: usize = 512;
+
+/// The position of a GPU in the container's `limits`. It means nothing outside this container's two files (I10):
+/// callers find it by UUID with [`limits::Limits::find`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceIndex(u8);
+
+impl DeviceIndex {
+    /// The device at `index`, or nothing if a container cannot have that many.
+    #[must_use]
+    pub fn new(index: usize) -> Option<Self> {
+        u8::try_from(index).ok().filter(|_| index < MAX_DEVICES).map(Self)
+    }
+
+    /// The position, below [`MAX_DEVICES`].
+    #[inline]
+    #[must_use]
+    pub fn get(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Every position a container can have.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..MAX_DEVICES).filter_map(Self::new)
+    }
+}
+
+/// Atomics that are `core`'s, or loom's when a model is checked.
+pub(crate) mod primitive {
+    #[cfg(not(loom))]
+    pub(crate) use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+    #[cfg(loom)]
+    pub(crate) use loom::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+
+    /// One turn of a loop that waits for another thread of this machine.
+    #[cfg(not(loom))]
+    pub(crate) use core::hint::spin_loop;
+    #[cfg(loom)]
+    pub(crate) use loom::thread::yield_now as spin_loop;
+}

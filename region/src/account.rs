@@ -1,0 +1,347 @@
+//! The account of GPU time: one per container and device, in nanoseconds.
+//!
+//! What the container has consumed is one word, its level. What it has earned is a line in time that only the manager
+//! (or the arbiter) writes, its [`Pace`]: there is no refill step, so nobody can die in one. The balance is the
+//! difference; a launch is admitted while it is positive, and may drive it negative: debt, which time pays back.
+//!
+//! A process takes from the account in portions ([`Lease`]), so that most launches cost one atomic subtraction on a line
+//! of their own. The sum `level - leases` is what has been charged, exactly, whoever dies where; a kill between the two
+//! steps of a portion costs the container that portion and never gives it one.
+
+use crate::primitive::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// GPU time that a process takes from its container's account at once (ns), beside what the launch at hand needs.
+pub const PORTION_NS: u64 = 200_000;
+
+/// Words of a device's busy map: see the module that keeps it.
+pub const BUSY_WORDS: usize = 4096;
+
+/// What the container earns on a device, and how it is metered: written by the manager or the arbiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// When the line starts (`CLOCK_MONOTONIC`, ns).
+    pub epoch_ns: u64,
+    /// What had been earned then (ns of GPU time).
+    pub credit_ns: i64,
+    /// Slope: GPU time per time, in thousandths of one GPU.
+    pub rate_permille: u32,
+    /// By how much measured time counts, in thousandths (overlap with busy neighbours makes it less than 1000).
+    pub scale_permille: u32,
+    /// Most work in flight (ns), THROTTLE's `W`.
+    pub window_ns: u64,
+    /// GPU time is metered on this device. What is not metered is never held.
+    pub metered: bool,
+    /// Other containers are busy on the device too.
+    pub contended: bool,
+    /// Containers take turns on the device.
+    pub baton: bool,
+}
+
+impl Pace {
+    /// What has been earned by `now_ns` (ns of GPU time). Time before the epoch earns nothing.
+    #[inline]
+    #[must_use]
+    pub fn credit_at(&self, now_ns: u64) -> i64 {
+        let elapsed = u128::from(now_ns.saturating_sub(self.epoch_ns));
+        let earned = elapsed * u128::from(self.rate_permille) / 1000;
+        self.credit_ns
+            .saturating_add(i64::try_from(earned).unwrap_or(i64::MAX))
+    }
+
+    /// The line that continues this one from `now_ns` at another rate: nothing earned is lost or gained.
+    #[must_use]
+    pub fn with_rate(&self, rate_permille: u32, now_ns: u64) -> Self {
+        let epoch_ns = now_ns.max(self.epoch_ns);
+        Self {
+            epoch_ns,
+            credit_ns: self.credit_at(epoch_ns),
+            rate_permille,
+            ..*self
+        }
+    }
+}
+
+/// The container's account on one device. All its processes share it.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Account {
+    level_ns: AtomicI64,
+    reserved_level: [AtomicU64; 15],
+    /// Futex word for those who wait in this container.
+    pub wake: AtomicU32,
+    /// How many wait there.
+    pub waiters: AtomicU32,
+    reserved_wake: [AtomicU64; 15],
+    /// Since when a launch of this container is held for want of a turn (`CLOCK_MONOTONIC`, ns), 0 if none is.
+    pub want_since_ns: AtomicU64,
+    /// Counts the turns that this container has drained.
+    pub drained_seq: AtomicU64,
+    /// Futex word by which the container calls the arbiter.
+    pub bell: AtomicU32,
+    reserved_bell: [AtomicU32; 27],
+    /// GPU time measured so far (ns, before the scale).
+    pub served_ns: AtomicU64,
+    forgiven_ns: AtomicU64,
+    /// 95th percentile of the container's predicted launches (ns).
+    pub p95_ns: AtomicU64,
+    reserved_served: [AtomicU64; 13],
+    /// When the device was busy for this container.
+    pub busy: [AtomicU64; BUSY_WORDS],
+}
+
+/// One process's GPU time on one device.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Meter {
+    lease: AtomicU64,
+    taken_ns: AtomicI64,
+    settled_ns: AtomicI64,
+    settled_launches: AtomicU64,
+    /// GPU time charged by measurement (ns).
+    pub charged_ns: AtomicU64,
+    /// Time that launches were held (ns).
+    pub held_ns: AtomicU64,
+    /// How often a launch was held.
+    pub holds: AtomicU32,
+    /// How often a wait came to its bound and the launch went on debt.
+    pub debt_admits: AtomicU32,
+    /// Sum of the differences between prediction and truth (ns).
+    pub mispredicted_ns: AtomicU64,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self {
+            level_ns: AtomicI64::new(0),
+            reserved_level: core::array::from_fn(|_| AtomicU64::new(0)),
+            wake: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
+            reserved_wake: core::array::from_fn(|_| AtomicU64::new(0)),
+            want_since_ns: AtomicU64::new(0),
+            drained_seq: AtomicU64::new(0),
+            bell: AtomicU32::new(0),
+            reserved_bell: core::array::from_fn(|_| AtomicU32::new(0)),
+            served_ns: AtomicU64::new(0),
+            forgiven_ns: AtomicU64::new(0),
+            p95_ns: AtomicU64::new(0),
+            reserved_served: core::array::from_fn(|_| AtomicU64::new(0)),
+            busy: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+impl Account {
+    /// What the container has consumed or holds in leases (ns of GPU time).
+    #[inline]
+    pub fn level_ns(&self) -> i64 {
+        self.level_ns.load(Ordering::Relaxed)
+    }
+
+    /// What may still be consumed at `now_ns`; negative is debt (ns of GPU time).
+    #[inline]
+    pub fn balance(&self, pace: &Pace, now_ns: u64) -> i64 {
+        pace.credit_at(now_ns).saturating_sub(self.level_ns())
+    }
+
+    /// When the balance will be positive if nobody consumes meanwhile (`CLOCK_MONOTONIC`, ns): `now_ns` if it is,
+    /// `u64::MAX` if it never will be.
+    pub fn due_at(&self, pace: &Pace, now_ns: u64) -> u64 {
+        let balance = self.balance(pace, now_ns);
+        if balance > 0 {
+            return now_ns;
+        }
+        if pace.rate_permille == 0 {
+            return u64::MAX;
+        }
+        let missing = u128::from(balance.unsigned_abs()) + 1;
+        let wait = (missing * 1000).div_ceil(u128::from(pace.rate_permille));
+        now_ns.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))
+    }
+
+    /// Charges GPU time without a lease (ns); a negative amount gives back.
+    #[inline]
+    pub fn charge(&self, amount_ns: i64) {
+        self.level_ns.fetch_add(amount_ns, Ordering::Relaxed);
+    }
+
+    /// Replaces a prediction, charged at the launch, by what was measured and scaled.
+    pub fn settle(&self, predicted_ns: u64, measured_ns: u64, scale_permille: u32) {
+        let scaled = u128::from(measured_ns) * u128::from(scale_permille) / 1000;
+        self.charge(to_i64(u64::try_from(scaled).unwrap_or(u64::MAX)).saturating_sub(to_i64(predicted_ns)));
+    }
+
+    /// Keeps the balance within `-debt_max_ns ..= burst_ns`: idle time is not banked, and a debt that nobody could live
+    /// to pay is forgiven. Returns what was forgiven (ns), which is counted in [`Account::forgiven_ns`].
+    pub fn clamp(&self, pace: &Pace, burst_ns: u64, debt_max_ns: u64, now_ns: u64) -> u64 {
+        let credit = pace.credit_at(now_ns);
+        let lowest = credit.saturating_sub(to_i64(burst_ns));
+        let highest = credit.saturating_add(to_i64(debt_max_ns));
+        let mut level = self.level_ns.load(Ordering::Relaxed);
+        loop {
+            let wanted = level.clamp(lowest, highest);
+            if wanted == level {
+                return 0;
+            }
+            match self
+                .level_ns
+                .compare_exchange_weak(level, wanted, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    let forgiven = u64::try_from(level.saturating_sub(wanted)).unwrap_or(0);
+                    self.forgiven_ns.fetch_add(forgiven, Ordering::Relaxed);
+                    return forgiven;
+                }
+                Err(now) => level = now,
+            }
+        }
+    }
+
+    /// Debt forgiven so far (ns).
+    pub fn forgiven_ns(&self) -> u64 {
+        self.forgiven_ns.load(Ordering::Relaxed)
+    }
+}
+
+/// What a lease word says: how much of the portion is left, and how many launches were counted (modulo 2^20).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// What is left (ns); negative while a launch that did not fit waits.
+    pub left_ns: i64,
+    /// Launches counted, modulo 2^20.
+    pub launches: u32,
+}
+
+/// Bits of the lease word that hold nanoseconds: plus or minus 2.4 hours. The rest counts launches.
+const LEASE_BITS: u32 = 44;
+const COUNT_MASK: u32 = (1 << (64 - LEASE_BITS)) - 1;
+/// Longest prediction that a lease word takes (ns), about 18 minutes.
+pub const PREDICTION_MAX_NS: u64 = 1 << 40;
+
+impl Lease {
+    #[expect(
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "two's complement fields of one word"
+    )]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the count is the word's upper 20 bits"
+    )]
+    #[inline]
+    fn of_word(word: u64) -> Self {
+        let left_ns = ((word << (64 - LEASE_BITS)) as i64) >> (64 - LEASE_BITS);
+        Self {
+            left_ns,
+            launches: (word.wrapping_sub(left_ns as u64) >> LEASE_BITS) as u32,
+        }
+    }
+}
+
+impl Meter {
+    /// Counts a launch of `predicted_ns` and pays it from the lease, if that suffices. One atomic addition.
+    ///
+    /// `false`: the lease did not suffice and is now in debt by what is missing. The caller waits for its turn and then
+    /// calls [`Meter::take`] with the same prediction.
+    #[inline]
+    #[must_use]
+    pub fn spend(&self, predicted_ns: u64) -> bool {
+        let predicted = predicted_ns.min(PREDICTION_MAX_NS);
+        let word = self
+            .lease
+            .fetch_add((1_u64 << LEASE_BITS).wrapping_sub(predicted), Ordering::Relaxed);
+        Lease::of_word(word).left_ns >= to_i64(predicted)
+    }
+
+    /// Takes from `account` what a launch of `predicted_ns` needs and a portion for the next ones. The account is
+    /// charged first: killed in between, the process has cost the container a portion, never given it one.
+    pub fn take(&self, account: &Account, predicted_ns: u64) {
+        let amount = predicted_ns.min(PREDICTION_MAX_NS) + PORTION_NS;
+        account.charge(to_i64(amount));
+        self.taken_ns.fetch_add(to_i64(amount), Ordering::Relaxed);
+        self.lease.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Takes back a launch that the driver refused.
+    pub fn refund(&self, predicted_ns: u64) {
+        let predicted = predicted_ns.min(PREDICTION_MAX_NS);
+        self.lease
+            .fetch_add(predicted.wrapping_sub(1_u64 << LEASE_BITS), Ordering::Relaxed);
+    }
+
+    /// Gives what is left of the lease back to `account` (ns returned). A lease in debt is charged instead.
+    #[expect(clippy::cast_sign_loss, reason = "two's complement field of the word")]
+    pub fn give_back(&self, account: &Account) -> i64 {
+        let mut word = self.lease.load(Ordering::Relaxed);
+        loop {
+            let left_ns = Lease::of_word(word).left_ns;
+            if left_ns == 0 {
+                return 0;
+            }
+            let emptied = word.wrapping_sub(left_ns as u64);
+            match self
+                .lease
+                .compare_exchange_weak(word, emptied, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    self.taken_ns.fetch_sub(left_ns, Ordering::Relaxed);
+                    account.charge(-left_ns);
+                    return left_ns;
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Marks work as finished: `launches` of them, predicted together at `predicted_ns`.
+    pub fn finish(&self, predicted_ns: u64, launches: u32) {
+        self.settled_ns.fetch_add(to_i64(predicted_ns), Ordering::Relaxed);
+        self.settled_launches
+            .fetch_add(u64::from(launches), Ordering::Relaxed);
+    }
+
+    /// What is left of the lease.
+    pub fn lease(&self) -> Lease {
+        Lease::of_word(self.lease.load(Ordering::Relaxed))
+    }
+
+    /// Work launched and not yet finished, as predicted (ns).
+    pub fn in_flight_ns(&self) -> u64 {
+        let spent = self
+            .taken_ns
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.lease().left_ns);
+        u64::try_from(spent.saturating_sub(self.settled_ns.load(Ordering::Relaxed))).unwrap_or(0)
+    }
+
+    /// Launches not yet finished (or waiting to be admitted).
+    pub fn in_flight_launches(&self) -> u32 {
+        self.launches_since(self.settled_launches.load(Ordering::Relaxed))
+    }
+
+    /// Launches so far.
+    pub fn launches(&self) -> u64 {
+        let settled = self.settled_launches.load(Ordering::Relaxed);
+        settled + u64::from(self.launches_since(settled))
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "both counts are taken modulo 2^20"
+    )]
+    fn launches_since(&self, settled: u64) -> u32 {
+        self.lease().launches.wrapping_sub(settled as u32) & COUNT_MASK
+    }
+
+    /// Makes the record of a dead process empty, giving its lease back to `account`. Work in flight stands charged.
+    pub fn clear(&self, account: &Account) {
+        self.give_back(account);
+        self.lease.store(0, Ordering::Relaxed);
+        self.taken_ns.store(0, Ordering::Relaxed);
+        self.settled_ns.store(0, Ordering::Relaxed);
+        self.settled_launches.store(0, Ordering::Relaxed);
+    }
+}
+
+fn to_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,10 @@
+//! The one place that asks the machine for the time.
+
+use crate::sys;
+
+/// `CLOCK_MONOTONIC` in nanoseconds, without a system call where the kernel offers its vDSO.
+#[inline]
+#[must_use]
+pub fn now_ns() -> u64 {
+    sys::monotonic_ns()
+}

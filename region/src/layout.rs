@@ -1,0 +1,157 @@
+//! The two files of a container's directory as they lie in memory, word for word.
+//!
+//! Atomic integers only: no `bool`, enum, float, reference or hidden padding, so that any bytes are a valid value and
+//! what a stranger wrote can be read. All zero is a valid, empty `usage`. The numbers are the machine's own (the files
+//! never leave it). A change of layout changes [`VERSION`].
+
+use crate::account::Account;
+use crate::account::Meter;
+use crate::ledger::Record;
+use crate::primitive::{AtomicU32, AtomicU64};
+use crate::seqlock::Versioned;
+use crate::{MAX_DEVICES, MAX_SLOTS};
+
+/// First word of `limits`: the letters `vculimit`.
+pub const LIMITS_MAGIC: u64 = u64::from_le_bytes(*b"vculimit");
+/// First word of `usage`: the letters `vcuusage`.
+pub const USAGE_MAGIC: u64 = u64::from_le_bytes(*b"vcuusage");
+/// Version of both layouts.
+pub const VERSION: u32 = 1;
+/// Bytes reserved for a container's name.
+pub const NAME_BYTES: usize = 128;
+/// Words of a device's configuration, its checksum included.
+pub const CONFIG_WORDS: usize = 9;
+/// Words of a device's pace, its checksum included.
+pub const PACE_WORDS: usize = 6;
+
+/// What a reader checks first in either file.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Header {
+    /// [`LIMITS_MAGIC`] or [`USAGE_MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Size of the file in bytes.
+    pub size_bytes: AtomicU32,
+}
+
+/// `limits`.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct LimitsFile {
+    /// Magic, version, size.
+    pub header: Header,
+    /// How many of `devices` are in use.
+    pub device_count: AtomicU32,
+    /// Bytes of the name.
+    pub name_bytes: AtomicU32,
+    /// The name, UTF-8, eight bytes a word.
+    pub name: [AtomicU64; NAME_BYTES / 8],
+    /// Checksum of header, count, name and UUIDs, none of which ever changes.
+    pub checksum: AtomicU64,
+    /// Number of configurations written so far.
+    pub generation: AtomicU64,
+    /// When the arbiter was last at work (`CLOCK_MONOTONIC`, ns).
+    pub arbiter_beat_ns: AtomicU64,
+    reserved: [AtomicU64; 9],
+    /// The GPUs.
+    pub devices: [DeviceLimits; MAX_DEVICES],
+}
+
+/// What a container may use of one GPU.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct DeviceLimits {
+    /// Its UUID.
+    pub uuid: [AtomicU64; 2],
+    /// [`crate::limits::NOT_METERED`], or anything else.
+    pub metered: AtomicU32,
+    /// Futex word: changes when the turn does.
+    pub turn_bell: AtomicU32,
+    /// Start of the turn (`CLOCK_MONOTONIC`, ns).
+    pub turn_from_ns: AtomicU64,
+    /// End of the turn, 0 while none is granted (`CLOCK_MONOTONIC`, ns).
+    pub turn_until_ns: AtomicU64,
+    reserved: [AtomicU64; 10],
+    /// Words of [`crate::limits::DeviceConfig`].
+    pub config: Versioned<CONFIG_WORDS>,
+    /// Words of [`crate::account::Pace`].
+    pub pace: Versioned<PACE_WORDS>,
+}
+
+/// `usage`.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct UsageFile {
+    /// Magic, version, size.
+    pub header: Header,
+    /// One more than the highest slot ever used: how far a sum has to look. Never falls.
+    pub slots_used: AtomicU32,
+    reserved: [AtomicU32; 27],
+    /// Who holds which slot.
+    pub identities: [IdentityRecord; MAX_SLOTS],
+    /// Memory and GPU time of each process, per device: a sum over one device walks through adjacent lines.
+    pub devices: [[SlotDevice; MAX_SLOTS]; MAX_DEVICES],
+    /// The container's account of GPU time, per device.
+    pub accounts: [Account; MAX_DEVICES],
+}
+
+/// The owner of a slot. See [`crate::slots`].
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct IdentityRecord {
+    /// Incarnation, pid and state in one word, so that one exchange claims the slot *and* tells for whom.
+    pub state: AtomicU64,
+    /// Start time in clock ticks since boot (`/proc/PID/stat`, field 22), 0 until written.
+    pub start_ticks: AtomicU64,
+    /// Inode of the PID namespace (low half) and of the time namespace (high half).
+    pub namespaces: AtomicU64,
+    /// The command's name as the kernel has it (`/proc/PID/comm`, 15 bytes).
+    pub name: [AtomicU64; 2],
+    reserved: [AtomicU64; 11],
+}
+
+/// One process on one device: two cache lines.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct SlotDevice {
+    /// Its memory.
+    pub ledger: Record,
+    /// Its GPU time.
+    pub meter: Meter,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::{align_of, offset_of, size_of};
+    assert!(size_of::<Header>() == 16);
+    assert!(size_of::<IdentityRecord>() == 128);
+    assert!(size_of::<Record>() == 64 && size_of::<Meter>() == 64);
+    assert!(size_of::<SlotDevice>() == 128 && align_of::<SlotDevice>() == 128);
+    assert!(offset_of!(SlotDevice, ledger) == 0 && offset_of!(SlotDevice, meter) == 64);
+
+    assert!(offset_of!(LimitsFile, device_count) == 16);
+    assert!(offset_of!(LimitsFile, name) == 24);
+    assert!(offset_of!(LimitsFile, checksum) == 152);
+    assert!(offset_of!(LimitsFile, generation) == 160);
+    assert!(offset_of!(LimitsFile, arbiter_beat_ns) == 168);
+    assert!(offset_of!(LimitsFile, devices) == 256);
+    assert!(offset_of!(DeviceLimits, metered) == 16);
+    assert!(offset_of!(DeviceLimits, turn_bell) == 20);
+    assert!(offset_of!(DeviceLimits, turn_from_ns) == 24);
+    assert!(offset_of!(DeviceLimits, turn_until_ns) == 32);
+    assert!(offset_of!(DeviceLimits, config) == 120);
+    assert!(offset_of!(DeviceLimits, pace) == 272);
+    assert!(size_of::<DeviceLimits>() == 384);
+    assert!(size_of::<LimitsFile>() == 256 + MAX_DEVICES * 384);
+
+    assert!(offset_of!(UsageFile, slots_used) == 16);
+    assert!(offset_of!(UsageFile, identities) == 128);
+    assert!(offset_of!(UsageFile, devices) == 128 + 128 * MAX_SLOTS);
+    assert!(offset_of!(UsageFile, accounts) == 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES));
+    assert!(
+        size_of::<UsageFile>()
+            == 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES) + MAX_DEVICES * size_of::<Account>()
+    );
+};

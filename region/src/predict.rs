@@ -1,0 +1,350 @@
+//! What a launch will cost: a table of learnt GPU times per kernel or graph.
+//!
+//! The table is static memory of the process (no allocation on the launch path), 1024 sets of four entries, relaxed
+//! atomics throughout: a lost update costs a little accuracy of one prediction, and every prediction is corrected by the
+//! next measured segment anyway. A set's keys and costs share one cache line.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Predicted cost of a kernel of which nothing is known, in nanoseconds.
+pub const UNKNOWN_NS: u64 = 20_000;
+/// A launch never counts for less than this, in nanoseconds.
+pub const LEAST_NS: u64 = 200;
+/// Samples after which a key counts as learnt.
+pub const LEARNT: u8 = 4;
+
+const SETS: usize = 1024;
+const WAYS: usize = 4;
+const MOST_NS: u64 = 1 << 52;
+const ANY_GRID: u64 = 63;
+
+/// Identity of what is launched: kind (2 bits), grid class (6), shared-memory class (4), handle (52).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key(u64);
+
+impl Key {
+    /// A kernel by its raw handle, the number of its blocks (as a power of two) and its dynamic shared memory (as a class).
+    #[inline]
+    #[must_use]
+    pub fn kernel(handle: usize, blocks: u64, shared_bytes: u32) -> Self {
+        let grid = u64::from(64 - blocks.leading_zeros()).min(ANY_GRID - 1);
+        let shared = u64::from(32 - shared_bytes.leading_zeros()) / 3;
+        Self::pack(1, handle, (grid << 4) | shared)
+    }
+
+    /// The same kernel whatever its grid: the fallback when this grid was never seen.
+    #[inline]
+    #[must_use]
+    pub fn function(handle: usize) -> Self {
+        Self::pack(1, handle, ANY_GRID << 4)
+    }
+
+    /// A graph by its executable handle.
+    #[inline]
+    #[must_use]
+    pub fn graph(handle: usize) -> Self {
+        Self::pack(2, handle, 0)
+    }
+
+    /// Handles are at least 4-aligned addresses below 2^54, so nothing of them is lost.
+    const fn pack(kind: u64, handle: usize, class: u64) -> Self {
+        Self((kind << 62) | ((class & 0x3ff) << 52) | ((handle as u64 >> 2) & HANDLE_BITS))
+    }
+
+    const fn set(self) -> usize {
+        let mixed = (self.0 ^ (self.0 >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 54) as usize & (SETS - 1)
+    }
+}
+
+const HANDLE_BITS: u64 = (1 << 52) - 1;
+
+/// One prediction: what to charge, and where to post the correction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prediction {
+    /// Position in the table, for [`Table::learn`].
+    pub index: u16,
+    /// Measured samples behind it, saturating.
+    pub samples: u8,
+    /// Predicted GPU time in nanoseconds, at least [`LEAST_NS`].
+    pub cost_ns: u64,
+}
+
+/// How often one table entry took part in a measured segment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Part {
+    /// The entry ([`Prediction::index`]).
+    pub index: u16,
+    /// Launches of it in the segment.
+    pub count: u16,
+}
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct Set {
+    keys: [AtomicU64; WAYS],
+    /// `cost_ns << 8 | samples`.
+    costs: [AtomicU64; WAYS],
+    /// Launches since the entry began, counted only while it has no sample.
+    unproven: [AtomicU32; WAYS],
+    /// The way that the next stranger takes.
+    next: AtomicU32,
+}
+
+/// The table. It may live in a `static`.
+#[derive(Debug)]
+pub struct Table {
+    sets: [Set; SETS],
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Table {
+    /// An empty table.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            sets: [const {
+                Set {
+                    keys: [const { AtomicU64::new(0) }; WAYS],
+                    costs: [const { AtomicU64::new(0) }; WAYS],
+                    unproven: [const { AtomicU32::new(0) }; WAYS],
+                    next: AtomicU32::new(0),
+                }
+            }; SETS],
+        }
+    }
+
+    /// The learnt cost of `key`. One that was never seen takes an entry, with the cost of `family` if that is known
+    /// (the same function with another grid), else [`UNKNOWN_NS`].
+    #[inline]
+    #[must_use]
+    pub fn predict(&self, key: Key, family: Key) -> Prediction {
+        match self.find(key) {
+            Some(found) => found,
+            None => {
+                let start = self.find(family).filter(|known| known.samples > 0).map_or(UNKNOWN_NS, |known| known.cost_ns);
+                self.insert(key, start)
+            }
+        }
+    }
+
+    /// The entry of `key`, if it has one.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, key: Key) -> Option<Prediction> {
+        let number = key.set();
+        let set = self.sets.get(number)?;
+        for (way, (held, cost)) in set.keys.iter().zip(&set.costs).enumerate() {
+            if held.load(Ordering::Relaxed) == key.0 {
+                let word = cost.load(Ordering::Relaxed);
+                return Some(Prediction { index: index_of(number, way), samples: samples_of(word), cost_ns: cost_of(word) });
+            }
+        }
+        None
+    }
+
+    /// Gives `key` an entry that starts at `start_ns`, instead of a free or an older one. A graph's first cost is the sum
+    /// of its nodes.
+    #[cold]
+    pub fn insert(&self, key: Key, start_ns: u64) -> Prediction {
+        let number = key.set();
+        let start_ns = start_ns.clamp(LEAST_NS, MOST_NS);
+        let Some(set) = self.sets.get(number) else {
+            return Prediction { index: 0, samples: 0, cost_ns: start_ns };
+        };
+        let free = set.keys.iter().position(|held| held.load(Ordering::Relaxed) == 0);
+        let way = free.unwrap_or_else(|| set.next.fetch_add(1, Ordering::Relaxed) as usize % WAYS);
+        if let (Some(held), Some(cost), Some(unproven)) = (set.keys.get(way), set.costs.get(way), set.unproven.get(way)) {
+            held.store(key.0, Ordering::Relaxed);
+            cost.store(start_ns << 8, Ordering::Relaxed);
+            unproven.store(0, Ordering::Relaxed);
+        }
+        Prediction { index: index_of(number, way), samples: 0, cost_ns: start_ns }
+    }
+
+    /// Counts one more launch of an entry that has no sample yet; the number of those before it.
+    #[cold]
+    pub fn launched_unproven(&self, index: u16) -> u32 {
+        let (number, way) = parts_of(index);
+        self.sets.get(number).and_then(|set| set.unproven.get(way)).map_or(0, |count| count.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What an entry costs now, by its index.
+    #[must_use]
+    pub fn at(&self, index: u16) -> (u64, u8) {
+        let (number, way) = parts_of(index);
+        let word = self.sets.get(number).and_then(|set| set.costs.get(way)).map_or(0, |cost| cost.load(Ordering::Relaxed));
+        (cost_of(word), samples_of(word))
+    }
+
+    /// Corrects the entries of a segment that was predicted to take `predicted_ns` and took `measured_ns`.
+    ///
+    /// `p_k += gain (A - P) n_k u_k^2 / sum n_j^2 u_j^2`: the error goes to the entries in proportion to their
+    /// uncertainty `u`, which is their cost, or the whole error while they have no sample. The gain is 1 for the first
+    /// sample, then 1/2 for three, then 1/4.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an estimate, clamped to its range before it is converted back"
+    )]
+    pub fn learn(&self, parts: &[Part], predicted_ns: u64, measured_ns: u64) {
+        let error = measured_ns as f64 - predicted_ns as f64;
+        let uncertainty = |part: &Part| {
+            let (cost, samples) = self.at(part.index);
+            let own = cost as f64;
+            let count = f64::from(part.count);
+            let u = if samples == 0 && count > 0.0 { own.max(error.abs() / count) } else { own };
+            (u * u, count)
+        };
+        let total: f64 = parts.iter().map(uncertainty).map(|(square, count)| square * count * count).sum();
+        if total <= 0.0 {
+            return;
+        }
+        for part in parts {
+            let (square, count) = uncertainty(part);
+            let (number, way) = parts_of(part.index);
+            let Some(cell) = self.sets.get(number).and_then(|set| set.costs.get(way)) else { continue };
+            let word = cell.load(Ordering::Relaxed);
+            let samples = samples_of(word);
+            let gain = match samples {
+                0 => 1.0,
+                1..LEARNT => 0.5,
+                LEARNT.. => 0.25,
+            };
+            let cost = cost_of(word) as f64 + gain * error * count * square / total;
+            let cost = cost.clamp(LEAST_NS as f64, MOST_NS as f64) as u64;
+            cell.store((cost << 8) | u64::from(samples.saturating_add(1)), Ordering::Relaxed);
+        }
+    }
+
+    /// Drops an entry: its handle was destroyed and may come back as something else.
+    pub fn forget(&self, key: Key) {
+        if let Some(set) = self.sets.get(key.set()) {
+            for held in &set.keys {
+                let _ = held.compare_exchange(key.0, 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Keeps the estimate of one key but learns it anew (an executable graph was updated).
+    pub fn relearn(&self, key: Key) {
+        if let Some(set) = self.sets.get(key.set()) {
+            for ((held, cost), unproven) in set.keys.iter().zip(&set.costs).zip(&set.unproven) {
+                if held.load(Ordering::Relaxed) == key.0 {
+                    cost.fetch_and(!0xff, Ordering::Relaxed);
+                    unproven.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Learns every entry anew, from its present estimate (a module was unloaded: its handles may be reused).
+    pub fn relearn_all(&self) {
+        for set in &self.sets {
+            for ((held, cost), unproven) in set.keys.iter().zip(&set.costs).zip(&set.unproven) {
+                if held.load(Ordering::Relaxed) != 0 {
+                    cost.fetch_and(!0xff, Ordering::Relaxed);
+                    unproven.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+#[inline]
+const fn index_of(set: usize, way: usize) -> u16 {
+    (set * WAYS + way) as u16
+}
+
+const fn parts_of(index: u16) -> (usize, usize) {
+    (index as usize / WAYS, index as usize % WAYS)
+}
+
+#[inline]
+const fn samples_of(word: u64) -> u8 {
+    (word & 0xff) as u8
+}
+
+#[inline]
+const fn cost_of(word: u64) -> u64 {
+    let cost = word >> 8;
+    if cost < LEAST_NS { LEAST_NS } else { cost }
+}
+
+/// The 95th percentile of launch costs, from counts per quarter octave that fade: it sizes the window of work in flight.
+#[derive(Debug)]
+pub struct Spread {
+    counts: [AtomicU32; CLASSES],
+    total: AtomicU32,
+}
+
+const CLASSES: usize = 160;
+const FADE_AT: u32 = 2048;
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Spread {
+    /// No launches yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { counts: [const { AtomicU32::new(0) }; CLASSES], total: AtomicU32::new(0) }
+    }
+
+    /// Counts `launches` of `cost_ns` each.
+    pub fn add(&self, cost_ns: u64, launches: u32) {
+        if let Some(count) = self.counts.get(class_of(cost_ns)) {
+            count.fetch_add(launches, Ordering::Relaxed);
+        }
+        if self.total.fetch_add(launches, Ordering::Relaxed).saturating_add(launches) >= FADE_AT {
+            let mut left = 0_u32;
+            for count in &self.counts {
+                let half = count.load(Ordering::Relaxed) / 2;
+                count.store(half, Ordering::Relaxed);
+                left = left.saturating_add(half);
+            }
+            self.total.store(left, Ordering::Relaxed);
+        }
+    }
+
+    /// The cost that 95 of 100 launches do not exceed, in nanoseconds; 0 before the first.
+    #[must_use]
+    pub fn p95_ns(&self) -> u64 {
+        let total: u64 = self.counts.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).sum();
+        let mut seen = 0;
+        for (class, count) in self.counts.iter().enumerate() {
+            seen += u64::from(count.load(Ordering::Relaxed));
+            if total > 0 && seen * 100 >= total * 95 {
+                return upper_of(class);
+            }
+        }
+        0
+    }
+}
+
+/// Quarter octaves: four classes per power of two.
+const fn class_of(cost_ns: u64) -> usize {
+    let cost = if cost_ns < 4 { 4 } else { cost_ns };
+    let octave = cost.ilog2();
+    let quarter = (cost >> (octave - 2)) & 3;
+    let class = (octave as usize - 2) * 4 + quarter as usize;
+    if class < CLASSES { class } else { CLASSES - 1 }
+}
+
+const fn upper_of(class: usize) -> u64 {
+    let octave = class / 4;
+    (5 + class as u64 % 4) << octave
+}
+
+#[cfg(test)]
+#[path = "predict_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+//! A value of several words that one writer changes and many readers read: two copies and a sequence word.
+//!
+//! The writer fills the copy that nobody is told to read, then bumps the sequence. A writer that is killed midway leaves
+//! the old copy good. A reader repeats only if a writer finished while it read: it never waits for one.
+
+use crate::primitive::{AtomicU64, Ordering, fence};
+
+/// `N` words that change together. Zeroed memory is a valid value of zeros.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Versioned<const N: usize> {
+    sequence: AtomicU64,
+    copies: [[AtomicU64; N]; 2],
+}
+
+impl<const N: usize> Default for Versioned<N> {
+    fn default() -> Self {
+        Self {
+            sequence: AtomicU64::new(0),
+            copies: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU64::new(0))),
+        }
+    }
+}
+
+impl<const N: usize> Versioned<N> {
+    /// Replaces the value. Writers must exclude each other: only one may be here at a time.
+    pub fn write(&self, words: [u64; N]) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        // A reader that sees one of the stores below in the copy it was told to read also sees, at its second look at
+        // the sequence, that the sequence has moved on: pairs with the acquire fence in `read_first`.
+        fence(Ordering::Release);
+        for (word, value) in self.copy(sequence.wrapping_add(1)).iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        // Pairs with the acquire load in `read_first`.
+        self.sequence.store(sequence.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The value as some writer left it.
+    #[inline]
+    pub fn read(&self) -> [u64; N] {
+        self.read_first::<N>()
+    }
+
+    /// The first `M` words, all of one and the same write.
+    #[inline]
+    pub fn read_first<const M: usize>(&self) -> [u64; M] {
+        const { assert!(M <= N) };
+        let mut sequence = self.sequence.load(Ordering::Acquire);
+        loop {
+            let copy = self.copy(sequence);
+            let mut words = [0; M];
+            for (value, word) in words.iter_mut().zip(copy) {
+                *value = word.load(Ordering::Relaxed);
+            }
+            fence(Ordering::Acquire);
+            let now = self.sequence.load(Ordering::Acquire);
+            if now == sequence {
+                return words;
+            }
+            sequence = now;
+        }
+    }
+
+    #[inline]
+    fn copy(&self, sequence: u64) -> &[AtomicU64; N] {
+        let [even, odd] = &self.copies;
+        if sequence & 1 == 0 { even } else { odd }
+    }
+}
+
+/// A word by which a reader tells a value from a damaged one. It is no defence against malice.
+#[must_use]
+pub fn checksum(salt: u64, words: &[u64]) -> u64 {
+    words.iter().fold(salt ^ 0x9e37_79b9_7f4a_7c15, |sum, word| {
+        let mixed = (sum ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        mixed ^ (mixed >> 32)
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_that_stops_midway_leaves_the_old_value() {
+        let value = Versioned::<3>::default();
+        value.write([1, 2, 3]);
+        value.copies[0][0].store(9, Ordering::Relaxed);
+        value.copies[0][1].store(9, Ordering::Relaxed);
+        assert_eq!(value.read(), [1, 2, 3]);
+        value.write([4, 5, 6]);
+        assert_eq!(value.read(), [4, 5, 6]);
+        assert_eq!(value.read_first::<2>(), [4, 5]);
+    }
+
+    #[test]
+    fn a_checksum_sees_every_bit() {
+        let words = [7, 0, u64::MAX, 1 << 40];
+        let sum = checksum(3, &words);
+        assert_ne!(sum, checksum(4, &words));
+        for word in 0..words.len() {
+            for bit in 0..64 {
+                let mut damaged = words;
+                damaged[word] ^= 1 << bit;
+                assert_ne!(checksum(3, &damaged), sum);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    #[test]
+    fn loom_a_reader_sees_one_write_only() {
+        loom::model(|| {
+            let value = Arc::new(Versioned::<2>::default());
+            let written = Arc::clone(&value);
+            let writer = loom::thread::spawn(move || {
+                for n in 1..=2 {
+                    written.write([n, n]);
+                }
+            });
+            let [first, second] = value.read();
+            assert_eq!(first, second);
+            writer.join().unwrap();
+            assert_eq!(value.read(), [2, 2]);
+        });
+    }
+}

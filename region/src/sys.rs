@@ -1,0 +1,119 @@
+//! The few system calls that the standard library does not offer.
+#![expect(unsafe_code, reason = "system calls")]
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Whether `pid` exists in our PID namespace, be it ours or another user's, running or a zombie.
+pub(crate) fn process_exists(pid: u32) -> bool {
+    let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else {
+        return false;
+    };
+    // SAFETY: signal 0 is only checked, never sent.
+    let answer = unsafe { libc::kill(pid, 0) };
+    answer == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// `CLOCK_MONOTONIC` in nanoseconds, from the vDSO.
+#[inline]
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for writing; the call fails only for an unknown clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// A lock by `flock`: dropped by the kernel with the last descriptor of this opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lock {
+    Shared,
+    Exclusive,
+}
+
+/// Tries to lock; `false` if another holds it.
+pub(crate) fn try_lock(file: &File, lock: Lock) -> io::Result<bool> {
+    let operation = if lock == Lock::Shared {
+        libc::LOCK_SH
+    } else {
+        libc::LOCK_EX
+    };
+    // SAFETY: the descriptor is open for as long as `file` lives.
+    if unsafe { libc::flock(file.as_raw_fd(), operation | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() == io::ErrorKind::WouldBlock {
+        Ok(false)
+    } else {
+        Err(error)
+    }
+}
+
+/// Gives a lock back before the file is closed.
+pub(crate) fn unlock(file: &File) {
+    // SAFETY: the descriptor is open for as long as `file` lives.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+}
+
+/// Makes the file `size` bytes long with every block reserved, so that a full disk is an error here and no fault later.
+pub(crate) fn reserve_space(file: &File, size: usize) -> io::Result<()> {
+    let size = libc::off_t::try_from(size).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open for as long as `file` lives.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+/// Renames without replacing: `AlreadyExists` if `to` is there.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let from = CString::new(from.as_os_str().as_bytes())?;
+    let to = CString::new(to.as_os_str().as_bytes())?;
+    // SAFETY: both are strings that end in NUL and live until the call returns.
+    let answer = unsafe {
+        libc::renameat2(
+            libc::AT_FDCWD,
+            from.as_ptr(),
+            libc::AT_FDCWD,
+            to.as_ptr(),
+            libc::RENAME_NOREPLACE,
+        )
+    };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// A second descriptor of the same opening that stays open across `exec`, numbered out of the way of programs that
+/// expect theirs from 3 on.
+pub(crate) fn inheritable(file: &File) -> io::Result<File> {
+    // SAFETY: the descriptor is open for as long as `file` lives.
+    let high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 200) };
+    let fd = if high >= 0 {
+        high
+    } else {
+        // SAFETY: as above; a small limit on descriptors leaves no number from 200 on.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 3) }
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `fd` is new and nobody else's.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Our effective user.
+pub(crate) fn effective_uid() -> u32 {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}

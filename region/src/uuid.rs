@@ -1,0 +1,153 @@
+//! A GPU's identity: its UUID, the only name of a GPU that crosses a process or an API boundary (I10).
+
+use core::fmt;
+use core::str::FromStr;
+
+/// A GPU's UUID: the 16 bytes of `cuDeviceGetUuid` (CUDA Driver API, Device Management), in text as NVML writes it
+/// (`nvmlDeviceGetUUID`): `GPU-` and the groups of 8, 4, 4, 4 and 12 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GpuUuid([u8; 16]);
+
+impl GpuUuid {
+    /// The UUID with these bytes, as the driver's `CUuuid` holds them.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, in the order of the driver's `CUuuid`.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// As two words of the shared layout.
+    pub(crate) fn to_words(self) -> [u64; 2] {
+        let value = u128::from_le_bytes(self.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the two halves are taken on purpose"
+        )]
+        [value as u64, (value >> 64) as u64]
+    }
+
+    /// From two words of the shared layout.
+    pub(crate) fn from_words([low, high]: [u64; 2]) -> Self {
+        Self((u128::from(low) | u128::from(high) << 64).to_le_bytes())
+    }
+}
+
+impl fmt::Display for GpuUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU")?;
+        for (position, byte) in self.0.iter().enumerate() {
+            if matches!(position, 0 | 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for GpuUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is not a GPU's UUID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UuidError(String);
+
+impl fmt::Display for UuidError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is not a GPU UUID: write it as nvidia-smi -L does, GPU- and 8-4-4-4-12 hex digits",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for UuidError {}
+
+impl FromStr for GpuUuid {
+    type Err = UuidError;
+
+    /// Reads the full form; the case of letters does not matter.
+    fn from_str(text: &str) -> Result<Self, UuidError> {
+        parse(text).ok_or_else(|| UuidError(text.chars().take(64).collect()))
+    }
+}
+
+fn parse(text: &str) -> Option<GpuUuid> {
+    let (prefix, digits) = text.split_at_checked(4)?;
+    if !prefix.eq_ignore_ascii_case("GPU-") {
+        return None;
+    }
+    let mut bytes = [0; 16];
+    let mut rest = bytes.iter_mut();
+    let mut groups = digits.split('-');
+    for length in [8, 4, 4, 4, 12] {
+        let group = groups.next()?;
+        if group.len() != length || !group.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        for start in (0..length).step_by(2) {
+            *rest.next()? = u8::from_str_radix(group.get(start..start + 2)?, 16).ok()?;
+        }
+    }
+    groups.next().is_none().then_some(GpuUuid(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_the_full_form_in_any_case() {
+        let text = "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9";
+        let uuid: GpuUuid = text.parse().unwrap();
+        assert_eq!(uuid.as_bytes()[..4], [0x0a, 0x1b, 0x2c, 0x3d]);
+        assert_eq!(uuid.to_string(), text);
+        assert_eq!(text.to_uppercase().parse(), Ok(uuid));
+        assert_eq!(GpuUuid::from_words(uuid.to_words()), uuid);
+    }
+
+    #[test]
+    fn refuses_everything_else_and_names_it() {
+        for text in [
+            "",
+            "GPU-",
+            "0",
+            "GPU-0a1b2c3d",
+            "MIG-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9",
+            "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9-",
+            "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f",
+            "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8+9",
+            "GPU-0a1b2c3d4e5f60718293a4b5c6d7e8f9",
+            "GPU-\u{e9}a1b2c3-4e5f-6071-8293-a4b5c6d7e8f9",
+        ] {
+            let error = text.parse::<GpuUuid>().unwrap_err().to_string();
+            assert!(error.contains("GPU UUID"), "{error}");
+            assert_eq!(error.lines().count(), 1);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+        #[test]
+        fn text_and_bytes_agree(bytes: [u8; 16]) {
+            let uuid = GpuUuid::from_bytes(bytes);
+            prop_assert_eq!(uuid.to_string().parse(), Ok(uuid));
+        }
+
+        #[test]
+        fn any_text_is_answered(text in ".{0,50}") {
+            let _ = text.parse::<GpuUuid>();
+        }
+    }
+}
