@@ -1,0 +1,303 @@
+//! `dlsym` and `dlvsym`: the doors by which an application asks for a function by name.
+//!
+//! glibc reads the return address of its `dlsym` to give `RTLD_NEXT` and `RTLD_DEFAULT` their meaning. So a name that
+//! is not in the table leaves by a tail jump, registers and return address intact: the application stays the caller
+//! and `dlerror` says what it always says. Nothing here allocates, locks or touches lazy thread-local storage: `dlsym`
+//! runs before constructors and inside replacements of malloc.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use super::elf;
+use super::table::Row;
+use crate::hooks;
+
+/// Where a call goes: by a jump to `jump`, or, if that is 0, back to the caller with `answer`. Two registers.
+#[repr(C)]
+struct Route {
+    jump: usize,
+    answer: *mut c_void,
+}
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+
+/// `dlsym(3)`.
+///
+/// # Safety
+/// As dlsym(3).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
+    naked_asm!(
+        "endbr64",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rdx, [rsp + 24]",
+        "call {route}",
+        "mov r11, rdx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, r11",
+        "ret",
+        route = sym route_dlsym,
+    )
+}
+
+/// `dlvsym(3)`.
+///
+/// # Safety
+/// As dlvsym(3).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" fn dlvsym(
+    _handle: *mut c_void,
+    _name: *const c_char,
+    _version: *const c_char,
+) -> *mut c_void {
+    naked_asm!(
+        "endbr64",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rcx, [rsp + 24]",
+        "call {route}",
+        "mov r11, rdx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, r11",
+        "ret",
+        route = sym route_dlvsym,
+    )
+}
+
+/// `dlsym(3)`.
+///
+/// # Safety
+/// As dlsym(3).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[cfg(target_arch = "aarch64")]
+unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
+    naked_asm!(
+        "hint #34",
+        "stp x29, x30, [sp, #-48]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "str x2, [sp, #32]",
+        "mov x2, x30",
+        "bl {route}",
+        "mov x16, x0",
+        "mov x17, x1",
+        "ldr x2, [sp, #32]",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #48",
+        "cbz x16, 2f",
+        "br x16",
+        "2:",
+        "mov x0, x17",
+        "ret",
+        route = sym route_dlsym,
+    )
+}
+
+/// `dlvsym(3)`.
+///
+/// # Safety
+/// As dlvsym(3).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[cfg(target_arch = "aarch64")]
+unsafe extern "C" fn dlvsym(
+    _handle: *mut c_void,
+    _name: *const c_char,
+    _version: *const c_char,
+) -> *mut c_void {
+    naked_asm!(
+        "hint #34",
+        "stp x29, x30, [sp, #-48]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "str x2, [sp, #32]",
+        "mov x3, x30",
+        "bl {route}",
+        "mov x16, x0",
+        "mov x17, x1",
+        "ldr x2, [sp, #32]",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #48",
+        "cbz x16, 2f",
+        "br x16",
+        "2:",
+        "mov x0, x17",
+        "ret",
+        route = sym route_dlvsym,
+    )
+}
+
+/// Decides on a `dlsym` of `caller`, the return address.
+extern "C" fn route_dlsym(handle: *mut c_void, name: *const c_char, caller: usize) -> Route {
+    static REAL: AtomicUsize = AtomicUsize::new(0);
+    let Some(address) = libc_function(&REAL, c"dlsym") else {
+        return answer(core::ptr::null_mut());
+    };
+    let Some(row) = hooks::row(name) else {
+        return Route {
+            jump: address,
+            answer: core::ptr::null_mut(),
+        };
+    };
+    // SAFETY: libc's function of this name has this type.
+    let real: Dlsym = unsafe { core::mem::transmute(address) };
+    // SAFETY: handle and name are the application's; dlsym judges the handle itself.
+    answer(hooked(row, handle, caller, |handle| unsafe {
+        real(handle, name)
+    }))
+}
+
+/// Decides on a `dlvsym` of `caller`. The driver's libraries have no symbol versions: any version matches there.
+extern "C" fn route_dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    caller: usize,
+) -> Route {
+    static REAL: AtomicUsize = AtomicUsize::new(0);
+    let Some(address) = libc_function(&REAL, c"dlvsym") else {
+        return answer(core::ptr::null_mut());
+    };
+    let Some(row) = hooks::row(name) else {
+        return Route {
+            jump: address,
+            answer: core::ptr::null_mut(),
+        };
+    };
+    // SAFETY: libc's function of this name has this type.
+    let real: Dlvsym = unsafe { core::mem::transmute(address) };
+    // SAFETY: handle, name and version are the application's; dlvsym judges the handle itself.
+    answer(hooked(row, handle, caller, |handle| unsafe {
+        real(handle, name, version)
+    }))
+}
+
+const fn answer(answer: *mut c_void) -> Route {
+    Route { jump: 0, answer }
+}
+
+/// The C library's own function, found by its symbol table: asking `dlsym` for it would be asking ourselves. Before
+/// glibc 2.34 it is in libdl.
+fn libc_function(known: &AtomicUsize, name: &CStr) -> Option<usize> {
+    let address = known.load(Ordering::Relaxed);
+    if address != 0 {
+        return Some(address);
+    }
+    let address = elf::symbol_of(c"libc.so.6", name).or_else(|| elf::symbol_of(c"libdl.so.2", name))?;
+    known.store(address, Ordering::Relaxed);
+    Some(address)
+}
+
+/// The answer for a name of the table: the hook where the application would have got the driver's function, and
+/// otherwise what it would have got without us. `real` is the C library's function, called from here.
+fn hooked(
+    row: &Row,
+    handle: *mut c_void,
+    caller: usize,
+    real: impl Fn(*mut c_void) -> *mut c_void,
+) -> *mut c_void {
+    if handle == libc::RTLD_NEXT {
+        return next(row, caller, real);
+    }
+    let found = real(handle);
+    if found != row.hook() {
+        return if is_drivers(row, found) { row.hook() } else { found };
+    }
+    if handle != libc::RTLD_DEFAULT && is_our_handle(handle) {
+        return found;
+    }
+    // Our export stood in the way: what comes behind it? Called from here, RTLD_NEXT means "after the shim".
+    let behind = real(libc::RTLD_NEXT);
+    if !behind.is_null() {
+        return if is_drivers(row, behind) {
+            row.hook()
+        } else {
+            behind
+        };
+    }
+    // Nothing in the global scope, and dlerror says so. A library that was opened sees its own dependencies too, and
+    // the driver may be one of them; the program itself and its handle see the global scope alone.
+    let sees_more = handle == libc::RTLD_DEFAULT && !is_in_program(caller);
+    if sees_more && !row.slot().get().is_null() {
+        row.hook()
+    } else {
+        behind
+    }
+}
+
+/// `RTLD_NEXT`: the first object after the caller's, in load order, that defines the name.
+fn next(row: &Row, caller: usize, real: impl Fn(*mut c_void) -> *mut c_void) -> *mut c_void {
+    let own = libc_function as *const () as usize;
+    let mut passed_caller = false;
+    let after = elf::find(|object| {
+        if !passed_caller {
+            passed_caller = object.contains(caller);
+            return None;
+        }
+        if object.contains(own) {
+            return None;
+        }
+        object
+            .symbol(row.slot().name())
+            .map(|address| address as *mut c_void)
+    });
+    match after {
+        Some(found) if is_drivers(row, found) => row.hook(),
+        Some(found) => found,
+        // Loaded before its caller: the caller reaches it by its dependencies.
+        None if !row.slot().get().is_null() => row.hook(),
+        // Nothing anywhere: libc says so, in its words.
+        None => real(libc::RTLD_NEXT),
+    }
+}
+
+/// Whether `address` is the driver's function of this row, in whichever copy of the driver.
+fn is_drivers(row: &Row, address: *mut c_void) -> bool {
+    if address.is_null() {
+        return false;
+    }
+    address == row.slot().get()
+        || elf::find(|object| {
+            object
+                .contains(address as usize)
+                .then(|| object.is(row.slot().library().soname()))
+        }) == Some(true)
+}
+
+/// Whether `address` is in the program itself.
+fn is_in_program(address: usize) -> bool {
+    elf::find(|program| Some(program.contains(address))) == Some(true)
+}
+
+/// Whether a handle that `dlsym` has just accepted is the shim's own: then its symbols are what is asked for.
+fn is_our_handle(handle: *mut c_void) -> bool {
+    // SAFETY: glibc's handles point to the public head of a link map, which begins with the object's base address.
+    let base = unsafe { handle.cast::<usize>().read() };
+    elf::find(|object| {
+        object
+            .contains(is_our_handle as *const () as usize)
+            .then(|| object.base() == base)
+    }) == Some(true)
+}

@@ -1,0 +1,262 @@
+//! The libraries loaded in this process and their symbol tables, read where they lie in memory.
+//!
+//! Nothing here allocates, takes a lock of ours or asks `dlsym`: it runs inside `dlsym`, before constructors and inside
+//! replacements of malloc. Formats: ELF-64 gABI ("Dynamic Section", "Symbol Table", "Hash Table"), the GNU hash section
+//! and symbol versions as glibc reads them.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+/// A loaded object, while `dl_iterate_phdr` holds it.
+#[derive(Debug)]
+pub(crate) struct Object<'a> {
+    base: usize,
+    headers: &'a [libc::Elf64_Phdr],
+    symbols: usize,
+    strings: usize,
+    gnu_hash: usize,
+    sysv_hash: usize,
+    versions: usize,
+    soname: Option<usize>,
+}
+
+/// An entry of the dynamic section.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Dyn {
+    tag: i64,
+    value: u64,
+}
+
+const DT_HASH: i64 = 4;
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_SONAME: i64 = 14;
+const DT_GNU_HASH: i64 = 0x6fff_fef5;
+const DT_VERSYM: i64 = 0x6fff_fff0;
+const STT_NOTYPE: u8 = 0;
+const STT_FUNC: u8 = 2;
+/// In a version word: not the version that an unversioned reference binds.
+const VERSION_HIDDEN: u16 = 0x8000;
+
+/// Visits the loaded objects in load order (the program is first) until `visit` answers.
+pub(crate) fn find<T, F: FnMut(&Object<'_>) -> Option<T>>(visit: F) -> Option<T> {
+    struct Search<T, F> {
+        visit: F,
+        found: Option<T>,
+    }
+    extern "C" fn each<T, F: FnMut(&Object<'_>) -> Option<T>>(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        search: *mut c_void,
+    ) -> c_int {
+        // SAFETY: this is the pointer to `search` passed below, which outlives the walk and is used by nobody else.
+        let search = unsafe { &mut *search.cast::<Search<T, F>>() };
+        // SAFETY: the loader passes a valid record for the length of this call.
+        let info = unsafe { &*info };
+        if let Some(object) = Object::new(info) {
+            search.found = (search.visit)(&object);
+        }
+        c_int::from(search.found.is_some())
+    }
+    let mut search = Search { visit, found: None };
+    // SAFETY: the callback does not unwind (no handler of ours panics on a walk) and gets the pointer it expects.
+    unsafe { libc::dl_iterate_phdr(Some(each::<T, F>), (&raw mut search).cast()) };
+    search.found
+}
+
+/// The address of `symbol` in the first loaded library whose name is `soname`.
+pub(crate) fn symbol_of(soname: &CStr, symbol: &CStr) -> Option<usize> {
+    find(|object| object.is(soname).then(|| object.symbol(symbol)).flatten())
+}
+
+/// Whether a library of this name is loaded.
+pub(crate) fn is_loaded(soname: &CStr) -> bool {
+    find(|object| object.is(soname).then_some(())).is_some()
+}
+
+impl<'a> Object<'a> {
+    fn new(info: &'a libc::dl_phdr_info) -> Option<Self> {
+        let base = usize::try_from(info.dlpi_addr).ok()?;
+        if info.dlpi_phdr.is_null() {
+            return None;
+        }
+        // SAFETY: the loader says where the program headers of a mapped object are and how many; they are never
+        // written after loading, and the object cannot leave while the loader holds its lock around this walk.
+        let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
+        let mut object = Self {
+            base,
+            headers,
+            symbols: 0,
+            strings: 0,
+            gnu_hash: 0,
+            sysv_hash: 0,
+            versions: 0,
+            soname: None,
+        };
+        let mut at = base.wrapping_add(usize::try_from(dynamic.p_vaddr).ok()?);
+        loop {
+            // SAFETY: the dynamic section of a loaded object is mapped and ends with a null tag, seen below.
+            let entry: Dyn = unsafe { read(at) };
+            let value = usize::try_from(entry.value).ok()?;
+            match entry.tag {
+                0 => break,
+                DT_HASH => object.sysv_hash = object.relocated(value),
+                DT_STRTAB => object.strings = object.relocated(value),
+                DT_SYMTAB => object.symbols = object.relocated(value),
+                DT_GNU_HASH => object.gnu_hash = object.relocated(value),
+                DT_VERSYM => object.versions = object.relocated(value),
+                DT_SONAME => object.soname = Some(value),
+                _ => {}
+            }
+            at += size_of::<Dyn>();
+        }
+        (object.strings != 0 && object.symbols != 0).then_some(object)
+    }
+
+    /// glibc relocates these pointers in place, save where the section is read-only (the vDSO): then they are offsets.
+    fn relocated(&self, value: usize) -> usize {
+        if value < self.base {
+            self.base.wrapping_add(value)
+        } else {
+            value
+        }
+    }
+
+    /// Whether the object's own name is `soname`.
+    pub(crate) fn is(&self, soname: &CStr) -> bool {
+        self.soname.is_some_and(|offset| self.string_is(offset, soname))
+    }
+
+    /// Where the object begins in memory, as far as its addresses are relative.
+    pub(crate) fn base(&self) -> usize {
+        self.base
+    }
+
+    /// Whether `address` lies in the object.
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        let offset = address.wrapping_sub(self.base) as u64;
+        self.headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_LOAD)
+            .any(|header| offset.wrapping_sub(header.p_vaddr) < header.p_memsz)
+    }
+
+    /// The address of the function that an unversioned reference to `name` finds here.
+    pub(crate) fn symbol(&self, name: &CStr) -> Option<usize> {
+        let mut hidden = None;
+        let found = if self.gnu_hash != 0 {
+            self.by_gnu_hash(name, &mut hidden)
+        } else if self.sysv_hash != 0 {
+            self.by_sysv_hash(name, &mut hidden)
+        } else {
+            None
+        };
+        found.or(hidden)
+    }
+
+    fn by_gnu_hash(&self, name: &CStr, hidden: &mut Option<usize>) -> Option<usize> {
+        let hash = name
+            .to_bytes()
+            .iter()
+            .fold(5381_u32, |h, &b| h.wrapping_mul(33).wrapping_add(u32::from(b)));
+        // SAFETY: the header of a GNU hash section is four words.
+        let [buckets, first, bloom_words, bloom_shift]: [u32; 4] = unsafe { read(self.gnu_hash) };
+        if buckets == 0 || bloom_words == 0 {
+            return None;
+        }
+        let bloom = self.gnu_hash + 16;
+        // SAFETY: the filter has `bloom_words` 64-bit words (a power of two) after the header.
+        let filter: u64 = unsafe { read(bloom + 8 * ((hash / 64) & (bloom_words - 1)) as usize) };
+        let bits = 1_u64 << (hash % 64) | 1_u64 << (hash.checked_shr(bloom_shift).unwrap_or(0) % 64);
+        if filter & bits != bits {
+            return None;
+        }
+        let bucket_table = bloom + 8 * bloom_words as usize;
+        let chains = bucket_table + 4 * buckets as usize;
+        // SAFETY: the section has `buckets` words after the filter.
+        let mut index: u32 = unsafe { read(bucket_table + 4 * (hash % buckets) as usize) };
+        if index < first {
+            return None;
+        }
+        loop {
+            // SAFETY: a chain has one word per symbol from `first` on and ends at a word with the low bit set.
+            let link: u32 = unsafe { read(chains + 4 * (index - first) as usize) };
+            if link | 1 == hash | 1
+                && let Some(address) = self.address(index, name, hidden)
+            {
+                return Some(address);
+            }
+            if link & 1 == 1 {
+                return None;
+            }
+            index += 1;
+        }
+    }
+
+    fn by_sysv_hash(&self, name: &CStr, hidden: &mut Option<usize>) -> Option<usize> {
+        let hash = name.to_bytes().iter().fold(0_u32, |h, &b| {
+            let h = (h << 4).wrapping_add(u32::from(b));
+            let top = h & 0xf000_0000;
+            (h ^ (top >> 24)) & !top
+        });
+        // SAFETY: the section begins with the numbers of buckets and of chain words.
+        let [buckets, links]: [u32; 2] = unsafe { read(self.sysv_hash) };
+        if buckets == 0 {
+            return None;
+        }
+        let bucket_table = self.sysv_hash + 8;
+        let chains = bucket_table + 4 * buckets as usize;
+        // SAFETY: the section has `buckets` words after its header.
+        let mut index: u32 = unsafe { read(bucket_table + 4 * (hash % buckets) as usize) };
+        while index != 0 && index < links {
+            if let Some(address) = self.address(index, name, hidden) {
+                return Some(address);
+            }
+            // SAFETY: there is one chain word per symbol and `index` is below their number.
+            index = unsafe { read(chains + 4 * index as usize) };
+        }
+        None
+    }
+
+    /// The address of symbol `index` if it is a function defined here under `name`; one that only versioned
+    /// references find goes to `hidden`.
+    fn address(&self, index: u32, name: &CStr, hidden: &mut Option<usize>) -> Option<usize> {
+        let at = self.symbols + size_of::<libc::Elf64_Sym>() * index as usize;
+        // SAFETY: the hash table names only symbols of this object's symbol table.
+        let symbol: libc::Elf64_Sym = unsafe { read(at) };
+        let kind = symbol.st_info & 0xf;
+        if symbol.st_shndx == 0 || symbol.st_value == 0 || !matches!(kind, STT_FUNC | STT_NOTYPE) {
+            return None;
+        }
+        if !self.string_is(symbol.st_name as usize, name) {
+            return None;
+        }
+        let address = self.base.wrapping_add(usize::try_from(symbol.st_value).ok()?);
+        if self.versions != 0 {
+            // SAFETY: the version section has one 16-bit word per symbol.
+            let version: u16 = unsafe { read(self.versions + 2 * index as usize) };
+            if version & VERSION_HIDDEN != 0 {
+                *hidden = Some(address);
+                return None;
+            }
+        }
+        Some(address)
+    }
+
+    fn string_is(&self, offset: usize, wanted: &CStr) -> bool {
+        let start = (self.strings + offset) as *const c_char;
+        // SAFETY: offsets into a loaded object's string table point at null-terminated strings.
+        let string = unsafe { CStr::from_ptr(start) };
+        string == wanted
+    }
+}
+
+/// Reads a value of a loaded object.
+///
+/// # Safety
+/// `address` must lie in a mapped part of the object that holds a `T`.
+unsafe fn read<T: Copy>(address: usize) -> T {
+    // SAFETY: mapped by the caller's promise; an unaligned read asks nothing more.
+    unsafe { (address as *const T).read_unaligned() }
+}

@@ -1,0 +1,86 @@
+//! Whether this thread is inside a hook of ours already: then what it calls goes straight to the driver.
+//!
+//! A thread-local word with the initial-exec model, which costs one load: the library is loaded with the program, and
+//! `thread_local!` would call `__tls_get_addr`, which may allocate.
+
+use core::arch::{asm, global_asm};
+use core::ptr::NonNull;
+
+global_asm!(
+    ".pushsection .tbss.vcuda_inside, \"awT\", %nobits",
+    ".globl vcuda_inside",
+    ".hidden vcuda_inside",
+    ".type vcuda_inside, %object",
+    ".size vcuda_inside, 4",
+    ".p2align 2",
+    "vcuda_inside: .zero 4",
+    ".popsection",
+);
+
+/// This thread's word.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn word() -> NonNull<u32> {
+    let address: *mut u32;
+    // SAFETY: reads the thread pointer and the symbol's offset from it; touches neither memory of ours nor the stack.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr fs:[0]",
+            "add {0}, qword ptr [rip + vcuda_inside@GOTTPOFF]",
+            out(reg) address,
+            options(pure, readonly, nostack),
+        );
+    }
+    // SAFETY: the thread pointer is never null, nor is what lies beside it.
+    unsafe { NonNull::new_unchecked(address) }
+}
+
+/// This thread's word.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+fn word() -> NonNull<u32> {
+    let address: *mut u32;
+    // SAFETY: reads the thread pointer and the symbol's offset from it; touches neither memory of ours nor the stack.
+    unsafe {
+        asm!(
+            "mrs {0}, tpidr_el0",
+            "adrp {1}, :gottprel:vcuda_inside",
+            "ldr {1}, [{1}, :gottprel_lo12:vcuda_inside]",
+            "add {0}, {0}, {1}",
+            out(reg) address,
+            out(reg) _,
+            options(pure, readonly, nostack),
+        );
+    }
+    // SAFETY: the thread pointer is never null, nor is what lies beside it.
+    unsafe { NonNull::new_unchecked(address) }
+}
+
+/// The thread is inside a hook for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    word: NonNull<u32>,
+}
+
+impl Inside {
+    /// Nothing if the thread is inside already.
+    #[inline]
+    pub(crate) fn enter() -> Option<Self> {
+        let word = word();
+        // SAFETY: the word belongs to this thread alone.
+        if unsafe { word.read() } != 0 {
+            return None;
+        }
+        // SAFETY: as above.
+        unsafe { word.write(1) };
+        Some(Self { word })
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the word belongs to this thread alone; the pointer makes `Inside` neither `Send` nor `Sync`.
+        unsafe { self.word.write(0) };
+    }
+}

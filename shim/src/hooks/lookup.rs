@@ -1,0 +1,58 @@
+//! `cuGetProcAddress`: the driver chooses the variant for the version and flags asked for; its answer, an address, is
+//! then exchanged for the hook of the function at that address (CUDA Driver API, Driver Entry Point Access).
+
+use core::ffi::{c_char, c_int, c_void};
+
+use vcuda_driver_api::prelude::*;
+
+use crate::ffi::Call;
+use crate::ffi::real::Library;
+
+/// Never: a hook must be handed out before it is known whether a limit applies.
+pub(super) const fn idle() -> bool {
+    false
+}
+
+/// `cuGetProcAddress`, before CUDA 12.
+pub(super) fn proc_address(
+    call: &Call<'_, CUresult>,
+    _symbol: *const c_char,
+    function: *mut *mut c_void,
+    _version: c_int,
+    _flags: u64,
+) -> CUresult {
+    let status = call.real();
+    if status.is_ok() {
+        exchange(function);
+    }
+    status
+}
+
+/// `cuGetProcAddress` from CUDA 12 on.
+pub(super) fn proc_address_v2(
+    call: &Call<'_, CUresult>,
+    symbol: *const c_char,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    _found: *mut CUdriverProcAddressQueryResult,
+) -> CUresult {
+    proc_address(call, symbol, function, version, flags)
+}
+
+/// Puts the hook in the place of the driver's function, if it has one.
+fn exchange(function: *mut *mut c_void) {
+    if function.is_null() {
+        return;
+    }
+    // SAFETY: the driver returned success, so it has just written an address here.
+    let address = unsafe { function.read() };
+    if address.is_null() {
+        return;
+    }
+    crate::hooks::find_all(Library::Cuda);
+    if let Some(hook) = crate::hooks::hook_of(address) {
+        // SAFETY: as above.
+        unsafe { function.write(hook) };
+    }
+}
