@@ -85,7 +85,8 @@ list! { device_list $
     cuLibraryGetModule: (module: *mut CUmodule, library: CUlibrary);
     cuKernelGetFunction: (func: *mut CUfunction, kernel: CUkernel);
     cuKernelGetLibrary: (lib: *mut CUlibrary, kernel: CUkernel);
-    cuLibraryGetGlobal: (dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
+    cuLibraryGetGlobal: (dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary,
+        name: *const c_char);
     cuLibraryGetManaged: (dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary,
         name: *const c_char);
     cuLibraryGetUnifiedFunction: (fptr: *mut *mut c_void, library: CUlibrary, symbol: *const c_char);

@@ -7,12 +7,14 @@ list! { graph_list $
         node_params: *const CUDA_KERNEL_NODE_PARAMS);
     cuGraphKernelNodeGetParams_v2: (node: CUgraphNode, node_params: *mut CUDA_KERNEL_NODE_PARAMS);
     cuGraphKernelNodeSetParams_v2: (node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS);
-    cuGraphAddMemcpyNode: (graph_node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode,
-        num_dependencies: usize, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext);
+    cuGraphAddMemcpyNode: (graph_node: *mut CUgraphNode, graph: CUgraph,
+        dependencies: *const CUgraphNode, num_dependencies: usize, copy_params: *const CUDA_MEMCPY3D,
+        ctx: CUcontext);
     cuGraphMemcpyNodeGetParams: (node: CUgraphNode, node_params: *mut CUDA_MEMCPY3D);
     cuGraphMemcpyNodeSetParams: (node: CUgraphNode, node_params: *const CUDA_MEMCPY3D);
-    cuGraphAddMemsetNode: (graph_node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode,
-        num_dependencies: usize, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext);
+    cuGraphAddMemsetNode: (graph_node: *mut CUgraphNode, graph: CUgraph,
+        dependencies: *const CUgraphNode, num_dependencies: usize,
+        memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext);
     cuGraphMemsetNodeGetParams: (node: CUgraphNode, node_params: *mut CUDA_MEMSET_NODE_PARAMS);
     cuGraphMemsetNodeSetParams: (node: CUgraphNode, node_params: *const CUDA_MEMSET_NODE_PARAMS);
     cuGraphAddHostNode: (graph_node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode,
@@ -101,8 +103,9 @@ list! { graph_list $
         node_params: *mut CUgraphNodeParams);
     cuGraphConditionalHandleCreate: (handle_out: *mut CUgraphConditionalHandle, graph: CUgraph,
         ctx: CUcontext, default_launch_value: c_uint, flags: c_uint);
-    cuGraphAddKernelNode: (graph_node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode,
-        num_dependencies: usize, node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
+    cuGraphAddKernelNode: (graph_node: *mut CUgraphNode, graph: CUgraph,
+        dependencies: *const CUgraphNode, num_dependencies: usize,
+        node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
     cuGraphKernelNodeGetParams: (node: CUgraphNode, node_params: *mut CUDA_KERNEL_NODE_PARAMS_v1);
     cuGraphKernelNodeSetParams: (node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
     cuGraphExecKernelNodeSetParams: (graph_exec: CUgraphExec, node: CUgraphNode,

@@ -225,8 +225,8 @@ list! { memory_list $
         byte_count: c_uint);
     cuMemcpyHtoAAsync: (dst_array: CUarray, dst_offset: c_uint, src_host: *const c_void,
         byte_count: c_uint, stream: CUstream);
-    cuMemcpyAtoHAsync: (dst_host: *mut c_void, src_array: CUarray, src_offset: c_uint, byte_count: c_uint,
-        stream: CUstream);
+    cuMemcpyAtoHAsync: (dst_host: *mut c_void, src_array: CUarray, src_offset: c_uint,
+        byte_count: c_uint, stream: CUstream);
     cuMemcpy2D: (copy: *const CUDA_MEMCPY2D_v1);
     cuMemcpy2DUnaligned: (copy: *const CUDA_MEMCPY2D_v1);
     cuMemcpy3D: (copy: *const CUDA_MEMCPY3D_v1);
