@@ -55,26 +55,6 @@ pub type CUgraphRecaptureCallback = Option<
     ) -> CUresult,
 >;
 
-/// Opaque handles: addresses that only their maker may follow. As numbers they are `Send`, comparable and hashable.
-macro_rules! handles {
-    ($($(#[$meta:meta])* $name:ident)*) => {$(
-        $(#[$meta])*
-        #[repr(transparent)]
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-        pub struct $name(pub usize);
-
-        impl $name {
-            /// The null handle.
-            pub const NULL: Self = Self(0);
-
-            /// Whether this is the null handle.
-            pub const fn is_null(self) -> bool {
-                self.0 == 0
-            }
-        }
-    )*};
-}
-
 handles! {
     /// A context.
     CUcontext

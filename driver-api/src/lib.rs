@@ -21,6 +21,9 @@
 //! (or [`prelude`], which has it all). [`cuda::fn_types`] and [`nvml::fn_types`] hold the function pointer types.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod declare;
+
 pub mod cuda;
 pub mod nvml;
 pub mod result;
@@ -28,6 +31,10 @@ pub mod result;
 pub use result::{CUerror, CUresult, NvmlError, Status, nvmlReturn_t};
 
 /// All that a prototype of `signature!` mentions.
+#[expect(
+    ambiguous_glob_reexports,
+    reason = "`TYPED` and `fn_types` are reached through their modules"
+)]
 pub mod prelude {
     pub use crate::cuda::*;
     pub use crate::nvml::*;

@@ -3,17 +3,6 @@
 //! A line is `name, same_prototype_under_another_name: (argument: type, ...);`. All functions of the driver API return
 //! [`CUresult`](crate::CUresult). What is exported but not listed here is known by name only (`names`).
 
-/// Makes `file_list!`, which puts its lines behind those it is given and hands all to the next macro named.
-macro_rules! list {
-    ($list:ident $d:tt $($lines:tt)*) => {
-        macro_rules! $list {
-            ([$d next:ident $d($d rest:ident)*] $d($d before:tt)*) => {
-                $d next! { [$d($d rest)*] $d($d before)* $($lines)* }
-            };
-        }
-    };
-}
-
 #[macro_use]
 mod device;
 #[macro_use]
@@ -35,7 +24,7 @@ macro_rules! define {
             use crate::result::CUresult;
             use std::ffi::{c_char, c_int, c_uint, c_void};
 
-            $($(function_type! { $name $arguments })+)*
+            $($(function_type! { CUresult $name $arguments })+)*
         }
 
         /// Hands the prototype of one function to a macro: see the documentation of the crate.
@@ -56,14 +45,6 @@ macro_rules! define {
                 $d callback! { { $d($d extra)* } $($($name $arguments -> CUresult;)+)* }
             };
         }
-    };
-}
-
-/// One alias of [`fn_types`].
-macro_rules! function_type {
-    ($name:ident ($($argument:ident : $type:ty),* $(,)?)) => {
-        #[doc = concat!("A pointer to `", stringify!($name), "`.")]
-        pub type $name = unsafe extern "C" fn($($argument: $type),*) -> CUresult;
     };
 }
 

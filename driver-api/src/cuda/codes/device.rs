@@ -1,7 +1,5 @@
 //! Device, context and limit codes.
 
-use super::codes;
-
 codes! {
     /// What `cuDeviceGetAttribute` answers.
     CUdevice_attribute "CU_DEVICE_ATTRIBUTE_" {

@@ -1,7 +1,5 @@
 //! Module, function, launch, stream and event codes.
 
-use super::codes;
-
 codes! {
     /// What `cuFuncGetAttribute` answers.
     CUfunction_attribute "CU_FUNC_ATTRIBUTE_" {

@@ -1,7 +1,5 @@
 //! Graph codes.
 
-use super::codes;
-
 codes! {
     /// Kind of a graph node.
     CUgraphNodeType "CU_GRAPH_NODE_TYPE_" {

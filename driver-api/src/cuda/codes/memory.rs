@@ -1,7 +1,5 @@
 //! Memory, pool, mapping and copy codes.
 
-use super::codes;
-
 codes! {
     /// Flags of `cuIpcOpenMemHandle`.
     CUipcMem_flags "CU_IPC_MEM_" {

@@ -1,7 +1,6 @@
 //! Launch and stream structures.
 
 use super::super::*;
-use super::structs;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 structs! {

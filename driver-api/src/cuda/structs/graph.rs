@@ -1,7 +1,6 @@
 //! Graph structures.
 
 use super::super::*;
-use super::structs;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 structs! {

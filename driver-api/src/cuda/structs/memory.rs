@@ -1,7 +1,6 @@
 //! Memory, pool, mapping, array and copy structures.
 
 use super::super::*;
-use super::structs;
 use std::ffi::{c_int, c_uint, c_void};
 
 structs! {
