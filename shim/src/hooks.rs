@@ -1,7 +1,8 @@
 //! THE TABLE: every function that is hooked, and its handler. How a row is read: [`crate::ffi::table`].
 
-pub(crate) mod lookup;
-pub(crate) mod memory;
+mod device;
+mod lookup;
+mod memory;
 
 use core::cmp::Ordering;
 use core::ffi::{c_char, c_void};
@@ -12,10 +13,21 @@ use crate::ffi::real::Library;
 use crate::ffi::table::{Row, entry, hooks};
 
 hooks! {
-    deny cuMemAlloc_v2       => memory::alloc;
+    deny cuMemAlloc             => memory::alloc_v1;
+    deny cuMemAlloc_v2          => memory::alloc;
+    deny cuMemAllocPitch        => memory::pitch_v1;
+    deny cuMemAllocPitch_v2     => memory::pitch;
+    deny cuMemAllocManaged      => memory::managed;
+    pass cuMemFree              => memory::free_v1;
+    pass cuMemFree_v2           => memory::free;
 
-    pass cuGetProcAddress    => lookup::proc_address;
-    pass cuGetProcAddress_v2 => lookup::proc_address_v2;
+    pass cuMemGetInfo           => device::mem_info_v1;
+    pass cuMemGetInfo_v2        => device::mem_info;
+    pass cuDeviceTotalMem       => device::total_v1;
+    pass cuDeviceTotalMem_v2    => device::total;
+
+    pass cuGetProcAddress       => lookup::proc_address;
+    pass cuGetProcAddress_v2    => lookup::proc_address_v2;
 }
 
 /// The row of a function name, if it is hooked. A null name is nobody's.

@@ -7,6 +7,11 @@
 //! context ([`devices`]), reserves the bytes in the region, calls the driver, and notes the address
 //! ([`allocations`]), or the reservation drops and the bytes go back.
 
+mod allocations;
+mod config;
+mod devices;
 mod ffi;
+mod fork;
 mod hooks;
+mod log;
 mod shim;

@@ -1,7 +1,225 @@
-//! The shim's state, built at the first use of a GPU.
+//! The shim's state, built at the first use of a GPU, and what it does when there are no limits (I11).
+//!
+//! A process is *managed* if `/etc/vcuda` is a directory or `VCUDA_DIR` is set. A managed process whose limits are
+//! missing or damaged gets no GPU memory. A process that is not managed is left alone.
 
-/// Whether no limit applies to this process.
+use core::fmt::Arguments;
+use core::sync::atomic::Ordering;
+use std::path::Path;
+
+use once_cell::sync::OnceCell;
+use vcuda_region::limits::Limits;
+use vcuda_region::process::Identity;
+use vcuda_region::slots::{Slot, Usage};
+use vcuda_region::{DeviceIndex, directory};
+
+use crate::allocations::Allocations;
+use crate::config::Config;
+use crate::devices::{self, Device, Devices};
+use crate::{fork, log};
+
+/// Values of the word (see [`fork::word`]) that are no pointer to a [`Shim`].
+const UNBUILT: usize = 0;
+const BUILDING: usize = 1;
+const PASSES: usize = 2;
+
+/// The state of a managed process.
+#[derive(Debug)]
+pub(crate) struct Shim {
+    /// What the environment says.
+    pub(crate) config: Config,
+    /// What is allocated.
+    pub(crate) allocations: Allocations,
+    devices: Devices,
+    region: Result<Region, String>,
+    slot: OnceCell<Slot<'static>>,
+}
+
+/// The container's two files.
+#[derive(Debug)]
+pub(crate) struct Region {
+    /// What it may use.
+    pub(crate) limits: Limits,
+    /// What it uses.
+    pub(crate) usage: &'static Usage,
+    memory_ceiling_bytes: u64,
+}
+
+impl Region {
+    /// The limit of a device in bytes, lowered by the environment; 0 if the limits are damaged.
+    #[inline]
+    pub(crate) fn memory_limit_bytes(&self, device: DeviceIndex) -> u64 {
+        self.limits
+            .memory_limit_bytes(device)
+            .unwrap_or(0)
+            .min(self.memory_ceiling_bytes)
+    }
+}
+
+impl Shim {
+    /// The container's files; nothing if they cannot be used.
+    #[inline]
+    pub(crate) fn region(&self) -> Option<&Region> {
+        self.region.as_ref().ok()
+    }
+
+    /// Why this process gets no GPU memory, if its limits are missing or damaged.
+    pub(crate) fn closed(&self) -> Option<&str> {
+        self.region.as_ref().err().map(String::as_str)
+    }
+
+    /// This process's slot, taken when first needed; nothing while none is free.
+    #[inline]
+    pub(crate) fn slot(&'static self) -> Option<&'static Slot<'static>> {
+        match self.slot.get() {
+            Some(slot) => Some(slot),
+            None => self.claim(),
+        }
+    }
+
+    #[cold]
+    fn claim(&'static self) -> Option<&'static Slot<'static>> {
+        let region = self.region()?;
+        self.slot
+            .get_or_try_init(|| {
+                let me = Identity::current().map_err(|error| error.to_string())?;
+                region.usage.claim(&me).map_err(|error| error.to_string())
+            })
+            .map_err(|why| self.log(format_args!("no slot: {why}")))
+            .ok()
+    }
+
+    /// The device of this ordinal; nothing if the driver knows none.
+    #[inline]
+    pub(crate) fn device(&'static self, ordinal: i32) -> Option<&'static Device> {
+        self.devices.get(self, ordinal)
+    }
+
+    /// The device of the calling thread's context; nothing without one.
+    #[inline]
+    pub(crate) fn current_device(&'static self) -> Option<&'static Device> {
+        self.device(devices::current_ordinal()?)
+    }
+
+    /// The devices used so far.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &'static Device> {
+        self.devices.used()
+    }
+
+    /// Says something in the log, if there is one.
+    #[cold]
+    pub(crate) fn log(&self, words: Arguments<'_>) {
+        log::line(self.config.log.as_deref(), words);
+    }
+}
+
+/// Whether no limit applies to this process, as far as is known already.
 #[inline]
 pub(crate) fn passes() -> bool {
-    true
+    fork::word().load(Ordering::Relaxed) == PASSES
+}
+
+/// The state, built by the first call; nothing in a process that is not managed.
+#[inline]
+pub(crate) fn get() -> Option<&'static Shim> {
+    // Pairs with the store in `build`.
+    match fork::word().load(Ordering::Acquire) {
+        PASSES => None,
+        UNBUILT | BUILDING => build(),
+        pointer => Some(at(pointer)),
+    }
+}
+
+fn at(pointer: usize) -> &'static Shim {
+    // SAFETY: the word is one of the three constants, or came from a leaked box in `build`.
+    unsafe { &*(pointer as *const Shim) }
+}
+
+/// Builds the state, or waits for the thread that does. That takes no lock that a fork could leave held: a child finds
+/// the word 0. A signal handler that comes here on the building thread is inside a hook and went straight to the driver.
+#[cold]
+fn build() -> Option<&'static Shim> {
+    fork::forget_in_children();
+    let word = fork::word();
+    loop {
+        match word.compare_exchange(UNBUILT, BUILDING, Ordering::Acquire, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(BUILDING) => std::thread::yield_now(),
+            Err(PASSES) => return None,
+            Err(pointer) => return Some(at(pointer)),
+        }
+    }
+    // A panic of ours prints nothing.
+    std::panic::set_hook(Box::new(|_| {}));
+    let undo = Undo;
+    let shim = find();
+    core::mem::forget(undo);
+    let value = shim
+        .as_ref()
+        .map_or(PASSES, |shim| core::ptr::from_ref::<Shim>(shim) as usize);
+    word.store(value, Ordering::Release);
+    shim
+}
+
+/// Should building panic, the next call tries again.
+struct Undo;
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        fork::word().store(UNBUILT, Ordering::Release);
+    }
+}
+
+/// Finds the limits that apply.
+fn find() -> Option<&'static Shim> {
+    let config = Config::from_environment();
+    let managed = Path::new(directory::MANAGED);
+    let region = match directory::resolve(config.directory.as_deref()) {
+        Some(directory) => open(&directory, &config),
+        None if managed.is_dir() => Err(format!("{} has no limits", managed.display())),
+        None => {
+            log::line(
+                config.log.as_deref(),
+                format_args!("not managed: every call goes to the driver"),
+            );
+            return None;
+        }
+    };
+    let shim = Box::leak(Box::new(Shim {
+        config,
+        allocations: Allocations::new(),
+        devices: Devices::new(),
+        region,
+        slot: OnceCell::new(),
+    }));
+    describe(shim);
+    Some(shim)
+}
+
+fn open(directory: &Path, config: &Config) -> Result<Region, String> {
+    let limits = Limits::open(directory).map_err(|error| error.to_string())?;
+    let usage = Usage::open(directory).map_err(|error| error.to_string())?;
+    Ok(Region {
+        limits,
+        usage: Box::leak(Box::new(usage)),
+        memory_ceiling_bytes: config.memory_limit_bytes.unwrap_or(u64::MAX),
+    })
+}
+
+fn describe(shim: &Shim) {
+    for name in &shim.config.rejected {
+        shim.log(format_args!("{name} is no size or percentage: ignored"));
+    }
+    match &shim.region {
+        Err(why) => shim.log(format_args!("no GPU memory: {why}")),
+        Ok(region) => {
+            for (index, uuid) in region.limits.devices() {
+                let bytes = region.memory_limit_bytes(index);
+                shim.log(format_args!(
+                    "tenant {}: {bytes} bytes on {uuid}",
+                    region.limits.name()
+                ));
+            }
+        }
+    }
 }

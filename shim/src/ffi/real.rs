@@ -164,9 +164,16 @@ macro_rules! needed {
 }
 
 needed! {
+    cuCtxGetCurrent
     cuCtxGetDevice
-    cuDeviceGet
-    cuDeviceGetCount
+    cuCtxPopCurrent_v2
+    cuCtxPushCurrent_v2
+    cuDeviceGetDefaultMemPool
+    cuDeviceGetMemPool
     cuDeviceGetUuid
+    cuDeviceGetUuid_v2
+    cuDevicePrimaryCtxGetState
+    cuStreamGetCtx
     cuStreamIsCapturing
+    cuStreamIsCapturing_ptsz
 }

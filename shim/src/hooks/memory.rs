@@ -1,16 +1,186 @@
-//! Linear device memory: allocate, free, how much there is.
+//! Linear device memory: allocated, pitched, managed, freed.
 
 use vcuda_driver_api::prelude::*;
 
+use crate::allocations::{Allocation, Kind};
+use crate::devices::{Reserved, current_context};
 use crate::ffi::Call;
+use crate::shim::{self, Shim};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    crate::shim::passes()
+    shim::passes()
 }
 
-/// Reserves first, so that no two callers pass the limit together (I7).
-pub(super) fn alloc(call: &Call<'_, CUresult>, _address: *mut CUdeviceptr, _bytes: usize) -> CUresult {
-    call.real()
+/// `cuMemAlloc`. Reserves first, so that no two callers pass the limit together (I7).
+pub(super) fn alloc(call: &Call<'_, CUresult>, address: *mut CUdeviceptr, bytes: usize) -> CUresult {
+    counted(call, address, bytes as u64)
+}
+
+/// `cuMemAlloc` before CUDA 3.2.
+pub(super) fn alloc_v1(call: &Call<'_, CUresult>, address: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult {
+    counted(call, address, u64::from(bytes))
+}
+
+/// `cuMemAllocManaged`: charged in full on the current device, where it lives until it migrates.
+pub(super) fn managed(
+    call: &Call<'_, CUresult>,
+    address: *mut CUdeviceptr,
+    bytes: usize,
+    _flags: c_uint,
+) -> CUresult {
+    counted(call, address, bytes as u64)
+}
+
+/// `cuMemAllocPitch`: reserved without the padding of its rows, which only the driver knows, and settled with it.
+pub(super) fn pitch(
+    call: &Call<'_, CUresult>,
+    address: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width_bytes: usize,
+    height: usize,
+    _element_bytes: c_uint,
+) -> CUresult {
+    pitched(call, address, pitch, width_bytes as u64, height as u64)
+}
+
+/// `cuMemAllocPitch` before CUDA 3.2.
+pub(super) fn pitch_v1(
+    call: &Call<'_, CUresult>,
+    address: *mut CUdeviceptr_v1,
+    pitch: *mut c_uint,
+    width_bytes: c_uint,
+    height: c_uint,
+    _element_bytes: c_uint,
+) -> CUresult {
+    pitched(call, address, pitch, u64::from(width_bytes), u64::from(height))
+}
+
+/// `cuMemFree`.
+pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr) -> CUresult {
+    freed(call, address)
+}
+
+/// `cuMemFree` before CUDA 3.2.
+pub(super) fn free_v1(call: &Call<'_, CUresult>, address: CUdeviceptr_v1) -> CUresult {
+    freed(call, u64::from(address))
+}
+
+/// An address or a length, in whichever width the function has it.
+pub(super) trait Word: Copy {
+    /// In 64 bits.
+    fn wide(self) -> u64;
+}
+
+impl Word for u64 {
+    fn wide(self) -> u64 {
+        self
+    }
+}
+
+impl Word for u32 {
+    fn wide(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+impl Word for usize {
+    fn wide(self) -> u64 {
+        self as u64
+    }
+}
+
+#[inline]
+fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    if address.is_null() {
+        return call.real(); // the driver says what is wrong
+    }
+    let Some(device) = shim.current_device() else {
+        return call.real();
+    }; // no context: likewise
+    let context = current_context();
+    let reserved = device.reserve(bytes)?;
+    call.real()?;
+    // SAFETY: the driver returned success, so it has just written an address here.
+    let address = unsafe { address.read() }.wide();
+    keep(shim, reserved, address, context, Kind::Linear);
+    Ok(())
+}
+
+fn pitched<A: Word, P: Word>(
+    call: &Call<'_, CUresult>,
+    address: *mut A,
+    pitch: *mut P,
+    width_bytes: u64,
+    height: u64,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    if address.is_null() || pitch.is_null() {
+        return call.real();
+    }
+    let Some(device) = shim.current_device() else {
+        return call.real();
+    };
+    let context = current_context();
+    // Rows are padded to a multiple of 512 bytes at least on every GPU so far: little is left to settle.
+    let row = width_bytes.checked_next_multiple_of(512).unwrap_or(u64::MAX);
+    let mut reserved = device
+        .reserve(row.saturating_mul(height))
+        .or_else(|_| device.reserve(width_bytes.saturating_mul(height)))?;
+    call.real()?;
+    // SAFETY: the driver returned success, so it has just written a pitch here.
+    let row = unsafe { pitch.read() }.wide();
+    // SAFETY: and an address here.
+    let name = unsafe { address.read() }.wide();
+    if let Err(denied) = reserved.resize(row.saturating_mul(height)) {
+        // SAFETY: the address is the driver's own and nobody else has it yet.
+        let _ = unsafe { super::real::cuMemFree_v2(name) };
+        return Err(denied.into());
+    }
+    keep(shim, reserved, name, context, Kind::Linear);
+    Ok(())
+}
+
+/// Takes the record out before the driver frees, since the address may be handed out again at once.
+pub(super) fn freed(call: &Call<'_, CUresult>, address: u64) -> CUresult {
+    freed_as(call, address, Kind::Linear)
+}
+
+/// The end of an address, an array or a mipmapped array.
+pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let taken = shim.allocations.take(name, kind);
+    let status = call.real();
+    if let Some(allocation) = taken {
+        if status.is_ok() {
+            allocation.device.release(allocation.bytes);
+        } else {
+            shim.allocations.insert(name, allocation);
+        }
+    }
+    status
+}
+
+/// Commits a reservation and notes what it was for.
+#[inline]
+pub(super) fn keep(shim: &Shim, reserved: Reserved, name: u64, context: CUcontext, kind: Kind) {
+    let allocation = Allocation {
+        device: reserved.device(),
+        context,
+        kind,
+        bytes: reserved.bytes(),
+    };
+    reserved.commit();
+    if let Some(gone) = shim.allocations.insert(name, allocation) {
+        // The driver freed it without our knowing (a context destroyed behind our back).
+        gone.device.release(gone.bytes);
+    }
 }

@@ -1,0 +1,117 @@
+//! What the environment says, read once, at the first use of a GPU. It can only lower what `limits` grants (I11).
+
+use std::env::var_os;
+use std::path::PathBuf;
+
+/// The tenant's directory, set by `vcuda run`. Ignored in a container that has `/etc/vcuda/limits`.
+pub(crate) const ENV_DIRECTORY: &str = "VCUDA_DIR";
+/// A lower memory limit for this process, as Kubernetes writes sizes: `4Gi`, `4GiB`, `4096MiB`, `4G`.
+pub(crate) const ENV_MEMORY: &str = "VCUDA_MEMORY";
+/// A lower share of GPU time for this process, in percent.
+pub(crate) const ENV_CORES: &str = "VCUDA_CORES";
+/// A file to which the shim appends what it does and why.
+pub(crate) const ENV_LOG: &str = "VCUDA_LOG";
+
+/// What the environment says.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    /// [`ENV_DIRECTORY`].
+    pub(crate) directory: Option<PathBuf>,
+    /// [`ENV_MEMORY`], in bytes.
+    pub(crate) memory_limit_bytes: Option<u64>,
+    /// [`ENV_CORES`], in thousandths.
+    pub(crate) cap_permille: Option<u32>,
+    /// [`ENV_LOG`].
+    pub(crate) log: Option<PathBuf>,
+    /// Variables whose value means nothing.
+    pub(crate) rejected: Vec<&'static str>,
+}
+
+impl Config {
+    /// Reads the environment.
+    pub(crate) fn from_environment() -> Self {
+        let path = |name| var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let mut config = Self {
+            directory: path(ENV_DIRECTORY),
+            log: path(ENV_LOG),
+            ..Self::default()
+        };
+        if let Some(text) = var_os(ENV_MEMORY) {
+            config.memory_limit_bytes = text.to_str().and_then(parse_bytes);
+            if config.memory_limit_bytes.is_none() {
+                config.rejected.push(ENV_MEMORY);
+            }
+        }
+        if let Some(text) = var_os(ENV_CORES) {
+            config.cap_permille = text.to_str().and_then(parse_permille);
+            if config.cap_permille.is_none() {
+                config.rejected.push(ENV_CORES);
+            }
+        }
+        config
+    }
+}
+
+/// `4Gi`, `4GiB`, `4096MiB`, `4G`, `4GB`, `4294967296`: bytes, more than 0.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let scale: u64 = match unit.trim().trim_end_matches('B') {
+        "" => 1,
+        "k" | "K" => 1000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        _ => return None,
+    };
+    number
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(scale)
+        .filter(|bytes| *bytes > 0)
+}
+
+/// `30`, `30%`, `12.5`: percent as thousandths, 1 to 1000.
+fn parse_permille(text: &str) -> Option<u32> {
+    let text = text.trim().trim_end_matches('%');
+    let (whole, tenths) = text.split_once('.').unwrap_or((text, "0"));
+    if tenths.len() != 1 {
+        return None;
+    }
+    let permille = whole
+        .parse::<u32>()
+        .ok()?
+        .checked_mul(10)?
+        .checked_add(tenths.parse().ok()?)?;
+    (1..=1000).contains(&permille).then_some(permille)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_as_kubernetes_writes_them() {
+        for text in ["4Gi", "4GiB", "4096MiB", "4294967296", " 4Gi "] {
+            assert_eq!(parse_bytes(text), Some(4 << 30), "{text}");
+        }
+        assert_eq!(parse_bytes("4G"), Some(4_000_000_000));
+        for text in ["", "Gi", "-1", "4Q", "0", "99999999999999Ti", "4.5Gi", "rubbish"] {
+            assert_eq!(parse_bytes(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn percent_in_thousandths() {
+        assert_eq!(parse_permille("30"), Some(300));
+        assert_eq!(parse_permille("12.5%"), Some(125));
+        for text in ["0", "101", "", "x", "1.23", "-3"] {
+            assert_eq!(parse_permille(text), None, "{text}");
+        }
+    }
+}

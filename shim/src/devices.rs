@@ -1,0 +1,230 @@
+//! The GPUs as this process numbers them, and what the container was granted of each. The UUID decides (I10): the
+//! ordinal is whatever `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` make of it.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::ledger::Reservation;
+use vcuda_region::{DeviceIndex, GpuUuid};
+
+use crate::ffi::real;
+use crate::shim::{Region, Shim};
+
+/// The container may not have this memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Denied;
+
+impl From<Denied> for CUerror {
+    fn from(_: Denied) -> Self {
+        Self::OUT_OF_MEMORY
+    }
+}
+
+/// One GPU of this process.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// Its ordinal in this process.
+    pub(crate) ordinal: CUdevice,
+    /// Its identity.
+    pub(crate) uuid: GpuUuid,
+    /// Where its grant stands in `limits`; nothing if the container was not given this GPU or has no usable limits.
+    pub(crate) grant: Option<DeviceIndex>,
+    shim: &'static Shim,
+}
+
+impl Device {
+    /// The region's index and the region, if the container was given this GPU.
+    #[inline]
+    pub(crate) fn region(&self) -> Option<(&'static Region, DeviceIndex)> {
+        Some((self.shim.region()?, self.grant?))
+    }
+
+    /// The memory limit in bytes ([`vcuda_region::limits::NO_MEMORY_LIMIT`]: none). 0 where nothing was granted.
+    #[inline]
+    pub(crate) fn memory_limit_bytes(&self) -> u64 {
+        self.region()
+            .map_or(0, |(region, index)| region.memory_limit_bytes(index))
+    }
+
+    /// What all processes of the container have on this device (bytes).
+    #[inline]
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.region()
+            .map_or(0, |(region, index)| region.usage.used_bytes(index))
+    }
+
+    /// Counts `bytes` before the driver is asked for them.
+    ///
+    /// # Errors
+    /// They would not fit, or the container has no usable limits, or was not given this GPU.
+    #[inline]
+    pub(crate) fn reserve(&'static self, bytes: u64) -> Result<Reserved, Denied> {
+        let Some((region, index)) = self.region() else {
+            return Err(self.refuse(bytes));
+        };
+        let Some(slot) = self.shim.slot() else {
+            return Err(self.refuse(bytes));
+        };
+        match slot.reserve(index, bytes, region.memory_limit_bytes(index)) {
+            Ok(reservation) => Ok(Reserved {
+                device: self,
+                reservation,
+            }),
+            Err(denied) => {
+                self.shim
+                    .log(format_args!("{} on {}: {denied}", "denied", self.uuid));
+                Err(Denied)
+            }
+        }
+    }
+
+    /// Gives back bytes that were counted on this device.
+    #[inline]
+    pub(crate) fn release(&self, bytes: u64) {
+        if let (Some((_, index)), Some(slot)) = (self.region(), self.shim.slot()) {
+            slot.release(index, bytes);
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, bytes: u64) -> Denied {
+        let why = match self.shim.closed() {
+            Some(why) => why,
+            None if self.grant.is_none() => "the container was not given this GPU; see `vcuda smi`",
+            None => "too many processes of this container use a GPU; end some",
+        };
+        self.shim
+            .log(format_args!("denied {bytes} bytes on {}: {why}", self.uuid));
+        Denied
+    }
+}
+
+/// Bytes counted on a device for an allocation that is about to be made.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    device: &'static Device,
+    reservation: Reservation<'static, 'static>,
+}
+
+impl Reserved {
+    /// The bytes counted.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.reservation.bytes()
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &'static Device {
+        self.device
+    }
+
+    /// Counts what the driver really took.
+    ///
+    /// # Errors
+    /// It took more, and that does not fit.
+    pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), Denied> {
+        self.reservation
+            .resize(bytes, self.device.memory_limit_bytes())
+            .map_err(|_| Denied)
+    }
+
+    /// The allocation exists: its bytes stay counted until [`Device::release`].
+    #[inline]
+    pub(crate) fn commit(self) {
+        self.reservation.commit();
+    }
+}
+
+/// More GPUs than any machine shows one process.
+const MOST: usize = 256;
+
+/// The GPUs that this process has used, by ordinal.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    known: [AtomicPtr<Device>; MOST],
+}
+
+impl Devices {
+    /// None used yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            known: [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST],
+        }
+    }
+
+    /// The device of this ordinal; nothing if the driver knows none.
+    #[inline]
+    pub(crate) fn get(&self, shim: &'static Shim, ordinal: CUdevice) -> Option<&'static Device> {
+        let place = self.known.get(usize::try_from(ordinal).ok()?)?;
+        let device = place.load(Ordering::Acquire);
+        if device.is_null() {
+            return Self::find(shim, ordinal, place);
+        }
+        // SAFETY: stored below, from a leaked box that nobody changes.
+        Some(unsafe { &*device })
+    }
+
+    #[cold]
+    fn find(shim: &'static Shim, ordinal: CUdevice, place: &AtomicPtr<Device>) -> Option<&'static Device> {
+        let uuid = uuid_of(ordinal)?;
+        let grant = shim.region().and_then(|region| region.limits.find(&uuid));
+        let device = Box::into_raw(Box::new(Device {
+            ordinal,
+            uuid,
+            grant,
+            shim,
+        }));
+        match place.compare_exchange(core::ptr::null_mut(), device, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: ours, leaked for the life of the process.
+            Ok(_) => Some(unsafe { &*device }),
+            Err(first) => {
+                // SAFETY: never shared: another thread was first.
+                drop(unsafe { Box::from_raw(device) });
+                // SAFETY: the other thread's, leaked likewise.
+                Some(unsafe { &*first })
+            }
+        }
+    }
+
+    /// The devices used so far.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &'static Device> {
+        self.known.iter().filter_map(|place| {
+            // SAFETY: null, or stored by `find` from a leaked box that nobody changes.
+            unsafe { place.load(Ordering::Acquire).as_ref() }
+        })
+    }
+}
+
+/// A GPU's UUID from the driver (CUDA Driver API, `cuDeviceGetUuid`). In MIG mode the second form tells the instance.
+fn uuid_of(ordinal: CUdevice) -> Option<GpuUuid> {
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    // SAFETY: the driver writes a UUID or nothing.
+    let newer = unsafe { real::cuDeviceGetUuid_v2(&raw mut uuid, ordinal) };
+    if newer.is_err() {
+        // SAFETY: as above.
+        unsafe { real::cuDeviceGetUuid(&raw mut uuid, ordinal) }.ok()?;
+    }
+    #[allow(
+        clippy::cast_sign_loss,
+        reason = "C's `char`, signed on some machines, holds a byte"
+    )]
+    let bytes = uuid.bytes.map(|byte| byte as u8);
+    Some(GpuUuid::from_bytes(bytes))
+}
+
+/// The ordinal of the current context's device; nothing without a context.
+#[inline]
+pub(crate) fn current_ordinal() -> Option<CUdevice> {
+    let mut ordinal = 0;
+    // SAFETY: the driver writes an ordinal or nothing.
+    unsafe { real::cuCtxGetDevice(&raw mut ordinal) }.ok()?;
+    Some(ordinal)
+}
+
+/// The current context; null without one.
+#[inline]
+pub(crate) fn current_context() -> CUcontext {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver writes a handle or nothing.
+    let asked = unsafe { real::cuCtxGetCurrent(&raw mut context) };
+    if asked.is_ok() { context } else { CUcontext::NULL }
+}

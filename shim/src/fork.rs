@@ -1,0 +1,46 @@
+//! What a forked child forgets: everything. It is charged for nothing of its parent's and starts afresh at its first
+//! use of a GPU.
+//!
+//! All state hangs on one word in a page that the kernel hands to a child zeroed (`MADV_WIPEONFORK`, madvise(2)), after
+//! a raw `clone` too. What the parent's word pointed to is left where it lies: its locks may be held for ever.
+
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// A page of its own. 64 KiB is the largest page of the machines we run on.
+#[repr(C)]
+#[cfg_attr(target_arch = "x86_64", repr(align(4096)))]
+#[cfg_attr(not(target_arch = "x86_64"), repr(align(65536)))]
+#[derive(Debug)]
+pub(crate) struct Page {
+    word: AtomicUsize,
+}
+
+static PAGE: Page = Page {
+    word: AtomicUsize::new(0),
+};
+/// The kernel cannot wipe: the C library tells us of forks instead. Inherited by children, as it should be.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// The word: 0 in a process that has built no state.
+#[inline]
+pub(crate) fn word() -> &'static AtomicUsize {
+    &PAGE.word
+}
+
+/// Sees to it that children find the word 0. Called before the word is first set.
+pub(crate) fn forget_in_children() {
+    if ASKED.swap(true, Ordering::Relaxed) {
+        // A child of a process that asked: the advice is inherited with the page.
+        return;
+    }
+    let page = (&raw const PAGE).cast_mut();
+    // SAFETY: the page is wholly ours, zeroed and private (.bss), and what it holds may become zero in a child.
+    let refused = unsafe { libc::madvise(page.cast(), size_of::<Page>(), libc::MADV_WIPEONFORK) } != 0;
+    if refused {
+        extern "C" fn in_child() {
+            PAGE.word.store(0, Ordering::Relaxed);
+        }
+        // SAFETY: the handler stores a word and does nothing else.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+}

@@ -1,0 +1,101 @@
+//! What the application is told of its GPU's memory: the quota looks like the whole card.
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::limits::NO_MEMORY_LIMIT;
+
+use super::memory::Word;
+use crate::devices::Device;
+use crate::ffi::Call;
+use crate::shim;
+
+/// Nothing is limited: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    shim::passes()
+}
+
+/// `cuMemGetInfo`: total = limit, free = what is left of it and of the card.
+pub(super) fn mem_info(call: &Call<'_, CUresult>, free: *mut usize, total: *mut usize) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    call.real()?;
+    let Some(device) = shim.current_device() else {
+        return Ok(());
+    };
+    answer_info(device, free, total, |bytes| {
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    })
+}
+
+/// `cuMemGetInfo` before CUDA 3.2: what does not fit 32 bits is said as the largest number.
+pub(super) fn mem_info_v1(call: &Call<'_, CUresult>, free: *mut c_uint, total: *mut c_uint) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    call.real()?;
+    let Some(device) = shim.current_device() else {
+        return Ok(());
+    };
+    answer_info(device, free, total, |bytes| {
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    })
+}
+
+/// `cuDeviceTotalMem`.
+pub(super) fn total(call: &Call<'_, CUresult>, bytes: *mut usize, ordinal: CUdevice) -> CUresult {
+    answer_total(call, bytes, ordinal, |bytes| {
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    })
+}
+
+/// `cuDeviceTotalMem` before CUDA 3.2.
+pub(super) fn total_v1(call: &Call<'_, CUresult>, bytes: *mut c_uint, ordinal: CUdevice) -> CUresult {
+    answer_total(call, bytes, ordinal, |bytes| {
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    })
+}
+
+#[inline]
+fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: impl Fn(u64) -> W) -> CUresult {
+    if free.is_null() || total.is_null() {
+        return Ok(());
+    }
+    let limit = device.memory_limit_bytes();
+    if limit == NO_MEMORY_LIMIT {
+        return Ok(());
+    }
+    // SAFETY: the driver returned success, so it has just written here.
+    let card_free = unsafe { free.read() }.wide();
+    // SAFETY: and here.
+    let card_total = unsafe { total.read() }.wide();
+    let left = limit.saturating_sub(device.used_bytes());
+    // SAFETY: as above.
+    unsafe { free.write(narrow(left.min(card_free))) };
+    // SAFETY: as above.
+    unsafe { total.write(narrow(limit.min(card_total))) };
+    Ok(())
+}
+
+fn answer_total<W: Word>(
+    call: &Call<'_, CUresult>,
+    bytes: *mut W,
+    ordinal: CUdevice,
+    narrow: impl Fn(u64) -> W,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    call.real()?;
+    let Some(device) = shim.device(ordinal) else {
+        return Ok(());
+    };
+    if bytes.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the driver returned success, so it has just written here.
+    let card = unsafe { bytes.read() }.wide();
+    // SAFETY: as above.
+    unsafe { bytes.write(narrow(card.min(device.memory_limit_bytes()))) };
+    Ok(())
+}
