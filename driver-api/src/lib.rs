@@ -25,6 +25,8 @@
 mod declare;
 
 pub mod cuda;
+pub mod lookup;
+pub mod names;
 pub mod nvml;
 pub mod result;
 

@@ -84,7 +84,8 @@ pub struct Account {
     forgiven_ns: AtomicU64,
     /// 95th percentile of the container's predicted launches (ns).
     pub p95_ns: AtomicU64,
-    reserved_served: [AtomicU64; 13],
+    denied: AtomicU64,
+    reserved_served: [AtomicU64; 12],
     /// When the device was busy for this container.
     pub busy: [AtomicU64; BUSY_WORDS],
 }
@@ -124,6 +125,7 @@ impl Default for Account {
             served_ns: AtomicU64::new(0),
             forgiven_ns: AtomicU64::new(0),
             p95_ns: AtomicU64::new(0),
+            denied: AtomicU64::new(0),
             reserved_served: core::array::from_fn(|_| AtomicU64::new(0)),
             busy: core::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -194,6 +196,16 @@ impl Account {
                 Err(now) => level = now,
             }
         }
+    }
+
+    /// Counts a refused reservation of memory.
+    pub(crate) fn count_denied(&self) {
+        self.denied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Reservations of memory refused so far, to processes that are gone too.
+    pub fn denied(&self) -> u64 {
+        self.denied.load(Ordering::Relaxed)
     }
 
     /// Debt forgiven so far (ns).
@@ -332,13 +344,17 @@ impl Meter {
         self.lease().launches.wrapping_sub(settled as u32) & COUNT_MASK
     }
 
-    /// Makes the record of a dead process empty, giving its lease back to `account`. Work in flight stands charged.
-    pub fn clear(&self, account: &Account) {
+    /// Makes the record its new owner's. What a dead owner left in the lease goes back to `account`.
+    pub(crate) fn begin(&self, account: &Account) {
         self.give_back(account);
-        self.lease.store(0, Ordering::Relaxed);
+        self.settled_launches.store(u64::from(self.lease().launches), Ordering::Relaxed);
         self.taken_ns.store(0, Ordering::Relaxed);
+        for word in [&self.charged_ns, &self.held_ns, &self.mispredicted_ns] {
+            word.store(0, Ordering::Relaxed);
+        }
         self.settled_ns.store(0, Ordering::Relaxed);
-        self.settled_launches.store(0, Ordering::Relaxed);
+        self.holds.store(0, Ordering::Relaxed);
+        self.debt_admits.store(0, Ordering::Relaxed);
     }
 }
 

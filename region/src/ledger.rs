@@ -1,13 +1,33 @@
 //! The ledger of memory: reserve, commit or drop, release.
 //!
-//! See [`Record`] for the protocol.
+//! Each process has one [`Record`] per device, which it alone writes, save that others may cancel what it has asked for
+//! and not yet been granted. The sum over the records is the truth; there is no second total.
+//!
+//! A reservation *announces* what it asks for in the own record, then reads all others. If everything counted and
+//! everything asked for fits, it turns `ASKED` into `GRANTED` by one compare-and-swap. If what is counted alone is too
+//! much, and nothing has changed when looked at again, it is refused. Otherwise others are asking too: the process of
+//! higher rank cancels them, one of lower rank first gives them a moment, and then cancels them as well, since they
+//! may have been stopped. Whoever was cancelled announces again.
+//!
+//! *Never over*: of the reservations that together exceed the limit, the one announced last has read all the others
+//! after its own announcement; it counted them or cancelled them. *Never refused in vain*: a refusal rests on a sum that
+//! was true at one moment. *Never held up*: a record can be read while its owner stands still anywhere, and what it has
+//! asked for can be cancelled. `tests/ledger_model.rs` searches all interleavings of the protocol, the loom models here
+//! check this code, with one party frozen before any of its accesses.
+//!
+//! The announcement and the look at the others are a store and loads of different words, ordered by sequential
+//! consistency.
 
 use core::fmt;
 
 use crate::layout::SlotDevice;
-use crate::primitive::{AtomicU64, Ordering, fence};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence, pause};
 
-/// One process's bytes on one device.
+/// One process's bytes on one device: a head word and two copies of the amounts.
+///
+/// The head holds a tag that grows with each announcement, the rank, and the state. The lowest bit of the tag names the
+/// copy that counts, so that one store or exchange of the head publishes both amounts. As a number the head only grows:
+/// the tag does, and within one tag `ASKED` becomes `GRANTED` or `CANCELLED`.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Record {
@@ -24,6 +44,314 @@ pub struct Record {
 pub(crate) struct Amounts {
     pub(crate) used_bytes: AtomicU64,
     pub(crate) asked_bytes: AtomicU64,
+}
+
+/// The states of a head, bits 0 to 1.
+const SETTLED: u64 = 0;
+const ASKED: u64 = 1;
+const GRANTED: u64 = 2;
+const CANCELLED: u64 = 3;
+const STATE: u64 = 3;
+/// Bit 2: nothing counts, whatever the copies say. So a dead process's record is emptied by one exchange.
+const EMPTY: u64 = 4;
+/// Bits 4 to 7: how often the announcement was cancelled, which is its rank.
+const RANK_SHIFT: u32 = 4;
+const RANK_MAX: u64 = 15;
+const TAG_SHIFT: u32 = 8;
+
+/// More than any GPU has. A larger wish is counted as this much.
+const COUNTABLE_BYTES: u64 = 1 << 56;
+
+/// How long a process of lower rank gives one of higher rank to finish: some 50 microseconds, with the processor offered
+/// to it, so that it finishes if it only waited for that.
+const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2048 };
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Head(u64);
+
+impl Head {
+    fn state(self) -> u64 {
+        self.0 & STATE
+    }
+
+    fn rank(self) -> u64 {
+        self.0 >> RANK_SHIFT & RANK_MAX
+    }
+
+    /// The head of the next announcement or amount.
+    fn next(self, state: u64, rank: u64) -> Self {
+        Self(((self.0 >> TAG_SHIFT) + 1) << TAG_SHIFT | rank << RANK_SHIFT | state)
+    }
+
+    /// The same announcement in another state.
+    fn turned(self, state: u64) -> Self {
+        Self(self.0 & !STATE | state)
+    }
+}
+
+/// A record at one moment.
+#[derive(Clone, Copy)]
+struct Seen {
+    head: Head,
+    used_bytes: u64,
+    asked_bytes: u64,
+}
+
+impl Seen {
+    /// What counts: everything granted.
+    fn counted_bytes(self) -> u64 {
+        match self.head.0 & (EMPTY | STATE) {
+            GRANTED => self.used_bytes.saturating_add(self.asked_bytes),
+            SETTLED | ASKED | CANCELLED => self.used_bytes,
+            _ => 0,
+        }
+    }
+
+    /// What is asked for and not decided.
+    fn undecided_bytes(self) -> u64 {
+        if self.head.state() == ASKED { self.asked_bytes } else { 0 }
+    }
+}
+
+impl Record {
+    #[inline]
+    fn copy(&self, head: Head) -> &Amounts {
+        let [even, odd] = &self.copies;
+        if head.0 >> TAG_SHIFT & 1 == 0 { even } else { odd }
+    }
+
+    /// The record at one moment. Repeats only if its owner has moved on meanwhile.
+    #[inline]
+    fn read(&self) -> Seen {
+        // Sequentially consistent: comes after the reader's own announcement.
+        let mut head = self.head.load(Ordering::SeqCst);
+        loop {
+            let copy = self.copy(Head(head));
+            let used_bytes = copy.used_bytes.load(Ordering::Relaxed);
+            let asked_bytes = copy.asked_bytes.load(Ordering::Relaxed);
+            // Pairs with the release fence in `write`: who reads what a later head publishes also sees that head here.
+            fence(Ordering::Acquire);
+            let now = self.head.load(Ordering::SeqCst);
+            if now >> TAG_SHIFT == head >> TAG_SHIFT {
+                return Seen { head: Head(now), used_bytes, asked_bytes };
+            }
+            head = now;
+        }
+    }
+
+    /// The record as its owner reads it: nobody else changes the amounts.
+    #[inline]
+    fn own(&self) -> Seen {
+        let head = Head(self.head.load(Ordering::Relaxed));
+        let copy = self.copy(head);
+        Seen {
+            head,
+            used_bytes: copy.used_bytes.load(Ordering::Relaxed),
+            asked_bytes: copy.asked_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Fills the copy that `head` will publish.
+    #[inline]
+    fn write(&self, head: Head, used_bytes: u64, asked_bytes: u64) {
+        // After the publication of the head before: pairs with the acquire fence in `read`.
+        fence(Ordering::Release);
+        let copy = self.copy(head);
+        copy.used_bytes.store(used_bytes, Ordering::Relaxed);
+        copy.asked_bytes.store(asked_bytes, Ordering::Relaxed);
+    }
+
+    /// Publishes an amount. Owner only.
+    #[inline]
+    fn settle(&self, used_bytes: u64) {
+        let head = Head(self.head.load(Ordering::Relaxed)).next(SETTLED, 0);
+        self.write(head, used_bytes, 0);
+        // Pairs with the load in `read`. A cancellation that comes in between is overwritten: it has no effect any more.
+        self.head.store(head.0, Ordering::Release);
+    }
+
+    /// Publishes a wish, before any look at the others. Owner only.
+    #[inline]
+    fn announce(&self, used_bytes: u64, asked_bytes: u64, rank: u64) -> Head {
+        let head = Head(self.head.load(Ordering::Relaxed)).next(ASKED, rank);
+        self.write(head, used_bytes, asked_bytes);
+        // An exchange, because it is the cheapest sequentially consistent store.
+        self.head.swap(head.0, Ordering::SeqCst);
+        // Loom takes a sequentially consistent access for acquire and release only; it knows the fence.
+        #[cfg(loom)]
+        fence(Ordering::SeqCst);
+        head
+    }
+
+    /// Turns `head` into the same announcement in another state, unless someone else did or its owner moved on.
+    #[inline]
+    fn turn(&self, head: Head, state: u64) -> bool {
+        let turned = head.turned(state).0;
+        self.head.compare_exchange(head.0, turned, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Makes the record of a dead process count nothing. `is_still_dead` says whether the slot still belongs to it; it is
+    /// asked after each look at the head, so that a record which its next owner has written is never emptied.
+    pub(crate) fn empty(&self, is_still_dead: impl Fn() -> bool) {
+        loop {
+            let head = Head(self.head.load(Ordering::Acquire));
+            if head.0 & EMPTY != 0 || head.0 == 0 || !is_still_dead() {
+                return;
+            }
+            let empty = head.next(SETTLED, 0).0 | EMPTY;
+            if self.head.compare_exchange(head.0, empty, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+/// The records of all processes on one device, and how many of them were ever used.
+#[derive(Clone, Copy)]
+pub(crate) struct Ledger<'u> {
+    pub(crate) records: &'u [SlotDevice],
+    pub(crate) slots_used: &'u AtomicU32,
+}
+
+/// All records but one, added up.
+struct Sum {
+    counted_bytes: u64,
+    undecided_bytes: u64,
+    /// Sum of the heads. Each of them only grows, so two equal sums mean that none has changed.
+    heads: u64,
+}
+
+impl Ledger<'_> {
+    /// The records that count. Their number is read after the announcement, as the heads are: a process raises it before
+    /// it announces anything.
+    #[inline]
+    fn used_records(&self) -> &[SlotDevice] {
+        let used = self.slots_used.load(Ordering::SeqCst) as usize;
+        self.records.get(..used).unwrap_or(self.records)
+    }
+
+    /// What all processes have (bytes), undecided wishes left out.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let counted = self.used_records().iter().map(|record| record.ledger.read().counted_bytes());
+        counted.fold(0, u64::saturating_add)
+    }
+
+    #[inline]
+    fn others(&self, me: usize) -> Sum {
+        let mut sum = Sum { counted_bytes: 0, undecided_bytes: 0, heads: 0 };
+        for (slot, record) in self.used_records().iter().enumerate() {
+            if slot != me {
+                let seen = record.ledger.read();
+                sum.counted_bytes = sum.counted_bytes.saturating_add(seen.counted_bytes());
+                sum.undecided_bytes = sum.undecided_bytes.saturating_add(seen.undecided_bytes());
+                sum.heads = sum.heads.wrapping_add(seen.head.0);
+            }
+        }
+        sum
+    }
+
+    /// Counts `bytes` for the process of slot `me` if everything stays within `limit_bytes`. Its threads exclude each
+    /// other around this call.
+    #[inline]
+    pub(crate) fn reserve(&self, me: usize, own: &Record, bytes: u64, limit_bytes: u64) -> Result<(), Denied> {
+        let asked = bytes.min(COUNTABLE_BYTES);
+        let used = own.own().counted_bytes();
+        let wanted = used.saturating_add(asked);
+        if limit_bytes == u64::MAX {
+            own.settle(wanted);
+        } else {
+            self.decide(me, own, used, asked, limit_bytes).map_err(|denied| Denied { requested_bytes: bytes, ..denied })?;
+        }
+        if wanted > own.peak_bytes.load(Ordering::Relaxed) {
+            own.peak_bytes.store(wanted, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn decide(&self, me: usize, own: &Record, used: u64, asked: u64, limit_bytes: u64) -> Result<(), Denied> {
+        let mut rank = 0;
+        loop {
+            let mine = own.announce(used, asked, rank);
+            loop {
+                let others = self.others(me);
+                let counted = others.counted_bytes.saturating_add(used);
+                let needed = counted.saturating_add(asked);
+                if needed.saturating_add(others.undecided_bytes) <= limit_bytes {
+                    if own.turn(mine, GRANTED) {
+                        return Ok(());
+                    }
+                    break;
+                }
+                if needed > limit_bytes {
+                    if self.others(me).heads == others.heads {
+                        own.settle(used);
+                        own.denied.store(own.denied.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+                        return Err(Denied { requested_bytes: asked, used_bytes: counted, limit_bytes });
+                    }
+                } else if own.head.load(Ordering::Acquire) == mine.0 {
+                    self.overrule(me, mine);
+                } else {
+                    break;
+                }
+            }
+            rank = RANK_MAX.min(rank + 1);
+        }
+    }
+
+    /// Ends what others ask for and is not decided: those of lower rank at once, the others after a moment.
+    #[cold]
+    fn overrule(&self, me: usize, mine: Head) {
+        for (slot, record) in self.used_records().iter().enumerate() {
+            let head = Head(record.ledger.head.load(Ordering::Acquire));
+            if slot == me || head.state() != ASKED {
+                continue;
+            }
+            if (head.rank(), me) > (mine.rank(), slot) {
+                let mut turns = 0..PATIENCE;
+                while record.ledger.head.load(Ordering::Acquire) == head.0
+                    && let Some(turn) = turns.next()
+                {
+                    pause(turn);
+                }
+            }
+            record.ledger.turn(head, CANCELLED);
+        }
+    }
+}
+
+impl Record {
+    /// Gives `bytes` back. Its threads exclude each other around this call. More than there is counts as all.
+    #[inline]
+    pub(crate) fn release(&self, bytes: u64) {
+        self.settle(self.own().counted_bytes().saturating_sub(bytes.min(COUNTABLE_BYTES)));
+    }
+
+    /// What its process has (bytes), as that process reads it.
+    #[inline]
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.read().counted_bytes()
+    }
+
+    /// Replaces the overhead counted so far by `bytes`, limit or not. Its threads exclude each other around this call.
+    pub(crate) fn set_overhead(&self, bytes: u64) {
+        let bytes = bytes.min(COUNTABLE_BYTES);
+        let used = self.own().counted_bytes().saturating_sub(self.overhead_bytes.load(Ordering::Relaxed));
+        let wanted = used.saturating_add(bytes);
+        self.settle(wanted);
+        self.overhead_bytes.store(bytes, Ordering::Relaxed);
+        if wanted > self.peak_bytes.load(Ordering::Relaxed) {
+            self.peak_bytes.store(wanted, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the record its new owner's, with nothing counted.
+    pub(crate) fn begin(&self) {
+        self.settle(0);
+        self.peak_bytes.store(0, Ordering::Relaxed);
+        self.denied.store(0, Ordering::Relaxed);
+        self.overhead_bytes.store(0, Ordering::Relaxed);
+    }
 }
 
 /// A reservation was refused: with it the container would exceed its limit.
@@ -48,65 +376,3 @@ impl fmt::Display for Denied {
 }
 
 impl std::error::Error for Denied {}
-
-/// What the processes with these records have (bytes), unfinished reservations left out.
-pub(crate) fn used_bytes(records: &[SlotDevice]) -> u64 {
-    let _ = fence;
-    records
-        .iter()
-        .map(|record| record.ledger.head.load(Ordering::Acquire))
-        .sum()
-}
-
-/// Bytes counted before the driver is asked. Dropped, they are given back; committed, they stay until
-/// [`crate::slots::Slot::release`].
-#[cfg(not(loom))]
-#[must_use = "dropping it gives the bytes back"]
-#[derive(Debug)]
-pub struct Reservation<'s, 'u> {
-    slot: &'s crate::slots::Slot<'u>,
-    device: crate::DeviceIndex,
-    bytes: u64,
-}
-
-#[cfg(not(loom))]
-impl Reservation<'_, '_> {
-    /// The bytes counted.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The device they are counted on.
-    #[must_use]
-    pub fn device(&self) -> crate::DeviceIndex {
-        self.device
-    }
-
-    /// Changes the amount to what the driver really took (a pitch, a granularity).
-    ///
-    /// # Errors
-    /// It takes more, and that does not fit: the reservation is unchanged.
-    pub fn resize(&mut self, bytes: u64, limit_bytes: u64) -> Result<(), Denied> {
-        if let Some(more) = bytes.checked_sub(self.bytes) {
-            self.slot.reserve(self.device, more, limit_bytes)?.commit();
-        } else {
-            self.slot.release(self.device, self.bytes - bytes);
-        }
-        self.bytes = bytes;
-        Ok(())
-    }
-
-    /// The allocation exists: the bytes stay counted. Cannot fail.
-    #[inline]
-    pub fn commit(self) {
-        core::mem::forget(self);
-    }
-}
-
-#[cfg(not(loom))]
-impl Drop for Reservation<'_, '_> {
-    fn drop(&mut self) {
-        self.slot.release(self.device, self.bytes);
-    }
-}

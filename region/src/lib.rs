@@ -6,7 +6,7 @@
 //!
 //! The story of one allocation: [`directory::resolve`] finds the tenant's directory, [`limits::Limits`] tells the limit,
 //! [`slots::Usage::claim`] gives the process its slot, [`slots::Slot::reserve`] counts the bytes before the driver is
-//! asked (the sum over the slots is the truth, see [`ledger`]), and the [`ledger::Reservation`] is committed, or its
+//! asked (the sum over the slots is the truth, see [`ledger`]), and the [`reservation::Reservation`] is committed, or its
 //! drop gives the bytes back. A launch is paid from the process's lease on the container's [`account`].
 //!
 //! Time is an argument everywhere; [`clock`] alone asks the machine for it. No function here prints, allocates on a hot
@@ -26,8 +26,11 @@ pub mod limits;
 mod map;
 #[cfg(not(loom))]
 pub mod observer;
+mod primitive;
 #[cfg(not(loom))]
 pub mod process;
+#[cfg(not(loom))]
+pub mod reservation;
 pub mod seqlock;
 #[cfg(not(loom))]
 pub mod slots;
@@ -65,18 +68,4 @@ impl DeviceIndex {
     pub fn all() -> impl Iterator<Item = Self> {
         (0..MAX_DEVICES).filter_map(Self::new)
     }
-}
-
-/// Atomics that are `core`'s, or loom's when a model is checked.
-pub(crate) mod primitive {
-    #[cfg(not(loom))]
-    pub(crate) use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
-    #[cfg(loom)]
-    pub(crate) use loom::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
-
-    /// One turn of a loop that waits for another thread of this machine.
-    #[cfg(not(loom))]
-    pub(crate) use core::hint::spin_loop;
-    #[cfg(loom)]
-    pub(crate) use loom::thread::yield_now as spin_loop;
 }

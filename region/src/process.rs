@@ -28,9 +28,8 @@ impl Identity {
     /// # Errors
     /// `/proc` is not mounted or not readable: then a process cannot be told from the next one of the same PID.
     pub fn current() -> io::Result<Self> {
-        let stat = fs::read_to_string("/proc/self/stat")?;
-        let stat =
-            Stat::parse(&stat).ok_or_else(|| io::Error::other("/proc/self/stat is not as proc(5) says"))?;
+        let text = fs::read_to_string("/proc/self/stat")?;
+        let stat = Stat::parse(&text).ok_or_else(|| io::Error::other("/proc/self/stat is not as proc(5) says"))?;
         let mut name = [0; 16];
         for (byte, from) in name.iter_mut().zip(stat.name.bytes().take(15)) {
             *byte = from;
@@ -38,20 +37,23 @@ impl Identity {
         Ok(Self {
             pid: std::process::id(),
             start_ticks: stat.start_ticks,
-            pid_namespace: namespace("pid")?,
-            time_namespace: namespace("time").unwrap_or(0),
+            pid_namespace: namespace("/proc/self", "pid")?,
+            time_namespace: namespace("/proc/self", "time").unwrap_or(0),
             name,
         })
+    }
+
+    /// Whether `other` is the same process. Its name may have changed, by `exec` or `prctl`.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.pid, self.start_ticks, self.pid_namespace) == (other.pid, other.start_ticks, other.pid_namespace)
     }
 
     /// The command's name, with anything unprintable replaced.
     #[must_use]
     pub fn command(&self) -> String {
         let bytes = self.name.split(|byte| *byte == 0).next().unwrap_or_default();
-        String::from_utf8_lossy(bytes)
-            .chars()
-            .map(|c| if c.is_control() { '?' } else { c })
-            .collect()
+        String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
     }
 }
 
@@ -64,15 +66,17 @@ impl fmt::Display for Identity {
 /// Whether a process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// It lives (or cannot be told from a living one).
+    /// It does.
     Alive,
     /// It is gone: the kernel says so.
     Dead,
+    /// It cannot be seen from here. It counts as alive: quota that is not used is better than quota used twice.
+    Unknown,
 }
 
-/// The inode of one of our namespaces.
-fn namespace(kind: &str) -> io::Result<u32> {
-    u32::try_from(fs::metadata(format!("/proc/self/ns/{kind}"))?.ino()).map_err(io::Error::other)
+/// The inode of one of a process's namespaces.
+fn namespace(process: &str, kind: &str) -> io::Result<u32> {
+    u32::try_from(fs::metadata(format!("{process}/ns/{kind}"))?.ino()).map_err(io::Error::other)
 }
 
 /// What is used of `/proc/PID/stat` (proc(5)).
@@ -92,37 +96,166 @@ impl<'a> Stat<'a> {
         let state = fields.next()?;
         let threads = fields.nth(16)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
-        Some(Self {
-            name,
-            state,
-            threads,
-            start_ticks,
-        })
+        Some(Self { name, state, threads, start_ticks })
+    }
+
+    /// A zombie has given everything back, unless other threads of it still run.
+    fn is_dead(&self) -> bool {
+        matches!(self.state, "Z" | "X" | "x") && self.threads <= 1
     }
 }
 
-/// How this process sees others.
+/// Inode of the PID namespace that the kernel boots with; from there every process can be seen.
+const FIRST_PID_NAMESPACE: u32 = 0xefff_fffc;
+
+/// How the calling process sees others.
+///
+/// The processes of one container normally share a PID namespace, and there the kernel's answer is exact. A process of
+/// another namespace is looked for in `/proc`, where an ancestor namespace sees it under another PID: the host's tools
+/// and the arbiter therefore find every dead one. Where a namespace cannot be seen at all, its processes are
+/// [`Liveness::Unknown`] and keep what they hold until someone who can see it looks.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessView {
     me: Identity,
+    proc_is_ours: bool,
 }
 
 impl ProcessView {
     /// The view of the calling process, whose identity is `me`.
     #[must_use]
     pub fn new(me: Identity) -> Self {
-        Self { me }
+        // A `/proc` mounted in another PID namespace shows other processes under our numbers.
+        let listed = fs::read_link("/proc/self").ok();
+        let proc_is_ours = listed.and_then(|pid| pid.to_str()?.parse().ok()) == Some(me.pid);
+        Self { me, proc_is_ours }
     }
 
     /// Whether `other` lives.
     #[must_use]
     pub fn liveness(&self, other: &Identity) -> Liveness {
-        if *other == self.me {
-            return Liveness::Alive;
+        if self.me.is_same(other) {
+            Liveness::Alive
+        } else if other.pid_namespace == self.me.pid_namespace {
+            self.neighbour(other)
+        } else {
+            self.stranger(other)
         }
-        if other.pid_namespace == self.me.pid_namespace && !sys::process_exists(other.pid) {
+    }
+
+    /// Whether some process has this PID, where no more is known of it than that.
+    pub(crate) fn pid_is_gone(&self, pid: u32) -> bool {
+        !sys::process_exists(pid)
+    }
+
+    fn neighbour(&self, other: &Identity) -> Liveness {
+        if !sys::process_exists(other.pid) {
             return Liveness::Dead;
         }
-        Liveness::Alive
+        if !self.proc_is_ours {
+            return Liveness::Unknown;
+        }
+        // Unreadable: it ended just now, or `/proc` hides it (hidepid). The next look tells.
+        let Ok(text) = fs::read_to_string(format!("/proc/{}/stat", other.pid)) else { return Liveness::Unknown };
+        let Some(stat) = Stat::parse(&text) else { return Liveness::Unknown };
+        let same_clock = other.time_namespace == self.me.time_namespace;
+        if stat.is_dead() || (same_clock && stat.start_ticks != other.start_ticks) {
+            Liveness::Dead
+        } else {
+            Liveness::Alive
+        }
+    }
+
+    fn stranger(&self, other: &Identity) -> Liveness {
+        if !self.proc_is_ours {
+            return Liveness::Unknown;
+        }
+        let Ok(entries) = fs::read_dir("/proc") else { return Liveness::Unknown };
+        let mut sees_namespace = self.me.pid_namespace == FIRST_PID_NAMESPACE;
+        for entry in entries.flatten() {
+            if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
+                continue;
+            }
+            let path = entry.path();
+            let Some(path) = path.to_str() else { continue };
+            let Ok(status) = fs::read_to_string(format!("{path}/status")) else { continue };
+            let same_pid = innermost_pid(&status) == Some(other.pid);
+            match namespace(path, "pid") {
+                Ok(inode) if inode == other.pid_namespace => sees_namespace = true,
+                Ok(_) => continue,
+                // Another user's process: its namespace is hidden, so the number alone must do.
+                Err(_) if same_pid => return Liveness::Unknown,
+                Err(_) => continue,
+            }
+            if same_pid {
+                let text = fs::read_to_string(format!("{path}/stat")).unwrap_or_default();
+                return match Stat::parse(&text) {
+                    Some(stat) if !stat.is_dead() => Liveness::Alive,
+                    _ => Liveness::Dead,
+                };
+            }
+        }
+        if sees_namespace { Liveness::Dead } else { Liveness::Unknown }
+    }
+}
+
+/// The last number of the line `NSpid` (proc(5)): the PID in the process's own namespace.
+fn innermost_pid(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace().last()?.parse().ok()
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+
+    fn child(command: &str) -> (Child, Identity) {
+        let child = Command::new("sh").args(["-c", command]).stdin(Stdio::piped()).spawn().unwrap();
+        let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let start_ticks = Stat::parse(&text).unwrap().start_ticks;
+        let identity = Identity { pid: child.id(), start_ticks, ..Identity::current().unwrap() };
+        (child, identity)
+    }
+
+    #[test]
+    fn a_stat_line_with_brackets_in_the_name() {
+        let line = "12 (a) b) S 1 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 4711 1 1";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.name, stat.state, stat.threads, stat.start_ticks), ("a) b", "S", 3, 4711));
+        assert!(Stat::parse("").is_none());
+        assert!(Stat::parse("12 (a) S").is_none());
+    }
+
+    #[test]
+    fn a_process_lives_until_it_is_killed_and_a_zombie_is_dead() {
+        let me = Identity::current().unwrap();
+        let view = ProcessView::new(me);
+        assert_eq!(view.liveness(&me), Liveness::Alive);
+        let (mut child, identity) = child("read line");
+        assert_eq!(view.liveness(&identity), Liveness::Alive);
+        let reused = Identity { start_ticks: identity.start_ticks - 1, ..identity };
+        assert_eq!(view.liveness(&reused), Liveness::Dead);
+        child.kill().unwrap();
+        let is_zombie = || view.liveness(&identity) == Liveness::Dead;
+        while !is_zombie() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert_eq!(view.liveness(&identity), Liveness::Dead);
+    }
+
+    #[test]
+    fn a_process_of_a_namespace_that_is_gone_is_dead_only_to_who_sees_all() {
+        let me = Identity::current().unwrap();
+        let stranger = Identity { pid_namespace: 1, pid: 1, ..me };
+        let expected =
+            if me.pid_namespace == FIRST_PID_NAMESPACE { Liveness::Dead } else { Liveness::Unknown };
+        assert_eq!(ProcessView::new(me).liveness(&stranger), expected);
+    }
+
+    #[test]
+    fn the_innermost_pid_is_the_last() {
+        assert_eq!(innermost_pid("Name:\ta\nNSpid:\t4711\t12\t1\nX:\t3\n"), Some(1));
+        assert_eq!(innermost_pid("Name:\ta\n"), None);
     }
 }

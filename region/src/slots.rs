@@ -1,20 +1,99 @@
-//! `usage`: one slot per process of the container.
+//! `usage`: one slot per process of the container, claimed, cleared when its process is dead, and never moved.
+//!
+//! A slot's state is one word: incarnation, PID and status, so that a claim is one exchange that also tells for whom. Any
+//! process may clear a dead one, several may at once, and each may be killed in it: every step can be repeated, and the
+//! slot is freed last. Its records of memory are emptied by exchanges that fail once a next owner has written, and what
+//! else the next owner needs clean, it cleans itself.
 
 use core::fmt;
 use std::path::Path;
 
-use crate::DeviceIndex;
 use crate::account::{Account, Meter};
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile, VERSION};
-use crate::ledger::{Denied, Record, Reservation};
+use crate::ledger::{Denied, Ledger, Record};
 use crate::map::{Mapped, Mapping, OpenError, open_checked};
-use crate::primitive::{AtomicU32, Ordering};
-use crate::process::{Identity, ProcessView};
+use crate::primitive::{AtomicU32, Ordering, pause};
+use crate::process::{Identity, Liveness, ProcessView};
+use crate::reservation::Reservation;
+use crate::{DeviceIndex, MAX_DEVICES, MAX_SLOTS};
 
 /// A container's usage, mapped for reading and writing.
 #[derive(Debug)]
 pub struct Usage {
     mapping: Mapping<UsageFile>,
+}
+
+/// Status of a slot, bits 0 to 7 of its state.
+const FREE: u64 = 0;
+/// Its owner is writing who it is; nothing is counted.
+const CLAIMED: u64 = 1;
+const LIVE: u64 = 2;
+/// Its owner is dead and someone is emptying it.
+const CLEARING: u64 = 3;
+
+/// Status, PID (32 bits) and incarnation (24 bits) of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State(pub(crate) u64);
+
+impl State {
+    pub(crate) fn status(self) -> u64 {
+        self.0 & 0xff
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the PID's bits are what is asked for")]
+    pub(crate) fn pid(self) -> u32 {
+        (self.0 >> 8) as u32
+    }
+
+    pub(crate) fn is_live(self) -> bool {
+        self.status() == LIVE
+    }
+
+    fn turned(self, status: u64) -> Self {
+        Self(self.0 & !0xff | status)
+    }
+
+    /// The next incarnation, claimed for `pid`.
+    fn claimed_for(self, pid: u32) -> Self {
+        Self((self.0 >> 40).wrapping_add(1) << 40 | u64::from(pid) << 8 | CLAIMED)
+    }
+}
+
+impl IdentityRecord {
+    fn state(&self) -> State {
+        State(self.state.load(Ordering::Acquire))
+    }
+
+    fn turn(&self, from: State, to: State) -> bool {
+        self.state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn write(&self, me: &Identity) {
+        self.start_ticks.store(me.start_ticks, Ordering::Relaxed);
+        let namespaces = u64::from(me.pid_namespace) | u64::from(me.time_namespace) << 32;
+        self.namespaces.store(namespaces, Ordering::Relaxed);
+        for (word, bytes) in self.name.iter().zip(me.name.as_chunks::<8>().0) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// Who holds the slot, if it is live now.
+    fn identity(&self, state: State) -> Option<Identity> {
+        let words = [&self.start_ticks, &self.namespaces, &self.name[0], &self.name[1]];
+        let words = words.map(|word| word.load(Ordering::Acquire));
+        (state.is_live() && self.state() == state).then(|| identity_of_words(state, words))
+    }
+}
+
+/// The identity that a slot's words say.
+pub(crate) fn identity_of_words(state: State, [start_ticks, namespaces, first, second]: [u64; 4]) -> Identity {
+    let mut name = [0; 16];
+    for (byte, from) in name.iter_mut().zip(first.to_le_bytes().into_iter().chain(second.to_le_bytes())) {
+        *byte = from;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves are taken on purpose")]
+    let (pid_namespace, time_namespace) = (namespaces as u32, (namespaces >> 32) as u32);
+    Identity { pid: state.pid(), start_ticks, pid_namespace, time_namespace, name }
 }
 
 impl Usage {
@@ -45,28 +124,101 @@ impl Usage {
     /// # Errors
     /// All slots are held by living processes.
     pub fn claim(&self, me: &Identity) -> Result<Slot<'_>, SlotsFull> {
-        let _ = me;
-        Err(SlotsFull)
+        let found = self.claim_own(me).or_else(|| self.claim_free(me));
+        if let Some(slot) = found {
+            return Ok(slot);
+        }
+        self.reap_dead(&ProcessView::new(*me));
+        self.claim_free(me).ok_or(SlotsFull)
     }
 
-    /// Empties and frees the slots of processes that are gone. Returns how many. Any number of processes may do this
-    /// at the same time, and be killed in it.
+    fn claim_own(&self, me: &Identity) -> Option<Slot<'_>> {
+        self.identities().find_map(|(index, record)| {
+            let state = record.state();
+            let holder = record.identity(state)?;
+            (holder.is_same(me) && self.take(index, record, state, me)).then(|| self.slot(index))
+        })
+    }
+
+    fn claim_free(&self, me: &Identity) -> Option<Slot<'_>> {
+        self.mapping.identities.iter().enumerate().find_map(|(index, record)| {
+            let state = record.state();
+            (state.status() == FREE && self.take(index, record, state, me)).then(|| self.slot(index))
+        })
+    }
+
+    /// Makes the slot `me`'s, if its state is still `state`.
+    fn take(&self, index: usize, record: &IdentityRecord, state: State, me: &Identity) -> bool {
+        let claimed = state.claimed_for(me.pid);
+        if !record.turn(state, claimed) {
+            return false;
+        }
+        // Before anything is announced there: whoever adds up must look this far.
+        let needed = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        self.mapping.slots_used.fetch_max(needed, Ordering::SeqCst);
+        record.write(me);
+        for (device, account) in DeviceIndex::all().zip(&self.mapping.accounts) {
+            let line = self.line(device, index);
+            line.ledger.begin();
+            line.meter.begin(account);
+        }
+        // Fails if someone took us for dead: then nothing was ours yet, and another slot will do.
+        record.turn(claimed, claimed.turned(LIVE))
+    }
+
+    fn slot(&self, index: usize) -> Slot<'_> {
+        Slot { usage: self, index, locks: Default::default() }
+    }
+
+    /// Empties and frees the slots of processes that are gone. Returns how many. Any number of processes may do this at
+    /// the same time, and be killed in it.
     pub fn reap_dead(&self, view: &ProcessView) -> usize {
-        let _ = view;
-        0
+        self.identities().filter(|(index, record)| self.is_dead(record, view) && self.clear(*index, record)).count()
+    }
+
+    fn is_dead(&self, record: &IdentityRecord, view: &ProcessView) -> bool {
+        let state = record.state();
+        match state.status() {
+            FREE => false,
+            // Nothing is known but the PID. Should it be alive in a namespace of its own, it will see that it lost the
+            // slot and take another.
+            CLAIMED => view.pid_is_gone(state.pid()),
+            LIVE => record.identity(state).is_some_and(|holder| view.liveness(&holder) == Liveness::Dead),
+            _ => true,
+        }
+    }
+
+    /// Empties a dead process's slot and frees it. Returns whether this call freed it.
+    fn clear(&self, index: usize, record: &IdentityRecord) -> bool {
+        let state = record.state();
+        let clearing = state.turned(CLEARING);
+        if state.status() == FREE || (state != clearing && !record.turn(state, clearing)) {
+            return false;
+        }
+        for (device, account) in DeviceIndex::all().zip(&self.mapping.accounts) {
+            let line = self.line(device, index);
+            line.ledger.empty(|| record.state() == clearing);
+            if record.state() == clearing {
+                line.meter.give_back(account);
+            }
+        }
+        record.turn(clearing, clearing.turned(FREE))
+    }
+
+    /// The processes that hold a slot now.
+    pub fn processes(&self) -> impl Iterator<Item = (usize, Identity)> + '_ {
+        self.identities().filter_map(|(index, record)| Some((index, record.identity(record.state())?)))
     }
 
     /// What all processes of the container have on `device` (bytes), unfinished reservations left out.
+    #[inline]
     #[must_use]
     pub fn used_bytes(&self, device: DeviceIndex) -> u64 {
-        crate::ledger::used_bytes(self.records(device))
+        self.ledger(device).used_bytes()
     }
 
     /// The container's account of GPU time on `device`.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "a DeviceIndex is below MAX_DEVICES, the length of the array")]
     #[inline]
     #[must_use]
     pub fn account(&self, device: DeviceIndex) -> &Account {
@@ -78,37 +230,39 @@ impl Usage {
     #[must_use]
     pub fn in_flight(&self, device: DeviceIndex) -> (u64, u64) {
         self.meters(device).fold((0, 0), |(ns, count), meter| {
-            (
-                ns + meter.in_flight_ns(),
-                count + u64::from(meter.in_flight_launches()),
-            )
+            (ns + meter.in_flight_ns(), count + u64::from(meter.in_flight_launches()))
         })
     }
 
-    /// The meters of the processes that hold a slot.
+    /// The meters of the processes that hold a slot now.
     pub fn meters(&self, device: DeviceIndex) -> impl Iterator<Item = &Meter> {
-        self.records(device).iter().map(|record| &record.meter)
+        let live = self.identities().filter(|(_, record)| record.state().is_live());
+        live.map(move |(index, _)| &self.line(device, index).meter)
     }
 
-    /// The lines of `device` that were ever used.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
-    )]
-    #[inline]
-    fn records(&self, device: DeviceIndex) -> &[SlotDevice] {
-        let records = &self.mapping.devices[device.get()];
+    /// The identities that were ever used.
+    fn identities(&self) -> impl Iterator<Item = (usize, &IdentityRecord)> {
         let used = self.mapping.slots_used.load(Ordering::Acquire) as usize;
-        records.get(..used).unwrap_or(records)
+        self.mapping.identities.iter().enumerate().take(used)
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "a DeviceIndex is below MAX_DEVICES, the length of the array")]
+    #[inline]
+    fn ledger(&self, device: DeviceIndex) -> Ledger<'_> {
+        Ledger { records: &self.mapping.devices[device.get()], slots_used: &self.mapping.slots_used }
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "callers have the index from an array of MAX_SLOTS")]
+    #[inline]
+    fn line(&self, device: DeviceIndex, slot: usize) -> &SlotDevice {
+        &self.mapping.devices[device.get()][slot]
     }
 }
 
+/// Makes zeroed memory a `usage` in which no slot is held.
 pub(crate) fn fill(file: &UsageFile) {
     file.header.version.store(VERSION, Ordering::Relaxed);
-    file.header.size_bytes.store(
-        u32::try_from(size_of::<UsageFile>()).unwrap_or(0),
-        Ordering::Relaxed,
-    );
+    file.header.size_bytes.store(u32::try_from(size_of::<UsageFile>()).unwrap_or(0), Ordering::Relaxed);
     file.header.magic.store(UsageFile::MAGIC, Ordering::Release);
 }
 
@@ -118,23 +272,21 @@ pub struct SlotsFull;
 
 impl fmt::Display for SlotsFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} processes of this container use a GPU already; end some",
-            crate::MAX_SLOTS
-        )
+        write!(f, "{MAX_SLOTS} processes of this container use a GPU already; end some of them")
     }
 }
 
 impl std::error::Error for SlotsFull {}
 
-/// A process's place in `usage`. All its threads share it. It is not given back by a drop: whoever dies is found dead, and
-/// a forked child must leave its parent's slot alone.
+/// A process's place in `usage`. All its threads share it. It is not given back by a drop: whoever dies is found dead,
+/// and a forked child must leave its parent's slot alone.
 #[derive(Debug)]
 pub struct Slot<'u> {
     usage: &'u Usage,
     index: usize,
-    lock: AtomicU32,
+    /// Held by the thread that writes the record of a device, for some 30 ns. In this process's own memory: the kernel
+    /// never runs half of a process, and a forked child claims a slot, and with it locks, of its own.
+    locks: [AtomicU32; MAX_DEVICES],
 }
 
 impl<'u> Slot<'u> {
@@ -150,23 +302,46 @@ impl<'u> Slot<'u> {
         bytes: u64,
         limit_bytes: u64,
     ) -> Result<Reservation<'_, 'u>, Denied> {
-        let _ = (device, &self.lock);
-        Err(Denied {
-            requested_bytes: bytes,
-            used_bytes: 0,
-            limit_bytes,
-        })
+        let ledger = self.usage.ledger(device);
+        let outcome = {
+            let _lock = self.lock(device);
+            ledger.reserve(self.index, self.record(device), bytes, limit_bytes)
+        };
+        match outcome {
+            Ok(()) => Ok(Reservation::new(self, device, bytes)),
+            Err(denied) => {
+                self.usage.account(device).count_denied();
+                Err(denied)
+            }
+        }
     }
 
     /// Gives back `bytes` that a committed reservation had counted.
+    #[inline]
     pub fn release(&self, device: DeviceIndex, bytes: u64) {
-        let _ = (device, bytes);
+        let _lock = self.lock(device);
+        self.record(device).release(bytes);
     }
 
     /// Sets what the driver itself takes for this process on `device` (context, modules, local memory; bytes). No limit
     /// holds it up; what is beyond the limit denies new reservations.
     pub fn set_overhead(&self, device: DeviceIndex, bytes: u64) {
-        let _ = (device, bytes);
+        let _lock = self.lock(device);
+        self.record(device).set_overhead(bytes);
+    }
+
+    /// Adds to the overhead on `device` (bytes); see [`Slot::set_overhead`].
+    pub fn charge_overhead(&self, device: DeviceIndex, bytes: u64) {
+        let _lock = self.lock(device);
+        let record = self.record(device);
+        record.set_overhead(record.overhead_bytes.load(Ordering::Relaxed).saturating_add(bytes));
+    }
+
+    /// Takes from the overhead on `device` (bytes); see [`Slot::set_overhead`].
+    pub fn release_overhead(&self, device: DeviceIndex, bytes: u64) {
+        let _lock = self.lock(device);
+        let record = self.record(device);
+        record.set_overhead(record.overhead_bytes.load(Ordering::Relaxed).saturating_sub(bytes));
     }
 
     /// What the driver itself takes for this process on `device`, as last set (bytes).
@@ -178,15 +353,14 @@ impl<'u> Slot<'u> {
     /// What this process has on `device`, overhead included (bytes).
     #[must_use]
     pub fn used_bytes(&self, device: DeviceIndex) -> u64 {
-        let _ = device;
-        0
+        self.record(device).used_bytes()
     }
 
     /// This process's GPU time on `device`.
     #[inline]
     #[must_use]
     pub fn meter(&self, device: DeviceIndex) -> &'u Meter {
-        &self.slot_device(device).meter
+        &self.usage.line(device, self.index).meter
     }
 
     /// The container's usage.
@@ -203,27 +377,49 @@ impl<'u> Slot<'u> {
     }
 
     /// Gives the slot back, emptied: for an orderly end.
-    pub fn leave(self) {}
+    pub fn leave(self) {
+        if let Some(record) = self.usage.mapping.identities.get(self.index) {
+            self.usage.clear(self.index, record);
+        }
+    }
 
     #[inline]
     fn record(&self, device: DeviceIndex) -> &'u Record {
-        &self.slot_device(device).ledger
+        &self.usage.line(device, self.index).ledger
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "a DeviceIndex and a slot's index are below the lengths of the arrays"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "a DeviceIndex is below MAX_DEVICES, the length of the array")]
     #[inline]
-    fn slot_device(&self, device: DeviceIndex) -> &'u SlotDevice {
-        &self.usage.mapping.devices[device.get()][self.index]
+    fn lock(&self, device: DeviceIndex) -> Locked<'_> {
+        let word = &self.locks[device.get()];
+        if word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            wait_for(word);
+        }
+        Locked(word)
     }
+}
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "a slot's index is below MAX_SLOTS, the length of the array"
-    )]
-    fn identity(&self) -> &'u IdentityRecord {
-        &self.usage.mapping.identities[self.index]
+/// Waits for another thread of this process. It holds the lock for nanoseconds; if it lost its processor meanwhile, it
+/// is offered ours, and then left alone with it for a moment (it may have the lower real-time priority).
+#[cold]
+fn wait_for(word: &AtomicU32) {
+    let mut turn = 0;
+    while word.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if turn < 4096 {
+            pause(turn);
+        } else {
+            std::thread::sleep(core::time::Duration::from_micros(50));
+        }
+        turn = turn.saturating_add(1);
+    }
+}
+
+struct Locked<'s>(&'s AtomicU32);
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Pairs with the acquiring exchange in `lock`.
+        self.0.store(0, Ordering::Release);
     }
 }

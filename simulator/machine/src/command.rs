@@ -1,5 +1,7 @@
 //! What a stream can be told to do, and the names of things on a machine.
 
+use crate::layout::{name, split};
+
 /// A context on a GPU. Never used twice on one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContextId(pub(crate) u64);
@@ -20,6 +22,15 @@ impl Ticket {
     #[must_use]
     pub fn stream(self) -> StreamId {
         self.stream
+    }
+
+    /// Ring and number in one word.
+    pub(crate) fn command(self) -> u64 {
+        name(split(self.stream.0).0, self.seq)
+    }
+
+    pub(crate) fn ring(self) -> u64 {
+        split(self.stream.0).0
     }
 }
 

@@ -9,6 +9,8 @@ use std::path::Path;
 mod defaults;
 mod validate;
 
+pub(crate) use defaults::{FNV, fnv1a};
+
 /// Most GPUs of one machine.
 pub const MAX_GPUS: usize = 16;
 /// Commands that a stream's ring can hold.

@@ -1,93 +1,135 @@
 //! `Machine`: opening one, and what can be asked of it without being a client.
 
+use crate::commit::CannotCommit;
+use crate::layout::CLIENTS;
+use crate::shared::Shared;
 use crate::{Client, Config, GpuMemory, MachineError, ProcessUse, Report, Sample};
-use std::path::Path;
+use crate::{record, store};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A simulated machine: GPUs, their memory and their schedule, shared by all processes that opened the same directory.
 ///
 /// Cheap to clone; all clones are one handle.
 #[derive(Debug, Clone)]
-pub struct Machine {}
+pub struct Machine {
+    shared: Arc<Shared>,
+}
 
-#[allow(
-    clippy::panic,
-    unused_variables,
-    clippy::unimplemented,
-    reason = "skeleton; bodies follow"
-)]
 impl Machine {
     /// Makes a machine in `dir` (made if missing) with `config`, which becomes `dir/machine.toml`.
     ///
     /// # Errors
     /// `MachineError`; a machine that exists there with another configuration is refused.
     pub fn create(dir: &Path, config: &Config) -> Result<Machine, MachineError> {
-        unimplemented!()
+        store::create(dir, config).map(Machine::of)
     }
+
     /// Opens the machine in `dir`.
     ///
     /// # Errors
     /// `MachineError`, also if there is none.
     pub fn open(dir: &Path) -> Result<Machine, MachineError> {
-        unimplemented!()
+        store::open(dir).map(Machine::of)
     }
+
     /// Opens the machine in `dir`; a missing one is made with the default configuration.
     ///
     /// # Errors
     /// `MachineError`.
     pub fn open_or_create(dir: &Path) -> Result<Machine, MachineError> {
-        unimplemented!()
+        store::open_or_create(dir).map(Machine::of)
     }
+
     /// A machine of this process alone (tests, virtual-time harness). Every client is a process of its own.
     ///
     /// # Errors
     /// `MachineError::Value` for an impossible configuration, `Io` if memory cannot be mapped.
     pub fn in_memory(config: Config) -> Result<Machine, MachineError> {
-        unimplemented!()
+        store::in_memory(config).map(Machine::of)
     }
+
+    fn of(shared: Shared) -> Machine {
+        Machine { shared: Arc::new(shared) }
+    }
+
     /// The configuration, with everything derived filled in (UUIDs, PCI addresses).
     #[must_use]
     pub fn config(&self) -> &Config {
-        unimplemented!()
+        &self.shared.config
     }
+
     /// The machine's clock, ns: CLOCK_MONOTONIC, or the virtual clock.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        unimplemented!()
+        self.shared.now()
     }
+
     /// Moves a virtual clock on; nothing happens on a real one.
     pub fn step_clock(&self, ns: u64) {
-        unimplemented!()
+        self.shared.step_clock(ns);
     }
+
     /// Joins the machine as a process. The client ends when dropped, or when the process dies.
     ///
     /// # Errors
     /// `MachineError::Full`, or `Io` when the disk is full.
     pub fn attach(&self, pid: u32, name: &str) -> Result<Client, MachineError> {
-        unimplemented!()
+        let (id, slot) = self.shared.join(pid, name).map_err(|why| self.cannot_join(why))?;
+        Ok(Client::new(self.clone(), id, slot))
     }
+
+    fn cannot_join(&self, why: CannotCommit) -> MachineError {
+        let limit = usize::try_from(CLIENTS).unwrap_or(usize::MAX);
+        let path = PathBuf::from("state");
+        match why {
+            CannotCommit::NoSlot | CannotCommit::TooLarge => MachineError::Full { what: "processes", limit },
+            CannotCommit::DiskFull => MachineError::Io {
+                action: "reserve space in",
+                path,
+                source: io::Error::from(io::ErrorKind::StorageFull),
+            },
+            CannotCommit::Damaged => MachineError::State {
+                path,
+                found: "damaged state".into(),
+                wanted: "a whole one".into(),
+            },
+        }
+    }
+
     /// The exact record, up to now.
     #[must_use]
     pub fn report(&self) -> Report {
-        unimplemented!()
+        record::report(&self.shared)
     }
+
     /// Memory of a GPU (zeroes for one that does not exist). The dead hold none.
     #[must_use]
     pub fn memory(&self, gpu: usize) -> GpuMemory {
-        unimplemented!()
+        record::memory(&self.shared, gpu)
     }
+
     /// Living processes with a context on the GPU.
     #[must_use]
     pub fn processes(&self, gpu: usize) -> Vec<ProcessUse> {
-        unimplemented!()
+        record::processes(&self.shared, gpu)
     }
+
     /// Percent of the last complete sample period in which a kernel ran.
     #[must_use]
     pub fn utilization(&self, gpu: usize) -> u32 {
-        unimplemented!()
+        record::utilization(&self.shared, gpu)
     }
-    /// Complete sample periods that ended after `since_ns`, oldest first; empty: nothing new.
+
+    /// Utilization of processes that had any, in complete sample periods that ended after `since_ns`, oldest first;
+    /// empty: nothing new. The last few periods are known.
     #[must_use]
     pub fn samples(&self, gpu: usize, since_ns: u64) -> Vec<Sample> {
-        unimplemented!()
+        record::samples(&self.shared, gpu, since_ns)
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 }

@@ -1,14 +1,15 @@
 //! System calls. With `map`, the only unsafe code of the crate.
 
 use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Whether this process may write into the directory `path`.
 pub(crate) fn is_writable(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
-        return false;
-    };
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
     // SAFETY: `path` is a terminated string that lives across the call.
     unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
 }
@@ -17,4 +18,95 @@ pub(crate) fn is_writable(path: &Path) -> bool {
 pub(crate) fn user_id() -> u32 {
     // SAFETY: getuid has no preconditions and cannot fail.
     unsafe { libc::getuid() }
+}
+
+/// CLOCK_MONOTONIC, ns.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writing; CLOCK_MONOTONIC exists on every Linux, so the call cannot fail.
+    let _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Sleeps until CLOCK_MONOTONIC reaches `ns`, or a signal comes.
+pub(crate) fn sleep_until_ns(ns: u64) {
+    let time = libc::timespec {
+        tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+    };
+    // SAFETY: `time` is a valid timespec; the remaining time is not asked for (null is allowed).
+    let _ = unsafe {
+        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const time, std::ptr::null_mut())
+    };
+}
+
+/// Gives the file's bytes `start..start + length` their blocks, so that storing to them cannot fail. A file system
+/// that cannot promise this is taken at its word later.
+pub(crate) fn reserve(file: &File, start: u64, length: u64) -> io::Result<()> {
+    let (Ok(start), Ok(length)) = (i64::try_from(start), i64::try_from(length)) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    // SAFETY: the descriptor is open as long as `file`; the call touches no memory of ours.
+    if unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, start, length) } == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// Byte locks of a file. Record locks (`hold`) belong to the process and end with it; they are seen from every PID
+/// namespace. `guard` and `is_held` work on the open file description, which the kernel takes for another owner
+/// than this process: so they see this process's own record locks too, and those of another copy of this library
+/// in the same process. fcntl(2), "Advisory record locking", "Open file description locks".
+pub(crate) mod lock {
+    use super::{AsRawFd, File, io};
+
+    fn request(byte: u64, kind: libc::c_int) -> libc::flock {
+        libc::flock {
+            l_type: libc::c_short::try_from(kind).unwrap_or_default(),
+            l_whence: libc::c_short::try_from(libc::SEEK_SET).unwrap_or_default(),
+            l_start: i64::try_from(byte).unwrap_or(i64::MAX),
+            l_len: 1,
+            l_pid: 0,
+        }
+    }
+
+    fn control(file: &File, command: libc::c_int, request: &mut libc::flock) -> io::Result<()> {
+        // SAFETY: `request` is a valid flock for reading and writing; the descriptor is open as long as `file`.
+        if unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(request)) } == 0 {
+            return Ok(());
+        }
+        Err(io::Error::last_os_error())
+    }
+
+    /// Takes the byte for this process without waiting.
+    pub(crate) fn hold(file: &File, byte: u64) -> io::Result<()> {
+        control(file, libc::F_SETLK, &mut request(byte, libc::F_WRLCK))
+    }
+
+    /// Gives the byte back.
+    pub(crate) fn release(file: &File, byte: u64) -> io::Result<()> {
+        control(file, libc::F_SETLK, &mut request(byte, libc::F_UNLCK))
+    }
+
+    /// Whether any process, this one included, holds the byte. Unknown counts as held.
+    pub(crate) fn is_held(file: &File, byte: u64) -> bool {
+        let mut request = request(byte, libc::F_WRLCK);
+        match control(file, libc::F_OFD_GETLK, &mut request) {
+            Ok(()) => libc::c_int::from(request.l_type) != libc::F_UNLCK,
+            Err(_) => true,
+        }
+    }
+
+    /// Takes the byte for this open file description without waiting.
+    pub(crate) fn guard(file: &File, byte: u64) -> io::Result<()> {
+        control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_WRLCK))
+    }
+
+    /// Gives the guarded byte back.
+    pub(crate) fn unguard(file: &File, byte: u64) -> io::Result<()> {
+        control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_UNLCK))
+    }
 }

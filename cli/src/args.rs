@@ -1,0 +1,301 @@
+//! The command line as types. Help, completions and the man page are made from these.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::gpus::GpuSelector;
+use crate::quantity::{CoreShare, MemorySize};
+
+const MAIN_EXAMPLES: &str = "\
+Examples:
+  vcuda run --memory 4GiB --cores 30 -- python train.py   one command under a quota
+  vcuda run --sim --memory 2GiB -- ./app                  the same on a simulated GPU
+  vcuda smi                                               who uses what
+  vcuda set train --memory 6GiB                           change a quota while it runs
+  vcuda doctor -- python -c 'import torch'                why is it not limited?
+  vcuda demo                                              see it work, 60 s";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  vcuda run --memory 4GiB --cores 30 -- python train.py
+  vcuda run --gpu 1 --memory 12GiB -- ./server             only the second GPU of `vcuda smi`
+  vcuda run --name jobs --memory 8GiB -- ./worker          several runs, one quota:
+  vcuda run --name jobs -- ./worker                        the second joins the first
+  vcuda run --sim --memory 2GiB -- ./app                   without a GPU";
+
+const RUN_DETAILS: &str = "\
+The command replaces vcuda: stdin, signals and exit status are its own. All processes that it starts share the quota.
+Without --gpu each GPU of the machine gets the quota; with --gpu the command sees only these GPUs.
+A run inside a run is refused: a tenant cannot give itself a quota.
+
+Exit status: the command's own; 64 wrong use, also no GPU; 69 vcuda's own libraries are missing; 1 another failure of
+vcuda; 126 the command cannot be executed; 127 it was not found.";
+
+const SIM_EXAMPLES: &str = "\
+Examples:
+  vcuda sim -- ./app                                       on the simulated driver, without quota
+  vcuda sim --gpus 2 --memory 24GiB -- nvidia-smi
+  vcuda sim --machine ./m -- ./app && VCUDA_SIM=./m vcuda sim report
+  vcuda sim report --json                                  the exact record of the machine";
+
+const SIM_DETAILS: &str = "\
+The machine is a directory: --machine, else VCUDA_SIM, else `machine` under the user's runtime directory. A missing one is
+created: one GPU of 80 GiB, unless --gpus and --memory say otherwise.";
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  vcuda sim report
+  vcuda sim report --json | jq '.processes[] | {pid, service_ns}'";
+
+const SMI_EXAMPLES: &str = "\
+Examples:
+  vcuda smi
+  vcuda smi --watch
+  vcuda smi --json | jq '.gpus[].tenants[] | {name, memory_used_bytes}'";
+
+const SET_EXAMPLES: &str = "\
+Examples:
+  vcuda set train --memory 6GiB
+  vcuda set train --cores 50 --policy burst";
+
+const SET_DETAILS: &str = "\
+Takes effect at once in running programs. Memory may be set below what is in use: nothing is taken away, new allocations
+are denied until enough is freed. Names are those of `vcuda smi`.";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  vcuda doctor                                             this machine
+  vcuda doctor -- python train.py                          what that command would meet under vcuda run
+  vcuda run --memory 2GiB -- vcuda doctor                  from inside a tenant";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  vcuda demo
+  vcuda demo --sim                                         on the simulated GPU, also where a real one is present";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  vcuda completions bash > ~/.local/share/bash-completion/completions/vcuda
+  vcuda completions fish > ~/.config/fish/completions/vcuda.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  vcuda man > ~/.local/share/man/man1/vcuda.1";
+
+/// Share an NVIDIA GPU: memory and GPU-time quotas for unmodified programs.
+#[derive(Debug, Parser)]
+#[command(name = "vcuda", version, before_help = MAIN_EXAMPLES, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command under a GPU quota
+    #[command(before_help = RUN_EXAMPLES, after_help = RUN_DETAILS)]
+    Run(RunArgs),
+    /// Run a command on the simulated driver without a quota, or report what happened there
+    #[command(before_help = SIM_EXAMPLES, after_help = SIM_DETAILS, args_conflicts_with_subcommands = true)]
+    Sim(SimArgs),
+    /// Show GPUs, tenants and processes
+    #[command(before_help = SMI_EXAMPLES)]
+    Smi(SmiArgs),
+    /// Change a tenant's quota while it runs
+    #[command(before_help = SET_EXAMPLES, after_help = SET_DETAILS)]
+    Set(SetArgs),
+    /// Check each link between a program and its quota, with a remedy for each that is broken
+    #[command(before_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Two tenants on one GPU, held to their quotas before your eyes
+    #[command(before_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+    /// Print a completion script for a shell
+    #[command(before_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell to complete for.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    #[command(before_help = MAN_EXAMPLES)]
+    Man,
+    /// Apportions GPU time between this user's tenants; started by `run`.
+    #[command(hide = true)]
+    Arbiter {
+        /// Start it in a session of its own and return.
+        #[arg(long)]
+        detach: bool,
+    },
+    /// The program that the demo's tenants run.
+    #[command(hide = true)]
+    DemoTenant,
+    /// Looks at its own environment for `doctor -- CMD` and prints what it finds as JSON.
+    #[command(hide = true)]
+    DoctorProbe,
+}
+
+/// How GPU time that others leave idle is treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PolicyName {
+    /// The share is a hard cap
+    Fixed,
+    /// The share is guaranteed; idle time may be borrowed
+    Burst,
+    /// Nothing is guaranteed; whatever others leave
+    BestEffort,
+}
+
+/// The quota of a new or joined tenant.
+#[derive(Args, Debug)]
+pub(crate) struct QuotaArgs {
+    /// Memory per GPU, as in Kubernetes: 4Gi, 4GiB, 4096MiB, 4G [default: the whole card]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    pub(crate) memory: Option<MemorySize>,
+    /// Share of each GPU's time in percent, 0.1 to 100 [default: 100, not metered]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
+    pub(crate) cores: Option<CoreShare>,
+    /// How idle GPU time is treated [default: fixed]
+    #[arg(long, value_enum)]
+    pub(crate) policy: Option<PolicyName>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// A GPU by UUID or by its index in `vcuda smi`; repeat for several [default: all]
+    #[arg(long, value_name = "UUID|INDEX", value_delimiter = ',', allow_negative_numbers = true)]
+    pub(crate) gpu: Vec<GpuSelector>,
+    #[command(flatten)]
+    pub(crate) quota: QuotaArgs,
+    /// The tenant's name; runs of one name share one quota [default: COMMAND-PID]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Use the simulated driver, on the machine of VCUDA_SIM
+    #[arg(long)]
+    pub(crate) sim: bool,
+    /// The command and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+#[command(subcommand_negates_reqs = true)]
+pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<SimAction>,
+    /// The simulated machine's directory [default: VCUDA_SIM, else the user's own]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) machine: Option<PathBuf>,
+    /// GPUs of a machine that is created [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) gpus: Option<u8>,
+    /// Memory of each GPU of a machine that is created [default: 80GiB]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    pub(crate) memory: Option<MemorySize>,
+    /// The command and its arguments, after `--`
+    #[arg(value_name = "CMD", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimAction {
+    /// Print the exact record of a simulated machine
+    #[command(before_help = REPORT_EXAMPLES)]
+    Report {
+        /// The simulated machine's directory [default: VCUDA_SIM, else the user's own]
+        #[arg(long, value_name = "DIR")]
+        machine: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SmiArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Redraw every second until interrupted
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Show the simulated machine of VCUDA_SIM, also where a real GPU is present
+    #[arg(long)]
+    pub(crate) sim: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SetArgs {
+    /// The tenant, as `vcuda smi` names it
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) quota: QuotaArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Check as for `run --sim`
+    #[arg(long)]
+    pub(crate) sim: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A command whose way to the GPU is checked; it is not run
+    #[arg(value_name = "CMD", last = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// Use the simulated GPU, also where a real one is present
+    #[arg(long)]
+    pub(crate) sim: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_tree_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_begins_with_examples() {
+        fn check(command: &mut clap::Command) {
+            if !command.is_hide_set() {
+                let help = command.render_long_help().to_string();
+                assert!(help.starts_with("Examples:\n  vcuda"), "{}:\n{help}", command.get_name());
+            }
+            command.get_subcommands_mut().for_each(check);
+        }
+        check(&mut Cli::command());
+    }
+
+    #[test]
+    fn options_after_the_command_are_the_commands() {
+        let cli = Cli::parse_from(["vcuda", "run", "--memory", "1Gi", "--", "sh", "--memory", "x", "--"]);
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert_eq!(run.command, ["sh", "--memory", "x", "--"]);
+        let cli = Cli::parse_from(["vcuda", "run", "--cores", "50", "python", "-u", "--cores=x"]);
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert_eq!(run.command, ["python", "-u", "--cores=x"]);
+    }
+
+    #[test]
+    fn sim_runs_a_command_or_reports() {
+        let cli = Cli::parse_from(["vcuda", "sim", "--gpus", "2", "--", "report", "--json"]);
+        let Command::Sim(sim) = cli.command else { panic!("not sim") };
+        assert!(sim.action.is_none());
+        assert_eq!(sim.command, ["report", "--json"]);
+        let cli = Cli::parse_from(["vcuda", "sim", "report", "--json"]);
+        let Command::Sim(sim) = cli.command else { panic!("not sim") };
+        assert!(matches!(sim.action, Some(SimAction::Report { json: true, machine: None })));
+    }
+}

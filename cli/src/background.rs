@@ -1,0 +1,64 @@
+//! The one helper that outlives a command: the arbiter, which apportions GPU time between this user's tenants.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::config::{ENV_LIBRARY_PATH, ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment};
+use crate::failure::Failure;
+use crate::{arbiter, libraries};
+
+/// Sees to it that an arbiter runs; one that does already is left alone.
+///
+/// The arbiter must not become a child of the command that this process turns into (an unexpected child would confuse a
+/// program that waits for its own), so a middle process starts it and ends at once.
+pub(crate) fn ensure_arbiter(environment: &Environment) -> Result<(), Failure> {
+    let root = environment.runtime_root()?;
+    if arbiter::is_running(&root) {
+        return Ok(());
+    }
+    let executable = libraries::executable()?;
+    let started = Command::new(&executable)
+        .args(["arbiter", "--detach"])
+        // Its own driver view, not the tenant's.
+        .env_remove(ENV_PRELOAD)
+        .env_remove(ENV_TENANT)
+        .env_remove(ENV_LIBRARY_PATH)
+        .env_remove(ENV_VISIBLE)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    match started {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure::Failed(format!("the arbiter did not start ({status}); try `vcuda arbiter` to see why"))),
+        Err(error) => Err(Failure::access("start", &executable, &error)),
+    }
+}
+
+/// The middle process: starts the arbiter in a session of its own, with nothing of ours open.
+pub(crate) fn detach() -> Result<(), Failure> {
+    nix::unistd::setsid().ok();
+    close_inherited();
+    let executable = libraries::executable()?;
+    Command::new(&executable)
+        .arg("arbiter")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map(drop)
+        .map_err(|error| Failure::access("start", &executable, &error))
+}
+
+/// Closes what the user's shell had open beyond stdin, stdout and stderr: a pipe held by the arbiter would never end.
+fn close_inherited() {
+    let Ok(entries) = std::fs::read_dir(Path::new("/proc/self/fd")) else { return };
+    let numbers: io::Result<Vec<i32>> =
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().parse().unwrap_or(-1))).collect();
+    // The listing's own descriptor is among them and is closed by now: closing it again is harmless.
+    for number in numbers.unwrap_or_default().into_iter().filter(|number| *number > 2) {
+        let _ = nix::unistd::close(number);
+    }
+}

@@ -1,0 +1,190 @@
+//! The environment, read once, and the directories that follow from it.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// The tenant's directory, set by `vcuda run`, read by the shim.
+pub(crate) const ENV_TENANT: &str = "VCUDA_DIR";
+/// The simulated machine's directory.
+pub(crate) const ENV_MACHINE: &str = "VCUDA_SIM";
+/// Libraries that the loader puts before all others.
+pub(crate) const ENV_PRELOAD: &str = "LD_PRELOAD";
+/// Directories that the loader searches first.
+pub(crate) const ENV_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// Which GPUs the CUDA driver shows to a program.
+pub(crate) const ENV_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+/// Where a user's runtime files live (XDG Base Directory Specification).
+pub(crate) const ENV_RUNTIME: &str = "XDG_RUNTIME_DIR";
+/// Set by an MPS control daemon's users: where its pipes are.
+pub(crate) const ENV_MPS_PIPES: &str = "CUDA_MPS_PIPE_DIRECTORY";
+/// The limits that a container runtime mounted; no variable redirects the shim where they exist.
+pub(crate) const CONTAINER_DIR: &str = "/etc/vcuda";
+
+/// What the environment says. Empty variables count as unset.
+#[derive(Clone, Debug)]
+pub(crate) struct Environment {
+    /// `VCUDA_DIR`: this process runs inside a tenant.
+    pub(crate) tenant: Option<PathBuf>,
+    /// `VCUDA_SIM`.
+    pub(crate) machine: Option<PathBuf>,
+    /// `LD_PRELOAD`, the user's own entries included.
+    pub(crate) preload: Option<OsString>,
+    /// `LD_LIBRARY_PATH`.
+    pub(crate) library_path: Option<OsString>,
+    /// `CUDA_VISIBLE_DEVICES`; empty means "none", so it counts as set.
+    pub(crate) visible: Option<OsString>,
+    /// `CUDA_MPS_PIPE_DIRECTORY`.
+    pub(crate) mps_pipes: Option<PathBuf>,
+    /// `PATH`.
+    pub(crate) path: Option<OsString>,
+    runtime: Option<PathBuf>,
+}
+
+impl Environment {
+    /// Reads each variable; the only place that does.
+    pub(crate) fn read() -> Environment {
+        let given = |name| env::var_os(name).filter(|value| !value.is_empty());
+        Environment {
+            tenant: given(ENV_TENANT).map(PathBuf::from),
+            machine: given(ENV_MACHINE).map(PathBuf::from),
+            preload: given(ENV_PRELOAD),
+            library_path: given(ENV_LIBRARY_PATH),
+            visible: env::var_os(ENV_VISIBLE),
+            mps_pipes: given(ENV_MPS_PIPES).map(PathBuf::from),
+            path: given("PATH"),
+            // The specification: relative paths are to be ignored.
+            runtime: given(ENV_RUNTIME).map(PathBuf::from).filter(|path| path.is_absolute()),
+        }
+    }
+
+    /// The directory of this user's tenants: `$XDG_RUNTIME_DIR/vcuda`, else `/run/vcuda` where it can be written, else
+    /// `/tmp/vcuda-$UID`. Created if missing; it must belong to this user, since whoever owns it owns the quotas.
+    ///
+    /// # Errors
+    /// It cannot be created, is a symbolic link, or belongs to somebody else.
+    pub(crate) fn runtime_root(&self) -> Result<PathBuf, Failure> {
+        if let Some(runtime) = &self.runtime {
+            if !runtime.is_dir() {
+                return Err(Failure::Failed(format!(
+                    "XDG_RUNTIME_DIR is {}, which is not a directory; create it or unset the variable",
+                    runtime.display()
+                )));
+            }
+            return owned_directory(runtime.join("vcuda"));
+        }
+        let system = Path::new("/run/vcuda");
+        match owned_directory(system.to_owned()) {
+            Ok(root) => Ok(root),
+            Err(_) => owned_directory(PathBuf::from(format!("/tmp/vcuda-{}", nix::unistd::geteuid()))),
+        }
+    }
+
+    /// The simulated machine: `given` (an option), else `VCUDA_SIM`, else `machine` under the runtime directory. Absolute, since
+    /// it is handed to a command that may change its directory.
+    pub(crate) fn machine_dir(&self, given: Option<&Path>) -> Result<PathBuf, Failure> {
+        let path = match given.or(self.machine.as_deref()) {
+            Some(path) => path.to_owned(),
+            None => self.runtime_root()?.join("machine"),
+        };
+        std::path::absolute(&path).map_err(|error| Failure::access("resolve", &path, &error))
+    }
+}
+
+/// Makes `path` with mode 0700 unless it is there, and proves that it is a directory of this user that nobody else writes.
+fn owned_directory(path: PathBuf) -> Result<PathBuf, Failure> {
+    match fs::DirBuilder::new().mode(0o700).create(&path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(Failure::access("create", &path, &error)),
+    }
+    // Not following links: in /tmp anybody may have put one there.
+    let found = fs::symlink_metadata(&path).map_err(|error| Failure::access("read", &path, &error))?;
+    let owner = nix::unistd::geteuid().as_raw();
+    if !found.is_dir() || found.uid() != owner {
+        return Err(Failure::Failed(format!(
+            "{} is not a directory of yours (owner {}, you are {owner}); remove it or set XDG_RUNTIME_DIR",
+            path.display(),
+            found.uid(),
+        )));
+    }
+    if found.mode() & 0o022 != 0 {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))
+            .map_err(|error| Failure::access("protect", &path, &error))?;
+    }
+    Ok(path)
+}
+
+/// `first` before the entries of `rest`, joined as the loader expects (it splits at colons).
+pub(crate) fn prepended(first: &OsStr, rest: Option<&OsStr>) -> OsString {
+    let mut joined = first.to_owned();
+    if let Some(rest) = rest {
+        joined.push(":");
+        joined.push(rest);
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(runtime: &Path) -> Environment {
+        Environment {
+            tenant: None,
+            machine: None,
+            preload: None,
+            library_path: None,
+            visible: None,
+            mps_pipes: None,
+            path: None,
+            runtime: Some(runtime.to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_root_is_private() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = environment(scratch.path()).runtime_root().unwrap();
+        assert_eq!(root, scratch.path().join("vcuda"));
+        assert_eq!(fs::metadata(&root).unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
+        environment(scratch.path()).runtime_root().unwrap();
+        assert_eq!(fs::metadata(&root).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_link_in_the_roots_place_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/", scratch.path().join("vcuda")).unwrap();
+        let error = environment(scratch.path()).runtime_root().unwrap_err().to_string();
+        assert!(error.contains("not a directory of yours"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_runtime_directory_is_named() {
+        let error = environment(Path::new("/nowhere/at/all")).runtime_root().unwrap_err().to_string();
+        assert!(error.contains("/nowhere/at/all") && error.contains("unset"), "{error}");
+    }
+
+    #[test]
+    fn the_machine_is_the_option_then_the_variable_then_the_users_own() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut environment = environment(scratch.path());
+        assert_eq!(environment.machine_dir(None).unwrap(), scratch.path().join("vcuda/machine"));
+        environment.machine = Some("/m".into());
+        assert_eq!(environment.machine_dir(None).unwrap(), Path::new("/m"));
+        assert_eq!(environment.machine_dir(Some(Path::new("/o"))).unwrap(), Path::new("/o"));
+    }
+
+    #[test]
+    fn the_users_entries_are_kept() {
+        assert_eq!(prepended(OsStr::new("/a"), None), "/a");
+        assert_eq!(prepended(OsStr::new("/a"), Some(OsStr::new("/b:/c"))), "/a:/b:/c");
+    }
+}

@@ -1,0 +1,150 @@
+//! NVML, opened when a command needs it. Without a driver there is no NVML, which is a finding and no failure.
+#![expect(unsafe_code, reason = "calls into a C library")]
+
+use std::ffi::{CStr, c_char, c_uint};
+use std::fmt;
+
+use libloading::Library;
+use thiserror::Error;
+use vcuda_driver_api::NvmlError;
+use vcuda_driver_api::nvml::{fn_types, nvmlDevice_t, nvmlMemory_t};
+
+const NAME: &str = "libnvidia-ml.so.1";
+
+/// NVML cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum NvmlProblem {
+    /// The library is not there: no NVIDIA driver.
+    #[error("no NVIDIA driver here ({NAME} does not load)")]
+    NoDriver,
+    /// A function of the list is missing: a very old driver.
+    #[error("{NAME} has no {0}: the driver is too old; update it")]
+    Missing(&'static str),
+    /// NVML says no.
+    #[error("{call}: {error}")]
+    Refused {
+        /// The function.
+        call: &'static str,
+        /// What it answered.
+        error: NvmlError,
+    },
+}
+
+/// An initialised NVML. Never shut down: processes of vcuda are short, and a shutdown would only cost time.
+pub(crate) struct Nvml {
+    library: Library,
+}
+
+impl fmt::Debug for Nvml {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Nvml")
+    }
+}
+
+/// One GPU of NVML.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NvmlGpu(nvmlDevice_t);
+
+/// Loads a typed function of `$nvml` by its name, which is also its type's.
+macro_rules! function {
+    ($nvml:expr, $name:ident) => {{
+        // SAFETY: the symbol of this name has this prototype (driver-api, the one list of prototypes); the library stays
+        // loaded as long as `$nvml`, which outlives the call that follows.
+        let found = unsafe { $nvml.library.get::<fn_types::$name>(stringify!($name)) };
+        found.map(|symbol| *symbol).map_err(|_| NvmlProblem::Missing(stringify!($name)))?
+    }};
+}
+
+/// An NVML status, named for the call.
+macro_rules! checked {
+    ($name:ident, $status:expr) => {
+        $status.map_err(|error| NvmlProblem::Refused { call: stringify!($name), error })
+    };
+}
+
+impl Nvml {
+    /// Opens and initialises NVML.
+    pub(crate) fn open() -> Result<Nvml, NvmlProblem> {
+        // SAFETY: loading NVML runs the driver's own initialisers, as every program with a GPU does.
+        let library = unsafe { Library::new(NAME) }.map_err(|_| NvmlProblem::NoDriver)?;
+        let nvml = Nvml { library };
+        let init = function!(nvml, nvmlInit_v2);
+        // SAFETY: takes nothing.
+        checked!(nvmlInit_v2, unsafe { init() })?;
+        Ok(nvml)
+    }
+
+    /// All GPUs, in NVML's order.
+    pub(crate) fn gpus(&self) -> Result<Vec<NvmlGpu>, NvmlProblem> {
+        let get_count = function!(self, nvmlDeviceGetCount_v2);
+        let mut count: c_uint = 0;
+        // SAFETY: `count` is valid for writing.
+        checked!(nvmlDeviceGetCount_v2, unsafe { get_count(&raw mut count) })?;
+        let by_index = function!(self, nvmlDeviceGetHandleByIndex_v2);
+        let mut gpus = Vec::new();
+        for index in 0..count {
+            let mut device = nvmlDevice_t::default();
+            // SAFETY: `device` is valid for writing.
+            checked!(nvmlDeviceGetHandleByIndex_v2, unsafe { by_index(index, &raw mut device) })?;
+            gpus.push(NvmlGpu(device));
+        }
+        Ok(gpus)
+    }
+
+    /// `GPU-...`.
+    pub(crate) fn uuid(&self, gpu: NvmlGpu) -> Result<String, NvmlProblem> {
+        let get = function!(self, nvmlDeviceGetUUID);
+        // SAFETY: `text` writes at most the length that is passed with it.
+        text(|buffer, length| checked!(nvmlDeviceGetUUID, unsafe { get(gpu.0, buffer, length) }))
+    }
+
+    /// The marketing name.
+    pub(crate) fn name(&self, gpu: NvmlGpu) -> Result<String, NvmlProblem> {
+        let get = function!(self, nvmlDeviceGetName);
+        // SAFETY: `text` passes a buffer of the length that it names.
+        text(|buffer, length| checked!(nvmlDeviceGetName, unsafe { get(gpu.0, buffer, length) }))
+    }
+
+    /// The driver's release, such as `550.163.01`.
+    pub(crate) fn driver_version(&self) -> Result<String, NvmlProblem> {
+        let get = function!(self, nvmlSystemGetDriverVersion);
+        // SAFETY: `text` passes a buffer of the length that it names.
+        text(|buffer, length| checked!(nvmlSystemGetDriverVersion, unsafe { get(buffer, length) }))
+    }
+
+    /// Total and used bytes.
+    pub(crate) fn memory(&self, gpu: NvmlGpu) -> Result<nvmlMemory_t, NvmlProblem> {
+        let get = function!(self, nvmlDeviceGetMemoryInfo);
+        let mut memory = nvmlMemory_t::default();
+        // SAFETY: `memory` is valid for writing.
+        checked!(nvmlDeviceGetMemoryInfo, unsafe { get(gpu.0, &raw mut memory) })?;
+        Ok(memory)
+    }
+
+    /// `nvmlComputeMode_t`: 0 default, 2 prohibited, 3 exclusive process.
+    pub(crate) fn compute_mode(&self, gpu: NvmlGpu) -> Result<c_uint, NvmlProblem> {
+        let get = function!(self, nvmlDeviceGetComputeMode);
+        let mut mode: c_uint = 0;
+        // SAFETY: `mode` is valid for writing.
+        checked!(nvmlDeviceGetComputeMode, unsafe { get(gpu.0, &raw mut mode) })?;
+        Ok(mode)
+    }
+
+    /// Whether the GPU is divided by MIG now.
+    pub(crate) fn is_mig(&self, gpu: NvmlGpu) -> Result<bool, NvmlProblem> {
+        let get = function!(self, nvmlDeviceGetMigMode);
+        let (mut current, mut pending): (c_uint, c_uint) = (0, 0);
+        // SAFETY: both are valid for writing.
+        checked!(nvmlDeviceGetMigMode, unsafe { get(gpu.0, &raw mut current, &raw mut pending) })?;
+        Ok(current != 0)
+    }
+}
+
+/// Text that NVML writes into a buffer of ours.
+fn text(write: impl FnOnce(*mut c_char, c_uint) -> Result<(), NvmlProblem>) -> Result<String, NvmlProblem> {
+    // NVML_DEVICE_UUID_V2_BUFFER_SIZE and NVML_DEVICE_NAME_V2_BUFFER_SIZE are 96, the longest of the three.
+    let mut buffer = [0_u8; 96];
+    write(buffer.as_mut_ptr().cast(), 96)?;
+    let text = CStr::from_bytes_until_nul(&buffer).unwrap_or_default();
+    Ok(text.to_string_lossy().into_owned())
+}

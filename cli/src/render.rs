@@ -1,0 +1,244 @@
+//! Snapshots of GPUs, tenants and processes, as JSON and as a table of 80 columns.
+
+use std::fmt::Write as _;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use serde::Serialize;
+
+use crate::quantity::{CoreShare, MemorySize};
+
+/// What `vcuda smi --json` prints. The keys are a promise to other programs.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Snapshot {
+    /// In the order of their indices.
+    pub(crate) gpus: Vec<GpuView>,
+}
+
+/// One GPU and the tenants that have a quota on it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct GpuView {
+    pub(crate) uuid: String,
+    pub(crate) name: String,
+    pub(crate) memory_total_bytes: u64,
+    pub(crate) memory_used_bytes: u64,
+    pub(crate) tenants: Vec<TenantView>,
+}
+
+/// A tenant's quota on one GPU and what it uses of it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TenantView {
+    pub(crate) name: String,
+    pub(crate) memory_limit_bytes: u64,
+    pub(crate) memory_used_bytes: u64,
+    /// Allocations denied since the tenant began.
+    pub(crate) memory_denied: u64,
+    pub(crate) core_limit_permille: u32,
+    /// Over the last second.
+    pub(crate) core_used_permille: u32,
+    /// GPU time since the tenant began.
+    pub(crate) gpu_seconds: f64,
+    pub(crate) policy: &'static str,
+    pub(crate) processes: Vec<ProcessView>,
+}
+
+/// A process of a tenant that holds memory of the GPU.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ProcessView {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    pub(crate) memory_used_bytes: u64,
+}
+
+/// Columns of a terminal that tables fit.
+pub(crate) const WIDTH: usize = 80;
+const NAME_WIDTH: usize = 16;
+const BAR_WIDTH: usize = 6;
+
+/// The table for people. Bars are drawn on a terminal only.
+pub(crate) fn table(snapshot: &Snapshot, bars: bool) -> String {
+    let mut text = String::new();
+    for (index, gpu) in snapshot.gpus.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        gpu_lines(&mut text, index, gpu, bars);
+        if gpu.tenants.is_empty() {
+            text.push_str("  no tenants; start one with: vcuda run --memory 4GiB --cores 30 -- CMD\n");
+        } else {
+            tenant_lines(&mut text, gpu, bars);
+        }
+    }
+    text
+}
+
+fn gpu_lines(text: &mut String, index: usize, gpu: &GpuView, bars: bool) {
+    let rule = if bars { "─" } else { "-" }.repeat(WIDTH);
+    let title = format!("GPU {index}  {}", gpu.name);
+    let used = pair(gpu.memory_used_bytes, gpu.memory_total_bytes);
+    let bar = if bars {
+        format!("  {}", bar(gpu.memory_used_bytes, gpu.memory_total_bytes, 20))
+    } else {
+        String::new()
+    };
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{}\n{}  memory {used}{bar}\n{rule}", clipped(&title, WIDTH), gpu.uuid);
+}
+
+fn tenant_lines(text: &mut String, gpu: &GpuView, bars: bool) {
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    let mut header = vec!["TENANT", "MEMORY"];
+    if bars {
+        header.push("");
+    }
+    header.push("GPU TIME");
+    if bars {
+        header.push("");
+    }
+    header.extend(["POLICY", "DENIED"]);
+    table.set_header(header);
+    for tenant in &gpu.tenants {
+        table.add_row(tenant_row(tenant, bars));
+        for process in &tenant.processes {
+            let name = format!("  {} {}", process.pid, process.name);
+            let memory = MemorySize(process.memory_used_bytes).to_string();
+            table.add_row([Cell::new(clipped(&name, NAME_WIDTH)), right(memory)]);
+        }
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+fn tenant_row(tenant: &TenantView, bars: bool) -> Vec<Cell> {
+    let memory = pair(tenant.memory_used_bytes, tenant.memory_limit_bytes);
+    let used = format!("{}.{}", tenant.core_used_permille / 10, tenant.core_used_permille % 10);
+    let cores = format!("{used} / {}", CoreShare(tenant.core_limit_permille));
+    let mut row = vec![Cell::new(clipped(&tenant.name, NAME_WIDTH)), right(memory)];
+    if bars {
+        row.push(Cell::new(bar(tenant.memory_used_bytes, tenant.memory_limit_bytes, BAR_WIDTH)));
+    }
+    row.push(right(cores));
+    if bars {
+        row.push(Cell::new(bar(tenant.core_used_permille.into(), tenant.core_limit_permille.into(), BAR_WIDTH)));
+    }
+    row.extend([Cell::new(tenant.policy), right(tenant.memory_denied.to_string())]);
+    row
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// `3.5 / 4 GiB`: the used figure in the unit of the limit, rounded down.
+fn pair(used_bytes: u64, limit_bytes: u64) -> String {
+    let limit = MemorySize(limit_bytes).to_string();
+    let scale: u64 = match limit.rsplit(' ').next() {
+        Some("TiB") => 1 << 40,
+        Some("GiB") => 1 << 30,
+        Some("MiB") => 1 << 20,
+        Some("KiB") => 1 << 10,
+        _ => 1,
+    };
+    let tenths = u128::from(used_bytes) * 10 / u128::from(scale);
+    format!("{}.{} / {limit}", tenths / 10, tenths % 10)
+}
+
+/// A bar of `width` cells, full at `limit`.
+fn bar(used: u64, limit: u64, width: usize) -> String {
+    let share = u128::from(used.min(limit)) * (width as u128) / u128::from(limit.max(1));
+    let filled = usize::try_from(share).unwrap_or(width).min(width);
+    format!("{}{}", "█".repeat(filled), "░".repeat(width - filled))
+}
+
+/// `text`, cut to `width` characters with an ellipsis, and without control characters: names come from other users'
+/// processes.
+pub(crate) fn clipped(text: &str, width: usize) -> String {
+    let clean: Vec<char> = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    if clean.len() <= width {
+        return clean.into_iter().collect();
+    }
+    clean.into_iter().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        let tenant = TenantView {
+            name: "a-very-long-tenant-name-from-a-pipeline-123456".to_owned(),
+            memory_limit_bytes: (1 << 40) - 1,
+            memory_used_bytes: (1 << 40) - 2,
+            memory_denied: 1234,
+            core_limit_permille: 999,
+            core_used_permille: 1001,
+            gpu_seconds: 12.5,
+            policy: "best-effort",
+            processes: vec![ProcessView {
+                pid: 4_194_304,
+                name: "python\u{1b}[2J".to_owned(),
+                memory_used_bytes: 3 << 29,
+            }],
+        };
+        let gpu = GpuView {
+            uuid: "GPU-00000000-0000-0000-0000-000000000000".to_owned(),
+            name: "Simulated".to_owned(),
+            memory_total_bytes: 80 << 30,
+            memory_used_bytes: 20 << 30,
+            tenants: vec![tenant],
+        };
+        Snapshot { gpus: vec![gpu.clone(), GpuView { tenants: Vec::new(), ..gpu }] }
+    }
+
+    #[test]
+    fn tables_fit_80_columns_and_carry_no_control_characters() {
+        for bars in [false, true] {
+            let text = table(&snapshot(), bars);
+            for line in text.lines() {
+                assert!(line.chars().count() <= WIDTH, "{} columns: {line}", line.chars().count());
+                assert!(!line.chars().any(char::is_control), "{line:?}");
+            }
+            assert_eq!(text.contains('█'), bars);
+        }
+    }
+
+    #[test]
+    fn json_keys_are_the_promised_ones() {
+        let json = serde_json::to_value(snapshot()).unwrap();
+        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&json), ["gpus"]);
+        let sorted = |mut keys: Vec<String>| {
+            keys.sort();
+            keys.join(" ")
+        };
+        let gpu = &json["gpus"][0];
+        assert_eq!(sorted(keys(gpu)), "memory_total_bytes memory_used_bytes name tenants uuid");
+        let tenant = &gpu["tenants"][0];
+        assert_eq!(
+            sorted(keys(tenant)),
+            "core_limit_permille core_used_permille gpu_seconds memory_denied memory_limit_bytes memory_used_bytes name \
+             policy processes"
+        );
+        assert_eq!(sorted(keys(&tenant["processes"][0])), "memory_used_bytes name pid");
+    }
+
+    #[test]
+    fn bars_are_full_at_the_limit() {
+        assert_eq!(bar(0, 10, 4), "░░░░");
+        assert_eq!(bar(5, 10, 4), "██░░");
+        assert_eq!(bar(20, 10, 4), "████");
+        assert_eq!(bar(1, 0, 4), "░░░░");
+    }
+
+    #[test]
+    fn used_is_shown_in_the_unit_of_the_limit() {
+        assert_eq!(pair(3 << 29, 4 << 30), "1.5 / 4 GiB");
+        assert_eq!(pair(0, 480 << 20), "0.0 / 480 MiB");
+    }
+}

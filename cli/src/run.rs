@@ -1,0 +1,152 @@
+//! `vcuda run`: make or join a tenant, put the shim before the command, become the command.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use vcuda_region::directory::{self, Directory, Origin, Tenant};
+use vcuda_region::limits::{DeviceConfig, Limits};
+use vcuda_region::process::Identity;
+use vcuda_region::{GpuUuid, clock};
+
+use crate::args::{PolicyName, QuotaArgs, RunArgs};
+use crate::config::{ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment, prepended};
+use crate::exec::become_command;
+use crate::failure::{Failure, failed};
+use crate::gpus::{self, Gpu, Inventory};
+use crate::quantity::{CoreShare, MemorySize};
+use crate::quota::Quota;
+use crate::{background, libraries, sim};
+
+/// Runs the command as a tenant. Returns only on failure.
+pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
+    refuse_nesting(environment)?;
+    let root = environment.runtime_root()?;
+    let shim = libraries::shim(&root)?;
+    let mut variables = vec![(ENV_PRELOAD, prepended(shim.as_os_str(), environment.preload.as_deref()))];
+    let gpus = if args.sim {
+        let machine = environment.machine_dir(None)?;
+        variables.extend(sim::variables(&machine, environment)?);
+        Inventory::simulated(&machine)?.gpus()?
+    } else {
+        Inventory::real()?.gpus()?
+    };
+    let chosen = gpus::chosen(&gpus, &args.gpu)?;
+    if let Some(memory) = args.quota.memory {
+        gpus::fits(memory, &chosen)?;
+    }
+    if !args.gpu.is_empty() {
+        variables.push((ENV_VISIBLE, visible(&chosen)));
+    }
+
+    let directory = enter(&root, args, &chosen)?;
+    variables.push((ENV_TENANT, directory.path().as_os_str().to_owned()));
+    if Quota::from(&args.quota).is_metered() {
+        background::ensure_arbiter(environment)?;
+    }
+    directory.keep_across_exec().map_err(|error| Failure::access("keep", &root, &error))?;
+    Err(become_command(&args.command, &variables))
+}
+
+/// A quota inside a quota would let a tenant write its own limits.
+fn refuse_nesting(environment: &Environment) -> Result<(), Failure> {
+    match directory::resolve(environment.tenant.as_deref()) {
+        None => Ok(()),
+        Some(path) => Err(Failure::Usage(format!(
+            "this is already a tenant ({}); run the command as it is, it has that quota, or change the quota from outside with \
+             `vcuda set`",
+            path.display()
+        ))),
+    }
+}
+
+/// Makes the tenant's directory, or joins the living run of that name if the same quota is asked for, or none.
+fn enter(root: &Path, args: &RunArgs, gpus: &[Gpu]) -> Result<Directory, Failure> {
+    let me = Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
+    // What is left of earlier runs must not hinder this one: a directory that cannot be removed is the next one's concern.
+    let _ = directory::remove_dead(root, &me);
+    let quota = Quota::from(&args.quota);
+    let devices = gpus.iter().map(|gpu| (gpu.uuid, quota.config())).collect();
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => default_name(&args.command, me.pid),
+    };
+    let tenant = Tenant { name, devices };
+    let (directory, origin) = Directory::create_or_join(root, &tenant, &me, clock::now_ns())
+        .map_err(|error| refused(&error))?;
+    if origin == Origin::Joined {
+        agrees(&directory, &tenant, args)?;
+    }
+    Ok(directory)
+}
+
+/// `<cmd>-<pid>`, from the command's file name; what a directory's name cannot hold becomes `_`.
+fn default_name(command: &[OsString], pid: u32) -> String {
+    let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    let clean = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
+    let stem: String = program.to_string_lossy().chars().map(clean).take(48).collect();
+    let stem = stem.trim_start_matches('.');
+    format!("{}-{pid}", if stem.is_empty() { "command" } else { stem })
+}
+
+/// The UUIDs for `CUDA_VISIBLE_DEVICES`, in the order in which they were given.
+fn visible(gpus: &[Gpu]) -> OsString {
+    let uuids: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.to_string()).collect();
+    uuids.join(",").into()
+}
+
+/// A run that joins must not silently get another quota than it asked for.
+fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<(), Failure> {
+    let name = &tenant.name;
+    let limits = Limits::open(directory.path()).map_err(failed)?;
+    for (uuid, _) in &tenant.devices {
+        let device = limits.find(uuid).ok_or_else(|| {
+            Failure::Usage(format!("--name {name}: it runs already, on other GPUs than {uuid}; choose another name"))
+        })?;
+        let now = Quota::of(&limits.config(device).map_err(failed)?);
+        if let Some(difference) = difference(&now, &args.quota) {
+            return Err(Failure::Usage(format!(
+                "--name {name}: it runs already with {difference}; leave the option out to join it, or change it with \
+                 `vcuda set {name}`"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The first option that asks for something else than `now`, and what `now` is.
+fn difference(now: &Quota, asked: &QuotaArgs) -> Option<String> {
+    let wanted = now.changed(asked);
+    if wanted.memory != now.memory {
+        Some(now.memory.map_or_else(|| "the whole card's memory".to_owned(), |memory| format!("--memory {memory}")))
+    } else if wanted.cores != now.cores {
+        Some(format!("--cores {}", now.cores))
+    } else if wanted.policy != now.policy {
+        Some(format!("--policy {}", now.policy))
+    } else {
+        None
+    }
+}
+
+fn refused(error: &directory::DirectoryError) -> Failure {
+    match error {
+        directory::DirectoryError::Name(_) => Failure::Usage(format!("--name {error}")),
+        directory::DirectoryError::Devices(_) => Failure::Usage(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_the_command() {
+        let name = |command: &str| default_name(&[OsString::from(command)], 7);
+        assert_eq!(name("python"), "python-7");
+        assert_eq!(name("/usr/bin/python3.12"), "python3.12-7");
+        assert_eq!(name("./my app"), "my_app-7");
+        assert_eq!(name(".hidden"), "hidden-7");
+        assert_eq!(name("/"), "command-7");
+        assert!(name(&"x".repeat(200)).len() <= 64);
+    }
+}

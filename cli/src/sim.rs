@@ -1,0 +1,173 @@
+//! `vcuda sim`: a command on the simulated driver, without the shim; and the machine's exact record.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{Cell, CellAlignment, Table};
+use vcuda_machine::{Config, Machine, MachineError, Report};
+
+use crate::args::SimArgs;
+use crate::config::{ENV_LIBRARY_PATH, ENV_MACHINE, Environment, prepended};
+use crate::exec::become_command;
+use crate::failure::Failure;
+use crate::libraries;
+use crate::quantity::MemorySize;
+
+/// Memory of a simulated GPU unless said otherwise.
+const DEFAULT_MEMORY: MemorySize = MemorySize(80 << 30);
+
+/// Runs the command on the machine. Returns only on failure.
+pub(crate) fn run(args: &SimArgs, environment: &Environment) -> Result<(), Failure> {
+    let directory = environment.machine_dir(args.machine.as_deref())?;
+    open_as_asked(&directory, args)?;
+    let variables = variables(&directory, environment)?;
+    Err(become_command(&args.command, &variables))
+}
+
+/// Prints the record of a machine.
+pub(crate) fn report(machine: Option<&Path>, json: bool, environment: &Environment) -> Result<(), Failure> {
+    let report = open(&environment.machine_dir(machine)?)?.report();
+    let mut out = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, &report)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", table(&report))?;
+    }
+    Ok(())
+}
+
+/// The machine in `directory`; a missing one is made: one GPU of 80 GiB.
+pub(crate) fn open(directory: &Path) -> Result<Machine, Failure> {
+    Machine::open_or_create(directory).map_err(|error| refused(&error))
+}
+
+/// What a program needs to find the simulated driver and its machine.
+pub(crate) fn variables(
+    machine: &Path,
+    environment: &Environment,
+) -> Result<Vec<(&'static str, OsString)>, Failure> {
+    let links = libraries::simulator(&environment.runtime_root()?)?;
+    Ok(vec![
+        (ENV_LIBRARY_PATH, prepended(links.as_os_str(), environment.library_path.as_deref())),
+        (ENV_MACHINE, machine.as_os_str().to_owned()),
+    ])
+}
+
+/// Makes a missing machine as the options say; an existing one must be as they say.
+fn open_as_asked(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
+    if !directory.join("machine.toml").exists() && (args.gpus.is_some() || args.memory.is_some()) {
+        let count = usize::from(args.gpus.unwrap_or(1));
+        let config = Config::with_gpus(count, args.memory.unwrap_or(DEFAULT_MEMORY).0);
+        return Machine::create(directory, &config).map(drop).map_err(|error| refused(&error));
+    }
+    let machine = open(directory)?;
+    let gpus = &machine.config().gpus;
+    let different = |option: String, found: String| {
+        Failure::Usage(format!(
+            "{option}, but the machine in {} has {found}; name another directory with --machine, or remove that one",
+            directory.display()
+        ))
+    };
+    if let Some(count) = args.gpus.filter(|count| usize::from(*count) != gpus.len()) {
+        return Err(different(format!("--gpus {count}"), format!("{} GPU(s)", gpus.len())));
+    }
+    if let Some(size) = args.memory {
+        if let Some(gpu) = gpus.iter().find(|gpu| gpu.memory_bytes != size.0) {
+            return Err(different(format!("--memory {size}"), format!("{} per GPU", MemorySize(gpu.memory_bytes))));
+        }
+    }
+    Ok(())
+}
+
+/// A configuration that cannot be is wrong use; anything else has failed.
+fn refused(error: &MachineError) -> Failure {
+    match error {
+        MachineError::Syntax { .. } | MachineError::Value { .. } => Failure::Usage(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
+    }
+}
+
+fn table(report: &Report) -> String {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    table.set_header(["PID", "GPU", "STATE", "MEMORY", "PEAK", "GPU TIME", "LAUNCHES", "DENIED"]);
+    for process in &report.processes {
+        let index = report.gpus.iter().position(|gpu| gpu.uuid == process.gpu_uuid);
+        table.add_row([
+            right(process.pid.to_string()),
+            right(index.map_or_else(|| "?".to_owned(), |index| index.to_string())),
+            Cell::new(if process.alive { "alive" } else { "ended" }),
+            right(MemorySize(process.memory_used_bytes).to_string()),
+            right(MemorySize(process.memory_peak_bytes).to_string()),
+            right(seconds(process.service_ns)),
+            right(process.launches.to_string()),
+            right(process.denied_allocations.to_string()),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let mut text = String::new();
+    for (index, gpu) in report.gpus.iter().enumerate() {
+        text.push_str(&format!(
+            "GPU {index}  {}\n       memory {} of {}, at most {}; busy {}\n",
+            gpu.uuid,
+            MemorySize(gpu.memory_used_bytes),
+            MemorySize(gpu.memory_total_bytes),
+            MemorySize(gpu.memory_peak_bytes),
+            seconds(gpu.busy_ns),
+        ));
+    }
+    text.push('\n');
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// Nanoseconds as seconds with milliseconds.
+fn seconds(ns: u64) -> String {
+    format!("{}.{:03} s", ns / 1_000_000_000, ns / 1_000_000 % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use vcuda_machine::{GpuReport, ProcessReport};
+
+    use super::*;
+
+    #[test]
+    fn the_record_fits_80_columns() {
+        let gpu = GpuReport {
+            uuid: "GPU-00000000-0000-4000-8000-000000000000".to_owned(),
+            memory_total_bytes: 80 << 30,
+            memory_used_bytes: (80 << 30) - 1,
+            memory_peak_bytes: (80 << 30) - 1,
+            busy_ns: 86_400_123_456_789,
+        };
+        let process = ProcessReport {
+            pid: 4_194_304,
+            gpu_uuid: gpu.uuid.clone(),
+            alive: true,
+            memory_used_bytes: (80 << 30) - 1,
+            memory_peak_bytes: (80 << 30) - 1,
+            service_ns: 3_600_123_456_789,
+            launches: 123_456_789,
+            denied_allocations: 12345,
+            ..ProcessReport::default()
+        };
+        let text = table(&Report { gpus: vec![gpu], processes: vec![process] });
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(text.contains("3600.123 s"), "{text}");
+    }
+}

@@ -1,0 +1,232 @@
+//! `vcuda smi`: GPUs, tenants and processes, from the tenants' directories and NVML (or the simulated machine).
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use vcuda_region::limits::Limits;
+use vcuda_region::observer::Observer;
+use vcuda_region::process::Identity;
+use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
+
+use crate::args::SmiArgs;
+use crate::config::Environment;
+use crate::failure::{Failure, failed};
+use crate::gpus::{Gpu, Inventory};
+use crate::quota::Quota;
+use crate::render::{self, GpuView, ProcessView, Snapshot, TenantView};
+
+/// Over which time the used share is taken.
+const SHARE_WINDOW: Duration = Duration::from_secs(1);
+
+/// Prints the table or the JSON, once or again and again.
+pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failure> {
+    let inventory = Inventory::find(environment, args.sim)?;
+    let scope = Scope::of(environment)?;
+    let is_terminal = io::stdout().is_terminal();
+    let mut watch = Watch::new(scope);
+    watch.look(&inventory)?;
+    loop {
+        sleep(SHARE_WINDOW);
+        let snapshot = watch.look(&inventory)?;
+        let mut out = io::stdout().lock();
+        if args.json {
+            // One document per line when watching, so that a reader knows where each ends.
+            if args.watch {
+                serde_json::to_writer(&mut out, &snapshot)?;
+            } else {
+                serde_json::to_writer_pretty(&mut out, &snapshot)?;
+            }
+            writeln!(out)?;
+        } else {
+            if args.watch && is_terminal {
+                write!(out, "\x1b[H\x1b[2J")?;
+            }
+            write!(out, "{}", render::table(&snapshot, is_terminal))?;
+        }
+        out.flush()?;
+        if !args.watch {
+            return Ok(());
+        }
+    }
+}
+
+/// Whose tenants are shown.
+#[derive(Clone, Debug)]
+pub(crate) enum Scope {
+    /// All of this user's.
+    User(PathBuf),
+    /// The one that this process belongs to.
+    Tenant(PathBuf),
+}
+
+impl Scope {
+    /// Inside a tenant that tenant, else all of the user's.
+    pub(crate) fn of(environment: &Environment) -> Result<Scope, Failure> {
+        Ok(match directory::resolve(environment.tenant.as_deref()) {
+            Some(path) => Scope::Tenant(path),
+            None => Scope::User(environment.runtime_root()?),
+        })
+    }
+
+    fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
+        match self {
+            Scope::Tenant(path) => Ok(vec![path.clone()]),
+            Scope::User(root) => {
+                remove_dead(root);
+                Ok(directory::list(root).map_err(failed)?.into_iter().map(|(_, path)| path).collect())
+            }
+        }
+    }
+}
+
+/// Clears what dead runs left. What cannot be removed now is the next command's concern.
+pub(crate) fn remove_dead(root: &Path) {
+    if let Ok(me) = Identity::current() {
+        let _ = directory::remove_dead(root, &me);
+    }
+}
+
+/// Looks again and again; each look tells the share used since the one before.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    scope: Scope,
+    last: HashMap<(String, GpuUuid), Served>,
+}
+
+/// GPU time that a tenant had got at a moment (both ns).
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    at_ns: u64,
+    served_ns: u64,
+}
+
+impl Watch {
+    /// Nothing seen yet: the first look shows no used share.
+    pub(crate) fn new(scope: Scope) -> Watch {
+        Watch { scope, last: HashMap::new() }
+    }
+
+    /// The state now.
+    pub(crate) fn look(&mut self, inventory: &Inventory) -> Result<Snapshot, Failure> {
+        let mut gpus: Vec<GpuView> = Vec::new();
+        let found = inventory.gpus()?;
+        for gpu in &found {
+            gpus.push(GpuView {
+                uuid: gpu.uuid.to_string(),
+                name: gpu.name.clone(),
+                memory_total_bytes: gpu.memory_total_bytes,
+                memory_used_bytes: gpu.memory_used_bytes,
+                tenants: Vec::new(),
+            });
+        }
+        let mut seen = HashMap::new();
+        for path in self.scope.directories()? {
+            // A tenant that ends while we look, or whose files are damaged (`vcuda doctor` says how), is not shown.
+            let Ok((limits, observer)) = open(&path) else { continue };
+            for (device, uuid) in limits.devices() {
+                let place = found.iter().position(|gpu| gpu.uuid == uuid);
+                let Some((gpu, view)) = place.and_then(|at| Some((found.get(at)?, gpus.get_mut(at)?))) else {
+                    continue;
+                };
+                if let Some((tenant, served)) = self.tenant(&limits, &observer, device, gpu) {
+                    seen.insert((tenant.name.clone(), uuid), served);
+                    view.tenants.push(tenant);
+                }
+            }
+        }
+        self.last = seen;
+        if matches!(self.scope, Scope::Tenant(_)) {
+            gpus.retain(|gpu| !gpu.tenants.is_empty());
+            gpus.iter_mut().for_each(as_the_tenant_sees_it);
+        }
+        Ok(Snapshot { gpus })
+    }
+
+    /// One tenant on one GPU. None if its figures cannot be read.
+    fn tenant(
+        &self,
+        limits: &Limits,
+        observer: &Observer,
+        device: DeviceIndex,
+        gpu: &Gpu,
+    ) -> Option<(TenantView, Served)> {
+        let quota = Quota::of(&limits.config(device).ok()?);
+        let account = observer.account(device).ok()?;
+        let served = Served { at_ns: clock::now_ns(), served_ns: account.served_ns };
+        let mut processes = Vec::new();
+        let mut memory_used_bytes = 0_u64;
+        for process in observer.processes(device.get() + 1).ok()? {
+            let used = process.devices.get(device.get()).map_or(0, |used| used.used_bytes);
+            memory_used_bytes = memory_used_bytes.saturating_add(used);
+            if used > 0 {
+                processes.push(ProcessView {
+                    pid: process.identity.pid,
+                    name: process.identity.command(),
+                    memory_used_bytes: used,
+                });
+            }
+        }
+        let before = self.last.get(&(limits.name().to_owned(), gpu.uuid));
+        let tenant = TenantView {
+            name: limits.name().to_owned(),
+            memory_limit_bytes: quota.memory.map_or(gpu.memory_total_bytes, |memory| memory.0),
+            memory_used_bytes,
+            memory_denied: account.denied,
+            core_limit_permille: quota.cores.0,
+            core_used_permille: before.map_or(0, |before| share(*before, served)),
+            gpu_seconds: seconds(served.served_ns),
+            policy: quota.policy.name(),
+            processes,
+        };
+        Some((tenant, served))
+    }
+}
+
+fn open(path: &Path) -> Result<(Limits, Observer), Failure> {
+    Ok((Limits::open(path).map_err(failed)?, Observer::open(path).map_err(failed)?))
+}
+
+/// Used time over elapsed time, in thousandths.
+fn share(before: Served, now: Served) -> u32 {
+    let elapsed = now.at_ns.saturating_sub(before.at_ns).max(1);
+    let served = now.served_ns.saturating_sub(before.served_ns);
+    let permille = u128::from(served) * 1000 / u128::from(elapsed);
+    u32::try_from(permille).unwrap_or(u32::MAX).min(1000)
+}
+
+/// GPU time in seconds; milliseconds are precise enough for a total.
+fn seconds(ns: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "2^53 ms are 285,000 years")]
+    let ms = (ns / 1_000_000) as f64;
+    ms / 1000.0
+}
+
+/// Inside a tenant the quota is the whole card, as CUDA and NVML say there.
+fn as_the_tenant_sees_it(gpu: &mut GpuView) {
+    if let Some(tenant) = gpu.tenants.first() {
+        gpu.memory_total_bytes = tenant.memory_limit_bytes;
+        gpu.memory_used_bytes = tenant.memory_used_bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_time_over_time() {
+        let before = Served { at_ns: 1_000, served_ns: 500 };
+        assert_eq!(share(before, Served { at_ns: 2_000, served_ns: 800 }), 300);
+        assert_eq!(share(before, Served { at_ns: 1_000, served_ns: 500 }), 0);
+        assert_eq!(share(before, Served { at_ns: 2_000, served_ns: 9_000 }), 1000);
+        assert_eq!(share(before, Served { at_ns: 2_000, served_ns: 0 }), 0);
+    }
+
+    #[test]
+    fn seconds_with_milliseconds() {
+        assert!((seconds(12_345_678_901) - 12.345).abs() < 1e-9);
+    }
+}

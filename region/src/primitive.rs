@@ -1,0 +1,131 @@
+//! Atomics that are `core`'s, or loom's when a model is checked; in tests each access can be the last one.
+
+#[cfg(not(loom))]
+use core::sync::atomic as inner;
+#[cfg(loom)]
+use loom::sync::atomic as inner;
+
+#[cfg(not(test))]
+pub(crate) use inner::{AtomicI64, AtomicU32, AtomicU64};
+pub(crate) use inner::{Ordering, fence};
+
+#[cfg(test)]
+pub(crate) use counted::{AtomicI64, AtomicU32, AtomicU64};
+
+/// One turn of a loop that waits for a thread of another process.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn pause(turn: u32) {
+    if turn % 64 == 63 {
+        std::thread::yield_now();
+    } else {
+        core::hint::spin_loop();
+    }
+}
+#[cfg(loom)]
+pub(crate) fn pause(_turn: u32) {
+    loom::thread::yield_now();
+}
+
+/// Atomics that count their accesses, so that a test can let a party die or stand still before any of them.
+#[cfg(test)]
+pub(crate) mod counted {
+    use super::inner;
+    use inner::Ordering;
+    use core::cell::Cell;
+
+    #[cfg(loom)]
+    loom::thread_local! { static LEFT: Cell<Option<u32>> = Cell::new(None); }
+    #[cfg(not(loom))]
+    std::thread_local! { static LEFT: Cell<Option<u32>> = const { Cell::new(None) }; }
+
+    /// What unwinds out of the access that must not happen any more.
+    pub(crate) struct StoodStill;
+
+    /// Runs `party`, which stands still for ever after `accesses` of them. `None` if it did.
+    pub(crate) fn standing_still_after<T>(accesses: u32, party: impl FnOnce() -> T) -> Option<T> {
+        LEFT.with(|left| left.set(Some(accesses)));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(party));
+        LEFT.with(|left| left.set(None));
+        match outcome {
+            Ok(value) => Some(value),
+            Err(payload) if payload.is::<StoodStill>() => None,
+            Err(payload) => std::panic::resume_unwind(payload),
+        }
+    }
+
+    fn access() {
+        LEFT.with(|left| match left.get() {
+            Some(0) => std::panic::resume_unwind(Box::new(StoodStill)),
+            Some(more) => left.set(Some(more - 1)),
+            None => {}
+        });
+    }
+
+    macro_rules! counted {
+        ($name:ident, $value:ty) => {
+            #[repr(transparent)]
+            #[derive(Debug, Default)]
+            pub struct $name(inner::$name);
+
+            #[expect(dead_code, reason = "each width has all operations, whether used or not")]
+            impl $name {
+                pub(crate) fn new(value: $value) -> Self {
+                    Self(inner::$name::new(value))
+                }
+                pub fn load(&self, order: Ordering) -> $value {
+                    access();
+                    self.0.load(order)
+                }
+                pub fn store(&self, value: $value, order: Ordering) {
+                    access();
+                    self.0.store(value, order)
+                }
+                pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                    access();
+                    self.0.swap(value, order)
+                }
+                pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                    access();
+                    self.0.fetch_add(value, order)
+                }
+                pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                    access();
+                    self.0.fetch_sub(value, order)
+                }
+                pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
+                    access();
+                    self.0.fetch_max(value, order)
+                }
+                pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                    access();
+                    self.0.fetch_or(value, order)
+                }
+                pub fn compare_exchange(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    access();
+                    self.0.compare_exchange(current, new, success, failure)
+                }
+                pub fn compare_exchange_weak(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    access();
+                    self.0.compare_exchange_weak(current, new, success, failure)
+                }
+            }
+        };
+    }
+
+    counted!(AtomicU32, u32);
+    counted!(AtomicU64, u64);
+    counted!(AtomicI64, i64);
+}

@@ -1,0 +1,203 @@
+//! The engine: plays a core from its time up to another, event by event. Pure arithmetic in integer ns on a private
+//! copy; it reads the rings and writes nothing but the copy.
+//!
+//! One clock for all GPUs, since streams of different GPUs may wait for each other. At each instant everything that
+//! needs no time is done (`settle`), then time goes on to the next event (`next_event`, `pass`).
+
+use crate::core::{COPYING, Core, Effect, MAX_EFFECTS, RUNNING, StreamRow, WAITING};
+use crate::layout::{as_index, name, split};
+use crate::map::Mapping;
+use crate::ring::{self, Entry, Work};
+
+mod compute;
+mod copies;
+mod time;
+
+/// Events that one commit may hold, so that work per commit is bounded. What is left is the next commit's.
+const MAX_EVENTS: u32 = 10_000;
+
+/// The figures of the configuration that decide the schedule.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) slice_ns: u64,
+    pub(crate) switch_ns: u64,
+    pub(crate) sample_ns: u64,
+    /// Multiprocessors per GPU.
+    pub(crate) sms: Vec<u64>,
+}
+
+/// Lists that plays use one after another, to allocate once.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    active: Vec<Active>,
+    order: Vec<usize>,
+}
+
+/// A stream with something to do.
+#[derive(Debug, Clone, Copy)]
+struct Active {
+    /// Position of its row.
+    row: usize,
+    gpu: usize,
+    context: u64,
+    /// Commands from here on are unknown in this play.
+    tail: u64,
+    /// The command at the head.
+    entry: Option<Entry>,
+}
+
+/// How a play ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Played {
+    /// At the time asked for.
+    CaughtUp {
+        /// Whether anything but time changed.
+        has_events: bool,
+    },
+    /// Earlier: the copy holds as much as one commit can carry.
+    Unfinished,
+    /// The command asked for is done, at the core's time.
+    Reached,
+}
+
+/// One play.
+#[derive(Debug)]
+struct Play<'a> {
+    core: &'a mut Core,
+    map: &'a Mapping,
+    rules: &'a Rules,
+    active: &'a mut Vec<Active>,
+    order: &'a mut Vec<usize>,
+    /// Completions are wanted as effects.
+    has_effects: bool,
+    events: u32,
+    /// Highest count of events.
+    limit: u32,
+}
+
+/// Plays `core` up to `until`; completions become its effects.
+pub(crate) fn play(core: &mut Core, map: &Mapping, rules: &Rules, scratch: &mut Scratch, until: u64) -> Played {
+    let Scratch { active, order } = scratch;
+    Play { core, map, rules, active, order, has_effects: true, events: 0, limit: MAX_EVENTS }.run(until, None)
+}
+
+/// Plays `core` until `command` is done, supposing that nobody submits anything more; at most `limit` events.
+/// `CaughtUp`: it never will be without somebody's doing. The core is of no use afterwards but for its time.
+pub(crate) fn foresee(
+    core: &mut Core,
+    map: &Mapping,
+    rules: &Rules,
+    scratch: &mut Scratch,
+    command: u64,
+    limit: u32,
+) -> Played {
+    let Scratch { active, order } = scratch;
+    Play { core, map, rules, active, order, has_effects: false, events: 0, limit }.run(FAR, Some(command))
+}
+
+/// A time that never comes: beyond, arithmetic saturates.
+const FAR: u64 = 1 << 62;
+
+impl Play<'_> {
+    fn run(&mut self, until: u64, goal: Option<u64>) -> Played {
+        self.gather();
+        loop {
+            self.settle();
+            if goal.is_some_and(|command| self.core.is_done(command)) {
+                return Played::Reached;
+            }
+            if self.is_full() {
+                return Played::Unfinished;
+            }
+            let next = self.next_event();
+            let target = next.min(until).max(self.core.now);
+            if goal.is_some() && next >= FAR {
+                return Played::CaughtUp { has_events: false };
+            }
+            self.pass(target);
+            if next > until {
+                return Played::CaughtUp { has_events: self.events > 0 };
+            }
+        }
+    }
+
+    /// Lists the streams with commands, as of now: what is submitted later belongs to the next play.
+    fn gather(&mut self) {
+        self.active.clear();
+        for (row, stream) in self.core.streams.iter().enumerate() {
+            let (ring, _) = split(stream.id);
+            let tail = ring::tail(self.map, ring);
+            if stream.head < tail {
+                let entry = Some(ring::read(self.map, ring, stream.head));
+                let (gpu, context) = (as_index(stream.gpu), stream.context);
+                self.active.push(Active { row, gpu, context, tail, entry });
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.events >= self.limit || self.core.effects.len() >= MAX_EFFECTS
+    }
+
+    /// Does everything that needs no time.
+    fn settle(&mut self) {
+        loop {
+            let before = self.events;
+            for gpu in 0..self.core.gpus.len() {
+                self.settle_copies(gpu);
+                self.settle_compute(gpu);
+            }
+            if self.events == before || self.is_full() {
+                return;
+            }
+        }
+    }
+
+    fn row(&self, active: &Active) -> Option<&StreamRow> {
+        self.core.streams.get(active.row)
+    }
+
+    /// The command at the head of this active stream has finished now.
+    fn complete(&mut self, position: usize) {
+        let Some(active) = self.active.get_mut(position) else { return };
+        let Some(row) = self.core.streams.get_mut(active.row) else { return };
+        let (ring, _) = split(row.id);
+        if self.has_effects {
+            self.core.effects.push(Effect { command: name(ring, row.head), ns: self.core.now });
+        }
+        row.head += 1;
+        (row.phase, row.left) = (WAITING, 0);
+        active.entry = (row.head < active.tail).then(|| ring::read(self.map, ring, row.head));
+        self.events += 1;
+    }
+
+    /// The command at the head has arrived and is done without time, on a resident context.
+    fn is_instant(&self, active: &Active) -> bool {
+        let Some(entry) = active.entry else { return false };
+        entry.arrival <= self.core.now
+            && match entry.work {
+                Work::Marker => true,
+                Work::Wait { command } => self.core.is_done(command),
+                Work::Gate { opened } => opened.is_some_and(|at| at <= self.core.now),
+                Work::Kernel { .. } => self.row(active).is_some_and(|r| r.phase == RUNNING && r.left == 0),
+                Work::Copy { .. } => false,
+            }
+    }
+
+    /// The head needs its context to be resident, and could go on then.
+    fn is_runnable(&self, active: &Active) -> bool {
+        let Some(entry) = active.entry else { return false };
+        let is_kernel = matches!(entry.work, Work::Kernel { .. });
+        entry.arrival <= self.core.now && (is_kernel || self.is_instant(active))
+    }
+
+    /// A kernel has begun.
+    fn is_running(&self, active: &Active) -> bool {
+        self.row(active).is_some_and(|row| row.phase == RUNNING)
+    }
+
+    /// A copy is on its engine.
+    fn is_copying(&self, active: &Active) -> bool {
+        self.row(active).is_some_and(|row| row.phase == COPYING)
+    }
+}

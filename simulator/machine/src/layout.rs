@@ -1,0 +1,98 @@
+//! Where things lie in the state file, in words of 8 bytes.
+//!
+//! | part | what |
+//! |---|---|
+//! | header | magic, version, root, virtual clock |
+//! | buffers | two per writer slot and one of birth: copies of the core; the root names the current one |
+//! | rings | one per stream: a page of header, then the commands |
+//! | history | one record per dead process and GPU |
+//!
+//! The file is sparse: only what was reserved or touched exists.
+
+use crate::config::RING_ENTRIES;
+
+/// "VCUDASIM".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VCUDASIM");
+/// Raised with every change of the layout or of what a word means.
+pub(crate) const VERSION: u64 = 1;
+
+/// Processes that can write at a time: each has two buffers.
+pub(crate) const WRITERS: u64 = 256;
+/// Processes that can be clients at a time.
+pub(crate) const CLIENTS: u64 = 256;
+/// Streams at a time, over all processes.
+pub(crate) const STREAMS: u64 = 2048;
+/// Contexts at a time.
+pub(crate) const CONTEXTS: usize = 512;
+/// Pairs of process and GPU at a time.
+pub(crate) const USES: usize = 512;
+/// Records of dead processes kept.
+pub(crate) const RECORDS: u64 = 65_536;
+
+pub(crate) const HEADER_MAGIC: usize = 0;
+pub(crate) const HEADER_VERSION: usize = 1;
+pub(crate) const HEADER_CONFIG: usize = 2;
+pub(crate) const HEADER_BOOT: usize = 3;
+/// `version << 16 | buffer`; on a line of its own.
+pub(crate) const ROOT: usize = 64;
+/// The virtual clock, ns; on a line of its own.
+pub(crate) const CLOCK: usize = 128;
+const HEADER_WORDS: usize = 512;
+
+/// Words of one buffer.
+pub(crate) const BUFFER_WORDS: usize = 32_768;
+/// The buffer that a new file starts with; no writer owns it.
+pub(crate) const BIRTH_BUFFER: u64 = 2 * WRITERS;
+const BUFFERS: usize = HEADER_WORDS;
+
+/// First word of a buffer; buffers beyond the last are taken for the last.
+pub(crate) fn buffer(index: u64) -> usize {
+    BUFFERS + as_index(index.min(BIRTH_BUFFER)) * BUFFER_WORDS
+}
+
+/// Words of a command in a ring.
+pub(crate) const ENTRY_WORDS: usize = 4;
+const RING_HEADER_WORDS: usize = 512;
+/// Words of one ring.
+pub(crate) const RING_WORDS: usize = RING_HEADER_WORDS + RING_ENTRIES as usize * ENTRY_WORDS;
+const RINGS: usize = BUFFERS + (BIRTH_BUFFER as usize + 1) * BUFFER_WORDS;
+
+/// First word of a ring; its tail.
+pub(crate) fn ring(index: u64) -> usize {
+    RINGS + as_index(index.min(STREAMS - 1)) * RING_WORDS
+}
+
+/// First word of the command `seq` of a ring.
+pub(crate) fn entry(ring_index: u64, seq: u64) -> usize {
+    ring(ring_index) + RING_HEADER_WORDS + as_index(seq % RING_ENTRIES) * ENTRY_WORDS
+}
+
+/// Words kept for one record of the history.
+pub(crate) const RECORD_WORDS: usize = 16;
+const HISTORY: usize = RINGS + STREAMS as usize * RING_WORDS;
+
+/// First word of a record; records beyond the last are taken for the last.
+pub(crate) fn record(index: u64) -> usize {
+    HISTORY + as_index(index.min(RECORDS - 1)) * RECORD_WORDS
+}
+
+/// Words of the whole file.
+pub(crate) const TOTAL_WORDS: usize = HISTORY + RECORDS as usize * RECORD_WORDS;
+
+/// A count or index that is known to be small.
+pub(crate) fn as_index(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Splits a stream's or command's name: ring, and number in that ring.
+pub(crate) fn split(name: u64) -> (u64, u64) {
+    (name >> SEQ_BITS, name & SEQ_MASK)
+}
+
+/// The name of command `seq` of a ring. A ring's numbers go on from stream to stream, so no name comes twice.
+pub(crate) fn name(ring_index: u64, seq: u64) -> u64 {
+    (ring_index << SEQ_BITS) | (seq & SEQ_MASK)
+}
+
+const SEQ_BITS: u32 = 48;
+const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;

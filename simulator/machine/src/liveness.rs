@@ -1,0 +1,101 @@
+//! Who lives: one byte of a lock file per slot, held as a record lock.
+//!
+//! The kernel drops a process's record locks when it ends, however it ends, and whatever PID namespace it lived in; a
+//! child of `fork` does not inherit them. They also go when the process closes *any* descriptor of the file, so each is
+//! opened once per process and never closed. Two copies of this library in one process (libcuda and NVML) are one owner
+//! to record locks; a guard lock, whose owner is the open file description, keeps them from taking the same slot.
+
+use crate::layout::{CLIENTS, WRITERS};
+use crate::sys::lock;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// The slots that this process holds, and a way to ask for those of others.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    /// None: the machine is this process's own.
+    file: Option<&'static File>,
+    own: Mutex<BTreeSet<u64>>,
+}
+
+/// Guard bytes follow the slots' bytes.
+const GUARDS: u64 = WRITERS + CLIENTS;
+
+impl Liveness {
+    /// For a machine in memory: a slot lives until it is released.
+    pub(crate) fn in_memory() -> Liveness {
+        Liveness { file: None, own: Mutex::default() }
+    }
+
+    /// For a machine with the lock file `path`, which is made if missing.
+    pub(crate) fn open(path: &Path) -> io::Result<Liveness> {
+        Ok(Liveness { file: Some(lock_file(path)?), own: Mutex::default() })
+    }
+
+    /// Takes a slot that nobody holds.
+    pub(crate) fn claim(&self, slots: Range<u64>) -> Option<u64> {
+        // Two machines opened by one copy of this library share the descriptor, hence the guard.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _turn = ONE_AT_A_TIME.lock();
+        let mut own = self.own.lock();
+        let slot = slots.into_iter().find(|slot| !own.contains(slot) && self.take(*slot))?;
+        own.insert(slot);
+        Some(slot)
+    }
+
+    fn take(&self, slot: u64) -> bool {
+        let Some(file) = self.file else { return true };
+        if lock::is_held(file, slot) || lock::guard(file, GUARDS + slot).is_err() {
+            return false;
+        }
+        // Under the guard no copy of this library in this process can be between these two lines as well.
+        let is_taken = !lock::is_held(file, slot) && lock::hold(file, slot).is_ok();
+        let _ = lock::unguard(file, GUARDS + slot);
+        is_taken
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn release(&self, slot: u64) {
+        let mut own = self.own.lock();
+        if own.remove(&slot)
+            && let Some(file) = self.file
+        {
+            let _ = lock::release(file, slot);
+        }
+    }
+
+    /// Whether the slot's holder lives.
+    pub(crate) fn is_alive(&self, slot: u64) -> bool {
+        self.own.lock().contains(&slot) || self.file.is_some_and(|file| lock::is_held(file, slot))
+    }
+
+    /// Whether anybody can die unseen.
+    pub(crate) fn has_others(&self) -> bool {
+        self.file.is_some()
+    }
+}
+
+type Opened = ((u64, u64), &'static File);
+
+/// The lock file, opened once per process (and copy of this library).
+fn lock_file(path: &Path) -> io::Result<&'static File> {
+    static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+    let mut opened = OPENED.lock();
+    let known = |opened: &[Opened], key| opened.iter().find(|(other, _)| *other == key).map(|(_, file)| *file);
+    if let Ok(there) = path.metadata()
+        && let Some(file) = known(&opened, (there.dev(), there.ino()))
+    {
+        return Ok(file);
+    }
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    // Leaked on purpose: closing it would drop the locks.
+    let file: &'static File = Box::leak(Box::new(file));
+    let there = file.metadata()?;
+    opened.push(((there.dev(), there.ino()), file));
+    Ok(file)
+}

@@ -1,0 +1,162 @@
+//! Processes of the machine: joining, and burying the dead.
+
+use crate::commit::{CannotCommit, Change};
+use crate::core::{ClientRow, Core, RecordRow};
+use crate::layout::{CLIENTS, RECORDS, as_index, entry, record, split};
+use crate::map::Mapping;
+use crate::ring;
+use crate::shared::{CLIENT_SLOTS, Local, Shared};
+use crate::sys;
+
+/// How often the living are counted by the way, ns.
+const COUNT_EVERY_NS: u64 = 10_000_000;
+
+impl Shared {
+    /// Buries who has died, if nobody here has looked for a while.
+    pub(crate) fn count_the_living(&self, local: &mut Local) -> Result<(), CannotCommit> {
+        if !self.liveness.has_others() || sys::monotonic_ns() < local.counted_ns + COUNT_EVERY_NS {
+            return Ok(());
+        }
+        self.bury_the_dead(local)
+    }
+
+    /// Buries who has died: memory back, contexts and pending work gone, record kept.
+    pub(crate) fn bury_the_dead(&self, local: &mut Local) -> Result<(), CannotCommit> {
+        local.counted_ns = sys::monotonic_ns();
+        self.refresh(local)?;
+        let is_dead = |row: &&ClientRow| !self.liveness.is_alive(row.slot);
+        let dead: Vec<u64> = local.base.clients.iter().filter(is_dead).map(|row| row.id).collect();
+        dead.into_iter().try_for_each(|client| {
+            let last_sign = self.last_sign(&local.base, client);
+            self.bury(local, client, last_sign)
+        })
+    }
+
+    /// The last moment at which the process is known to have lived: its last submission, or the core's time, which its
+    /// own waiting kept fresh. What its work may have done since is not known, and not counted.
+    fn last_sign(&self, core: &Core, client: u64) -> u64 {
+        let streams = core.streams.iter().filter(|row| row.client == client);
+        let submissions = streams.filter_map(|row| {
+            let (ring, base) = split(row.id);
+            let last = ring::tail(&self.map, ring).checked_sub(1).filter(|last| *last >= base)?;
+            Some(self.map.load(entry(ring, last) + 2))
+        });
+        submissions.fold(core.now, u64::max).min(self.now())
+    }
+
+    /// Ends a process of the machine, with its work played up to `until`.
+    pub(crate) fn bury(&self, local: &mut Local, client: u64, until: u64) -> Result<(), CannotCommit> {
+        let next_record = local.base.history;
+        self.reserve(record(next_record), record(next_record + 64) - record(next_record))?;
+        self.transact(local, Some(until), |core| {
+            if !core.clients.iter().any(|row| row.id == client) {
+                return Change::None(());
+            }
+            remove_client(core, &self.map, client);
+            Change::Made(())
+        })
+    }
+
+    /// A new process of the machine: its number and its slot.
+    pub(crate) fn join(&self, pid: u32, name: &str) -> Result<(u64, u64), CannotCommit> {
+        let local = &mut *self.local.lock();
+        self.bury_the_dead(local)?;
+        let slot = self.liveness.claim(CLIENT_SLOTS).ok_or(CannotCommit::NoSlot)?;
+        let predecessor = |core: &Core| core.clients.iter().find(|row| row.slot == slot).map(|row| row.id);
+        let joined = self.transact(local, Some(self.now()), |core| {
+            // Who had this slot before is dead, or it could not have been claimed.
+            if let Some(dead) = predecessor(core) {
+                remove_client(core, &self.map, dead);
+            }
+            if core.clients.len() >= as_index(CLIENTS) {
+                return Change::None(None);
+            }
+            let id = core.next_client;
+            core.next_client += 1;
+            let (pid, seen) = (u64::from(pid), core.now);
+            core.clients.push(ClientRow { id, slot, pid, name: pack_name(name), seen });
+            Change::Made(Some(id))
+        });
+        match joined {
+            Ok(Some(id)) => Ok((id, slot)),
+            failed => {
+                self.liveness.release(slot);
+                failed.and(Err(CannotCommit::NoSlot))
+            }
+        }
+    }
+}
+
+/// Takes a process out of the core.
+fn remove_client(core: &mut Core, map: &Mapping, client: u64) {
+    let pid = core.clients.iter().find(|row| row.id == client).map_or(0, |row| row.pid);
+    let contexts: Vec<u64> = core.contexts.iter().filter(|row| row.client == client).map(|row| row.id).collect();
+    for context in contexts {
+        remove_context(core, map, context);
+    }
+    for position in (0..core.uses.len()).rev() {
+        let Some(row) = core.uses.get(position).copied().filter(|row| row.client == client) else { continue };
+        core.uses.remove(position);
+        if let Some(gpu) = core.gpus.get_mut(as_index(row.gpu)) {
+            gpu.used -= row.used.min(gpu.used);
+        }
+        if core.history < RECORDS {
+            core.records.push(RecordRow {
+                index: core.history,
+                pid,
+                gpu: row.gpu,
+                first: row.first,
+                last: row.last,
+                service: row.service,
+                peak: row.peak,
+                launches: row.launches,
+                denied: row.denied,
+            });
+            core.history += 1;
+        }
+    }
+    core.clients.retain(|row| row.id != client);
+}
+
+/// Takes a context with its streams out of the core. Its memory is not touched.
+pub(crate) fn remove_context(core: &mut Core, map: &Mapping, context: u64) {
+    for position in (0..core.streams.len()).rev() {
+        if core.streams.get(position).is_some_and(|row| row.context == context) {
+            remove_stream(core, map, position);
+        }
+    }
+    core.contexts.retain(|row| row.id != context);
+}
+
+/// Takes a stream out of the core; its kernels stay counted.
+pub(crate) fn remove_stream(core: &mut Core, map: &Mapping, position: usize) {
+    if position >= core.streams.len() {
+        return;
+    }
+    let row = core.streams.remove(position);
+    let launches = ring::kernels(map, split(row.id).0);
+    if let Some(found) = core.position_of_use(row.client, row.gpu)
+        && let Some(used) = core.uses.get_mut(found)
+    {
+        used.launches += launches;
+    }
+}
+
+fn pack_name(name: &str) -> [u64; 8] {
+    let mut bytes = [0u8; 64];
+    for (to, from) in bytes.iter_mut().take(63).zip(name.bytes()) {
+        *to = from;
+    }
+    let mut words = [0u64; 8];
+    let chunks = bytes.as_chunks::<8>().0;
+    for (word, chunk) in words.iter_mut().zip(chunks) {
+        *word = u64::from_le_bytes(*chunk);
+    }
+    words
+}
+
+/// The text that `pack_name` packed.
+pub(crate) fn unpack_name(words: &[u64; 8]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,162 @@
+//! What the machine tells: the exact record, memory, and NVML's late and rounded view.
+
+use crate::commit::{CannotCommit, Change};
+use crate::core::{Core, PERIODS, UseRow};
+use crate::layout::{as_index, split};
+use crate::population::unpack_name;
+use crate::report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample};
+use crate::shared::Shared;
+use crate::{history, ring};
+
+/// Looks at the core as it is now, with the dead buried.
+fn look<R>(shared: &Shared, mut see: impl FnMut(&Core) -> R) -> Result<R, CannotCommit> {
+    let local = &mut *shared.local.lock();
+    shared.bury_the_dead(local)?;
+    shared.transact(local, Some(shared.now()), |core| Change::None(see(core)))
+}
+
+/// See `Machine::report`.
+pub(crate) fn report(shared: &Shared) -> Report {
+    look(shared, |core| {
+        let dead = (0..core.history).map(|index| dead_process(shared, index));
+        let living = core.uses.iter().map(|row| living_process(shared, core, row));
+        Report { gpus: gpus(shared, core), processes: dead.chain(living).collect() }
+    })
+    .unwrap_or_default()
+}
+
+fn gpus(shared: &Shared, core: &Core) -> Vec<GpuReport> {
+    let rows = core.gpus.iter().zip(&shared.config.gpus);
+    rows.map(|(row, config)| GpuReport {
+        uuid: config.uuid.clone(),
+        memory_total_bytes: config.memory_bytes,
+        memory_used_bytes: row.used,
+        memory_peak_bytes: row.peak,
+        busy_ns: row.busy_ns,
+    })
+    .collect()
+}
+
+fn dead_process(shared: &Shared, index: u64) -> ProcessReport {
+    let row = history::read(&shared.map, index);
+    ProcessReport {
+        pid: number(row.pid),
+        gpu_uuid: uuid(shared, row.gpu),
+        alive: false,
+        first_ns: row.first,
+        last_ns: row.last,
+        service_ns: row.service,
+        memory_used_bytes: 0,
+        memory_peak_bytes: row.peak,
+        launches: row.launches,
+        denied_allocations: row.denied,
+    }
+}
+
+fn living_process(shared: &Shared, core: &Core, row: &UseRow) -> ProcessReport {
+    let streams = core.streams.iter().filter(|stream| stream.client == row.client && stream.gpu == row.gpu);
+    let pending: u64 = streams.map(|stream| ring::kernels(&shared.map, split(stream.id).0)).sum();
+    ProcessReport {
+        pid: pid(core, row.client),
+        gpu_uuid: uuid(shared, row.gpu),
+        alive: true,
+        first_ns: row.first,
+        last_ns: row.last,
+        service_ns: row.service,
+        memory_used_bytes: row.used,
+        memory_peak_bytes: row.peak,
+        launches: row.launches + pending,
+        denied_allocations: row.denied,
+    }
+}
+
+/// See `Machine::memory`.
+pub(crate) fn memory(shared: &Shared, gpu: usize) -> GpuMemory {
+    let Some(config) = shared.config.gpus.get(gpu) else { return GpuMemory::default() };
+    look(shared, |core| {
+        let uses = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
+        let reported = uses.fold(0, |sum: u64, row| sum.saturating_add(rounded(shared, row.used)));
+        let (used, peak) = core.gpus.get(gpu).map_or((0, 0), |row| (row.used, row.peak));
+        GpuMemory {
+            total_bytes: config.memory_bytes,
+            used_bytes: used,
+            reported_bytes: reported.min(config.memory_bytes),
+            peak_bytes: peak,
+        }
+    })
+    .unwrap_or_default()
+}
+
+/// See `Machine::processes`.
+pub(crate) fn processes(shared: &Shared, gpu: usize) -> Vec<ProcessUse> {
+    look(shared, |core| {
+        let has_context = |row: &&UseRow| {
+            let mut contexts = core.contexts.iter();
+            as_index(row.gpu) == gpu && contexts.any(|other| other.client == row.client && other.gpu == row.gpu)
+        };
+        let name = |client| core.clients.iter().find(|row| row.id == client).map(|row| unpack_name(&row.name));
+        let rows = core.uses.iter().filter(has_context);
+        rows.map(|row| ProcessUse {
+            pid: pid(core, row.client),
+            name: name(row.client).unwrap_or_default(),
+            memory_used_bytes: row.used,
+            memory_reported_bytes: rounded(shared, row.used),
+            service_ns: row.service,
+        })
+        .collect()
+    })
+    .unwrap_or_default()
+}
+
+/// See `Machine::utilization`.
+pub(crate) fn utilization(shared: &Shared, gpu: usize) -> u32 {
+    let length = shared.config.sample_ns;
+    look(shared, |core| {
+        let last = (core.now / length).checked_sub(1)?;
+        Some(percent(core.gpus.get(gpu)?.busy.in_period(last), length))
+    })
+    .ok()
+    .flatten()
+    .unwrap_or(0)
+}
+
+/// See `Machine::samples`.
+pub(crate) fn samples(shared: &Shared, gpu: usize, since_ns: u64) -> Vec<Sample> {
+    let length = shared.config.sample_ns;
+    look(shared, |core| {
+        let current = core.now / length;
+        let periods = current.saturating_sub(PERIODS - 1)..current;
+        let new = periods.filter(|period| (period + 1) * length > since_ns);
+        let in_period = |period: u64| {
+            let rows = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
+            let busy = rows.map(move |row| (row, row.busy.in_period(period))).filter(|(_, ns)| *ns > 0);
+            busy.map(move |(row, ns)| Sample {
+                pid: pid(core, row.client),
+                percent: percent(ns, length),
+                timestamp_ns: (period + 1) * length,
+            })
+        };
+        new.flat_map(in_period).collect()
+    })
+    .unwrap_or_default()
+}
+
+fn percent(ns: u64, length: u64) -> u32 {
+    number((ns * 100 / length).min(100))
+}
+
+fn rounded(shared: &Shared, bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(shared.config.granularity_bytes).unwrap_or(u64::MAX)
+}
+
+fn pid(core: &Core, client: u64) -> u32 {
+    core.clients.iter().find(|row| row.id == client).map_or(0, |row| number(row.pid))
+}
+
+fn uuid(shared: &Shared, gpu: u64) -> String {
+    shared.config.gpus.get(as_index(gpu)).map_or_else(String::new, |config| config.uuid.clone())
+}
+
+fn number(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

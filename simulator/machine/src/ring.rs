@@ -1,0 +1,113 @@
+//! A stream's commands: a ring in the mapped file, written by the stream's owner, read by whoever plays the machine.
+//!
+//! Entry: kind and multiprocessors or engine | duration, target or time of opening | submitted at, ns | done word.
+//! The done word is `PENDING | seq` until the command has finished, then its time. Whoever commits a completion stores
+//! it by exchange, so a late one cannot hit the entry's next command.
+
+use crate::layout::{entry, ring};
+use crate::map::Mapping;
+use crate::{Command, Engine};
+
+/// Set in a done word while the command has not finished.
+pub(crate) const PENDING: u64 = 1 << 63;
+
+const KERNEL: u64 = 1;
+const COPY: u64 = 2;
+const MARKER: u64 = 3;
+const WAIT: u64 = 4;
+const GATE: u64 = 5;
+
+/// A command as the engine sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) work: Work,
+    /// Submitted at, ns.
+    pub(crate) arrival: u64,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    Kernel { duration: u64, sms: u64 },
+    Copy { duration: u64, engine: u64 },
+    Marker,
+    Wait { command: u64 },
+    Gate { opened: Option<u64> },
+}
+
+/// The tail: number of the next command.
+pub(crate) fn tail(map: &Mapping, index: u64) -> u64 {
+    map.acquire(ring(index))
+}
+
+/// Kernels submitted to the ring's present stream.
+pub(crate) fn kernels(map: &Mapping, index: u64) -> u64 {
+    map.load(ring(index) + 1)
+}
+
+/// For the maker of a stream, before anybody sees it.
+pub(crate) fn reset_kernels(map: &Mapping, index: u64) {
+    map.store(ring(index) + 1, 0);
+}
+
+/// Writes command `seq` and makes it visible. For the stream's owner only, with a free entry.
+pub(crate) fn submit(map: &Mapping, index: u64, seq: u64, command: Command, now: u64, kernels: u64) {
+    let at = entry(index, seq);
+    let (head, argument) = match command {
+        Command::Kernel { duration_ns, sms } => (KERNEL | (u64::from(sms) << 8), duration_ns),
+        Command::Copy { duration_ns, engine } => (COPY | (engine_number(engine) << 8), duration_ns),
+        Command::Marker => (MARKER, 0),
+        Command::Wait { ticket } => (WAIT, ticket.command()),
+        Command::Gate => (GATE, 0),
+    };
+    map.store(at, head);
+    map.store(at + 1, argument);
+    map.store(at + 2, now);
+    map.store(at + 3, PENDING | seq);
+    map.store(ring(index) + 1, kernels);
+    map.publish(ring(index), seq + 1);
+}
+
+/// Reads command `seq`. What an owner overwrites meanwhile is nonsense here, and the reader's commit fails.
+pub(crate) fn read(map: &Mapping, index: u64, seq: u64) -> Entry {
+    let at = entry(index, seq);
+    let (head, argument) = (map.load(at), map.acquire(at + 1));
+    let work = match head & 0xff {
+        KERNEL => Work::Kernel { duration: argument, sms: head >> 8 },
+        COPY => Work::Copy { duration: argument, engine: head >> 8 },
+        WAIT => Work::Wait { command: argument },
+        GATE => Work::Gate { opened: (argument != 0).then_some(argument) },
+        _ => Work::Marker,
+    };
+    Entry { work, arrival: map.load(at + 2) }
+}
+
+/// Opens the gate `seq`, if it still waits in its entry.
+pub(crate) fn open_gate(map: &Mapping, index: u64, seq: u64, now: u64) {
+    let at = entry(index, seq);
+    if map.load(at) & 0xff == GATE && map.load(at + 3) == (PENDING | seq) {
+        map.exchange(at + 1, 0, now.max(1));
+    }
+}
+
+/// The done word of command `seq`'s entry.
+pub(crate) fn done_word(map: &Mapping, index: u64, seq: u64) -> u64 {
+    map.acquire(entry(index, seq) + 3)
+}
+
+/// Stores a completion, unless that was done or the entry has another command by now.
+pub(crate) fn complete(map: &Mapping, index: u64, seq: u64, ns: u64) {
+    let at = entry(index, seq) + 3;
+    if map.load(at) == (PENDING | seq) {
+        map.exchange(at, PENDING | seq, ns);
+    }
+}
+
+fn engine_number(engine: Engine) -> u64 {
+    match engine {
+        Engine::ToDevice => 0,
+        Engine::ToHost => 1,
+        Engine::Within => 2,
+        Engine::Peer => 3,
+    }
+}

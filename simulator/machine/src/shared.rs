@@ -1,0 +1,106 @@
+//! What all clients of one opened machine share in this process: the mapping, and the last core that was seen.
+
+use crate::config::{ClockKind, Config};
+use crate::core::Core;
+use crate::engine::{Rules, Scratch};
+use crate::layout::{CLIENTS, CLOCK, WRITERS};
+use crate::liveness::Liveness;
+use crate::map::Mapping;
+use crate::sys;
+use parking_lot::{Condvar, Mutex};
+use std::fs::File;
+use std::time::Duration;
+
+/// Slots of the lock file: those who write, then those who are processes of the machine.
+pub(crate) const WRITER_SLOTS: std::ops::Range<u64> = 0..WRITERS;
+/// See `WRITER_SLOTS`.
+pub(crate) const CLIENT_SLOTS: std::ops::Range<u64> = WRITERS..WRITERS + CLIENTS;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) map: Mapping,
+    /// The state file; none in memory.
+    pub(crate) file: Option<File>,
+    pub(crate) config: Config,
+    pub(crate) rules: Rules,
+    pub(crate) liveness: Liveness,
+    /// One transaction at a time per process; other processes are not excluded.
+    pub(crate) local: Mutex<Local>,
+    /// Rung when this process opens a gate or steps the clock.
+    bell: Condvar,
+    bell_lock: Mutex<()>,
+}
+
+/// The last committed core that this process saw, and its tools.
+#[derive(Debug, Default)]
+pub(crate) struct Local {
+    /// The root that `base` belongs to; 0: none yet.
+    pub(crate) root: u64,
+    pub(crate) base: Core,
+    /// Whether this process has stored the effects of `base`.
+    pub(crate) is_applied: bool,
+    /// The copy that is being changed.
+    pub(crate) work: Core,
+    pub(crate) words: Vec<u64>,
+    pub(crate) scratch: Scratch,
+    pub(crate) writer: Option<Writer>,
+    /// When the living were last counted, CLOCK_MONOTONIC, ns.
+    pub(crate) counted_ns: u64,
+}
+
+/// This process's two buffers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writer {
+    pub(crate) slot: u64,
+    /// Words of each buffer whose blocks exist on disk.
+    pub(crate) reserved: usize,
+}
+
+impl Shared {
+    pub(crate) fn new(map: Mapping, file: Option<File>, config: Config, liveness: Liveness) -> Shared {
+        let rules = Rules {
+            slice_ns: config.slice_ns,
+            switch_ns: config.switch_ns,
+            sample_ns: config.sample_ns,
+            sms: config.gpus.iter().map(|gpu| u64::from(gpu.sms)).collect(),
+        };
+        let (local, bell, bell_lock) = (Mutex::default(), Condvar::new(), Mutex::new(()));
+        Shared { map, file, config, rules, liveness, local, bell, bell_lock }
+    }
+
+    /// The machine's clock, ns.
+    pub(crate) fn now(&self) -> u64 {
+        match self.config.clock {
+            ClockKind::Real => sys::monotonic_ns(),
+            ClockKind::Virtual => self.map.acquire(CLOCK),
+        }
+    }
+
+    /// Moves a virtual clock.
+    pub(crate) fn step_clock(&self, ns: u64) {
+        if self.config.clock == ClockKind::Virtual {
+            self.map.add(CLOCK, ns);
+            self.ring_bell();
+        }
+    }
+
+    /// Wakes this process's waiters.
+    pub(crate) fn ring_bell(&self) {
+        drop(self.bell_lock.lock());
+        self.bell.notify_all();
+    }
+
+    /// Sleeps until the bell rings or `ns` of real time have gone.
+    pub(crate) fn await_bell(&self, ns: u64) {
+        let mut lock = self.bell_lock.lock();
+        self.bell.wait_for(&mut lock, Duration::from_nanos(ns));
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(writer) = self.local.get_mut().writer {
+            self.liveness.release(writer.slot);
+        }
+    }
+}

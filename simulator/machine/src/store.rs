@@ -1,0 +1,184 @@
+//! A machine's directory: `machine.toml`, the state file, the lock file. Each appears whole or not at all: it is built
+//! under a name of its own and then linked, so whoever is killed leaves a stray file, never half a machine.
+
+use crate::config::{ClockKind, Config, FNV, fnv1a};
+use crate::core::Core;
+use crate::layout::{
+    BIRTH_BUFFER, HEADER_BOOT, HEADER_CONFIG, HEADER_MAGIC, HEADER_VERSION, MAGIC, ROOT, TOTAL_WORDS, VERSION,
+    buffer,
+};
+use crate::liveness::Liveness;
+use crate::map::Mapping;
+use crate::shared::Shared;
+use crate::{MachineError, sys};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const CONFIG: &str = "machine.toml";
+const STATE: &str = "state";
+const LOCKS: &str = "locks";
+
+/// Makes the machine, or opens the one that has the same configuration.
+pub(crate) fn create(dir: &Path, config: &Config) -> Result<Shared, MachineError> {
+    config.validate()?;
+    let builder = &mut DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(dir).map_err(at("make", dir))?;
+    let filled = filled(config, dir);
+    let path = dir.join(CONFIG);
+    let text = filled.to_toml()?;
+    let build = |temporary: &Path| std::fs::write(temporary, &text).map_err(at("write", temporary));
+    if !appear(&path, build)? && self::filled(&Config::read(&path)?, dir) != filled {
+        return Err(MachineError::State {
+            found: "another configuration".into(),
+            wanted: "the one asked for, or none".into(),
+            path,
+        });
+    }
+    open(dir)
+}
+
+/// Opens the machine in `dir`; only its state file may be missing.
+pub(crate) fn open(dir: &Path) -> Result<Shared, MachineError> {
+    let config = filled(&Config::read(&dir.join(CONFIG))?, dir);
+    let path = dir.join(STATE);
+    let boot = boot();
+    for _ in 0..16 {
+        appear(&path, |temporary| write_state(temporary, &config, boot))?;
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(at("open", &path))?;
+        let map = map_state(&file, &path)?;
+        if map.load(HEADER_BOOT) == boot {
+            check_config(&map, &config, &path)?;
+            let locks = dir.join(LOCKS);
+            let liveness = Liveness::open(&locks).map_err(at("open", &locks))?;
+            return Ok(Shared::new(map, Some(file), config, liveness));
+        }
+        // The computer was started anew since: the clock began again, and nobody of that time lives.
+        let old = temporary_name(&path);
+        if std::fs::rename(&path, &old).is_ok() {
+            let _ = std::fs::remove_file(&old);
+        }
+    }
+    Err(at("renew", &path)(io::Error::from(io::ErrorKind::ResourceBusy)))
+}
+
+/// Opens the machine in `dir`, made with the defaults if there is none.
+pub(crate) fn open_or_create(dir: &Path) -> Result<Shared, MachineError> {
+    if dir.join(CONFIG).exists() { open(dir) } else { create(dir, &Config::default()) }
+}
+
+/// A machine of this process alone.
+pub(crate) fn in_memory(mut config: Config) -> Result<Shared, MachineError> {
+    config.validate()?;
+    config.fill(b"memory");
+    let map = Mapping::in_memory(TOTAL_WORDS).map_err(at("map", Path::new("memory")))?;
+    write_birth(&map, &config, 0);
+    Ok(Shared::new(map, None, config, Liveness::in_memory()))
+}
+
+fn filled(config: &Config, dir: &Path) -> Config {
+    let mut config = config.clone();
+    let seed = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    config.fill(seed.as_os_str().as_bytes());
+    config
+}
+
+/// Lets `path` appear with what `build` makes, unless it exists; says whether it is new.
+fn appear(path: &Path, build: impl FnOnce(&Path) -> Result<(), MachineError>) -> Result<bool, MachineError> {
+    if path.exists() {
+        return Ok(false);
+    }
+    let temporary = temporary_name(path);
+    let linked = build(&temporary).and_then(|()| match std::fs::hard_link(&temporary, path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(at("make", path)(error)),
+    });
+    let _ = std::fs::remove_file(&temporary);
+    linked
+}
+
+/// A name that nobody else uses: processes of two PID namespaces may share number and directory, not the moment too.
+fn temporary_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}-{}", std::process::id(), sys::monotonic_ns()));
+    PathBuf::from(name)
+}
+
+fn write_state(path: &Path, config: &Config, boot: u64) -> Result<(), MachineError> {
+    let options = &mut OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(0o600).open(path).map_err(at("make", path))?;
+    file.set_len(TOTAL_WORDS as u64 * 8).map_err(at("size", path))?;
+    sys::reserve(&file, 0, 4096).map_err(at("reserve space for", path))?;
+    sys::reserve(&file, buffer(BIRTH_BUFFER) as u64 * 8, 32_768).map_err(at("reserve space for", path))?;
+    write_birth(&Mapping::of_file(&file, TOTAL_WORDS).map_err(at("map", path))?, config, boot);
+    Ok(())
+}
+
+/// Header and first core of a new machine.
+fn write_birth(map: &Mapping, config: &Config, boot: u64) {
+    let now = match config.clock {
+        ClockKind::Real => sys::monotonic_ns(),
+        ClockKind::Virtual => 0,
+    };
+    let mut words = Vec::new();
+    Core::new(config.gpus.len(), now).encode(&mut words);
+    for (word, value) in (buffer(BIRTH_BUFFER)..).zip(words) {
+        map.store(word, value);
+    }
+    map.store(HEADER_VERSION, VERSION);
+    map.store(HEADER_CONFIG, fingerprint(config));
+    map.store(HEADER_BOOT, boot);
+    map.store(HEADER_MAGIC, MAGIC);
+    map.publish(ROOT, 1 << 16 | BIRTH_BUFFER);
+}
+
+fn map_state(file: &File, path: &Path) -> Result<Mapping, MachineError> {
+    let wrong = |found: String| MachineError::State {
+        path: path.to_owned(),
+        found,
+        wanted: format!("a machine's state of version {VERSION}"),
+    };
+    let length = file.metadata().map_err(at("read", path))?.len();
+    if length != TOTAL_WORDS as u64 * 8 {
+        return Err(wrong(format!("{length} bytes instead of {}", TOTAL_WORDS * 8)));
+    }
+    let map = Mapping::of_file(file, TOTAL_WORDS).map_err(at("map", path))?;
+    if map.load(HEADER_MAGIC) != MAGIC {
+        return Err(wrong("something else".into()));
+    }
+    match map.load(HEADER_VERSION) {
+        VERSION => Ok(map),
+        other => Err(wrong(format!("a state of version {other}"))),
+    }
+}
+
+fn check_config(map: &Mapping, config: &Config, path: &Path) -> Result<(), MachineError> {
+    if map.load(HEADER_CONFIG) == fingerprint(config) {
+        return Ok(());
+    }
+    Err(MachineError::State {
+        path: path.to_owned(),
+        found: "the state of a machine of other GPUs, slices or clock than machine.toml has now".into(),
+        wanted: "the machine of machine.toml".into(),
+    })
+}
+
+/// Of what all processes of a machine must agree upon.
+fn fingerprint(config: &Config) -> u64 {
+    let rules = (config.clock, config.slice_ns, config.switch_ns, config.sample_ns, config.granularity_bytes);
+    let gpus: Vec<_> = config.gpus.iter().map(|gpu| (&gpu.uuid, gpu.memory_bytes, gpu.sms)).collect();
+    fnv1a(FNV, format!("{rules:?}{gpus:?}").as_bytes())
+}
+
+/// Which start of the computer this is.
+fn boot() -> u64 {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    fnv1a(FNV, &id) | 1
+}
+
+fn at(action: &'static str, path: &Path) -> impl Fn(io::Error) -> MachineError {
+    move |source| MachineError::Io { action, path: path.to_owned(), source }
+}

@@ -1,0 +1,143 @@
+//! Addresses of device memory, and the host memory behind them.
+//!
+//! The driver's address of a byte of device memory is, here, the address of a byte of a private mapping of
+//! this process: copies and sets then need no translation, and addresses are unique across devices, as
+//! unified addressing promises. Mappings are large and not backed until touched.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::Mutex;
+
+/// Every block begins at a multiple of this: "allocated memory is suitably aligned for any kind of variable"
+/// (`cuMemAlloc`); 256 is what the programming guide promises, 512 what textures need.
+pub(crate) const ALIGNMENT: u64 = 512;
+/// Bytes of address space fetched at a time.
+const REGION_BYTES: u64 = 64 << 30;
+/// Freed blocks from this size on are handed back to the system.
+const RETURN_BYTES: u64 = 128 << 10;
+
+/// One device's free addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Arena {
+    free: Mutex<Free>,
+}
+
+/// Free ranges, by address and by size.
+#[derive(Debug, Default)]
+struct Free {
+    by_address: BTreeMap<u64, u64>,
+    by_size: BTreeSet<(u64, u64)>,
+}
+
+impl Free {
+    fn insert(&mut self, address: u64, bytes: u64) {
+        self.by_address.insert(address, bytes);
+        self.by_size.insert((bytes, address));
+    }
+
+    fn remove(&mut self, address: u64, bytes: u64) {
+        self.by_address.remove(&address);
+        self.by_size.remove(&(bytes, address));
+    }
+
+    /// The smallest range that is large enough.
+    fn take(&mut self, bytes: u64) -> Option<u64> {
+        let &(found, address) = self.by_size.range((bytes, 0)..).next()?;
+        self.remove(address, found);
+        if found > bytes {
+            self.insert(address + bytes, found - bytes);
+        }
+        Some(address)
+    }
+
+    /// Gives a range back and joins it with its neighbours.
+    fn give(&mut self, mut address: u64, mut bytes: u64) {
+        if let Some((&next, &length)) = self.by_address.range(address + bytes..).next()
+            && next == address + bytes
+        {
+            self.remove(next, length);
+            bytes += length;
+        }
+        if let Some((&before, &length)) = self.by_address.range(..address).next_back()
+            && before + length == address
+        {
+            self.remove(before, length);
+            address = before;
+            bytes += length;
+        }
+        self.insert(address, bytes);
+    }
+}
+
+/// Bytes of address space that a block of this size takes; none for impossible sizes.
+fn rounded(bytes: u64) -> Option<u64> {
+    bytes.max(1).checked_next_multiple_of(ALIGNMENT)
+}
+
+impl Arena {
+    /// An address for a block; none if the process has no address space left.
+    pub(crate) fn take(&self, bytes: u64) -> Option<u64> {
+        let bytes = rounded(bytes)?;
+        let mut free = self.free.lock();
+        if let Some(address) = free.take(bytes) {
+            return Some(address);
+        }
+        let region = bytes.max(REGION_BYTES).checked_next_multiple_of(2 << 20)?;
+        let (address, region) = map(region).map(|address| (address, region)).or_else(|| {
+            // A process with little address space: just what is needed.
+            let region = bytes.checked_next_multiple_of(2 << 20)?;
+            map(region).map(|address| (address, region))
+        })?;
+        free.give(address, region);
+        free.take(bytes)
+    }
+
+    /// The end of a block that [`Arena::take`] gave for the same size.
+    pub(crate) fn give(&self, address: u64, bytes: u64) {
+        let Some(bytes) = rounded(bytes) else { return };
+        if bytes >= RETURN_BYTES {
+            let start = address.next_multiple_of(4096);
+            let end = (address + bytes) / 4096 * 4096;
+            // SAFETY: a part of a mapping of this arena that no allocation has any more.
+            unsafe { libc::madvise(start as *mut _, (end - start) as usize, libc::MADV_DONTNEED) };
+        }
+        self.free.lock().give(address, bytes);
+    }
+}
+
+fn map(bytes: u64) -> Option<u64> {
+    let length = usize::try_from(bytes).ok()?;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+    let address = unsafe { libc::mmap(core::ptr::null_mut(), length, protection, flags, -1, 0) };
+    if address == libc::MAP_FAILED {
+        return None;
+    }
+    // A core dump of a tenant is not the place for gigabytes of simulated memory.
+    // SAFETY: the mapping just made.
+    unsafe { libc::madvise(address, length, libc::MADV_DONTDUMP) };
+    Some(address as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_apart_and_join_again() {
+        let arena = Arena::default();
+        let blocks: Vec<u64> = [1, 511, 512, 513, 4096].map(|bytes| arena.take(bytes).unwrap()).to_vec();
+        assert!(blocks.iter().all(|block| block % ALIGNMENT == 0));
+        assert_eq!(blocks[4] - blocks[3], 1024);
+        let first = blocks[0];
+        for (block, bytes) in blocks.into_iter().zip([1, 511, 512, 513, 4096]) {
+            arena.give(block, bytes);
+        }
+        let free = arena.free.lock();
+        assert_eq!(free.by_address.len(), 1, "all is one range again");
+        assert_eq!(free.by_address.get(&first), Some(&REGION_BYTES));
+        drop(free);
+        assert_eq!(arena.take(u64::MAX), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! Memory that is kept for later use: what pools and graphs hold beyond what is in use.
+//!
+//! A [`Reserve`] counts bytes in use and bytes taken from the machine. Use grows what is taken; giving back
+//! happens at documented moments only (a synchronisation, a trim, a shortage).
+
+use parking_lot::Mutex;
+use vcuda_driver_api::CUerror;
+use vcuda_machine::Refused;
+
+use crate::device::Device;
+use crate::process::process;
+
+/// A pool takes memory from the machine in multiples of this (assumed; the size of a large page).
+const STEP: u64 = 2 << 20;
+
+/// Counts, bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// In use.
+    pub(crate) used: u64,
+    /// Most in use since the mark was reset.
+    pub(crate) used_high: u64,
+    /// Taken from the machine.
+    pub(crate) reserved: u64,
+    /// Most taken since the mark was reset.
+    pub(crate) reserved_high: u64,
+}
+
+/// Memory of one device that is held.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    device: &'static Device,
+    counts: Mutex<Counts>,
+}
+
+impl Reserve {
+    /// Nothing held yet.
+    pub(crate) fn new(device: &'static Device) -> Reserve {
+        Reserve { device, counts: Mutex::default() }
+    }
+
+    /// The counts now.
+    pub(crate) fn counts(&self) -> Counts {
+        *self.counts.lock()
+    }
+
+    /// "Resets the high watermark": to the current value (`CU_MEMPOOL_ATTR_*_MEM_HIGH` set to 0).
+    pub(crate) fn reset_marks(&self, used: bool, reserved: bool) {
+        let mut counts = self.counts.lock();
+        if used {
+            counts.used_high = counts.used;
+        }
+        if reserved {
+            counts.reserved_high = counts.reserved;
+        }
+    }
+
+    /// Uses bytes: of what is held, else taken anew, never holding more than `limit`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, with nothing changed.
+    pub(crate) fn enter(&self, bytes: u64, limit: u64) -> Result<(), CUerror> {
+        let mut counts = self.counts.lock();
+        let used = counts.used.checked_add(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
+        if used > counts.reserved {
+            let wanted = used.checked_next_multiple_of(STEP).ok_or(CUerror::OUT_OF_MEMORY)?.min(limit.max(used));
+            if wanted > limit {
+                return Err(CUerror::OUT_OF_MEMORY);
+            }
+            process()?.client.take(self.device.gpu, wanted - counts.reserved).map_err(|_| CUerror::OUT_OF_MEMORY)?;
+            counts.reserved = wanted;
+        }
+        counts.used = used;
+        counts.used_high = counts.used_high.max(used);
+        counts.reserved_high = counts.reserved_high.max(counts.reserved);
+        Ok(())
+    }
+
+    /// Ends the use of bytes, which stay held.
+    pub(crate) fn leave(&self, bytes: u64) {
+        let mut counts = self.counts.lock();
+        counts.used = counts.used.saturating_sub(bytes);
+    }
+
+    /// Gives back what is held beyond `keep` and not in use.
+    pub(crate) fn trim(&self, keep: u64) {
+        let mut counts = self.counts.lock();
+        let kept = counts.used.checked_next_multiple_of(STEP).unwrap_or(u64::MAX).max(keep);
+        if kept < counts.reserved
+            && let Ok(process) = process()
+        {
+            process.client.give(self.device.gpu, counts.reserved - kept);
+            counts.reserved = kept;
+        }
+    }
+}
+
+/// Takes device memory; where it is short, what this process's pools and graphs hold unused is given back
+/// first (CUDA C++ Programming Guide, "Stream Ordered Memory Allocator": the driver reclaims unused pool
+/// memory for other allocations of the process; assumed for graphs).
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) fn take(device: &'static Device, bytes: u64) -> Result<(), CUerror> {
+    let client = &process()?.client;
+    match client.take(device.gpu, bytes) {
+        Ok(()) => Ok(()),
+        Err(Refused::OutOfMemory { .. }) if release_unused(device) => {
+            client.take(device.gpu, bytes).map_err(|_| CUerror::OUT_OF_MEMORY)
+        }
+        Err(_) => Err(CUerror::OUT_OF_MEMORY),
+    }
+}
+
+/// Whether anything was given back.
+pub(crate) fn release_unused(device: &'static Device) -> bool {
+    let pools = crate::pool::trim_all(device);
+    let graphs = crate::graph_memory::trim(device);
+    pools || graphs
+}

@@ -1,0 +1,131 @@
+//! Contexts (CUDA Driver API, "Context Management"): the object and what it owns.
+//!
+//! `context_api.rs` has the exported functions, `primary.rs` the device's own context.
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::{CUerror, CUresult};
+use vcuda_machine::ContextId;
+
+use crate::device::Device;
+use crate::process::process;
+use crate::stream::ContextStreams;
+use crate::table::{Kind, Table};
+
+/// All contexts of the process. A primary context's entry stays after its reset.
+pub(crate) static CONTEXTS: Table<Context> = Table::new(Kind::Context);
+
+/// A context.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// What the program knows it by.
+    pub(crate) handle: usize,
+    /// Where it is.
+    pub(crate) device: &'static Device,
+    /// What the machine knows it by.
+    pub(crate) id: ContextId,
+    /// `cuCtxGetId`: unique over the life of the program.
+    pub(crate) unique: u64,
+    /// Whether it is its device's primary one.
+    pub(crate) is_primary: bool,
+    /// `CU_CTX_*`.
+    pub(crate) flags: AtomicU32,
+    /// What `cuCtxGetApiVersion` says.
+    pub(crate) api_version: u32,
+    /// `cuCtxAttach`'s count.
+    pub(crate) attached: AtomicI32,
+    /// By `CUlimit`.
+    pub(crate) limits: [AtomicU64; 8],
+    /// `CUfunc_cache`, `CUsharedconfig`.
+    pub(crate) cache_config: AtomicU32,
+    /// See `cache_config`.
+    pub(crate) shared_config: AtomicU32,
+    /// Contexts whose memory kernels here may use.
+    pub(crate) peers: Mutex<Vec<usize>>,
+    /// Its streams, the default ones among them.
+    pub(crate) streams: ContextStreams,
+    alive: AtomicBool,
+}
+
+static UNIQUE: AtomicU64 = AtomicU64::new(1);
+
+impl Context {
+    /// Makes a context on a device; the machine charges its overhead.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY` where the GPU has no room for the overhead.
+    pub(crate) fn create(
+        device: &'static Device,
+        flags: u32,
+        api_version: u32,
+        is_primary: bool,
+    ) -> Result<Arc<Context>, CUerror> {
+        let process = process()?;
+        let id = process.client.context_create(device.gpu).map_err(|_| CUerror::OUT_OF_MEMORY)?;
+        let make = |handle| Context {
+            handle,
+            device,
+            id,
+            unique: UNIQUE.fetch_add(1, Ordering::Relaxed),
+            is_primary,
+            flags: AtomicU32::new(flags),
+            api_version,
+            attached: AtomicI32::new(1),
+            limits: DEFAULT_LIMITS.map(AtomicU64::new),
+            cache_config: AtomicU32::new(0),
+            shared_config: AtomicU32::new(0),
+            peers: Mutex::new(Vec::new()),
+            streams: ContextStreams::new(),
+            alive: AtomicBool::new(true),
+        };
+        Ok(match device.primary_handle().filter(|_| is_primary) {
+            None => CONTEXTS.insert_with(make).1,
+            Some(handle) => {
+                let context = Arc::new(make(handle));
+                CONTEXTS.replace(handle, Arc::clone(&context));
+                context
+            }
+        })
+    }
+
+    /// Whether it may still be used.
+    #[inline]
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// Ends it and all that is in it: memory, modules, streams, events ("destroys and cleans up all
+    /// resources associated with the context"). Waits for its work first (`cuCtxDestroy`: "it is the
+    /// responsibility of the calling function to ensure that no API call issues using ctx while
+    /// cuCtxDestroy() is executing").
+    pub(crate) fn destroy(&self) -> CUresult {
+        if !self.alive.swap(false, Ordering::AcqRel) {
+            return Err(CUerror::INVALID_CONTEXT);
+        }
+        let process = process()?;
+        crate::stream::destroy_all(self);
+        crate::module::forget_context(self);
+        crate::memory::free_context(self);
+        process.client.context_destroy(self.id);
+        if !self.is_primary {
+            CONTEXTS.remove(self.handle);
+        }
+        Ok(())
+    }
+}
+
+/// By `CUlimit`: stack size, printf buffer, malloc heap (bytes; the values that the CUDA documentation
+/// names as defaults), runtime synchronisation depth, pending launches, L2 fetch granularity (bytes),
+/// persisting L2 (bytes), an unused one. Assumed where the documentation is silent.
+const DEFAULT_LIMITS: [u64; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0];
+
+/// The context behind a handle, alive.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_CONTEXT` for a null, wild or ended handle.
+pub(crate) fn context(handle: usize) -> Result<Arc<Context>, CUerror> {
+    process()?;
+    CONTEXTS.get(handle).filter(|context| context.is_alive()).ok_or(CUerror::INVALID_CONTEXT)
+}

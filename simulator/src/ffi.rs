@@ -1,0 +1,146 @@
+//! The door: how an exported C function is made of a declared prototype and a plain Rust function.
+//!
+//! [`export!`] takes rows of `name => function;`. A row yields the exported symbol, whose signature is
+//! driver-api's, and an entry of the module's `EXPORTS`, from which `cuGetProcAddress` answers.
+
+use core::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use vcuda_driver_api::{CUerror, CUresult};
+
+/// One exported symbol and where it is.
+#[derive(Debug)]
+pub(crate) struct Export {
+    /// The symbol.
+    pub(crate) name: &'static str,
+    /// Its address in this library.
+    pub(crate) address: *const (),
+}
+
+// SAFETY: the address is that of code, which never changes.
+unsafe impl Sync for Export {}
+
+/// Exports functions: see the module's text.
+macro_rules! export {
+    ($($name:ident => $handler:path;)*) => {
+        /// The symbols that this module exports.
+        pub(crate) static EXPORTS: &[$crate::ffi::Export] = &[
+            $($crate::ffi::Export { name: stringify!($name), address: $name as *const () },)*
+        ];
+        $(::vcuda_driver_api::signature!($name, $crate::ffi::export_one! { $handler });)*
+    };
+}
+pub(crate) use export;
+
+/// One row of [`export!`], called back by `signature!` with the prototype.
+macro_rules! export_one {
+    ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: $type),*) -> $result {
+            $crate::ffi::guard(move || $handler($($argument),*))
+        }
+    };
+}
+pub(crate) use export_one;
+
+/// Runs a handler; a panic must not cross the C boundary and becomes `CUDA_ERROR_UNKNOWN`.
+#[inline]
+pub(crate) fn guard(body: impl FnOnce() -> CUresult) -> CUresult {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(CUerror::UNKNOWN))
+}
+
+/// Writes an answer where the caller wants it.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` if the caller gave no place.
+#[inline]
+pub(crate) fn put<T>(place: *mut T, value: T) -> CUresult {
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    // SAFETY: the API's contract is that a non-null result pointer has room for one T; unaligned is
+    // tolerated since packed structures of some language bindings pass such.
+    unsafe { place.write_unaligned(value) };
+    Ok(())
+}
+
+/// As [`put`], where the documentation allows a null pointer ("if NULL, it is ignored").
+#[inline]
+pub(crate) fn put_if_wanted<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: non-null, and by the API's contract there is room for one T.
+        unsafe { place.write_unaligned(value) };
+    }
+}
+
+/// Writes the `index`th element of a caller's array.
+#[inline]
+pub(crate) fn put_at<T>(array: *mut T, index: usize, value: T) {
+    // SAFETY: the API's contract is that the array has as many elements as the caller said.
+    let place = unsafe { array.add(index) };
+    put_if_wanted(place, value);
+}
+
+/// Reads a structure that the caller passes by pointer.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a null pointer.
+#[inline]
+pub(crate) fn get<T: Copy>(place: *const T) -> Result<T, CUerror> {
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    // SAFETY: non-null, and by the API's contract it points to one readable T.
+    Ok(unsafe { place.read_unaligned() })
+}
+
+/// Copies a caller's array of `count` elements; none for a count of zero.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a null pointer with a count above zero.
+pub(crate) fn get_array<T: Copy>(array: *const T, count: usize) -> Result<Vec<T>, CUerror> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if array.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let mut values = Vec::with_capacity(count);
+    for index in 0..count {
+        // SAFETY: the API's contract is that the array has `count` elements.
+        let place = unsafe { array.add(index) };
+        values.push(get(place)?);
+    }
+    Ok(values)
+}
+
+/// A caller's C string.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a null pointer.
+pub(crate) fn text<'a>(string: *const c_char) -> Result<&'a CStr, CUerror> {
+    if string.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    // SAFETY: non-null, and by the API's contract a C string that outlives the call; callers of this
+    // function copy what they keep.
+    Ok(unsafe { CStr::from_ptr(string) })
+}
+
+/// Writes a string of at most `room` bytes with its terminator, cut if it is longer, as
+/// `cuDeviceGetName` does.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a null pointer or no room.
+pub(crate) fn put_text(place: *mut c_char, room: i32, value: &str) -> CUresult {
+    let room = usize::try_from(room).map_err(|_| CUerror::INVALID_VALUE)?;
+    if place.is_null() || room == 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let length = value.len().min(room - 1);
+    // SAFETY: the caller's buffer has `room` bytes, of which `length` is fewer; a Rust string and the
+    // caller's buffer do not overlap.
+    unsafe { core::ptr::copy_nonoverlapping(value.as_ptr(), place.cast(), length) };
+    put_at(place, length, 0);
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! A memset of any shape as plain data: what all `cuMemset*` and a graph's set nodes become.
+
+use vcuda_driver_api::cuda::CUDA_MEMSET_NODE_PARAMS;
+use vcuda_driver_api::{CUerror, CUresult};
+
+use crate::memory;
+
+/// Rows of elements set to one value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fill {
+    /// As the program described it; `value` cut to the element.
+    pub(crate) params: CUDA_MEMSET_NODE_PARAMS,
+}
+
+impl Fill {
+    /// Checks a description.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for an element size other than 1, 2 or 4 bytes, an address or a pitch that
+    /// is not a multiple of it, a pitch shorter than its row, or a range that is not memory of this process.
+    pub(crate) fn new(params: &CUDA_MEMSET_NODE_PARAMS) -> Result<Fill, CUerror> {
+        let element = u64::from(params.elementSize);
+        if ![1, 2, 4].contains(&element) || params.dst % element != 0 {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        let fill = Fill { params: *params };
+        if fill.bytes() == 0 {
+            return Ok(fill);
+        }
+        let row = (params.width as u64).checked_mul(element).ok_or(CUerror::INVALID_VALUE)?;
+        let pitch = params.pitch as u64;
+        if params.height > 1 && (pitch < row || pitch % element != 0) {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        let reach = pitch.checked_mul(params.height as u64 - 1).and_then(|rows| rows.checked_add(row));
+        if !memory::is_usable(params.dst, reach.ok_or(CUerror::INVALID_VALUE)?) {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        Ok(fill)
+    }
+
+    /// Bytes that are written.
+    pub(crate) fn bytes(&self) -> u64 {
+        let elements = (self.params.width as u64).saturating_mul(self.params.height as u64);
+        elements.saturating_mul(u64::from(self.params.elementSize))
+    }
+
+    /// "The cudaMemset functions are asynchronous with respect to the host except when the target memory is
+    /// pinned host memory" ("API synchronization behavior").
+    pub(crate) fn blocks_host_if_synchronous(&self) -> bool {
+        memory::find(self.params.dst).is_some_and(|range| range.kind.is_host())
+    }
+
+    /// Writes, if the memory is still there.
+    pub(crate) fn run(&self) {
+        let (element, row) = (self.params.elementSize as usize, self.params.width);
+        for y in 0..self.params.height {
+            let start = self.params.dst + (y * self.params.pitch) as u64;
+            if !memory::is_usable(start, (row * element) as u64) {
+                return;
+            }
+            let value = self.params.value;
+            match element {
+                // SAFETY: the range has just been found to be memory of this process.
+                1 => unsafe { core::ptr::write_bytes(start as *mut u8, value as u8, row) },
+                2 => set(start as *mut u16, value as u16, row),
+                _ => set(start as *mut u32, value, row),
+            }
+        }
+    }
+}
+
+fn set<T: Copy>(start: *mut T, value: T, count: usize) {
+    for index in 0..count {
+        // SAFETY: the caller has checked that `count` elements lie in memory of this process.
+        let place = unsafe { start.add(index) };
+        // SAFETY: as above; `Fill::new` checked the alignment.
+        unsafe { place.write(value) };
+    }
+}
+
+/// Hands a set to a stream and waits where the call does.
+pub(crate) fn submit(fill: Fill, stream: &crate::stream::queue::Stream, is_synchronous: bool) -> CUresult {
+    if fill.bytes() == 0 {
+        return Ok(());
+    }
+    let is_captured = crate::capture::intercept(stream)?.is_some();
+    crate::stream::enqueue(stream, crate::work::Work::Set(fill))?;
+    if is_synchronous && !is_captured && fill.blocks_host_if_synchronous() {
+        return crate::stream::synchronize(stream);
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Memory of graphs' allocation nodes (CUDA C++ Programming Guide, "Graph Memory Nodes"; CUDA Driver API,
+//! `cuDeviceGetGraphMemAttribute`).
+//!
+//! A node's address is fixed when the node is made; memory stands behind it from the node's run until the
+//! memory is freed, and is then held for later runs until `cuDeviceGraphMemTrim`.
+
+use core::ffi::c_void;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+use crate::backing::Reserve;
+use crate::device::{Device, device};
+use crate::ffi::{export, put};
+use crate::memory::{self, Kind};
+
+export! {
+    cuDeviceGraphMemTrim => device_trim;
+    cuDeviceGetGraphMemAttribute => get_attribute;
+    cuDeviceSetGraphMemAttribute => set_attribute;
+}
+
+/// By ordinal.
+static RESERVES: Mutex<BTreeMap<CUdevice, Arc<Reserve>>> = Mutex::new(BTreeMap::new());
+
+fn reserve_of(device: &'static Device) -> Arc<Reserve> {
+    let mut reserves = RESERVES.lock();
+    Arc::clone(reserves.entry(device.ordinal).or_insert_with(|| Arc::new(Reserve::new(device))))
+}
+
+/// The memory of one allocation node. The address lives as long as any clone.
+#[derive(Clone, Debug)]
+pub(crate) struct GraphBlock(Arc<Range>);
+
+#[derive(Debug)]
+struct Range {
+    device: &'static Device,
+    address: u64,
+    bytes: u64,
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        // A graph may be destroyed while memory that it allocated is in use: the address then stays taken.
+        if memory::at(self.address).is_none() {
+            self.device.arena.give(self.address, self.bytes);
+        }
+    }
+}
+
+impl GraphBlock {
+    /// An address for a node; no memory yet.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY` without address space.
+    pub(crate) fn reserve(device: &'static Device, bytes: u64) -> Result<GraphBlock, CUerror> {
+        if bytes == 0 {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        let address = device.arena.take(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
+        Ok(GraphBlock(Arc::new(Range { device, address, bytes })))
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> u64 {
+        self.0.address
+    }
+
+    /// Its size.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// The device that it is on.
+    pub(crate) fn device(&self) -> &'static Device {
+        self.0.device
+    }
+
+    /// Whether memory stands behind it now.
+    pub(crate) fn is_backed(&self) -> bool {
+        memory::at(self.0.address).is_some()
+    }
+
+    /// The node runs: memory stands behind the address.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if it has not been freed since the last run.
+    pub(crate) fn back(&self) -> CUresult {
+        if self.is_backed() {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        reserve_of(self.0.device).enter(self.0.bytes, u64::MAX)?;
+        memory::insert(self.0.address, self.0.bytes, Kind::Graph, self.0.device, None);
+        Ok(())
+    }
+}
+
+/// The memory at an address is freed (by a node, or by `cuMemFree` and `cuMemFreeAsync` outside the graph).
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` where no graph's memory is there.
+pub(crate) fn free(address: u64) -> CUresult {
+    let range = memory::remove(address, |kind| kind == Kind::Graph).ok_or(CUerror::INVALID_VALUE)?;
+    reserve_of(range.device).leave(range.bytes);
+    Ok(())
+}
+
+/// Gives back what is held unused; whether there was any.
+pub(crate) fn trim(device: &'static Device) -> bool {
+    let reserve = reserve_of(device);
+    let before = reserve.counts().reserved;
+    reserve.trim(0);
+    reserve.counts().reserved < before
+}
+
+fn device_trim(ordinal: CUdevice) -> CUresult {
+    trim(device(ordinal)?);
+    Ok(())
+}
+
+fn get_attribute(ordinal: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> CUresult {
+    let counts = reserve_of(device(ordinal)?).counts();
+    let answer = match attribute {
+        CUgraphMem_attribute::USED_MEM_CURRENT => counts.used,
+        CUgraphMem_attribute::USED_MEM_HIGH => counts.used_high,
+        CUgraphMem_attribute::RESERVED_MEM_CURRENT => counts.reserved,
+        CUgraphMem_attribute::RESERVED_MEM_HIGH => counts.reserved_high,
+        _ => return Err(CUerror::INVALID_VALUE),
+    };
+    put(value.cast::<u64>(), answer)
+}
+
+/// "High watermarks may only be reset to zero" (assumed for other values: invalid).
+fn set_attribute(ordinal: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> CUresult {
+    let reserve = reserve_of(device(ordinal)?);
+    if crate::ffi::get(value.cast::<u64>())? != 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    match attribute {
+        CUgraphMem_attribute::USED_MEM_HIGH => reserve.reset_marks(true, false),
+        CUgraphMem_attribute::RESERVED_MEM_HIGH => reserve.reset_marks(false, true),
+        _ => return Err(CUerror::INVALID_VALUE),
+    }
+    Ok(())
+}

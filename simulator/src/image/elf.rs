@@ -1,0 +1,161 @@
+//! Cubins: ELF files for the machine EM_CUDA.
+
+use core::ops::Range;
+
+use super::{GlobalInfo, Image, KernelInfo, Parameter, part, u16_at, u32_at, u64_at};
+
+const EM_CUDA: u16 = 190;
+const SHT_SYMTAB: u32 = 2;
+const SHT_NOBITS: u32 = 8;
+const STT_OBJECT: u8 = 1;
+const STT_FUNC: u8 = 2;
+/// `st_other` of a function that can be launched, as against a device function.
+const STO_CUDA_ENTRY: u8 = 0x10;
+/// Attributes in `.nv.info` sections.
+const EIATTR_MAX_THREADS: u8 = 0x05;
+const EIATTR_KPARAM_INFO: u8 = 0x17;
+/// Format of an attribute that carries its size; others carry a value of two bytes.
+const EIFMT_SVAL: u8 = 4;
+
+#[derive(Debug)]
+struct Section<'a> {
+    name: &'a str,
+    kind: u32,
+    offset: usize,
+    size: usize,
+    link: usize,
+    info: u32,
+}
+
+impl<'a> Section<'a> {
+    fn bytes(&self, file: &'a [u8]) -> Option<&'a [u8]> {
+        if self.kind == SHT_NOBITS { Some(&[]) } else { part(file, self.offset, self.size) }
+    }
+}
+
+/// Where the section headers lie, by the file's header.
+pub(super) fn section_table(header: &[u8]) -> Option<Range<usize>> {
+    // 64-bit, little-endian.
+    if header.get(4..6)? != [2, 1] || u16_at(header, 18)? != EM_CUDA {
+        return None;
+    }
+    let start = u64_at(header, 40)?;
+    let bytes = usize::from(u16_at(header, 58)?).checked_mul(usize::from(u16_at(header, 60)?))?;
+    Some(start..start.checked_add(bytes)?)
+}
+
+/// The file's length: the end of whatever lies last in it.
+pub(super) fn length(file: &[u8]) -> Option<usize> {
+    let table = section_table(file)?;
+    let step = usize::from(u16_at(file, 58)?);
+    let mut end = table.end;
+    for header in table.step_by(step.max(1)) {
+        if u32_at(file, header + 4)? != SHT_NOBITS {
+            end = end.max(u64_at(file, header + 24)?.checked_add(u64_at(file, header + 32)?)?);
+        }
+    }
+    Some(end)
+}
+
+/// Reads kernels and variables.
+pub(super) fn parse(file: &[u8]) -> Option<Image> {
+    let sections = sections(file)?;
+    let symtab = sections.iter().find(|section| section.kind == SHT_SYMTAB)?;
+    let strings = sections.get(symtab.link)?.bytes(file)?;
+    let mut image = Image { architecture: architecture(u32_at(file, 48)?), ..Image::default() };
+    for symbol in symtab.bytes(file)?.chunks_exact(24) {
+        let (info, other) = (*symbol.get(4)?, *symbol.get(5)?);
+        let name = string(strings, u32_at(symbol, 0)? as usize)?;
+        let section = sections.get(usize::from(u16_at(symbol, 6)?));
+        match (info & 15, section) {
+            (STT_FUNC, Some(_)) if other & STO_CUDA_ENTRY != 0 => {
+                image.kernels.push(kernel(file, &sections, name)?);
+            }
+            (STT_OBJECT, Some(section)) if !section.name.starts_with(".nv.shared") => {
+                let (value, bytes) = (u64_at(symbol, 8)?, u64_at(symbol, 16)?);
+                let content = section.bytes(file)?;
+                let value = part(content, value, bytes).unwrap_or_default().to_vec();
+                image.globals.push(GlobalInfo { name: name.to_owned(), bytes, value });
+            }
+            _ => {}
+        }
+    }
+    Some(image)
+}
+
+/// `e_flags`: the architecture number in its low byte; from ABI 8 (CUDA 13) in the second.
+fn architecture(flags: u32) -> u32 {
+    let low = flags & 0xff;
+    if (20..=121).contains(&low) { low } else { (flags >> 8) & 0xff }
+}
+
+fn sections(file: &[u8]) -> Option<Vec<Section<'_>>> {
+    let table = section_table(file)?;
+    let step = usize::from(u16_at(file, 58)?);
+    let mut sections = Vec::new();
+    let mut names = Vec::new();
+    for header in table.step_by(step.max(64)) {
+        names.push(u32_at(file, header)? as usize);
+        sections.push(Section {
+            name: "",
+            kind: u32_at(file, header + 4)?,
+            offset: u64_at(file, header + 24)?,
+            size: u64_at(file, header + 32)?,
+            link: u32_at(file, header + 40)? as usize,
+            info: u32_at(file, header + 44)?,
+        });
+    }
+    let strings = sections.get(usize::from(u16_at(file, 62)?))?.bytes(file)?;
+    for (section, name) in sections.iter_mut().zip(names) {
+        section.name = string(strings, name)?;
+    }
+    Some(sections)
+}
+
+fn string(table: &[u8], offset: usize) -> Option<&str> {
+    let rest = table.get(offset..)?;
+    let end = rest.iter().position(|&byte| byte == 0)?;
+    core::str::from_utf8(rest.get(..end)?).ok()
+}
+
+fn kernel(file: &[u8], sections: &[Section<'_>], name: &str) -> Option<KernelInfo> {
+    let of = |prefix: &str| sections.iter().find(|section| section.name.strip_prefix(prefix) == Some(name));
+    let mut kernel = KernelInfo {
+        name: name.to_owned(),
+        shared_bytes: of(".nv.shared.").map_or(0, |section| section.size as u32),
+        // The register count is kept in the top byte of the code section's `sh_info`.
+        registers: of(".text.").map_or(0, |section| section.info >> 24),
+        parameters: Some(Vec::new()),
+        ..KernelInfo::default()
+    };
+    if let Some(section) = of(".nv.info.") {
+        attributes(section.bytes(file)?, &mut kernel)?;
+    }
+    Some(kernel)
+}
+
+fn attributes(mut rest: &[u8], kernel: &mut KernelInfo) -> Option<()> {
+    let mut parameters = Vec::new();
+    while rest.len() >= 4 {
+        let (format, attribute) = (*rest.first()?, *rest.get(1)?);
+        let size = if format == EIFMT_SVAL { usize::from(u16_at(rest, 2)?) } else { 0 };
+        let value = part(rest, 4, size)?;
+        match attribute {
+            EIATTR_KPARAM_INFO => {
+                let ordinal = u16_at(value, 4)?;
+                let offset = usize::from(u16_at(value, 6)?);
+                // The size is the top 14 bits of the last word.
+                parameters.push((ordinal, Parameter { offset, size: (u32_at(value, 8)? >> 18) as usize }));
+            }
+            EIATTR_MAX_THREADS => {
+                let [x, y, z] = [u32_at(value, 0)?, u32_at(value, 4)?, u32_at(value, 8)?];
+                kernel.max_threads = x.saturating_mul(y).saturating_mul(z);
+            }
+            _ => {}
+        }
+        rest = rest.get(4 + size..)?;
+    }
+    parameters.sort_by_key(|&(ordinal, _)| ordinal);
+    kernel.parameters = Some(parameters.into_iter().map(|(_, parameter)| parameter).collect());
+    Some(())
+}
