@@ -347,9 +347,14 @@ impl Meter {
     /// Makes the record its new owner's. What a dead owner left in the lease goes back to `account`.
     pub(crate) fn begin(&self, account: &Account) {
         self.give_back(account);
-        self.settled_launches.store(u64::from(self.lease().launches), Ordering::Relaxed);
         self.taken_ns.store(0, Ordering::Relaxed);
-        for word in [&self.charged_ns, &self.held_ns, &self.mispredicted_ns] {
+        for word in [
+            &self.lease,
+            &self.settled_launches,
+            &self.charged_ns,
+            &self.held_ns,
+            &self.mispredicted_ns,
+        ] {
             word.store(0, Ordering::Relaxed);
         }
         self.settled_ns.store(0, Ordering::Relaxed);

@@ -109,7 +109,11 @@ impl Seen {
 
     /// What is asked for and not decided.
     fn undecided_bytes(self) -> u64 {
-        if self.head.state() == ASKED { self.asked_bytes } else { 0 }
+        if self.head.state() == ASKED {
+            self.asked_bytes
+        } else {
+            0
+        }
     }
 }
 
@@ -133,7 +137,11 @@ impl Record {
             fence(Ordering::Acquire);
             let now = self.head.load(Ordering::SeqCst);
             if now >> TAG_SHIFT == head >> TAG_SHIFT {
-                return Seen { head: Head(now), used_bytes, asked_bytes };
+                return Seen {
+                    head: Head(now),
+                    used_bytes,
+                    asked_bytes,
+                };
             }
             head = now;
         }
@@ -187,7 +195,9 @@ impl Record {
     #[inline]
     fn turn(&self, head: Head, state: u64) -> bool {
         let turned = head.turned(state).0;
-        self.head.compare_exchange(head.0, turned, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.head
+            .compare_exchange(head.0, turned, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Makes the record of a dead process count nothing. `is_still_dead` says whether the slot still belongs to it; it is
@@ -199,7 +209,11 @@ impl Record {
                 return;
             }
             let empty = head.next(SETTLED, 0).0 | EMPTY;
-            if self.head.compare_exchange(head.0, empty, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            if self
+                .head
+                .compare_exchange(head.0, empty, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+            {
                 return;
             }
         }
@@ -232,13 +246,20 @@ impl Ledger<'_> {
 
     /// What all processes have (bytes), undecided wishes left out.
     pub(crate) fn used_bytes(&self) -> u64 {
-        let counted = self.used_records().iter().map(|record| record.ledger.read().counted_bytes());
+        let counted = self
+            .used_records()
+            .iter()
+            .map(|record| record.ledger.read().counted_bytes());
         counted.fold(0, u64::saturating_add)
     }
 
     #[inline]
     fn others(&self, me: usize) -> Sum {
-        let mut sum = Sum { counted_bytes: 0, undecided_bytes: 0, heads: 0 };
+        let mut sum = Sum {
+            counted_bytes: 0,
+            undecided_bytes: 0,
+            heads: 0,
+        };
         for (slot, record) in self.used_records().iter().enumerate() {
             if slot != me {
                 let seen = record.ledger.read();
@@ -253,14 +274,24 @@ impl Ledger<'_> {
     /// Counts `bytes` for the process of slot `me` if everything stays within `limit_bytes`. Its threads exclude each
     /// other around this call.
     #[inline]
-    pub(crate) fn reserve(&self, me: usize, own: &Record, bytes: u64, limit_bytes: u64) -> Result<(), Denied> {
+    pub(crate) fn reserve(
+        &self,
+        me: usize,
+        own: &Record,
+        bytes: u64,
+        limit_bytes: u64,
+    ) -> Result<(), Denied> {
         let asked = bytes.min(COUNTABLE_BYTES);
         let used = own.own().counted_bytes();
         let wanted = used.saturating_add(asked);
         if limit_bytes == u64::MAX {
             own.settle(wanted);
         } else {
-            self.decide(me, own, used, asked, limit_bytes).map_err(|denied| Denied { requested_bytes: bytes, ..denied })?;
+            self.decide(me, own, used, asked, limit_bytes)
+                .map_err(|denied| Denied {
+                    requested_bytes: bytes,
+                    ..denied
+                })?;
         }
         if wanted > own.peak_bytes.load(Ordering::Relaxed) {
             own.peak_bytes.store(wanted, Ordering::Relaxed);
@@ -286,8 +317,15 @@ impl Ledger<'_> {
                 if needed > limit_bytes {
                     if self.others(me).heads == others.heads {
                         own.settle(used);
-                        own.denied.store(own.denied.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
-                        return Err(Denied { requested_bytes: asked, used_bytes: counted, limit_bytes });
+                        own.denied.store(
+                            own.denied.load(Ordering::Relaxed).saturating_add(1),
+                            Ordering::Relaxed,
+                        );
+                        return Err(Denied {
+                            requested_bytes: asked,
+                            used_bytes: counted,
+                            limit_bytes,
+                        });
                     }
                 } else if own.head.load(Ordering::Acquire) == mine.0 {
                     self.overrule(me, mine);
@@ -324,7 +362,11 @@ impl Record {
     /// Gives `bytes` back. Its threads exclude each other around this call. More than there is counts as all.
     #[inline]
     pub(crate) fn release(&self, bytes: u64) {
-        self.settle(self.own().counted_bytes().saturating_sub(bytes.min(COUNTABLE_BYTES)));
+        self.settle(
+            self.own()
+                .counted_bytes()
+                .saturating_sub(bytes.min(COUNTABLE_BYTES)),
+        );
     }
 
     /// What its process has (bytes), as that process reads it.
@@ -336,7 +378,10 @@ impl Record {
     /// Replaces the overhead counted so far by `bytes`, limit or not. Its threads exclude each other around this call.
     pub(crate) fn set_overhead(&self, bytes: u64) {
         let bytes = bytes.min(COUNTABLE_BYTES);
-        let used = self.own().counted_bytes().saturating_sub(self.overhead_bytes.load(Ordering::Relaxed));
+        let used = self
+            .own()
+            .counted_bytes()
+            .saturating_sub(self.overhead_bytes.load(Ordering::Relaxed));
         let wanted = used.saturating_add(bytes);
         self.settle(wanted);
         self.overhead_bytes.store(bytes, Ordering::Relaxed);

@@ -31,8 +31,8 @@ pub(crate) fn pause(_turn: u32) {
 #[cfg(test)]
 pub(crate) mod counted {
     use super::inner;
-    use inner::Ordering;
     use core::cell::Cell;
+    use inner::Ordering;
 
     #[cfg(loom)]
     loom::thread_local! { static LEFT: Cell<Option<u32>> = Cell::new(None); }
@@ -68,7 +68,10 @@ pub(crate) mod counted {
             #[derive(Debug, Default)]
             pub struct $name(inner::$name);
 
-            #[expect(dead_code, reason = "each width has all operations, whether used or not")]
+            #[expect(
+                dead_code,
+                reason = "each width has all operations, whether used or not"
+            )]
             impl $name {
                 pub(crate) fn new(value: $value) -> Self {
                     Self(inner::$name::new(value))

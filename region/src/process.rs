@@ -29,7 +29,8 @@ impl Identity {
     /// `/proc` is not mounted or not readable: then a process cannot be told from the next one of the same PID.
     pub fn current() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/self/stat")?;
-        let stat = Stat::parse(&text).ok_or_else(|| io::Error::other("/proc/self/stat is not as proc(5) says"))?;
+        let stat =
+            Stat::parse(&text).ok_or_else(|| io::Error::other("/proc/self/stat is not as proc(5) says"))?;
         let mut name = [0; 16];
         for (byte, from) in name.iter_mut().zip(stat.name.bytes().take(15)) {
             *byte = from;
@@ -46,14 +47,18 @@ impl Identity {
     /// Whether `other` is the same process. Its name may have changed, by `exec` or `prctl`.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        (self.pid, self.start_ticks, self.pid_namespace) == (other.pid, other.start_ticks, other.pid_namespace)
+        (self.pid, self.start_ticks, self.pid_namespace)
+            == (other.pid, other.start_ticks, other.pid_namespace)
     }
 
     /// The command's name, with anything unprintable replaced.
     #[must_use]
     pub fn command(&self) -> String {
         let bytes = self.name.split(|byte| *byte == 0).next().unwrap_or_default();
-        String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+        String::from_utf8_lossy(bytes)
+            .chars()
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect()
     }
 }
 
@@ -96,7 +101,12 @@ impl<'a> Stat<'a> {
         let state = fields.next()?;
         let threads = fields.nth(16)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
-        Some(Self { name, state, threads, start_ticks })
+        Some(Self {
+            name,
+            state,
+            threads,
+            start_ticks,
+        })
     }
 
     /// A zombie has given everything back, unless other threads of it still run.
@@ -155,8 +165,12 @@ impl ProcessView {
             return Liveness::Unknown;
         }
         // Unreadable: it ended just now, or `/proc` hides it (hidepid). The next look tells.
-        let Ok(text) = fs::read_to_string(format!("/proc/{}/stat", other.pid)) else { return Liveness::Unknown };
-        let Some(stat) = Stat::parse(&text) else { return Liveness::Unknown };
+        let Ok(text) = fs::read_to_string(format!("/proc/{}/stat", other.pid)) else {
+            return Liveness::Unknown;
+        };
+        let Some(stat) = Stat::parse(&text) else {
+            return Liveness::Unknown;
+        };
         let same_clock = other.time_namespace == self.me.time_namespace;
         if stat.is_dead() || (same_clock && stat.start_ticks != other.start_ticks) {
             Liveness::Dead
@@ -169,15 +183,24 @@ impl ProcessView {
         if !self.proc_is_ours {
             return Liveness::Unknown;
         }
-        let Ok(entries) = fs::read_dir("/proc") else { return Liveness::Unknown };
+        let Ok(entries) = fs::read_dir("/proc") else {
+            return Liveness::Unknown;
+        };
         let mut sees_namespace = self.me.pid_namespace == FIRST_PID_NAMESPACE;
         for entry in entries.flatten() {
-            if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
+            if !entry
+                .file_name()
+                .as_encoded_bytes()
+                .iter()
+                .all(u8::is_ascii_digit)
+            {
                 continue;
             }
             let path = entry.path();
             let Some(path) = path.to_str() else { continue };
-            let Ok(status) = fs::read_to_string(format!("{path}/status")) else { continue };
+            let Ok(status) = fs::read_to_string(format!("{path}/status")) else {
+                continue;
+            };
             let same_pid = innermost_pid(&status) == Some(other.pid);
             match namespace(path, "pid") {
                 Ok(inode) if inode == other.pid_namespace => sees_namespace = true,
@@ -194,7 +217,11 @@ impl ProcessView {
                 };
             }
         }
-        if sees_namespace { Liveness::Dead } else { Liveness::Unknown }
+        if sees_namespace {
+            Liveness::Dead
+        } else {
+            Liveness::Unknown
+        }
     }
 }
 
@@ -210,10 +237,18 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     fn child(command: &str) -> (Child, Identity) {
-        let child = Command::new("sh").args(["-c", command]).stdin(Stdio::piped()).spawn().unwrap();
+        let child = Command::new("sh")
+            .args(["-c", command])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
         let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
         let start_ticks = Stat::parse(&text).unwrap().start_ticks;
-        let identity = Identity { pid: child.id(), start_ticks, ..Identity::current().unwrap() };
+        let identity = Identity {
+            pid: child.id(),
+            start_ticks,
+            ..Identity::current().unwrap()
+        };
         (child, identity)
     }
 
@@ -221,7 +256,10 @@ mod tests {
     fn a_stat_line_with_brackets_in_the_name() {
         let line = "12 (a) b) S 1 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 4711 1 1";
         let stat = Stat::parse(line).unwrap();
-        assert_eq!((stat.name, stat.state, stat.threads, stat.start_ticks), ("a) b", "S", 3, 4711));
+        assert_eq!(
+            (stat.name, stat.state, stat.threads, stat.start_ticks),
+            ("a) b", "S", 3, 4711)
+        );
         assert!(Stat::parse("").is_none());
         assert!(Stat::parse("12 (a) S").is_none());
     }
@@ -233,7 +271,10 @@ mod tests {
         assert_eq!(view.liveness(&me), Liveness::Alive);
         let (mut child, identity) = child("read line");
         assert_eq!(view.liveness(&identity), Liveness::Alive);
-        let reused = Identity { start_ticks: identity.start_ticks - 1, ..identity };
+        let reused = Identity {
+            start_ticks: identity.start_ticks - 1,
+            ..identity
+        };
         assert_eq!(view.liveness(&reused), Liveness::Dead);
         child.kill().unwrap();
         let is_zombie = || view.liveness(&identity) == Liveness::Dead;
@@ -247,9 +288,16 @@ mod tests {
     #[test]
     fn a_process_of_a_namespace_that_is_gone_is_dead_only_to_who_sees_all() {
         let me = Identity::current().unwrap();
-        let stranger = Identity { pid_namespace: 1, pid: 1, ..me };
-        let expected =
-            if me.pid_namespace == FIRST_PID_NAMESPACE { Liveness::Dead } else { Liveness::Unknown };
+        let stranger = Identity {
+            pid_namespace: 1,
+            pid: 1,
+            ..me
+        };
+        let expected = if me.pid_namespace == FIRST_PID_NAMESPACE {
+            Liveness::Dead
+        } else {
+            Liveness::Unknown
+        };
         assert_eq!(ProcessView::new(me).liveness(&stranger), expected);
     }
 

@@ -40,7 +40,10 @@ impl State {
         self.0 & 0xff
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the PID's bits are what is asked for")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the PID's bits are what is asked for"
+    )]
     pub(crate) fn pid(self) -> u32 {
         (self.0 >> 8) as u32
     }
@@ -65,7 +68,9 @@ impl IdentityRecord {
     }
 
     fn turn(&self, from: State, to: State) -> bool {
-        self.state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.state
+            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     fn write(&self, me: &Identity) {
@@ -86,14 +91,29 @@ impl IdentityRecord {
 }
 
 /// The identity that a slot's words say.
-pub(crate) fn identity_of_words(state: State, [start_ticks, namespaces, first, second]: [u64; 4]) -> Identity {
+pub(crate) fn identity_of_words(
+    state: State,
+    [start_ticks, namespaces, first, second]: [u64; 4],
+) -> Identity {
     let mut name = [0; 16];
-    for (byte, from) in name.iter_mut().zip(first.to_le_bytes().into_iter().chain(second.to_le_bytes())) {
+    for (byte, from) in name
+        .iter_mut()
+        .zip(first.to_le_bytes().into_iter().chain(second.to_le_bytes()))
+    {
         *byte = from;
     }
-    #[expect(clippy::cast_possible_truncation, reason = "the two halves are taken on purpose")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the two halves are taken on purpose"
+    )]
     let (pid_namespace, time_namespace) = (namespaces as u32, (namespaces >> 32) as u32);
-    Identity { pid: state.pid(), start_ticks, pid_namespace, time_namespace, name }
+    Identity {
+        pid: state.pid(),
+        start_ticks,
+        pid_namespace,
+        time_namespace,
+        name,
+    }
 }
 
 impl Usage {
@@ -141,10 +161,14 @@ impl Usage {
     }
 
     fn claim_free(&self, me: &Identity) -> Option<Slot<'_>> {
-        self.mapping.identities.iter().enumerate().find_map(|(index, record)| {
-            let state = record.state();
-            (state.status() == FREE && self.take(index, record, state, me)).then(|| self.slot(index))
-        })
+        self.mapping
+            .identities
+            .iter()
+            .enumerate()
+            .find_map(|(index, record)| {
+                let state = record.state();
+                (state.status() == FREE && self.take(index, record, state, me)).then(|| self.slot(index))
+            })
     }
 
     /// Makes the slot `me`'s, if its state is still `state`.
@@ -167,13 +191,19 @@ impl Usage {
     }
 
     fn slot(&self, index: usize) -> Slot<'_> {
-        Slot { usage: self, index, locks: Default::default() }
+        Slot {
+            usage: self,
+            index,
+            locks: Default::default(),
+        }
     }
 
     /// Empties and frees the slots of processes that are gone. Returns how many. Any number of processes may do this at
     /// the same time, and be killed in it.
     pub fn reap_dead(&self, view: &ProcessView) -> usize {
-        self.identities().filter(|(index, record)| self.is_dead(record, view) && self.clear(*index, record)).count()
+        self.identities()
+            .filter(|(index, record)| self.is_dead(record, view) && self.clear(*index, record))
+            .count()
     }
 
     fn is_dead(&self, record: &IdentityRecord, view: &ProcessView) -> bool {
@@ -183,7 +213,9 @@ impl Usage {
             // Nothing is known but the PID. Should it be alive in a namespace of its own, it will see that it lost the
             // slot and take another.
             CLAIMED => view.pid_is_gone(state.pid()),
-            LIVE => record.identity(state).is_some_and(|holder| view.liveness(&holder) == Liveness::Dead),
+            LIVE => record
+                .identity(state)
+                .is_some_and(|holder| view.liveness(&holder) == Liveness::Dead),
             _ => true,
         }
     }
@@ -207,7 +239,8 @@ impl Usage {
 
     /// The processes that hold a slot now.
     pub fn processes(&self) -> impl Iterator<Item = (usize, Identity)> + '_ {
-        self.identities().filter_map(|(index, record)| Some((index, record.identity(record.state())?)))
+        self.identities()
+            .filter_map(|(index, record)| Some((index, record.identity(record.state())?)))
     }
 
     /// What all processes of the container have on `device` (bytes), unfinished reservations left out.
@@ -218,7 +251,10 @@ impl Usage {
     }
 
     /// The container's account of GPU time on `device`.
-    #[expect(clippy::indexing_slicing, reason = "a DeviceIndex is below MAX_DEVICES, the length of the array")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
+    )]
     #[inline]
     #[must_use]
     pub fn account(&self, device: DeviceIndex) -> &Account {
@@ -230,7 +266,10 @@ impl Usage {
     #[must_use]
     pub fn in_flight(&self, device: DeviceIndex) -> (u64, u64) {
         self.meters(device).fold((0, 0), |(ns, count), meter| {
-            (ns + meter.in_flight_ns(), count + u64::from(meter.in_flight_launches()))
+            (
+                ns + meter.in_flight_ns(),
+                count + u64::from(meter.in_flight_launches()),
+            )
         })
     }
 
@@ -246,13 +285,22 @@ impl Usage {
         self.mapping.identities.iter().enumerate().take(used)
     }
 
-    #[expect(clippy::indexing_slicing, reason = "a DeviceIndex is below MAX_DEVICES, the length of the array")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
+    )]
     #[inline]
     fn ledger(&self, device: DeviceIndex) -> Ledger<'_> {
-        Ledger { records: &self.mapping.devices[device.get()], slots_used: &self.mapping.slots_used }
+        Ledger {
+            records: &self.mapping.devices[device.get()],
+            slots_used: &self.mapping.slots_used,
+        }
     }
 
-    #[expect(clippy::indexing_slicing, reason = "callers have the index from an array of MAX_SLOTS")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "callers have the index from an array of MAX_SLOTS"
+    )]
     #[inline]
     fn line(&self, device: DeviceIndex, slot: usize) -> &SlotDevice {
         &self.mapping.devices[device.get()][slot]
@@ -262,7 +310,10 @@ impl Usage {
 /// Makes zeroed memory a `usage` in which no slot is held.
 pub(crate) fn fill(file: &UsageFile) {
     file.header.version.store(VERSION, Ordering::Relaxed);
-    file.header.size_bytes.store(u32::try_from(size_of::<UsageFile>()).unwrap_or(0), Ordering::Relaxed);
+    file.header.size_bytes.store(
+        u32::try_from(size_of::<UsageFile>()).unwrap_or(0),
+        Ordering::Relaxed,
+    );
     file.header.magic.store(UsageFile::MAGIC, Ordering::Release);
 }
 
@@ -272,7 +323,10 @@ pub struct SlotsFull;
 
 impl fmt::Display for SlotsFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{MAX_SLOTS} processes of this container use a GPU already; end some of them")
+        write!(
+            f,
+            "{MAX_SLOTS} processes of this container use a GPU already; end some of them"
+        )
     }
 }
 
@@ -334,14 +388,24 @@ impl<'u> Slot<'u> {
     pub fn charge_overhead(&self, device: DeviceIndex, bytes: u64) {
         let _lock = self.lock(device);
         let record = self.record(device);
-        record.set_overhead(record.overhead_bytes.load(Ordering::Relaxed).saturating_add(bytes));
+        record.set_overhead(
+            record
+                .overhead_bytes
+                .load(Ordering::Relaxed)
+                .saturating_add(bytes),
+        );
     }
 
     /// Takes from the overhead on `device` (bytes); see [`Slot::set_overhead`].
     pub fn release_overhead(&self, device: DeviceIndex, bytes: u64) {
         let _lock = self.lock(device);
         let record = self.record(device);
-        record.set_overhead(record.overhead_bytes.load(Ordering::Relaxed).saturating_sub(bytes));
+        record.set_overhead(
+            record
+                .overhead_bytes
+                .load(Ordering::Relaxed)
+                .saturating_sub(bytes),
+        );
     }
 
     /// What the driver itself takes for this process on `device`, as last set (bytes).
@@ -388,11 +452,17 @@ impl<'u> Slot<'u> {
         &self.usage.line(device, self.index).ledger
     }
 
-    #[expect(clippy::indexing_slicing, reason = "a DeviceIndex is below MAX_DEVICES, the length of the array")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
+    )]
     #[inline]
     fn lock(&self, device: DeviceIndex) -> Locked<'_> {
         let word = &self.locks[device.get()];
-        if word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if word
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             wait_for(word);
         }
         Locked(word)
@@ -404,7 +474,10 @@ impl<'u> Slot<'u> {
 #[cold]
 fn wait_for(word: &AtomicU32) {
     let mut turn = 0;
-    while word.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    while word
+        .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
         if turn < 4096 {
             pause(turn);
         } else {

@@ -32,7 +32,12 @@ struct Cell {
 
 impl Cell {
     fn counted(&self) -> u8 {
-        self.used + if self.status == Status::Granted { self.asked } else { 0 }
+        self.used
+            + if self.status == Status::Granted {
+                self.asked
+            } else {
+                0
+            }
     }
 }
 
@@ -90,7 +95,12 @@ type Script = [&'static [Op]; PARTIES];
 
 impl State {
     fn start() -> Self {
-        let cell = Cell { version: 0, status: Status::Settled, used: 0, asked: 0 };
+        let cell = Cell {
+            version: 0,
+            status: Status::Settled,
+            used: 0,
+            asked: 0,
+        };
         let party = Party {
             next_op: 0,
             at: At::Idle,
@@ -100,7 +110,10 @@ impl State {
             last_refused: false,
             was_full: false,
         };
-        Self { cells: [cell; PARTIES], parties: [party.clone(), party.clone(), party] }
+        Self {
+            cells: [cell; PARTIES],
+            parties: [party.clone(), party.clone(), party],
+        }
     }
 
     fn op(&self, me: usize, script: &Script) -> Option<Op> {
@@ -149,7 +162,11 @@ impl State {
                 let cell = self.cells[other];
                 party.seen[other] = Some((cell.version, cell.status));
                 party.counted += cell.counted();
-                party.asked += if cell.status == Status::Asking { cell.asked } else { 0 };
+                party.asked += if cell.status == Status::Asking {
+                    cell.asked
+                } else {
+                    0
+                };
                 party.at = match following(other, me) {
                     Some(other) => At::Collect(other),
                     None if own.used + wish + party.counted + party.asked <= LIMIT => At::Grant,
@@ -174,12 +191,17 @@ impl State {
                 }
             }
             At::Withdraw => {
-                next.cells[me] =
-                    Cell { version: own.version + 1, status: Status::Settled, used: own.used, asked: 0 };
+                next.cells[me] = Cell {
+                    version: own.version + 1,
+                    status: Status::Settled,
+                    used: own.used,
+                    asked: 0,
+                };
                 party.finish(true);
             }
             At::Conflict => {
-                let rival = (0..PARTIES).find(|other| matches!(party.seen[*other], Some((_, Status::Asking))));
+                let rival =
+                    (0..PARTIES).find(|other| matches!(party.seen[*other], Some((_, Status::Asking))));
                 if own.status != Status::Asking {
                     party.at = At::Announce;
                 } else if patient {
@@ -211,7 +233,11 @@ impl State {
             if let Some(Op::Reserve(wish)) = self.op(me, script)
                 && self.parties[me].at != At::Idle
             {
-                let own_wish = if self.cells[me].status == Status::Granted { 0 } else { wish };
+                let own_wish = if self.cells[me].status == Status::Granted {
+                    0
+                } else {
+                    wish
+                };
                 self.parties[me].was_full |= total + own_wish > LIMIT;
             }
         }
@@ -220,8 +246,11 @@ impl State {
     /// Versions count only as far as they are compared: renumber them, so that the search ends.
     fn canonical(mut self) -> Self {
         for cell in 0..PARTIES {
-            let mut versions: Vec<u8> =
-                self.parties.iter().filter_map(|party| party.seen[cell].map(|(version, _)| version)).collect();
+            let mut versions: Vec<u8> = self
+                .parties
+                .iter()
+                .filter_map(|party| party.seen[cell].map(|(version, _)| version))
+                .collect();
             versions.push(self.cells[cell].version);
             versions.sort_unstable();
             versions.dedup();
@@ -245,7 +274,10 @@ impl Party {
 
     fn finish(&mut self, refused: bool) {
         if refused {
-            assert!(self.was_full, "refused, although the bytes would have fitted all the time");
+            assert!(
+                self.was_full,
+                "refused, although the bytes would have fitted all the time"
+            );
         }
         *self = Self {
             next_op: self.next_op + 1,
@@ -314,10 +346,18 @@ fn three_parties_one_frozen_anywhere() {
         // All fit, to the byte: nobody may be refused.
         [&[Reserve(3), Reserve(1)], &[Reserve(3)], &[Reserve(3)]],
         // Bytes that move from one to another must not be seen twice.
-        [&[Reserve(9), Release(9)], &[Reserve(9), Release(9)], &[Reserve(1)]],
+        [
+            &[Reserve(9), Release(9)],
+            &[Reserve(9), Release(9)],
+            &[Reserve(1)],
+        ],
         // A wish that never fits must not refuse others.
         [&[Reserve(11)], &[Reserve(5)], &[Reserve(5)]],
-        [&[Reserve(5), Release(5), Reserve(5)], &[Reserve(5)], &[Reserve(6)]],
+        [
+            &[Reserve(5), Release(5), Reserve(5)],
+            &[Reserve(5)],
+            &[Reserve(6)],
+        ],
     ];
     let chosen = if cfg!(miri) { &scripts[..0] } else { &scripts[..] };
     for script in chosen {
