@@ -7,7 +7,7 @@ use std::fmt;
 use libloading::Library;
 use thiserror::Error;
 use vcuda_driver_api::NvmlError;
-use vcuda_driver_api::nvml::{fn_types, nvmlDevice_t, nvmlMemory_t};
+use vcuda_driver_api::nvml::{fn_types, nvmlComputeMode_t, nvmlDevice_t, nvmlMemory_t};
 
 const NAME: &str = "libnvidia-ml.so.1";
 
@@ -115,16 +115,16 @@ impl Nvml {
     /// Total and used bytes.
     pub(crate) fn memory(&self, gpu: NvmlGpu) -> Result<nvmlMemory_t, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetMemoryInfo);
-        let mut memory = nvmlMemory_t::default();
+        let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
         // SAFETY: `memory` is valid for writing.
         checked!(nvmlDeviceGetMemoryInfo, unsafe { get(gpu.0, &raw mut memory) })?;
         Ok(memory)
     }
 
-    /// `nvmlComputeMode_t`: 0 default, 2 prohibited, 3 exclusive process.
-    pub(crate) fn compute_mode(&self, gpu: NvmlGpu) -> Result<c_uint, NvmlProblem> {
+    /// Who may make contexts on the GPU.
+    pub(crate) fn compute_mode(&self, gpu: NvmlGpu) -> Result<nvmlComputeMode_t, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetComputeMode);
-        let mut mode: c_uint = 0;
+        let mut mode = nvmlComputeMode_t::DEFAULT;
         // SAFETY: `mode` is valid for writing.
         checked!(nvmlDeviceGetComputeMode, unsafe { get(gpu.0, &raw mut mode) })?;
         Ok(mode)

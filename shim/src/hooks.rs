@@ -61,6 +61,11 @@ pub(crate) fn find_all(library: Library) {
     }
 }
 
+/// Whether the C string `string` is `name`.
+pub(crate) fn is(string: *const c_char, name: &str) -> bool {
+    !string.is_null() && compare(name, string).is_eq()
+}
+
 /// Orders a row's name against a C string, without measuring the string first.
 fn compare(name: &str, string: *const c_char) -> Ordering {
     for (at, &expected) in name.as_bytes().iter().enumerate() {

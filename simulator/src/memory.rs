@@ -153,7 +153,7 @@ pub(crate) fn allocate(
     device: &'static Device,
     context: Option<&Context>,
 ) -> Result<u64, CUerror> {
-    process()?.client.take(device.gpu, bytes).map_err(|_| CUerror::OUT_OF_MEMORY)?;
+    crate::backing::take(device, bytes)?;
     let Some(base) = device.arena.take(bytes) else {
         process()?.client.give(device.gpu, bytes);
         return Err(CUerror::OUT_OF_MEMORY);

@@ -10,7 +10,6 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::elf;
-use super::table::Row;
 use crate::hooks;
 
 /// Where a call goes: by a jump to `jump`, or, if that is 0, back to the caller with `answer`. Two registers.
@@ -151,139 +150,155 @@ unsafe extern "C" fn dlvsym(
 
 /// Decides on a `dlsym` of `caller`, the return address.
 extern "C" fn route_dlsym(handle: *mut c_void, name: *const c_char, caller: usize) -> Route {
-    static REAL: AtomicUsize = AtomicUsize::new(0);
-    let Some(address) = libc_function(&REAL, c"dlsym") else {
-        return answer(core::ptr::null_mut());
-    };
-    let Some(row) = hooks::row(name) else {
-        return Route {
-            jump: address,
-            answer: core::ptr::null_mut(),
-        };
-    };
+    let Some(address) = DLSYM.get() else { return answer(core::ptr::null_mut()) };
+    let Some(target) = Target::of(name) else { return jump(address) };
     // SAFETY: libc's function of this name has this type.
     let real: Dlsym = unsafe { core::mem::transmute(address) };
     // SAFETY: handle and name are the application's; dlsym judges the handle itself.
-    answer(hooked(row, handle, caller, |handle| unsafe {
-        real(handle, name)
-    }))
+    answer(target.look_up(handle, caller, |handle| unsafe { real(handle, name) }))
 }
 
-/// Decides on a `dlvsym` of `caller`. The driver's libraries have no symbol versions: any version matches there.
+/// Decides on a `dlvsym` of `caller`. The driver's libraries define no symbol versions: what the C library makes of a
+/// version there is its own affair.
 extern "C" fn route_dlvsym(
     handle: *mut c_void,
     name: *const c_char,
     version: *const c_char,
     caller: usize,
 ) -> Route {
-    static REAL: AtomicUsize = AtomicUsize::new(0);
-    let Some(address) = libc_function(&REAL, c"dlvsym") else {
-        return answer(core::ptr::null_mut());
-    };
-    let Some(row) = hooks::row(name) else {
-        return Route {
-            jump: address,
-            answer: core::ptr::null_mut(),
-        };
-    };
+    let Some(address) = DLVSYM.get() else { return answer(core::ptr::null_mut()) };
+    let Some(target) = Target::of(name) else { return jump(address) };
     // SAFETY: libc's function of this name has this type.
     let real: Dlvsym = unsafe { core::mem::transmute(address) };
     // SAFETY: handle, name and version are the application's; dlvsym judges the handle itself.
-    answer(hooked(row, handle, caller, |handle| unsafe {
-        real(handle, name, version)
-    }))
+    answer(target.look_up(handle, caller, |handle| unsafe { real(handle, name, version) }))
 }
 
 const fn answer(answer: *mut c_void) -> Route {
     Route { jump: 0, answer }
 }
 
-/// The C library's own function, found by its symbol table: asking `dlsym` for it would be asking ourselves. Before
-/// glibc 2.34 it is in libdl.
-fn libc_function(known: &AtomicUsize, name: &CStr) -> Option<usize> {
-    let address = known.load(Ordering::Relaxed);
-    if address != 0 {
-        return Some(address);
-    }
-    let address = elf::symbol_of(c"libc.so.6", name).or_else(|| elf::symbol_of(c"libdl.so.2", name))?;
-    known.store(address, Ordering::Relaxed);
-    Some(address)
+const fn jump(jump: usize) -> Route {
+    Route { jump, answer: core::ptr::null_mut() }
 }
 
-/// The answer for a name of the table: the hook where the application would have got the driver's function, and
-/// otherwise what it would have got without us. `real` is the C library's function, called from here.
-fn hooked(
-    row: &Row,
-    handle: *mut c_void,
-    caller: usize,
-    real: impl Fn(*mut c_void) -> *mut c_void,
-) -> *mut c_void {
-    if handle == libc::RTLD_NEXT {
-        return next(row, caller, real);
+static DLSYM: LibcFunction = LibcFunction { name: c"dlsym", address: AtomicUsize::new(0) };
+static DLVSYM: LibcFunction = LibcFunction { name: c"dlvsym", address: AtomicUsize::new(0) };
+
+/// A function of the C library, found by its symbol table: asking `dlsym` for it would be asking ourselves.
+struct LibcFunction {
+    name: &'static CStr,
+    address: AtomicUsize,
+}
+
+impl LibcFunction {
+    fn get(&self) -> Option<usize> {
+        let address = self.address.load(Ordering::Relaxed);
+        if address != 0 {
+            return Some(address);
+        }
+        let address = elf::libc_symbol(self.name)?;
+        self.address.store(address, Ordering::Relaxed);
+        Some(address)
     }
-    let found = real(handle);
-    if found != row.hook() {
-        return if is_drivers(row, found) { row.hook() } else { found };
-    }
-    if handle != libc::RTLD_DEFAULT && is_our_handle(handle) {
-        return found;
-    }
-    // Our export stood in the way: what comes behind it? Called from here, RTLD_NEXT means "after the shim".
-    let behind = real(libc::RTLD_NEXT);
-    if !behind.is_null() {
-        return if is_drivers(row, behind) {
-            row.hook()
-        } else {
-            behind
+}
+
+/// A name that we answer for: a row of the table, or one of these two functions themselves.
+struct Target {
+    name: &'static CStr,
+    /// Ours.
+    hook: *mut c_void,
+    /// Theirs; null while no driver is loaded.
+    real: *mut c_void,
+    /// The library that theirs is in.
+    soname: &'static CStr,
+}
+
+impl Target {
+    fn of(name: *const c_char) -> Option<Self> {
+        if let Some(row) = hooks::row(name) {
+            let (name, soname) = (row.slot().name(), row.slot().library().soname());
+            return Some(Self { name, hook: row.hook(), real: row.slot().get(), soname });
+        }
+        let own = |function: &LibcFunction, hook: *const ()| {
+            let real = function.get()? as *mut c_void;
+            Some(Self { name: function.name, hook: hook.cast_mut().cast(), real, soname: c"libc.so.6" })
         };
+        if hooks::is(name, "dlsym") {
+            own(&DLSYM, dlsym as *const ())
+        } else if hooks::is(name, "dlvsym") {
+            own(&DLVSYM, dlvsym as *const ())
+        } else {
+            None
+        }
     }
-    // Nothing in the global scope, and dlerror says so. A library that was opened sees its own dependencies too, and
-    // the driver may be one of them; the program itself and its handle see the global scope alone.
-    let sees_more = handle == libc::RTLD_DEFAULT && !is_in_program(caller);
-    if sees_more && !row.slot().get().is_null() {
-        row.hook()
-    } else {
-        behind
+
+    /// The hook where the application would have got the real function, and otherwise what it would have got without
+    /// us. `real` is the C library's function, called from here.
+    fn look_up(
+        &self,
+        handle: *mut c_void,
+        caller: usize,
+        real: impl Fn(*mut c_void) -> *mut c_void,
+    ) -> *mut c_void {
+        if handle == libc::RTLD_NEXT {
+            return self.next(caller, real);
+        }
+        let found = real(handle);
+        if found != self.hook {
+            return self.exchanged(found);
+        }
+        if handle != libc::RTLD_DEFAULT && is_our_handle(handle) {
+            return found;
+        }
+        // Our export stood in the way: what comes behind it? Called from here, RTLD_NEXT means "after the shim".
+        let behind = real(libc::RTLD_NEXT);
+        if !behind.is_null() {
+            return self.exchanged(behind);
+        }
+        // Nothing in the global scope, and dlerror says so. A library that was opened sees its own dependencies too,
+        // and the driver may be one of them; the program itself and its handle see the global scope alone.
+        let sees_more = handle == libc::RTLD_DEFAULT && !is_in_program(caller);
+        if sees_more && !self.real.is_null() { self.hook } else { behind }
+    }
+
+    /// `RTLD_NEXT`: the first object after the caller's, in load order, that defines the name.
+    fn next(&self, caller: usize, real: impl Fn(*mut c_void) -> *mut c_void) -> *mut c_void {
+        let mut passed_caller = false;
+        let after = elf::find(|object| {
+            if !passed_caller {
+                passed_caller = object.contains(caller);
+                return None;
+            }
+            if object.contains(here()) {
+                return None;
+            }
+            object.symbol(self.name).map(|address| address as *mut c_void)
+        });
+        match after {
+            Some(found) => self.exchanged(found),
+            // Loaded before its caller: the caller reaches it by its dependencies.
+            None if !self.real.is_null() => self.hook,
+            // Nothing anywhere: libc says so, in its words.
+            None => real(libc::RTLD_NEXT),
+        }
+    }
+
+    /// Ours for theirs, in whichever copy of their library; anything else as it is.
+    fn exchanged(&self, found: *mut c_void) -> *mut c_void {
+        if found.is_null() {
+            return found;
+        }
+        let owner_is_theirs = |object: &elf::Object<'_>| {
+            object.contains(found as usize).then(|| object.is(self.soname))
+        };
+        if found == self.real || elf::find(owner_is_theirs) == Some(true) { self.hook } else { found }
     }
 }
 
-/// `RTLD_NEXT`: the first object after the caller's, in load order, that defines the name.
-fn next(row: &Row, caller: usize, real: impl Fn(*mut c_void) -> *mut c_void) -> *mut c_void {
-    let own = libc_function as *const () as usize;
-    let mut passed_caller = false;
-    let after = elf::find(|object| {
-        if !passed_caller {
-            passed_caller = object.contains(caller);
-            return None;
-        }
-        if object.contains(own) {
-            return None;
-        }
-        object
-            .symbol(row.slot().name())
-            .map(|address| address as *mut c_void)
-    });
-    match after {
-        Some(found) if is_drivers(row, found) => row.hook(),
-        Some(found) => found,
-        // Loaded before its caller: the caller reaches it by its dependencies.
-        None if !row.slot().get().is_null() => row.hook(),
-        // Nothing anywhere: libc says so, in its words.
-        None => real(libc::RTLD_NEXT),
-    }
-}
-
-/// Whether `address` is the driver's function of this row, in whichever copy of the driver.
-fn is_drivers(row: &Row, address: *mut c_void) -> bool {
-    if address.is_null() {
-        return false;
-    }
-    address == row.slot().get()
-        || elf::find(|object| {
-            object
-                .contains(address as usize)
-                .then(|| object.is(row.slot().library().soname()))
-        }) == Some(true)
+/// An address in the shim.
+fn here() -> usize {
+    here as *const () as usize
 }
 
 /// Whether `address` is in the program itself.
@@ -295,9 +310,5 @@ fn is_in_program(address: usize) -> bool {
 fn is_our_handle(handle: *mut c_void) -> bool {
     // SAFETY: glibc's handles point to the public head of a link map, which begins with the object's base address.
     let base = unsafe { handle.cast::<usize>().read() };
-    elf::find(|object| {
-        object
-            .contains(is_our_handle as *const () as usize)
-            .then(|| object.base() == base)
-    }) == Some(true)
+    elf::find(|object| object.contains(here()).then(|| object.base() == base)) == Some(true)
 }

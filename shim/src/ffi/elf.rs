@@ -69,9 +69,9 @@ pub(crate) fn symbol_of(soname: &CStr, symbol: &CStr) -> Option<usize> {
     find(|object| object.is(soname).then(|| object.symbol(symbol)).flatten())
 }
 
-/// Whether a library of this name is loaded.
-pub(crate) fn is_loaded(soname: &CStr) -> bool {
-    find(|object| object.is(soname).then_some(())).is_some()
+/// The address of a function of the C library. Before glibc 2.34 some are in libdl.
+pub(crate) fn libc_symbol(symbol: &CStr) -> Option<usize> {
+    symbol_of(c"libc.so.6", symbol).or_else(|| symbol_of(c"libdl.so.2", symbol))
 }
 
 impl<'a> Object<'a> {

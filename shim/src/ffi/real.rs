@@ -36,11 +36,7 @@ impl Library {
         if pinned.swap(true, Ordering::Relaxed) {
             return;
         }
-        let Some(address) =
-            elf::symbol_of(c"libc.so.6", c"dlopen").or_else(|| elf::symbol_of(c"libdl.so.2", c"dlopen"))
-        else {
-            return;
-        };
+        let Some(address) = elf::libc_symbol(c"dlopen") else { return };
         // SAFETY: dlopen(3) has this type.
         let dlopen: Dlopen = unsafe { core::mem::transmute(address) };
         // SAFETY: a null-terminated name; RTLD_NOLOAD makes this a lookup that runs no code of the library.

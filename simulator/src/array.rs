@@ -1,0 +1,246 @@
+//! Arrays and mipmapped arrays (CUDA Driver API, "Memory Management").
+//!
+//! `array_api.rs` has the exported functions. An array's rows lie one behind the other without padding; a real
+//! one's layout is opaque ("CUDA arrays are opaque memory layouts"), and so is its true size: here it is the
+//! bytes of its texels.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::memory::{self, Kind};
+use crate::process::process;
+use crate::table::{Kind as HandleKind, Table};
+
+/// All arrays; levels of mipmapped arrays once they have been asked for.
+pub(crate) static ARRAYS: Table<Array> = Table::new(HandleKind::Array);
+/// All mipmapped arrays.
+pub(crate) static MIPMAPS: Table<Mipmap> = Table::new(HandleKind::MipmappedArray);
+
+/// Memory that arrays share: given back when the last user is gone.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    device: &'static Device,
+    /// `Context::unique` of the owner.
+    context: u64,
+    /// Zero for an array whose memory is mapped later.
+    base: u64,
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        if let Ok(process) = process()
+            && let Some(range) = memory::remove(self.base, |kind| kind == Kind::Global)
+        {
+            memory::release(process, &range);
+        }
+    }
+}
+
+/// An array.
+#[derive(Debug)]
+pub(crate) struct Array {
+    /// As the program described it.
+    pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    storage: Arc<Storage>,
+    /// Where it begins in the storage: levels of a mipmapped array lie one behind the other.
+    offset: u64,
+    /// A level goes with its mipmapped array, not by `cuArrayDestroy`.
+    pub(crate) is_level: bool,
+}
+
+impl Array {
+    /// Makes an array; its bytes are taken from the context's device.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for an impossible description, `CUDA_ERROR_OUT_OF_MEMORY`,
+    /// `CUDA_ERROR_NOT_SUPPORTED` for a sparse one.
+    pub(crate) fn create(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, context: &Context) -> Result<Array, CUerror> {
+        let bytes = check(descriptor, 1)?;
+        let storage = Storage::create(bytes, descriptor.Flags, context)?;
+        Ok(Array { descriptor: *descriptor, storage, offset: 0, is_level: false })
+    }
+
+    /// Bytes of a row.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        self.descriptor.Width as u64 * texel_bytes(&self.descriptor).unwrap_or(0)
+    }
+
+    /// Rows of a slice.
+    pub(crate) fn rows(&self) -> u64 {
+        self.descriptor.Height.max(1) as u64
+    }
+
+    /// Slices or layers.
+    pub(crate) fn slices(&self) -> u64 {
+        self.descriptor.Depth.max(1) as u64
+    }
+
+    /// Where its memory is.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` while nothing has been mapped into it.
+    pub(crate) fn base(&self) -> Result<u64, CUerror> {
+        if self.storage.base == 0 { Err(CUerror::INVALID_VALUE) } else { Ok(self.storage.base + self.offset) }
+    }
+
+    /// The device that it is on.
+    pub(crate) fn device(&self) -> &'static Device {
+        self.storage.device
+    }
+
+    /// All of its bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.row_bytes() * self.rows() * self.slices()
+    }
+}
+
+/// A mipmapped array.
+#[derive(Debug)]
+pub(crate) struct Mipmap {
+    /// As the program described it.
+    pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    storage: Arc<Storage>,
+    /// Handle of each level's array; 0 until asked for.
+    levels: Mutex<Vec<usize>>,
+}
+
+impl Mipmap {
+    /// Makes all levels; "the number of levels is clamped to 1 + floor(log2(max(width, height, depth)))".
+    ///
+    /// # Errors
+    /// As [`Array::create`].
+    pub(crate) fn create(
+        descriptor: &CUDA_ARRAY3D_DESCRIPTOR,
+        levels: u32,
+        context: &Context,
+    ) -> Result<Mipmap, CUerror> {
+        let largest = descriptor.Width.max(descriptor.Height).max(descriptor.Depth).max(1);
+        let levels = levels.clamp(1, 1 + largest.ilog2());
+        let bytes = check(descriptor, levels)?;
+        let storage = Storage::create(bytes, descriptor.Flags, context)?;
+        Ok(Mipmap { descriptor: *descriptor, storage, levels: Mutex::new(vec![0; levels as usize]) })
+    }
+
+    /// The handle of a level's array.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for a level that does not exist.
+    pub(crate) fn level(&self, level: u32) -> Result<usize, CUerror> {
+        let mut levels = self.levels.lock();
+        let handle = levels.get_mut(level as usize).ok_or(CUerror::INVALID_VALUE)?;
+        if *handle == 0 {
+            let offset = (0..level).map(|lower| level_bytes(&self.descriptor, lower).unwrap_or(0)).sum();
+            *handle = ARRAYS.insert(Array {
+                descriptor: level_descriptor(&self.descriptor, level),
+                storage: Arc::clone(&self.storage),
+                offset,
+                is_level: true,
+            });
+        }
+        Ok(*handle)
+    }
+
+    /// Ends the handles of its levels.
+    pub(crate) fn end_levels(&self) {
+        for handle in self.levels.lock().drain(..) {
+            ARRAYS.remove(handle);
+        }
+    }
+
+    /// Bytes of all levels.
+    pub(crate) fn bytes(&self) -> u64 {
+        let levels = self.levels.lock().len() as u32;
+        (0..levels).filter_map(|level| level_bytes(&self.descriptor, level)).sum()
+    }
+}
+
+impl Storage {
+    fn create(bytes: u64, flags: u32, context: &Context) -> Result<Arc<Storage>, CUerror> {
+        let device = context.device;
+        let base = if flags & CUDA_ARRAY3D_DEFERRED_MAPPING == 0 {
+            memory::allocate(bytes, Kind::Global, device, None)?
+        } else {
+            0
+        };
+        Ok(Arc::new(Storage { device, context: context.unique, base }))
+    }
+}
+
+/// A context ends: its arrays go.
+pub(crate) fn forget_context(context: &Context) {
+    for handle in MIPMAPS.handles(|mipmap| mipmap.storage.context == context.unique) {
+        if let Some(mipmap) = MIPMAPS.remove(handle) {
+            mipmap.end_levels();
+        }
+    }
+    for handle in ARRAYS.handles(|array| array.storage.context == context.unique) {
+        ARRAYS.remove(handle);
+    }
+}
+
+/// The array behind a handle.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub(crate) fn array(handle: usize) -> Result<Arc<Array>, CUerror> {
+    process()?;
+    ARRAYS.get(handle).ok_or(CUerror::INVALID_HANDLE)
+}
+
+/// Bytes of all levels of a description that is possible.
+fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result<u64, CUerror> {
+    let d = descriptor;
+    let has_layers = d.Flags & CUDA_ARRAY3D_LAYERED != 0;
+    if d.Flags & CUDA_ARRAY3D_SPARSE != 0 {
+        return Err(CUerror::NOT_SUPPORTED);
+    }
+    // "Only 1D, 2D and 3D arrays": depth needs height, unless it counts layers; layers need a count.
+    if d.Width == 0 || (d.Depth > 0 && d.Height == 0 && !has_layers) || (has_layers && d.Depth == 0) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    // "If CUDA_ARRAY3D_CUBEMAP is set ... Width must equal Height and Depth must be six", or a multiple.
+    let is_cube = d.Flags & CUDA_ARRAY3D_CUBEMAP != 0;
+    let has_faces = if has_layers { d.Depth % 6 == 0 } else { d.Depth == 6 };
+    if is_cube && (d.Width != d.Height || !has_faces) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let mut bytes = 0_u64;
+    for level in 0..levels {
+        let more = level_bytes(d, level).ok_or(CUerror::INVALID_VALUE)?;
+        bytes = bytes.checked_add(more).ok_or(CUerror::OUT_OF_MEMORY)?;
+    }
+    Ok(bytes)
+}
+
+fn level_descriptor(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
+    let half = |extent: usize| if extent == 0 { 0 } else { (extent >> level).max(1) };
+    let counts_layers = whole.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
+    CUDA_ARRAY3D_DESCRIPTOR {
+        Width: half(whole.Width),
+        Height: half(whole.Height),
+        Depth: if counts_layers { whole.Depth } else { half(whole.Depth) },
+        ..*whole
+    }
+}
+
+fn level_bytes(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> Option<u64> {
+    let d = level_descriptor(whole, level);
+    let row = (d.Width as u64).checked_mul(texel_bytes(&d)?)?;
+    row.checked_mul(d.Height.max(1) as u64)?.checked_mul(d.Depth.max(1) as u64)
+}
+
+/// "Packed components per CUDA array element; it may be 1, 2, or 4."
+fn texel_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Option<u64> {
+    use CUarray_format as F;
+    let component = match descriptor.Format {
+        F::UNSIGNED_INT8 | F::SIGNED_INT8 => 1,
+        F::UNSIGNED_INT16 | F::SIGNED_INT16 | F::HALF => 2,
+        F::UNSIGNED_INT32 | F::SIGNED_INT32 | F::FLOAT => 4,
+        _ => return None,
+    };
+    [1, 2, 4].contains(&descriptor.NumChannels).then(|| component * u64::from(descriptor.NumChannels))
+}

@@ -1,0 +1,165 @@
+//! Memory pools (CUDA Driver API, "Stream Ordered Memory Allocator"; CUDA C++ Programming Guide, same name).
+//!
+//! `pool_api.rs` has the exported functions. A block's address and its bytes are taken at the call, which is
+//! allowed ("the allocation may be used once the stream has reached it"); it is given back when the stream
+//! reaches the free. What a pool holds beyond its release threshold goes back to the device at the next
+//! synchronisation of a stream, an event or a context.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+use crate::backing::Reserve;
+use crate::device::{Device, device};
+use crate::memory::{self, Kind};
+use crate::process::process;
+use crate::table::{Kind as HandleKind, Table};
+
+/// All pools.
+pub(crate) static POOLS: Table<Pool> = Table::new(HandleKind::Pool);
+/// Blocks in use, over all pools: while 0, a synchronisation need not look.
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+/// A pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// What the program knows it by.
+    pub(crate) handle: usize,
+    /// Where its memory is.
+    pub(crate) device: &'static Device,
+    /// Memory in use and held.
+    pub(crate) reserve: Reserve,
+    /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`, bytes.
+    pub(crate) threshold: AtomicU64,
+    /// `CU_MEMPOOL_ATTR_REUSE_*`: follow event dependencies, opportunistic, internal dependencies.
+    pub(crate) reuse: [AtomicBool; 3],
+    /// What may be exported; nothing is, here.
+    pub(crate) handle_types: u32,
+    /// `CUmemPoolProps.maxSize`, bytes; `u64::MAX` for the system's limit.
+    pub(crate) limit: u64,
+    /// `cuMemPoolSetAccess`: `CUmemAccess_flags` of other devices, by ordinal.
+    pub(crate) access: Mutex<BTreeMap<CUdevice, u32>>,
+    /// Blocks in use. A destroyed pool lives on until they are free.
+    blocks: AtomicUsize,
+}
+
+impl Pool {
+    /// Makes a pool.
+    pub(crate) fn create(device: &'static Device, handle_types: u32, limit: u64) -> Arc<Pool> {
+        POOLS
+            .insert_with(|handle| Pool {
+                handle,
+                device,
+                reserve: Reserve::new(device),
+                threshold: AtomicU64::new(0),
+                reuse: [const { AtomicBool::new(true) }; 3],
+                handle_types,
+                limit,
+                access: Mutex::default(),
+                blocks: AtomicUsize::new(0),
+            })
+            .1
+    }
+
+    /// A block of the pool.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub(crate) fn allocate(self: &Arc<Pool>, bytes: u64) -> Result<u64, CUerror> {
+        if self.reserve.enter(bytes, self.limit).is_err() {
+            // Memory that lies unused in other pools, or in this one beyond the step of its growth.
+            crate::backing::release_unused(self.device);
+            self.reserve.enter(bytes, self.limit)?;
+        }
+        let Some(base) = self.device.arena.take(bytes) else {
+            self.reserve.leave(bytes);
+            return Err(CUerror::OUT_OF_MEMORY);
+        };
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        memory::insert(base, bytes, Kind::Pool(self.handle), self.device, None);
+        BLOCKS.lock().insert(base, Arc::clone(self));
+        HELD.fetch_add(1, Ordering::Relaxed);
+        Ok(base)
+    }
+
+    /// `cuMemPoolTrimTo`.
+    pub(crate) fn trim(&self, keep: u64) {
+        self.reserve.trim(keep);
+    }
+}
+
+/// The pool of each block in use, by address: a destroyed pool has no handle any more.
+static BLOCKS: Mutex<BTreeMap<u64, Arc<Pool>>> = Mutex::new(BTreeMap::new());
+
+/// The stream has reached the free of a block (or the program has waited for it): it goes back to its pool.
+pub(crate) fn free_now(address: u64) {
+    if crate::graph_memory::free(address).is_ok() {
+        return;
+    }
+    let Some(range) = memory::remove(address, |kind| matches!(kind, Kind::Pool(_))) else { return };
+    let Some(pool) = BLOCKS.lock().remove(&address) else { return };
+    range.device.arena.give(range.base, range.bytes);
+    pool.reserve.leave(range.bytes);
+    let was_last = pool.blocks.fetch_sub(1, Ordering::Relaxed) == 1;
+    // "It is released after all of its allocations have been freed" (`cuMemPoolDestroy`).
+    if was_last && POOLS.get(pool.handle).is_none() {
+        pool.trim(0);
+    }
+}
+
+/// A stream, an event or a context has been synchronised: "the allocator will try to release memory back to
+/// the OS on the next call to stream, event or context synchronize" (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`).
+pub(crate) fn synchronized() {
+    if HELD.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for pool in POOLS.all() {
+        pool.trim(pool.threshold.load(Ordering::Relaxed));
+    }
+    if BLOCKS.lock().is_empty() && POOLS.all().iter().all(|pool| pool.reserve.counts().reserved == 0) {
+        HELD.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Gives back what the device's pools hold unused; whether there was any.
+pub(crate) fn trim_all(device: &'static Device) -> bool {
+    let mut released = false;
+    for pool in POOLS.all().iter().filter(|pool| pool.device.gpu == device.gpu) {
+        let before = pool.reserve.counts().reserved;
+        pool.trim(0);
+        released |= pool.reserve.counts().reserved < before;
+    }
+    released
+}
+
+/// The pool behind a handle.
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_INITIALIZED`; `CUDA_ERROR_INVALID_VALUE` for a handle that is none (as documented for the
+/// pool functions).
+pub(crate) fn pool(handle: CUmemoryPool) -> Result<Arc<Pool>, CUerror> {
+    process()?;
+    POOLS.get(handle.0).ok_or(CUerror::INVALID_VALUE)
+}
+
+/// A device's default pool, made when it is first asked for.
+pub(crate) fn default_pool(ordinal: CUdevice) -> Result<Arc<Pool>, CUerror> {
+    let device = device(ordinal)?;
+    let mut pools = device.pools.lock();
+    if pools.default == 0 {
+        pools.default = Pool::create(device, 0, u64::MAX).handle;
+    }
+    POOLS.get(pools.default).ok_or(CUerror::UNKNOWN)
+}
+
+/// A device's current pool: what `cuMemAllocAsync` allocates from. The default one until another is set.
+pub(crate) fn current_pool(ordinal: CUdevice) -> Result<Arc<Pool>, CUerror> {
+    let chosen = device(ordinal)?.pools.lock().current;
+    match POOLS.get(chosen) {
+        Some(pool) => Ok(pool),
+        None => default_pool(ordinal),
+    }
+}

@@ -1,0 +1,304 @@
+//! The exported functions of the stream-ordered allocator.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::device::device;
+use crate::ffi::{export, get, get_array, put};
+use crate::graph_memory::GraphBlock;
+use crate::memory::{self, Kind, READ_WRITE};
+use crate::pool::{POOLS, Pool, current_pool, default_pool, pool};
+use crate::stream::{Null, resolve};
+use crate::work::Work;
+
+export! {
+    cuMemAllocAsync => alloc_async::<false>;
+    cuMemAllocAsync_ptsz => alloc_async::<true>;
+    cuMemAllocFromPoolAsync => alloc_from_pool_async::<false>;
+    cuMemAllocFromPoolAsync_ptsz => alloc_from_pool_async::<true>;
+    cuMemFreeAsync => free_async::<false>;
+    cuMemFreeAsync_ptsz => free_async::<true>;
+    cuMemPoolCreate => create;
+    cuMemPoolDestroy => destroy;
+    cuMemPoolTrimTo => trim_to;
+    cuMemPoolSetAttribute => set_attribute;
+    cuMemPoolGetAttribute => get_attribute;
+    cuMemPoolSetAccess => set_access;
+    cuMemPoolGetAccess => get_access;
+    cuMemPoolExportToShareableHandle => export_to_handle;
+    cuMemPoolImportFromShareableHandle => import_from_handle;
+    cuMemPoolExportPointer => export_pointer;
+    cuMemPoolImportPointer => import_pointer;
+    cuDeviceGetDefaultMemPool => get_default;
+    cuDeviceGetMemPool => get_current;
+    cuDeviceSetMemPool => set_current;
+    cuMemGetDefaultMemPool => get_default_at;
+    cuMemGetMemPool => get_current_at;
+    cuMemSetMemPool => set_current_at;
+}
+
+/// From the current pool of the stream's device.
+fn alloc_async<const PER_THREAD: bool>(
+    place: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    allocate(place, bytes, &current_pool(stream.ordinal)?, &stream)
+}
+
+/// The pool's device may differ from the stream's.
+fn alloc_from_pool_async<const PER_THREAD: bool>(
+    place: *mut CUdeviceptr,
+    bytes: usize,
+    from: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    allocate(place, bytes, &pool(from)?, &stream)
+}
+
+/// During capture it becomes an allocation node: the address is fixed now, the memory comes at the launch.
+fn allocate(
+    place: *mut CUdeviceptr,
+    bytes: usize,
+    from: &Arc<Pool>,
+    stream: &crate::stream::queue::Stream,
+) -> CUresult {
+    if place.is_null() || bytes == 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    if crate::capture::intercept(stream)?.is_some() {
+        let block = GraphBlock::reserve(from.device, bytes as u64)?;
+        let address = block.address();
+        crate::stream::enqueue(stream, Work::Alloc(block))?;
+        return put(place, address);
+    }
+    // What completed frees of this process have given back may be used again.
+    crate::stream::settle();
+    put(place, from.allocate(bytes as u64)?)
+}
+
+/// "The allocation must not be accessed after stream execution reaches the free." Memory of `cuMemAlloc` is
+/// not taken here: "the behaviour is undefined" for addresses that are not stream-ordered
+/// (`CUDA_ERROR_INVALID_VALUE`, assumed); a null pointer likewise.
+fn free_async<const PER_THREAD: bool>(address: CUdeviceptr, stream: CUstream) -> CUresult {
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    if crate::capture::intercept(&stream)?.is_none() {
+        let range = memory::at(address).ok_or(CUerror::INVALID_VALUE)?;
+        if !matches!(range.kind, Kind::Pool(_) | Kind::Graph) {
+            return Err(CUerror::INVALID_VALUE);
+        }
+    }
+    crate::stream::enqueue(&stream, Work::Free(address))
+}
+
+/// Pinned memory on a device; of pools on the host there are none (`CUDA_ERROR_NOT_SUPPORTED`).
+fn create(place: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> CUresult {
+    crate::process::process()?;
+    let properties = get(properties)?;
+    if place.is_null() || properties.allocType != CUmemAllocationType::PINNED {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    match properties.location.r#type {
+        CUmemLocationType::DEVICE => {}
+        CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA | CUmemLocationType::HOST_NUMA_CURRENT => {
+            return Err(CUerror::NOT_SUPPORTED);
+        }
+        _ => return Err(CUerror::INVALID_VALUE),
+    }
+    let device = device(properties.location.id).map_err(|_| CUerror::INVALID_VALUE)?;
+    let types = properties.handleTypes.0;
+    if types & !CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR.0 != 0 {
+        return Err(CUerror::NOT_SUPPORTED);
+    }
+    // "If set to 0, the maximum size defaults to a system dependent value."
+    let limit = if properties.maxSize == 0 { u64::MAX } else { properties.maxSize as u64 };
+    put(place, CUmemoryPool(Pool::create(device, types, limit).handle))
+}
+
+/// "If any pointers obtained from this pool haven't been freed, cuMemPoolDestroy will return immediately and
+/// the resources will be released once there are no more outstanding allocations." A current pool makes way
+/// for the default one; a default pool cannot be destroyed.
+fn destroy(handle: CUmemoryPool) -> CUresult {
+    let pool = pool(handle)?;
+    let mut pools = pool.device.pools.lock();
+    if pools.default == handle.0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    if pools.current == handle.0 {
+        pools.current = 0;
+    }
+    drop(pools);
+    POOLS.remove(handle.0).ok_or(CUerror::INVALID_VALUE)?;
+    pool.trim(0);
+    Ok(())
+}
+
+fn trim_to(handle: CUmemoryPool, keep: usize) -> CUresult {
+    let pool = pool(handle)?;
+    crate::stream::settle();
+    pool.trim(keep as u64);
+    Ok(())
+}
+
+fn set_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CUresult {
+    use CUmemPool_attribute as A;
+    let pool = pool(handle)?;
+    match attribute {
+        A::REUSE_FOLLOW_EVENT_DEPENDENCIES..=A::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
+            let index = (attribute.0 - A::REUSE_FOLLOW_EVENT_DEPENDENCIES.0) as usize;
+            pool.reuse[index].store(get(value.cast::<c_int>())? != 0, Ordering::Relaxed);
+        }
+        A::RELEASE_THRESHOLD => pool.threshold.store(get(value.cast::<u64>())?, Ordering::Relaxed),
+        // "High watermark: may only be set to 0."
+        A::RESERVED_MEM_HIGH | A::USED_MEM_HIGH if get(value.cast::<u64>())? == 0 => {
+            pool.reserve.reset_marks(attribute == A::USED_MEM_HIGH, attribute == A::RESERVED_MEM_HIGH);
+        }
+        _ => return Err(CUerror::INVALID_VALUE),
+    }
+    Ok(())
+}
+
+fn get_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CUresult {
+    use CUmemPool_attribute as A;
+    let pool = pool(handle)?;
+    crate::stream::settle();
+    let counts = pool.reserve.counts();
+    match attribute {
+        A::REUSE_FOLLOW_EVENT_DEPENDENCIES..=A::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
+            let index = (attribute.0 - A::REUSE_FOLLOW_EVENT_DEPENDENCIES.0) as usize;
+            put(value.cast::<c_int>(), c_int::from(pool.reuse[index].load(Ordering::Relaxed)))
+        }
+        A::RELEASE_THRESHOLD => put(value.cast::<u64>(), pool.threshold.load(Ordering::Relaxed)),
+        A::RESERVED_MEM_CURRENT => put(value.cast::<u64>(), counts.reserved),
+        A::RESERVED_MEM_HIGH => put(value.cast::<u64>(), counts.reserved_high),
+        A::USED_MEM_CURRENT => put(value.cast::<u64>(), counts.used),
+        A::USED_MEM_HIGH => put(value.cast::<u64>(), counts.used_high),
+        A::ALLOCATION_TYPE => put(value.cast::<c_uint>(), CUmemAllocationType::PINNED.0),
+        A::EXPORT_HANDLE_TYPES => put(value.cast::<c_uint>(), pool.handle_types),
+        A::LOCATION_ID => put(value.cast::<c_int>(), pool.device.ordinal),
+        A::LOCATION_TYPE => put(value.cast::<c_uint>(), CUmemLocationType::DEVICE.0),
+        A::MAX_POOL_SIZE => put(value.cast::<u64>(), if pool.limit == u64::MAX { 0 } else { pool.limit }),
+        A::HW_DECOMPRESS_ENABLED => put(value.cast::<c_int>(), 0),
+        _ => Err(CUerror::INVALID_VALUE),
+    }
+}
+
+/// The owning device's access cannot be taken away (`CUDA_ERROR_INVALID_VALUE`, "revoking access from the
+/// location where the pool resides").
+fn set_access(handle: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> CUresult {
+    let pool = pool(handle)?;
+    let map = get_array(map, count)?;
+    for entry in &map {
+        let is_own = entry.location.id == pool.device.ordinal;
+        if entry.location.r#type != CUmemLocationType::DEVICE || (is_own && entry.flags.0 != READ_WRITE) {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        device(entry.location.id)?;
+    }
+    let mut access = pool.access.lock();
+    access.extend(map.iter().map(|entry| (entry.location.id, entry.flags.0)));
+    Ok(())
+}
+
+fn get_access(
+    flags: *mut CUmemAccess_flags,
+    handle: CUmemoryPool,
+    location: *mut CUmemLocation,
+) -> CUresult {
+    let pool = pool(handle)?;
+    let location = get(location)?;
+    if location.r#type != CUmemLocationType::DEVICE {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let ordinal = device(location.id)?.ordinal;
+    let own = if ordinal == pool.device.ordinal { READ_WRITE } else { 0 };
+    put(flags, CUmemAccess_flags(pool.access.lock().get(&ordinal).copied().unwrap_or(own)))
+}
+
+/// Sharing pools between processes is not simulated.
+fn export_to_handle(
+    _handle: *mut c_void,
+    from: CUmemoryPool,
+    _kind: CUmemAllocationHandleType,
+    _flags: u64,
+) -> CUresult {
+    pool(from)?;
+    Err(CUerror::NOT_SUPPORTED)
+}
+
+fn import_from_handle(
+    _place: *mut CUmemoryPool,
+    _handle: *mut c_void,
+    _kind: CUmemAllocationHandleType,
+    _flags: u64,
+) -> CUresult {
+    crate::process::process()?;
+    Err(CUerror::NOT_SUPPORTED)
+}
+
+fn export_pointer(_data: *mut CUmemPoolPtrExportData, _address: CUdeviceptr) -> CUresult {
+    crate::process::process()?;
+    Err(CUerror::NOT_SUPPORTED)
+}
+
+fn import_pointer(
+    _place: *mut CUdeviceptr,
+    _pool: CUmemoryPool,
+    _data: *mut CUmemPoolPtrExportData,
+) -> CUresult {
+    crate::process::process()?;
+    Err(CUerror::NOT_SUPPORTED)
+}
+
+fn get_default(place: *mut CUmemoryPool, ordinal: CUdevice) -> CUresult {
+    put(place, CUmemoryPool(default_pool(ordinal)?.handle))
+}
+
+fn get_current(place: *mut CUmemoryPool, ordinal: CUdevice) -> CUresult {
+    put(place, CUmemoryPool(current_pool(ordinal)?.handle))
+}
+
+/// "The memory pool must be local to the specified device."
+fn set_current(ordinal: CUdevice, handle: CUmemoryPool) -> CUresult {
+    let device = device(ordinal)?;
+    if pool(handle)?.device.ordinal != ordinal {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    device.pools.lock().current = handle.0;
+    Ok(())
+}
+
+/// The forms of CUDA 13, which name a place instead of a device. Only pinned memory of devices has pools.
+fn ordinal_of(location: *mut CUmemLocation, kind: CUmemAllocationType) -> Result<CUdevice, CUerror> {
+    crate::process::process()?;
+    let location = get(location)?;
+    if location.r#type != CUmemLocationType::DEVICE || kind != CUmemAllocationType::PINNED {
+        return Err(CUerror::NOT_SUPPORTED);
+    }
+    Ok(location.id)
+}
+
+fn get_default_at(
+    place: *mut CUmemoryPool,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> CUresult {
+    get_default(place, ordinal_of(location, kind)?)
+}
+
+fn get_current_at(
+    place: *mut CUmemoryPool,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> CUresult {
+    get_current(place, ordinal_of(location, kind)?)
+}
+
+fn set_current_at(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) -> CUresult {
+    set_current(ordinal_of(location, kind)?, pool)
+}
