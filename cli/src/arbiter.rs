@@ -29,7 +29,11 @@ pub(crate) fn is_running(root: &Path) -> bool {
 
 fn lock(root: &Path) -> Result<Option<Flock<File>>, Failure> {
     let path = root.join("arbiter.lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path);
     let file = file.map_err(|error| Failure::access("open", &path, &error))?;
     Ok(Flock::lock(file, FlockArg::LockExclusiveNonblock).ok())
 }

@@ -165,7 +165,12 @@ pub(crate) struct QuotaArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// A GPU by UUID or by its index in `vcuda smi`; repeat for several [default: all]
-    #[arg(long, value_name = "UUID|INDEX", value_delimiter = ',', allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "UUID|INDEX",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
     pub(crate) gpu: Vec<GpuSelector>,
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,
@@ -271,7 +276,11 @@ mod tests {
         fn check(command: &mut clap::Command) {
             if !command.is_hide_set() {
                 let help = command.render_long_help().to_string();
-                assert!(help.starts_with("Examples:\n  vcuda"), "{}:\n{help}", command.get_name());
+                assert!(
+                    help.starts_with("Examples:\n  vcuda"),
+                    "{}:\n{help}",
+                    command.get_name()
+                );
             }
             command.get_subcommands_mut().for_each(check);
         }
@@ -280,22 +289,38 @@ mod tests {
 
     #[test]
     fn options_after_the_command_are_the_commands() {
-        let cli = Cli::parse_from(["vcuda", "run", "--memory", "1Gi", "--", "sh", "--memory", "x", "--"]);
-        let Command::Run(run) = cli.command else { panic!("not run") };
+        let cli = Cli::parse_from([
+            "vcuda", "run", "--memory", "1Gi", "--", "sh", "--memory", "x", "--",
+        ]);
+        let Command::Run(run) = cli.command else {
+            panic!("not run")
+        };
         assert_eq!(run.command, ["sh", "--memory", "x", "--"]);
         let cli = Cli::parse_from(["vcuda", "run", "--cores", "50", "python", "-u", "--cores=x"]);
-        let Command::Run(run) = cli.command else { panic!("not run") };
+        let Command::Run(run) = cli.command else {
+            panic!("not run")
+        };
         assert_eq!(run.command, ["python", "-u", "--cores=x"]);
     }
 
     #[test]
     fn sim_runs_a_command_or_reports() {
         let cli = Cli::parse_from(["vcuda", "sim", "--gpus", "2", "--", "report", "--json"]);
-        let Command::Sim(sim) = cli.command else { panic!("not sim") };
+        let Command::Sim(sim) = cli.command else {
+            panic!("not sim")
+        };
         assert!(sim.action.is_none());
         assert_eq!(sim.command, ["report", "--json"]);
         let cli = Cli::parse_from(["vcuda", "sim", "report", "--json"]);
-        let Command::Sim(sim) = cli.command else { panic!("not sim") };
-        assert!(matches!(sim.action, Some(SimAction::Report { json: true, machine: None })));
+        let Command::Sim(sim) = cli.command else {
+            panic!("not sim")
+        };
+        assert!(matches!(
+            sim.action,
+            Some(SimAction::Report {
+                json: true,
+                machine: None
+            })
+        ));
     }
 }

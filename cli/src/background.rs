@@ -31,7 +31,9 @@ pub(crate) fn ensure_arbiter(environment: &Environment) -> Result<(), Failure> {
         .status();
     match started {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failure::Failed(format!("the arbiter did not start ({status}); try `vcuda arbiter` to see why"))),
+        Ok(status) => Err(Failure::Failed(format!(
+            "the arbiter did not start ({status}); try `vcuda arbiter` to see why"
+        ))),
         Err(error) => Err(Failure::access("start", &executable, &error)),
     }
 }
@@ -54,11 +56,18 @@ pub(crate) fn detach() -> Result<(), Failure> {
 
 /// Closes what the user's shell had open beyond stdin, stdout and stderr: a pipe held by the arbiter would never end.
 fn close_inherited() {
-    let Ok(entries) = std::fs::read_dir(Path::new("/proc/self/fd")) else { return };
-    let numbers: io::Result<Vec<i32>> =
-        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().parse().unwrap_or(-1))).collect();
+    let Ok(entries) = std::fs::read_dir(Path::new("/proc/self/fd")) else {
+        return;
+    };
+    let numbers: io::Result<Vec<i32>> = entries
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().parse().unwrap_or(-1)))
+        .collect();
     // The listing's own descriptor is among them and is closed by now: closing it again is harmless.
-    for number in numbers.unwrap_or_default().into_iter().filter(|number| *number > 2) {
+    for number in numbers
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|number| *number > 2)
+    {
         let _ = nix::unistd::close(number);
     }
 }

@@ -45,7 +45,9 @@ impl Failure {
 /// What the operating system said and, where the remedy is not in the words, what to do about it.
 pub(crate) fn reason(error: &io::Error) -> String {
     let remedy = match error.kind() {
-        io::ErrorKind::StorageFull => "; free some space there, or set XDG_RUNTIME_DIR to a directory that has some",
+        io::ErrorKind::StorageFull => {
+            "; free some space there, or set XDG_RUNTIME_DIR to a directory that has some"
+        }
         io::ErrorKind::ReadOnlyFilesystem => "; set XDG_RUNTIME_DIR to a directory that can be written",
         io::ErrorKind::PermissionDenied => "; it belongs to another user or is write-protected",
         _ => "",

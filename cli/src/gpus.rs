@@ -44,7 +44,11 @@ impl FromStr for GpuSelector {
             return Err(SelectorError::Mig);
         }
         let digits = text.strip_prefix("GPU-").ok_or(SelectorError::Neither)?;
-        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
+        if digits.is_empty()
+            || !digits
+                .bytes()
+                .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+        {
             return Err(SelectorError::Neither);
         }
         Ok(GpuSelector::Uuid(format!("GPU-{}", digits.to_ascii_lowercase())))
@@ -78,7 +82,9 @@ impl Inventory {
     pub(crate) fn real() -> Result<Inventory, Failure> {
         let nvml = Nvml::open().map_err(|problem| no_gpu(&problem))?;
         match nvml.gpus() {
-            Ok(gpus) if gpus.is_empty() => Err(Failure::Usage("the NVIDIA driver shows no GPU; use --sim".to_owned())),
+            Ok(gpus) if gpus.is_empty() => Err(Failure::Usage(
+                "the NVIDIA driver shows no GPU; use --sim".to_owned(),
+            )),
             Ok(_) => Ok(Inventory::Real(nvml)),
             Err(problem) => Err(no_gpu(&problem)),
         }
@@ -111,7 +117,9 @@ impl Inventory {
 }
 
 fn no_gpu(problem: &NvmlProblem) -> Failure {
-    Failure::Usage(format!("{problem}; use --sim for a simulated GPU, or `vcuda doctor` to see what is missing"))
+    Failure::Usage(format!(
+        "{problem}; use --sim for a simulated GPU, or `vcuda doctor` to see what is missing"
+    ))
 }
 
 fn real_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlProblem> {
@@ -119,7 +127,9 @@ fn real_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlProblem> {
     for gpu in nvml.gpus()? {
         let memory = nvml.memory(gpu)?;
         // A UUID of another form (a MIG instance's) cannot be given a quota.
-        let Ok(uuid) = nvml.uuid(gpu)?.parse() else { continue };
+        let Ok(uuid) = nvml.uuid(gpu)?.parse() else {
+            continue;
+        };
         gpus.push(Gpu {
             uuid,
             name: nvml.name(gpu)?,
@@ -160,7 +170,9 @@ pub(crate) fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>
                     1 => "one GPU, index 0".to_owned(),
                     count => format!("{count} GPUs, indices 0 to {}", count.saturating_sub(1)),
                 };
-                Failure::Usage(format!("--gpu {index}: this machine has {there} (see `vcuda smi`)"))
+                Failure::Usage(format!(
+                    "--gpu {index}: this machine has {there} (see `vcuda smi`)"
+                ))
             })?,
             GpuSelector::Uuid(prefix) => {
                 let mut matching = gpus.iter().filter(|gpu| gpu.uuid.to_string().starts_with(prefix));
@@ -169,10 +181,14 @@ pub(crate) fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>
                     (None, _) => {
                         let known: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.to_string()).collect();
                         let known = known.join(", ");
-                        return Err(Failure::Usage(format!("--gpu {prefix}: no such GPU; there is {known}")));
+                        return Err(Failure::Usage(format!(
+                            "--gpu {prefix}: no such GPU; there is {known}"
+                        )));
                     }
                     (Some(_), Some(_)) => {
-                        return Err(Failure::Usage(format!("--gpu {prefix}: means several GPUs; give more digits")));
+                        return Err(Failure::Usage(format!(
+                            "--gpu {prefix}: means several GPUs; give more digits"
+                        )));
                     }
                 }
             }
@@ -186,7 +202,11 @@ pub(crate) fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>
 
 /// Refuses a quota that is larger than the smallest of `gpus`.
 pub(crate) fn fits(quota: MemorySize, gpus: &[Gpu]) -> Result<(), Failure> {
-    match gpus.iter().filter(|gpu| gpu.memory_total_bytes < quota.0).min_by_key(|gpu| gpu.memory_total_bytes) {
+    match gpus
+        .iter()
+        .filter(|gpu| gpu.memory_total_bytes < quota.0)
+        .min_by_key(|gpu| gpu.memory_total_bytes)
+    {
         None => Ok(()),
         Some(gpu) => Err(Failure::Usage(format!(
             "--memory {quota} ({} bytes) is more than {} has: {} ({} bytes); ask for at most that",
@@ -204,7 +224,12 @@ mod tests {
 
     fn gpu(digit: u8, memory_total_bytes: u64) -> Gpu {
         let uuid = GpuUuid::from_bytes([digit; 16]);
-        Gpu { uuid, name: format!("GPU {digit}"), memory_total_bytes, memory_used_bytes: 0 }
+        Gpu {
+            uuid,
+            name: format!("GPU {digit}"),
+            memory_total_bytes,
+            memory_used_bytes: 0,
+        }
     }
 
     fn select(text: &str) -> Result<Vec<u8>, String> {
@@ -229,7 +254,11 @@ mod tests {
         assert_eq!(select("1"), Ok(vec![0x11]));
         assert_eq!(select("GPU-1010,0,1"), Ok(vec![0x10, 0x11]));
         assert!(select("2").unwrap_err().contains("2 GPUs, indices 0 to 1"));
-        assert!(select("GPU-77").unwrap_err().contains("no such GPU; there is GPU-10101010-"));
+        assert!(
+            select("GPU-77")
+                .unwrap_err()
+                .contains("no such GPU; there is GPU-10101010-")
+        );
         assert!(select("GPU-1").unwrap_err().contains("several"));
     }
 
@@ -238,6 +267,9 @@ mod tests {
         let gpus = [gpu(1, 80 << 30), gpu(2, 40 << 30)];
         assert!(fits(MemorySize(40 << 30), &gpus).is_ok());
         let message = fits(MemorySize(60 << 30), &gpus).unwrap_err().to_string();
-        assert!(message.contains("--memory 60 GiB") && message.contains("40 GiB (42949672960 bytes)"), "{message}");
+        assert!(
+            message.contains("--memory 60 GiB") && message.contains("40 GiB (42949672960 bytes)"),
+            "{message}"
+        );
     }
 }

@@ -56,12 +56,14 @@ fn find(library: &str) -> Result<PathBuf, Failure> {
     let beside = executable.parent().unwrap_or(Path::new("/"));
     let places = [beside.join(library), beside.join("../lib").join(library)];
     let found = places.iter().find(|place| place.is_file());
-    found.map(|place| fs::canonicalize(place).unwrap_or_else(|_| place.clone())).ok_or_else(|| {
-        Failure::Unavailable(format!(
-            "{library} is not beside {} nor in ../lib; build it with `cargo build --release --workspace`",
-            executable.display()
-        ))
-    })
+    found
+        .map(|place| fs::canonicalize(place).unwrap_or_else(|_| place.clone()))
+        .ok_or_else(|| {
+            Failure::Unavailable(format!(
+                "{library} is not beside {} nor in ../lib; build it with `cargo build --release --workspace`",
+                executable.display()
+            ))
+        })
 }
 
 /// This program.
@@ -90,11 +92,15 @@ fn link(target: &Path, name: &Path) -> Result<(), Failure> {
         io::ErrorKind::AlreadyExists => Ok(()),
         _ => Err(error),
     });
-    made.and_then(|()| fs::rename(&aside, name)).map_err(|error| Failure::access("create", name, &error))
+    made.and_then(|()| fs::rename(&aside, name))
+        .map_err(|error| Failure::access("create", name, &error))
 }
 
 fn has_separator(path: &Path) -> bool {
-    path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b';'))
+    path.as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b' ' | b':' | b';'))
 }
 
 fn checked(path: PathBuf) -> Result<PathBuf, Failure> {
@@ -115,7 +121,9 @@ pub(crate) fn names_shim(preload: &OsStr) -> bool {
 /// The entries of an `LD_PRELOAD` value.
 pub(crate) fn preload_entries(preload: &OsStr) -> impl Iterator<Item = OsString> {
     let entries = preload.as_bytes().split(|byte| matches!(byte, b':' | b' '));
-    entries.filter(|entry| !entry.is_empty()).map(|entry| OsStr::from_bytes(entry).to_owned())
+    entries
+        .filter(|entry| !entry.is_empty())
+        .map(|entry| OsStr::from_bytes(entry).to_owned())
 }
 
 #[cfg(test)]

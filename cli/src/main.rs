@@ -45,9 +45,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     let environment = Environment::read();
     match command {
         Command::Run(run) => run::run(&run, &environment),
-        Command::Sim(SimArgs { action: Some(SimAction::Report { machine, json }), .. }) => {
-            sim::report(machine.as_deref(), json, &environment)
-        }
+        Command::Sim(SimArgs {
+            action: Some(SimAction::Report { machine, json }),
+            ..
+        }) => sim::report(machine.as_deref(), json, &environment),
         Command::Sim(sim) => sim::run(&sim, &environment),
         Command::Smi(smi) => smi::smi(&smi, &environment),
         Command::Set(set) => set::set(&set, &environment),
@@ -72,7 +73,9 @@ fn dispatch(command: Command) -> Result<(), Failure> {
 
 /// The one line on stderr and the status. Every failure ends here.
 fn ending(outcome: Result<(), Failure>) -> ExitCode {
-    let Err(failure) = outcome else { return ExitCode::SUCCESS };
+    let Err(failure) = outcome else {
+        return ExitCode::SUCCESS;
+    };
     let message = failure.to_string();
     if !message.is_empty() {
         // A closed stderr must not turn one failure into another.

@@ -58,7 +58,10 @@ macro_rules! function {
 /// An NVML status, named for the call.
 macro_rules! checked {
     ($name:ident, $status:expr) => {
-        $status.map_err(|error| NvmlProblem::Refused { call: stringify!($name), error })
+        $status.map_err(|error| NvmlProblem::Refused {
+            call: stringify!($name),
+            error,
+        })
     };
 }
 
@@ -85,7 +88,9 @@ impl Nvml {
         for index in 0..count {
             let mut device = nvmlDevice_t::default();
             // SAFETY: `device` is valid for writing.
-            checked!(nvmlDeviceGetHandleByIndex_v2, unsafe { by_index(index, &raw mut device) })?;
+            checked!(nvmlDeviceGetHandleByIndex_v2, unsafe {
+                by_index(index, &raw mut device)
+            })?;
             gpus.push(NvmlGpu(device));
         }
         Ok(gpus)
@@ -115,7 +120,11 @@ impl Nvml {
     /// Total and used bytes.
     pub(crate) fn memory(&self, gpu: NvmlGpu) -> Result<nvmlMemory_t, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetMemoryInfo);
-        let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
+        let mut memory = nvmlMemory_t {
+            total: 0,
+            free: 0,
+            used: 0,
+        };
         // SAFETY: `memory` is valid for writing.
         checked!(nvmlDeviceGetMemoryInfo, unsafe { get(gpu.0, &raw mut memory) })?;
         Ok(memory)
@@ -135,7 +144,9 @@ impl Nvml {
         let get = function!(self, nvmlDeviceGetMigMode);
         let (mut current, mut pending): (c_uint, c_uint) = (0, 0);
         // SAFETY: both are valid for writing.
-        checked!(nvmlDeviceGetMigMode, unsafe { get(gpu.0, &raw mut current, &raw mut pending) })?;
+        checked!(nvmlDeviceGetMigMode, unsafe {
+            get(gpu.0, &raw mut current, &raw mut pending)
+        })?;
         Ok(current != 0)
     }
 }

@@ -20,7 +20,9 @@ pub(crate) enum QuantityError {
         example: &'static str,
     },
     /// A unit that Kubernetes does not know either.
-    #[error("unknown unit '{unit}'; use Ki, Mi, Gi, Ti (powers of 1024) or k, M, G, T (powers of 1000), for example 4Gi")]
+    #[error(
+        "unknown unit '{unit}'; use Ki, Mi, Gi, Ti (powers of 1024) or k, M, G, T (powers of 1000), for example 4Gi"
+    )]
     UnknownUnit {
         /// What followed the number.
         unit: String,
@@ -47,12 +49,18 @@ impl FromStr for MemorySize {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let end = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let number = Decimal::parse(number).ok_or(QuantityError::NotANumber { example: "4Gi" })?;
         let scale = unit_bytes(unit.trim_start())?;
         let bytes = number.times(scale)?;
-        if bytes == 0 { Err(QuantityError::NoMemory) } else { Ok(MemorySize(bytes)) }
+        if bytes == 0 {
+            Err(QuantityError::NoMemory)
+        } else {
+            Ok(MemorySize(bytes))
+        }
     }
 }
 
@@ -68,7 +76,11 @@ fn unit_bytes(unit: &str) -> Result<u64, QuantityError> {
         "Mi" | "MiB" => 1 << 20,
         "Gi" | "GiB" => 1 << 30,
         "Ti" | "TiB" => 1 << 40,
-        _ => return Err(QuantityError::UnknownUnit { unit: unit.to_owned() }),
+        _ => {
+            return Err(QuantityError::UnknownUnit {
+                unit: unit.to_owned(),
+            });
+        }
     })
 }
 
@@ -86,10 +98,15 @@ impl Decimal {
             return None;
         }
         let fraction = fraction.trim_end_matches('0');
-        let places = u32::try_from(fraction.len()).ok().filter(|places| *places <= 18)?;
+        let places = u32::try_from(fraction.len())
+            .ok()
+            .filter(|places| *places <= 18)?;
         // 20 digits hold every u64; the rest is out of range and reported as such by `times`.
         let digits = format!("{whole}{fraction}").parse::<u128>().ok()?;
-        Some(Decimal { digits: u64::try_from(digits).unwrap_or(u64::MAX), places })
+        Some(Decimal {
+            digits: u64::try_from(digits).unwrap_or(u64::MAX),
+            places,
+        })
     }
 
     fn times(&self, scale: u64) -> Result<u64, QuantityError> {
@@ -108,7 +125,12 @@ impl Decimal {
 impl fmt::Display for MemorySize {
     /// The largest unit that keeps the figure short: `4 GiB`, `1.5 GiB`, `480 MiB`, `17 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        const UNITS: [(u64, &str); 4] = [
+            (1 << 40, "TiB"),
+            (1 << 30, "GiB"),
+            (1 << 20, "MiB"),
+            (1 << 10, "KiB"),
+        ];
         let Some((scale, unit)) = UNITS.into_iter().find(|(scale, _)| self.0 >= *scale) else {
             return write!(f, "{} B", self.0);
         };
@@ -193,13 +215,23 @@ mod tests {
     fn sizes_that_are_refused() {
         for text in ["", "Gi", "-4Gi", "four", ".", ".5Gi", "4.Gi", "4,5Gi"] {
             let expected = match text {
-                "4,5Gi" => QuantityError::UnknownUnit { unit: ",5Gi".to_owned() },
+                "4,5Gi" => QuantityError::UnknownUnit {
+                    unit: ",5Gi".to_owned(),
+                },
                 _ => QuantityError::NotANumber { example: "4Gi" },
             };
             assert_eq!(size(text), Err(expected), "{text}");
         }
-        assert_eq!(size("4Gib"), Err(QuantityError::UnknownUnit { unit: "Gib".to_owned() }));
-        assert_eq!(size("4m"), Err(QuantityError::UnknownUnit { unit: "m".to_owned() }));
+        assert_eq!(
+            size("4Gib"),
+            Err(QuantityError::UnknownUnit {
+                unit: "Gib".to_owned()
+            })
+        );
+        assert_eq!(
+            size("4m"),
+            Err(QuantityError::UnknownUnit { unit: "m".to_owned() })
+        );
         assert_eq!(size("0"), Err(QuantityError::NoMemory));
         assert_eq!(size("0.0Gi"), Err(QuantityError::NoMemory));
         assert_eq!(size("1.3"), Err(QuantityError::Fraction));
@@ -225,15 +257,30 @@ mod tests {
 
     #[test]
     fn shares() {
-        for (text, permille) in [("30", 300), ("30%", 300), ("12.5", 125), ("100", 1000), ("0.1", 1), ("30 %", 300)] {
+        for (text, permille) in [
+            ("30", 300),
+            ("30%", 300),
+            ("12.5", 125),
+            ("100", 1000),
+            ("0.1", 1),
+            ("30 %", 300),
+        ] {
             assert_eq!(text.parse(), Ok(CoreShare(permille)), "{text}");
         }
         for text in ["0", "0.0", "101", "100.1", "1000"] {
-            assert_eq!(text.parse::<CoreShare>(), Err(QuantityError::PercentRange), "{text}");
+            assert_eq!(
+                text.parse::<CoreShare>(),
+                Err(QuantityError::PercentRange),
+                "{text}"
+            );
         }
         assert_eq!("0.05".parse::<CoreShare>(), Err(QuantityError::PercentPrecision));
         for text in ["", "half", "-5", "%"] {
-            assert_eq!(text.parse::<CoreShare>(), Err(QuantityError::NotANumber { example: "30" }), "{text}");
+            assert_eq!(
+                text.parse::<CoreShare>(),
+                Err(QuantityError::NotANumber { example: "30" }),
+                "{text}"
+            );
         }
         assert_eq!(CoreShare(125).to_string(), "12.5 %");
         assert_eq!(CoreShare::WHOLE.to_string(), "100 %");

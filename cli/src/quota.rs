@@ -19,7 +19,12 @@ pub(crate) struct Quota {
 impl From<&QuotaArgs> for Quota {
     /// The defaults of `vcuda run` for what is not given.
     fn from(args: &QuotaArgs) -> Self {
-        Quota { memory: None, cores: CoreShare::WHOLE, policy: Policy::Fixed }.changed(args)
+        Quota {
+            memory: None,
+            cores: CoreShare::WHOLE,
+            policy: Policy::Fixed,
+        }
+        .changed(args)
     }
 }
 
@@ -36,12 +41,17 @@ impl From<PolicyName> for Policy {
 impl Quota {
     /// What `config` was made from.
     pub(crate) fn of(config: &DeviceConfig) -> Quota {
-        let memory = (config.memory_limit_bytes != NO_MEMORY_LIMIT).then_some(MemorySize(config.memory_limit_bytes));
+        let memory =
+            (config.memory_limit_bytes != NO_MEMORY_LIMIT).then_some(MemorySize(config.memory_limit_bytes));
         let cores = match config.policy {
             Policy::Burst => config.guarantee_permille,
             Policy::Fixed | Policy::BestEffort => config.cap_permille,
         };
-        Quota { memory, cores: CoreShare(cores), policy: config.policy }
+        Quota {
+            memory,
+            cores: CoreShare(cores),
+            policy: config.policy,
+        }
     }
 
     /// This quota with the given options in place of its own.
@@ -83,8 +93,16 @@ mod tests {
     #[test]
     fn a_quota_survives_the_region() {
         for policy in Policy::ALL {
-            for (memory, cores) in [(None, 1000), (Some(MemorySize(4 << 30)), 300), (Some(MemorySize(1)), 1)] {
-                let quota = Quota { memory, cores: CoreShare(cores), policy };
+            for (memory, cores) in [
+                (None, 1000),
+                (Some(MemorySize(4 << 30)), 300),
+                (Some(MemorySize(1)), 1),
+            ] {
+                let quota = Quota {
+                    memory,
+                    cores: CoreShare(cores),
+                    policy,
+                };
                 assert_eq!(Quota::of(&quota.config()), quota);
             }
         }
@@ -92,11 +110,25 @@ mod tests {
 
     #[test]
     fn defaults_are_the_whole_card_unmetered() {
-        let nothing = QuotaArgs { memory: None, cores: None, policy: None };
+        let nothing = QuotaArgs {
+            memory: None,
+            cores: None,
+            policy: None,
+        };
         let quota = Quota::from(&nothing);
-        assert_eq!(quota, Quota { memory: None, cores: CoreShare::WHOLE, policy: Policy::Fixed });
+        assert_eq!(
+            quota,
+            Quota {
+                memory: None,
+                cores: CoreShare::WHOLE,
+                policy: Policy::Fixed
+            }
+        );
         assert!(!quota.is_metered());
-        let burst = QuotaArgs { policy: Some(PolicyName::Burst), ..nothing };
+        let burst = QuotaArgs {
+            policy: Some(PolicyName::Burst),
+            ..nothing
+        };
         assert!(quota.changed(&burst).is_metered());
     }
 }

@@ -77,17 +77,24 @@ fn gpu_lines(text: &mut String, index: usize, gpu: &GpuView, bars: bool) {
     let title = format!("GPU {index}  {}", gpu.name);
     let used = pair(gpu.memory_used_bytes, gpu.memory_total_bytes);
     let bar = if bars {
-        format!("  {}", bar(gpu.memory_used_bytes, gpu.memory_total_bytes, 20))
+        format!("  {}", bar(gpu.memory_used_bytes, gpu.memory_total_bytes, 14))
     } else {
         String::new()
     };
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "{}\n{}  memory {used}{bar}\n{rule}", clipped(&title, WIDTH), gpu.uuid);
+    let _ = writeln!(
+        text,
+        "{}\n{}  memory {used}{bar}\n{rule}",
+        clipped(&title, WIDTH),
+        gpu.uuid
+    );
 }
 
 fn tenant_lines(text: &mut String, gpu: &GpuView, bars: bool) {
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_preset(NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     let mut header = vec!["TENANT", "MEMORY"];
     if bars {
         header.push("");
@@ -117,15 +124,27 @@ fn tenant_lines(text: &mut String, gpu: &GpuView, bars: bool) {
 
 fn tenant_row(tenant: &TenantView, bars: bool) -> Vec<Cell> {
     let memory = pair(tenant.memory_used_bytes, tenant.memory_limit_bytes);
-    let used = format!("{}.{}", tenant.core_used_permille / 10, tenant.core_used_permille % 10);
+    let used = format!(
+        "{}.{}",
+        tenant.core_used_permille / 10,
+        tenant.core_used_permille % 10
+    );
     let cores = format!("{used} / {}", CoreShare(tenant.core_limit_permille));
     let mut row = vec![Cell::new(clipped(&tenant.name, NAME_WIDTH)), right(memory)];
     if bars {
-        row.push(Cell::new(bar(tenant.memory_used_bytes, tenant.memory_limit_bytes, BAR_WIDTH)));
+        row.push(Cell::new(bar(
+            tenant.memory_used_bytes,
+            tenant.memory_limit_bytes,
+            BAR_WIDTH,
+        )));
     }
     row.push(right(cores));
     if bars {
-        row.push(Cell::new(bar(tenant.core_used_permille.into(), tenant.core_limit_permille.into(), BAR_WIDTH)));
+        row.push(Cell::new(bar(
+            tenant.core_used_permille.into(),
+            tenant.core_limit_permille.into(),
+            BAR_WIDTH,
+        )));
     }
     row.extend([Cell::new(tenant.policy), right(tenant.memory_denied.to_string())]);
     row
@@ -159,11 +178,18 @@ fn bar(used: u64, limit: u64, width: usize) -> String {
 /// `text`, cut to `width` characters with an ellipsis, and without control characters: names come from other users'
 /// processes.
 pub(crate) fn clipped(text: &str, width: usize) -> String {
-    let clean: Vec<char> = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let clean: Vec<char> = text
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
     if clean.len() <= width {
         return clean.into_iter().collect();
     }
-    clean.into_iter().take(width.saturating_sub(1)).chain(['…']).collect()
+    clean
+        .into_iter()
+        .take(width.saturating_sub(1))
+        .chain(['…'])
+        .collect()
 }
 
 #[cfg(test)]
@@ -193,7 +219,15 @@ mod tests {
             memory_used_bytes: 20 << 30,
             tenants: vec![tenant],
         };
-        Snapshot { gpus: vec![gpu.clone(), GpuView { tenants: Vec::new(), ..gpu }] }
+        Snapshot {
+            gpus: vec![
+                gpu.clone(),
+                GpuView {
+                    tenants: Vec::new(),
+                    ..gpu
+                },
+            ],
+        }
     }
 
     #[test]
@@ -201,7 +235,11 @@ mod tests {
         for bars in [false, true] {
             let text = table(&snapshot(), bars);
             for line in text.lines() {
-                assert!(line.chars().count() <= WIDTH, "{} columns: {line}", line.chars().count());
+                assert!(
+                    line.chars().count() <= WIDTH,
+                    "{} columns: {line}",
+                    line.chars().count()
+                );
                 assert!(!line.chars().any(char::is_control), "{line:?}");
             }
             assert_eq!(text.contains('█'), bars);
@@ -218,14 +256,20 @@ mod tests {
             keys.join(" ")
         };
         let gpu = &json["gpus"][0];
-        assert_eq!(sorted(keys(gpu)), "memory_total_bytes memory_used_bytes name tenants uuid");
+        assert_eq!(
+            sorted(keys(gpu)),
+            "memory_total_bytes memory_used_bytes name tenants uuid"
+        );
         let tenant = &gpu["tenants"][0];
         assert_eq!(
             sorted(keys(tenant)),
             "core_limit_permille core_used_permille gpu_seconds memory_denied memory_limit_bytes memory_used_bytes name \
              policy processes"
         );
-        assert_eq!(sorted(keys(&tenant["processes"][0])), "memory_used_bytes name pid");
+        assert_eq!(
+            sorted(keys(&tenant["processes"][0])),
+            "memory_used_bytes name pid"
+        );
     }
 
     #[test]

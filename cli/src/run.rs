@@ -3,17 +3,16 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use vcuda_region::clock;
 use vcuda_region::directory::{self, Directory, Origin, Tenant};
-use vcuda_region::limits::{DeviceConfig, Limits};
+use vcuda_region::limits::Limits;
 use vcuda_region::process::Identity;
-use vcuda_region::{GpuUuid, clock};
 
-use crate::args::{PolicyName, QuotaArgs, RunArgs};
+use crate::args::{QuotaArgs, RunArgs};
 use crate::config::{ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment, prepended};
 use crate::exec::become_command;
 use crate::failure::{Failure, failed};
 use crate::gpus::{self, Gpu, Inventory};
-use crate::quantity::{CoreShare, MemorySize};
 use crate::quota::Quota;
 use crate::{background, libraries, sim};
 
@@ -22,7 +21,10 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     refuse_nesting(environment)?;
     let root = environment.runtime_root()?;
     let shim = libraries::shim(&root)?;
-    let mut variables = vec![(ENV_PRELOAD, prepended(shim.as_os_str(), environment.preload.as_deref()))];
+    let mut variables = vec![(
+        ENV_PRELOAD,
+        prepended(shim.as_os_str(), environment.preload.as_deref()),
+    )];
     let gpus = if args.sim {
         let machine = environment.machine_dir(None)?;
         variables.extend(sim::variables(&machine, environment)?);
@@ -43,7 +45,9 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     if Quota::from(&args.quota).is_metered() {
         background::ensure_arbiter(environment)?;
     }
-    directory.keep_across_exec().map_err(|error| Failure::access("keep", &root, &error))?;
+    directory
+        .keep_across_exec()
+        .map_err(|error| Failure::access("keep", &root, &error))?;
     Err(become_command(&args.command, &variables))
 }
 
@@ -71,8 +75,8 @@ fn enter(root: &Path, args: &RunArgs, gpus: &[Gpu]) -> Result<Directory, Failure
         None => default_name(&args.command, me.pid),
     };
     let tenant = Tenant { name, devices };
-    let (directory, origin) = Directory::create_or_join(root, &tenant, &me, clock::now_ns())
-        .map_err(|error| refused(&error))?;
+    let (directory, origin) =
+        Directory::create_or_join(root, &tenant, &me, clock::now_ns()).map_err(|error| refused(&error))?;
     if origin == Origin::Joined {
         agrees(&directory, &tenant, args)?;
     }
@@ -81,8 +85,18 @@ fn enter(root: &Path, args: &RunArgs, gpus: &[Gpu]) -> Result<Directory, Failure
 
 /// `<cmd>-<pid>`, from the command's file name; what a directory's name cannot hold becomes `_`.
 fn default_name(command: &[OsString], pid: u32) -> String {
-    let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
-    let clean = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
+    let program = command
+        .first()
+        .map(Path::new)
+        .and_then(Path::file_name)
+        .unwrap_or_default();
+    let clean = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {
+            c
+        } else {
+            '_'
+        }
+    };
     let stem: String = program.to_string_lossy().chars().map(clean).take(48).collect();
     let stem = stem.trim_start_matches('.');
     format!("{}-{pid}", if stem.is_empty() { "command" } else { stem })
@@ -100,7 +114,9 @@ fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<(), 
     let limits = Limits::open(directory.path()).map_err(failed)?;
     for (uuid, _) in &tenant.devices {
         let device = limits.find(uuid).ok_or_else(|| {
-            Failure::Usage(format!("--name {name}: it runs already, on other GPUs than {uuid}; choose another name"))
+            Failure::Usage(format!(
+                "--name {name}: it runs already, on other GPUs than {uuid}; choose another name"
+            ))
         })?;
         let now = Quota::of(&limits.config(device).map_err(failed)?);
         if let Some(difference) = difference(&now, &args.quota) {
@@ -117,7 +133,10 @@ fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<(), 
 fn difference(now: &Quota, asked: &QuotaArgs) -> Option<String> {
     let wanted = now.changed(asked);
     if wanted.memory != now.memory {
-        Some(now.memory.map_or_else(|| "the whole card's memory".to_owned(), |memory| format!("--memory {memory}")))
+        Some(now.memory.map_or_else(
+            || "the whole card's memory".to_owned(),
+            |memory| format!("--memory {memory}"),
+        ))
     } else if wanted.cores != now.cores {
         Some(format!("--cores {}", now.cores))
     } else if wanted.policy != now.policy {

@@ -16,11 +16,15 @@ use crate::{background, smi};
 pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failure> {
     if args.quota.memory.is_none() && args.quota.cores.is_none() && args.quota.policy.is_none() {
         let name = &args.name;
-        return Err(Failure::Usage(format!("set {name}: nothing to change; give --memory, --cores or --policy")));
+        return Err(Failure::Usage(format!(
+            "set {name}: nothing to change; give --memory, --cores or --policy"
+        )));
     }
     if let Some(path) = directory::resolve(environment.tenant.as_deref()) {
         let path = path.display();
-        return Err(Failure::Usage(format!("a tenant ({path}) cannot change quotas; run `vcuda set` outside of it")));
+        return Err(Failure::Usage(format!(
+            "a tenant ({path}) cannot change quotas; run `vcuda set` outside of it"
+        )));
     }
     let root = environment.runtime_root()?;
     smi::remove_dead(&root);
@@ -30,15 +34,22 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
 
     if let Some(memory) = args.quota.memory {
         // GPUs of another machine than the one seen here cannot be checked; the driver will refuse what they lack.
-        let seen = Inventory::find(environment, false).and_then(|inventory| inventory.gpus()).unwrap_or_default();
-        let own: Vec<_> = seen.into_iter().filter(|gpu| devices.iter().any(|(_, uuid)| *uuid == gpu.uuid)).collect();
+        let seen = Inventory::find(environment, false)
+            .and_then(|inventory| inventory.gpus())
+            .unwrap_or_default();
+        let own: Vec<_> = seen
+            .into_iter()
+            .filter(|gpu| devices.iter().any(|(_, uuid)| *uuid == gpu.uuid))
+            .collect();
         gpus::fits(memory, &own)?;
     }
     let mut is_metered = false;
     for (device, _) in devices {
         let now = Quota::of(&writer.limits().config(device).map_err(failed)?);
         let wanted = now.changed(&args.quota);
-        writer.set_config(device, &wanted.config(), clock::now_ns()).map_err(failed)?;
+        writer
+            .set_config(device, &wanted.config(), clock::now_ns())
+            .map_err(failed)?;
         is_metered |= wanted.is_metered();
     }
     if is_metered {
@@ -50,12 +61,18 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
 /// The living tenant of that name.
 fn find(name: &str, tenants: Vec<(String, PathBuf)>) -> Result<PathBuf, Failure> {
     let known: Vec<String> = tenants.iter().map(|(known, _)| known.clone()).collect();
-    tenants.into_iter().find(|(known, _)| known == name).map(|(_, path)| path).ok_or_else(|| {
-        Failure::Usage(match known.as_slice() {
-            [] => format!("set {name}: no such tenant; none is running (`vcuda run --name {name} ...` starts one)"),
-            known => format!("set {name}: no such tenant; running are: {}", known.join(", ")),
+    tenants
+        .into_iter()
+        .find(|(known, _)| known == name)
+        .map(|(_, path)| path)
+        .ok_or_else(|| {
+            Failure::Usage(match known.as_slice() {
+                [] => format!(
+                    "set {name}: no such tenant; none is running (`vcuda run --name {name} ...` starts one)"
+                ),
+                known => format!("set {name}: no such tenant; running are: {}", known.join(", ")),
+            })
         })
-    })
 }
 
 #[cfg(test)]
@@ -64,9 +81,24 @@ mod tests {
 
     #[test]
     fn unknown_names_list_the_known_ones() {
-        let tenants = || vec![("a".to_owned(), PathBuf::from("/a")), ("b".to_owned(), PathBuf::from("/b"))];
+        let tenants = || {
+            vec![
+                ("a".to_owned(), PathBuf::from("/a")),
+                ("b".to_owned(), PathBuf::from("/b")),
+            ]
+        };
         assert_eq!(find("b", tenants()).unwrap(), PathBuf::from("/b"));
-        assert!(find("c", tenants()).unwrap_err().to_string().ends_with("running are: a, b"));
-        assert!(find("c", Vec::new()).unwrap_err().to_string().contains("none is running"));
+        assert!(
+            find("c", tenants())
+                .unwrap_err()
+                .to_string()
+                .ends_with("running are: a, b")
+        );
+        assert!(
+            find("c", Vec::new())
+                .unwrap_err()
+                .to_string()
+                .contains("none is running")
+        );
     }
 }

@@ -51,7 +51,10 @@ pub(crate) fn variables(
 ) -> Result<Vec<(&'static str, OsString)>, Failure> {
     let links = libraries::simulator(&environment.runtime_root()?)?;
     Ok(vec![
-        (ENV_LIBRARY_PATH, prepended(links.as_os_str(), environment.library_path.as_deref())),
+        (
+            ENV_LIBRARY_PATH,
+            prepended(links.as_os_str(), environment.library_path.as_deref()),
+        ),
         (ENV_MACHINE, machine.as_os_str().to_owned()),
     ])
 }
@@ -61,7 +64,9 @@ fn open_as_asked(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
     if !directory.join("machine.toml").exists() && (args.gpus.is_some() || args.memory.is_some()) {
         let count = usize::from(args.gpus.unwrap_or(1));
         let config = Config::with_gpus(count, args.memory.unwrap_or(DEFAULT_MEMORY).0);
-        return Machine::create(directory, &config).map(drop).map_err(|error| refused(&error));
+        return Machine::create(directory, &config)
+            .map(drop)
+            .map_err(|error| refused(&error));
     }
     let machine = open(directory)?;
     let gpus = &machine.config().gpus;
@@ -72,11 +77,17 @@ fn open_as_asked(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
         ))
     };
     if let Some(count) = args.gpus.filter(|count| usize::from(*count) != gpus.len()) {
-        return Err(different(format!("--gpus {count}"), format!("{} GPU(s)", gpus.len())));
+        return Err(different(
+            format!("--gpus {count}"),
+            format!("{} GPU(s)", gpus.len()),
+        ));
     }
     if let Some(size) = args.memory {
         if let Some(gpu) = gpus.iter().find(|gpu| gpu.memory_bytes != size.0) {
-            return Err(different(format!("--memory {size}"), format!("{} per GPU", MemorySize(gpu.memory_bytes))));
+            return Err(different(
+                format!("--memory {size}"),
+                format!("{} per GPU", MemorySize(gpu.memory_bytes)),
+            ));
         }
     }
     Ok(())
@@ -93,7 +104,9 @@ fn refused(error: &MachineError) -> Failure {
 fn table(report: &Report) -> String {
     let mut table = Table::new();
     table.load_preset(NOTHING);
-    table.set_header(["PID", "GPU", "STATE", "MEMORY", "PEAK", "GPU TIME", "LAUNCHES", "DENIED"]);
+    table.set_header([
+        "PID", "GPU", "STATE", "MEMORY", "PEAK", "GPU TIME", "LAUNCHES", "DENIED",
+    ]);
     for process in &report.processes {
         let index = report.gpus.iter().position(|gpu| gpu.uuid == process.gpu_uuid);
         table.add_row([
@@ -164,7 +177,10 @@ mod tests {
             denied_allocations: 12345,
             ..ProcessReport::default()
         };
-        let text = table(&Report { gpus: vec![gpu], processes: vec![process] });
+        let text = table(&Report {
+            gpus: vec![gpu],
+            processes: vec![process],
+        });
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }

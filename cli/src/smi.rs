@@ -76,7 +76,11 @@ impl Scope {
             Scope::Tenant(path) => Ok(vec![path.clone()]),
             Scope::User(root) => {
                 remove_dead(root);
-                Ok(directory::list(root).map_err(failed)?.into_iter().map(|(_, path)| path).collect())
+                Ok(directory::list(root)
+                    .map_err(failed)?
+                    .into_iter()
+                    .map(|(_, path)| path)
+                    .collect())
             }
         }
     }
@@ -106,7 +110,10 @@ struct Served {
 impl Watch {
     /// Nothing seen yet: the first look shows no used share.
     pub(crate) fn new(scope: Scope) -> Watch {
-        Watch { scope, last: HashMap::new() }
+        Watch {
+            scope,
+            last: HashMap::new(),
+        }
     }
 
     /// The state now.
@@ -125,7 +132,9 @@ impl Watch {
         let mut seen = HashMap::new();
         for path in self.scope.directories()? {
             // A tenant that ends while we look, or whose files are damaged (`vcuda doctor` says how), is not shown.
-            let Ok((limits, observer)) = open(&path) else { continue };
+            let Ok((limits, observer)) = open(&path) else {
+                continue;
+            };
             for (device, uuid) in limits.devices() {
                 let place = found.iter().position(|gpu| gpu.uuid == uuid);
                 let Some((gpu, view)) = place.and_then(|at| Some((found.get(at)?, gpus.get_mut(at)?))) else {
@@ -155,11 +164,17 @@ impl Watch {
     ) -> Option<(TenantView, Served)> {
         let quota = Quota::of(&limits.config(device).ok()?);
         let account = observer.account(device).ok()?;
-        let served = Served { at_ns: clock::now_ns(), served_ns: account.served_ns };
+        let served = Served {
+            at_ns: clock::now_ns(),
+            served_ns: account.served_ns,
+        };
         let mut processes = Vec::new();
         let mut memory_used_bytes = 0_u64;
         for process in observer.processes(device.get() + 1).ok()? {
-            let used = process.devices.get(device.get()).map_or(0, |used| used.used_bytes);
+            let used = process
+                .devices
+                .get(device.get())
+                .map_or(0, |used| used.used_bytes);
             memory_used_bytes = memory_used_bytes.saturating_add(used);
             if used > 0 {
                 processes.push(ProcessView {
@@ -186,7 +201,10 @@ impl Watch {
 }
 
 fn open(path: &Path) -> Result<(Limits, Observer), Failure> {
-    Ok((Limits::open(path).map_err(failed)?, Observer::open(path).map_err(failed)?))
+    Ok((
+        Limits::open(path).map_err(failed)?,
+        Observer::open(path).map_err(failed)?,
+    ))
 }
 
 /// Used time over elapsed time, in thousandths.
@@ -218,11 +236,50 @@ mod tests {
 
     #[test]
     fn the_share_is_time_over_time() {
-        let before = Served { at_ns: 1_000, served_ns: 500 };
-        assert_eq!(share(before, Served { at_ns: 2_000, served_ns: 800 }), 300);
-        assert_eq!(share(before, Served { at_ns: 1_000, served_ns: 500 }), 0);
-        assert_eq!(share(before, Served { at_ns: 2_000, served_ns: 9_000 }), 1000);
-        assert_eq!(share(before, Served { at_ns: 2_000, served_ns: 0 }), 0);
+        let before = Served {
+            at_ns: 1_000,
+            served_ns: 500,
+        };
+        assert_eq!(
+            share(
+                before,
+                Served {
+                    at_ns: 2_000,
+                    served_ns: 800
+                }
+            ),
+            300
+        );
+        assert_eq!(
+            share(
+                before,
+                Served {
+                    at_ns: 1_000,
+                    served_ns: 500
+                }
+            ),
+            0
+        );
+        assert_eq!(
+            share(
+                before,
+                Served {
+                    at_ns: 2_000,
+                    served_ns: 9_000
+                }
+            ),
+            1000
+        );
+        assert_eq!(
+            share(
+                before,
+                Served {
+                    at_ns: 2_000,
+                    served_ns: 0
+                }
+            ),
+            0
+        );
     }
 
     #[test]
