@@ -61,8 +61,10 @@ int main(int argc, char **argv)
         expect("dlsym", n, dlsym(lib, n));
         expect("RTLD_DEFAULT", n, dlsym(RTLD_DEFAULT, n));
         expect("RTLD_NEXT", n, dlsym(RTLD_NEXT, n));
-        expect("dlvsym", n, dlvsym(lib, n, "any"));
-        if (by_version) expect("dlvsym through dlsym", n, by_version(lib, n, "any"));
+        /* glibc finds an unversioned name by version only in a library without any version table: often nothing,
+         * with the shim as without. What it finds must be the shim's. */
+        if (dlvsym(lib, n, "any")) expect("dlvsym", n, dlvsym(lib, n, "any"));
+        if (by_version && by_version(lib, n, "any")) expect("dlvsym through dlsym", n, by_version(lib, n, "any"));
         if (sym_again) expect("dlsym through dlsym", n, sym_again(lib, n));
         if (sym_by_version) expect("dlsym through dlvsym", n, sym_by_version(lib, n));
     }
