@@ -53,7 +53,10 @@ pub const fn bin_of(at_ns: u64) -> u64 {
 #[must_use]
 pub fn mark(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> Marked {
     let (from, to) = (bin_of(from_ns), bin_of(to_ns));
-    let mut marked = Marked { covered: to.saturating_sub(from), fresh: 0 };
+    let mut marked = Marked {
+        covered: to.saturating_sub(from),
+        fresh: 0,
+    };
     if words.is_empty() || marked.covered == 0 {
         return marked;
     }
@@ -77,7 +80,9 @@ pub fn mark(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> Marked {
 /// Sets `mask` in the ring's word number `word` (counted since the clock's zero); the bins that were not set before.
 fn mark_word(words: &[AtomicU64], word: u64, mask: u64) -> u64 {
     let (index, tag) = place(words.len(), word);
-    let Some(cell) = words.get(index) else { return u64::from(mask.count_ones()) };
+    let Some(cell) = words.get(index) else {
+        return u64::from(mask.count_ones());
+    };
     let mut seen = cell.load(Ordering::Relaxed);
     loop {
         let held = if tag_of(seen) == tag {
@@ -103,7 +108,11 @@ fn mark_word(words: &[AtomicU64], word: u64, mask: u64) -> u64 {
 /// The 48 bins of the ring's word number `word`, read from a value found at [`place`]; none if it belongs to another round.
 #[must_use]
 pub fn bins_of(value: u64, ring_words: usize, word: u64) -> u64 {
-    if tag_of(value) == place(ring_words, word).1 { value & BINS } else { 0 }
+    if tag_of(value) == place(ring_words, word).1 {
+        value & BINS
+    } else {
+        0
+    }
 }
 
 /// Where word number `word` lies in a ring, and the tag that it carries there.
@@ -153,9 +162,27 @@ mod tests {
     fn an_overlap_is_charged_once_in_any_order() {
         let words = ring(WORDS);
         let base = 77 * RING_NS + 5_000_000;
-        assert_eq!(mark(&words, base + 1_000_000, base + 2_000_000), Marked { covered: 100, fresh: 100 });
-        assert_eq!(mark(&words, base, base + 3_000_000), Marked { covered: 300, fresh: 200 });
-        assert_eq!(mark(&words, base + 500_000, base + 2_500_000), Marked { covered: 200, fresh: 0 });
+        assert_eq!(
+            mark(&words, base + 1_000_000, base + 2_000_000),
+            Marked {
+                covered: 100,
+                fresh: 100
+            }
+        );
+        assert_eq!(
+            mark(&words, base, base + 3_000_000),
+            Marked {
+                covered: 300,
+                fresh: 200
+            }
+        );
+        assert_eq!(
+            mark(&words, base + 500_000, base + 2_500_000),
+            Marked {
+                covered: 200,
+                fresh: 0
+            }
+        );
     }
 
     #[test]
@@ -163,7 +190,10 @@ mod tests {
         let words = ring(WORDS);
         let late = 9 * RING_NS;
         assert_eq!(mark(&words, late, late + 10 * BIN_NS).fresh, 10);
-        assert_eq!(mark(&words, late - 2 * RING_NS, late - 2 * RING_NS + 10 * BIN_NS).fresh, 10);
+        assert_eq!(
+            mark(&words, late - 2 * RING_NS, late - 2 * RING_NS + 10 * BIN_NS).fresh,
+            10
+        );
         assert_eq!(mark(&words, late, late + 10 * BIN_NS).fresh, 0);
         let long = mark(&words, late, late + 3 * RING_NS);
         assert_eq!(long.covered, long.fresh);

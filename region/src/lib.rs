@@ -15,7 +15,11 @@
 
 pub mod account;
 #[cfg(not(loom))]
+pub mod busy;
+#[cfg(not(loom))]
 pub mod clock;
+#[cfg(not(loom))]
+pub mod controller;
 #[cfg(not(loom))]
 pub mod directory;
 pub mod layout;
@@ -26,6 +30,8 @@ pub mod limits;
 mod map;
 #[cfg(not(loom))]
 pub mod observer;
+#[cfg(not(loom))]
+pub mod predict;
 mod primitive;
 #[cfg(not(loom))]
 pub mod process;

@@ -127,7 +127,10 @@ impl Table {
         match self.find(key) {
             Some(found) => found,
             None => {
-                let start = self.find(family).filter(|known| known.samples > 0).map_or(UNKNOWN_NS, |known| known.cost_ns);
+                let start = self
+                    .find(family)
+                    .filter(|known| known.samples > 0)
+                    .map_or(UNKNOWN_NS, |known| known.cost_ns);
                 self.insert(key, start)
             }
         }
@@ -142,7 +145,11 @@ impl Table {
         for (way, (held, cost)) in set.keys.iter().zip(&set.costs).enumerate() {
             if held.load(Ordering::Relaxed) == key.0 {
                 let word = cost.load(Ordering::Relaxed);
-                return Some(Prediction { index: index_of(number, way), samples: samples_of(word), cost_ns: cost_of(word) });
+                return Some(Prediction {
+                    index: index_of(number, way),
+                    samples: samples_of(word),
+                    cost_ns: cost_of(word),
+                });
             }
         }
         None
@@ -155,30 +162,47 @@ impl Table {
         let number = key.set();
         let start_ns = start_ns.clamp(LEAST_NS, MOST_NS);
         let Some(set) = self.sets.get(number) else {
-            return Prediction { index: 0, samples: 0, cost_ns: start_ns };
+            return Prediction {
+                index: 0,
+                samples: 0,
+                cost_ns: start_ns,
+            };
         };
         let free = set.keys.iter().position(|held| held.load(Ordering::Relaxed) == 0);
         let way = free.unwrap_or_else(|| set.next.fetch_add(1, Ordering::Relaxed) as usize % WAYS);
-        if let (Some(held), Some(cost), Some(unproven)) = (set.keys.get(way), set.costs.get(way), set.unproven.get(way)) {
+        if let (Some(held), Some(cost), Some(unproven)) =
+            (set.keys.get(way), set.costs.get(way), set.unproven.get(way))
+        {
             held.store(key.0, Ordering::Relaxed);
             cost.store(start_ns << 8, Ordering::Relaxed);
             unproven.store(0, Ordering::Relaxed);
         }
-        Prediction { index: index_of(number, way), samples: 0, cost_ns: start_ns }
+        Prediction {
+            index: index_of(number, way),
+            samples: 0,
+            cost_ns: start_ns,
+        }
     }
 
     /// Counts one more launch of an entry that has no sample yet; the number of those before it.
     #[cold]
     pub fn launched_unproven(&self, index: u16) -> u32 {
         let (number, way) = parts_of(index);
-        self.sets.get(number).and_then(|set| set.unproven.get(way)).map_or(0, |count| count.fetch_add(1, Ordering::Relaxed))
+        self.sets
+            .get(number)
+            .and_then(|set| set.unproven.get(way))
+            .map_or(0, |count| count.fetch_add(1, Ordering::Relaxed))
     }
 
     /// What an entry costs now, by its index.
     #[must_use]
     pub fn at(&self, index: u16) -> (u64, u8) {
         let (number, way) = parts_of(index);
-        let word = self.sets.get(number).and_then(|set| set.costs.get(way)).map_or(0, |cost| cost.load(Ordering::Relaxed));
+        let word = self
+            .sets
+            .get(number)
+            .and_then(|set| set.costs.get(way))
+            .map_or(0, |cost| cost.load(Ordering::Relaxed));
         (cost_of(word), samples_of(word))
     }
 
@@ -199,17 +223,27 @@ impl Table {
             let (cost, samples) = self.at(part.index);
             let own = cost as f64;
             let count = f64::from(part.count);
-            let u = if samples == 0 && count > 0.0 { own.max(error.abs() / count) } else { own };
+            let u = if samples == 0 && count > 0.0 {
+                own.max(error.abs() / count)
+            } else {
+                own
+            };
             (u * u, count)
         };
-        let total: f64 = parts.iter().map(uncertainty).map(|(square, count)| square * count * count).sum();
+        let total: f64 = parts
+            .iter()
+            .map(uncertainty)
+            .map(|(square, count)| square * count * count)
+            .sum();
         if total <= 0.0 {
             return;
         }
         for part in parts {
             let (square, count) = uncertainty(part);
             let (number, way) = parts_of(part.index);
-            let Some(cell) = self.sets.get(number).and_then(|set| set.costs.get(way)) else { continue };
+            let Some(cell) = self.sets.get(number).and_then(|set| set.costs.get(way)) else {
+                continue;
+            };
             let word = cell.load(Ordering::Relaxed);
             let samples = samples_of(word);
             let gain = match samples {
@@ -219,7 +253,10 @@ impl Table {
             };
             let cost = cost_of(word) as f64 + gain * error * count * square / total;
             let cost = cost.clamp(LEAST_NS as f64, MOST_NS as f64) as u64;
-            cell.store((cost << 8) | u64::from(samples.saturating_add(1)), Ordering::Relaxed);
+            cell.store(
+                (cost << 8) | u64::from(samples.saturating_add(1)),
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -257,6 +294,7 @@ impl Table {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "4096 entries")]
 #[inline]
 const fn index_of(set: usize, way: usize) -> u16 {
     (set * WAYS + way) as u16
@@ -297,7 +335,10 @@ impl Spread {
     /// No launches yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { counts: [const { AtomicU32::new(0) }; CLASSES], total: AtomicU32::new(0) }
+        Self {
+            counts: [const { AtomicU32::new(0) }; CLASSES],
+            total: AtomicU32::new(0),
+        }
     }
 
     /// Counts `launches` of `cost_ns` each.
@@ -305,7 +346,12 @@ impl Spread {
         if let Some(count) = self.counts.get(class_of(cost_ns)) {
             count.fetch_add(launches, Ordering::Relaxed);
         }
-        if self.total.fetch_add(launches, Ordering::Relaxed).saturating_add(launches) >= FADE_AT {
+        if self
+            .total
+            .fetch_add(launches, Ordering::Relaxed)
+            .saturating_add(launches)
+            >= FADE_AT
+        {
             let mut left = 0_u32;
             for count in &self.counts {
                 let half = count.load(Ordering::Relaxed) / 2;
@@ -319,7 +365,11 @@ impl Spread {
     /// The cost that 95 of 100 launches do not exceed, in nanoseconds; 0 before the first.
     #[must_use]
     pub fn p95_ns(&self) -> u64 {
-        let total: u64 = self.counts.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).sum();
+        let total: u64 = self
+            .counts
+            .iter()
+            .map(|count| u64::from(count.load(Ordering::Relaxed)))
+            .sum();
         let mut seen = 0;
         for (class, count) in self.counts.iter().enumerate() {
             seen += u64::from(count.load(Ordering::Relaxed));
