@@ -1,120 +1,182 @@
 //! `Client`: one process of the machine.
 
-use crate::{Command, ContextId, Machine, QueueFull, Refused, StreamId, Ticket};
-use std::sync::Arc;
+use crate::commit::{CannotCommit, Change};
+use crate::core::{ContextRow, Core, UseRow};
+use crate::layout::{CONTEXTS, STREAMS, USES, as_index};
+use crate::population::remove_context;
+use crate::shared::Shared;
+use crate::{ContextId, Machine, Refused};
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+mod memory;
+mod producer;
+mod stamp;
+mod streams;
+mod wait;
+
+use producer::Producer;
+pub use stamp::Stamp;
 
 /// One process of the machine. Shared between its threads by reference. A child after `fork` must not use it.
 #[derive(Debug)]
-pub struct Client {}
-
-/// A marker whose completion time stays known after the stream has moved on (an event's record).
-#[derive(Debug, Clone)]
-pub struct Stamp(#[allow(dead_code, reason = "skeleton")] Arc<()>);
-
-impl Stamp {
-    /// The marker's ticket, for `wait` and `Command::Wait`.
-    #[must_use]
-    #[allow(clippy::unimplemented, reason = "skeleton")]
-    pub fn ticket(&self) -> Ticket {
-        unimplemented!()
-    }
+pub struct Client {
+    machine: Machine,
+    id: u64,
+    slot: u64,
+    /// The process that attached: a child of `fork` may drop its copy without ending it.
+    process: u32,
+    /// By ring: this process's end of each stream's queue.
+    producers: Box<[OnceLock<Mutex<Producer>>]>,
+    /// Rings of streams that were destroyed and may still have work.
+    closing: Mutex<Vec<u64>>,
+    /// Calls of `take` so far.
+    allocations: AtomicU64,
 }
 
-#[allow(
-    clippy::panic,
-    unused_variables,
-    clippy::unimplemented,
-    reason = "skeleton; bodies follow"
-)]
 impl Client {
+    pub(crate) fn new(machine: Machine, id: u64, slot: u64) -> Client {
+        let producers = (0..STREAMS).map(|_| OnceLock::new()).collect();
+        let (closing, allocations, process) = (Mutex::default(), AtomicU64::new(0), std::process::id());
+        Client {
+            machine,
+            id,
+            slot,
+            process,
+            producers,
+            closing,
+            allocations,
+        }
+    }
+
     /// The machine.
     #[must_use]
     pub fn machine(&self) -> &Machine {
-        unimplemented!()
+        &self.machine
     }
+
+    fn shared(&self) -> &Shared {
+        self.machine.shared()
+    }
+
     /// Makes a context on `gpu` and takes `config.context_bytes` there.
     ///
     /// # Errors
     /// `Refused`; a lack of memory is counted as a denied allocation.
     pub fn context_create(&self, gpu: usize) -> Result<ContextId, Refused> {
-        unimplemented!()
+        let bytes = self.shared().config.context_bytes;
+        self.claim(gpu, bytes, |core, client| {
+            if core.contexts.len() >= CONTEXTS {
+                return Err(Refused::Full("contexts"));
+            }
+            let id = core.next_context;
+            core.next_context += 1;
+            core.contexts.push(ContextRow {
+                id,
+                client,
+                gpu: gpu as u64,
+            });
+            Ok(ContextId(id))
+        })
     }
+
     /// Ends a context: its bytes go back, its streams end and their pending work is dropped at once (it counts as done).
     pub fn context_destroy(&self, context: ContextId) {
-        unimplemented!()
+        let shared = self.shared();
+        let rings = self.close_streams_of(context);
+        let local = &mut *shared.local.lock();
+        let bytes = shared.config.context_bytes;
+        // Nothing can be done about a state that cannot be written; the context then ends with the process.
+        let _ = shared.transact(local, Some(shared.now()), |core| {
+            let is_own = |row: &&ContextRow| row.id == context.0 && row.client == self.id;
+            let Some(row) = core.contexts.iter().find(is_own).copied() else {
+                return Change::None(());
+            };
+            remove_context(core, &shared.map, row.id);
+            give_back(core, self.id, row.gpu, bytes);
+            Change::Made(())
+        });
+        self.forget_streams(local, &rings);
+        shared.ring_bell();
     }
-    /// Takes `bytes` of the GPU's memory, or nothing.
-    ///
-    /// # Errors
-    /// `Refused::OutOfMemory` or `Fault`, both counted as denied; `NoSuchGpu`.
-    pub fn take(&self, gpu: usize, bytes: u64) -> Result<(), Refused> {
-        unimplemented!()
-    }
-    /// Gives back `bytes` (at most what this client holds).
-    pub fn give(&self, gpu: usize, bytes: u64) {
-        unimplemented!()
-    }
-    /// Makes a stream; a lower `priority` goes first where multiprocessors are short.
-    ///
-    /// # Errors
-    /// `Refused::Gone` without that context, `Full`, `DiskFull`.
-    pub fn stream_create(&self, context: ContextId, priority: i32) -> Result<StreamId, Refused> {
-        unimplemented!()
-    }
-    /// Ends a stream; pending work still runs to its end. Submitting to it afterwards is refused with `QueueFull`.
-    pub fn stream_destroy(&self, stream: StreamId) {
-        unimplemented!()
-    }
-    /// Submits a command. Costs a clock reading and a few stores.
-    ///
-    /// # Errors
-    /// `QueueFull` while `queue_depth` commands are unfinished.
-    pub fn submit(&self, stream: StreamId, command: Command) -> Result<Ticket, QueueFull> {
-        unimplemented!()
-    }
-    /// Submits a command, waiting for room. On a stream that has ended the ticket counts as done.
-    pub fn submit_blocking(&self, stream: StreamId, command: Command) -> Ticket {
-        unimplemented!()
-    }
-    /// Submits a marker whose completion time survives, waiting for room.
-    pub fn mark(&self, stream: StreamId) -> Stamp {
-        unimplemented!()
-    }
-    /// When the marker was reached, machine clock, ns; `None`: not yet.
-    #[must_use]
-    pub fn stamp_ns(&self, stamp: &Stamp) -> Option<u64> {
-        unimplemented!()
-    }
-    /// Whether the command has finished by now. Commands of a stream that has ended have.
-    #[must_use]
-    pub fn is_done(&self, ticket: Ticket) -> bool {
-        unimplemented!()
-    }
-    /// When the command finished, if it has and no later command took its place in the ring (the last 1024 are known).
-    #[must_use]
-    pub fn done_ns(&self, ticket: Ticket) -> Option<u64> {
-        unimplemented!()
-    }
-    /// The last command submitted to the stream, if any: synchronizing a stream is waiting for it.
-    #[must_use]
-    pub fn last_ticket(&self, stream: StreamId) -> Option<Ticket> {
-        unimplemented!()
-    }
-    /// Waits until the command has finished.
-    pub fn wait(&self, ticket: Ticket) {
-        unimplemented!()
-    }
-    /// Waits at most `timeout_ns` of real time; says whether the command has finished.
-    #[must_use]
-    pub fn wait_timeout(&self, ticket: Ticket, timeout_ns: u64) -> bool {
-        unimplemented!()
-    }
-    /// Lets a `Command::Gate` pass, now or when its stream reaches it.
-    pub fn open_gate(&self, ticket: Ticket) {
-        unimplemented!()
-    }
+
     /// Brings the machine's state up to now.
     pub fn advance(&self) {
-        unimplemented!()
+        let _ = self.advance_locked(&mut self.shared().local.lock());
+    }
+
+    fn advance_locked(&self, local: &mut crate::shared::Local) -> Result<(), CannotCommit> {
+        let shared = self.shared();
+        shared.count_the_living(local)?;
+        shared.transact(local, Some(shared.now()), |_| Change::None(()))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if std::process::id() != self.process {
+            return;
+        }
+        let shared = self.shared();
+        {
+            let local = &mut *shared.local.lock();
+            // If this fails, the released slot tells the others to do it.
+            let _ = shared
+                .refresh(local)
+                .and_then(|()| shared.bury(local, self.id, shared.now()));
+        }
+        shared.liveness.release(self.slot);
+    }
+}
+
+/// Position of the row of `client` on `gpu`, made if missing.
+fn use_row(core: &mut Core, client: u64, gpu: u64) -> Result<usize, Refused> {
+    if let Some(position) = core.position_of_use(client, gpu) {
+        return Ok(position);
+    }
+    if core.uses.len() >= USES {
+        return Err(Refused::Full("processes"));
+    }
+    let now = core.now;
+    core.uses.push(UseRow {
+        client,
+        gpu,
+        first: now,
+        last: now,
+        ..UseRow::default()
+    });
+    Ok(core.uses.len() - 1)
+}
+
+/// Gives back `bytes`, at most what the client holds.
+fn give_back(core: &mut Core, client: u64, gpu: u64, bytes: u64) {
+    let Some(position) = core.position_of_use(client, gpu) else {
+        return;
+    };
+    let Some(row) = core.uses.get_mut(position) else {
+        return;
+    };
+    let bytes = bytes.min(row.used);
+    row.used -= bytes;
+    if let Some(gpu) = core.gpus.get_mut(as_index(gpu)) {
+        gpu.used -= bytes;
+    }
+}
+
+impl From<CannotCommit> for Refused {
+    fn from(why: CannotCommit) -> Refused {
+        match why {
+            CannotCommit::DiskFull => Refused::DiskFull,
+            CannotCommit::TooLarge => Refused::Full("streams"),
+            CannotCommit::NoSlot => Refused::Full("processes"),
+            CannotCommit::Damaged => Refused::Gone,
+        }
+    }
+}
+
+impl Client {
+    fn next_allocation(&self) -> u64 {
+        self.allocations.fetch_add(1, Ordering::Relaxed) + 1
     }
 }

@@ -81,8 +81,11 @@ impl Shared {
                     result
                 }
             };
-            let is_current =
-                if has_changed { self.commit(local)? } else { self.map.acquire(ROOT) == local.root };
+            let is_current = if has_changed {
+                self.commit(local)?
+            } else {
+                self.map.acquire(ROOT) == local.root
+            };
             if is_current {
                 return Ok(result);
             }
@@ -100,7 +103,9 @@ impl Shared {
             let start = buffer(root & 0xffff);
             let length = as_index(self.map.load(start)).min(BUFFER_WORDS);
             local.words.clear();
-            local.words.extend((start..start + length).map(|word| self.map.load(word)));
+            local
+                .words
+                .extend((start..start + length).map(|word| self.map.load(word)));
             // Pairs with the release fence of `commit`: whoever rewrote a word that was just read had seen another root,
             // so it is seen here too.
             fence(Ordering::Acquire);
@@ -184,6 +189,10 @@ impl Shared {
 impl Local {
     /// Whether time on a GPU is going to somebody.
     fn is_busy(&self) -> bool {
-        self.work.gpus.iter().zip(&self.base.gpus).any(|(now, before)| now.busy_ns != before.busy_ns)
+        self.work
+            .gpus
+            .iter()
+            .zip(&self.base.gpus)
+            .any(|(now, before)| now.busy_ns != before.busy_ns)
     }
 }

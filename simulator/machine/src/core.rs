@@ -78,6 +78,8 @@ row! {
         phase: u64,
         /// Begun kernel: resident time still needed. Begun copy: its end.
         left: u64,
+        /// The ring's count of kernels when the stream began.
+        kernels: u64,
     }
 }
 row! {
@@ -127,8 +129,20 @@ pub(crate) struct Core {
 impl Core {
     /// A machine that has just been switched on.
     pub(crate) fn new(gpus: usize, now: u64) -> Core {
-        let gpus = vec![GpuRow { slice_start: now, ..GpuRow::default() }; gpus];
-        Core { now, next_client: 1, next_context: 1, gpus, ..Core::default() }
+        let gpus = vec![
+            GpuRow {
+                slice_start: now,
+                ..GpuRow::default()
+            };
+            gpus
+        ];
+        Core {
+            now,
+            next_client: 1,
+            next_context: 1,
+            gpus,
+            ..Core::default()
+        }
     }
 
     /// Becomes a copy of `other` without its effects, keeping its own memory.
@@ -186,37 +200,56 @@ impl Core {
             && self.uses.len() <= USES
             && self.contexts.len() <= CONTEXTS
             && self.streams.len() <= as_index(STREAMS)
-            && self.uses.iter().all(|row| has_gpu(row.gpu) && row.used <= row.peak)
+            && self
+                .uses
+                .iter()
+                .all(|row| has_gpu(row.gpu) && row.used <= row.peak)
             && self.contexts.iter().all(|row| has_gpu(row.gpu))
-            && self.streams.iter().all(|row| has_gpu(row.gpu) && split(row.id).0 < STREAMS)
+            && self
+                .streams
+                .iter()
+                .all(|row| has_gpu(row.gpu) && split(row.id).0 < STREAMS)
             && self.streams.is_sorted_by_key(|row| split(row.id).0)
-            && (0u64..).zip(&self.gpus).all(|(gpu, row)| row.used == self.used_on(gpu) && row.used <= row.peak)
+            && (0u64..)
+                .zip(&self.gpus)
+                .all(|(gpu, row)| row.used == self.used_on(gpu) && row.used <= row.peak)
     }
 
     fn used_on(&self, gpu: u64) -> u64 {
-        self.uses.iter().filter(|row| row.gpu == gpu).fold(0, |sum, row| sum.saturating_add(row.used))
+        self.uses
+            .iter()
+            .filter(|row| row.gpu == gpu)
+            .fold(0, |sum, row| sum.saturating_add(row.used))
     }
 
     /// Position of the stream that has this ring now.
     pub(crate) fn stream_on_ring(&self, ring: u64) -> Option<usize> {
-        self.streams.binary_search_by_key(&ring, |row| split(row.id).0).ok()
+        self.streams
+            .binary_search_by_key(&ring, |row| split(row.id).0)
+            .ok()
     }
 
     /// The stream, if it has not ended.
     pub(crate) fn stream(&self, id: u64) -> Option<&StreamRow> {
-        self.streams.get(self.stream_on_ring(split(id).0)?).filter(|row| row.id == id)
+        self.streams
+            .get(self.stream_on_ring(split(id).0)?)
+            .filter(|row| row.id == id)
     }
 
     /// Whether the command has finished, or went with its stream.
     pub(crate) fn is_done(&self, command: u64) -> bool {
         let (ring, seq) = split(command);
-        let row = self.stream_on_ring(ring).and_then(|position| self.streams.get(position));
+        let row = self
+            .stream_on_ring(ring)
+            .and_then(|position| self.streams.get(position));
         row.is_none_or(|row| row.head > seq || split(row.id).1 > seq)
     }
 
     /// Position of the row of a process on a GPU.
     pub(crate) fn position_of_use(&self, client: u64, gpu: u64) -> Option<usize> {
-        self.uses.iter().position(|row| row.client == client && row.gpu == gpu)
+        self.uses
+            .iter()
+            .position(|row| row.client == client && row.gpu == gpu)
     }
 }
 
@@ -246,8 +279,16 @@ mod tests {
     #[test]
     fn words_and_back() {
         let mut core = Core::new(2, 7);
-        core.clients.push(ClientRow { id: 1, pid: 42, ..ClientRow::default() });
-        core.streams.push(StreamRow { id: 3, gpu: 1, ..StreamRow::default() });
+        core.clients.push(ClientRow {
+            id: 1,
+            pid: 42,
+            ..ClientRow::default()
+        });
+        core.streams.push(StreamRow {
+            id: 3,
+            gpu: 1,
+            ..StreamRow::default()
+        });
         core.effects.push(Effect { command: 9, ns: 8 });
         let (mut words, mut back) = (Vec::new(), Core::default());
         core.encode(&mut words);

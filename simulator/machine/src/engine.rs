@@ -76,9 +76,25 @@ struct Play<'a> {
 }
 
 /// Plays `core` up to `until`; completions become its effects.
-pub(crate) fn play(core: &mut Core, map: &Mapping, rules: &Rules, scratch: &mut Scratch, until: u64) -> Played {
+pub(crate) fn play(
+    core: &mut Core,
+    map: &Mapping,
+    rules: &Rules,
+    scratch: &mut Scratch,
+    until: u64,
+) -> Played {
     let Scratch { active, order } = scratch;
-    Play { core, map, rules, active, order, has_effects: true, events: 0, limit: MAX_EVENTS }.run(until, None)
+    Play {
+        core,
+        map,
+        rules,
+        active,
+        order,
+        has_effects: true,
+        events: 0,
+        limit: MAX_EVENTS,
+    }
+    .run(until, None)
 }
 
 /// Plays `core` until `command` is done, supposing that nobody submits anything more; at most `limit` events.
@@ -92,7 +108,17 @@ pub(crate) fn foresee(
     limit: u32,
 ) -> Played {
     let Scratch { active, order } = scratch;
-    Play { core, map, rules, active, order, has_effects: false, events: 0, limit }.run(FAR, Some(command))
+    Play {
+        core,
+        map,
+        rules,
+        active,
+        order,
+        has_effects: false,
+        events: 0,
+        limit,
+    }
+    .run(FAR, Some(command))
 }
 
 /// A time that never comes: beyond, arithmetic saturates.
@@ -116,7 +142,9 @@ impl Play<'_> {
             }
             self.pass(target);
             if next > until {
-                return Played::CaughtUp { has_events: self.events > 0 };
+                return Played::CaughtUp {
+                    has_events: self.events > 0,
+                };
             }
         }
     }
@@ -130,7 +158,13 @@ impl Play<'_> {
             if stream.head < tail {
                 let entry = Some(ring::read(self.map, ring, stream.head));
                 let (gpu, context) = (as_index(stream.gpu), stream.context);
-                self.active.push(Active { row, gpu, context, tail, entry });
+                self.active.push(Active {
+                    row,
+                    gpu,
+                    context,
+                    tail,
+                    entry,
+                });
             }
         }
     }
@@ -159,11 +193,18 @@ impl Play<'_> {
 
     /// The command at the head of this active stream has finished now.
     fn complete(&mut self, position: usize) {
-        let Some(active) = self.active.get_mut(position) else { return };
-        let Some(row) = self.core.streams.get_mut(active.row) else { return };
+        let Some(active) = self.active.get_mut(position) else {
+            return;
+        };
+        let Some(row) = self.core.streams.get_mut(active.row) else {
+            return;
+        };
         let (ring, _) = split(row.id);
         if self.has_effects {
-            self.core.effects.push(Effect { command: name(ring, row.head), ns: self.core.now });
+            self.core.effects.push(Effect {
+                command: name(ring, row.head),
+                ns: self.core.now,
+            });
         }
         row.head += 1;
         (row.phase, row.left) = (WAITING, 0);
@@ -179,7 +220,9 @@ impl Play<'_> {
                 Work::Marker => true,
                 Work::Wait { command } => self.core.is_done(command),
                 Work::Gate { opened } => opened.is_some_and(|at| at <= self.core.now),
-                Work::Kernel { .. } => self.row(active).is_some_and(|r| r.phase == RUNNING && r.left == 0),
+                Work::Kernel { .. } => self
+                    .row(active)
+                    .is_some_and(|r| r.phase == RUNNING && r.left == 0),
                 Work::Copy { .. } => false,
             }
     }

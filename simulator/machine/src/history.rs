@@ -8,7 +8,15 @@ use crate::map::Mapping;
 pub(crate) fn store(map: &Mapping, row: &RecordRow) {
     let start = record(row.index);
     let words = [
-        row.index, row.pid, row.gpu, row.first, row.last, row.service, row.peak, row.launches, row.denied,
+        row.index,
+        row.pid,
+        row.gpu,
+        row.first,
+        row.last,
+        row.service,
+        row.peak,
+        row.launches,
+        row.denied,
     ];
     for (word, value) in (start..).zip(words) {
         map.store(word, value);

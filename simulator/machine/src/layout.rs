@@ -32,7 +32,6 @@ pub(crate) const RECORDS: u64 = 65_536;
 pub(crate) const HEADER_MAGIC: usize = 0;
 pub(crate) const HEADER_VERSION: usize = 1;
 pub(crate) const HEADER_CONFIG: usize = 2;
-pub(crate) const HEADER_BOOT: usize = 3;
 /// `version << 16 | buffer`; on a line of its own.
 pub(crate) const ROOT: usize = 64;
 /// The virtual clock, ns; on a line of its own.

@@ -2,17 +2,42 @@
 //!
 //! A machine is a directory with `machine.toml` (`Config`) and a sparse mapped file that all its processes share.
 //! There is no service and no lock: whoever touches the machine copies its small core, plays events up to now on the
-//! copy and commits the copy with one compare-and-swap.
+//! copy and commits the copy with one compare-and-swap (`commit`). A submission is a few stores into the stream's own
+//! ring (`ring`); nobody else is involved until somebody looks.
+//!
+//! | module | what |
+//! |---|---|
+//! | `machine`, `client` | what users of this crate call |
+//! | `engine` | contexts in slices, streams side by side, copy engines: arithmetic on a copy |
+//! | `core`, `layout`, `ring`, `history`, `map` | what is in the file |
+//! | `commit`, `population`, `liveness` | how it changes, who takes part, who has died |
+//! | `record`, `report` | the exact record, and NVML's late and rounded view |
 
 mod bytes;
 mod client;
 mod command;
+mod commit;
 mod config;
+mod core;
+#[cfg(test)]
+mod crash;
 mod directory;
+mod engine;
 mod error;
+mod history;
+mod layout;
+mod liveness;
 mod machine;
+mod map;
+mod population;
+mod record;
 mod report;
+mod ring;
+mod shared;
+mod store;
 mod sys;
+#[cfg(test)]
+mod tests;
 
 pub use bytes::parse_bytes;
 pub use client::{Client, Stamp};

@@ -29,12 +29,18 @@ const GUARDS: u64 = WRITERS + CLIENTS;
 impl Liveness {
     /// For a machine in memory: a slot lives until it is released.
     pub(crate) fn in_memory() -> Liveness {
-        Liveness { file: None, own: Mutex::default() }
+        Liveness {
+            file: None,
+            own: Mutex::default(),
+        }
     }
 
     /// For a machine with the lock file `path`, which is made if missing.
     pub(crate) fn open(path: &Path) -> io::Result<Liveness> {
-        Ok(Liveness { file: Some(lock_file(path)?), own: Mutex::default() })
+        Ok(Liveness {
+            file: Some(lock_file(path)?),
+            own: Mutex::default(),
+        })
     }
 
     /// Takes a slot that nobody holds.
@@ -43,7 +49,9 @@ impl Liveness {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _turn = ONE_AT_A_TIME.lock();
         let mut own = self.own.lock();
-        let slot = slots.into_iter().find(|slot| !own.contains(slot) && self.take(*slot))?;
+        let slot = slots
+            .into_iter()
+            .find(|slot| !own.contains(slot) && self.take(*slot))?;
         own.insert(slot);
         Some(slot)
     }
@@ -86,13 +94,24 @@ type Opened = ((u64, u64), &'static File);
 fn lock_file(path: &Path) -> io::Result<&'static File> {
     static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
     let mut opened = OPENED.lock();
-    let known = |opened: &[Opened], key| opened.iter().find(|(other, _)| *other == key).map(|(_, file)| *file);
+    let known = |opened: &[Opened], key| {
+        opened
+            .iter()
+            .find(|(other, _)| *other == key)
+            .map(|(_, file)| *file)
+    };
     if let Ok(there) = path.metadata()
         && let Some(file) = known(&opened, (there.dev(), there.ino()))
     {
         return Ok(file);
     }
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
     // Leaked on purpose: closing it would drop the locks.
     let file: &'static File = Box::leak(Box::new(file));
     let there = file.metadata()?;

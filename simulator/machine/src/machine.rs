@@ -51,7 +51,9 @@ impl Machine {
     }
 
     fn of(shared: Shared) -> Machine {
-        Machine { shared: Arc::new(shared) }
+        Machine {
+            shared: Arc::new(shared),
+        }
     }
 
     /// The configuration, with everything derived filled in (UUIDs, PCI addresses).
@@ -84,7 +86,10 @@ impl Machine {
         let limit = usize::try_from(CLIENTS).unwrap_or(usize::MAX);
         let path = PathBuf::from("state");
         match why {
-            CannotCommit::NoSlot | CannotCommit::TooLarge => MachineError::Full { what: "processes", limit },
+            CannotCommit::NoSlot | CannotCommit::TooLarge => MachineError::Full {
+                what: "processes",
+                limit,
+            },
             CannotCommit::DiskFull => MachineError::Io {
                 action: "reserve space in",
                 path,

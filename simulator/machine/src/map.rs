@@ -26,7 +26,11 @@ impl Mapping {
 
     /// Zeroed words of this process alone; pages appear when touched.
     pub(crate) fn in_memory(words: usize) -> io::Result<Mapping> {
-        Mapping::map(words, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
+        Mapping::map(
+            words,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+        )
     }
 
     fn map(words: usize, flags: libc::c_int, descriptor: libc::c_int) -> io::Result<Mapping> {
@@ -72,7 +76,9 @@ impl Mapping {
     /// Replaces `old` by `new`; says whether it was `old`.
     pub(crate) fn exchange(&self, index: usize, old: u64, new: u64) -> bool {
         step();
-        self.word(index).compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.word(index)
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Adds; for the virtual clock.

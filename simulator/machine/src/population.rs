@@ -25,7 +25,13 @@ impl Shared {
         local.counted_ns = sys::monotonic_ns();
         self.refresh(local)?;
         let is_dead = |row: &&ClientRow| !self.liveness.is_alive(row.slot);
-        let dead: Vec<u64> = local.base.clients.iter().filter(is_dead).map(|row| row.id).collect();
+        let dead: Vec<u64> = local
+            .base
+            .clients
+            .iter()
+            .filter(is_dead)
+            .map(|row| row.id)
+            .collect();
         dead.into_iter().try_for_each(|client| {
             let last_sign = self.last_sign(&local.base, client);
             self.bury(local, client, last_sign)
@@ -38,7 +44,9 @@ impl Shared {
         let streams = core.streams.iter().filter(|row| row.client == client);
         let submissions = streams.filter_map(|row| {
             let (ring, base) = split(row.id);
-            let last = ring::tail(&self.map, ring).checked_sub(1).filter(|last| *last >= base)?;
+            let last = ring::tail(&self.map, ring)
+                .checked_sub(1)
+                .filter(|last| *last >= base)?;
             Some(self.map.load(entry(ring, last) + 2))
         });
         submissions.fold(core.now, u64::max).min(self.now())
@@ -47,7 +55,10 @@ impl Shared {
     /// Ends a process of the machine, with its work played up to `until`.
     pub(crate) fn bury(&self, local: &mut Local, client: u64, until: u64) -> Result<(), CannotCommit> {
         let next_record = local.base.history;
-        self.reserve(record(next_record), record(next_record + 64) - record(next_record))?;
+        self.reserve(
+            record(next_record),
+            record(next_record + 64) - record(next_record),
+        )?;
         self.transact(local, Some(until), |core| {
             if !core.clients.iter().any(|row| row.id == client) {
                 return Change::None(());
@@ -74,7 +85,13 @@ impl Shared {
             let id = core.next_client;
             core.next_client += 1;
             let (pid, seen) = (u64::from(pid), core.now);
-            core.clients.push(ClientRow { id, slot, pid, name: pack_name(name), seen });
+            core.clients.push(ClientRow {
+                id,
+                slot,
+                pid,
+                name: pack_name(name),
+                seen,
+            });
             Change::Made(Some(id))
         });
         match joined {
@@ -89,13 +106,29 @@ impl Shared {
 
 /// Takes a process out of the core.
 fn remove_client(core: &mut Core, map: &Mapping, client: u64) {
-    let pid = core.clients.iter().find(|row| row.id == client).map_or(0, |row| row.pid);
-    let contexts: Vec<u64> = core.contexts.iter().filter(|row| row.client == client).map(|row| row.id).collect();
+    let pid = core
+        .clients
+        .iter()
+        .find(|row| row.id == client)
+        .map_or(0, |row| row.pid);
+    let contexts: Vec<u64> = core
+        .contexts
+        .iter()
+        .filter(|row| row.client == client)
+        .map(|row| row.id)
+        .collect();
     for context in contexts {
         remove_context(core, map, context);
     }
     for position in (0..core.uses.len()).rev() {
-        let Some(row) = core.uses.get(position).copied().filter(|row| row.client == client) else { continue };
+        let Some(row) = core
+            .uses
+            .get(position)
+            .copied()
+            .filter(|row| row.client == client)
+        else {
+            continue;
+        };
         core.uses.remove(position);
         if let Some(gpu) = core.gpus.get_mut(as_index(row.gpu)) {
             gpu.used -= row.used.min(gpu.used);
@@ -121,7 +154,11 @@ fn remove_client(core: &mut Core, map: &Mapping, client: u64) {
 /// Takes a context with its streams out of the core. Its memory is not touched.
 pub(crate) fn remove_context(core: &mut Core, map: &Mapping, context: u64) {
     for position in (0..core.streams.len()).rev() {
-        if core.streams.get(position).is_some_and(|row| row.context == context) {
+        if core
+            .streams
+            .get(position)
+            .is_some_and(|row| row.context == context)
+        {
             remove_stream(core, map, position);
         }
     }
@@ -134,7 +171,7 @@ pub(crate) fn remove_stream(core: &mut Core, map: &Mapping, position: usize) {
         return;
     }
     let row = core.streams.remove(position);
-    let launches = ring::kernels(map, split(row.id).0);
+    let launches = ring::kernels(map, split(row.id).0).saturating_sub(row.kernels);
     if let Some(found) = core.position_of_use(row.client, row.gpu)
         && let Some(used) = core.uses.get_mut(found)
     {
@@ -157,6 +194,10 @@ fn pack_name(name: &str) -> [u64; 8] {
 
 /// The text that `pack_name` packed.
 pub(crate) fn unpack_name(words: &[u64; 8]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
+    let bytes: Vec<u8> = words
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .take_while(|byte| *byte != 0)
+        .collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -20,7 +20,10 @@ pub(crate) fn report(shared: &Shared) -> Report {
     look(shared, |core| {
         let dead = (0..core.history).map(|index| dead_process(shared, index));
         let living = core.uses.iter().map(|row| living_process(shared, core, row));
-        Report { gpus: gpus(shared, core), processes: dead.chain(living).collect() }
+        Report {
+            gpus: gpus(shared, core),
+            processes: dead.chain(living).collect(),
+        }
     })
     .unwrap_or_default()
 }
@@ -54,8 +57,14 @@ fn dead_process(shared: &Shared, index: u64) -> ProcessReport {
 }
 
 fn living_process(shared: &Shared, core: &Core, row: &UseRow) -> ProcessReport {
-    let streams = core.streams.iter().filter(|stream| stream.client == row.client && stream.gpu == row.gpu);
-    let pending: u64 = streams.map(|stream| ring::kernels(&shared.map, split(stream.id).0)).sum();
+    let streams = core
+        .streams
+        .iter()
+        .filter(|stream| stream.client == row.client && stream.gpu == row.gpu);
+    let submitted = |id: u64| ring::kernels(&shared.map, split(id).0);
+    let launches: u64 = streams
+        .map(|stream| submitted(stream.id).saturating_sub(stream.kernels))
+        .sum();
     ProcessReport {
         pid: pid(core, row.client),
         gpu_uuid: uuid(shared, row.gpu),
@@ -65,14 +74,16 @@ fn living_process(shared: &Shared, core: &Core, row: &UseRow) -> ProcessReport {
         service_ns: row.service,
         memory_used_bytes: row.used,
         memory_peak_bytes: row.peak,
-        launches: row.launches + pending,
+        launches: row.launches + launches,
         denied_allocations: row.denied,
     }
 }
 
 /// See `Machine::memory`.
 pub(crate) fn memory(shared: &Shared, gpu: usize) -> GpuMemory {
-    let Some(config) = shared.config.gpus.get(gpu) else { return GpuMemory::default() };
+    let Some(config) = shared.config.gpus.get(gpu) else {
+        return GpuMemory::default();
+    };
     look(shared, |core| {
         let uses = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
         let reported = uses.fold(0, |sum: u64, row| sum.saturating_add(rounded(shared, row.used)));
@@ -92,9 +103,15 @@ pub(crate) fn processes(shared: &Shared, gpu: usize) -> Vec<ProcessUse> {
     look(shared, |core| {
         let has_context = |row: &&UseRow| {
             let mut contexts = core.contexts.iter();
-            as_index(row.gpu) == gpu && contexts.any(|other| other.client == row.client && other.gpu == row.gpu)
+            as_index(row.gpu) == gpu
+                && contexts.any(|other| other.client == row.client && other.gpu == row.gpu)
         };
-        let name = |client| core.clients.iter().find(|row| row.id == client).map(|row| unpack_name(&row.name));
+        let name = |client| {
+            core.clients
+                .iter()
+                .find(|row| row.id == client)
+                .map(|row| unpack_name(&row.name))
+        };
         let rows = core.uses.iter().filter(has_context);
         rows.map(|row| ProcessUse {
             pid: pid(core, row.client),
@@ -129,7 +146,9 @@ pub(crate) fn samples(shared: &Shared, gpu: usize, since_ns: u64) -> Vec<Sample>
         let new = periods.filter(|period| (period + 1) * length > since_ns);
         let in_period = |period: u64| {
             let rows = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
-            let busy = rows.map(move |row| (row, row.busy.in_period(period))).filter(|(_, ns)| *ns > 0);
+            let busy = rows
+                .map(move |row| (row, row.busy.in_period(period)))
+                .filter(|(_, ns)| *ns > 0);
             busy.map(move |(row, ns)| Sample {
                 pid: pid(core, row.client),
                 percent: percent(ns, length),
@@ -146,15 +165,24 @@ fn percent(ns: u64, length: u64) -> u32 {
 }
 
 fn rounded(shared: &Shared, bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(shared.config.granularity_bytes).unwrap_or(u64::MAX)
+    bytes
+        .checked_next_multiple_of(shared.config.granularity_bytes)
+        .unwrap_or(u64::MAX)
 }
 
 fn pid(core: &Core, client: u64) -> u32 {
-    core.clients.iter().find(|row| row.id == client).map_or(0, |row| number(row.pid))
+    core.clients
+        .iter()
+        .find(|row| row.id == client)
+        .map_or(0, |row| number(row.pid))
 }
 
 fn uuid(shared: &Shared, gpu: u64) -> String {
-    shared.config.gpus.get(as_index(gpu)).map_or_else(String::new, |config| config.uuid.clone())
+    shared
+        .config
+        .gpus
+        .get(as_index(gpu))
+        .map_or_else(String::new, |config| config.uuid.clone())
 }
 
 fn number(value: u64) -> u32 {

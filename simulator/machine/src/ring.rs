@@ -40,14 +40,9 @@ pub(crate) fn tail(map: &Mapping, index: u64) -> u64 {
     map.acquire(ring(index))
 }
 
-/// Kernels submitted to the ring's present stream.
+/// Kernels ever submitted to the ring, by all its streams.
 pub(crate) fn kernels(map: &Mapping, index: u64) -> u64 {
     map.load(ring(index) + 1)
-}
-
-/// For the maker of a stream, before anybody sees it.
-pub(crate) fn reset_kernels(map: &Mapping, index: u64) {
-    map.store(ring(index) + 1, 0);
 }
 
 /// Writes command `seq` and makes it visible. For the stream's owner only, with a free entry.
@@ -73,13 +68,24 @@ pub(crate) fn read(map: &Mapping, index: u64, seq: u64) -> Entry {
     let at = entry(index, seq);
     let (head, argument) = (map.load(at), map.acquire(at + 1));
     let work = match head & 0xff {
-        KERNEL => Work::Kernel { duration: argument, sms: head >> 8 },
-        COPY => Work::Copy { duration: argument, engine: head >> 8 },
+        KERNEL => Work::Kernel {
+            duration: argument,
+            sms: head >> 8,
+        },
+        COPY => Work::Copy {
+            duration: argument,
+            engine: head >> 8,
+        },
         WAIT => Work::Wait { command: argument },
-        GATE => Work::Gate { opened: (argument != 0).then_some(argument) },
+        GATE => Work::Gate {
+            opened: (argument != 0).then_some(argument),
+        },
         _ => Work::Marker,
     };
-    Entry { work, arrival: map.load(at + 2) }
+    Entry {
+        work,
+        arrival: map.load(at + 2),
+    }
 }
 
 /// Opens the gate `seq`, if it still waits in its entry.

@@ -65,7 +65,16 @@ impl Shared {
             sms: config.gpus.iter().map(|gpu| u64::from(gpu.sms)).collect(),
         };
         let (local, bell, bell_lock) = (Mutex::default(), Condvar::new(), Mutex::new(()));
-        Shared { map, file, config, rules, liveness, local, bell, bell_lock }
+        Shared {
+            map,
+            file,
+            config,
+            rules,
+            liveness,
+            local,
+            bell,
+            bell_lock,
+        }
     }
 
     /// The machine's clock, ns.

@@ -4,8 +4,7 @@
 use crate::config::{ClockKind, Config, FNV, fnv1a};
 use crate::core::Core;
 use crate::layout::{
-    BIRTH_BUFFER, HEADER_BOOT, HEADER_CONFIG, HEADER_MAGIC, HEADER_VERSION, MAGIC, ROOT, TOTAL_WORDS, VERSION,
-    buffer,
+    BIRTH_BUFFER, HEADER_CONFIG, HEADER_MAGIC, HEADER_VERSION, MAGIC, ROOT, TOTAL_WORDS, VERSION, buffer,
 };
 use crate::liveness::Liveness;
 use crate::map::Mapping;
@@ -25,7 +24,11 @@ const LOCKS: &str = "locks";
 pub(crate) fn create(dir: &Path, config: &Config) -> Result<Shared, MachineError> {
     config.validate()?;
     let builder = &mut DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(dir).map_err(at("make", dir))?;
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(at("make", dir))?;
     let filled = filled(config, dir);
     let path = dir.join(CONFIG);
     let text = filled.to_toml()?;
@@ -43,30 +46,47 @@ pub(crate) fn create(dir: &Path, config: &Config) -> Result<Shared, MachineError
 /// Opens the machine in `dir`; only its state file may be missing.
 pub(crate) fn open(dir: &Path) -> Result<Shared, MachineError> {
     let config = filled(&Config::read(&dir.join(CONFIG))?, dir);
-    let path = dir.join(STATE);
-    let boot = boot();
-    for _ in 0..16 {
-        appear(&path, |temporary| write_state(temporary, &config, boot))?;
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(at("open", &path))?;
-        let map = map_state(&file, &path)?;
-        if map.load(HEADER_BOOT) == boot {
-            check_config(&map, &config, &path)?;
-            let locks = dir.join(LOCKS);
-            let liveness = Liveness::open(&locks).map_err(at("open", &locks))?;
-            return Ok(Shared::new(map, Some(file), config, liveness));
-        }
-        // The computer was started anew since: the clock began again, and nobody of that time lives.
-        let old = temporary_name(&path);
-        if std::fs::rename(&path, &old).is_ok() {
-            let _ = std::fs::remove_file(&old);
+    let path = dir.join(state_name());
+    if appear(&path, |temporary| write_state(temporary, &config))? {
+        remove_states_of_former_boots(dir);
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(at("open", &path))?;
+    let map = map_state(&file, &path)?;
+    check_config(&map, &config, &path)?;
+    let locks = dir.join(LOCKS);
+    let liveness = Liveness::open(&locks).map_err(at("open", &locks))?;
+    Ok(Shared::new(map, Some(file), config, liveness))
+}
+
+/// Each start of the computer has a state of its own: the clock begins again, and nobody of the time before lives.
+fn state_name() -> String {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    format!("{STATE}.{:016x}", fnv1a(FNV, &id))
+}
+
+fn remove_states_of_former_boots(dir: &Path) {
+    let current = state_name();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("state.") && !name.starts_with(&current) {
+            // Not needed for anything; if it cannot be removed it just stays.
+            let _ = std::fs::remove_file(entry.path());
         }
     }
-    Err(at("renew", &path)(io::Error::from(io::ErrorKind::ResourceBusy)))
 }
 
 /// Opens the machine in `dir`, made with the defaults if there is none.
 pub(crate) fn open_or_create(dir: &Path) -> Result<Shared, MachineError> {
-    if dir.join(CONFIG).exists() { open(dir) } else { create(dir, &Config::default()) }
+    if dir.join(CONFIG).exists() {
+        open(dir)
+    } else {
+        create(dir, &Config::default())
+    }
 }
 
 /// A machine of this process alone.
@@ -74,7 +94,7 @@ pub(crate) fn in_memory(mut config: Config) -> Result<Shared, MachineError> {
     config.validate()?;
     config.fill(b"memory");
     let map = Mapping::in_memory(TOTAL_WORDS).map_err(at("map", Path::new("memory")))?;
-    write_birth(&map, &config, 0);
+    write_birth(&map, &config);
     Ok(Shared::new(map, None, config, Liveness::in_memory()))
 }
 
@@ -107,18 +127,27 @@ fn temporary_name(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn write_state(path: &Path, config: &Config, boot: u64) -> Result<(), MachineError> {
+fn write_state(path: &Path, config: &Config) -> Result<(), MachineError> {
     let options = &mut OpenOptions::new();
-    let file = options.read(true).write(true).create_new(true).mode(0o600).open(path).map_err(at("make", path))?;
+    let file = options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(at("make", path))?;
     file.set_len(TOTAL_WORDS as u64 * 8).map_err(at("size", path))?;
     sys::reserve(&file, 0, 4096).map_err(at("reserve space for", path))?;
     sys::reserve(&file, buffer(BIRTH_BUFFER) as u64 * 8, 32_768).map_err(at("reserve space for", path))?;
-    write_birth(&Mapping::of_file(&file, TOTAL_WORDS).map_err(at("map", path))?, config, boot);
+    write_birth(
+        &Mapping::of_file(&file, TOTAL_WORDS).map_err(at("map", path))?,
+        config,
+    );
     Ok(())
 }
 
 /// Header and first core of a new machine.
-fn write_birth(map: &Mapping, config: &Config, boot: u64) {
+fn write_birth(map: &Mapping, config: &Config) {
     let now = match config.clock {
         ClockKind::Real => sys::monotonic_ns(),
         ClockKind::Virtual => 0,
@@ -130,7 +159,6 @@ fn write_birth(map: &Mapping, config: &Config, boot: u64) {
     }
     map.store(HEADER_VERSION, VERSION);
     map.store(HEADER_CONFIG, fingerprint(config));
-    map.store(HEADER_BOOT, boot);
     map.store(HEADER_MAGIC, MAGIC);
     map.publish(ROOT, 1 << 16 | BIRTH_BUFFER);
 }
@@ -168,17 +196,25 @@ fn check_config(map: &Mapping, config: &Config, path: &Path) -> Result<(), Machi
 
 /// Of what all processes of a machine must agree upon.
 fn fingerprint(config: &Config) -> u64 {
-    let rules = (config.clock, config.slice_ns, config.switch_ns, config.sample_ns, config.granularity_bytes);
-    let gpus: Vec<_> = config.gpus.iter().map(|gpu| (&gpu.uuid, gpu.memory_bytes, gpu.sms)).collect();
+    let rules = (
+        config.clock,
+        config.slice_ns,
+        config.switch_ns,
+        config.sample_ns,
+        config.granularity_bytes,
+    );
+    let gpus: Vec<_> = config
+        .gpus
+        .iter()
+        .map(|gpu| (&gpu.uuid, gpu.memory_bytes, gpu.sms))
+        .collect();
     fnv1a(FNV, format!("{rules:?}{gpus:?}").as_bytes())
 }
 
-/// Which start of the computer this is.
-fn boot() -> u64 {
-    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    fnv1a(FNV, &id) | 1
-}
-
 fn at(action: &'static str, path: &Path) -> impl Fn(io::Error) -> MachineError {
-    move |source| MachineError::Io { action, path: path.to_owned(), source }
+    move |source| MachineError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
 }

@@ -8,7 +8,12 @@ impl Play<'_> {
     /// Everything on this GPU's compute side that needs no time.
     pub(super) fn settle_compute(&mut self, gpu: usize) {
         self.end_switch(gpu);
-        let Some((resident, false)) = self.core.gpus.get(gpu).map(|row| (row.resident, row.switching_to != 0)) else {
+        let Some((resident, false)) = self
+            .core
+            .gpus
+            .get(gpu)
+            .map(|row| (row.resident, row.switching_to != 0))
+        else {
             return;
         };
         self.finish_instants(gpu, resident);
@@ -18,7 +23,9 @@ impl Play<'_> {
 
     fn end_switch(&mut self, gpu: usize) {
         let now = self.core.now;
-        let Some(row) = self.core.gpus.get_mut(gpu) else { return };
+        let Some(row) = self.core.gpus.get_mut(gpu) else {
+            return;
+        };
         if row.switching_to != 0 && row.switch_until <= now {
             (row.resident, row.switching_to, row.slice_start) = (row.switching_to, 0, now);
             self.events += 1;
@@ -28,7 +35,9 @@ impl Play<'_> {
     fn finish_instants(&mut self, gpu: usize, resident: u64) {
         for position in 0..self.active.len() {
             while !self.is_full()
-                && self.on(position, gpu, resident).is_some_and(|active| self.is_instant(&active))
+                && self
+                    .on(position, gpu, resident)
+                    .is_some_and(|active| self.is_instant(&active))
             {
                 self.complete(position);
             }
@@ -55,8 +64,12 @@ impl Play<'_> {
             order.sort_unstable_by_key(|position| self.rank(*position));
         }
         for position in order.iter().copied() {
-            let Some(active) = self.active.get(position).copied() else { continue };
-            let Some(Work::Kernel { duration, .. }) = active.entry.map(|entry| entry.work) else { continue };
+            let Some(active) = self.active.get(position).copied() else {
+                continue;
+            };
+            let Some(Work::Kernel { duration, .. }) = active.entry.map(|entry| entry.work) else {
+                continue;
+            };
             let width = self.width(&active, sms);
             if width > free {
                 break;
@@ -73,8 +86,12 @@ impl Play<'_> {
 
     fn note_first_run(&mut self, active: &Active) {
         let now = self.core.now;
-        let Some(client) = self.row(active).map(|row| row.client) else { return };
-        let Some(position) = self.core.position_of_use(client, active.gpu as u64) else { return };
+        let Some(client) = self.row(active).map(|row| row.client) else {
+            return;
+        };
+        let Some(position) = self.core.position_of_use(client, active.gpu as u64) else {
+            return;
+        };
         if let Some(row) = self.core.uses.get_mut(position)
             && row.has_run == 0
         {
@@ -86,7 +103,9 @@ impl Play<'_> {
     fn begin_switch(&mut self, gpu: usize, resident: u64) {
         let (has_work, other) = self.demand(gpu, resident);
         let (now, switch_ns, slice_ns) = (self.core.now, self.rules.switch_ns, self.rules.slice_ns);
-        let (Some(next), Some(row)) = (other, self.core.gpus.get_mut(gpu)) else { return };
+        let (Some(next), Some(row)) = (other, self.core.gpus.get_mut(gpu)) else {
+            return;
+        };
         let elapsed = now.saturating_sub(row.slice_start);
         let is_over = elapsed > 0 && elapsed % slice_ns == 0;
         if has_work && !is_over {
@@ -113,14 +132,19 @@ impl Play<'_> {
             } else {
                 // Distance after the resident one, round the circle of numbers.
                 let distance = |context: u64| context.wrapping_sub(resident);
-                other = other.filter(|best| distance(*best) < distance(active.context)).or(Some(active.context));
+                other = other
+                    .filter(|best| distance(*best) < distance(active.context))
+                    .or(Some(active.context));
             }
         }
         (has_work, other)
     }
 
     fn on(&self, position: usize, gpu: usize, context: u64) -> Option<Active> {
-        self.active.get(position).copied().filter(|active| active.gpu == gpu && active.context == context)
+        self.active
+            .get(position)
+            .copied()
+            .filter(|active| active.gpu == gpu && active.context == context)
     }
 
     /// Multiprocessors that the kernel at the head takes.
@@ -133,14 +157,22 @@ impl Play<'_> {
 
     /// Who goes first among kernels that could begin.
     fn rank(&self, position: usize) -> (u64, u64, u64) {
-        let Some(active) = self.active.get(position) else { return (u64::MAX, 0, 0) };
+        let Some(active) = self.active.get(position) else {
+            return (u64::MAX, 0, 0);
+        };
         let arrival = active.entry.map_or(u64::MAX, |entry| entry.arrival);
-        self.row(active).map_or((u64::MAX, 0, 0), |row| (row.priority, arrival, row.id))
+        self.row(active)
+            .map_or((u64::MAX, 0, 0), |row| (row.priority, arrival, row.id))
     }
 
     /// Streams of the resident context whose kernel runs, with none running during a switch.
     pub(super) fn running(&self, gpu: usize) -> impl Iterator<Item = usize> + '_ {
-        let resident = self.core.gpus.get(gpu).filter(|row| row.switching_to == 0).map(|row| row.resident);
+        let resident = self
+            .core
+            .gpus
+            .get(gpu)
+            .filter(|row| row.switching_to == 0)
+            .map(|row| row.resident);
         self.active
             .iter()
             .filter(move |active| {
@@ -155,4 +187,3 @@ pub(super) fn slice_end(start: u64, now: u64, slice_ns: u64) -> u64 {
     let slices = now.saturating_sub(start) / slice_ns + 1;
     start.saturating_add(slices.saturating_mul(slice_ns))
 }
-

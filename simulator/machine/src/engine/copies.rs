@@ -11,8 +11,12 @@ impl Play<'_> {
     /// Ends copies whose time has come, begins others.
     pub(super) fn settle_copies(&mut self, gpu: usize) {
         for position in 0..self.active.len() {
-            let Some(active) = self.active.get(position).filter(|active| active.gpu == gpu) else { continue };
-            let is_over = self.row(active).is_some_and(|row| row.phase == COPYING && row.left <= self.core.now);
+            let Some(active) = self.active.get(position).filter(|active| active.gpu == gpu) else {
+                continue;
+            };
+            let is_over = self
+                .row(active)
+                .is_some_and(|row| row.phase == COPYING && row.left <= self.core.now);
             if is_over && !self.is_full() {
                 self.complete(position);
             }
@@ -26,7 +30,9 @@ impl Play<'_> {
         let mut first: Option<(u64, usize, u64)> = None;
         for active in self.active.iter().filter(|active| active.gpu == gpu) {
             let Some(entry) = active.entry else { continue };
-            let Work::Copy { duration, engine } = entry.work else { continue };
+            let Work::Copy { duration, engine } = entry.work else {
+                continue;
+            };
             if engine.min(ENGINES - 1) != wanted || entry.arrival > self.core.now {
                 continue;
             }

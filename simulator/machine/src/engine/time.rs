@@ -11,7 +11,9 @@ impl Play<'_> {
         let now = self.core.now;
         let mut next = FAR;
         for active in self.active.iter() {
-            let (Some(entry), Some(row)) = (active.entry, self.row(active)) else { continue };
+            let (Some(entry), Some(row)) = (active.entry, self.row(active)) else {
+                continue;
+            };
             if row.phase == COPYING {
                 next = next.min(row.left);
             } else if entry.arrival > now {
@@ -41,14 +43,18 @@ impl Play<'_> {
     /// Lets time go on to `until`, during which nothing else happens.
     pub(super) fn pass(&mut self, until: u64) {
         let now = self.core.now;
-        let Some(gone) = until.checked_sub(now).filter(|gone| *gone > 0) else { return };
+        let Some(gone) = until.checked_sub(now).filter(|gone| *gone > 0) else {
+            return;
+        };
         let mut order = std::mem::take(self.order);
         for gpu in 0..self.core.gpus.len() {
             order.clear();
             order.extend(self.running(gpu));
             let mut client = None;
             for stream in order.iter().copied() {
-                let Some(row) = self.core.streams.get_mut(stream) else { continue };
+                let Some(row) = self.core.streams.get_mut(stream) else {
+                    continue;
+                };
                 client = Some(row.client);
                 // A kernel of endless duration has always as much left.
                 if row.left != u64::MAX {
@@ -71,7 +77,9 @@ impl Play<'_> {
             row.busy_ns += until - from;
             row.busy.add(from, until, sample_ns);
         }
-        let Some(position) = self.core.position_of_use(client, gpu as u64) else { return };
+        let Some(position) = self.core.position_of_use(client, gpu as u64) else {
+            return;
+        };
         if let Some(row) = self.core.uses.get_mut(position) {
             row.service += until - from;
             row.last = until;

@@ -1,0 +1,114 @@
+//! Taking and giving back memory.
+
+use super::{Client, give_back, use_row};
+use crate::Refused;
+use crate::commit::Change;
+use crate::core::Core;
+use crate::layout::as_index;
+
+impl Client {
+    /// Takes `bytes` of the GPU's memory, or nothing.
+    ///
+    /// # Errors
+    /// `Refused::OutOfMemory` or `Fault`, both counted as denied; `NoSuchGpu`.
+    pub fn take(&self, gpu: usize, bytes: u64) -> Result<(), Refused> {
+        if self.shared().config.faults.fail_nth_allocation == Some(self.next_allocation()) {
+            self.deny(gpu)?;
+            return Err(Refused::Fault);
+        }
+        self.claim(gpu, bytes, |_, _| Ok(()))
+    }
+
+    /// Gives back `bytes` (at most what this client holds).
+    pub fn give(&self, gpu: usize, bytes: u64) {
+        let shared = self.shared();
+        let local = &mut *shared.local.lock();
+        // If the state cannot be written the bytes stay taken until the process ends.
+        let _ = shared.transact(local, None, |core| {
+            give_back(core, self.id, gpu as u64, bytes);
+            Change::Made(())
+        });
+    }
+
+    /// Counts a denied allocation.
+    fn deny(&self, gpu: usize) -> Result<(), Refused> {
+        let shared = self.shared();
+        if gpu >= shared.config.gpus.len() {
+            return Err(Refused::NoSuchGpu(gpu));
+        }
+        let local = &mut *shared.local.lock();
+        shared.transact(local, None, |core| match use_row(core, self.id, gpu as u64) {
+            Ok(position) => {
+                if let Some(row) = core.uses.get_mut(position) {
+                    row.denied += 1;
+                }
+                Change::Made(Ok(()))
+            }
+            Err(refused) => Change::None(Err(refused)),
+        })?
+    }
+
+    /// Takes `bytes` and does `then` in one commit. Before a refusal the dead are looked for: their memory is free.
+    pub(super) fn claim<R>(
+        &self,
+        gpu: usize,
+        bytes: u64,
+        then: impl Fn(&mut Core, u64) -> Result<R, Refused>,
+    ) -> Result<R, Refused> {
+        let shared = self.shared();
+        let Some(total) = shared.config.gpus.get(gpu).map(|config| config.memory_bytes) else {
+            return Err(Refused::NoSuchGpu(gpu));
+        };
+        let refused = {
+            let local = &mut *shared.local.lock();
+            let attempt = |local: &mut _| {
+                shared.transact(local, None, |core| {
+                    match self.try_claim(core, gpu, bytes, total, &then) {
+                        Ok(result) => Change::Made(Ok(result)),
+                        Err(refused) => Change::None(Err(refused)),
+                    }
+                })
+            };
+            match attempt(local)? {
+                Err(Refused::OutOfMemory { .. }) => {}
+                answer => return answer,
+            }
+            shared.bury_the_dead(local)?;
+            match attempt(local)? {
+                Err(refused @ Refused::OutOfMemory { .. }) => refused,
+                answer => return answer,
+            }
+        };
+        self.deny(gpu)?;
+        Err(refused)
+    }
+
+    fn try_claim<R>(
+        &self,
+        core: &mut Core,
+        gpu: usize,
+        bytes: u64,
+        total: u64,
+        then: &impl Fn(&mut Core, u64) -> Result<R, Refused>,
+    ) -> Result<R, Refused> {
+        let free = total.saturating_sub(core.gpus.get(gpu).map_or(total, |row| row.used));
+        if bytes > free {
+            return Err(Refused::OutOfMemory {
+                requested: bytes,
+                free,
+            });
+        }
+        let position = use_row(core, self.id, gpu as u64)?;
+        let result = then(core, self.id)?;
+        if let (Some(row), Some(card)) = (
+            core.uses.get_mut(position),
+            core.gpus.get_mut(as_index(gpu as u64)),
+        ) {
+            row.used += bytes;
+            row.peak = row.peak.max(row.used);
+            card.used += bytes;
+            card.peak = card.peak.max(card.used);
+        }
+        Ok(result)
+    }
+}
