@@ -80,17 +80,24 @@ impl Allocations {
     }
 
     /// Takes out all that `dead` says is gone.
-    pub(crate) fn take_all(&self, dead: impl Fn(&Allocation) -> bool) -> Vec<Allocation> {
+    pub(crate) fn take_all(&self, dead: impl Fn(&Allocation) -> bool) -> Vec<(u64, Allocation)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
+            let mut shard = shard.lock();
             taken.extend(
                 shard
-                    .lock()
                     .extract_if(|_, allocation| dead(allocation))
-                    .map(|(_, gone)| gone),
+                    .map(|((name, _), gone)| (name, gone)),
             );
         }
         taken
+    }
+
+    /// Puts back what was taken out for an end that did not come.
+    pub(crate) fn put_back(&self, taken: Vec<(u64, Allocation)>) {
+        for (name, allocation) in taken {
+            self.insert(name, allocation);
+        }
     }
 
     #[expect(clippy::indexing_slicing, reason = "reduced to the length of the array")]

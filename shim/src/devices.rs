@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::ledger::Reservation;
+use vcuda_region::reservation::Reservation;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 use crate::ffi::real;
@@ -83,6 +83,35 @@ impl Device {
     pub(crate) fn release(&self, bytes: u64) {
         if let (Some((_, index)), Some(slot)) = (self.region(), self.shim.slot()) {
             slot.release(index, bytes);
+        }
+    }
+
+    /// What this process has on the device, overhead left out (bytes).
+    pub(crate) fn own_bytes(&self) -> u64 {
+        let Some(((_, index), slot)) = self.region().zip(self.shim.slot()) else {
+            return 0;
+        };
+        slot.used_bytes(index).saturating_sub(slot.overhead_bytes(index))
+    }
+
+    /// Sets what the driver itself takes for this process (bytes).
+    pub(crate) fn set_overhead(&self, bytes: u64) {
+        if let (Some((_, index)), Some(slot)) = (self.region(), self.shim.slot()) {
+            slot.set_overhead(index, bytes);
+        }
+    }
+
+    /// Adds to what the driver itself takes for this process (bytes).
+    pub(crate) fn charge_overhead(&self, bytes: u64) {
+        if let (Some((_, index)), Some(slot)) = (self.region(), self.shim.slot()) {
+            slot.charge_overhead(index, bytes);
+        }
+    }
+
+    /// Takes from what the driver itself takes for this process (bytes).
+    pub(crate) fn release_overhead(&self, bytes: u64) {
+        if let (Some((_, index)), Some(slot)) = (self.region(), self.shim.slot()) {
+            slot.release_overhead(index, bytes);
         }
     }
 
@@ -218,6 +247,34 @@ pub(crate) fn current_ordinal() -> Option<CUdevice> {
     // SAFETY: the driver writes an ordinal or nothing.
     unsafe { real::cuCtxGetDevice(&raw mut ordinal) }.ok()?;
     Some(ordinal)
+}
+
+/// The device of a context, whether it is current or not; nothing if it is no context.
+pub(crate) fn device_of_context(shim: &'static Shim, context: CUcontext) -> Option<&'static Device> {
+    if context.is_null() {
+        return None;
+    }
+    if context == current_context() {
+        return shim.current_device();
+    }
+    // SAFETY: the driver judges the handle itself; what is pushed is popped again below.
+    unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
+    let device = shim.current_device();
+    let mut popped = CUcontext::NULL;
+    // SAFETY: undoes the push above.
+    let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+    device
+}
+
+/// The context of a stream; null if the driver does not say.
+pub(crate) fn context_of_stream(stream: CUstream) -> CUcontext {
+    let mut context = CUcontext::NULL;
+    if stream.is_null() {
+        return context;
+    }
+    // SAFETY: the driver judges the handle itself and writes a context or nothing.
+    let asked = unsafe { real::cuStreamGetCtx(stream, &raw mut context) };
+    if asked.is_ok() { context } else { CUcontext::NULL }
 }
 
 /// The current context; null without one.

@@ -1,33 +1,78 @@
 //! THE TABLE: every function that is hooked, and its handler. How a row is read: [`crate::ffi::table`].
 
+mod array;
+mod context;
 mod device;
 mod lookup;
 mod memory;
+mod nvml;
+pub(crate) mod pool;
+mod vmm;
 
 use core::cmp::Ordering;
 use core::ffi::{c_char, c_void};
 
-use vcuda_driver_api::CUresult;
+use vcuda_driver_api::{CUresult, nvmlReturn_t};
 
 use crate::ffi::real::Library;
 use crate::ffi::table::{Row, entry, hooks};
 
 hooks! {
-    deny cuMemAlloc             => memory::alloc_v1;
-    deny cuMemAlloc_v2          => memory::alloc;
-    deny cuMemAllocPitch        => memory::pitch_v1;
-    deny cuMemAllocPitch_v2     => memory::pitch;
-    deny cuMemAllocManaged      => memory::managed;
-    pass cuMemFree              => memory::free_v1;
-    pass cuMemFree_v2           => memory::free;
+    deny cuMemAlloc                     => memory::alloc_v1;
+    deny cuMemAlloc_v2                  => memory::alloc;
+    deny cuMemAllocPitch                => memory::pitch_v1;
+    deny cuMemAllocPitch_v2             => memory::pitch;
+    deny cuMemAllocManaged              => memory::managed;
+    pass cuMemFree                      => memory::free_v1;
+    pass cuMemFree_v2                   => memory::free;
 
-    pass cuMemGetInfo           => device::mem_info_v1;
-    pass cuMemGetInfo_v2        => device::mem_info;
-    pass cuDeviceTotalMem       => device::total_v1;
-    pass cuDeviceTotalMem_v2    => device::total;
+    deny cuMemAllocAsync                => pool::alloc;
+    deny cuMemAllocAsync_ptsz           => pool::alloc_ptsz;
+    deny cuMemAllocFromPoolAsync        => pool::alloc_from;
+    deny cuMemAllocFromPoolAsync_ptsz   => pool::alloc_from_ptsz;
+    pass cuMemFreeAsync                 => pool::free;
+    pass cuMemFreeAsync_ptsz            => pool::free_ptsz;
+    pass cuMemPoolCreate                => pool::create;
+    pass cuMemPoolDestroy               => pool::destroy;
 
-    pass cuGetProcAddress       => lookup::proc_address;
-    pass cuGetProcAddress_v2    => lookup::proc_address_v2;
+    deny cuMemCreate                    => vmm::create;
+    pass cuMemRelease                   => vmm::release;
+    pass cuMemRetainAllocationHandle    => vmm::retain;
+    pass cuMemMap                       => vmm::map;
+    pass cuMemUnmap                     => vmm::unmap;
+
+    deny cuArrayCreate                  => array::create_v1;
+    deny cuArrayCreate_v2               => array::create;
+    deny cuArray3DCreate                => array::create_3d_v1;
+    deny cuArray3DCreate_v2             => array::create_3d;
+    deny cuMipmappedArrayCreate         => array::create_mipmap;
+    pass cuArrayDestroy                 => array::destroy;
+    pass cuMipmappedArrayDestroy        => array::destroy_mipmap;
+
+    pass cuCtxCreate                    => context::create;
+    pass cuCtxCreate_v2                 => context::create;
+    pass cuCtxCreate_v3                 => context::create_v3;
+    pass cuCtxCreate_v4                 => context::create_v4;
+    pass cuCtxDestroy                   => context::destroy;
+    pass cuCtxDestroy_v2                => context::destroy;
+    pass cuCtxDetach                    => context::destroy;
+    pass cuDevicePrimaryCtxRetain       => context::retain;
+    pass cuDevicePrimaryCtxRelease      => context::release_primary;
+    pass cuDevicePrimaryCtxRelease_v2   => context::release_primary;
+    pass cuDevicePrimaryCtxReset        => context::release_primary;
+    pass cuDevicePrimaryCtxReset_v2     => context::release_primary;
+
+    pass cuMemGetInfo                   => device::mem_info_v1;
+    pass cuMemGetInfo_v2                => device::mem_info;
+    pass cuDeviceTotalMem               => device::total_v1;
+    pass cuDeviceTotalMem_v2            => device::total;
+    pass nvmlDeviceGetMemoryInfo        => nvml::memory;
+    pass nvmlDeviceGetMemoryInfo_v2     => nvml::memory_v2;
+
+    pass cuGetProcAddress               => lookup::proc_address;
+    pass cuGetProcAddress_v2            => lookup::proc_address_v2;
+    pass cuGetExportTable               => lookup::export_table;
+    pass nvmlInternalGetExportTable     => lookup::nvml_export_table;
 }
 
 /// The row of a function name, if it is hooked. A null name is nobody's.

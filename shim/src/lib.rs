@@ -8,10 +8,13 @@
 //! ([`allocations`]), or the reservation drops and the bytes go back.
 
 mod allocations;
+mod capture;
 mod config;
 mod devices;
 mod ffi;
 mod fork;
 mod hooks;
 mod log;
+mod mappings;
+mod overhead;
 mod shim;

@@ -4,24 +4,33 @@
 //! missing or damaged gets no GPU memory. A process that is not managed is left alone.
 
 use core::fmt::Arguments;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
 use std::path::Path;
 
 use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::CUmemoryPool;
 use vcuda_region::limits::Limits;
-use vcuda_region::process::Identity;
+use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::{Slot, Usage};
 use vcuda_region::{DeviceIndex, directory};
 
 use crate::allocations::Allocations;
 use crate::config::Config;
 use crate::devices::{self, Device, Devices};
+use crate::hooks::pool::Home;
+use crate::mappings::Mappings;
+use crate::overhead::Overhead;
 use crate::{fork, log};
 
 /// Values of the word (see [`fork::word`]) that are no pointer to a [`Shim`].
 const UNBUILT: usize = 0;
 const BUILDING: usize = 1;
 const PASSES: usize = 2;
+
+/// How long an answer may count the bytes of a process that has died (I8: at most a second).
+const REAP_EVERY_NS: u64 = 250_000_000;
 
 /// The state of a managed process.
 #[derive(Debug)]
@@ -30,6 +39,13 @@ pub(crate) struct Shim {
     pub(crate) config: Config,
     /// What is allocated.
     pub(crate) allocations: Allocations,
+    /// Physical memory that the application maps itself.
+    pub(crate) mappings: Mappings,
+    /// Where the memory of the pools is that this process made or used.
+    pub(crate) pools: Mutex<HashMap<CUmemoryPool, Home>>,
+    /// What the driver itself takes.
+    pub(crate) overhead: Overhead,
+    reaped_ns: AtomicU64,
     devices: Devices,
     region: Result<Region, String>,
     slot: OnceCell<Slot<'static>>,
@@ -87,6 +103,25 @@ impl Shim {
             })
             .map_err(|why| self.log(format_args!("no slot: {why}")))
             .ok()
+    }
+
+    /// Clears the slots of processes that have died.
+    #[cold]
+    pub(crate) fn reap(&self) {
+        if let (Some(region), Ok(me)) = (self.region(), Identity::current()) {
+            region.usage.reap_dead(&ProcessView::new(me));
+        }
+    }
+
+    /// Does so if nobody in this process has for a while: an answer about memory does not count the dead.
+    #[inline]
+    pub(crate) fn reap_if_due(&self) {
+        let now_ns = coarse_ns();
+        let last_ns = self.reaped_ns.load(Ordering::Relaxed);
+        if now_ns.saturating_sub(last_ns) > REAP_EVERY_NS {
+            self.reaped_ns.store(now_ns, Ordering::Relaxed);
+            self.reap();
+        }
     }
 
     /// The device of this ordinal; nothing if the driver knows none.
@@ -170,6 +205,20 @@ impl Drop for Undo {
     }
 }
 
+/// The time to a few milliseconds, which costs less than the exact one.
+#[inline]
+fn coarse_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes the time here.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    #[expect(clippy::cast_sign_loss, reason = "the monotonic clock is never negative")]
+    let (seconds, rest) = (time.tv_sec as u64, time.tv_nsec as u64);
+    seconds * 1_000_000_000 + rest
+}
+
 /// Finds the limits that apply.
 fn find() -> Option<&'static Shim> {
     let config = Config::from_environment();
@@ -188,6 +237,10 @@ fn find() -> Option<&'static Shim> {
     let shim = Box::leak(Box::new(Shim {
         config,
         allocations: Allocations::new(),
+        mappings: Mappings::default(),
+        pools: Mutex::default(),
+        overhead: Overhead::default(),
+        reaped_ns: AtomicU64::new(0),
         devices: Devices::new(),
         region,
         slot: OnceCell::new(),

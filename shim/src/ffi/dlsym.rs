@@ -150,8 +150,12 @@ unsafe extern "C" fn dlvsym(
 
 /// Decides on a `dlsym` of `caller`, the return address.
 extern "C" fn route_dlsym(handle: *mut c_void, name: *const c_char, caller: usize) -> Route {
-    let Some(address) = DLSYM.get() else { return answer(core::ptr::null_mut()) };
-    let Some(target) = Target::of(name) else { return jump(address) };
+    let Some(address) = DLSYM.get() else {
+        return answer(core::ptr::null_mut());
+    };
+    let Some(target) = Target::of(name) else {
+        return jump(address);
+    };
     // SAFETY: libc's function of this name has this type.
     let real: Dlsym = unsafe { core::mem::transmute(address) };
     // SAFETY: handle and name are the application's; dlsym judges the handle itself.
@@ -166,8 +170,12 @@ extern "C" fn route_dlvsym(
     version: *const c_char,
     caller: usize,
 ) -> Route {
-    let Some(address) = DLVSYM.get() else { return answer(core::ptr::null_mut()) };
-    let Some(target) = Target::of(name) else { return jump(address) };
+    let Some(address) = DLVSYM.get() else {
+        return answer(core::ptr::null_mut());
+    };
+    let Some(target) = Target::of(name) else {
+        return jump(address);
+    };
     // SAFETY: libc's function of this name has this type.
     let real: Dlvsym = unsafe { core::mem::transmute(address) };
     // SAFETY: handle, name and version are the application's; dlvsym judges the handle itself.
@@ -179,11 +187,20 @@ const fn answer(answer: *mut c_void) -> Route {
 }
 
 const fn jump(jump: usize) -> Route {
-    Route { jump, answer: core::ptr::null_mut() }
+    Route {
+        jump,
+        answer: core::ptr::null_mut(),
+    }
 }
 
-static DLSYM: LibcFunction = LibcFunction { name: c"dlsym", address: AtomicUsize::new(0) };
-static DLVSYM: LibcFunction = LibcFunction { name: c"dlvsym", address: AtomicUsize::new(0) };
+static DLSYM: LibcFunction = LibcFunction {
+    name: c"dlsym",
+    address: AtomicUsize::new(0),
+};
+static DLVSYM: LibcFunction = LibcFunction {
+    name: c"dlvsym",
+    address: AtomicUsize::new(0),
+};
 
 /// A function of the C library, found by its symbol table: asking `dlsym` for it would be asking ourselves.
 struct LibcFunction {
@@ -218,11 +235,21 @@ impl Target {
     fn of(name: *const c_char) -> Option<Self> {
         if let Some(row) = hooks::row(name) {
             let (name, soname) = (row.slot().name(), row.slot().library().soname());
-            return Some(Self { name, hook: row.hook(), real: row.slot().get(), soname });
+            return Some(Self {
+                name,
+                hook: row.hook(),
+                real: row.slot().get(),
+                soname,
+            });
         }
         let own = |function: &LibcFunction, hook: *const ()| {
             let real = function.get()? as *mut c_void;
-            Some(Self { name: function.name, hook: hook.cast_mut().cast(), real, soname: c"libc.so.6" })
+            Some(Self {
+                name: function.name,
+                hook: hook.cast_mut().cast(),
+                real,
+                soname: c"libc.so.6",
+            })
         };
         if hooks::is(name, "dlsym") {
             own(&DLSYM, dlsym as *const ())
@@ -259,7 +286,11 @@ impl Target {
         // Nothing in the global scope, and dlerror says so. A library that was opened sees its own dependencies too,
         // and the driver may be one of them; the program itself and its handle see the global scope alone.
         let sees_more = handle == libc::RTLD_DEFAULT && !is_in_program(caller);
-        if sees_more && !self.real.is_null() { self.hook } else { behind }
+        if sees_more && !self.real.is_null() {
+            self.hook
+        } else {
+            behind
+        }
     }
 
     /// `RTLD_NEXT`: the first object after the caller's, in load order, that defines the name.
@@ -289,10 +320,13 @@ impl Target {
         if found.is_null() {
             return found;
         }
-        let owner_is_theirs = |object: &elf::Object<'_>| {
-            object.contains(found as usize).then(|| object.is(self.soname))
-        };
-        if found == self.real || elf::find(owner_is_theirs) == Some(true) { self.hook } else { found }
+        let owner_is_theirs =
+            |object: &elf::Object<'_>| object.contains(found as usize).then(|| object.is(self.soname));
+        if found == self.real || elf::find(owner_is_theirs) == Some(true) {
+            self.hook
+        } else {
+            found
+        }
     }
 }
 

@@ -36,7 +36,9 @@ impl Library {
         if pinned.swap(true, Ordering::Relaxed) {
             return;
         }
-        let Some(address) = elf::libc_symbol(c"dlopen") else { return };
+        let Some(address) = elf::libc_symbol(c"dlopen") else {
+            return;
+        };
         // SAFETY: dlopen(3) has this type.
         let dlopen: Dlopen = unsafe { core::mem::transmute(address) };
         // SAFETY: a null-terminated name; RTLD_NOLOAD makes this a lookup that runs no code of the library.
@@ -160,16 +162,22 @@ macro_rules! needed {
 }
 
 needed! {
+    cuArrayGetMemoryRequirements
     cuCtxGetCurrent
     cuCtxGetDevice
     cuCtxPopCurrent_v2
     cuCtxPushCurrent_v2
+    cuDeviceGetCount
     cuDeviceGetDefaultMemPool
-    cuDeviceGetMemPool
     cuDeviceGetUuid
     cuDeviceGetUuid_v2
     cuDevicePrimaryCtxGetState
+    cuMipmappedArrayGetMemoryRequirements
     cuStreamGetCtx
     cuStreamIsCapturing
     cuStreamIsCapturing_ptsz
+    nvmlDeviceGetComputeRunningProcesses_v3
+    nvmlDeviceGetHandleByUUID
+    nvmlDeviceGetUUID
+    nvmlInit_v2
 }

@@ -40,6 +40,36 @@ pub(super) fn proc_address_v2(
     proc_address(call, symbol, function, version, flags)
 }
 
+/// `cuGetExportTable`: passes. Its tables are private to NVIDIA's own libraries; which ones are fetched is worth knowing.
+pub(super) fn export_table(
+    call: &Call<'_, CUresult>,
+    table: *mut *const c_void,
+    id: *const CUuuid,
+) -> CUresult {
+    note_table("cuGetExportTable", table, id.cast());
+    call.real()
+}
+
+/// `nvmlInternalGetExportTable`: passes likewise.
+pub(super) fn nvml_export_table(
+    call: &Call<'_, nvmlReturn_t>,
+    table: *mut *const c_void,
+    id: *const c_void,
+) -> nvmlReturn_t {
+    note_table("nvmlInternalGetExportTable", table, id);
+    call.real()
+}
+
+fn note_table(function: &str, table: *mut *const c_void, id: *const c_void) {
+    let Some(shim) = crate::shim::get() else { return };
+    if shim.config.log.is_none() || table.is_null() || id.is_null() {
+        return;
+    }
+    // SAFETY: not null: the 16 bytes of a UUID, which the driver is about to read too.
+    let id = unsafe { id.cast::<[u8; 16]>().read_unaligned() };
+    shim.log(format_args!("{function} {:032x}", u128::from_be_bytes(id)));
+}
+
 /// Puts the hook in the place of the driver's function, if it has one.
 fn exchange(function: *mut *mut c_void) {
     if function.is_null() {

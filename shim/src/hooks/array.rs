@@ -1,0 +1,276 @@
+//! CUDA arrays and mipmapped arrays: charged with what the driver says they need, or else with the bytes of their
+//! elements.
+//!
+//! The driver tells the need only of arrays whose memory is mapped later (`CUDA_ARRAY3D_DEFERRED_MAPPING`;
+//! `cuArrayGetMemoryRequirements`). So a twin of that kind, which has no memory, is made, asked and destroyed. Sparse and
+//! deferred arrays cost nothing themselves: the memory that is mapped into them pays.
+
+use vcuda_driver_api::prelude::*;
+
+use super::memory::{freed_as, keep};
+use super::real as hooked;
+use crate::allocations::Kind;
+use crate::devices::{current_context, current_ordinal};
+use crate::ffi::{Call, real};
+use crate::shim;
+
+/// Nothing is limited: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    shim::passes()
+}
+
+/// `cuArrayCreate` before CUDA 3.2.
+pub(super) fn create_v1(
+    call: &Call<'_, CUresult>,
+    array: *mut CUarray,
+    descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1,
+) -> CUresult {
+    // SAFETY: not null; the driver is about to read it too.
+    let shape = (!descriptor.is_null())
+        .then(|| unsafe { descriptor.read() })
+        .map(|d| CUDA_ARRAY3D_DESCRIPTOR {
+            Width: d.Width as usize,
+            Height: d.Height as usize,
+            Depth: 0,
+            Format: d.Format,
+            NumChannels: d.NumChannels,
+            Flags: 0,
+        });
+    one_array(call, array, shape)
+}
+
+/// `cuArrayCreate`.
+pub(super) fn create(
+    call: &Call<'_, CUresult>,
+    array: *mut CUarray,
+    descriptor: *const CUDA_ARRAY_DESCRIPTOR,
+) -> CUresult {
+    // SAFETY: not null; the driver is about to read it too.
+    let shape = (!descriptor.is_null())
+        .then(|| unsafe { descriptor.read() })
+        .map(|d| CUDA_ARRAY3D_DESCRIPTOR {
+            Width: d.Width,
+            Height: d.Height,
+            Depth: 0,
+            Format: d.Format,
+            NumChannels: d.NumChannels,
+            Flags: 0,
+        });
+    one_array(call, array, shape)
+}
+
+/// `cuArray3DCreate` before CUDA 3.2.
+pub(super) fn create_3d_v1(
+    call: &Call<'_, CUresult>,
+    array: *mut CUarray,
+    descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
+) -> CUresult {
+    // SAFETY: not null; the driver is about to read it too.
+    let shape = (!descriptor.is_null())
+        .then(|| unsafe { descriptor.read() })
+        .map(|d| CUDA_ARRAY3D_DESCRIPTOR {
+            Width: d.Width as usize,
+            Height: d.Height as usize,
+            Depth: d.Depth as usize,
+            Format: d.Format,
+            NumChannels: d.NumChannels,
+            Flags: d.Flags,
+        });
+    one_array(call, array, shape)
+}
+
+/// `cuArray3DCreate`.
+pub(super) fn create_3d(
+    call: &Call<'_, CUresult>,
+    array: *mut CUarray,
+    descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
+) -> CUresult {
+    // SAFETY: not null; the driver is about to read it too.
+    let shape = (!descriptor.is_null()).then(|| unsafe { descriptor.read() });
+    one_array(call, array, shape)
+}
+
+/// `cuMipmappedArrayCreate`.
+pub(super) fn create_mipmap(
+    call: &Call<'_, CUresult>,
+    mipmap: *mut CUmipmappedArray,
+    descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
+    levels: c_uint,
+) -> CUresult {
+    // SAFETY: not null; the driver is about to read it too.
+    let shape = (!descriptor.is_null()).then(|| unsafe { descriptor.read() });
+    counted(call, mipmap, shape, levels, Kind::Mipmap, |handle| {
+        handle.0 as u64
+    })
+}
+
+/// `cuArrayDestroy`.
+pub(super) fn destroy(call: &Call<'_, CUresult>, array: CUarray) -> CUresult {
+    freed_as(call, array.0 as u64, Kind::Array)
+}
+
+/// `cuMipmappedArrayDestroy`.
+pub(super) fn destroy_mipmap(call: &Call<'_, CUresult>, mipmap: CUmipmappedArray) -> CUresult {
+    freed_as(call, mipmap.0 as u64, Kind::Mipmap)
+}
+
+fn one_array(
+    call: &Call<'_, CUresult>,
+    array: *mut CUarray,
+    shape: Option<CUDA_ARRAY3D_DESCRIPTOR>,
+) -> CUresult {
+    counted(call, array, shape, 1, Kind::Array, |handle| handle.0 as u64)
+}
+
+fn counted<H: Copy>(
+    call: &Call<'_, CUresult>,
+    place: *mut H,
+    shape: Option<CUDA_ARRAY3D_DESCRIPTOR>,
+    levels: c_uint,
+    kind: Kind,
+    name: impl Fn(H) -> u64,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let Some(shape) = shape.filter(|_| !place.is_null()) else {
+        return call.real();
+    };
+    if shape.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) != 0 {
+        return call.real();
+    }
+    let Some(device) = shim.current_device() else {
+        return call.real();
+    };
+    let context = current_context();
+    let bytes = need_of_twin(&shape, levels, kind).unwrap_or_else(|| bytes_of_elements(&shape, levels));
+    let reserved = device.reserve(bytes)?;
+    call.real()?;
+    // SAFETY: the driver returned success, so it has just written a handle here.
+    let handle = unsafe { place.read() };
+    keep(shim, reserved, name(handle), context, kind);
+    Ok(())
+}
+
+/// What the driver says that the array needs.
+fn need_of_twin(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> Option<u64> {
+    let ordinal = current_ordinal()?;
+    let twin = CUDA_ARRAY3D_DESCRIPTOR {
+        Flags: shape.Flags | CUDA_ARRAY3D_DEFERRED_MAPPING,
+        ..*shape
+    };
+    let mut need = CUDA_ARRAY_MEMORY_REQUIREMENTS {
+        size: 0,
+        alignment: 0,
+        reserved: [0; 4],
+    };
+    if kind == Kind::Mipmap {
+        let mut handle = CUmipmappedArray::NULL;
+        // SAFETY: a valid description; the driver writes a handle or nothing.
+        unsafe { hooked::cuMipmappedArrayCreate(&raw mut handle, &raw const twin, levels) }.ok()?;
+        // SAFETY: the handle was just made.
+        let asked = unsafe { real::cuMipmappedArrayGetMemoryRequirements(&raw mut need, handle, ordinal) };
+        // SAFETY: ours, and used by nobody.
+        let _ = unsafe { hooked::cuMipmappedArrayDestroy(handle) };
+        asked.ok()?;
+    } else {
+        let mut handle = CUarray::NULL;
+        // SAFETY: a valid description; the driver writes a handle or nothing.
+        unsafe { hooked::cuArray3DCreate_v2(&raw mut handle, &raw const twin) }.ok()?;
+        // SAFETY: the handle was just made.
+        let asked = unsafe { real::cuArrayGetMemoryRequirements(&raw mut need, handle, ordinal) };
+        // SAFETY: ours, and used by nobody.
+        let _ = unsafe { hooked::cuArrayDestroy(handle) };
+        asked.ok()?;
+    }
+    (need.size > 0).then_some(need.size as u64)
+}
+
+/// The bytes of all elements of all levels. A height or depth of 0 means that there is no such dimension.
+fn bytes_of_elements(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) -> u64 {
+    let is_layered = shape.Flags & CUDA_ARRAY3D_LAYERED != 0;
+    let half = |extent: usize, level: u32| (extent as u64).checked_shr(level).unwrap_or(0).max(1);
+    let bits = bits_per_element(shape.Format, u64::from(shape.NumChannels));
+    (0..levels.clamp(1, 64))
+        .map(|level| {
+            // The depth of a layered array counts its layers, which are as many on each level.
+            let depth = if is_layered {
+                half(shape.Depth, 0)
+            } else {
+                half(shape.Depth, level)
+            };
+            half(shape.Width, level)
+                .saturating_mul(half(shape.Height, level))
+                .saturating_mul(depth)
+                .saturating_mul(bits)
+                .div_ceil(8)
+        })
+        .fold(0, u64::saturating_add)
+}
+
+/// Bits of one element, all its channels together. Formats that pack channels or blocks say their own number.
+fn bits_per_element(format: CUarray_format, channels: u64) -> u64 {
+    use CUarray_format as F;
+    let channels = channels.max(1);
+    match format {
+        F::UNSIGNED_INT8 | F::SIGNED_INT8 => 8 * channels,
+        F::UNSIGNED_INT16 | F::SIGNED_INT16 | F::HALF => 16 * channels,
+        F::UNSIGNED_INT32 | F::SIGNED_INT32 | F::FLOAT => 32 * channels,
+        F::UNORM_INT8X1 | F::SNORM_INT8X1 => 8,
+        F::UNORM_INT8X2 | F::SNORM_INT8X2 | F::UNORM_INT16X1 | F::SNORM_INT16X1 => 16,
+        F::UNORM_INT8X4 | F::SNORM_INT8X4 | F::UNORM_INT16X2 | F::SNORM_INT16X2 | F::UNORM_INT_101010_2 => 32,
+        F::UNORM_INT16X4 | F::SNORM_INT16X4 => 64,
+        F::BC1_UNORM | F::BC1_UNORM_SRGB | F::BC4_UNORM | F::BC4_SNORM => 4,
+        F::BC2_UNORM
+        | F::BC2_UNORM_SRGB
+        | F::BC3_UNORM
+        | F::BC3_UNORM_SRGB
+        | F::BC5_UNORM
+        | F::BC5_SNORM
+        | F::BC6H_UF16
+        | F::BC6H_SF16
+        | F::BC7_UNORM
+        | F::BC7_UNORM_SRGB => 8,
+        F::NV12 => 12,
+        F::P010 | F::P016 => 24,
+        // Video and unknown formats: no more than four channels of 16 bits.
+        _ => 64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(width: usize, height: usize, depth: usize, flags: c_uint) -> CUDA_ARRAY3D_DESCRIPTOR {
+        CUDA_ARRAY3D_DESCRIPTOR {
+            Width: width,
+            Height: height,
+            Depth: depth,
+            Format: CUarray_format::FLOAT,
+            NumChannels: 2,
+            Flags: flags,
+        }
+    }
+
+    #[test]
+    fn dimensions_that_are_not_there_count_once() {
+        assert_eq!(bytes_of_elements(&shape(100, 0, 0, 0), 1), 800);
+        assert_eq!(bytes_of_elements(&shape(100, 10, 0, 0), 1), 8000);
+        assert_eq!(bytes_of_elements(&shape(100, 10, 3, 0), 1), 24_000);
+    }
+
+    #[test]
+    fn levels_halve_and_layers_do_not() {
+        assert_eq!(bytes_of_elements(&shape(4, 4, 4, 0), 3), 8 * (64 + 8 + 1));
+        assert_eq!(
+            bytes_of_elements(&shape(4, 4, 4, CUDA_ARRAY3D_LAYERED), 3),
+            8 * 4 * (16 + 4 + 1)
+        );
+        assert_eq!(
+            bytes_of_elements(&shape(usize::MAX, usize::MAX, 2, 0), u32::MAX),
+            u64::MAX
+        );
+    }
+}

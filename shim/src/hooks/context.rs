@@ -1,0 +1,148 @@
+//! Contexts: what the driver takes for one is charged when it is made, and all that lived in it is given back when it
+//! ends. Retaining a primary context that is active already changes nothing.
+
+use vcuda_driver_api::prelude::*;
+
+use crate::allocations::{Allocation, Kind};
+use crate::devices::{Device, device_of_context};
+use crate::ffi::{Call, real};
+use crate::shim::{self, Shim};
+
+/// Nothing is limited: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    shim::passes()
+}
+
+/// `cuCtxCreate`, `_v2`.
+pub(super) fn create(
+    call: &Call<'_, CUresult>,
+    context: *mut CUcontext,
+    _flags: c_uint,
+    ordinal: CUdevice,
+) -> CUresult {
+    created(call, context, ordinal)
+}
+
+/// `cuCtxCreate_v3`.
+pub(super) fn create_v3(
+    call: &Call<'_, CUresult>,
+    context: *mut CUcontext,
+    _affinity: *mut CUexecAffinityParam,
+    _affinities: c_int,
+    _flags: c_uint,
+    ordinal: CUdevice,
+) -> CUresult {
+    created(call, context, ordinal)
+}
+
+/// `cuCtxCreate_v4`.
+pub(super) fn create_v4(
+    call: &Call<'_, CUresult>,
+    context: *mut CUcontext,
+    _parameters: *mut CUctxCreateParams,
+    _flags: c_uint,
+    ordinal: CUdevice,
+) -> CUresult {
+    created(call, context, ordinal)
+}
+
+/// `cuDevicePrimaryCtxRetain`.
+pub(super) fn retain(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice) -> CUresult {
+    if is_primary_active(ordinal) {
+        call.real()
+    } else {
+        created(call, context, ordinal)
+    }
+}
+
+/// `cuCtxDestroy`, `_v2`, `cuCtxDetach` (which destroys what nobody else attached to).
+pub(super) fn destroy(call: &Call<'_, CUresult>, context: CUcontext) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let Some(device) = device_of_context(shim, context) else {
+        return call.real();
+    };
+    let gone = shim
+        .allocations
+        .take_all(|allocation| lives_in(allocation, context));
+    let status = call.real();
+    if status.is_ok() && device_of_context(shim, context).is_none() {
+        end(shim, device, context, gone);
+    } else {
+        shim.allocations.put_back(gone);
+    }
+    status
+}
+
+/// `cuDevicePrimaryCtxRelease`, `_v2`, `cuDevicePrimaryCtxReset`, `_v2`.
+pub(super) fn release_primary(call: &Call<'_, CUresult>, ordinal: CUdevice) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let Some(device) = shim.device(ordinal) else {
+        return call.real();
+    };
+    let Some(context) = primary(ordinal) else {
+        return call.real();
+    };
+    call.real()?;
+    if !is_primary_active(ordinal) {
+        let gone = shim
+            .allocations
+            .take_all(|allocation| lives_in(allocation, context));
+        end(shim, device, context, gone);
+    }
+    Ok(())
+}
+
+fn created(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let Some(device) = shim.device(ordinal).filter(|device| device.grant.is_some()) else {
+        return call.real();
+    };
+    let before = shim.overhead.before(device);
+    call.real()?;
+    if !context.is_null() {
+        // SAFETY: the driver returned success, so it has just written a handle here.
+        let context = unsafe { context.read() };
+        shim.overhead.after(&before, context);
+    }
+    Ok(())
+}
+
+/// Gives back what lived in a context that has ended.
+fn end(shim: &Shim, device: &'static Device, context: CUcontext, gone: Vec<(u64, Allocation)>) {
+    for (_, allocation) in gone {
+        allocation.device.release(allocation.bytes);
+    }
+    shim.overhead.ended(device, context);
+}
+
+/// Memory of a pool belongs to its device and outlives the context.
+fn lives_in(allocation: &Allocation, context: CUcontext) -> bool {
+    allocation.context == context && allocation.kind != Kind::Pooled
+}
+
+/// The device's primary context, if it is active.
+fn primary(ordinal: CUdevice) -> Option<CUcontext> {
+    if !is_primary_active(ordinal) {
+        return None;
+    }
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver writes a handle or nothing; the reference is given back at once.
+    unsafe { super::real::cuDevicePrimaryCtxRetain(&raw mut context, ordinal) }.ok()?;
+    // SAFETY: gives back the reference taken above; the application holds its own.
+    let _ = unsafe { super::real::cuDevicePrimaryCtxRelease_v2(ordinal) };
+    Some(context)
+}
+
+fn is_primary_active(ordinal: CUdevice) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: the driver writes two numbers or nothing.
+    let asked = unsafe { real::cuDevicePrimaryCtxGetState(ordinal, &raw mut flags, &raw mut active) };
+    asked.is_ok() && active != 0
+}

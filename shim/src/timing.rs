@@ -1,0 +1,195 @@
+//! GPU time: what a launch is charged, when it is measured, and where it waits (THROTTLE.md section 3).
+//!
+//! The story of one launch. [`Launches::launch`] finds the stream's [`track`], predicts the cost
+//! ([`vcuda_region::predict`]), and pays it from the process's lease: one atomic addition. Only when the lease is used up
+//! is the container's account looked at ([`hold`]), and only if that is overdrawn does the launch wait. The driver is
+//! called. Now and then a timing event is recorded behind the work ([`mark`]); the [`crate::reaper`] sees it done, takes the
+//! elapsed time since the mark before, and corrects account and prediction by the difference.
+
+pub(crate) mod clock;
+mod context;
+mod hold;
+pub(crate) mod lane;
+mod mark;
+pub(crate) mod settle;
+pub(crate) mod sys;
+mod track;
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::limits::NOT_METERED;
+use vcuda_region::predict::{Key, LEARNT, Prediction, Table};
+
+use crate::capture;
+use crate::ffi::Call;
+use crate::shim::{self, Shim};
+use clock::Ticks;
+use context::Contexts;
+use lane::Lane;
+use track::{Track, Tracks};
+
+pub(crate) use track::Stream;
+
+/// What kernels and graphs of this process cost. Handles are process-wide, so one table serves all devices.
+pub(crate) static COSTS: Table = Table::new();
+
+/// Says "metered" until it is known better.
+static ALWAYS: AtomicU32 = AtomicU32::new(0);
+/// The word that tells whether launches are metered: one that says so, one that does not, or the mapped word of the
+/// process's only device, which follows a change of limits by itself.
+static GATE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const ALWAYS).cast_mut());
+static NEVER: AtomicU32 = AtomicU32::new(NOT_METERED);
+
+/// Whether no launch of this process is metered: two loads and a branch.
+#[inline]
+pub(crate) fn idle() -> bool {
+    // Relaxed: whoever sees the new pointer sees a word that was mapped before the process could launch anything.
+    let gate = GATE.load(Ordering::Relaxed);
+    // SAFETY: a static, or a word of `limits`, which stays mapped for the life of the process and of its children.
+    let word = unsafe { &*gate };
+    word.load(Ordering::Relaxed) == NOT_METERED
+}
+
+/// The launching side of one process.
+#[derive(Debug)]
+pub(crate) struct Launches {
+    lanes: Vec<Lane>,
+    tracks: Tracks,
+    contexts: Contexts,
+    ticks: Ticks,
+    /// The reaper's thread runs.
+    pub(crate) reaping: AtomicBool,
+    /// Futex word by which the reaper is woken; odd while it sleeps for long.
+    pub(crate) bell: AtomicU32,
+}
+
+impl Launches {
+    fn new(shim: &'static Shim) -> Option<Self> {
+        let region = shim.region()?;
+        let lanes = region.limits.devices().map(|(device, _)| Lane::new(shim, region, device)).collect();
+        Some(Self {
+            lanes,
+            tracks: Tracks::new(),
+            contexts: Contexts::new(),
+            ticks: Ticks::calibrate(),
+            reaping: AtomicBool::new(false),
+            bell: AtomicU32::new(0),
+        })
+    }
+
+    /// The state of this process, made at its first launch; nothing in one that is not managed.
+    #[inline]
+    pub(crate) fn get() -> Option<&'static Self> {
+        let Some(shim) = shim::get() else {
+            GATE.store((&raw const NEVER).cast_mut(), Ordering::Relaxed);
+            return None;
+        };
+        match shim.launches.get() {
+            Some(launches) => launches.as_ref(),
+            None => Self::make(shim),
+        }
+    }
+
+    /// The state, if a launch has made it already.
+    pub(crate) fn made() -> Option<&'static Self> {
+        shim::get()?.launches.get()?.as_ref()
+    }
+
+    #[cold]
+    fn make(shim: &'static Shim) -> Option<&'static Self> {
+        let Some(region) = shim.region() else {
+            // Damaged limits deny memory; launches go to the driver.
+            GATE.store((&raw const NEVER).cast_mut(), Ordering::Relaxed);
+            return None;
+        };
+        let mut devices = region.limits.devices();
+        if let (Some((only, _)), None) = (devices.next(), devices.next()) {
+            let word = region.limits.metered_word(only);
+            GATE.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+            if !region.limits.is_metered(only) {
+                return None;
+            }
+        }
+        shim.launches.get_or_init(|| Self::new(shim)).as_ref()
+    }
+
+    /// The lanes of all devices.
+    pub(crate) fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Meters one launch on `stream` and calls the driver.
+    #[inline]
+    pub(crate) fn launch(&'static self, call: &Call<'_, CUresult>, stream: Stream, key: Key, family: Key) -> CUresult {
+        let Some(admitted) = self.admit(stream, key, family) else { return call.real() };
+        let answer = call.real();
+        self.launched(&admitted, answer.is_ok());
+        answer
+    }
+
+    /// Pays for a launch on `stream`, and waits until it may go. Nothing if it is not metered.
+    #[inline]
+    pub(crate) fn admit(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
+        if capture::any_open() && capture::is_capturing(stream.handle, stream.default) {
+            return None;
+        }
+        let track = self.tracks.find(stream)?;
+        let lane = self.lanes.get(track.lane())?;
+        if !lane.is_metered() {
+            return None;
+        }
+        let predicted = COSTS.predict(key, family);
+        let paid = lane.meter.spend(predicted.cost_ns);
+        let mut held = false;
+        if !paid || predicted.samples == 0 {
+            held = self.hold(lane, track, stream, &predicted, paid);
+        }
+        let now = self.ticks.now();
+        let mut sampled = false;
+        if held || now > track.busy_until() + self.ticks.idle() {
+            sampled = self.resume(lane, track, stream, now, held);
+        }
+        Some(Admitted { lane, track, stream, predicted, now, sampled })
+    }
+
+    /// Notes that an admitted launch went to the driver, or gives back what it paid if the driver refused it.
+    #[inline]
+    pub(crate) fn launched(&'static self, launch: &Admitted, accepted: bool) {
+        let cost_ns = launch.predicted.cost_ns;
+        if !accepted {
+            launch.lane.meter.refund(cost_ns);
+            return;
+        }
+        launch.track.extend(launch.now, self.ticks.of_ns(cost_ns));
+        let due = launch.track.note(&launch.predicted, launch.lane.segment_ns());
+        if due || launch.sampled || launch.predicted.samples < LEARNT || cost_ns >= mark::ALONE_NS {
+            self.mark(launch.lane, launch.track, launch.stream);
+        }
+    }
+}
+
+/// A launch that was paid for.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    lane: &'static Lane,
+    track: &'static Track,
+    stream: Stream,
+    predicted: Prediction,
+    now: u64,
+    sampled: bool,
+}
+
+/// A stream is about to be destroyed: what was launched on it is marked, and its handle forgotten.
+pub(crate) fn stream_closing(stream: Stream) {
+    if let Some(launches) = Launches::made() {
+        launches.close_stream(stream);
+    }
+}
+
+/// A context is about to be destroyed: its events are dropped, what is in flight there counts as predicted.
+pub(crate) fn context_closing(context: CUcontext) {
+    if let Some(launches) = Launches::made() {
+        launches.close_context(context);
+    }
+}
