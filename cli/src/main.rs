@@ -9,6 +9,7 @@ mod arbiter;
 mod args;
 mod background;
 mod config;
+mod cuda;
 mod demo;
 mod doctor;
 mod exec;

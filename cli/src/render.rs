@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
 use crate::quantity::{CoreShare, MemorySize};
@@ -52,7 +52,6 @@ pub(crate) struct ProcessView {
 
 /// Columns of a terminal that tables fit.
 pub(crate) const WIDTH: usize = 80;
-const NAME_WIDTH: usize = 16;
 const BAR_WIDTH: usize = 6;
 
 /// The table for people. Bars are drawn on a terminal only.
@@ -91,30 +90,33 @@ fn gpu_lines(text: &mut String, index: usize, gpu: &GpuView, bars: bool) {
 }
 
 fn tenant_lines(text: &mut String, gpu: &GpuView, bars: bool) {
+    let mut rows = vec![heading(bars)];
+    for tenant in &gpu.tenants {
+        rows.push(tenant_row(tenant, bars));
+        for process in &tenant.processes {
+            let name = format!("  {} {}", process.pid, process.name);
+            rows.push(vec![name, MemorySize(process.memory_used_bytes).to_string()]);
+        }
+    }
+    // The names take what the figures leave of the line.
+    let figures: usize = (1..heading(bars).len())
+        .map(|column| 1 + width_of(&rows, column))
+        .sum();
     let mut table = Table::new();
     table
         .load_preset(NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
-    let mut header = vec!["TENANT", "MEMORY"];
-    if bars {
-        header.push("");
-    }
-    header.push("GPU TIME");
-    if bars {
-        header.push("");
-    }
-    header.extend(["POLICY", "DENIED"]);
-    table.set_header(header);
-    for tenant in &gpu.tenants {
-        table.add_row(tenant_row(tenant, bars));
-        for process in &tenant.processes {
-            let name = format!("  {} {}", process.pid, process.name);
-            let memory = MemorySize(process.memory_used_bytes).to_string();
-            table.add_row([Cell::new(clipped(&name, NAME_WIDTH)), right(memory)]);
+    for mut row in rows {
+        if let Some(name) = row.first_mut() {
+            *name = clipped(name, WIDTH.saturating_sub(figures).max(8));
         }
+        table.add_row(row);
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
+        if column.index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     for line in table.lines() {
         text.push_str(line.trim_end());
@@ -122,36 +124,44 @@ fn tenant_lines(text: &mut String, gpu: &GpuView, bars: bool) {
     }
 }
 
-fn tenant_row(tenant: &TenantView, bars: bool) -> Vec<Cell> {
-    let memory = pair(tenant.memory_used_bytes, tenant.memory_limit_bytes);
+fn width_of(rows: &[Vec<String>], column: usize) -> usize {
+    rows.iter()
+        .filter_map(|row| row.get(column))
+        .map(|text| text.chars().count())
+        .max()
+        .unwrap_or(0)
+}
+
+fn heading(bars: bool) -> Vec<String> {
+    let words: &[&str] = if bars {
+        &["TENANT", "MEMORY", "", "GPU TIME", "", "POLICY", "DENIED"]
+    } else {
+        &["TENANT", "MEMORY", "GPU TIME", "POLICY", "DENIED"]
+    };
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn tenant_row(tenant: &TenantView, bars: bool) -> Vec<String> {
     let used = format!(
         "{}.{}",
         tenant.core_used_permille / 10,
         tenant.core_used_permille % 10
     );
-    let cores = format!("{used} / {}", CoreShare(tenant.core_limit_permille));
-    let mut row = vec![Cell::new(clipped(&tenant.name, NAME_WIDTH)), right(memory)];
-    if bars {
-        row.push(Cell::new(bar(
-            tenant.memory_used_bytes,
-            tenant.memory_limit_bytes,
-            BAR_WIDTH,
-        )));
-    }
-    row.push(right(cores));
-    if bars {
-        row.push(Cell::new(bar(
-            tenant.core_used_permille.into(),
-            tenant.core_limit_permille.into(),
-            BAR_WIDTH,
-        )));
-    }
-    row.extend([Cell::new(tenant.policy), right(tenant.memory_denied.to_string())]);
+    let memory_bar = bar(tenant.memory_used_bytes, tenant.memory_limit_bytes, BAR_WIDTH);
+    let cores_bar = bar(
+        tenant.core_used_permille.into(),
+        tenant.core_limit_permille.into(),
+        BAR_WIDTH,
+    );
+    let mut row = vec![
+        tenant.name.clone(),
+        pair(tenant.memory_used_bytes, tenant.memory_limit_bytes),
+    ];
+    row.extend(bars.then_some(memory_bar));
+    row.push(format!("{used} / {}", CoreShare(tenant.core_limit_permille)));
+    row.extend(bars.then_some(cores_bar));
+    row.extend([tenant.policy.to_owned(), tenant.memory_denied.to_string()]);
     row
-}
-
-fn right(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
 /// `3.5 / 4 GiB`: the used figure in the unit of the limit, rounded down.

@@ -1,0 +1,398 @@
+//! What the demo shows, act by act.
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use vcuda_region::clock;
+
+use super::checks::Checks;
+use super::interrupt::Interrupt;
+use super::live::Live;
+use super::protocol::{Reply, Request};
+use super::stage::{Stage, Tenant};
+use crate::failure::Failure;
+use crate::gpus::Inventory;
+use crate::quantity::{CoreShare, MemorySize};
+
+/// How far a measured share may be from its cap (thousandths).
+const TOLERANCE_PERMILLE: u32 = 50;
+/// Until the limiter and the arbiter know the tenants' kernels.
+const WARM_UP: Duration = Duration::from_secs(2);
+const MEASURE: Duration = Duration::from_secs(6);
+const MEASURE_CHANGED: Duration = Duration::from_secs(4);
+/// Memory of the dead must be back within this time.
+const BACK_WITHIN: Duration = Duration::from_secs(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Plays all acts. An error means that the demo could not go on; a claim that did not hold is a failed check.
+pub(crate) fn play(stage: &Stage, interrupt: &Interrupt, checks: &mut Checks) -> Result<(), Failure> {
+    let unit = unit(stage);
+    let truth = Truth::find(stage)?;
+    let live = Live::new(stage.inventory(), stage.watch(), stage.gpu().uuid.to_string());
+    let mut acts = Acts {
+        stage,
+        interrupt,
+        checks,
+        truth,
+        live,
+        unit,
+    };
+    let mut pair = acts.share()?;
+    acts.memory_and_death()?;
+    acts.change_cores(&mut pair)?;
+    drop(pair);
+    acts.everything_is_back()
+}
+
+/// The amount that the demo counts in: 1 GiB, less where the GPU has not 16 of them free.
+fn unit(stage: &Stage) -> u64 {
+    let free = stage
+        .gpu()
+        .memory_total_bytes
+        .saturating_sub(stage.gpu().memory_used_bytes);
+    (free / 16).min(1 << 30) >> 20 << 20
+}
+
+/// Who tells what a tenant really got.
+#[derive(Debug)]
+enum Truth {
+    /// The simulated machine's exact record.
+    Record,
+    /// Finished work, at the rate that the GPU reached for one program alone.
+    Work { iterations_per_ms: u64 },
+}
+
+impl Truth {
+    fn find(stage: &Stage) -> Result<Truth, Failure> {
+        match stage.inventory() {
+            Inventory::Simulated(_) => Ok(Truth::Record),
+            Inventory::Real(_) => Ok(Truth::Work {
+                iterations_per_ms: calibrate(stage)?,
+            }),
+        }
+    }
+
+    /// GPU time that the tenant has got so far, and when (both ns).
+    fn served(&self, stage: &Stage, tenant: &mut Tenant) -> Result<(u64, u64), Failure> {
+        match (self, stage.inventory()) {
+            (Truth::Work { iterations_per_ms }, _) => match tenant.ask(Request::Count)? {
+                Reply::Count { iterations, at_ns } => {
+                    let ns = u128::from(iterations) * 1_000_000 / u128::from(*iterations_per_ms);
+                    Ok((u64::try_from(ns).unwrap_or(u64::MAX), at_ns))
+                }
+                other => Err(Failure::Failed(format!("asked for a count, got {other:?}"))),
+            },
+            (Truth::Record, Inventory::Simulated(machine)) => {
+                let report = machine.report();
+                let rows = report
+                    .processes
+                    .iter()
+                    .filter(|row| row.alive && row.pid == tenant.pid());
+                Ok((rows.map(|row| row.service_ns).sum(), clock::now_ns()))
+            }
+            (Truth::Record, Inventory::Real(_)) => {
+                Err(Failure::Failed("a real GPU keeps no record".to_owned()))
+            }
+        }
+    }
+}
+
+fn calibrate(stage: &Stage) -> Result<u64, Failure> {
+    let mut alone = stage.tenant("alone", MemorySize(unit(stage)), CoreShare::WHOLE)?;
+    match alone.ask(Request::Calibrate)? {
+        Reply::Calibrated { iterations_per_ms } => Ok(iterations_per_ms),
+        other => Err(Failure::Failed(format!(
+            "asked for the GPU's rate, got {other:?}"
+        ))),
+    }
+}
+
+/// The two tenants that saturate the GPU.
+#[derive(Debug)]
+struct Pair {
+    a: Tenant,
+    b: Tenant,
+}
+
+#[derive(Debug)]
+struct Acts<'a> {
+    stage: &'a Stage,
+    interrupt: &'a Interrupt,
+    checks: &'a mut Checks,
+    truth: Truth,
+    live: Live<'a>,
+    unit: u64,
+}
+
+impl Acts<'_> {
+    /// Two tenants want the whole GPU; each gets its share.
+    fn share(&mut self) -> Result<Pair, Failure> {
+        let (small, large) = (MemorySize(4 * self.unit), MemorySize(8 * self.unit));
+        self.say(&format!(
+            "Tenants a ({small}, 30 %) and b ({large}, 60 %) both try to take the whole GPU"
+        ))?;
+        let mut a = self.stage.tenant("a", small, CoreShare(300))?;
+        let mut b = self.stage.tenant("b", large, CoreShare(600))?;
+        a.must(Request::Allocate { bytes: self.unit })?;
+        b.must(Request::Allocate { bytes: 2 * self.unit })?;
+        let iterations = match a.ask(Request::Calibrate)? {
+            Reply::Calibrated { iterations_per_ms } => iterations_per_ms,
+            other => {
+                return Err(Failure::Failed(format!(
+                    "asked for the GPU's rate, got {other:?}"
+                )));
+            }
+        };
+        a.must(Request::Saturate { iterations })?;
+        b.must(Request::Saturate { iterations })?;
+        let mut pair = Pair { a, b };
+        self.watch_for(WARM_UP)?;
+        let shares = self.measure(&mut pair, MEASURE)?;
+        self.check_share("a's share of GPU time, cap 30 %", 300, shares.0);
+        self.check_share("b's share of GPU time, cap 60 %", 600, shares.1);
+        let shown = self.live.look()?;
+        let shown = shown
+            .gpus
+            .iter()
+            .flat_map(|gpu| &gpu.tenants)
+            .map(|tenant| tenant.core_used_permille)
+            .sum();
+        self.check_share("both together, as vcuda smi shows it", shares.0 + shares.1, shown);
+        Ok(pair)
+    }
+
+    /// What a third tenant sees, what it is denied, and what remains of a killed process.
+    fn memory_and_death(&mut self) -> Result<(), Failure> {
+        let quota = MemorySize(4 * self.unit);
+        self.say(&format!("Tenant c ({quota}) comes beside them"))?;
+        let mut first = self.stage.tenant("c", quota, CoreShare::WHOLE)?;
+        let cuda = first.ask(Request::Memory)?;
+        let nvml = first.ask(Request::Nvml)?;
+        self.check_total("CUDA's total memory in c", quota, &cuda);
+        self.check_total("NVML's total memory in c", quota, &nvml);
+
+        let too_much = MemorySize(quota.0 + self.unit);
+        let reply = first.ask(Request::Allocate { bytes: too_much.0 })?;
+        self.check_reply(
+            &format!("c asks for {too_much} of {quota}"),
+            &Reply::OutOfMemory,
+            &reply,
+        );
+        // Two of these and two contexts do not fit into the quota; one of each does.
+        let overhead = match cuda {
+            Reply::Memory {
+                free_bytes,
+                total_bytes,
+            } => total_bytes.saturating_sub(free_bytes),
+            _ => 0,
+        };
+        let part = MemorySize((quota.0.saturating_sub(2 * overhead) * 3 / 5) >> 20 << 20);
+        let reply = first.ask(Request::Allocate { bytes: part.0 })?;
+        self.check_reply(&format!("c goes on and asks for {part}"), &Reply::Done, &reply);
+
+        self.say("A second process joins c; the first is killed with SIGKILL")?;
+        let mut second = self.stage.join("c")?;
+        let reply = second.ask(Request::Allocate { bytes: part.0 })?;
+        self.check_reply(
+            &format!("{part} more, first process alive"),
+            &Reply::OutOfMemory,
+            &reply,
+        );
+        let before = self.used_bytes("c")?;
+        let card_before = self.card_used_bytes()?;
+        let start_ns = clock::now_ns();
+        first.kill()?;
+        let back = self.until(start_ns, |acts| Ok(acts.used_bytes("c")? + part.0 <= before))?;
+        self.check_back("its memory is back in c's quota", back);
+        let back = self.until(start_ns, |acts| {
+            Ok(acts.card_used_bytes()? + part.0 <= card_before)
+        })?;
+        self.check_back(&format!("back on the GPU ({})", self.witness()), back);
+        let reply = second.ask(Request::Allocate { bytes: part.0 })?;
+        self.check_reply(&format!("{part} more, first process dead"), &Reply::Done, &reply);
+
+        self.change_memory(&mut second, quota)
+    }
+
+    /// `vcuda set --memory`, up and down, felt by a running process.
+    fn change_memory(&mut self, tenant: &mut Tenant, quota: MemorySize) -> Result<(), Failure> {
+        self.say("vcuda set changes the quotas while the programs run")?;
+        let free = quota.0.saturating_sub(self.used_bytes("c")?);
+        let more = MemorySize((free + self.unit) >> 20 << 20);
+        let reply = tenant.ask(Request::Allocate { bytes: more.0 })?;
+        self.check_reply(&format!("{more} with {quota}"), &Reply::OutOfMemory, &reply);
+        let raised = MemorySize(quota.0 + 2 * self.unit);
+        self.stage
+            .vcuda(&["set", "c", "--memory", &raised.0.to_string()])?;
+        let reply = tenant.ask(Request::Allocate { bytes: more.0 })?;
+        self.check_reply(
+            &format!("{more} after set c --memory {raised}"),
+            &Reply::Done,
+            &reply,
+        );
+        let lowered = MemorySize(quota.0 / 2);
+        self.stage
+            .vcuda(&["set", "c", "--memory", &lowered.0.to_string()])?;
+        let reply = tenant.ask(Request::Allocate { bytes: 1 << 20 })?;
+        self.check_reply(
+            &format!("1 MiB after set c --memory {lowered}"),
+            &Reply::OutOfMemory,
+            &reply,
+        );
+        Ok(())
+    }
+
+    /// `vcuda set --cores`: the two tenants of the first act change places.
+    fn change_cores(&mut self, pair: &mut Pair) -> Result<(), Failure> {
+        self.say("a gets 60 %, b gets 30 %")?;
+        self.stage.vcuda(&["set", "b", "--cores", "30"])?;
+        self.stage.vcuda(&["set", "a", "--cores", "60"])?;
+        self.watch_for(SECOND)?;
+        let shares = self.measure(pair, MEASURE_CHANGED)?;
+        self.check_share("a's share after set --cores 60", 600, shares.0);
+        self.check_share("b's share after set --cores 30", 300, shares.1);
+        Ok(())
+    }
+
+    /// Nobody is left: the GPU is as it was.
+    fn everything_is_back(&mut self) -> Result<(), Failure> {
+        let expected = self.stage.gpu().memory_used_bytes;
+        let start_ns = clock::now_ns();
+        let back = self.until(start_ns, |acts| {
+            let is_empty = acts.live.look()?.gpus.iter().all(|gpu| gpu.tenants.is_empty());
+            Ok(is_empty && acts.card_used_bytes()? <= expected)
+        })?;
+        self.check_back("at the end the GPU is as before", back);
+        Ok(())
+    }
+
+    /// Shows the table while time passes.
+    fn watch_for(&mut self, time: Duration) -> Result<(), Failure> {
+        let mut left = time;
+        while !left.is_zero() {
+            let step = left.min(SECOND);
+            self.interrupt.sleep(step)?;
+            self.live.draw()?;
+            left = left.saturating_sub(step);
+        }
+        Ok(())
+    }
+
+    /// The shares that both tenants really got over `time` (thousandths).
+    fn measure(&mut self, pair: &mut Pair, time: Duration) -> Result<(u32, u32), Failure> {
+        let before = self.served(pair)?;
+        self.watch_for(time)?;
+        let after = self.served(pair)?;
+        Ok((permille(before.0, after.0), permille(before.1, after.1)))
+    }
+
+    fn served(&self, pair: &mut Pair) -> Result<((u64, u64), (u64, u64)), Failure> {
+        let a = self.truth.served(self.stage, &mut pair.a)?;
+        Ok((a, self.truth.served(self.stage, &mut pair.b)?))
+    }
+
+    /// What `vcuda smi` shows as used by the tenant.
+    fn used_bytes(&mut self, name: &str) -> Result<u64, Failure> {
+        let snapshot = self.live.look()?;
+        let tenants = snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants);
+        Ok(tenants
+            .filter(|tenant| tenant.name == name)
+            .map(|tenant| tenant.memory_used_bytes)
+            .sum())
+    }
+
+    /// What the card itself has given out: the simulator's record, or the host's NVML.
+    fn card_used_bytes(&self) -> Result<u64, Failure> {
+        let gpus = self.stage.inventory().gpus()?;
+        let own = gpus.iter().find(|gpu| gpu.uuid == self.stage.gpu().uuid);
+        Ok(own.map_or(0, |gpu| gpu.memory_used_bytes))
+    }
+
+    fn witness(&self) -> &'static str {
+        match self.truth {
+            Truth::Record => "exact record",
+            Truth::Work { .. } => "host's NVML",
+        }
+    }
+
+    /// How long after `start_ns` the condition held; nothing if it did not within the bound.
+    fn until(
+        &mut self,
+        start_ns: u64,
+        mut holds: impl FnMut(&mut Self) -> Result<bool, Failure>,
+    ) -> Result<Option<Duration>, Failure> {
+        loop {
+            let is_met = holds(self)?;
+            let gone = Duration::from_nanos(clock::now_ns().saturating_sub(start_ns));
+            if is_met {
+                return Ok(Some(gone));
+            }
+            if gone > BACK_WITHIN * 2 {
+                return Ok(None);
+            }
+            self.interrupt.sleep(Duration::from_millis(5))?;
+        }
+    }
+
+    fn check_share(&mut self, claim: &str, expected: u32, measured: u32) {
+        let is_met = measured.abs_diff(expected) <= TOLERANCE_PERMILLE;
+        let percent = |permille: u32| format!("{}.{} %", permille / 10, permille % 10);
+        self.checks.add(
+            claim,
+            format!("{} +- 5", percent(expected)),
+            percent(measured),
+            is_met,
+        );
+    }
+
+    fn check_total(&mut self, claim: &str, quota: MemorySize, reply: &Reply) {
+        match reply {
+            Reply::Memory { total_bytes, .. } => {
+                let total = MemorySize(*total_bytes);
+                self.checks
+                    .add(claim, quota.to_string(), total.to_string(), total == quota);
+            }
+            other => self
+                .checks
+                .add(claim, quota.to_string(), format!("{other:?}"), false),
+        }
+    }
+
+    fn check_reply(&mut self, claim: &str, expected: &Reply, reply: &Reply) {
+        let word = |reply: &Reply| match reply {
+            Reply::Done => "allocated".to_owned(),
+            Reply::OutOfMemory => "OUT_OF_MEMORY".to_owned(),
+            other => format!("{other:?}"),
+        };
+        self.checks
+            .add(claim, word(expected), word(reply), reply == expected);
+    }
+
+    fn check_back(&mut self, claim: &str, back: Option<Duration>) {
+        let measured = back.map_or_else(
+            || "not back".to_owned(),
+            |time| format!("{} ms", time.as_millis()),
+        );
+        self.checks.add(
+            claim,
+            "within 1000 ms",
+            measured,
+            back.is_some_and(|time| time <= BACK_WITHIN),
+        );
+    }
+
+    /// A heading, below the table so far.
+    fn say(&mut self, text: &str) -> Result<(), Failure> {
+        self.live.leave();
+        Ok(writeln!(io::stdout(), "\n{text}")?)
+    }
+}
+
+/// Time got over time gone, in thousandths.
+fn permille(before: (u64, u64), after: (u64, u64)) -> u32 {
+    let (served, gone) = (
+        after.0.saturating_sub(before.0),
+        after.1.saturating_sub(before.1).max(1),
+    );
+    u32::try_from(u128::from(served) * 1000 / u128::from(gone)).unwrap_or(u32::MAX)
+}

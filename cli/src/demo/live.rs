@@ -1,0 +1,81 @@
+//! The live table: redrawn in place on a terminal, a line per look elsewhere.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use crate::failure::Failure;
+use crate::gpus::Inventory;
+use crate::quantity::{CoreShare, MemorySize};
+use crate::render::{self, Snapshot};
+use crate::smi::Watch;
+
+/// Draws what `vcuda smi` would show.
+#[derive(Debug)]
+pub(crate) struct Live<'a> {
+    inventory: &'a Inventory,
+    watch: Watch,
+    uuid: String,
+    drawn_lines: usize,
+    is_terminal: bool,
+}
+
+impl<'a> Live<'a> {
+    /// A table of the GPU `uuid`; the first look shows no shares yet.
+    pub(crate) fn new(inventory: &'a Inventory, watch: Watch, uuid: String) -> Live<'a> {
+        Live {
+            inventory,
+            watch,
+            uuid,
+            drawn_lines: 0,
+            is_terminal: io::stdout().is_terminal(),
+        }
+    }
+
+    /// Looks without drawing.
+    pub(crate) fn look(&mut self) -> Result<Snapshot, Failure> {
+        let mut snapshot = self.watch.look(self.inventory)?;
+        snapshot.gpus.retain(|gpu| gpu.uuid == self.uuid);
+        Ok(snapshot)
+    }
+
+    /// Looks and draws.
+    pub(crate) fn draw(&mut self) -> Result<Snapshot, Failure> {
+        let snapshot = self.look()?;
+        let mut out = io::stdout().lock();
+        if self.is_terminal {
+            if self.drawn_lines > 0 {
+                write!(out, "\x1b[{}A\x1b[J", self.drawn_lines)?;
+            }
+            let table = render::table(&snapshot, true);
+            self.drawn_lines = table.lines().count();
+            write!(out, "{table}")?;
+        } else {
+            writeln!(out, "   {}", line(&snapshot))?;
+        }
+        out.flush()?;
+        Ok(snapshot)
+    }
+
+    /// Leaves the table where it stands: what follows is written below it.
+    pub(crate) fn leave(&mut self) {
+        self.drawn_lines = 0;
+    }
+}
+
+/// `a 29.9 of 30 %, 1 GiB of 4 GiB;  b ...`
+fn line(snapshot: &Snapshot) -> String {
+    let tenants = snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants).map(|tenant| {
+        let used = tenant.core_used_permille;
+        let (cores, limit) = (
+            CoreShare(tenant.core_limit_permille),
+            MemorySize(tenant.memory_limit_bytes),
+        );
+        let memory = MemorySize(tenant.memory_used_bytes);
+        format!(
+            "{} {}.{} of {cores}, {memory} of {limit}",
+            tenant.name,
+            used / 10,
+            used % 10
+        )
+    });
+    tenants.collect::<Vec<_>>().join(";  ")
+}

@@ -1,0 +1,276 @@
+//! Where the demo plays: a GPU, a private runtime directory, tenants that end with it.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use vcuda_machine::{Config, Machine};
+
+use super::protocol::{Reply, Request};
+use crate::config::{ENV_MACHINE, ENV_RUNTIME, Environment};
+use crate::failure::{Failure, failed};
+use crate::gpus::{Gpu, Inventory};
+use crate::quantity::{CoreShare, MemorySize};
+use crate::smi::{Scope, Watch};
+use crate::{arbiter, libraries};
+
+/// How long a tenant may take to answer: a first launch compiles PTX.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// One GPU and a private runtime directory, so that other tenants of this user are neither shown nor touched.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    home: TempDir,
+    executable: PathBuf,
+    inventory: Inventory,
+    gpu: Gpu,
+}
+
+impl Stage {
+    /// The real GPU with the most free memory, else (or if asked for) a fresh simulated machine.
+    pub(crate) fn set_up(is_simulated: bool, environment: &Environment) -> Result<Stage, Failure> {
+        let root = environment.runtime_root()?;
+        let home = tempfile::Builder::new().prefix("demo-").tempdir_in(&root);
+        let home = home.map_err(|error| Failure::access("create a directory in", &root, &error))?;
+        let real = if is_simulated {
+            None
+        } else {
+            Inventory::real().ok()
+        };
+        let inventory = match real {
+            Some(inventory) => inventory,
+            None => Inventory::Simulated(
+                Machine::create(&home.path().join("machine"), &Config::default()).map_err(failed)?,
+            ),
+        };
+        let free = |gpu: &Gpu| gpu.memory_total_bytes.saturating_sub(gpu.memory_used_bytes);
+        let gpu = inventory.gpus()?.into_iter().max_by_key(free);
+        let gpu = gpu.ok_or_else(|| Failure::Usage("no GPU to show; use --sim".to_owned()))?;
+        Ok(Stage {
+            home,
+            executable: libraries::executable()?,
+            inventory,
+            gpu,
+        })
+    }
+
+    /// What the demo runs on, in words.
+    pub(crate) fn description(&self) -> String {
+        let memory = MemorySize(self.gpu.memory_total_bytes);
+        match &self.inventory {
+            Inventory::Real(_) => format!("a real GPU: {}, {memory}, {}", self.gpu.name, self.gpu.uuid),
+            Inventory::Simulated(_) => format!(
+                "a simulated GPU (no real one is used): {}, {memory}",
+                self.gpu.name
+            ),
+        }
+    }
+
+    /// The GPU as it was found.
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Where the GPU is.
+    pub(crate) fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
+    /// Looks at the demo's tenants, as `vcuda smi` does.
+    pub(crate) fn watch(&self) -> Watch {
+        Watch::new(Scope::User(self.runtime_root()))
+    }
+
+    /// Runs `vcuda` with these arguments to its end.
+    pub(crate) fn vcuda(&self, arguments: &[&str]) -> Result<(), Failure> {
+        let output = self
+            .command()
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(failed)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Failure::Failed(format!(
+            "`vcuda {}` failed: {words}",
+            arguments.join(" ")
+        )))
+    }
+
+    /// Starts a tenant: `vcuda run <options> -- vcuda demo-tenant`.
+    pub(crate) fn tenant(&self, name: &str, memory: MemorySize, cores: CoreShare) -> Result<Tenant, Failure> {
+        let mut command = self.command();
+        command.args(["run", "--name", name, "--gpu", &self.gpu.uuid.to_string()]);
+        command.args(["--memory", &memory.0.to_string(), "--cores", &percent(cores)]);
+        self.start(name, command)
+    }
+
+    /// Starts another process of a tenant that runs already.
+    pub(crate) fn join(&self, name: &str) -> Result<Tenant, Failure> {
+        let mut command = self.command();
+        command.args(["run", "--name", name, "--gpu", &self.gpu.uuid.to_string()]);
+        self.start(name, command)
+    }
+
+    fn start(&self, name: &str, mut command: Command) -> Result<Tenant, Failure> {
+        if matches!(self.inventory, Inventory::Simulated(_)) {
+            command.arg("--sim");
+        }
+        command.arg("--").arg(&self.executable).arg("demo-tenant");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Tenant::start(name, &mut command)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.env(ENV_RUNTIME, self.home.path());
+        match &self.inventory {
+            Inventory::Simulated(_) => command.env(ENV_MACHINE, self.home.path().join("machine")),
+            // Not the user's simulated machine, nor its libraries.
+            Inventory::Real(_) => command.env_remove(ENV_MACHINE),
+        };
+        command
+    }
+
+    fn runtime_root(&self) -> PathBuf {
+        self.home.path().join("vcuda")
+    }
+
+    /// Waits until the arbiter has seen that no tenant is left, then removes everything.
+    pub(crate) fn clear(self) {
+        for _ in 0..100 {
+            if !arbiter::is_running(&self.runtime_root()) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(30));
+        }
+        if let Err(error) = self.home.close() {
+            let _ = writeln!(
+                std::io::stderr(),
+                "vcuda: the demo's directory could not be removed: {error}"
+            );
+        }
+    }
+}
+
+/// As an option: `30`, `12.5`.
+fn percent(cores: CoreShare) -> String {
+    format!("{}.{}", cores.0 / 10, cores.0 % 10)
+}
+
+/// A running tenant. Dropped, it is killed.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    name: String,
+    child: Child,
+    stdin: ChildStdin,
+    replies: Receiver<String>,
+}
+
+impl Tenant {
+    fn start(name: &str, command: &mut Command) -> Result<Tenant, Failure> {
+        let mut child = command.spawn().map_err(failed)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::Failed("the tenant has no pipes".to_owned()));
+        };
+        let (sender, replies) = channel();
+        let reader = thread::Builder::new()
+            .name(format!("tenant {name}"))
+            .spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        reader.map_err(failed)?;
+        let mut tenant = Tenant {
+            name: name.to_owned(),
+            child,
+            stdin,
+            replies,
+        };
+        tenant.expect_done()?;
+        Ok(tenant)
+    }
+
+    /// Its process: `run` has become the program.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks and waits for the answer.
+    pub(crate) fn ask(&mut self, request: Request) -> Result<Reply, Failure> {
+        let mut line = serde_json::to_vec(&request)?;
+        line.push(b'\n');
+        self.stdin
+            .write_all(&line)
+            .map_err(|error| self.broken(&error.to_string()))?;
+        self.answer()
+    }
+
+    /// Asks for something that must succeed.
+    pub(crate) fn must(&mut self, request: Request) -> Result<(), Failure> {
+        match self.ask(request)? {
+            Reply::Done => Ok(()),
+            other => Err(self.broken(&format!("{request:?} was answered with {other:?}"))),
+        }
+    }
+
+    fn expect_done(&mut self) -> Result<(), Failure> {
+        match self.answer()? {
+            Reply::Ready => Ok(()),
+            other => Err(self.broken(&format!("it could not start: {other:?}"))),
+        }
+    }
+
+    fn answer(&mut self) -> Result<Reply, Failure> {
+        let line = self.replies.recv_timeout(ANSWER).map_err(|_| {
+            let ended = self.child.try_wait().ok().flatten();
+            self.broken(&ended.map_or_else(|| "no answer".to_owned(), |status| format!("it ended: {status}")))
+        })?;
+        match serde_json::from_str(&line).map_err(failed)? {
+            Reply::Failed { message } => Err(self.broken(&message)),
+            reply => Ok(reply),
+        }
+    }
+
+    fn broken(&self, what: &str) -> Failure {
+        Failure::Failed(format!("tenant {} (process {}): {what}", self.name, self.pid()))
+    }
+
+    /// SIGKILL, and the kernel's word that it is gone.
+    pub(crate) fn kill(mut self) -> Result<(), Failure> {
+        self.child
+            .kill()
+            .and_then(|()| self.child.wait())
+            .map(drop)
+            .map_err(failed)
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        // Already gone is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_as_options() {
+        assert_eq!(percent(CoreShare(300)), "30.0");
+        assert_eq!(percent(CoreShare(125)), "12.5");
+        assert_eq!(percent(CoreShare(125)).parse(), Ok(CoreShare(125)));
+    }
+}

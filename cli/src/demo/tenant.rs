@@ -1,0 +1,199 @@
+//! The program that the demo's tenants run: a CUDA program that does what it is told on stdin.
+
+use std::ffi::CStr;
+use std::io::{self, BufRead as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use vcuda_driver_api::cuda::{CUcontext, CUdeviceptr, CUevent};
+use vcuda_region::clock;
+
+use super::protocol::{Reply, Request};
+use crate::cuda::{Cuda, CudaProblem};
+use crate::failure::{Failure, failed};
+use crate::nvml::Nvml;
+
+/// PTX, so that any GPU's driver can compile it.
+const KERNELS: &str = concat!(include_str!("kernels.ptx"), "\0");
+const WORK: &CStr = c"vcuda_work";
+/// Kernels in flight: enough that the GPU never waits for this program.
+const DEPTH: usize = 8;
+
+/// Serves requests until stdin ends.
+pub(crate) fn tenant() -> Result<(), Failure> {
+    let program = match Program::start() {
+        Ok(program) => {
+            answer(&Reply::Ready)?;
+            program
+        }
+        Err(problem) => {
+            return answer(&Reply::Failed {
+                message: problem.to_string(),
+            });
+        }
+    };
+    let mut held = Vec::new();
+    for line in io::stdin().lock().lines() {
+        let request: Request = serde_json::from_str(&line.map_err(failed)?).map_err(failed)?;
+        let reply = program.serve(request, &mut held);
+        answer(&reply.unwrap_or_else(|problem| Reply::Failed {
+            message: problem.to_string(),
+        }))?;
+    }
+    Ok(())
+}
+
+fn answer(reply: &Reply) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, reply)?;
+    writeln!(out)?;
+    Ok(out.flush()?)
+}
+
+/// A CUDA program on the first GPU that it sees.
+struct Program {
+    cuda: Arc<Cuda>,
+    context: CUcontext,
+    done_iterations: Arc<AtomicU64>,
+}
+
+impl Program {
+    fn start() -> Result<Program, CudaProblem> {
+        let cuda = Cuda::load()?;
+        cuda.init()?;
+        let context = cuda.enter(cuda.device(0)?)?;
+        Ok(Program {
+            cuda: Arc::new(cuda),
+            context,
+            done_iterations: Arc::new(AtomicU64::new(0)),
+        })
+    }
+
+    fn serve(&self, request: Request, held: &mut Vec<CUdeviceptr>) -> Result<Reply, CudaProblem> {
+        Ok(match request {
+            Request::Calibrate => Reply::Calibrated {
+                iterations_per_ms: self.calibrate()?,
+            },
+            Request::Memory => {
+                let (free_bytes, total_bytes) = self.cuda.memory_info()?;
+                Reply::Memory {
+                    free_bytes,
+                    total_bytes,
+                }
+            }
+            Request::Nvml => nvml_memory(),
+            Request::Allocate { bytes } => match self.cuda.alloc(bytes) {
+                Ok(address) => {
+                    held.push(address);
+                    Reply::Done
+                }
+                Err(problem) if problem.is_out_of_memory() => Reply::OutOfMemory,
+                Err(problem) => return Err(problem),
+            },
+            Request::Free => {
+                for address in held.drain(..) {
+                    self.cuda.free(address)?;
+                }
+                Reply::Done
+            }
+            Request::Saturate { iterations } => self.saturate(iterations),
+            Request::Count => Reply::Count {
+                iterations: self.done_iterations.load(Ordering::Acquire),
+                at_ns: clock::now_ns(),
+            },
+        })
+    }
+
+    /// Runs longer and longer kernels until one takes 5 ms, and tells the rate of the best of three of that length.
+    fn calibrate(&self) -> Result<u64, CudaProblem> {
+        let kernel = self.cuda.kernel(kernels(), WORK)?;
+        let (start, end) = (self.cuda.event()?, self.cuda.event()?);
+        let time_ms = |iterations: u64| {
+            self.cuda.record(start)?;
+            self.cuda.launch(kernel, iterations)?;
+            self.cuda.record(end)?;
+            self.cuda.wait(end)?;
+            self.cuda.elapsed_ms(start, end)
+        };
+        let mut iterations = 1_000_u64;
+        while time_ms(iterations)? < 5.0 && iterations < 1 << 40 {
+            iterations *= 2;
+        }
+        let times = [time_ms(iterations)?, time_ms(iterations)?, time_ms(iterations)?];
+        let best_ms = times.into_iter().fold(f32::INFINITY, f32::min).max(0.001);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a rate of three digits is enough"
+        )]
+        let rate = (iterations as f64 / f64::from(best_ms)) as u64;
+        Ok(rate.max(1))
+    }
+
+    /// Starts the thread that launches kernels until the process ends.
+    fn saturate(&self, iterations: u64) -> Reply {
+        let (cuda, context, done) = (self.cuda.clone(), self.context, self.done_iterations.clone());
+        let started = thread::Builder::new().name("saturate".to_owned()).spawn(move || {
+            let Err(problem) = launch_forever(&cuda, context, iterations, &done);
+            // The demo sees that the count stands still; the reason is for whoever reads stderr.
+            let _ = writeln!(io::stderr(), "demo tenant: {problem}");
+        });
+        match started {
+            Ok(_) => Reply::Done,
+            Err(error) => Reply::Failed {
+                message: error.to_string(),
+            },
+        }
+    }
+}
+
+/// Keeps [`DEPTH`] kernels in flight and counts what is finished. Returns only on an error.
+fn launch_forever(
+    cuda: &Cuda,
+    context: CUcontext,
+    iterations: u64,
+    done: &AtomicU64,
+) -> Result<std::convert::Infallible, CudaProblem> {
+    cuda.set_current(context)?;
+    let kernel = cuda.kernel(kernels(), WORK)?;
+    let mut events: Vec<CUevent> = Vec::new();
+    for _ in 0..DEPTH {
+        let event = cuda.event()?;
+        cuda.launch(kernel, iterations)?;
+        cuda.record(event)?;
+        events.push(event);
+    }
+    loop {
+        for event in &events {
+            cuda.wait(*event)?;
+            done.fetch_add(iterations, Ordering::Release);
+            cuda.launch(kernel, iterations)?;
+            cuda.record(*event)?;
+        }
+    }
+}
+
+fn kernels() -> &'static CStr {
+    CStr::from_bytes_with_nul(KERNELS.as_bytes()).unwrap_or_default()
+}
+
+fn nvml_memory() -> Reply {
+    let memory = Nvml::open().and_then(|nvml| {
+        let gpus = nvml.gpus()?;
+        gpus.first().map(|gpu| nvml.memory(*gpu)).transpose()
+    });
+    match memory {
+        Ok(Some(memory)) => Reply::Memory {
+            free_bytes: memory.free,
+            total_bytes: memory.total,
+        },
+        Ok(None) => Reply::Failed {
+            message: "NVML shows no GPU".to_owned(),
+        },
+        Err(problem) => Reply::Failed {
+            message: problem.to_string(),
+        },
+    }
+}
