@@ -2,9 +2,12 @@
 
 use crate::{Client, ClockKind, Command, Config, Engine, Machine, Refused, StreamId, Ticket};
 
+mod crash;
 mod memory;
+mod processes;
 mod record;
 mod schedule;
+mod sharing;
 mod streams;
 
 pub(crate) const US: u64 = 1_000;

@@ -1,0 +1,139 @@
+//! SIGKILL and SIGSTOP before every store that a process makes.
+
+use super::processes::{Place, Process};
+use super::*;
+use crate::crash;
+use std::time::{Duration, Instant};
+
+const CHILD: u32 = 4711;
+
+/// What is to be done in one go with an interruption at store `at`: commits with completions, memory, a new stream,
+/// the end of a stream and of a context, and leaving the machine (which writes a record).
+pub(super) fn scenario(machine: &Machine, at: u64, signal: i32) {
+    let client = machine.attach(CHILD, "child").unwrap();
+    let context = client.context_create(0).unwrap();
+    let stream = client.stream_create(context, 0).unwrap();
+    let stamp = client.mark(stream);
+    crash::arm(at, signal);
+    let tickets: Vec<Ticket> = (0..3)
+        .map(|_| client.submit(stream, kernel(1)).unwrap())
+        .collect();
+    client.wait(tickets[2]);
+    assert!(client.stamp_ns(&stamp).is_some());
+    client.take(0, 5 << 20).unwrap();
+    let other = client.stream_create(context, 0).unwrap();
+    let gate = client.submit(other, Command::Gate).unwrap();
+    client.open_gate(gate);
+    client.wait(gate);
+    client.stream_destroy(other);
+    client.give(0, 2 << 20);
+    client.context_destroy(context);
+    drop(client);
+    // 0: everything was done before that store came.
+    let exit = if crash::disarm() { 0 } else { 9 };
+    // SAFETY: ends this process without the test harness's own output; nothing is left to be dropped.
+    unsafe { libc::_exit(exit) };
+}
+
+fn place(name: &str) -> Place {
+    let mut config = config();
+    config.clock = ClockKind::Real;
+    Place::new(name, &config)
+}
+
+/// Everything that a neighbour does must work at once.
+fn neighbour_works(machine: &Machine, client: &Client, stream: StreamId) {
+    let start = Instant::now();
+    let ticket = client.submit(stream, kernel(1)).unwrap();
+    client.wait(ticket);
+    client.take(0, 900 << 20).unwrap();
+    client.give(0, 900 << 20);
+    assert!(machine.report().processes.iter().any(|process| process.alive));
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "a neighbour was held for {:?}",
+        start.elapsed()
+    );
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test's own patience, not the machine's time"
+)]
+const _: fn() -> Instant = Instant::now;
+
+#[test]
+fn killed_at_every_store() {
+    let place = place("kill");
+    let (client, stream) = tenant(&place.machine, 1);
+    let mut stores = 0;
+    for at in 1.. {
+        let status = place.start("kill", at).end();
+        neighbour_works(&place.machine, &client, stream);
+        let report = place.machine.report();
+        assert_eq!(
+            report.gpus[0].memory_used_bytes,
+            10 << 20,
+            "store {at}: the dead hold memory"
+        );
+        let living = report.processes.iter().filter(|process| process.alive).count();
+        assert_eq!(
+            (living, report.processes.len()),
+            (1, 1 + usize::try_from(at).unwrap()),
+            "store {at}"
+        );
+        let record = report.processes[usize::try_from(at - 1).unwrap()].clone();
+        assert!(
+            record.pid == CHILD && record.service_ns <= 3 && record.launches <= 3,
+            "store {at}: {record:?}"
+        );
+        assert_eq!(record.denied_allocations, 0);
+        if status.success() || status.code() == Some(9) {
+            assert_eq!(
+                (record.service_ns, record.launches, record.memory_peak_bytes),
+                (3, 3, 15 << 20)
+            );
+            break;
+        }
+        stores = at;
+    }
+    println!("killed before each of {stores} stores");
+    assert!(stores > 500, "the scenario commits several times");
+}
+
+#[test]
+fn stopped_at_every_store() {
+    let place = place("stop");
+    let (client, stream) = tenant(&place.machine, 1);
+    let mut stores = 0;
+    for at in 1.. {
+        let mut child: Process = place.start("stop", at);
+        match child.end_or_stop() {
+            None => {
+                neighbour_works(&place.machine, &client, stream);
+                child.signal(libc::SIGCONT);
+                assert_eq!(
+                    child.end().code(),
+                    Some(0),
+                    "store {at}: the stopped one did not go on rightly"
+                );
+                stores = at;
+            }
+            Some(status) => {
+                assert_eq!(status.code(), Some(9));
+                break;
+            }
+        }
+        let report = place.machine.report();
+        let record = &report.processes[usize::try_from(at - 1).unwrap()];
+        assert!(!record.alive, "store {at}: still in the machine");
+        assert_eq!(
+            (record.service_ns, record.launches, record.memory_peak_bytes),
+            (3, 3, 15 << 20),
+            "store {at}"
+        );
+        assert_eq!(report.gpus[0].memory_used_bytes, 10 << 20, "store {at}");
+    }
+    println!("stopped before each of {stores} stores");
+    assert!(stores > 500, "the scenario commits several times");
+}
