@@ -65,7 +65,7 @@ impl Pace {
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Account {
-    level_ns: AtomicI64,
+    pub(crate) level_ns: AtomicI64,
     reserved_level: [AtomicU64; 15],
     /// Futex word for those who wait in this container.
     pub wake: AtomicU32,
@@ -81,10 +81,10 @@ pub struct Account {
     reserved_bell: [AtomicU32; 27],
     /// GPU time measured so far (ns, before the scale).
     pub served_ns: AtomicU64,
-    forgiven_ns: AtomicU64,
+    pub(crate) forgiven_ns: AtomicU64,
     /// 95th percentile of the container's predicted launches (ns).
     pub p95_ns: AtomicU64,
-    denied: AtomicU64,
+    pub(crate) denied: AtomicU64,
     reserved_served: [AtomicU64; 12],
     /// When the device was busy for this container.
     pub busy: [AtomicU64; BUSY_WORDS],
@@ -235,10 +235,6 @@ impl Lease {
         clippy::cast_sign_loss,
         reason = "two's complement fields of one word"
     )]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the count is the word's upper 20 bits"
-    )]
     #[inline]
     fn of_word(word: u64) -> Self {
         let left_ns = ((word << (64 - LEASE_BITS)) as i64) >> (64 - LEASE_BITS);
@@ -333,7 +329,7 @@ impl Meter {
     /// Launches so far.
     pub fn launches(&self) -> u64 {
         let settled = self.settled_launches.load(Ordering::Relaxed);
-        settled + u64::from(self.launches_since(settled))
+        settled.saturating_add(u64::from(self.launches_since(settled)))
     }
 
     #[expect(
@@ -342,6 +338,37 @@ impl Meter {
     )]
     fn launches_since(&self, settled: u64) -> u32 {
         self.lease().launches.wrapping_sub(settled as u32) & COUNT_MASK
+    }
+
+    /// A record read elsewhere, from the eight words of its layout.
+    #[expect(clippy::cast_possible_truncation, reason = "two counts share a word")]
+    pub(crate) fn of_words(words: &[u64; 8]) -> Self {
+        let [
+            lease,
+            taken,
+            settled,
+            settled_launches,
+            charged,
+            held,
+            counts,
+            mispredicted,
+        ] = *words;
+        let [holds, debt_admits] = if cfg!(target_endian = "little") {
+            [counts as u32, (counts >> 32) as u32]
+        } else {
+            [(counts >> 32) as u32, counts as u32]
+        };
+        Self {
+            lease: AtomicU64::new(lease),
+            taken_ns: AtomicI64::new(taken.cast_signed()),
+            settled_ns: AtomicI64::new(settled.cast_signed()),
+            settled_launches: AtomicU64::new(settled_launches),
+            charged_ns: AtomicU64::new(charged),
+            held_ns: AtomicU64::new(held),
+            holds: AtomicU32::new(holds),
+            debt_admits: AtomicU32::new(debt_admits),
+            mispredicted_ns: AtomicU64::new(mispredicted),
+        }
     }
 
     /// Makes the record its new owner's. What a dead owner left in the lease goes back to `account`.

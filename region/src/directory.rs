@@ -1,13 +1,27 @@
 //! A tenant's directory: made, joined, found, and removed when its last process is gone.
+//!
+//! A directory lives while a process of the run lives. Two things show it: a shared lock on the directory, which `vcuda
+//! run` leaves to the command and all its descendants (for those that have not used a GPU yet), and the slots in `usage`
+//! (for those that closed all descriptors). Whoever removes a directory holds its lock exclusively; whoever joins one
+//! holds it shared and then looks whether the directory is still there.
 
-use core::fmt;
-use std::fs::File;
+use core::time::Duration;
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::GpuUuid;
-use crate::limits::DeviceConfig;
-use crate::process::Identity;
+use crate::layout::{LimitsFile, UsageFile};
+use crate::limits::{self, DeviceConfig, Limits};
+use crate::map::{Mapped, Mapping};
+use crate::observer::Observer;
+use crate::process::{Identity, ProcessView};
+use crate::slots::{self, Usage};
+use crate::sys::{self, Lock};
+use crate::{GpuUuid, MAX_DEVICES};
+
+mod error;
+pub use error::DirectoryError;
 
 /// Where a managed container finds its directory.
 pub const MANAGED: &str = "/etc/vcuda";
@@ -20,7 +34,7 @@ pub fn resolve(from_environment: Option<&Path>) -> Option<PathBuf> {
 }
 
 fn resolve_with(managed: &Path, from_environment: Option<&Path>) -> Option<PathBuf> {
-    match std::fs::symlink_metadata(managed.join("limits")) {
+    match fs::symlink_metadata(managed.join("limits")) {
         Err(error)
             if matches!(
                 error.kind(),
@@ -41,6 +55,25 @@ pub struct Tenant {
     pub name: String,
     /// Its GPUs.
     pub devices: Vec<(GpuUuid, DeviceConfig)>,
+}
+
+impl Tenant {
+    fn check(&self) -> Result<(), DirectoryError> {
+        let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        if !(1..=64).contains(&self.name.len())
+            || self.name.starts_with('.')
+            || !self.name.bytes().all(letters)
+        {
+            return Err(DirectoryError::Name(self.name.clone()));
+        }
+        if !(1..=MAX_DEVICES).contains(&self.devices.len()) {
+            return Err(DirectoryError::Devices(self.devices.len()));
+        }
+        match self.devices.iter().find(|(_, config)| !config.is_valid()) {
+            Some((uuid, _)) => Err(DirectoryError::OutOfRange(*uuid)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Whether a directory is new.
@@ -72,8 +105,29 @@ impl Directory {
         me: &Identity,
         now_ns: u64,
     ) -> Result<(Self, Origin), DirectoryError> {
-        let _ = (root, me, now_ns);
-        Err(DirectoryError::Name(tenant.name.clone()))
+        tenant.check()?;
+        let containers = prepare(root)?;
+        let path = containers.join(&tenant.name);
+        for attempt in 0..1000 {
+            match open_directory(&path) {
+                Ok(lock) => match hold(&path, &lock, me)? {
+                    Held::Living => {
+                        join(&path, me)?;
+                        return Ok((Self { path, lock }, Origin::Joined));
+                    }
+                    Held::Dead => remove(&path)?,
+                    Held::Gone => {}
+                    Held::Locked => std::thread::sleep(Duration::from_millis(1)),
+                },
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    if let Some(lock) = create(&containers, &path, tenant, me, (now_ns, attempt))? {
+                        return Ok((Self { path, lock }, Origin::Created));
+                    }
+                }
+                Err(error) => return Err(DirectoryError::of_open(&path, error)),
+            }
+        }
+        Err(DirectoryError::Busy(path))
     }
 
     /// Where it is.
@@ -88,82 +142,201 @@ impl Directory {
     /// # Errors
     /// No descriptor is left.
     pub fn keep_across_exec(self) -> io::Result<()> {
-        std::mem::forget(crate::sys::inheritable(&self.lock)?);
+        std::mem::forget(sys::inheritable(&self.lock)?);
         Ok(())
     }
 }
 
-/// The directories of the living tenants under `root`, by name.
+/// The directories of the tenants under `root`, by name.
 ///
 /// # Errors
 /// `root` cannot be read. A root that does not exist has no tenants.
 pub fn list(root: &Path) -> Result<Vec<(String, PathBuf)>, DirectoryError> {
-    let _ = root;
-    Ok(Vec::new())
+    let mut found: Vec<_> = entries(&root.join("containers"))?
+        .into_iter()
+        .filter(|path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()))
+        .filter_map(|path| Some((path.file_name()?.to_str()?.to_owned(), path)))
+        .filter(|(name, _)| !name.starts_with('.'))
+        .collect();
+    found.sort();
+    Ok(found)
 }
 
 /// Removes the directories under `root` whose processes are all gone, and what killed commands left half made. Returns
 /// how many.
 ///
 /// # Errors
-/// `root` cannot be read. A root that does not exist has nothing to remove.
+/// `root` cannot be read, or a dead directory not be removed. A root that does not exist has nothing to remove.
 pub fn remove_dead(root: &Path, me: &Identity) -> Result<usize, DirectoryError> {
-    let _ = (root, me);
-    Ok(0)
+    let mut removed = 0;
+    for path in entries(&root.join("containers"))? {
+        // What is no directory is none of ours; what is gone was removed by another command.
+        let Ok(lock) = open_directory(&path) else { continue };
+        let is_unfinished = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let is_dead = if is_unfinished {
+            is_abandoned(&lock)
+        } else {
+            matches!(hold(&path, &lock, me)?, Held::Dead)
+        };
+        if is_dead {
+            remove(&path)?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
 }
 
-/// A tenant's directory cannot be made or used.
-#[derive(Debug)]
-pub enum DirectoryError {
-    /// The name cannot be a directory's.
-    Name(String),
-    /// Too many GPUs, or none.
-    Devices(usize),
-    /// Others could write there.
-    Unsafe(PathBuf),
-    /// Another program holds a lock on it and does not end.
-    Busy(PathBuf),
-    /// The files of a living run cannot be used.
-    Open(crate::limits::OpenError),
-    /// The living run of this name has no free slot.
-    Full(PathBuf),
-    /// The file system refused.
-    Io(PathBuf, io::Error),
+fn entries(containers: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
+    let listed = fs::read_dir(containers).and_then(|entries| {
+        entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<io::Result<Vec<PathBuf>>>()
+    });
+    match listed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(|error| DirectoryError::Io(containers.to_owned(), error)),
+    }
 }
 
-impl fmt::Display for DirectoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => {
-                write!(
-                    f,
-                    "{name:?} cannot name a run: use 1 to 64 letters, digits, '.', '_' or '-', not first a '.'"
-                )
-            }
-            Self::Devices(count) => write!(f, "{count} GPUs; a run has 1 to {}", crate::MAX_DEVICES),
-            Self::Unsafe(path) => {
-                write!(
-                    f,
-                    "{} is not a directory that only you can write; remove it or choose another",
-                    path.display()
-                )
-            }
-            Self::Busy(path) => write!(
-                f,
-                "another program holds the lock on {}; try again",
-                path.display()
-            ),
-            Self::Open(error) => write!(f, "{error}"),
-            Self::Full(path) => write!(f, "{}: {}", path.display(), crate::slots::SlotsFull),
-            Self::Io(path, error) => {
-                write!(
-                    f,
-                    "cannot use {}: {error}; make room, or set XDG_RUNTIME_DIR to a writable tmpfs",
-                    path.display()
-                )
+/// Makes `root` and `containers` in it, and checks that nobody else can write there.
+fn prepare(root: &Path) -> Result<PathBuf, DirectoryError> {
+    let containers = root.join("containers");
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&containers)
+        .map_err(|error| DirectoryError::of_open(&containers, error))?;
+    for path in [root, &containers] {
+        let metadata =
+            fs::symlink_metadata(path).map_err(|error| DirectoryError::Io(path.to_owned(), error))?;
+        if !metadata.is_dir() || metadata.uid() != sys::effective_uid() || metadata.mode() & 0o022 != 0 {
+            return Err(DirectoryError::Unsafe(path.to_owned()));
+        }
+    }
+    Ok(containers)
+}
+
+fn open_directory(path: &Path) -> io::Result<File> {
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// What trying to lock a directory showed.
+enum Held {
+    /// Held shared: a run lives here, and it cannot be removed any more.
+    Living,
+    /// Held exclusively: nobody lives here, and nobody can join.
+    Dead,
+    /// The name belongs to another directory by now.
+    Gone,
+    /// Someone else holds it exclusively, for a moment.
+    Locked,
+}
+
+fn hold(path: &Path, lock: &File, me: &Identity) -> Result<Held, DirectoryError> {
+    let io = |error| DirectoryError::Io(path.to_owned(), error);
+    let alone = sys::try_lock(lock, Lock::Exclusive).map_err(io)?;
+    if alone && is_linked(path, lock) && !has_living_slots(path, me) {
+        return Ok(Held::Dead);
+    }
+    // From exclusive to shared the lock is open for a moment: hence the look at the name comes after it.
+    if !sys::try_lock(lock, Lock::Shared).map_err(io)? {
+        return Ok(Held::Locked);
+    }
+    Ok(if is_linked(path, lock) {
+        Held::Living
+    } else {
+        Held::Gone
+    })
+}
+
+/// Whether `path` still names the directory that is open as `lock`.
+fn is_linked(path: &Path, lock: &File) -> bool {
+    let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    fs::symlink_metadata(path).is_ok_and(|named| lock.metadata().is_ok_and(|open| same(named, open)))
+}
+
+/// A `usage` that cannot be read has no slots: its processes, should they live, only harmed themselves.
+fn has_living_slots(path: &Path, me: &Identity) -> bool {
+    Observer::open(path).is_ok_and(|usage| usage.has_living(&ProcessView::new(*me)).unwrap_or(false))
+}
+
+/// A directory half made or half removed: nobody holds it, and the one who began has had time to lock it.
+fn is_abandoned(lock: &File) -> bool {
+    let age = lock
+        .metadata()
+        .ok()
+        .and_then(|metadata| metadata.modified().ok()?.elapsed().ok());
+    age.is_some_and(|age| age > Duration::from_secs(10))
+        && sys::try_lock(lock, Lock::Exclusive).unwrap_or(false)
+}
+
+/// Removes a directory that the caller has locked exclusively. Under its own name it is never seen half removed.
+fn remove(path: &Path) -> Result<(), DirectoryError> {
+    let io = |error| DirectoryError::Io(path.to_owned(), error);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let inode = fs::symlink_metadata(path).map_err(io)?.ino();
+    let dead = path.with_file_name(format!(".dead-{}-{inode}", name.trim_start_matches('.')));
+    fs::rename(path, &dead).map_err(io)?;
+    fs::remove_dir_all(&dead).map_err(io)
+}
+
+fn join(path: &Path, me: &Identity) -> Result<(), DirectoryError> {
+    Limits::open(path).map_err(DirectoryError::Open)?;
+    let usage = Usage::open(path).map_err(DirectoryError::Open)?;
+    usage
+        .claim(me)
+        .map_err(|_| DirectoryError::Full(path.to_owned()))?;
+    Ok(())
+}
+
+/// Makes the directory under a name of its own, whole, and then gives it the right one. Nothing if another was faster.
+fn create(
+    containers: &Path,
+    path: &Path,
+    tenant: &Tenant,
+    me: &Identity,
+    (now_ns, attempt): (u64, u32),
+) -> Result<Option<File>, DirectoryError> {
+    let new = containers.join(format!(".new-{}-{now_ns}-{attempt}", me.pid));
+    let made = fill_new(&new, tenant, me, now_ns).and_then(|lock| sys::rename_new(&new, path).map(|()| lock));
+    match made {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error) => {
+            // What is left of it, a later command removes.
+            let _ = fs::remove_dir_all(&new);
+            if error.kind() == io::ErrorKind::AlreadyExists {
+                Ok(None)
+            } else {
+                Err(DirectoryError::Io(new, error))
             }
         }
     }
 }
 
-impl std::error::Error for DirectoryError {}
+fn fill_new(new: &Path, tenant: &Tenant, me: &Identity, now_ns: u64) -> io::Result<File> {
+    DirBuilder::new().mode(0o700).create(new)?;
+    let lock = open_directory(new)?;
+    sys::try_lock(&lock, Lock::Shared)?;
+    let mapped = new_file::<LimitsFile>(&new.join("limits"))?;
+    limits::fill(&mapped, &tenant.name, &tenant.devices, now_ns);
+    let mapped = new_file::<UsageFile>(&new.join("usage"))?;
+    slots::fill(&mapped);
+    let usage = Usage::open(new).map_err(io::Error::other)?;
+    usage.claim(me).map_err(io::Error::other)?;
+    Ok(lock)
+}
+
+/// A new file of the size of `T`, all zeros, its space reserved: a full disk shows here, and never as a fault later.
+fn new_file<T: Mapped>(path: &Path) -> io::Result<Mapping<T>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    sys::reserve_space(&file, size_of::<T>())?;
+    Mapping::of_file(&file, true)
+}

@@ -359,6 +359,21 @@ impl Ledger<'_> {
 }
 
 impl Record {
+    /// A record read elsewhere, from the words of its head and copies.
+    #[cfg(not(loom))]
+    pub(crate) fn of_words(head: u64, [even_used, even_asked, odd_used, odd_asked]: [u64; 4]) -> Self {
+        let amounts = |used, asked| Amounts {
+            used_bytes: AtomicU64::new(used),
+            asked_bytes: AtomicU64::new(asked),
+        };
+        let copies = [amounts(even_used, even_asked), amounts(odd_used, odd_asked)];
+        Self {
+            head: AtomicU64::new(head),
+            copies,
+            ..Self::default()
+        }
+    }
+
     /// Gives `bytes` back. Its threads exclude each other around this call. More than there is counts as all.
     #[inline]
     pub(crate) fn release(&self, bytes: u64) {
@@ -421,3 +436,11 @@ impl fmt::Display for Denied {
 }
 
 impl std::error::Error for Denied {}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests;

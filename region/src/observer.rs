@@ -1,14 +1,19 @@
 //! `usage` as others read it: with `pread`, never mapped, so that a tenant who truncates or scribbles in it harms nobody
 //! else. Every figure is what the tenant wrote, bounded but not believed (I12, I15).
 
+use core::mem::offset_of;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::DeviceIndex;
-use crate::account::BUSY_WORDS;
-use crate::layout::UsageFile;
+use crate::account::{Account, BUSY_WORDS, Meter};
+use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
+use crate::ledger::Record;
 use crate::map::{OpenError, open_checked};
-use crate::process::Identity;
+use crate::primitive::{AtomicU64, Ordering};
+use crate::process::{Identity, Liveness, ProcessView};
+use crate::slots::{State, identity_of_words};
+use crate::{DeviceIndex, MAX_SLOTS};
 
 /// A container's `usage`, opened for reading.
 #[derive(Debug)]
@@ -89,13 +94,86 @@ impl Observer {
         Ok(Self { file, path })
     }
 
-    /// The processes that hold a slot, with their use of the first `device_count` devices.
+    /// The processes that hold a slot, save those that `view` knows to be dead, with their use of the first
+    /// `device_count` devices.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
-    pub fn processes(&self, device_count: usize) -> Result<Vec<ProcessUse>, OpenError> {
-        let _ = (device_count, &self.file, &self.path);
-        Ok(Vec::new())
+    pub fn processes(&self, device_count: usize, view: &ProcessView) -> Result<Vec<ProcessUse>, OpenError> {
+        let identities = self.identities()?;
+        let slots = identities.last().map_or(0, |(slot, _)| slot + 1);
+        let mut found: Vec<ProcessUse> = identities
+            .into_iter()
+            .filter(|(_, identity)| view.liveness(identity) != Liveness::Dead)
+            .map(|(slot, identity)| ProcessUse {
+                slot,
+                identity,
+                devices: Vec::new(),
+            })
+            .collect();
+        for device in DeviceIndex::all().take(device_count) {
+            let lines = self.lines(device, slots)?;
+            for process in &mut found {
+                process
+                    .devices
+                    .push(lines.get(process.slot).copied().unwrap_or_default());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether any process that holds a slot lives, or cannot be told from one that does.
+    pub(crate) fn has_living(&self, view: &ProcessView) -> Result<bool, OpenError> {
+        Ok(self
+            .identities()?
+            .iter()
+            .any(|(_, identity)| view.liveness(identity) != Liveness::Dead))
+    }
+
+    fn identities(&self) -> Result<Vec<(usize, Identity)>, OpenError> {
+        let used = self.read(offset_of!(UsageFile, slots_used), 4)?;
+        let used = (half(&used, 0) as usize).min(MAX_SLOTS);
+        let records = self.read(
+            offset_of!(UsageFile, identities),
+            used * size_of::<IdentityRecord>(),
+        )?;
+        let records = records.chunks_exact(size_of::<IdentityRecord>()).enumerate();
+        Ok(records
+            .filter_map(|(slot, record)| {
+                let state = State(word(record, offset_of!(IdentityRecord, state)));
+                let name = offset_of!(IdentityRecord, name);
+                let words = [
+                    word(record, offset_of!(IdentityRecord, start_ticks)),
+                    word(record, offset_of!(IdentityRecord, namespaces)),
+                    word(record, name),
+                    word(record, name + 8),
+                ];
+                state.is_live().then(|| (slot, identity_of_words(state, words)))
+            })
+            .collect())
+    }
+
+    /// The use of `device` by the first `slots` slots. A record is read between two looks at its head, so that both
+    /// amounts are of the same moment; one that never stands still is taken as it comes.
+    fn lines(&self, device: DeviceIndex, slots: usize) -> Result<Vec<DeviceUse>, OpenError> {
+        const LINE: usize = size_of::<SlotDevice>();
+        let offset = offset_of!(UsageFile, devices) + device.get() * MAX_SLOTS * LINE;
+        let mut before = self.read(offset, slots * LINE)?;
+        let mut found = vec![None; slots];
+        for attempt in 0..8 {
+            let lines = self.read(offset, slots * LINE)?;
+            let after = self.read(offset, slots * LINE)?;
+            for (slot, use_now) in found.iter_mut().enumerate() {
+                let head = |bytes| word(bytes, slot * LINE);
+                if use_now.is_none() && (head(&before) == head(&after) || attempt == 7) {
+                    *use_now = lines
+                        .get(slot * LINE..)
+                        .map(|line| use_of_line(line, head(&after)));
+                }
+            }
+            before = after;
+        }
+        Ok(found.into_iter().map(Option::unwrap_or_default).collect())
     }
 
     /// The container's account on `device`.
@@ -103,8 +181,17 @@ impl Observer {
     /// # Errors
     /// The file cannot be read, or was truncated.
     pub fn account(&self, device: DeviceIndex) -> Result<AccountUse, OpenError> {
-        let _ = device;
-        Ok(AccountUse::default())
+        let bytes = self.read(account_offset(device), offset_of!(Account, busy))?;
+        Ok(AccountUse {
+            level_ns: word(&bytes, offset_of!(Account, level_ns)).cast_signed(),
+            served_ns: word(&bytes, offset_of!(Account, served_ns)),
+            forgiven_ns: word(&bytes, offset_of!(Account, forgiven_ns)),
+            p95_ns: word(&bytes, offset_of!(Account, p95_ns)),
+            want_since_ns: word(&bytes, offset_of!(Account, want_since_ns)),
+            drained_seq: word(&bytes, offset_of!(Account, drained_seq)),
+            bell: half(&bytes, offset_of!(Account, bell)),
+            denied: word(&bytes, offset_of!(Account, denied)),
+        })
     }
 
     /// The container's busy map of `device`.
@@ -112,7 +199,59 @@ impl Observer {
     /// # Errors
     /// The file cannot be read, or was truncated.
     pub fn busy(&self, device: DeviceIndex, words: &mut [u64; BUSY_WORDS]) -> Result<(), OpenError> {
-        let _ = (device, words);
+        let bytes = self.read(account_offset(device) + offset_of!(Account, busy), BUSY_WORDS * 8)?;
+        for (position, value) in words.iter_mut().enumerate() {
+            *value = word(&bytes, position * 8);
+        }
         Ok(())
     }
+
+    fn read(&self, offset: usize, size: usize) -> Result<Vec<u8>, OpenError> {
+        let mut bytes = vec![0; size];
+        match self.file.read_exact_at(&mut bytes, offset as u64) {
+            Ok(()) => Ok(bytes),
+            Err(error) => Err(OpenError::Io(self.path.clone(), error)),
+        }
+    }
+}
+
+fn account_offset(device: DeviceIndex) -> usize {
+    offset_of!(UsageFile, accounts) + device.get() * size_of::<Account>()
+}
+
+fn use_of_line(line: &[u8], head: u64) -> DeviceUse {
+    let words: [u64; 16] = core::array::from_fn(|position| word(line, position * 8));
+    let [_, copies @ .., peak_bytes, denied, overhead_bytes] = *words.first_chunk::<8>().unwrap_or(&[0; 8]);
+    let record = Record::of_words(head, copies);
+    let meter = Meter::of_words(words.last_chunk::<8>().unwrap_or(&[0; 8]));
+    let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    DeviceUse {
+        used_bytes: record.used_bytes(),
+        peak_bytes,
+        overhead_bytes,
+        denied,
+        launches: meter.launches(),
+        charged_ns: get(&meter.charged_ns),
+        holds: u64::from(meter.holds.load(Ordering::Relaxed)),
+        held_ns: get(&meter.held_ns),
+        debt_admits: u64::from(meter.debt_admits.load(Ordering::Relaxed)),
+        mispredicted_ns: get(&meter.mispredicted_ns),
+        in_flight_ns: meter.in_flight_ns(),
+        in_flight_launches: u64::from(meter.in_flight_launches()),
+    }
+}
+
+/// The word at `offset`, 0 beyond the end.
+fn word(bytes: &[u8], offset: usize) -> u64 {
+    bytes
+        .get(offset..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
+fn half(bytes: &[u8], offset: usize) -> u32 {
+    bytes
+        .get(offset..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }

@@ -29,6 +29,7 @@ pub(crate) fn pause(_turn: u32) {
 
 /// Atomics that count their accesses, so that a test can let a party die or stand still before any of them.
 #[cfg(test)]
+#[expect(unreachable_pub, reason = "public records have fields of these types")]
 pub(crate) mod counted {
     use super::inner;
     use core::cell::Cell;

@@ -7,6 +7,12 @@
 //! - a refusal is only given if at some moment during the call the bytes would not have fitted;
 //! - whoever stands still at whatever step, the others finish, within the number of steps that the test states.
 #![cfg(not(loom))]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::panic,
+    reason = "a test: a wrong index is a failure, and the figures are wanted"
+)]
 
 use std::collections::HashSet;
 

@@ -1,0 +1,179 @@
+//! The ledger's code under every order of accesses that the memory model allows, as far as loom knows it.
+
+use super::*;
+use crate::primitive::counted::standing_still_after;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64 as Plain;
+
+const LIMIT: u64 = 10;
+
+struct Table {
+    records: Vec<SlotDevice>,
+    slots_used: AtomicU32,
+    granted: Plain,
+}
+
+impl Table {
+    fn new(slots: u32) -> Arc<Self> {
+        let records = (0..slots).map(|_| SlotDevice::default()).collect();
+        Arc::new(Self {
+            records,
+            slots_used: AtomicU32::new(slots),
+            granted: Plain::new(0),
+        })
+    }
+
+    fn reserve(&self, slot: usize, bytes: u64) -> bool {
+        let ledger = Ledger {
+            records: &self.records,
+            slots_used: &self.slots_used,
+        };
+        let granted = ledger
+            .reserve(slot, &self.records[slot].ledger, bytes, LIMIT)
+            .is_ok();
+        if granted {
+            let before = self.granted.fetch_add(bytes, Ordering::Relaxed);
+            assert!(before + bytes <= LIMIT, "over the limit");
+        }
+        granted
+    }
+
+    fn release(&self, slot: usize, bytes: u64) {
+        self.granted.fetch_sub(bytes, Ordering::Relaxed);
+        self.records[slot].ledger.release(bytes);
+    }
+
+    fn used_bytes(&self) -> u64 {
+        Ledger {
+            records: &self.records,
+            slots_used: &self.slots_used,
+        }
+        .used_bytes()
+    }
+}
+
+fn model(check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.max_branches = 20_000;
+    builder.check(check);
+}
+
+#[test]
+fn loom_two_ask_for_the_last_bytes() {
+    model(|| {
+        let table = Table::new(2);
+        let other = Arc::clone(&table);
+        let thread = loom::thread::spawn(move || other.reserve(1, 6));
+        let mine = table.reserve(0, 6);
+        let theirs = thread.join().unwrap();
+        assert!(mine != theirs, "one of two fits, and one is granted");
+        assert_eq!(table.used_bytes(), 6);
+    });
+}
+
+#[test]
+fn loom_two_that_fit_are_both_granted() {
+    model(|| {
+        let table = Table::new(2);
+        let other = Arc::clone(&table);
+        let thread = loom::thread::spawn(move || {
+            assert!(other.reserve(1, 6));
+            other.release(1, 6);
+            assert!(other.reserve(1, 5));
+        });
+        assert!(table.reserve(0, 4));
+        thread.join().unwrap();
+        assert_eq!(table.used_bytes(), 9);
+    });
+}
+
+#[test]
+fn loom_what_is_freed_is_never_counted_twice() {
+    model(|| {
+        let table = Table::new(3);
+        let others = [1, 2].map(|slot| {
+            let table = Arc::clone(&table);
+            loom::thread::spawn(move || {
+                if table.reserve(slot, 9) {
+                    table.release(slot, 9);
+                }
+            })
+        });
+        assert!(
+            table.reserve(0, 1),
+            "1 of 10 fits beside the 9 of whoever has them"
+        );
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(table.used_bytes(), 1);
+    });
+}
+
+#[test]
+fn loom_a_reader_sees_amounts_of_one_moment() {
+    model(|| {
+        let table = Table::new(2);
+        assert!(table.reserve(0, 8));
+        let writer = Arc::clone(&table);
+        let thread = loom::thread::spawn(move || {
+            writer.release(0, 4);
+            assert!(writer.reserve(0, 2));
+            writer.release(0, 6);
+        });
+        let used = table.records[0].ledger.read().counted_bytes();
+        assert!(matches!(used, 0 | 4 | 6 | 8), "{used}");
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_three_ask_and_one_stands_still_anywhere() {
+    for accesses in 0..24 {
+        model(move || {
+            let table = Table::new(3);
+            let parties = [(1, 5), (2, 6)].map(|(slot, bytes)| {
+                let table = Arc::clone(&table);
+                loom::thread::spawn(move || {
+                    if slot == 1 {
+                        standing_still_after(accesses, || table.reserve(slot, bytes))
+                            .is_some_and(|granted| granted)
+                    } else {
+                        table.reserve(slot, bytes)
+                    }
+                })
+            });
+            let outcomes = parties.map(|party| party.join().unwrap());
+            let frozen = table.records[1].ledger.read().counted_bytes();
+            assert!(!outcomes[0] || frozen == 5);
+            assert_eq!(outcomes[1], frozen == 0, "granted unless the other was");
+            // What is left fits for the third, to the byte, whatever the one that stands still has asked for.
+            let left = LIMIT - frozen - if outcomes[1] { 6 } else { 0 };
+            assert!(table.reserve(0, left));
+            assert_eq!(table.used_bytes(), LIMIT);
+        });
+    }
+}
+
+#[test]
+fn loom_emptying_a_dead_record_twice_while_its_next_owner_begins() {
+    model(|| {
+        let table = Table::new(2);
+        assert!(table.reserve(0, 8));
+        let owner = Arc::new(Plain::new(1));
+        let (late, late_owner) = (Arc::clone(&table), Arc::clone(&owner));
+        let late = loom::thread::spawn(move || {
+            late.records[0]
+                .ledger
+                .empty(|| late_owner.load(Ordering::Acquire) == 1);
+        });
+        table.records[0].ledger.empty(|| true);
+        owner.store(2, Ordering::Release);
+        table.granted.fetch_sub(8, Ordering::Relaxed);
+        table.records[0].ledger.begin();
+        assert!(table.reserve(0, 3));
+        late.join().unwrap();
+        assert_eq!(table.used_bytes(), 3);
+    });
+}

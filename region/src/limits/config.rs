@@ -1,0 +1,93 @@
+//! What a container is granted of one GPU.
+
+use core::fmt;
+
+/// The memory limit that is none: the whole card.
+pub const NO_MEMORY_LIMIT: u64 = u64::MAX;
+/// The value of a device's metered word when its GPU time is not metered. Every other value means metered, so that
+/// damage never frees a container of its share.
+pub const NOT_METERED: u32 = 0x6f70_656e;
+
+/// How a container competes for GPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Its cap, always: never more.
+    #[default]
+    Fixed,
+    /// Its guarantee, and up to its cap of what others leave idle.
+    Burst,
+    /// Only what others leave idle.
+    BestEffort,
+}
+
+impl Policy {
+    /// Every policy.
+    pub const ALL: [Self; 3] = [Self::Fixed, Self::Burst, Self::BestEffort];
+
+    /// Its name on the command line and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Burst => "burst",
+            Self::BestEffort => "best-effort",
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a container is granted of one GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceConfig {
+    /// Memory limit in bytes, or [`NO_MEMORY_LIMIT`].
+    pub memory_limit_bytes: u64,
+    /// Share of GPU time that is always there (thousandths, 0 to 1000).
+    pub guarantee_permille: u32,
+    /// Share of GPU time that is never exceeded (thousandths, 1 to 1000; 1000 is not metered while alone).
+    pub cap_permille: u32,
+    /// Weight when idle time is divided (1 to 10000).
+    pub weight: u32,
+    /// How it competes.
+    pub policy: Policy,
+    /// Above 0: neighbours without a share give way to it.
+    pub priority: u32,
+    /// How much unused GPU time may be banked (ns).
+    pub burst_ns: u64,
+    /// Longest hold of a launch (ns).
+    pub hold_max_ns: u64,
+    /// Largest debt; more is forgiven and counted (ns).
+    pub debt_max_ns: u64,
+}
+
+impl DeviceConfig {
+    /// A fixed share: `memory_limit_bytes` of memory, `cap_permille` of the time, everything else as THROTTLE's defaults.
+    #[must_use]
+    pub fn new(memory_limit_bytes: u64, cap_permille: u32) -> Self {
+        Self {
+            memory_limit_bytes,
+            guarantee_permille: cap_permille,
+            cap_permille,
+            weight: cap_permille.max(1),
+            policy: Policy::Fixed,
+            priority: 0,
+            burst_ns: 5_000_000,
+            hold_max_ns: 1_000_000_000,
+            debt_max_ns: u64::from(cap_permille) * 10_000_000,
+        }
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        const MINUTE_NS: u64 = 60_000_000_000;
+        (1..=1000).contains(&self.cap_permille)
+            && self.guarantee_permille <= self.cap_permille
+            && (1..=10_000).contains(&self.weight)
+            && self.burst_ns <= MINUTE_NS
+            && self.hold_max_ns <= MINUTE_NS
+            && self.debt_max_ns <= MINUTE_NS
+    }
+}

@@ -1,0 +1,198 @@
+//! Configuration and pace as words of the layout, and a new `limits` filled with them.
+
+use super::{DeviceConfig, NOT_METERED, Policy};
+use crate::account::Pace;
+use crate::layout::{CONFIG_WORDS, DeviceLimits, LimitsFile, NAME_BYTES, PACE_WORDS, VERSION};
+use crate::map::Mapped;
+use crate::primitive::Ordering;
+use crate::seqlock::checksum;
+use crate::{DeviceIndex, GpuUuid, MAX_DEVICES};
+
+/// Writes a whole new `limits` into zeroed memory that nobody reads yet.
+pub(crate) fn fill(file: &LimitsFile, name: &str, devices: &[(GpuUuid, DeviceConfig)], now_ns: u64) {
+    let mut bytes = [0; NAME_BYTES];
+    for (byte, from) in bytes.iter_mut().zip(name.bytes()) {
+        *byte = from;
+    }
+    for (word, chunk) in file.name.iter().zip(bytes.as_chunks::<8>().0) {
+        word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
+    }
+    file.name_bytes
+        .store(u32::try_from(name.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
+    file.device_count.store(
+        u32::try_from(devices.len()).unwrap_or(u32::MAX),
+        Ordering::Relaxed,
+    );
+    for ((index, record), (uuid, config)) in DeviceIndex::all().zip(&file.devices).zip(devices) {
+        let [low, high] = uuid.to_words();
+        let [low_word, high_word] = &record.uuid;
+        low_word.store(low, Ordering::Relaxed);
+        high_word.store(high, Ordering::Relaxed);
+        record.config.write(words_of_config(index, config));
+        write_pace(record, index, &first_pace(config, now_ns));
+    }
+    file.header.magic.store(LimitsFile::MAGIC, Ordering::Relaxed);
+    file.header.version.store(VERSION, Ordering::Relaxed);
+    file.header.size_bytes.store(
+        u32::try_from(size_of::<LimitsFile>()).unwrap_or(0),
+        Ordering::Relaxed,
+    );
+    file.checksum.store(
+        checksum(LimitsFile::MAGIC, &header_words(file)),
+        Ordering::Release,
+    );
+}
+
+/// The pace of a container that is alone on its GPU.
+pub(super) fn first_pace(config: &DeviceConfig, now_ns: u64) -> Pace {
+    Pace {
+        epoch_ns: now_ns,
+        credit_ns: 0,
+        rate_permille: config.cap_permille,
+        scale_permille: 1000,
+        window_ns: 2_000_000,
+        metered: config.cap_permille < 1000,
+        contended: false,
+        baton: false,
+    }
+}
+
+/// What never changes in a `limits` file, for its checksum.
+pub(super) fn header_words(file: &LimitsFile) -> [u64; 4 + NAME_BYTES / 8 + 2 * MAX_DEVICES] {
+    let mut words = [0; 4 + NAME_BYTES / 8 + 2 * MAX_DEVICES];
+    let numbers = [
+        &file.header.version,
+        &file.header.size_bytes,
+        &file.device_count,
+        &file.name_bytes,
+    ];
+    let numbers = numbers
+        .into_iter()
+        .map(|word| u64::from(word.load(Ordering::Relaxed)));
+    let texts = file
+        .name
+        .iter()
+        .chain(file.devices.iter().flat_map(|device| &device.uuid));
+    let texts = texts.map(|word| word.load(Ordering::Relaxed));
+    for (word, value) in words.iter_mut().zip(numbers.chain(texts)) {
+        *word = value;
+    }
+    words
+}
+
+pub(super) fn uuid_of(device: &DeviceLimits) -> GpuUuid {
+    let [low, high] = &device.uuid;
+    GpuUuid::from_words([low.load(Ordering::Relaxed), high.load(Ordering::Relaxed)])
+}
+
+/// The word beside a memory limit that tells it from a damaged one at the cost of a subtraction.
+#[inline]
+pub(super) fn limit_check(limit: u64) -> u64 {
+    !limit ^ LimitsFile::MAGIC
+}
+
+pub(super) fn words_of_config(device: DeviceIndex, config: &DeviceConfig) -> [u64; CONFIG_WORDS] {
+    let mut words = [
+        config.memory_limit_bytes,
+        limit_check(config.memory_limit_bytes),
+        u64::from(config.guarantee_permille) | u64::from(config.cap_permille) << 32,
+        u64::from(config.weight) | (config.policy as u64) << 32,
+        u64::from(config.priority),
+        config.burst_ns,
+        config.hold_max_ns,
+        config.debt_max_ns,
+        0,
+    ];
+    seal(device, &mut words);
+    words
+}
+
+pub(super) fn config_of_words(device: DeviceIndex, words: [u64; CONFIG_WORDS]) -> Option<DeviceConfig> {
+    let [
+        memory_limit_bytes,
+        check,
+        shares,
+        competition,
+        priority,
+        burst_ns,
+        hold_max_ns,
+        debt_max_ns,
+        _,
+    ] = words;
+    let config = DeviceConfig {
+        memory_limit_bytes,
+        guarantee_permille: low_half(shares),
+        cap_permille: low_half(shares >> 32),
+        weight: low_half(competition),
+        policy: *Policy::ALL.get(usize::try_from(competition >> 32).ok()?)?,
+        priority: u32::try_from(priority).ok()?,
+        burst_ns,
+        hold_max_ns,
+        debt_max_ns,
+    };
+    (is_sealed(device, &words) && check == limit_check(memory_limit_bytes) && config.is_valid())
+        .then_some(config)
+}
+
+pub(super) fn write_pace(record: &DeviceLimits, device: DeviceIndex, pace: &Pace) {
+    let flags = u64::from(pace.metered) | u64::from(pace.contended) << 1 | u64::from(pace.baton) << 2;
+    let mut words = [
+        pace.epoch_ns,
+        u64::from_ne_bytes(pace.credit_ns.to_ne_bytes()),
+        u64::from(pace.rate_permille) | u64::from(pace.scale_permille) << 32,
+        pace.window_ns,
+        flags,
+        0,
+    ];
+    seal(device, &mut words);
+    record.pace.write(words);
+    record.metered.store(
+        if pace.metered { METERED } else { NOT_METERED },
+        Ordering::Release,
+    );
+}
+
+/// Any value but [`NOT_METERED`].
+const METERED: u32 = 1;
+
+pub(super) fn pace_of_words(device: DeviceIndex, words: [u64; PACE_WORDS]) -> Option<Pace> {
+    let [epoch_ns, credit, rates, window_ns, flags, _] = words;
+    let pace = Pace {
+        epoch_ns,
+        credit_ns: i64::from_ne_bytes(credit.to_ne_bytes()),
+        rate_permille: low_half(rates),
+        scale_permille: low_half(rates >> 32),
+        window_ns,
+        metered: flags & 1 != 0,
+        contended: flags & 2 != 0,
+        baton: flags & 4 != 0,
+    };
+    (is_sealed(device, &words) && flags < 8 && is_valid_pace(&pace)).then_some(pace)
+}
+
+pub(super) fn is_valid_pace(pace: &Pace) -> bool {
+    pace.rate_permille <= 1000
+        && (1..=10_000).contains(&pace.scale_permille)
+        && pace.window_ns <= 10_000_000_000
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the lower half is what is asked for"
+)]
+fn low_half(word: u64) -> u32 {
+    word as u32
+}
+
+/// Puts the checksum of the others into the last word.
+fn seal(device: DeviceIndex, words: &mut [u64]) {
+    if let Some((last, others)) = words.split_last_mut() {
+        *last = checksum(device.get() as u64, others);
+    }
+}
+
+fn is_sealed(device: DeviceIndex, words: &[u64]) -> bool {
+    words
+        .split_last()
+        .is_some_and(|(last, others)| *last == checksum(device.get() as u64, others))
+}

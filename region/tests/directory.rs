@@ -1,0 +1,436 @@
+//! A tenant's directory on a real file system: made, joined, refused, removed, by living and by killed processes.
+#![cfg(not(any(loom, miri)))]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use vcuda_region::clock::now_ns;
+use vcuda_region::directory::{self, Directory, DirectoryError, Origin, Tenant};
+use vcuda_region::limits::{DeviceConfig, Limits, LimitsWriter, OpenError, Policy, WriteError};
+use vcuda_region::observer::Observer;
+use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::slots::Usage;
+use vcuda_region::{DeviceIndex, GpuUuid};
+
+const GIB: u64 = 1 << 30;
+
+fn uuid(byte: u8) -> GpuUuid {
+    GpuUuid::from_bytes([byte; 16])
+}
+
+fn tenant(name: &str) -> Tenant {
+    let devices = vec![
+        (uuid(1), DeviceConfig::new(4 * GIB, 300)),
+        (uuid(2), DeviceConfig::new(8 * GIB, 1000)),
+    ];
+    Tenant {
+        name: name.to_owned(),
+        devices,
+    }
+}
+
+fn root() -> tempfile::TempDir {
+    tempfile::Builder::new()
+        .permissions(fs::Permissions::from_mode(0o700))
+        .tempdir()
+        .unwrap()
+}
+
+fn make(root: &Path, name: &str) -> (Directory, Origin) {
+    Directory::create_or_join(root, &tenant(name), &Identity::current().unwrap(), now_ns()).unwrap()
+}
+
+fn device(index: usize) -> DeviceIndex {
+    DeviceIndex::new(index).unwrap()
+}
+
+/// A living process, and who it is.
+struct Sleeper {
+    child: Child,
+    identity: Identity,
+}
+
+impl Sleeper {
+    fn new() -> Self {
+        let child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let start_ticks = stat
+            .rsplit_once(") ")
+            .unwrap()
+            .1
+            .split(' ')
+            .nth(19)
+            .unwrap()
+            .parse()
+            .unwrap();
+        let identity = Identity {
+            pid: child.id(),
+            start_ticks,
+            ..Identity::current().unwrap()
+        };
+        Self { child, identity }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_new_directory_says_what_it_was_given() {
+    let root = root();
+    let (directory, origin) = make(root.path(), "a");
+    assert_eq!(origin, Origin::Created);
+    assert_eq!(directory.path(), root.path().join("containers/a"));
+    assert_eq!(fs::metadata(directory.path()).unwrap().mode() & 0o777, 0o700);
+    for file in ["limits", "usage"] {
+        let metadata = fs::metadata(directory.path().join(file)).unwrap();
+        assert_eq!(metadata.mode() & 0o777, 0o600);
+        assert!(
+            metadata.blocks() * 512 >= metadata.len(),
+            "the space of {file} is reserved"
+        );
+    }
+    let limits = Limits::open(directory.path()).unwrap();
+    assert_eq!(limits.name(), "a");
+    assert_eq!(
+        limits.devices().map(|(_, uuid)| uuid).collect::<Vec<_>>(),
+        [uuid(1), uuid(2)]
+    );
+    assert_eq!(limits.find(&uuid(2)), Some(device(1)));
+    assert_eq!(limits.find(&uuid(3)), None);
+    assert_eq!(limits.memory_limit_bytes(device(1)), Ok(8 * GIB));
+    assert!(limits.is_metered(device(0)) && !limits.is_metered(device(1)));
+    assert_eq!(limits.config(device(0)).unwrap(), DeviceConfig::new(4 * GIB, 300));
+    assert_eq!(
+        directory::list(root.path()).unwrap(),
+        [("a".to_owned(), directory.path().to_owned())]
+    );
+}
+
+#[test]
+fn a_change_is_seen_by_who_has_the_limits_open() {
+    let root = root();
+    let (directory, _) = make(root.path(), "a");
+    let limits = Limits::open(directory.path()).unwrap();
+    let mut writer = LimitsWriter::open(directory.path()).unwrap();
+    let before = limits.pace(device(0)).unwrap();
+    let config = DeviceConfig {
+        policy: Policy::Burst,
+        ..DeviceConfig::new(GIB, 500)
+    };
+    writer
+        .set_config(device(0), &config, before.epoch_ns + 1_000_000)
+        .unwrap();
+    assert_eq!(limits.memory_limit_bytes(device(0)), Ok(GIB));
+    assert_eq!(limits.config(device(0)), Ok(config));
+    assert_eq!(limits.generation(), 1);
+    let after = limits.pace(device(0)).unwrap();
+    assert_eq!((after.rate_permille, after.credit_ns), (500, 300_000));
+    writer
+        .set_config(device(0), &DeviceConfig::new(GIB, 1000), now_ns())
+        .unwrap();
+    assert!(!limits.is_metered(device(0)));
+    let wrong = DeviceConfig {
+        cap_permille: 1001,
+        ..config
+    };
+    assert!(matches!(
+        writer.set_config(device(0), &wrong, 0),
+        Err(WriteError::OutOfRange)
+    ));
+}
+
+#[test]
+fn runs_of_one_name_share_a_directory_and_its_memory() {
+    let root = root();
+    let (first, _) = make(root.path(), "a");
+    let other = Sleeper::new();
+    let (second, origin) =
+        Directory::create_or_join(root.path(), &tenant("a"), &other.identity, now_ns()).unwrap();
+    assert_eq!((origin, second.path()), (Origin::Joined, first.path()));
+    let usage = Usage::open(first.path()).unwrap();
+    assert_eq!(usage.processes().count(), 2);
+    // The slot that was taken for the process is taken over by it, not doubled.
+    let slot = usage.claim(&other.identity).unwrap();
+    assert_eq!(usage.processes().count(), 2);
+    slot.reserve(device(0), 3 * GIB, 4 * GIB).unwrap().commit();
+    let mine = usage.claim(&Identity::current().unwrap()).unwrap();
+    let denied = mine.reserve(device(0), 2 * GIB, 4 * GIB).unwrap_err();
+    assert_eq!(denied.used_bytes, 3 * GIB);
+    mine.reserve(device(0), GIB, 4 * GIB).unwrap().commit();
+    assert_eq!(usage.used_bytes(device(0)), 4 * GIB);
+
+    let observer = Observer::open(first.path()).unwrap();
+    let view = ProcessView::new(Identity::current().unwrap());
+    let seen = observer.processes(2, &view).unwrap();
+    let used: Vec<_> = seen.iter().map(|process| process.devices[0].used_bytes).collect();
+    assert_eq!(used.iter().sum::<u64>(), 4 * GIB);
+    assert_eq!(observer.account(device(0)).unwrap().denied, 1);
+
+    // Killed: out of sight at once, and its bytes are free after the next look for the dead.
+    other.kill();
+    let seen = observer.processes(2, &view).unwrap();
+    assert_eq!(
+        seen.iter()
+            .map(|process| process.devices[0].used_bytes)
+            .sum::<u64>(),
+        GIB
+    );
+    assert_eq!(usage.reap_dead(&view), 1);
+    assert_eq!(usage.used_bytes(device(0)), GIB);
+    mine.reserve(device(0), 3 * GIB, 4 * GIB).unwrap().commit();
+}
+
+#[test]
+fn a_directory_lives_as_long_as_a_slot_or_the_lock_is_held() {
+    let root = root();
+    let me = Identity::current().unwrap();
+    let sleeper = Sleeper::new();
+    let (directory, _) =
+        Directory::create_or_join(root.path(), &tenant("a"), &sleeper.identity, now_ns()).unwrap();
+    let path = directory.path().to_owned();
+    sleeper.kill();
+    assert_eq!(
+        directory::remove_dead(root.path(), &me).unwrap(),
+        0,
+        "its lock is held"
+    );
+    drop(directory);
+    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 1);
+    assert!(!path.exists() && directory::list(root.path()).unwrap().is_empty());
+
+    let sleeper = Sleeper::new();
+    drop(Directory::create_or_join(root.path(), &tenant("a"), &sleeper.identity, now_ns()).unwrap());
+    assert_eq!(
+        directory::remove_dead(root.path(), &me).unwrap(),
+        0,
+        "its process lives"
+    );
+    sleeper.kill();
+    // Dead, and nobody removed it: the next run of this name gets a new one, with its own limits.
+    let mut again = tenant("a");
+    again.devices[0].1.memory_limit_bytes = GIB;
+    let (directory, origin) = Directory::create_or_join(root.path(), &again, &me, now_ns()).unwrap();
+    assert_eq!(origin, Origin::Created);
+    assert_eq!(
+        Limits::open(directory.path())
+            .unwrap()
+            .memory_limit_bytes(device(0)),
+        Ok(GIB)
+    );
+}
+
+#[test]
+fn the_lock_outlives_the_one_who_took_it_in_its_descendants() {
+    let root = root();
+    let me = Identity::current().unwrap();
+    let stranger = Sleeper::new();
+    let (directory, _) =
+        Directory::create_or_join(root.path(), &tenant("a"), &stranger.identity, now_ns()).unwrap();
+    stranger.kill();
+    directory.keep_across_exec().unwrap();
+    let mut child = Command::new("cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Ours is closed, as if we had ended: the child's copy remains.
+    for entry in fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let is_ours = fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(root.path()));
+        if is_ours {
+            let fd: i32 = entry.file_name().to_str().unwrap().parse().unwrap();
+            close(fd);
+        }
+    }
+    assert_eq!(
+        directory::remove_dead(root.path(), &me).unwrap(),
+        0,
+        "the child still holds it"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // A child that another test of this program started meanwhile may have inherited it too.
+    let removed = (0..1000).find(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        directory::remove_dead(root.path(), &me).unwrap() == 1
+    });
+    assert!(removed.is_some());
+}
+
+#[expect(unsafe_code, reason = "closing a descriptor that was leaked on purpose")]
+fn close(fd: i32) {
+    // SAFETY: the test has just found that this descriptor is the directory it leaked, and nobody else uses it.
+    unsafe { libc::close(fd) };
+}
+
+#[test]
+fn bad_names_and_places_get_one_clear_line() {
+    let root = root();
+    let me = Identity::current().unwrap();
+    let try_make =
+        |root: &Path, tenant: &Tenant| Directory::create_or_join(root, tenant, &me, 0).unwrap_err();
+    for name in [
+        "",
+        ".",
+        "..",
+        ".a",
+        "a/b",
+        "a b",
+        "a\n",
+        "\u{e9}",
+        &"a".repeat(65),
+    ] {
+        let error = try_make(root.path(), &tenant(name));
+        assert!(matches!(error, DirectoryError::Name(_)), "{error}");
+        assert_eq!(error.to_string().lines().count(), 1);
+    }
+    let none = Tenant {
+        name: "a".to_owned(),
+        devices: Vec::new(),
+    };
+    assert!(matches!(try_make(root.path(), &none), DirectoryError::Devices(0)));
+    let zero = Tenant {
+        name: "a".to_owned(),
+        devices: vec![(uuid(1), DeviceConfig::new(GIB, 0))],
+    };
+    assert!(matches!(
+        try_make(root.path(), &zero),
+        DirectoryError::OutOfRange(_)
+    ));
+
+    let open_to_all = root.path().join("open");
+    fs::create_dir(&open_to_all).unwrap();
+    fs::set_permissions(&open_to_all, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(matches!(
+        try_make(&open_to_all, &tenant("a")),
+        DirectoryError::Unsafe(_)
+    ));
+    let link = root.path().join("link");
+    symlink(root.path(), &link).unwrap();
+    assert!(matches!(try_make(&link, &tenant("a")), DirectoryError::Unsafe(_)));
+    fs::create_dir_all(root.path().join("containers")).unwrap();
+    symlink("/tmp", root.path().join("containers/linked")).unwrap();
+    assert!(matches!(
+        try_make(root.path(), &tenant("linked")),
+        DirectoryError::Unsafe(_)
+    ));
+    fs::write(root.path().join("containers/file"), "").unwrap();
+    assert!(matches!(
+        try_make(root.path(), &tenant("file")),
+        DirectoryError::Unsafe(_)
+    ));
+    let error = try_make(Path::new("/proc/vcuda"), &tenant("a"));
+    assert!(matches!(error, DirectoryError::Io(..)), "{error}");
+}
+
+/// Makes a directory, changes `file` in it, and says what opening it gives.
+fn opened_after(file: &str, change: impl FnOnce(&PathBuf)) -> OpenError {
+    let root = root();
+    let (directory, _) = make(root.path(), "a");
+    change(&directory.path().join(file));
+    match file {
+        "limits" => Limits::open(directory.path()).unwrap_err(),
+        _ => Usage::open(directory.path()).unwrap_err(),
+    }
+}
+
+#[test]
+fn a_damaged_file_is_refused_with_one_clear_line() {
+    let write_at = |path: &PathBuf, offset, bytes: &[u8]| {
+        OpenOptions::new()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .write_all_at(bytes, offset)
+            .unwrap();
+    };
+    let truncate = |path: &PathBuf, size| {
+        OpenOptions::new()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_len(size)
+            .unwrap()
+    };
+    for file in ["limits", "usage"] {
+        let errors = [
+            opened_after(file, |path| fs::remove_file(path).unwrap()),
+            opened_after(file, |path| truncate(path, 0)),
+            opened_after(file, |path| truncate(path, 4096)),
+            opened_after(file, |path| truncate(path, 1 << 30)),
+            opened_after(file, |path| write_at(path, 0, &[0; 8])),
+            opened_after(file, |path| write_at(path, 8, &[2])),
+            opened_after(file, |path| {
+                fs::rename(path, path.with_extension("real")).unwrap();
+                symlink(path.with_extension("real"), path).unwrap();
+            }),
+            opened_after(file, |path| {
+                fs::remove_file(path).unwrap();
+                fs::create_dir(path).unwrap();
+            }),
+        ];
+        for error in &errors {
+            assert_eq!(error.to_string().lines().count(), 1);
+            assert!(error.to_string().contains(file), "{error}");
+        }
+        assert!(matches!(errors[0], OpenError::Io(..)));
+        assert!(
+            errors[1..4]
+                .iter()
+                .all(|error| matches!(error, OpenError::Size { .. })),
+            "{errors:?}"
+        );
+        assert!(matches!(errors[4], OpenError::Foreign(_)));
+        assert!(matches!(errors[5], OpenError::Version { found: 2, .. }));
+        assert!(matches!(errors[6], OpenError::Symlink(_)));
+        assert!(
+            matches!(errors[7], OpenError::NotAFile(_) | OpenError::Foreign(_)),
+            "{:?}",
+            errors[7]
+        );
+    }
+}
+
+#[test]
+fn every_flipped_bit_that_counts_is_seen() {
+    let root = root();
+    let (directory, _) = make(root.path(), "a");
+    let path = directory.path().join("limits");
+    let sound = fs::read(&path).unwrap();
+    let limits = Limits::open(directory.path()).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let (config, pace) = (limits.config(device(0)), limits.pace(device(0)));
+    let mut refused = 0;
+    // The header, and the first device.
+    for offset in 0..256 + 384 {
+        for bit in [0, 7] {
+            file.write_all_at(&[sound[offset] ^ 1 << bit], offset as u64)
+                .unwrap();
+            if Limits::open(directory.path()).is_err() {
+                refused += 1;
+            } else {
+                // What is not refused changes nothing that is enforced.
+                assert!(
+                    limits.config(device(0)) == config || limits.config(device(0)).is_err(),
+                    "at {offset}"
+                );
+                assert!(
+                    limits.pace(device(0)) == pace || limits.pace(device(0)).is_err(),
+                    "at {offset}"
+                );
+                assert!(limits.is_metered(device(0)), "at {offset}");
+            }
+            file.write_all_at(&sound[offset..=offset], offset as u64).unwrap();
+        }
+    }
+    assert!(refused > 400, "{refused}");
+}
