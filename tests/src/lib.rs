@@ -3,8 +3,16 @@
 //! A [`Bed`] is one simulated machine and one user's runtime directory, both temporary, so that tests do not see
 //! each other's tenants. The programs are C files in `apps/`, compiled once per test run; `vcuda`, the shim and the
 //! simulator's libraries are the release build that `scripts/test.sh` made.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
-#![allow(clippy::missing_panics_doc, reason = "every function here panics to fail the test")]
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "every function here panics to fail the test"
+)]
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
@@ -23,7 +31,8 @@ pub const GIB: u64 = 1 << 30;
 
 /// The folder of the release build: `vcuda` and the libraries.
 pub fn release_dir() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
     let dir = target.join("release");
     assert!(
         dir.join("libvcuda_shim.so").exists(),
@@ -35,7 +44,10 @@ pub fn release_dir() -> PathBuf {
 
 /// The root of the checkout.
 pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_path_buf()
 }
 
 /// How a C program reaches the driver's functions (`apps/driver.h`).
@@ -60,7 +72,9 @@ pub fn app(name: &str, door: Door) -> PathBuf {
     let header = workspace().join("tests/apps/driver.h");
     let mut key = DefaultHasher::new();
     for file in [&source, &header] {
-        std::fs::read(file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).hash(&mut key);
+        std::fs::read(file)
+            .unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+            .hash(&mut key);
     }
     door.hash(&mut key);
     let dir = release_dir().join("test-apps");
@@ -72,11 +86,17 @@ pub fn app(name: &str, door: Door) -> PathBuf {
     // Several test processes may want the same program: each builds its own file and renames it into place.
     let unfinished = program.with_extension(std::process::id().to_string());
     let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    cc.args(["-O1", "-g", "-Wall", "-Wno-unused", "-o"]).arg(&unfinished).arg(&source).args(["-ldl", "-lpthread"]);
+    cc.args(["-O1", "-g", "-Wall", "-Wno-unused", "-o"])
+        .arg(&unfinished)
+        .arg(&source)
+        .args(["-ldl", "-lpthread"]);
     match door {
         Door::Link => {
             let links = driver_links();
-            cc.arg("-DVIA_LINK").arg("-L").arg(links.path()).args(["-lcuda", "-Wl,--allow-shlib-undefined"]);
+            cc.arg("-DVIA_LINK")
+                .arg("-L")
+                .arg(links.path())
+                .args(["-lcuda", "-Wl,--allow-shlib-undefined"]);
             run_ok(&mut cc);
         }
         Door::Dlsym => run_ok(cc.arg("-DVIA_DLSYM")),
@@ -138,7 +158,18 @@ impl Bed {
     /// A machine with this many GPUs of this size.
     pub fn with_gpus(gpus: usize, memory: &str) -> Self {
         let bed = Bed::new();
-        let made = bed.vcuda(["sim", "--gpus", &gpus.to_string(), "--memory", memory, "--", "true"]).output().unwrap();
+        let made = bed
+            .vcuda([
+                "sim",
+                "--gpus",
+                &gpus.to_string(),
+                "--memory",
+                memory,
+                "--",
+                "true",
+            ])
+            .output()
+            .unwrap();
         succeeded(&made);
         bed
     }
@@ -171,13 +202,21 @@ impl Bed {
 
     /// Gives a command this bed's machine and runtime directory, and nothing of an outer tenant.
     pub fn environment(&self, command: &mut Command) {
-        for name in ["LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"] {
+        for name in [
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "CUDA_VISIBLE_DEVICES",
+            "CUDA_DEVICE_ORDER",
+        ] {
             command.env_remove(name);
         }
         for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("VCUDA_")) {
             command.env_remove(name);
         }
-        command.env("VCUDA_SIM", self.machine()).env("XDG_RUNTIME_DIR", self.runtime()).stdin(Stdio::null());
+        command
+            .env("VCUDA_SIM", self.machine())
+            .env("XDG_RUNTIME_DIR", self.runtime())
+            .stdin(Stdio::null());
     }
 
     /// The program on the simulated GPU, without the shim.
@@ -213,7 +252,10 @@ impl Bed {
     pub fn service_ns(&self, pid: u32) -> u64 {
         let report = self.report();
         let rows = report["processes"].as_array().unwrap();
-        rows.iter().filter(|p| p["pid"] == pid).map(|p| p["service_ns"].as_u64().unwrap()).sum()
+        rows.iter()
+            .filter(|p| p["pid"] == pid)
+            .map(|p| p["service_ns"].as_u64().unwrap())
+            .sum()
     }
 
     /// Memory in bytes that GPU 0 has given out, by the simulator's own books.
@@ -229,7 +271,12 @@ pub struct Running(pub Child);
 impl Running {
     /// Starts the command with its stdout piped.
     pub fn start(command: &mut Command) -> Self {
-        Running(command.stdout(Stdio::piped()).spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")))
+        Running(
+            command
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap_or_else(|e| panic!("{command:?}: {e}")),
+        )
     }
 
     /// Waits until the program has printed a line that begins so, and returns it.

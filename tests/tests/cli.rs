@@ -1,4 +1,10 @@
 //! The contract of the command line: it becomes the command, its exit codes, its clear refusals.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
 
 use std::io::Write;
 use std::process::{Output, Stdio};
@@ -18,18 +24,33 @@ fn it_becomes_the_command() {
     let bed = Bed::new();
     let out = bed.tenant(&[], "sh").args(["-c", "exit 7"]).output().unwrap();
     assert_eq!(out.status.code(), Some(7));
-    let mut cat = bed.tenant(&[], "cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut cat = bed
+        .tenant(&[], "cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     cat.stdin.take().unwrap().write_all(b"through").unwrap();
     assert_eq!(cat.wait_with_output().unwrap().stdout, b"through");
     let mut sleeper = Running::start(bed.tenant(&[], "sleep").arg("60"));
     std::thread::sleep(std::time::Duration::from_millis(300));
     sleeper.signal(libc::SIGTERM);
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&sleeper.finish()), Some(libc::SIGTERM));
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&sleeper.finish()),
+        Some(libc::SIGTERM)
+    );
     // The pid is the command's own: there is no wrapper process.
     let mut shell = bed.tenant(&[], "sh");
-    let child = shell.args(["-c", "echo $$"]).stdout(Stdio::piped()).spawn().unwrap();
+    let child = shell
+        .args(["-c", "echo $$"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let pid = child.id();
-    assert_eq!(String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).trim(), pid.to_string());
+    assert_eq!(
+        String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).trim(),
+        pid.to_string()
+    );
 }
 
 #[test]
@@ -42,7 +63,11 @@ fn wrong_use_is_64_and_names_the_value() {
     refused(&run(&["--memory", "12Q"]), 64, "12Q");
     refused(&run(&["--memory", "-1"]), 64, "-1");
     refused(&run(&["--memory", "0"]), 64, "0");
-    refused(&run(&["--memory", "99999999999999999999Gi"]), 64, "99999999999999999999Gi");
+    refused(
+        &run(&["--memory", "99999999999999999999Gi"]),
+        64,
+        "99999999999999999999Gi",
+    );
     refused(&run(&["--memory", "81GiB"]), 64, "80");
     refused(&run(&["--cores", "101"]), 64, "101");
     refused(&run(&["--cores", "x"]), 64, "x");
@@ -53,14 +78,22 @@ fn wrong_use_is_64_and_names_the_value() {
     refused(&run(&["--policy", "greedy"]), 64, "greedy");
     let none = bed.vcuda(["run", "--sim"]).output().unwrap();
     assert_eq!(none.status.code(), Some(64), "{}", text(&none));
-    refused(&bed.vcuda(["set", "nobody", "--memory", "1GiB"]).output().unwrap(), 64, "nobody");
+    refused(
+        &bed.vcuda(["set", "nobody", "--memory", "1GiB"]).output().unwrap(),
+        64,
+        "nobody",
+    );
     refused(&bed.vcuda(["frobnicate"]).output().unwrap(), 64, "frobnicate");
 }
 
 #[test]
 fn a_command_that_cannot_be_run_is_126_or_127() {
     let bed = Bed::new();
-    refused(&bed.tenant(&[], "no-such-command-here").output().unwrap(), 127, "no-such-command-here");
+    refused(
+        &bed.tenant(&[], "no-such-command-here").output().unwrap(),
+        127,
+        "no-such-command-here",
+    );
     let dir = bed.runtime().join("a-file");
     std::fs::write(&dir, "not a program").unwrap();
     refused(&bed.tenant(&[], &dir).output().unwrap(), 126, "a-file");
@@ -69,7 +102,10 @@ fn a_command_that_cannot_be_run_is_126_or_127() {
 #[test]
 fn without_a_gpu_it_says_what_to_do() {
     let bed = Bed::new();
-    let out = bed.vcuda(["run", "--memory", "1GiB", "--", "true"]).output().unwrap();
+    let out = bed
+        .vcuda(["run", "--memory", "1GiB", "--", "true"])
+        .output()
+        .unwrap();
     if out.status.success() {
         vcuda_tests::skip("without_a_gpu_it_says_what_to_do: this machine has a GPU");
         return;
@@ -82,11 +118,20 @@ fn help_begins_with_examples_and_json_is_json() {
     let bed = Bed::new();
     for sub in ["run", "sim", "smi", "set", "doctor", "demo"] {
         let help = succeeded(&bed.vcuda([sub, "--help"]).output().unwrap());
-        assert!(help.lines().take(6).any(|l| l.to_lowercase().contains("example")), "{sub}: {help}");
+        assert!(
+            help.lines().take(6).any(|l| l.to_lowercase().contains("example")),
+            "{sub}: {help}"
+        );
     }
     let report = bed.report();
     let gpu = &report["gpus"][0];
-    for key in ["uuid", "memory_total_bytes", "memory_used_bytes", "memory_peak_bytes", "busy_ns"] {
+    for key in [
+        "uuid",
+        "memory_total_bytes",
+        "memory_used_bytes",
+        "memory_peak_bytes",
+        "busy_ns",
+    ] {
         assert!(!gpu[key].is_null(), "{key} in {gpu}");
     }
     assert_eq!(gpu["memory_total_bytes"], 80 * vcuda_tests::GIB);
@@ -96,17 +141,36 @@ fn help_begins_with_examples_and_json_is_json() {
 fn a_full_or_unwritable_runtime_directory_is_refused() {
     let bed = Bed::new();
     let mut command = bed.tenant(&["--memory", "1GiB"], "true");
-    refused(&command.env("XDG_RUNTIME_DIR", "/proc/no-such-place").output().unwrap(), 1, "/proc/no-such-place");
-    let output = bed.tenant(&["--memory", "1GiB"], "true").env("XDG_RUNTIME_DIR", "/dev/full").output().unwrap();
+    refused(
+        &command
+            .env("XDG_RUNTIME_DIR", "/proc/no-such-place")
+            .output()
+            .unwrap(),
+        1,
+        "/proc/no-such-place",
+    );
+    let output = bed
+        .tenant(&["--memory", "1GiB"], "true")
+        .env("XDG_RUNTIME_DIR", "/dev/full")
+        .output()
+        .unwrap();
     assert!(!output.status.success());
 }
 
 #[test]
 fn dead_directories_are_removed_by_the_next_command() {
     let bed = Bed::new();
-    succeeded(&bed.tenant(&["--memory", "1GiB", "--name", "gone"], "true").output().unwrap());
+    succeeded(
+        &bed.tenant(&["--memory", "1GiB", "--name", "gone"], "true")
+            .output()
+            .unwrap(),
+    );
     let containers = bed.runtime().join("vcuda/containers");
-    succeeded(&bed.tenant(&["--memory", "1GiB", "--name", "next"], "true").output().unwrap());
+    succeeded(
+        &bed.tenant(&["--memory", "1GiB", "--name", "next"], "true")
+            .output()
+            .unwrap(),
+    );
     assert!(!containers.join("gone").exists());
     assert!(bed.smi()["gpus"][0]["tenants"].as_array().unwrap().is_empty());
 }
@@ -116,7 +180,14 @@ fn damaged_limits_give_no_memory() {
     let hold = app("hold", Door::Dlsym);
     type Damage = fn(&std::path::Path);
     let damages: [(&str, Damage); 4] = [
-        ("truncated", |p| std::fs::File::options().write(true).open(p).unwrap().set_len(100).unwrap()),
+        ("truncated", |p| {
+            std::fs::File::options()
+                .write(true)
+                .open(p)
+                .unwrap()
+                .set_len(100)
+                .unwrap()
+        }),
         ("missing", |p| std::fs::remove_file(p).unwrap()),
         ("zeroed", |p| {
             let size = usize::try_from(std::fs::metadata(p).unwrap().len()).unwrap();
@@ -132,10 +203,17 @@ fn damaged_limits_give_no_memory() {
         let bed = Bed::new();
         // The shell is the tenant; the program under it starts after the damage is done.
         let mut shell = bed.tenant(&["--memory", "4GiB", "--name", "hurt"], "sh");
-        shell.args(["-c", "read line; exec \"$0\" 1048576"]).arg(&hold).stdin(Stdio::piped());
+        shell
+            .args(["-c", "read line; exec \"$0\" 1048576"])
+            .arg(&hold)
+            .stdin(Stdio::piped());
         let mut tenant = Running::start(&mut shell);
         let limits = bed.runtime().join("vcuda/containers/hurt/limits");
-        vcuda_tests::eventually("the directory is there", std::time::Duration::from_secs(5), || limits.exists());
+        vcuda_tests::eventually(
+            "the directory is there",
+            std::time::Duration::from_secs(5),
+            || limits.exists(),
+        );
         damage(&limits);
         tenant.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
         assert_eq!(tenant.wait_for("holding"), "holding 0 denied 1", "{what}");
@@ -147,18 +225,29 @@ fn the_environment_only_lowers() {
     let bed = Bed::new();
     let hold = app("hold", Door::Dlsym);
     let mut low = Running::start(
-        bed.tenant(&["--memory", "4GiB"], "env").arg("VCUDA_MEMORY=1GiB").arg(&hold).arg((vcuda_tests::GIB).to_string()),
+        bed.tenant(&["--memory", "4GiB"], "env")
+            .arg("VCUDA_MEMORY=1GiB")
+            .arg(&hold)
+            .arg((vcuda_tests::GIB).to_string()),
     );
     assert_eq!(low.wait_for("holding"), "holding 0 denied 1");
     let mut high = Running::start(
-        bed.tenant(&["--memory", "1GiB"], "env").arg("VCUDA_MEMORY=8GiB").arg(&hold).arg((2 * vcuda_tests::GIB).to_string()),
+        bed.tenant(&["--memory", "1GiB"], "env")
+            .arg("VCUDA_MEMORY=8GiB")
+            .arg(&hold)
+            .arg((2 * vcuda_tests::GIB).to_string()),
     );
     assert_eq!(high.wait_for("holding"), "holding 0 denied 1");
 }
 
 #[test]
 fn the_libraries_are_found_beside_the_executable() {
-    for name in ["vcuda", "libvcuda_shim.so", "libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"] {
+    for name in [
+        "vcuda",
+        "libvcuda_shim.so",
+        "libvcuda_simulator_cuda.so",
+        "libvcuda_simulator_nvml.so",
+    ] {
         assert!(release_dir().join(name).exists(), "{name}");
     }
 }

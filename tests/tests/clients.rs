@@ -1,5 +1,11 @@
 //! Unmodified clients from PyPI, bare and as a tenant of 2 GiB: each sees its normal out-of-memory error and goes on.
 //! `scripts/test.sh` installs them into `target/clients`; what could not be had is skipped with a reason.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +15,15 @@ use vcuda_tests::{Bed, GIB, skip, succeeded, workspace};
 /// The interpreter of the clients' environment, if this package is installed there.
 fn python(package: &str) -> Option<PathBuf> {
     let python = workspace().join("target/clients/bin/python");
-    let found = Command::new(&python).args(["-c", &format!("import {package}")]).output();
+    let found = Command::new(&python)
+        .args(["-c", &format!("import {package}")])
+        .output();
     if found.is_ok_and(|o| o.status.success()) {
         return Some(python);
     }
-    skip(&format!("{package}: not installed in target/clients (scripts/test.sh installs it where PyPI answers)"));
+    skip(&format!(
+        "{package}: not installed in target/clients (scripts/test.sh installs it where PyPI answers)"
+    ));
     None
 }
 
@@ -25,7 +35,11 @@ fn both_ways(package: &str, script: &str, env: &[(&str, &str)]) {
     let mut bare = bed.bare(&python);
     let mut tenant = bed.tenant(&["--memory", "2GiB"], &python);
     for command in [&mut bare, &mut tenant] {
-        command.arg(&script).envs(env.iter().copied()).env("PYTHONDONTWRITEBYTECODE", "1").env("HOME", bed.runtime());
+        command
+            .arg(&script)
+            .envs(env.iter().copied())
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("HOME", bed.runtime());
         if let Some(folder) = &libraries {
             command.env("LD_LIBRARY_PATH", folder);
         }
@@ -38,7 +52,9 @@ fn both_ways(package: &str, script: &str, env: &[(&str, &str)]) {
 fn nvrtc_folder(python: &Path) -> Option<PathBuf> {
     let code = "import nvidia.cuda_nvrtc as n; print(list(n.__path__)[0] + '/lib')";
     let out = Command::new(python).args(["-c", code]).output().ok()?;
-    out.status.success().then(|| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()))
+    out.status
+        .success()
+        .then(|| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()))
 }
 
 #[test]
@@ -68,15 +84,23 @@ fn the_real_runtimes_resolve_only_hooks() {
         .into_iter()
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("libcudart.so.")))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with("libcudart.so."))
+        })
         .collect();
     if libraries.is_empty() {
-        skip("libcudart 12 and 13: not in target/clients/cudart (scripts/test.sh downloads them where PyPI answers)");
+        skip(
+            "libcudart 12 and 13: not in target/clients/cudart (scripts/test.sh downloads them where PyPI answers)",
+        );
     }
     for library in libraries {
         let bed = Bed::new();
         let mut command = bed.tenant(&["--memory", "2GiB"], "python3");
-        command.arg(workspace().join("tests/clients/cudart.py")).arg(&library).arg("libvcuda_shim.so");
+        command
+            .arg(workspace().join("tests/clients/cudart.py"))
+            .arg(&library)
+            .arg("libvcuda_shim.so");
         assert!(succeeded(&command.output().unwrap()).contains("passed"));
     }
 }

@@ -1,5 +1,11 @@
 //! The documented behaviour of the driver, by every door, bare and as an unlimited or a limited tenant: the shim must
 //! change none of it (I1).
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
 
 use vcuda_tests::{Bed, Door, app, succeeded};
 
@@ -9,7 +15,11 @@ fn everywhere(name: &str) {
         let bed = Bed::new();
         succeeded(&bed.bare(&program).output().unwrap());
         succeeded(&bed.tenant(&[], &program).output().unwrap());
-        succeeded(&bed.tenant(&["--memory", "20GiB", "--cores", "90"], &program).output().unwrap());
+        succeeded(
+            &bed.tenant(&["--memory", "20GiB", "--cores", "90"], &program)
+                .output()
+                .unwrap(),
+        );
     }
 }
 

@@ -1,5 +1,11 @@
 //! The memory quota: to the byte, for every kind of allocation, over all processes of a tenant, through SIGKILL and
 //! live changes (I7, I8, I9).
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
 
 use std::time::Duration;
 
@@ -18,7 +24,8 @@ fn every_kind_is_charged_by_every_door() {
 fn the_answers_agree_with_one_another() {
     let bed = Bed::new();
     let mut tenant = Running::start(
-        bed.tenant(&["--memory", "4Gi", "--name", "one"], app("hold", Door::Dlsym)).arg((GIB).to_string()),
+        bed.tenant(&["--memory", "4Gi", "--name", "one"], app("hold", Door::Dlsym))
+            .arg((GIB).to_string()),
     );
     tenant.wait_for("holding");
     let smi = bed.smi();
@@ -27,7 +34,11 @@ fn the_answers_agree_with_one_another() {
     assert_eq!(one["memory_limit_bytes"], 4 * GIB);
     // The figure includes the context, as the driver's own does.
     let used = one["memory_used_bytes"].as_u64().unwrap();
-    assert!(used.abs_diff(bed.used_bytes()) <= 64 * MIB, "{used} against {}", bed.used_bytes());
+    assert!(
+        used.abs_diff(bed.used_bytes()) <= 64 * MIB,
+        "{used} against {}",
+        bed.used_bytes()
+    );
     assert!(used >= GIB + 480 * MIB);
     assert_eq!(one["processes"][0]["pid"], tenant.0.id());
 }
@@ -39,8 +50,15 @@ fn processes_of_one_name_share_one_quota() {
     let quota = ["--memory", "4GiB", "--name", "shared"];
     let mut first = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()));
     assert_eq!(first.wait_for("holding"), format!("holding {} denied 0", 2 * GIB));
-    let mut second = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()).arg((GIB / 2).to_string()));
-    assert_eq!(second.wait_for("holding"), format!("holding {} denied 1", GIB / 2));
+    let mut second = Running::start(
+        bed.tenant(&quota, &hold)
+            .arg((2 * GIB).to_string())
+            .arg((GIB / 2).to_string()),
+    );
+    assert_eq!(
+        second.wait_for("holding"),
+        format!("holding {} denied 1", GIB / 2)
+    );
 }
 
 #[test]
@@ -55,9 +73,19 @@ fn a_killed_tenants_memory_is_back_within_a_second() {
     victim.wait_for("holding");
     assert!(bed.used_bytes() > alone + 2 * GIB);
     victim.signal(libc::SIGKILL);
-    let used = || bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"].as_u64().unwrap();
-    eventually("the dead process is charged no more", Duration::from_secs(1), || used() < GIB);
-    eventually("the GPU has its memory back", Duration::from_secs(1), || bed.used_bytes() == alone);
+    let used = || {
+        bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
+            .as_u64()
+            .unwrap()
+    };
+    eventually(
+        "the dead process is charged no more",
+        Duration::from_secs(1),
+        || used() < GIB,
+    );
+    eventually("the GPU has its memory back", Duration::from_secs(1), || {
+        bed.used_bytes() == alone
+    });
     let mut next = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()));
     assert_eq!(next.wait_for("holding"), format!("holding {} denied 0", 2 * GIB));
 }
@@ -80,9 +108,28 @@ fn a_quota_changes_under_a_running_program() {
 fn an_injected_failure_of_the_driver_is_not_charged() {
     let bed = Bed::with_config("[faults]\nfail_nth_allocation = 2\n");
     let mut tenant = Running::start(
-        bed.tenant(&["--memory", "4GiB"], app("hold", Door::Dlsym)).args([MIB, GIB, GIB].map(|b| b.to_string())),
+        bed.tenant(&["--memory", "4GiB"], app("hold", Door::Dlsym))
+            .args([MIB, GIB, GIB].map(|b| b.to_string())),
     );
-    assert_eq!(tenant.wait_for("holding"), format!("holding {} denied 1", GIB + MIB));
-    let used = bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"].as_u64().unwrap();
+    assert_eq!(
+        tenant.wait_for("holding"),
+        format!("holding {} denied 1", GIB + MIB)
+    );
+    let used = bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
+        .as_u64()
+        .unwrap();
     assert!(used < 2 * GIB, "{used}");
+}
+
+#[test]
+fn nvml_tells_the_quota() {
+    let bed = Bed::new();
+    let nvml = app("nvml", Door::Dlsym);
+    succeeded(&bed.bare(&nvml).output().unwrap());
+    succeeded(
+        &bed.tenant(&["--memory", "3GiB"], &nvml)
+            .arg((3 * GIB).to_string())
+            .output()
+            .unwrap(),
+    );
 }

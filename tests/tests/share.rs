@@ -1,5 +1,11 @@
 //! The share of GPU time by the simulator's exact record: alone, side by side, for every kind of launch, changed live.
 //! Behaviour within the five points that the design promises; precise figures are benchmarks.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
 
 use std::time::Duration;
 
@@ -16,15 +22,25 @@ fn shares(bed: &Bed, tenants: &[(&str, &[&str])]) -> Vec<f64> {
     std::thread::sleep(Duration::from_millis(1500));
     let pids: Vec<u32> = running.iter().map(|r| r.0.id()).collect();
     let service = |report: &serde_json::Value, pid: u32| -> (f64, f64) {
-        let row = report["processes"].as_array().unwrap().iter().find(|p| p["pid"] == pid).unwrap();
-        (row["service_ns"].as_f64().unwrap(), row["last_ns"].as_f64().unwrap())
+        let row = report["processes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|p| p["pid"] == pid)
+            .unwrap();
+        (
+            row["service_ns"].as_f64().unwrap(),
+            row["last_ns"].as_f64().unwrap(),
+        )
     };
     let before = bed.report();
     let clock = std::time::SystemTime::now();
     std::thread::sleep(Duration::from_secs(2));
     let after = bed.report();
     let elapsed = clock.elapsed().unwrap().as_nanos() as f64;
-    pids.iter().map(|&pid| (service(&after, pid).0 - service(&before, pid).0) / elapsed * 100.0).collect()
+    pids.iter()
+        .map(|&pid| (service(&after, pid).0 - service(&before, pid).0) / elapsed * 100.0)
+        .collect()
 }
 
 fn near(got: f64, cap: f64) {
@@ -71,7 +87,10 @@ fn without_a_cap_nothing_is_held() {
 fn a_changed_share_is_felt() {
     let bed = Bed::new();
     let program = app("saturate", Door::Dlsym);
-    let mut tenant = Running::start(bed.tenant(&["--cores", "20", "--name", "s"], &program).args(["20", "1000000"]));
+    let mut tenant = Running::start(
+        bed.tenant(&["--cores", "20", "--name", "s"], &program)
+            .args(["20", "1000000"]),
+    );
     tenant.wait_for("started");
     std::thread::sleep(Duration::from_millis(1000));
     succeeded(&bed.vcuda(["set", "s", "--cores", "70"]).output().unwrap());
