@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use vcuda_region::limits::Limits;
 use vcuda_region::observer::Observer;
-use vcuda_region::process::Identity;
+use vcuda_region::process::{Identity, ProcessView as Witness};
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 
 use crate::args::SmiArgs;
@@ -26,7 +26,7 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
     let inventory = Inventory::find(environment, args.sim)?;
     let scope = Scope::of(environment)?;
     let is_terminal = io::stdout().is_terminal();
-    let mut watch = Watch::new(scope);
+    let mut watch = Watch::new(scope)?;
     watch.look(&inventory)?;
     loop {
         sleep(SHARE_WINDOW);
@@ -97,6 +97,7 @@ pub(crate) fn remove_dead(root: &Path) {
 #[derive(Debug)]
 pub(crate) struct Watch {
     scope: Scope,
+    witness: Witness,
     last: HashMap<(String, GpuUuid), Served>,
 }
 
@@ -109,11 +110,14 @@ struct Served {
 
 impl Watch {
     /// Nothing seen yet: the first look shows no used share.
-    pub(crate) fn new(scope: Scope) -> Watch {
-        Watch {
+    pub(crate) fn new(scope: Scope) -> Result<Watch, Failure> {
+        let me =
+            Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
+        Ok(Watch {
             scope,
+            witness: Witness::new(me),
             last: HashMap::new(),
-        }
+        })
     }
 
     /// The state now.
@@ -170,7 +174,7 @@ impl Watch {
         };
         let mut processes = Vec::new();
         let mut memory_used_bytes = 0_u64;
-        for process in observer.processes(device.get() + 1).ok()? {
+        for process in observer.processes(device.get() + 1, &self.witness).ok()? {
             let used = process
                 .devices
                 .get(device.get())

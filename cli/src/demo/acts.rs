@@ -28,7 +28,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) fn play(stage: &Stage, interrupt: &Interrupt, checks: &mut Checks) -> Result<(), Failure> {
     let unit = unit(stage);
     let truth = Truth::find(stage)?;
-    let live = Live::new(stage.inventory(), stage.watch(), stage.gpu().uuid.to_string());
+    let live = Live::new(stage.inventory(), stage.watch()?, stage.gpu().uuid.to_string());
     let mut acts = Acts {
         stage,
         interrupt,

@@ -81,7 +81,7 @@ impl Stage {
     }
 
     /// Looks at the demo's tenants, as `vcuda smi` does.
-    pub(crate) fn watch(&self) -> Watch {
+    pub(crate) fn watch(&self) -> Result<Watch, Failure> {
         Watch::new(Scope::User(self.runtime_root()))
     }
 
