@@ -191,6 +191,14 @@ pub(crate) fn synchronize(stream: &Stream) -> CUresult {
 pub(crate) fn synchronize_context(context: &Context) -> CUresult {
     crate::hostfunc::permit()?;
     capture::refuse_context(context)?;
+    drain(context)
+}
+
+/// Waits for all streams of a context, whatever is being captured.
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_INITIALIZED`.
+pub(crate) fn drain(context: &Context) -> CUresult {
     for stream in context.streams.all() {
         stream.wait_until_idle()?;
     }

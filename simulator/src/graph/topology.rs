@@ -45,6 +45,16 @@ impl<P> Default for Topology<P> {
 }
 
 impl<P> Topology<P> {
+    /// The same shape of other things.
+    pub(crate) fn map<Q>(&self, mut make: impl FnMut(&P) -> Q) -> Topology<Q> {
+        let nodes = self.nodes.iter().map(|node| Node {
+            key: node.key,
+            payload: make(&node.payload),
+            dependencies: node.dependencies.clone(),
+        });
+        Topology { nodes: nodes.collect(), index: self.index.clone() }
+    }
+
     /// The nodes in order of creation.
     pub(crate) fn nodes(&self) -> &[Node<P>] {
         &self.nodes

@@ -1,0 +1,329 @@
+//! Executable graphs: a graph as it was when instantiated, and the list of commands that a launch submits.
+//!
+//! A launch runs in the stream that it is given, node by node in an order that the edges allow; kernels
+//! between other nodes are one command (`schedule.rs`). Assumed, since the documentation leaves it open: a
+//! real device may also overlap copies with independent kernels.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+use vcuda_machine::{Command, Ticket};
+
+use crate::capture::state::NodeKey;
+use crate::event::Event;
+use crate::graph::Graph;
+use crate::graph::frozen::{Frozen, Step};
+use crate::graph::node::Operation;
+use crate::graph::schedule::{Job, combine};
+use crate::graph_memory::{self, GraphBlock};
+use crate::hostfunc::{self, HostFunction};
+use crate::process::process;
+use crate::stream::memory_operations::MemoryOperation;
+use crate::stream::queue::Stream;
+use crate::table::{Kind, Table};
+use crate::work::Work;
+
+static EXECUTABLES: Table<Executable> = Table::new(Kind::GraphExec);
+
+/// An executable graph.
+#[derive(Debug)]
+pub(crate) struct Executable {
+    /// What the program knows it by.
+    pub(crate) handle: usize,
+    /// As given to instantiate, the upload apart.
+    pub(crate) flags: u64,
+    graph: Weak<Graph>,
+    state: Mutex<State>,
+}
+
+/// What changes in an executable graph.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// Its nodes, known by the handles of those they were made of.
+    pub(crate) nodes: Frozen,
+    /// Nodes that do nothing for now.
+    pub(crate) disabled: HashSet<NodeKey>,
+    plan: Arc<[Action]>,
+    /// The end of the last launch: "each launch is ordered behind any previous launches".
+    last: Option<Ticket>,
+    /// Launches that have not ended; while there are any, memory that the graph frees itself stays.
+    in_flight: Arc<AtomicUsize>,
+}
+
+/// One command of a launch.
+#[derive(Clone, Debug)]
+enum Action {
+    /// Kernels, as one.
+    Kernels { duration_ns: u64, sms: u32 },
+    /// A copy or a set.
+    Run(Work),
+    /// A host function.
+    Call(HostFunction),
+    /// Waits for and writes values.
+    Operate(Vec<MemoryOperation>),
+    /// Records an event.
+    Record(Arc<Event>),
+    /// Waits for an event.
+    Wait(Arc<Event>),
+    /// Memory of an allocation node.
+    Alloc { block: GraphBlock, is_freed_here: bool },
+    /// Frees memory that another graph, or this one in an earlier launch, allocated.
+    Free(u64),
+}
+
+impl Executable {
+    /// Makes one of a graph.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` and a node of it where the edges form a cycle, none for a second instance of a graph
+    /// with memory nodes.
+    pub(crate) fn create(
+        graph: &Arc<Graph>,
+        flags: u64,
+    ) -> Result<Arc<Executable>, (CUerror, Option<NodeKey>)> {
+        let nodes = graph.freeze();
+        let plan = plan(&nodes, &HashSet::new()).map_err(|node| (CUerror::INVALID_VALUE, Some(node)))?;
+        super::count_instance(graph).map_err(|error| (error, None))?;
+        let state = State {
+            nodes,
+            disabled: HashSet::new(),
+            plan: plan.into(),
+            last: None,
+            in_flight: Arc::default(),
+        };
+        let make = |handle| Executable {
+            handle,
+            flags,
+            graph: Arc::downgrade(graph),
+            state: Mutex::new(state),
+        };
+        Ok(EXECUTABLES.insert_with(make).1)
+    }
+
+    /// Looks at it.
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&State) -> R) -> R {
+        look(&self.state.lock())
+    }
+
+    /// Changes nodes; future launches do what they then say. A change that fails leaves all as it was.
+    ///
+    /// # Errors
+    /// Those of the change.
+    pub(crate) fn change<E>(&self, change: impl FnOnce(&mut State) -> Result<(), E>) -> Result<(), E> {
+        let mut state = self.state.lock();
+        change(&mut state)?;
+        // The shape is what it was when the graph was instantiated, so it has an order.
+        if let Ok(actions) = plan(&state.nodes, &state.disabled) {
+            state.plan = actions.into();
+        }
+        Ok(())
+    }
+
+    /// `cuGraphLaunch` into a stream that is not capturing.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if memory of an earlier launch has not been freed and the graph was not instantiated
+    /// to free it by itself; `OUT_OF_MEMORY`.
+    pub(crate) fn launch(&self, stream: &Stream) -> CUresult {
+        let mut state = self.state.lock();
+        let client = &process()?.client;
+        if let Some(ticket) = state.last
+            && !client.is_done(ticket)
+        {
+            stream.submit(Command::Wait { ticket })?;
+        }
+        self.allocate(&state)?;
+        for action in &*state.plan {
+            submit(action, stream)?;
+        }
+        state.in_flight.fetch_add(1, Ordering::Relaxed);
+        let end = stream.submit(Command::Marker)?;
+        let own: Vec<u64> = state
+            .plan
+            .iter()
+            .filter_map(|action| match action {
+                Action::Alloc { block, is_freed_here: true } => Some(block.address()),
+                _ => None,
+            })
+            .collect();
+        let in_flight = Arc::clone(&state.in_flight);
+        crate::stream::effects::add(
+            end,
+            Box::new(move || {
+                if in_flight.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    own.iter().for_each(|address| drop(graph_memory::free(*address)));
+                }
+            }),
+        );
+        state.last = Some(end);
+        Ok(())
+    }
+
+    /// Puts memory behind the graph's allocations; all or none.
+    fn allocate(&self, state: &State) -> CUresult {
+        const AUTO_FREE: u64 = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0 as u64;
+        let mut backed: Vec<&GraphBlock> = Vec::new();
+        for action in &*state.plan {
+            let Action::Alloc { block, is_freed_here } = action else { continue };
+            if block.is_backed() && *is_freed_here {
+                continue;
+            }
+            if block.is_backed() && self.flags & AUTO_FREE != 0 {
+                graph_memory::free(block.address())?;
+            }
+            if let Err(error) = block.back() {
+                for block in backed {
+                    graph_memory::free(block.address())?;
+                }
+                return Err(error);
+            }
+            backed.push(block);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        if let Some(graph) = self.graph.upgrade() {
+            graph.instances.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Submits one command of a launch.
+fn submit(action: &Action, stream: &Stream) -> CUresult {
+    match action {
+        Action::Kernels { duration_ns, sms } => {
+            stream.submit(Command::Kernel { duration_ns: *duration_ns, sms: *sms }).map(drop)
+        }
+        Action::Run(work) => {
+            let command = work.command(process()?);
+            let work = work.clone();
+            stream.submit_with_effect(command, Box::new(move || drop(work.run())))
+        }
+        Action::Call(function) => hostfunc::call(stream, *function),
+        Action::Operate(operations) => hostfunc::operate(stream, operations.clone()),
+        Action::Record(event) => event.mark(stream),
+        Action::Wait(event) => event.hold_up(stream),
+        Action::Alloc { .. } => Ok(()),
+        Action::Free(address) => {
+            let address = *address;
+            stream.submit_with_effect(Command::Marker, Box::new(move || drop(graph_memory::free(address))))
+        }
+    }
+}
+
+/// Kernels that wait to become one command.
+#[derive(Default)]
+struct Group {
+    jobs: Vec<Job>,
+    /// Where the nodes of this group are in it.
+    places: HashMap<NodeKey, usize>,
+    sms: u32,
+}
+
+impl Group {
+    fn flush(&mut self, actions: &mut Vec<Action>) {
+        let group = core::mem::take(self);
+        if group.jobs.iter().any(|job| job.sms > 0) {
+            let (duration_ns, sms) = combine(&group.jobs, group.sms);
+            actions.push(Action::Kernels { duration_ns, sms });
+        }
+    }
+}
+
+/// The commands of a launch.
+///
+/// # Errors
+/// A node of a cycle.
+fn plan(nodes: &Frozen, disabled: &HashSet<NodeKey>) -> Result<Vec<Action>, NodeKey> {
+    let mut actions = Vec::new();
+    extend(nodes, disabled, &mut actions)?;
+    let freed: HashSet<u64> =
+        actions.iter().filter_map(|a| if let Action::Free(address) = a { Some(*address) } else { None }).collect();
+    let mut own = HashSet::new();
+    for action in &mut actions {
+        if let Action::Alloc { block, is_freed_here } = action
+            && freed.contains(&block.address())
+        {
+            *is_freed_here = true;
+            own.insert(block.address());
+        }
+    }
+    // What the graph frees itself goes at the launch's end, so that launches may follow each other closely.
+    actions.retain(|action| !matches!(action, Action::Free(address) if own.contains(address)));
+    Ok(actions)
+}
+
+fn extend(nodes: &Frozen, disabled: &HashSet<NodeKey>, actions: &mut Vec<Action>) -> Result<(), NodeKey> {
+    let mut group = Group::default();
+    for node in nodes.order()?.into_iter().filter_map(|position| nodes.nodes().get(position)) {
+        let operation = match &node.payload {
+            Step::Do(operation) if disabled.contains(&node.key) && operation.can_be_disabled() => &Operation::Empty,
+            Step::Do(operation) => operation,
+            Step::Embedded(child) => {
+                group.flush(actions);
+                extend(child, disabled, actions)?;
+                continue;
+            }
+        };
+        let (duration_ns, sms) = match operation {
+            Operation::Kernel(kernel) => {
+                group.sms = kernel.function.sms;
+                kernel.cost()
+            }
+            Operation::Empty => (0, 0),
+            other => {
+                group.flush(actions);
+                actions.extend(action(other));
+                continue;
+            }
+        };
+        let after = node.dependencies.iter().filter_map(|edge| group.places.get(&edge.from).copied()).collect();
+        group.places.insert(node.key, group.jobs.len());
+        group.jobs.push(Job { duration_ns, sms, after });
+    }
+    group.flush(actions);
+    Ok(())
+}
+
+/// The command of a node that is no kernel.
+fn action(operation: &Operation) -> Option<Action> {
+    Some(match operation {
+        Operation::Copy(transfer, _) => Action::Run(Work::Copy(transfer.clone())),
+        Operation::Set(fill, _) => Action::Run(Work::Set(*fill)),
+        Operation::Host(function) => Action::Call(*function),
+        Operation::EventRecord(event) => Action::Record(Arc::clone(event)),
+        Operation::EventWait(event) => Action::Wait(Arc::clone(event)),
+        Operation::Alloc(allocation) => {
+            Action::Alloc { block: allocation.block.clone(), is_freed_here: false }
+        }
+        Operation::Free(address) => Action::Free(*address),
+        Operation::Memory(operations) => Action::Operate(operations.clone()),
+        Operation::Kernel(_) | Operation::Child(_) | Operation::Empty => return None,
+    })
+}
+
+/// The executable graph that a caller means.
+///
+/// # Errors
+/// `INVALID_VALUE` for a handle that is none.
+pub(crate) fn executable(handle: CUgraphExec) -> Result<Arc<Executable>, CUerror> {
+    hostfunc::permit()?;
+    process()?;
+    EXECUTABLES.get(handle.0).ok_or(CUerror::INVALID_VALUE)
+}
+
+/// Ends one; launches of it go on.
+///
+/// # Errors
+/// `INVALID_VALUE` for a handle that is none.
+pub(crate) fn destroy(handle: CUgraphExec) -> CUresult {
+    hostfunc::permit()?;
+    process()?;
+    EXECUTABLES.remove(handle.0).map(drop).ok_or(CUerror::INVALID_VALUE)
+}

@@ -1,0 +1,16 @@
+//! A graph as it was at one moment: what executable graphs are made of.
+
+use crate::graph::node::Operation;
+use crate::graph::topology::Topology;
+
+/// Nodes, edges and embedded graphs; keys are the handles of the nodes that they were.
+pub(crate) type Frozen = Topology<Step>;
+
+/// One node.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Does something.
+    Do(Operation),
+    /// Runs an embedded graph.
+    Embedded(Frozen),
+}

@@ -1,0 +1,90 @@
+//! What the nodes of graphs do.
+
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::event::Event;
+use crate::graph::Graph;
+use crate::graph_memory::GraphBlock;
+use crate::hostfunc::HostFunction;
+use crate::fill::Fill;
+use crate::launch::Kernel;
+use crate::stream::memory_operations::MemoryOperation;
+use crate::transfer::Transfer;
+use crate::work::Work;
+
+/// What one node does.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    /// Runs a kernel.
+    Kernel(Kernel),
+    /// Copies, in a context of this handle.
+    Copy(Transfer, usize),
+    /// Sets memory, in a context of this handle.
+    Set(Fill, usize),
+    /// Calls a function on the host.
+    Host(HostFunction),
+    /// Runs an embedded graph, which the node owns.
+    Child(Arc<Graph>),
+    /// Nothing.
+    Empty,
+    /// Records an event.
+    EventRecord(Arc<Event>),
+    /// Waits for an event.
+    EventWait(Arc<Event>),
+    /// Allocates; the address is fixed.
+    Alloc(Allocation),
+    /// Frees the memory at the address.
+    Free(u64),
+    /// Waits for and writes values.
+    Memory(Vec<MemoryOperation>),
+}
+
+/// What an allocation node was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocation {
+    /// Its memory.
+    pub(crate) block: GraphBlock,
+    /// Who may use it, beside its device.
+    pub(crate) access: Arc<[CUmemAccessDesc]>,
+}
+
+impl Operation {
+    /// The node for what a capturing stream is handed, which is in a context of this handle.
+    pub(crate) fn from_work(work: Work, context: usize) -> Operation {
+        match work {
+            Work::Copy(transfer) => Operation::Copy(transfer, context),
+            Work::Set(fill) => Operation::Set(fill, context),
+            Work::Alloc(block) => Operation::Alloc(Allocation { block, access: Arc::default() }),
+            Work::Free(address) => Operation::Free(address),
+        }
+    }
+
+    /// `cuGraphNodeGetType`.
+    pub(crate) fn kind(&self) -> CUgraphNodeType {
+        match self {
+            Operation::Kernel(_) => CUgraphNodeType::KERNEL,
+            Operation::Copy(..) => CUgraphNodeType::MEMCPY,
+            Operation::Set(..) => CUgraphNodeType::MEMSET,
+            Operation::Host(_) => CUgraphNodeType::HOST,
+            Operation::Child(_) => CUgraphNodeType::GRAPH,
+            Operation::Empty => CUgraphNodeType::EMPTY,
+            Operation::EventRecord(_) => CUgraphNodeType::EVENT_RECORD,
+            Operation::EventWait(_) => CUgraphNodeType::WAIT_EVENT,
+            Operation::Alloc(_) => CUgraphNodeType::MEM_ALLOC,
+            Operation::Free(_) => CUgraphNodeType::MEM_FREE,
+            Operation::Memory(_) => CUgraphNodeType::BATCH_MEM_OP,
+        }
+    }
+
+    /// Whether it allocates or frees, which restricts what may be done with its graph.
+    pub(crate) fn is_memory_node(&self) -> bool {
+        matches!(self, Operation::Alloc(_) | Operation::Free(_))
+    }
+
+    /// Whether `cuGraphNodeSetEnabled` takes it ("currently only kernel, memset and memcpy nodes").
+    pub(crate) fn can_be_disabled(&self) -> bool {
+        matches!(self, Operation::Kernel(_) | Operation::Copy(..) | Operation::Set(..))
+    }
+}
