@@ -10,10 +10,7 @@ pub fn machine_directory() -> PathBuf {
     choose(&environment, crate::sys::is_writable, crate::sys::user_id())
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place where this crate reads the environment"
-)]
+/// The one place where this crate reads the environment.
 fn environment(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }

@@ -53,8 +53,8 @@ pub(crate) fn buffer(index: u64) -> usize {
 pub(crate) const ENTRY_WORDS: usize = 4;
 const RING_HEADER_WORDS: usize = 512;
 /// Words of one ring.
-pub(crate) const RING_WORDS: usize = RING_HEADER_WORDS + RING_ENTRIES as usize * ENTRY_WORDS;
-const RINGS: usize = BUFFERS + (BIRTH_BUFFER as usize + 1) * BUFFER_WORDS;
+pub(crate) const RING_WORDS: usize = RING_HEADER_WORDS + as_index(RING_ENTRIES) * ENTRY_WORDS;
+const RINGS: usize = BUFFERS + (as_index(BIRTH_BUFFER) + 1) * BUFFER_WORDS;
 
 /// First word of a ring; its tail.
 pub(crate) fn ring(index: u64) -> usize {
@@ -68,7 +68,7 @@ pub(crate) fn entry(ring_index: u64, seq: u64) -> usize {
 
 /// Words kept for one record of the history.
 pub(crate) const RECORD_WORDS: usize = 16;
-const HISTORY: usize = RINGS + STREAMS as usize * RING_WORDS;
+const HISTORY: usize = RINGS + as_index(STREAMS) * RING_WORDS;
 
 /// First word of a record; records beyond the last are taken for the last.
 pub(crate) fn record(index: u64) -> usize {
@@ -76,11 +76,13 @@ pub(crate) fn record(index: u64) -> usize {
 }
 
 /// Words of the whole file.
-pub(crate) const TOTAL_WORDS: usize = HISTORY + RECORDS as usize * RECORD_WORDS;
+pub(crate) const TOTAL_WORDS: usize = HISTORY + as_index(RECORDS) * RECORD_WORDS;
 
-/// A count or index that is known to be small.
-pub(crate) fn as_index(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
+/// A count or index that is known to be small; the state needs a 64-bit address space anyway.
+#[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits, as asserted")]
+pub(crate) const fn as_index(number: u64) -> usize {
+    const { assert!(size_of::<usize>() == 8) };
+    number as usize
 }
 
 /// Splits a stream's or command's name: ring, and number in that ring.

@@ -13,19 +13,30 @@ const NUMBER: &str = "VCUDA_MACHINE_TEST_NUMBER";
 /// A machine in a directory that goes when the test ends.
 pub(super) struct Place {
     pub(super) dir: PathBuf,
-    pub(super) machine: Machine,
+    machine: Option<Machine>,
 }
 
 impl Place {
     pub(super) fn new(name: &str, config: &crate::Config) -> Place {
+        let mut place = Place::none(name);
+        let machine = Machine::create(&place.dir, config).unwrap();
+        place.machine = Some(machine);
+        place
+    }
+
+    /// A directory that does not exist yet.
+    pub(super) fn none(name: &str) -> Place {
         let unique = format!(
             "vcuda-machine-{name}-{}-{}",
             std::process::id(),
             crate::sys::monotonic_ns()
         );
         let dir = std::env::temp_dir().join(unique);
-        let machine = Machine::create(&dir, config).unwrap();
-        Place { dir, machine }
+        Place { dir, machine: None }
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        self.machine.as_ref().unwrap()
     }
 
     /// Starts a process that plays `part`, see `part`.
@@ -117,8 +128,11 @@ fn part() {
     else {
         return;
     };
-    let machine = Machine::open(Path::new(&dir)).unwrap();
     let number = number.parse().unwrap();
+    if part == "create" {
+        super::crash::creation(Path::new(&dir), number);
+    }
+    let machine = Machine::open(Path::new(&dir)).unwrap();
     match part.as_str() {
         "holder" => super::sharing::holder(&machine),
         "worker" => super::sharing::worker(&machine, number),

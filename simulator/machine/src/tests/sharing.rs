@@ -53,18 +53,24 @@ fn memory_of_a_killed_process_is_back_at_once() {
     let place = place("killed");
     let child = place.start("holder", 0);
     until("the child works", || {
-        place.machine.memory(0).used_bytes == 110 << 20
+        place.machine().memory(0).used_bytes == 110 << 20
     });
-    let (client, _) = tenant(&place.machine, 1);
+    let (client, _) = tenant(place.machine(), 1);
     assert!(client.take(0, 900 << 20).is_err());
     until("the child is served", || {
-        place.machine.report().processes[0].service_ns > 10 * MS
+        place.machine().report().processes[0].service_ns > 10 * MS
     });
     child.kill();
     client.take(0, 990 << 20).unwrap();
-    let report = place.machine.report();
+    let report = place.machine().report();
     assert!(!report.processes[0].alive && report.processes[0].launches == 1);
-    assert!(place.machine.processes(0).iter().all(|process| process.pid == 1));
+    assert!(
+        place
+            .machine()
+            .processes(0)
+            .iter()
+            .all(|process| process.pid == 1)
+    );
 }
 
 #[test]
@@ -72,10 +78,10 @@ fn a_stopped_process_keeps_its_memory_and_hinders_nobody() {
     let place = place("stopped");
     let child = place.start("holder", 0);
     until("the child works", || {
-        place.machine.memory(0).used_bytes == 110 << 20
+        place.machine().memory(0).used_bytes == 110 << 20
     });
     child.signal(libc::SIGSTOP);
-    let (client, stream) = tenant(&place.machine, 1);
+    let (client, stream) = tenant(place.machine(), 1);
     let ticket = client.submit(stream, kernel(100 * US)).unwrap();
     assert!(client.wait_timeout(ticket, 5_000_000_000));
     assert!(client.take(0, 900 << 20).is_err());
@@ -89,7 +95,7 @@ fn processes_that_commit_all_at_once_lose_nothing() {
     for child in &mut crowd {
         assert!(child.end().success());
     }
-    let report = place.machine.report();
+    let report = place.machine().report();
     assert_eq!((report.gpus[0].memory_used_bytes, report.processes.len()), (0, 4));
     for process in &report.processes {
         assert_eq!(
@@ -106,16 +112,16 @@ fn a_stream_waiting_for_its_host_hinders_nobody() {
     let place = place("gate");
     let mut child = place.start("gate", 300);
     let stopped = place.start("gate", 0);
-    until("both wait", || place.machine.processes(0).len() == 2);
+    until("both wait", || place.machine().processes(0).len() == 2);
     stopped.signal(libc::SIGSTOP);
-    let (client, stream) = tenant(&place.machine, 1);
+    let (client, stream) = tenant(place.machine(), 1);
     for _ in 0..20 {
         let ticket = client.submit(stream, kernel(100 * US)).unwrap();
         assert!(client.wait_timeout(ticket, 2_000_000_000));
     }
     assert!(child.end().success());
     drop(stopped);
-    let report = place.machine.report();
+    let report = place.machine().report();
     let served: Vec<u64> = report
         .processes
         .iter()
@@ -162,28 +168,32 @@ fn two_processes_that_are_pid_1_are_two() {
     let two = place.start_by(unshare, "holder", 0);
     let working = || {
         place
-            .machine
+            .machine()
             .processes(0)
             .iter()
             .filter(|process| process.pid == 1)
             .count()
     };
     until("both work", || {
-        place.machine.memory(0).used_bytes == 220 << 20 && working() == 2
+        place.machine().memory(0).used_bytes == 220 << 20 && working() == 2
     });
     until("both are served", || {
-        let report = place.machine.report();
+        let report = place.machine().report();
         report.processes.len() == 2 && report.processes.iter().all(|process| process.service_ns > 5 * MS)
     });
     one.kill();
-    until("one is gone", || place.machine.memory(0).used_bytes == 110 << 20);
+    until("one is gone", || {
+        place.machine().memory(0).used_bytes == 110 << 20
+    });
     assert_eq!(working(), 1);
-    let (client, stream) = tenant(&place.machine, 7);
+    let (client, stream) = tenant(place.machine(), 7);
     let ticket = client.submit(stream, kernel(100 * US)).unwrap();
     assert!(client.wait_timeout(ticket, 5_000_000_000));
     two.kill();
-    until("both are gone", || place.machine.memory(0).used_bytes == 10 << 20);
-    let report = place.machine.report();
+    until("both are gone", || {
+        place.machine().memory(0).used_bytes == 10 << 20
+    });
+    let report = place.machine().report();
     assert_eq!(
         report
             .processes
@@ -203,7 +213,7 @@ fn a_crowd_of_namespaces_loses_nothing() {
     let place = place("crowd-of-namespaces");
     let mut crowd: Vec<_> = (0..3).map(|_| place.start_by(unshare, "worker", 500)).collect();
     assert!(crowd.iter_mut().all(|child| child.end().success()));
-    let report = place.machine.report();
+    let report = place.machine().report();
     assert_eq!(
         (report.gpus[0].memory_used_bytes, report.gpus[0].busy_ns),
         (0, 3 * 50_000)
