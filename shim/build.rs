@@ -23,6 +23,8 @@ fn main() {
         // No name is bound late: a first call may come where binding is not safe (a signal, a vfork child).
         "-Wl,-z,now",
         "-Wl,-soname,libvcuda_shim.so",
+        // Line tables of the standard library too: kept for whoever debugs, small for everybody else.
+        "-Wl,--compress-debug-sections=zlib",
     ] {
         println!("cargo::rustc-cdylib-link-arg={argument}");
     }

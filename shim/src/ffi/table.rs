@@ -132,20 +132,29 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
-/// The exported function of a row.
+/// The exported function of a row. Idle, it is a load, a branch and a jump to the driver: all else is in a function of
+/// its own, so that its registers are not saved for nothing.
 macro_rules! export {
     ({ $answer:ident $module:ident $handler:ident } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
-            // SAFETY: the arguments go on as they came.
-            let real = || unsafe { super::real::$name($($arg),*) };
-            if super::$module::idle() {
-                return real();
+            #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
+            #[inline(never)]
+            unsafe extern "C" fn managed($($arg: $ty),*) -> $ret {
+                // SAFETY: the arguments go on as they came.
+                let real = || unsafe { super::real::$name($($arg),*) };
+                $crate::ffi::guarded($crate::ffi::Answer::$answer, &real, |call| {
+                    super::$module::$handler(call, $($arg),*)
+                })
             }
-            $crate::ffi::guarded($crate::ffi::Answer::$answer, &real, |call| {
-                super::$module::$handler(call, $($arg),*)
-            })
+            if super::$module::idle() {
+                // SAFETY: the arguments go on as they came.
+                unsafe { super::real::$name($($arg),*) }
+            } else {
+                // SAFETY: likewise.
+                unsafe { managed($($arg),*) }
+            }
         }
     };
 }

@@ -1,0 +1,391 @@
+//! One entry per stream in use: what was launched on it and not yet marked, and its marks on the way.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::predict::{Part, Prediction};
+
+use super::sys;
+use crate::capture::Default;
+use crate::ffi::real;
+use crate::shim;
+
+/// Marks of one stream on the way.
+pub(super) const MARKS: usize = 64;
+/// Different kernels that one segment can tell apart.
+pub(super) const PARTS: usize = 6;
+/// Launches after which a segment ends.
+const LAUNCHES_MAX: u64 = 128;
+/// Streams that are metered exactly.
+const TRACKS: usize = 256;
+/// Places where a stream's entry can be.
+const PROBES: usize = 16;
+const COUNT_SHIFT: u32 = 48;
+
+/// A stream as a launch names it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stream {
+    /// The handle.
+    pub(crate) handle: CUstream,
+    /// What handle 0 means.
+    pub(crate) default: Default,
+}
+
+impl Stream {
+    /// As a function without `_ptsz` means it.
+    pub(crate) const fn legacy(handle: CUstream) -> Self {
+        Self { handle, default: Default::Legacy }
+    }
+
+    /// As a function with `_ptsz` means it.
+    pub(crate) const fn per_thread(handle: CUstream) -> Self {
+        Self { handle, default: Default::PerThread }
+    }
+
+    /// The handle that means this stream in every function.
+    pub(super) fn explicit(self) -> CUstream {
+        match (self.handle.0, self.default) {
+            (0, Default::PerThread) => CUstream(PER_THREAD),
+            _ => self.handle,
+        }
+    }
+}
+
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: usize = 2;
+
+/// One mark: an event behind a segment of work.
+#[derive(Debug, core::default::Default)]
+#[repr(align(64))]
+pub(super) struct Mark {
+    /// The event; kept when the mark is done, for the next one in this place. 0: none made yet.
+    pub(super) event: AtomicUsize,
+    /// [`START`], [`MEASURED`] or [`GUESSED`].
+    pub(super) kind: AtomicU32,
+    /// Launches in the segment.
+    pub(super) count: AtomicU32,
+    /// What they were charged (ns).
+    pub(super) predicted_ns: AtomicU64,
+    /// When it should be done (`CLOCK_MONOTONIC`, ns).
+    pub(super) expected_ns: AtomicU64,
+    /// Who is in it: index and count of a prediction each.
+    pub(super) parts: [AtomicU32; PARTS],
+}
+
+/// The stream was idle: the mark only starts the next segment.
+pub(super) const START: u32 = 0;
+/// The segment began at the mark before.
+pub(super) const MEASURED: u32 = 1;
+/// Nobody knows when the segment began: it stays charged as predicted.
+pub(super) const GUESSED: u32 = 2;
+
+/// A stream.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Track {
+    /// What [`key_of`] gives; 0: free.
+    key: AtomicU64,
+    lane: AtomicU32,
+    /// A thread is placing a mark. Tried, never waited for.
+    marking: AtomicBool,
+    /// The stream or its context is going away: no new marks.
+    pub(super) closing: AtomicBool,
+    busy_until: AtomicU64,
+    /// Launches since the last mark: count in the upper 16 bits, predicted ns below.
+    unmarked: AtomicU64,
+    parts: [AtomicU32; PARTS],
+    /// The next segment begins at the last mark.
+    pub(super) chained: AtomicBool,
+    /// When a segment of its own was last measured for an idle stream (ticks).
+    pub(super) sampled_at: AtomicU64,
+    /// When the last launch was noted; read by the reaper (`CLOCK_MONOTONIC` is not asked at a launch: ticks).
+    pub(super) context: AtomicUsize,
+    /// Ring of marks: next to settle, next to place.
+    pub(super) head: AtomicU32,
+    pub(super) tail: AtomicU32,
+    /// End of the last settled segment (`CLOCK_MONOTONIC`, ns), 0 if unknown. The reaper's.
+    pub(super) settled_to_ns: AtomicU64,
+    /// How far the running segment was entered in the busy map (ns), and what that will be charged. The reaper's.
+    pub(super) entered_to_ns: AtomicU64,
+    pub(super) entered_charge_ns: AtomicU64,
+    pub(super) marks: [Mark; MARKS],
+}
+
+impl Track {
+    fn new() -> Self {
+        Self {
+            key: AtomicU64::new(0),
+            lane: AtomicU32::new(0),
+            marking: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            busy_until: AtomicU64::new(0),
+            unmarked: AtomicU64::new(0),
+            parts: core::array::from_fn(|_| AtomicU32::new(0)),
+            chained: AtomicBool::new(false),
+            sampled_at: AtomicU64::new(0),
+            context: AtomicUsize::new(0),
+            head: AtomicU32::new(0),
+            tail: AtomicU32::new(0),
+            settled_to_ns: AtomicU64::new(0),
+            entered_to_ns: AtomicU64::new(0),
+            entered_charge_ns: AtomicU64::new(0),
+            marks: core::array::from_fn(|_| Mark::default()),
+        }
+    }
+
+    /// Position of its lane.
+    #[inline]
+    pub(super) fn lane(&self) -> usize {
+        self.lane.load(Ordering::Relaxed) as usize
+    }
+
+    /// When its work should be done (ticks).
+    #[inline]
+    pub(super) fn busy_until(&self) -> u64 {
+        self.busy_until.load(Ordering::Relaxed)
+    }
+
+    /// More work was launched at `now` (ticks). A racing launch on the same stream may be lost here: it only tells when
+    /// the stream runs dry.
+    #[inline]
+    pub(super) fn extend(&self, now: u64, ticks: u64) {
+        let from = self.busy_until().max(now);
+        self.busy_until.store(from.saturating_add(ticks), Ordering::Relaxed);
+    }
+
+    /// Counts a launch as unmarked. `true`: the segment is long enough for a mark.
+    #[inline]
+    pub(super) fn note(&self, predicted: &Prediction, segment_ns: u64) -> bool {
+        let before = self.unmarked.fetch_add((1 << COUNT_SHIFT) | predicted.cost_ns, Ordering::Relaxed);
+        let (count, ns) = unpack(before);
+        let told_apart = self.note_part(predicted.index);
+        !told_apart || ns + predicted.cost_ns >= segment_ns || count + 1 >= LAUNCHES_MAX
+    }
+
+    /// Two threads that launch on one stream may lose a count here: a little accuracy of a later prediction.
+    #[inline]
+    fn note_part(&self, index: u16) -> bool {
+        let wanted = u32::from(index) << 16;
+        for part in &self.parts {
+            let seen = part.load(Ordering::Relaxed);
+            if seen == 0 || seen & 0xffff_0000 == wanted && seen & 0xffff != 0xffff {
+                part.store((seen | wanted) + 1, Ordering::Relaxed);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes the unmarked launches: how many, and what they were charged (ns).
+    pub(super) fn take_unmarked(&self) -> (u32, u64) {
+        let (count, ns) = unpack(self.unmarked.swap(0, Ordering::Relaxed));
+        (u32::try_from(count).unwrap_or(u32::MAX), ns)
+    }
+
+    /// Unmarked launches: how many, and what they were charged (ns).
+    pub(super) fn unmarked(&self) -> (u64, u64) {
+        unpack(self.unmarked.load(Ordering::Relaxed))
+    }
+
+    /// Moves who is in the segment into its mark.
+    pub(super) fn take_parts(&self, mark: &Mark) {
+        for (from, to) in self.parts.iter().zip(&mark.parts) {
+            to.store(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets who is in the segment.
+    pub(super) fn drop_parts(&self) {
+        for part in &self.parts {
+            part.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The right to place marks, if no other thread has it.
+    pub(super) fn try_marking(&self) -> Option<Marking<'_>> {
+        if self.marking.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let marking = Marking { track: self };
+        // Pairs with `close`: either it sees the mark that we place, or we see that it closes.
+        if self.closing.load(Ordering::SeqCst) { None } else { Some(marking) }
+    }
+
+    /// The mark at a position of the ring.
+    pub(super) fn mark(&self, position: u32) -> &Mark {
+        #[expect(clippy::indexing_slicing, reason = "taken modulo the ring's length")]
+        &self.marks[position as usize % MARKS]
+    }
+
+    /// Marks on the way.
+    pub(super) fn pending(&self) -> u32 {
+        self.tail.load(Ordering::Acquire).wrapping_sub(self.head.load(Ordering::Relaxed))
+    }
+
+    /// Whether a stream has this entry.
+    pub(super) fn in_use(&self) -> bool {
+        !matches!(self.key.load(Ordering::Acquire), FREE | TAKEN)
+    }
+
+    /// Whether its stream is gone, so that the entry is free once its marks are settled.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.key.load(Ordering::Relaxed) == ORPHAN
+    }
+
+    /// The stream's handle is not its any more.
+    pub(super) fn orphan(&self) {
+        self.key.store(ORPHAN, Ordering::Release);
+    }
+
+    /// The entry may be given to another stream.
+    pub(super) fn free(&self) {
+        self.settled_to_ns.store(0, Ordering::Relaxed);
+        self.entered_to_ns.store(0, Ordering::Relaxed);
+        self.entered_charge_ns.store(0, Ordering::Relaxed);
+        self.chained.store(false, Ordering::Relaxed);
+        self.busy_until.store(0, Ordering::Relaxed);
+        self.drop_parts();
+        self.closing.store(false, Ordering::Relaxed);
+        self.key.store(FREE, Ordering::Release);
+    }
+}
+
+/// The right to place marks on a stream.
+#[derive(Debug)]
+pub(super) struct Marking<'a> {
+    track: &'a Track,
+}
+
+impl Drop for Marking<'_> {
+    fn drop(&mut self) {
+        self.track.marking.store(false, Ordering::Release);
+    }
+}
+
+/// The parts of a segment, as predictions know them.
+pub(super) fn parts_of(mark: &Mark) -> ([Part; PARTS], usize) {
+    let mut parts = [Part::default(); PARTS];
+    let mut used = 0;
+    for (word, part) in mark.parts.iter().zip(&mut parts) {
+        let word = word.load(Ordering::Relaxed);
+        if word == 0 {
+            break;
+        }
+        part.index = u16::try_from(word >> 16).unwrap_or(0);
+        part.count = u16::try_from(word & 0xffff).unwrap_or(0);
+        used += 1;
+    }
+    (parts, used)
+}
+
+const fn unpack(word: u64) -> (u64, u64) {
+    (word >> COUNT_SHIFT, word & ((1 << COUNT_SHIFT) - 1))
+}
+
+const FREE: u64 = 0;
+const TAKEN: u64 = 3;
+const ORPHAN: u64 = 7;
+
+/// A stream's identity in this process: its handle, or for a default stream what it belongs to. Handles are aligned, so
+/// the low bits tell them apart.
+#[inline]
+fn key_of(stream: Stream) -> u64 {
+    let handle = stream.explicit().0;
+    if handle > PER_THREAD { handle as u64 } else { default_key(handle) }
+}
+
+fn default_key(handle: usize) -> u64 {
+    let context = crate::devices::current_context().0 as u64;
+    if context == 0 {
+        return FREE;
+    }
+    if handle == PER_THREAD {
+        // The context's own stream of this thread.
+        (context ^ sys::thread_mark().rotate_left(13)) & !7 | 2
+    } else {
+        context & !7 | 1
+    }
+}
+
+/// The streams in use.
+#[derive(Debug)]
+pub(super) struct Tracks {
+    tracks: Box<[Track]>,
+}
+
+impl Tracks {
+    pub(super) fn new() -> Self {
+        Self { tracks: (0..TRACKS).map(|_| Track::new()).collect() }
+    }
+
+    /// Every entry.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Track> {
+        self.tracks.iter()
+    }
+
+    /// The entry of a stream, made when first needed. Nothing without a context, for a device that the container was not
+    /// given, or if all places are taken.
+    #[inline]
+    pub(super) fn find(&self, stream: Stream) -> Option<&Track> {
+        let key = key_of(stream);
+        if key == FREE {
+            return None;
+        }
+        match self.places(key).find(|track| track.key.load(Ordering::Acquire) == key) {
+            Some(track) => Some(track),
+            None => self.claim(key, stream),
+        }
+    }
+
+    /// The entry of a stream, if it has one.
+    pub(super) fn known(&self, stream: Stream) -> Option<&Track> {
+        let key = key_of(stream);
+        self.places(key).find(|track| key != FREE && track.key.load(Ordering::Acquire) == key)
+    }
+
+    #[inline]
+    fn places(&self, key: u64) -> impl Iterator<Item = &Track> {
+        let hash = usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).unwrap_or(0);
+        (0..PROBES).filter_map(move |probe| self.tracks.get((hash + probe) % TRACKS))
+    }
+
+    #[cold]
+    fn claim(&self, key: u64, stream: Stream) -> Option<&Track> {
+        let context = context_of(stream)?;
+        let lane = lane_of(context)?;
+        let track = self.places(key).find(|track| {
+            track.key.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        })?;
+        if track.context.swap(context.0, Ordering::Relaxed) != context.0 {
+            // Events belong to their context; those of another one are of no use here.
+            for mark in &track.marks {
+                mark.event.store(0, Ordering::Relaxed);
+            }
+        }
+        track.lane.store(lane, Ordering::Relaxed);
+        track.key.store(key, Ordering::Release);
+        Some(track)
+    }
+}
+
+/// The context of a stream (CUDA Driver API, `cuStreamGetCtx`).
+fn context_of(stream: Stream) -> Option<CUcontext> {
+    let handle = stream.explicit();
+    let mut context = CUcontext::NULL;
+    if handle.0 > PER_THREAD {
+        // SAFETY: the application's handle, as it gave it to the driver; the driver writes a context or nothing.
+        unsafe { real::cuStreamGetCtx(handle, &raw mut context) }.ok()?;
+    } else {
+        context = crate::devices::current_context();
+    }
+    (!context.is_null()).then_some(context)
+}
+
+/// The lane of a context's device. Only the current context can be asked for its device.
+fn lane_of(context: CUcontext) -> Option<u32> {
+    if crate::devices::current_context() != context {
+        return None;
+    }
+    let (_, device) = shim::get()?.current_device()?.region()?;
+    u32::try_from(device.get()).ok()
+}
