@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vcuda_driver_api::{CUerror, CUresult};
+use vcuda_driver_api::prelude::*;
 use vcuda_machine::ContextId;
 
 use crate::device::Device;
@@ -52,7 +52,8 @@ pub(crate) struct Context {
 static UNIQUE: AtomicU64 = AtomicU64::new(1);
 
 impl Context {
-    /// Makes a context on a device; the machine charges its overhead.
+    /// Makes a context on a device; the machine charges its overhead. A primary context that lives `again`
+    /// keeps its handle.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY` where the GPU has no room for the overhead.
@@ -61,6 +62,7 @@ impl Context {
         flags: u32,
         api_version: u32,
         is_primary: bool,
+        again: Option<usize>,
     ) -> Result<Arc<Context>, CUerror> {
         let process = process()?;
         let id = process.client.context_create(device.gpu).map_err(|_| CUerror::OUT_OF_MEMORY)?;
@@ -80,7 +82,7 @@ impl Context {
             streams: ContextStreams::new(),
             alive: AtomicBool::new(true),
         };
-        Ok(match device.primary_handle().filter(|_| is_primary) {
+        Ok(match again {
             None => CONTEXTS.insert_with(make).1,
             Some(handle) => {
                 let context = Arc::new(make(handle));
@@ -107,6 +109,7 @@ impl Context {
         let process = process()?;
         crate::stream::destroy_all(self);
         crate::module::forget_context(self);
+        crate::array::forget_context(self);
         crate::memory::free_context(self);
         process.client.context_destroy(self.id);
         if !self.is_primary {
@@ -128,4 +131,16 @@ const DEFAULT_LIMITS: [u64; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0];
 pub(crate) fn context(handle: usize) -> Result<Arc<Context>, CUerror> {
     process()?;
     CONTEXTS.get(handle).filter(|context| context.is_alive()).ok_or(CUerror::INVALID_CONTEXT)
+}
+
+/// Checks `CU_CTX_*` flags: known bits, and one way of waiting at most.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE`.
+pub(crate) fn check_flags(flags: u32) -> Result<u32, CUerror> {
+    let scheduling = flags & CUctx_flags::SCHED_MASK.0;
+    if flags & !CUctx_flags::FLAGS_MASK.0 != 0 || ![0, 1, 2, 4].contains(&scheduling) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    Ok(flags)
 }

@@ -20,28 +20,17 @@ pub(crate) struct Export {
 // SAFETY: the address is that of code, which never changes.
 unsafe impl Sync for Export {}
 
-/// Exports functions: see the module's text.
+/// Exports functions: see the module's text. `export_one!` is in `lib.rs`, as `signature!` takes a plain name.
 macro_rules! export {
     ($($name:ident => $handler:path;)*) => {
         /// The symbols that this module exports.
         pub(crate) static EXPORTS: &[$crate::ffi::Export] = &[
             $($crate::ffi::Export { name: stringify!($name), address: $name as *const () },)*
         ];
-        $(::vcuda_driver_api::signature!($name, $crate::ffi::export_one! { $handler });)*
+        $(::vcuda_driver_api::signature!($name, export_one! { $handler });)*
     };
 }
 pub(crate) use export;
-
-/// One row of [`export!`], called back by `signature!` with the prototype.
-macro_rules! export_one {
-    ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
-        #[unsafe(no_mangle)]
-        extern "C" fn $name($($argument: $type),*) -> $result {
-            $crate::ffi::guard(move || $handler($($argument),*))
-        }
-    };
-}
-pub(crate) use export_one;
 
 /// Runs a handler; a panic must not cross the C boundary and becomes `CUDA_ERROR_UNKNOWN`.
 #[inline]

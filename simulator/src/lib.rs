@@ -1,1 +1,76 @@
-//! A simulated CUDA driver (libcuda.so.1) for machines without a GPU.
+//! A simulated CUDA driver, `libcuda.so.1`, for machines without a GPU.
+//!
+//! It answers as NVIDIA documents its driver to answer; kernels take time and compute nothing. It knows
+//! nothing of the shim. Time, memory and what processes share are the simulated machine's (`vcuda-machine`);
+//! contents of memory, handles and the rules of the interface are here.
+//!
+//! A call's way: an exported function is a row of some module's [`ffi::export`], with the prototype that
+//! driver-api declares. Its handler finds the process ([`process`]: 3 before `cuInit`, and after it in a forked
+//! child), the thread's context ([`current`]), checks handles ([`table`]), and does what its page says.
+//!
+//! | modules | page of the CUDA Driver API |
+//! |---|---|
+//! | `device`, `attributes`, `visible`, `errors` | Initialization; Version; Device; Error Handling; Peer Access |
+//! | `context`, `context_api`, `primary`, `current` | Context; Primary Context Management |
+//! | `memory`, `memory_api`, `arena`, `backing`, `host`, `pointer`, `managed` | Memory; Unified Addressing |
+//! | `transfer`, `fill`, `copy`, `copy_shapes`, `set` | Memory Management, copies and sets |
+//! | `pool`, `pool_api` | Stream Ordered Memory Allocator |
+//! | `vmm`, `vmm_api` | Virtual Memory Management |
+//! | `array`, `array_api` | Memory Management, arrays |
+//! | `image`, `module`, `module_api`, `library`, `library_api`, `function_api`, `linker` | Module; Library; Execution Control, attributes |
+//! | `occupancy` | Occupancy |
+//! | `stream`, `event`, `launch`, `hostfunc` | Stream; Event; Execution Control; Stream Memory Operations |
+//! | `capture`, `graph`, `graph_memory` | Stream Management, capture; Graph Management |
+//! | `lookup`, `unsupported` | Driver Entry Point Access |
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::indexing_slicing,
+    reason = "C's integers and pointers meet Rust's at every export; each narrowing is of a value that was checked \
+              or that the interface defines in the narrower type"
+)]
+
+/// One row of [`ffi::export`], called back by driver-api's `signature!` with the prototype.
+macro_rules! export_one {
+    ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: $type),*) -> $result {
+            $crate::ffi::guard(move || $handler($($argument),*))
+        }
+    };
+}
+
+mod arena;
+mod array;
+mod attributes;
+mod backing;
+mod config;
+mod context;
+mod context_api;
+mod current;
+mod device;
+mod ffi;
+mod fill;
+mod graph_memory;
+mod image;
+mod library;
+mod memory;
+mod memory_api;
+mod module;
+mod pool;
+mod pool_api;
+mod primary;
+mod process;
+mod table;
+mod transfer;
+mod visible;
+mod work;
+// Streams and what happens in them.
+mod capture;
+mod event;
+mod graph;
+mod hostfunc;
+mod launch;
+mod stream;

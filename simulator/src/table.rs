@@ -129,7 +129,15 @@ impl<T> Table<T> {
         }
     }
 
-    /// All live objects with their handles.
+    /// The handles of the live objects that a condition holds for.
+    pub(crate) fn handles(&self, condition: impl Fn(&T) -> bool) -> Vec<usize> {
+        let entries = self.entries.read();
+        let numbered = entries.entries.iter().enumerate();
+        let live = numbered.filter(|(_, entry)| entry.value.as_deref().is_some_and(&condition));
+        live.map(|(index, entry)| self.handle(entry.generation, index)).collect()
+    }
+
+    /// All live objects.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
         self.entries.read().entries.iter().filter_map(|entry| entry.value.clone()).collect()
     }

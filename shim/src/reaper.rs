@@ -1,0 +1,125 @@
+//! The reaper: the shim's one thread. It sees marks reached and settles them, gives unused leases back, and clears the
+//! slots of dead processes. It starts with the first launch that has to look at the account, blocks all signals, runs no
+//! code of the application, and never waits for anything but the clock and its bell.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use vcuda_region::process::ProcessView;
+
+use crate::shim;
+use crate::timing::lane::now_ns;
+use crate::timing::settle::Pass;
+use crate::timing::{Launches, sys};
+
+/// Between two looks at marks that are due (ns).
+const DUE_NS: u64 = 50_000;
+/// Between two looks while work is in flight (ns, at most).
+const BUSY_NS: u64 = 1_000_000;
+/// Between two looks at dead processes, and the longest sleep (ns).
+const DEAD_NS: u64 = 250_000_000;
+/// A lease that paid for nothing for this long goes back (ns).
+const LEASE_NS: u64 = 10_000_000;
+
+impl Launches {
+    /// Starts the reaper, or wakes it if it sleeps for long.
+    pub(crate) fn wake_reaper(&'static self) {
+        if !self.reaping.load(Ordering::Acquire) {
+            if !self.reaping.swap(true, Ordering::AcqRel) && !sys::start_thread(run) {
+                // Tried again at the next lease; until then work in flight expires with nobody to see it.
+                self.reaping.store(false, Ordering::Release);
+            }
+            return;
+        }
+        let seen = self.bell.load(Ordering::SeqCst);
+        if seen & 1 == 1 && self.bell.compare_exchange(seen, seen.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            sys::futex_wake_all(&self.bell);
+        }
+    }
+
+    /// Sleeps for `ns`, or until the bell rings.
+    fn doze(&self, ns: u64) {
+        let seen = self.bell.load(Ordering::SeqCst);
+        let asleep = seen | 1;
+        if self.bell.compare_exchange(seen, asleep, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            sys::futex_wait(&self.bell, asleep, ns);
+            // Woken by the time, not by the bell: awake again.
+            let _ = self.bell.compare_exchange(asleep, asleep.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    fn reap(&'static self) {
+        let view = ProcessView::current();
+        let mut leases = Leases::new(self);
+        let mut dead_at_ns = now_ns() + DEAD_NS;
+        loop {
+            let pass = self.settle();
+            let now = now_ns();
+            if now >= dead_at_ns {
+                dead_at_ns = now + DEAD_NS;
+                if let (Some(shim), Ok(view)) = (shim::get(), &view) {
+                    if let Some(region) = shim.region() {
+                        region.usage.reap_dead(view);
+                    }
+                }
+            }
+            let held = leases.give_back(self, now);
+            if pass.outstanding {
+                self.doze_busy(&pass, now);
+            } else if !pass.progress {
+                self.doze(if held { LEASE_NS / 2 } else { dead_at_ns.saturating_sub(now) });
+            }
+        }
+    }
+
+    /// Work is in flight: the next mark's time is known, roughly.
+    fn doze_busy(&self, pass: &Pass, now: u64) {
+        let ns = if pass.next_ns == 0 { BUSY_NS } else { pass.next_ns.saturating_sub(now).clamp(DUE_NS, BUSY_NS) };
+        // Not rung for: new marks come later than those already on the way.
+        sys::futex_wait(&self.bell, self.bell.load(Ordering::Relaxed), ns);
+    }
+}
+
+/// When each lane's lease was last used.
+#[derive(Debug)]
+struct Leases {
+    seen: Vec<(u64, u64)>,
+}
+
+impl Leases {
+    fn new(launches: &Launches) -> Self {
+        Self { seen: launches.lanes().iter().map(|_| (0, 0)).collect() }
+    }
+
+    /// Gives back what was not used of late. `true` while any lease is left.
+    fn give_back(&mut self, launches: &Launches, now: u64) -> bool {
+        let mut held = false;
+        for (lane, (seen, since)) in launches.lanes().iter().zip(&mut self.seen) {
+            let count = lane.meter.launches();
+            if count != *seen {
+                (*seen, *since) = (count, now);
+            }
+            if lane.meter.lease().left_ns > 0 {
+                if now.saturating_sub(*since) >= LEASE_NS {
+                    lane.meter.give_back(lane.account);
+                } else {
+                    held = true;
+                }
+            }
+        }
+        held
+    }
+}
+
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    sys::settle_in(c"vcuda-reaper");
+    // What the driver is asked from here must not break captures of the application (I5).
+    let mode = crate::timing::relaxed();
+    core::mem::forget(mode);
+    if let Some(launches) = Launches::made() {
+        // A bug here ends the metering of marks, not the application; the next lease starts the reaper again.
+        let _ = std::panic::catch_unwind(|| launches.reap());
+        launches.reaping.store(false, Ordering::Release);
+    }
+    core::ptr::null_mut()
+}

@@ -1,0 +1,138 @@
+//! The slow path of a launch: a new lease, or a wait for it. Every wait is bounded and ends by itself; what then goes on
+//! goes on debt, counted (I11).
+
+use core::sync::atomic::Ordering;
+
+use vcuda_region::predict::Prediction;
+
+use super::lane::{Lane, Verdict, View, now_ns};
+use super::track::{Stream, Track};
+use super::{COSTS, Launches};
+use crate::capture;
+
+/// Launches in flight per container and device: the driver's own queue must never be what blocks.
+const LAUNCHES_MAX: u64 = 512;
+/// Launches of a kernel of which nothing is known yet.
+const UNPROVEN_MAX: u32 = 4;
+/// Longest wait for work to finish (ns).
+const WINDOW_MAX_WAIT_NS: u64 = 250_000_000;
+/// Longest sleep between two looks at the window (ns): finishing work wakes earlier.
+const WINDOW_SLEEP_NS: u64 = 1_000_000;
+/// Longest sleep between two looks at the limits (ns): a change is felt by then.
+const LIMITS_SLEEP_NS: u64 = 25_000_000;
+/// What is left of a wait is spun, as no sleep ends that exactly (ns).
+const SPIN_NS: u64 = 60_000;
+
+/// What a launch waits for.
+#[derive(Debug, Clone, Copy)]
+enum Need {
+    /// Time, until then (`CLOCK_MONOTONIC`, ns).
+    Balance(u64),
+    /// Work to finish.
+    Window,
+}
+
+impl Launches {
+    /// Takes a lease for a launch that could not be `paid` from the present one, or whose kernel is unknown; waits until
+    /// it may go. Returns whether it waited.
+    #[cold]
+    pub(super) fn hold(
+        &'static self,
+        lane: &'static Lane,
+        track: Option<&'static Track>,
+        stream: Stream,
+        predicted: &Prediction,
+        paid: bool,
+    ) -> bool {
+        let unproven = predicted.samples == 0 && COSTS.launched_unproven(predicted.index) >= UNPROVEN_MAX;
+        if paid && !unproven {
+            return false;
+        }
+        let cost_ns = predicted.cost_ns;
+        let started_ns = now_ns();
+        // Counted already: what is in flight holds this launch.
+        let view = lane.view(started_ns);
+        let need = need(lane, &view, predicted, unproven, true, started_ns);
+        let Some(need) = need.filter(|_| !capture::any_open()) else {
+            if !paid {
+                lane.meter.take(lane.account, cost_ns);
+            }
+            self.wake_reaper();
+            return false;
+        };
+        // While it waits it is not in flight, or two that wait would wait for each other.
+        lane.meter.refund(cost_ns);
+        if let Some(track) = track {
+            self.mark(lane, track, stream);
+        }
+        self.wake_reaper();
+        let on_debt = wait(lane, view, need, predicted, unproven, started_ns);
+        let held_ns = now_ns().saturating_sub(started_ns);
+        lane.meter.holds.fetch_add(1, Ordering::Relaxed);
+        lane.meter.held_ns.fetch_add(held_ns, Ordering::Relaxed);
+        lane.meter.debt_admits.fetch_add(u32::from(on_debt), Ordering::Relaxed);
+        if !lane.meter.spend(cost_ns) {
+            lane.meter.take(lane.account, cost_ns);
+        }
+        true
+    }
+}
+
+/// What a launch has to wait for; nothing if it may go. `counted`: the work in flight contains it already.
+fn need(lane: &Lane, view: &View, predicted: &Prediction, unproven: bool, counted: bool, now_ns: u64) -> Option<Need> {
+    let (mut ns, mut launches) = lane.in_flight();
+    if counted {
+        ns = ns.saturating_sub(predicted.cost_ns);
+        launches = launches.saturating_sub(1);
+    }
+    if let Verdict::At(at_ns) = lane.verdict(view, launches > 0, now_ns) {
+        return Some(Need::Balance(at_ns));
+    }
+    let full = ns.saturating_add(predicted.cost_ns) > view.window_ns || launches >= LAUNCHES_MAX;
+    let unknown = unproven && COSTS.at(predicted.index).1 == 0;
+    (launches > 0 && (full || unknown)).then_some(Need::Window)
+}
+
+/// Waits until the launch may go. `true`: the bound came first.
+fn wait(lane: &Lane, mut view: View, mut need_now: Need, predicted: &Prediction, unproven: bool, started_ns: u64) -> bool {
+    let mut window_since_ns = None;
+    loop {
+        let now = now_ns();
+        match need_now {
+            Need::Balance(at_ns) => {
+                window_since_ns = None;
+                let bound_ns = started_ns.saturating_add(view.config.hold_max_ns);
+                if now >= bound_ns {
+                    return true;
+                }
+                sleep_until(lane, at_ns.min(bound_ns), now);
+            }
+            Need::Window => {
+                let since = *window_since_ns.get_or_insert(now);
+                if now.saturating_sub(since) >= WINDOW_MAX_WAIT_NS {
+                    return true;
+                }
+                let still = || need(lane, &view, predicted, unproven, false, now).is_some();
+                lane.sleep(WINDOW_SLEEP_NS, still);
+            }
+        }
+        let now = now_ns();
+        view = lane.view(now);
+        match need(lane, &view, predicted, unproven, false, now) {
+            Some(next) if lane.is_metered() => need_now = next,
+            _ => return false,
+        }
+    }
+}
+
+/// Sleeps until shortly before `at_ns` and spins the rest; returns early when the balance or the limits may have changed.
+fn sleep_until(lane: &Lane, at_ns: u64, now: u64) {
+    let left_ns = at_ns.saturating_sub(now);
+    if left_ns > SPIN_NS {
+        lane.sleep((left_ns - SPIN_NS).min(LIMITS_SLEEP_NS), || true);
+        return;
+    }
+    while now_ns() < at_ns {
+        core::hint::spin_loop();
+    }
+}

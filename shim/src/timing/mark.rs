@@ -1,0 +1,156 @@
+//! When a timing event is recorded: behind a segment of work, and before work that finds its stream idle.
+
+use core::sync::atomic::Ordering;
+
+use vcuda_driver_api::prelude::*;
+
+use super::Launches;
+use super::lane::{Lane, now_ns};
+use super::track::{GUESSED, MARKS, MEASURED, Mark, START, Stream, Track};
+use crate::capture;
+use crate::ffi::real;
+
+/// A launch that is predicted to take this long has a mark of its own (ns).
+pub(super) const ALONE_NS: u64 = 200_000;
+/// An idle stream is measured no more often than this (ns): else marks would cost host-bound programs too much.
+const SAMPLE_NS: u64 = 500_000;
+
+impl Launches {
+    /// Marks the unmarked work of a stream, if there is any and it can be done now.
+    pub(super) fn mark(&'static self, lane: &'static Lane, track: &'static Track, stream: Stream) {
+        // While any capture is open nothing is recorded, made or asked (I5).
+        if capture::any_open() {
+            return;
+        }
+        let Some(_marking) = track.try_marking() else { return };
+        if track.unmarked().0 == 0 {
+            return;
+        }
+        let Some(mark) = next_mark(track) else { return };
+        let (count, predicted_ns) = track.take_unmarked();
+        track.take_parts(mark);
+        let kind = if track.chained.load(Ordering::Relaxed) { MEASURED } else { GUESSED };
+        let left_ns = self.ticks.to_ns(track.busy_until().saturating_sub(self.ticks.now()));
+        mark.kind.store(kind, Ordering::Relaxed);
+        mark.count.store(count, Ordering::Relaxed);
+        mark.predicted_ns.store(predicted_ns, Ordering::Relaxed);
+        mark.expected_ns.store(now_ns() + left_ns, Ordering::Relaxed);
+        if record(mark, stream) {
+            publish(track);
+            track.chained.store(true, Ordering::Relaxed);
+        } else {
+            lane.meter.finish(predicted_ns, count);
+            track.chained.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A launch finds its stream idle, as far as can be known. Elapsed time would count the gap: the next segment starts
+    /// here, with a mark of its own if it is to be measured. Returns whether a mark was placed, so that another must
+    /// follow behind the launch.
+    #[cold]
+    pub(super) fn resume(
+        &'static self,
+        lane: &'static Lane,
+        track: &'static Track,
+        stream: Stream,
+        now: u64,
+        held: bool,
+    ) -> bool {
+        if capture::any_open() {
+            return false;
+        }
+        let Some(_marking) = track.try_marking() else { return false };
+        if track.pending() > 0 && !newest_is_done(track) {
+            // Later than predicted, but not idle: the chain holds.
+            return false;
+        }
+        let (count, predicted_ns) = track.take_unmarked();
+        if count > 0 {
+            lane.meter.finish(predicted_ns, count);
+        }
+        track.drop_parts();
+        track.chained.store(false, Ordering::Relaxed);
+        let since = now.saturating_sub(track.sampled_at.load(Ordering::Relaxed));
+        if !held && since < self.ticks.of_ns(SAMPLE_NS) {
+            return false;
+        }
+        let Some(mark) = next_mark(track) else { return false };
+        mark.kind.store(START, Ordering::Relaxed);
+        mark.count.store(0, Ordering::Relaxed);
+        mark.predicted_ns.store(0, Ordering::Relaxed);
+        mark.expected_ns.store(now_ns(), Ordering::Relaxed);
+        if !record(mark, stream) {
+            return false;
+        }
+        publish(track);
+        track.chained.store(true, Ordering::Relaxed);
+        track.sampled_at.store(now, Ordering::Relaxed);
+        true
+    }
+}
+
+/// The next place in the ring, with an event; nothing if all marks are on the way or no event can be made here.
+fn next_mark(track: &Track) -> Option<&Mark> {
+    if track.pending() as usize >= MARKS {
+        return None;
+    }
+    let mark = track.mark(track.tail.load(Ordering::Relaxed));
+    if mark.event.load(Ordering::Relaxed) == 0 {
+        // An event is made in the current context.
+        if crate::devices::current_context().0 != track.context.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut event = CUevent::NULL;
+        // SAFETY: the driver writes a handle or nothing. CU_EVENT_DEFAULT: with timing.
+        unsafe { real::cuEventCreate(&raw mut event, 0) }.ok()?;
+        mark.event.store(event.0, Ordering::Relaxed);
+    }
+    Some(mark)
+}
+
+fn record(mark: &Mark, stream: Stream) -> bool {
+    let event = CUevent(mark.event.load(Ordering::Relaxed));
+    // SAFETY: an event of ours in the stream's context; the stream is the one that the application just launches on.
+    unsafe { real::cuEventRecord(event, stream.explicit()) }.is_ok()
+}
+
+/// Hands the mark at the tail to the reaper.
+fn publish(track: &Track) {
+    let tail = track.tail.load(Ordering::Relaxed);
+    track.tail.store(tail.wrapping_add(1), Ordering::Release);
+}
+
+/// Whether the last mark was reached. Asked in relaxed mode: another thread may begin a capture at any time.
+fn newest_is_done(track: &Track) -> bool {
+    let newest = track.mark(track.tail.load(Ordering::Relaxed).wrapping_sub(1));
+    let event = CUevent(newest.event.load(Ordering::Relaxed));
+    let _mode = Relaxed::enter();
+    event.is_null() || {
+        // SAFETY: an event of ours; its context lives, as the application launches in it.
+        unsafe { real::cuEventQuery(event) }.is_ok()
+    }
+}
+
+/// The calling thread may ask the driver anything without breaking captures of others (CUDA Driver API,
+/// `cuThreadExchangeStreamCaptureMode`). Undone when dropped.
+#[derive(Debug)]
+pub(crate) struct Relaxed {
+    before: CUstreamCaptureMode,
+}
+
+impl Relaxed {
+    /// Enters relaxed mode.
+    pub(crate) fn enter() -> Self {
+        let mut mode = CUstreamCaptureMode::RELAXED;
+        // SAFETY: the driver exchanges the mode.
+        let _ = unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+        Self { before: mode }
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        let _ = unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut self.before) };
+    }
+}

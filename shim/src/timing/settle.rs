@@ -1,0 +1,235 @@
+//! Settling: what marks that were reached say about the work before them. One thread at a time does this, the reaper.
+
+use core::sync::atomic::Ordering;
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::busy;
+
+use super::lane::{Lane, View, now_ns};
+use super::track::{MEASURED, Mark, START, Stream, Track, parts_of};
+use super::{COSTS, Launches};
+use crate::ffi::real;
+
+/// A running segment is entered in the busy map in steps of this (ns), so that the arbiter sees long kernels too.
+const ENTER_NS: u64 = 500_000;
+/// What the host's clock may be ahead of an event's (ns).
+const CLOCK_DOUBT_NS: u64 = 50_000;
+/// A tail that never gets a mark counts as done after this many times its prediction, and this (ns).
+const TAIL_TIMES: u64 = 4;
+const TAIL_NS: u64 = 10_000_000;
+
+/// What a pass over the streams found.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Pass {
+    /// Marks were reached.
+    pub(crate) progress: bool,
+    /// Marks, or launches without a mark, are on the way.
+    pub(crate) outstanding: bool,
+    /// When the next mark should be reached (`CLOCK_MONOTONIC`, ns); 0 if none is on the way.
+    pub(crate) next_ns: u64,
+}
+
+impl Launches {
+    /// Looks at every stream once.
+    pub(crate) fn settle(&'static self) -> Pass {
+        let mut pass = Pass::default();
+        let mut views: Vec<Option<View>> = self.lanes.iter().map(|_| None).collect();
+        for track in self.tracks.all().filter(|track| track.in_use()) {
+            let (Some(lane), Some(view)) = (self.lanes.get(track.lane()), views.get_mut(track.lane())) else { continue };
+            if track.pending() > 0 {
+                let view = view.get_or_insert_with(|| lane.view(now_ns()));
+                self.settle_track(lane, view, track, &mut pass);
+            } else {
+                self.settle_tail(lane, track, &mut pass);
+            }
+        }
+        self.contexts.asking.store(0, Ordering::SeqCst);
+        if pass.progress {
+            for lane in &self.lanes {
+                lane.account.p95_ns.store(lane.spread.p95_ns(), Ordering::Relaxed);
+                lane.wake_waiters();
+            }
+        }
+        pass
+    }
+
+    fn settle_track(&self, lane: &Lane, view: &View, track: &Track, pass: &mut Pass) {
+        let context = track.context.load(Ordering::Relaxed);
+        // Pairs with `close_context`: either it sees that we ask, or we see that it closes.
+        if self.contexts.asking.swap(context, Ordering::SeqCst) != context {
+            // SAFETY: the thread is ours alone; the context lives, or the driver says that it does not.
+            let _ = unsafe { real::cuCtxSetCurrent(CUcontext(context)) };
+        }
+        while track.pending() > 0 {
+            if track.closing.load(Ordering::SeqCst) && !track.is_orphan() {
+                return;
+            }
+            let head = track.head.load(Ordering::Relaxed);
+            let mark = track.mark(head);
+            // SAFETY: an event of ours; its context lives, see above.
+            let answer = unsafe { real::cuEventQuery(CUevent(mark.event.load(Ordering::Relaxed))) };
+            let seen_ns = now_ns();
+            match answer {
+                Ok(()) => match self.contexts.reached_at(context, mark, seen_ns) {
+                    Some(at_ns) => reached(lane, view, track, mark, at_ns),
+                    None => guess(lane, track, mark),
+                },
+                Err(CUerror::NOT_READY) => {
+                    enter(lane, view, track, mark, seen_ns);
+                    let expected_ns = mark.expected_ns.load(Ordering::Relaxed);
+                    pass.next_ns = if pass.next_ns == 0 { expected_ns } else { pass.next_ns.min(expected_ns) };
+                    pass.outstanding = true;
+                    return;
+                }
+                // A broken context answers everything with its error.
+                Err(_) => guess(lane, track, mark),
+            }
+            track.head.store(head.wrapping_add(1), Ordering::Release);
+            pass.progress = true;
+        }
+        if track.is_orphan() {
+            track.free();
+        }
+    }
+
+    /// Launches that no mark follows: after a while they count as done, charged as predicted.
+    fn settle_tail(&self, lane: &Lane, track: &Track, pass: &mut Pass) {
+        let (count, predicted_ns) = track.unmarked();
+        if count == 0 {
+            if track.is_orphan() {
+                track.free();
+            }
+            return;
+        }
+        let late = self.ticks.now().saturating_sub(track.busy_until());
+        if self.ticks.to_ns(late) < TAIL_NS + TAIL_TIMES * predicted_ns {
+            pass.outstanding = true;
+            return;
+        }
+        let Some(_marking) = track.try_marking() else { return };
+        let (count, predicted_ns) = track.take_unmarked();
+        track.drop_parts();
+        track.chained.store(false, Ordering::Relaxed);
+        lane.meter.finish(predicted_ns, count);
+        pass.progress = true;
+    }
+
+    /// See [`super::stream_closing`].
+    pub(super) fn close_stream(&'static self, stream: Stream) {
+        let Some(track) = self.tracks.known(stream) else { return };
+        if let Some(lane) = self.lanes.get(track.lane()) {
+            self.mark(lane, track, stream);
+            let Some(_marking) = track.try_marking() else { return };
+            let (count, predicted_ns) = track.take_unmarked();
+            lane.meter.finish(predicted_ns, count);
+        }
+        track.closing.store(true, Ordering::SeqCst);
+        track.orphan();
+        self.wake_reaper();
+    }
+
+    /// See [`super::context_closing`].
+    pub(super) fn close_context(&'static self, context: CUcontext) {
+        let of_context = |track: &&Track| track.in_use() && track.context.load(Ordering::Relaxed) == context.0;
+        for track in self.tracks.all().filter(of_context) {
+            track.closing.store(true, Ordering::SeqCst);
+        }
+        // One query of the reaper: the only wait for a thread of ours.
+        while self.contexts.asking.load(Ordering::SeqCst) == context.0 {
+            core::hint::spin_loop();
+            std::thread::yield_now();
+        }
+        for track in self.tracks.all().filter(of_context) {
+            let Some(lane) = self.lanes.get(track.lane()) else { continue };
+            while track.pending() > 0 {
+                let head = track.head.load(Ordering::Relaxed);
+                guess(lane, track, track.mark(head));
+                track.head.store(head.wrapping_add(1), Ordering::Release);
+            }
+            let (count, predicted_ns) = track.take_unmarked();
+            lane.meter.finish(predicted_ns, count);
+            // The events go with their context.
+            for mark in &track.marks {
+                mark.event.store(0, Ordering::Relaxed);
+            }
+            track.context.store(0, Ordering::Relaxed);
+            track.free();
+        }
+        self.contexts.forget(context.0);
+    }
+}
+
+/// A mark was reached at `at_ns`: its segment took the time since the mark before.
+fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) {
+    let kind = mark.kind.load(Ordering::Relaxed);
+    let from_ns = track.settled_to_ns.load(Ordering::Relaxed);
+    if kind == MEASURED && from_ns != 0 {
+        let entered_to_ns = track.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
+        let entered_ns = track.entered_charge_ns.load(Ordering::Relaxed);
+        let rest_ns = charge(lane, view, entered_to_ns, at_ns);
+        let elapsed_ns = at_ns.saturating_sub(from_ns);
+        post(lane, view, mark, entered_ns + rest_ns, elapsed_ns);
+    } else if kind != START {
+        guess(lane, track, mark);
+    }
+    track.settled_to_ns.store(at_ns, Ordering::Relaxed);
+    track.entered_to_ns.store(at_ns, Ordering::Relaxed);
+    track.entered_charge_ns.store(0, Ordering::Relaxed);
+}
+
+/// Nobody knows how long the segment took: it stays charged as predicted.
+fn guess(lane: &Lane, track: &Track, mark: &Mark) {
+    track.settled_to_ns.store(0, Ordering::Relaxed);
+    track.entered_charge_ns.store(0, Ordering::Relaxed);
+    let (predicted_ns, count) = (mark.predicted_ns.load(Ordering::Relaxed), mark.count.load(Ordering::Relaxed));
+    lane.meter.finish(predicted_ns, count);
+    lane.meter.charged_ns.fetch_add(predicted_ns, Ordering::Relaxed);
+    lane.account.served_ns.fetch_add(predicted_ns, Ordering::Relaxed);
+}
+
+/// The first mark of a stream was not reached yet: enters the time up to now in the busy map.
+fn enter(lane: &Lane, view: &View, track: &Track, mark: &Mark, seen_ns: u64) {
+    let from_ns = track.settled_to_ns.load(Ordering::Relaxed);
+    if mark.kind.load(Ordering::Relaxed) != MEASURED || from_ns == 0 {
+        return;
+    }
+    let entered_to_ns = track.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
+    let to_ns = seen_ns.saturating_sub(CLOCK_DOUBT_NS);
+    if to_ns < entered_to_ns + ENTER_NS {
+        return;
+    }
+    let charged_ns = charge(lane, view, entered_to_ns, to_ns);
+    track.entered_to_ns.store(to_ns, Ordering::Relaxed);
+    track.entered_charge_ns.fetch_add(charged_ns, Ordering::Relaxed);
+}
+
+/// Enters a span in the busy map; what of it counts (ns).
+fn charge(lane: &Lane, view: &View, from_ns: u64, to_ns: u64) -> u64 {
+    let elapsed_ns = to_ns.saturating_sub(from_ns);
+    let fresh_ns = busy::mark(&lane.account.busy, from_ns, to_ns).charge_ns(elapsed_ns);
+    lane.account.served_ns.fetch_add(fresh_ns, Ordering::Relaxed);
+    scaled(view, fresh_ns)
+}
+
+fn scaled(view: &View, ns: u64) -> u64 {
+    ns.saturating_mul(u64::from(view.scale_permille)) / 1000
+}
+
+/// Replaces what a segment was predicted to take by what it took, and learns from it.
+fn post(lane: &Lane, view: &View, mark: &Mark, charged_ns: u64, elapsed_ns: u64) {
+    let (predicted_ns, count) = (mark.predicted_ns.load(Ordering::Relaxed), mark.count.load(Ordering::Relaxed));
+    lane.account.settle(predicted_ns, charged_ns, 1000);
+    lane.meter.finish(predicted_ns, count);
+    lane.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
+    lane.meter.mispredicted_ns.fetch_add(predicted_ns.abs_diff(charged_ns), Ordering::Relaxed);
+    // Kernels of several streams that ran together took their time each, though it is charged once.
+    let took_ns = scaled(view, elapsed_ns);
+    let (parts, used) = parts_of(mark);
+    let parts = parts.get(..used).unwrap_or(&parts);
+    let counted: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
+    if counted == u64::from(count) {
+        let predicted_now_ns = parts.iter().map(|part| COSTS.at(part.index).0 * u64::from(part.count)).sum();
+        COSTS.learn(parts, predicted_now_ns, took_ns);
+        lane.spread.add(took_ns / counted.max(1), count);
+    }
+}

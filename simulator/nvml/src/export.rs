@@ -1,0 +1,65 @@
+//! From a row of a table to an exported C function.
+
+use std::ffi::c_char;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+
+/// `name => handler;` rows: exports each name with the prototype that driver-api has for it.
+macro_rules! exports {
+    ($($name:ident => $handler:path;)*) => {
+        $(vcuda_driver_api::signature!($name, exported! { $handler });)*
+
+        #[cfg(test)]
+        pub(crate) const HANDLED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+/// One exported function.
+macro_rules! exported {
+    ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
+        #[doc = concat!("`", stringify!($name), "` of the NVML API reference.")]
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: $type),*) -> $result {
+            crate::export::guarded(|| $handler($($argument),*))
+        }
+    };
+}
+
+/// Names that exist and answer "not supported".
+macro_rules! unsupported {
+    ($($name:ident)*) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "`: not simulated. C callers may pass arguments; none is read.")]
+            #[unsafe(no_mangle)]
+            extern "C" fn $name() -> vcuda_driver_api::nvmlReturn_t {
+                crate::export::guarded(crate::state::not_supported)
+            }
+        )*
+
+        #[cfg(test)]
+        pub(crate) const UNSUPPORTED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+/// What a function answers if its handler panicked.
+pub(crate) trait Answer {
+    /// The answer.
+    fn broken() -> Self;
+}
+
+impl Answer for nvmlReturn_t {
+    fn broken() -> Self {
+        Err(NvmlError::UNKNOWN)
+    }
+}
+
+impl Answer for *const c_char {
+    fn broken() -> Self {
+        c"Unknown Error".as_ptr()
+    }
+}
+
+/// No panic crosses the C boundary.
+pub(crate) fn guarded<A: Answer>(handler: impl FnOnce() -> A) -> A {
+    catch_unwind(AssertUnwindSafe(handler)).unwrap_or_else(|_| A::broken())
+}

@@ -1,0 +1,142 @@
+//! The table: every simulated function and what answers it. All other names are in `unsupported`.
+#![allow(non_snake_case, reason = "NVML's names")]
+
+use crate::{events, identity, links, memory, processes, samples, state, status, system};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use vcuda_driver_api::nvml::*;
+use vcuda_driver_api::nvmlReturn_t;
+
+exports! {
+    nvmlInit => state::init;
+    nvmlInit_v2 => state::init;
+    nvmlInitWithFlags => state::init_with_flags;
+    nvmlShutdown => state::shutdown;
+    nvmlErrorString => system::error_string;
+    nvmlInternalGetExportTable => system::export_table;
+    nvmlSystemGetDriverVersion => system::driver_version;
+    nvmlSystemGetNVMLVersion => system::nvml_version;
+    nvmlSystemGetCudaDriverVersion => system::cuda_driver_version;
+    nvmlSystemGetCudaDriverVersion_v2 => system::cuda_driver_version;
+    nvmlSystemGetProcessName => system::process_name;
+    nvmlSystemGetHicVersion => system::hic_version;
+    nvmlSystemGetTopologyGpuSet => links::near_cpu;
+    nvmlUnitGetCount => system::count_none;
+    nvmlGetExcludedDeviceCount => system::count_none;
+    nvmlDeviceGetCount => system::device_count;
+    nvmlDeviceGetCount_v2 => system::device_count;
+    nvmlDeviceGetHandleByIndex => system::handle_by_index;
+    nvmlDeviceGetHandleByIndex_v2 => system::handle_by_index;
+    nvmlDeviceGetHandleByUUID => system::handle_by_uuid;
+    nvmlDeviceGetHandleByUUIDV => system::handle_by_uuid_structure;
+    nvmlDeviceGetHandleBySerial => system::handle_by_serial;
+    nvmlDeviceGetHandleByPciBusId => system::handle_by_pci_bus_id;
+    nvmlDeviceGetHandleByPciBusId_v2 => system::handle_by_pci_bus_id;
+
+    nvmlDeviceGetName => identity::name;
+    nvmlDeviceGetBrand => identity::brand;
+    nvmlDeviceGetIndex => identity::index;
+    nvmlDeviceGetMinorNumber => identity::index;
+    nvmlDeviceGetUUID => identity::uuid;
+    nvmlDeviceGetSerial => identity::serial;
+    nvmlDeviceGetVbiosVersion => identity::vbios_version;
+    nvmlDeviceGetBoardPartNumber => identity::board_part_number;
+    nvmlDeviceGetBoardId => identity::board_id;
+    nvmlDeviceGetMultiGpuBoard => identity::multi_gpu_board;
+    nvmlDeviceOnSameBoard => identity::on_same_board;
+    nvmlDeviceGetPciInfo => identity::pci_info_legacy;
+    nvmlDeviceGetPciInfo_v2 => identity::pci_info_legacy;
+    nvmlDeviceGetPciInfo_v3 => identity::pci_info;
+    nvmlDeviceGetPciInfoExt => identity::pci_info_extended;
+    nvmlDeviceGetBusType => identity::bus_type;
+    nvmlDeviceGetCudaComputeCapability => identity::compute_capability;
+    nvmlDeviceGetArchitecture => identity::architecture;
+    nvmlDeviceGetNumGpuCores => identity::core_count;
+
+    nvmlDeviceGetMemoryInfo => memory::info;
+    nvmlDeviceGetMemoryInfo_v2 => memory::info_v2;
+    nvmlDeviceGetBAR1MemoryInfo => memory::bar1;
+    nvmlDeviceGetMemoryBusWidth => status::memory_bus_width;
+
+    nvmlDeviceGetComputeRunningProcesses => processes::compute;
+    nvmlDeviceGetComputeRunningProcesses_v2 => processes::compute_v2;
+    nvmlDeviceGetComputeRunningProcesses_v3 => processes::compute_v2;
+    nvmlDeviceGetGraphicsRunningProcesses => processes::none;
+    nvmlDeviceGetGraphicsRunningProcesses_v2 => processes::none_v2;
+    nvmlDeviceGetGraphicsRunningProcesses_v3 => processes::none_v2;
+    nvmlDeviceGetMPSComputeRunningProcesses => processes::none;
+    nvmlDeviceGetMPSComputeRunningProcesses_v2 => processes::none_v2;
+    nvmlDeviceGetMPSComputeRunningProcesses_v3 => processes::none_v2;
+    nvmlDeviceGetRunningProcessDetailList => processes::details;
+    nvmlDeviceGetAccountingMode => processes::accounting_mode;
+
+    nvmlDeviceGetUtilizationRates => samples::rates;
+    nvmlDeviceGetEncoderUtilization => samples::idle_engine;
+    nvmlDeviceGetDecoderUtilization => samples::idle_engine;
+    nvmlDeviceGetJpgUtilization => samples::idle_engine;
+    nvmlDeviceGetOfaUtilization => samples::idle_engine;
+    nvmlDeviceGetProcessUtilization => samples::of_processes;
+    nvmlDeviceGetProcessesUtilizationInfo => samples::of_processes_info;
+    nvmlDeviceGetSamples => samples::of_device;
+
+    nvmlDeviceGetTemperature => status::temperature;
+    nvmlDeviceGetTemperatureV => status::temperature_structure;
+    nvmlDeviceGetTemperatureThreshold => status::temperature_threshold;
+    nvmlDeviceGetFanSpeed => status::fan_speed;
+    nvmlDeviceGetFanSpeed_v2 => status::fan_speed_v2;
+    nvmlDeviceGetNumFans => status::fan_count;
+    nvmlDeviceGetPerformanceState => status::performance_state;
+    nvmlDeviceGetPowerState => status::performance_state;
+    nvmlDeviceGetPowerUsage => status::power_usage;
+    nvmlDeviceGetPowerManagementMode => status::power_management;
+    nvmlDeviceGetPowerManagementLimit => status::power_limit;
+    nvmlDeviceGetPowerManagementDefaultLimit => status::power_limit;
+    nvmlDeviceGetEnforcedPowerLimit => status::power_limit;
+    nvmlDeviceGetPowerManagementLimitConstraints => status::power_limit_range;
+    nvmlDeviceGetClock => status::clock_by_id;
+    nvmlDeviceGetClockInfo => status::clock;
+    nvmlDeviceGetMaxClockInfo => status::clock;
+    nvmlDeviceGetApplicationsClock => status::clock;
+    nvmlDeviceGetDefaultApplicationsClock => status::clock;
+    nvmlDeviceGetMaxCustomerBoostClock => status::clock;
+    nvmlDeviceGetCurrentClocksThrottleReasons => status::clock_reasons;
+    nvmlDeviceGetCurrentClocksEventReasons => status::clock_reasons;
+    nvmlDeviceGetSupportedClocksThrottleReasons => status::supported_clock_reasons;
+    nvmlDeviceGetSupportedClocksEventReasons => status::supported_clock_reasons;
+    nvmlDeviceGetCurrPcieLinkGeneration => status::pcie_generation;
+    nvmlDeviceGetMaxPcieLinkGeneration => status::pcie_generation;
+    nvmlDeviceGetGpuMaxPcieLinkGeneration => status::pcie_generation;
+    nvmlDeviceGetCurrPcieLinkWidth => status::pcie_width;
+    nvmlDeviceGetMaxPcieLinkWidth => status::pcie_width;
+    nvmlDeviceGetPcieSpeed => status::pcie_speed;
+    nvmlDeviceGetPcieThroughput => status::pcie_throughput;
+    nvmlDeviceGetPcieReplayCounter => status::none;
+    nvmlDeviceGetEccMode => status::ecc_mode;
+    nvmlDeviceGetDefaultEccMode => status::ecc_default;
+    nvmlDeviceGetTotalEccErrors => status::ecc_total;
+    nvmlDeviceGetMemoryErrorCounter => status::ecc_by_location;
+    nvmlDeviceGetRemappedRows => status::remapped_rows;
+    nvmlDeviceGetComputeMode => status::compute_mode;
+    nvmlDeviceGetPersistenceMode => status::persistence;
+    nvmlDeviceGetDisplayMode => status::display;
+    nvmlDeviceGetDisplayActive => status::display;
+    nvmlDeviceGetVirtualizationMode => status::virtualization;
+    nvmlDeviceGetMigMode => status::mig_mode;
+    nvmlDeviceGetMaxMigDeviceCount => status::none;
+    nvmlDeviceGetMigDeviceHandleByIndex => status::mig_device;
+    nvmlDeviceIsMigDeviceHandle => status::none;
+    nvmlDeviceGetFieldValues => status::field_values;
+
+    nvmlDeviceGetTopologyCommonAncestor => links::common_ancestor;
+    nvmlDeviceGetTopologyNearestGpus => links::nearest;
+    nvmlDeviceGetP2PStatus => links::peer_status;
+    nvmlDeviceGetCpuAffinity => links::cpu_affinity;
+    nvmlDeviceGetCpuAffinityWithinScope => links::cpu_affinity_within;
+    nvmlDeviceGetMemoryAffinity => links::memory_affinity;
+
+    nvmlEventSetCreate => events::create;
+    nvmlEventSetFree => events::free;
+    nvmlEventSetWait => events::wait;
+    nvmlEventSetWait_v2 => events::wait;
+    nvmlDeviceRegisterEvents => events::register;
+    nvmlDeviceGetSupportedEventTypes => events::supported;
+}

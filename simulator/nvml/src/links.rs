@@ -1,0 +1,130 @@
+//! How devices hang together: one NUMA node, PCIe only. All assumed until the machine can be told otherwise.
+
+use crate::answer::{put, put_all};
+use crate::state::{Device, device, opened};
+use std::ffi::c_uint;
+use vcuda_driver_api::nvml::{
+    nvmlDevice_t, nvmlGpuP2PCapsIndex_t, nvmlGpuP2PStatus_t, nvmlGpuTopologyLevel_t,
+};
+use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+
+fn level(one: Device, other: Device) -> nvmlGpuTopologyLevel_t {
+    if one.index == other.index {
+        nvmlGpuTopologyLevel_t::INTERNAL
+    } else {
+        nvmlGpuTopologyLevel_t::NODE
+    }
+}
+
+pub(crate) fn common_ancestor(
+    one: nvmlDevice_t,
+    other: nvmlDevice_t,
+    target: *mut nvmlGpuTopologyLevel_t,
+) -> nvmlReturn_t {
+    put(target, level(device(one)?, device(other)?))
+}
+
+/// The other devices within a level. Asked with a count of 0, it says how many there are.
+pub(crate) fn nearest(
+    handle: nvmlDevice_t,
+    wanted: nvmlGpuTopologyLevel_t,
+    count: *mut c_uint,
+    array: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
+    let device = device(handle)?;
+    let others = device
+        .opened
+        .devices()
+        .filter(|other| other.index != device.index);
+    let near: Vec<_> = others
+        .filter(|other| level(device, *other) == wanted)
+        .map(Device::handle)
+        .collect();
+    put_devices(count, array, &near)
+}
+
+/// The devices near a CPU: all, there is one node.
+pub(crate) fn near_cpu(_cpu: c_uint, count: *mut c_uint, array: *mut nvmlDevice_t) -> nvmlReturn_t {
+    let all: Vec<_> = opened()?.devices().map(Device::handle).collect();
+    put_devices(count, array, &all)
+}
+
+fn put_devices(count: *mut c_uint, array: *mut nvmlDevice_t, devices: &[nvmlDevice_t]) -> nvmlReturn_t {
+    match put_all(array, count, devices) {
+        // These two functions answer a question for the size with success.
+        Err(NvmlError::INSUFFICIENT_SIZE) if array.is_null() => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Peer access works over PCIe; there is no NVLink.
+pub(crate) fn peer_status(
+    one: nvmlDevice_t,
+    other: nvmlDevice_t,
+    kind: nvmlGpuP2PCapsIndex_t,
+    target: *mut nvmlGpuP2PStatus_t,
+) -> nvmlReturn_t {
+    device(one)?;
+    device(other)?;
+    let status = match kind {
+        nvmlGpuP2PCapsIndex_t::READ | nvmlGpuP2PCapsIndex_t::WRITE | nvmlGpuP2PCapsIndex_t::PCI => {
+            nvmlGpuP2PStatus_t::OK
+        }
+        nvmlGpuP2PCapsIndex_t::NVLINK | nvmlGpuP2PCapsIndex_t::ATOMICS => nvmlGpuP2PStatus_t::NOT_SUPPORTED,
+        _ => return Err(NvmlError::INVALID_ARGUMENT),
+    };
+    put(target, status)
+}
+
+/// All processors of the computer, as a bit set.
+pub(crate) fn cpu_affinity(handle: nvmlDevice_t, words: c_uint, set: *mut u64) -> nvmlReturn_t {
+    device(handle)?;
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    put_bits(set, words, processors)
+}
+
+pub(crate) fn cpu_affinity_within(
+    handle: nvmlDevice_t,
+    words: c_uint,
+    set: *mut u64,
+    scope: c_uint,
+) -> nvmlReturn_t {
+    if scope > 1 {
+        device(handle)?;
+        return Err(NvmlError::INVALID_ARGUMENT);
+    }
+    cpu_affinity(handle, words, set)
+}
+
+/// Node 0.
+pub(crate) fn memory_affinity(
+    handle: nvmlDevice_t,
+    words: c_uint,
+    set: *mut u64,
+    scope: c_uint,
+) -> nvmlReturn_t {
+    device(handle)?;
+    if scope > 1 {
+        return Err(NvmlError::INVALID_ARGUMENT);
+    }
+    put_bits(set, words, 1)
+}
+
+/// Sets the first `bits` bits of a set of `words` words and clears the others.
+fn put_bits(set: *mut u64, words: c_uint, bits: usize) -> nvmlReturn_t {
+    if set.is_null() || words == 0 {
+        return Err(NvmlError::INVALID_ARGUMENT);
+    }
+    for word in 0..usize::try_from(words).unwrap_or(0) {
+        let here = bits.saturating_sub(word * 64).min(64);
+        // SAFETY: the caller says that the set has `words` words.
+        let target = unsafe { set.add(word) };
+        put(
+            target,
+            u64::MAX
+                .checked_shr(u32::try_from(64 - here).unwrap_or(64))
+                .unwrap_or(0),
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! Memory of a device over all its processes, in the granularity that NVML reports.
+
+use crate::answer::{put, version};
+use crate::state::device;
+use vcuda_driver_api::nvml::{nvmlBAR1Memory_t, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2, nvmlMemory_v2_t};
+use vcuda_driver_api::nvmlReturn_t;
+
+/// Version 1: what is reserved counts as used. The machine reserves nothing, so both versions agree.
+pub(crate) fn info(handle: nvmlDevice_t, target: *mut nvmlMemory_t) -> nvmlReturn_t {
+    let device = device(handle)?;
+    let memory = device.opened.machine.memory(device.index);
+    let (total, used) = (memory.total_bytes, memory.reported_bytes);
+    put(
+        target,
+        nvmlMemory_t {
+            total,
+            free: total.saturating_sub(used),
+            used,
+        },
+    )
+}
+
+/// Version 2: total = reserved + free + used.
+pub(crate) fn info_v2(handle: nvmlDevice_t, target: *mut nvmlMemory_v2_t) -> nvmlReturn_t {
+    let device = device(handle)?;
+    version(target, nvmlMemory_v2)?;
+    let memory = device.opened.machine.memory(device.index);
+    let (total, used) = (memory.total_bytes, memory.reported_bytes);
+    let free = total.saturating_sub(used);
+    put(
+        target,
+        nvmlMemory_v2_t {
+            version: nvmlMemory_v2,
+            total,
+            reserved: 0,
+            free,
+            used,
+        },
+    )
+}
+
+/// A window over the whole memory, of which one granule is in use (assumed).
+pub(crate) fn bar1(handle: nvmlDevice_t, target: *mut nvmlBAR1Memory_t) -> nvmlReturn_t {
+    let device = device(handle)?;
+    let total = device.config.memory_bytes.next_power_of_two();
+    let used = device.opened.machine.config().granularity_bytes.min(total);
+    put(
+        target,
+        nvmlBAR1Memory_t {
+            bar1Total: total,
+            bar1Free: total - used,
+            bar1Used: used,
+        },
+    )
+}

@@ -1,0 +1,174 @@
+//! Utilisation: of devices and of processes, in integer percent per sample period (1/6 s to 1 s).
+
+use crate::answer::{get, put, put_all, version};
+use crate::state::{Device, device};
+use std::collections::BTreeMap;
+use std::ffi::c_uint;
+use vcuda_driver_api::nvml::{
+    nvmlDevice_t, nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t,
+    nvmlProcessesUtilizationInfo_t, nvmlProcessesUtilizationInfo_v1, nvmlSample_t, nvmlSamplingType_t,
+    nvmlUtilization_t, nvmlValue_t, nvmlValueType_t,
+};
+use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_machine::Sample;
+
+/// Kernels compute nothing, so the memory is never seen busy.
+pub(crate) fn rates(handle: nvmlDevice_t, target: *mut nvmlUtilization_t) -> nvmlReturn_t {
+    let device = device(handle)?;
+    put(
+        target,
+        nvmlUtilization_t {
+            gpu: device.opened.machine.utilization(device.index),
+            memory: 0,
+        },
+    )
+}
+
+/// Encoder, decoder, JPEG and optical flow engines: never used.
+pub(crate) fn idle_engine(
+    handle: nvmlDevice_t,
+    percent: *mut c_uint,
+    period_us: *mut c_uint,
+) -> nvmlReturn_t {
+    let device = device(handle)?;
+    if period_us.is_null() {
+        return Err(NvmlError::INVALID_ARGUMENT);
+    }
+    put(percent, 0)?;
+    put(
+        period_us,
+        c_uint::try_from(device.opened.machine.config().sample_ns / 1000).unwrap_or(c_uint::MAX),
+    )
+}
+
+/// The newest sample of each process after `seen_us`.
+///
+/// # Errors
+/// `NVML_ERROR_NOT_FOUND` when there is nothing new.
+fn newest(device: Device, seen_us: u64) -> Result<Vec<Sample>, NvmlError> {
+    let samples = device
+        .opened
+        .machine
+        .samples(device.index, device.opened.seen_ns(seen_us));
+    let by_process: BTreeMap<u32, Sample> = samples.into_iter().map(|sample| (sample.pid, sample)).collect();
+    if by_process.is_empty() {
+        Err(NvmlError::NOT_FOUND)
+    } else {
+        Ok(by_process.into_values().collect())
+    }
+}
+
+/// Room that a caller who asks for the size is told to bring beyond today's need: processes may come in between.
+const HEADROOM: c_uint = 64;
+
+/// Without an array: `NVML_ERROR_INSUFFICIENT_SIZE` and the room to bring.
+fn put_samples<T: Copy>(array: *mut T, count: *mut c_uint, samples: &[T]) -> nvmlReturn_t {
+    if array.is_null() {
+        put(
+            count,
+            c_uint::try_from(samples.len())
+                .unwrap_or(0)
+                .saturating_add(HEADROOM),
+        )?;
+        return Err(NvmlError::INSUFFICIENT_SIZE);
+    }
+    put_all(array, count, samples)
+}
+
+/// `nvmlDeviceGetProcessUtilization`: one sample for each process that had any utilisation.
+pub(crate) fn of_processes(
+    handle: nvmlDevice_t,
+    array: *mut nvmlProcessUtilizationSample_t,
+    count: *mut c_uint,
+    seen_us: u64,
+) -> nvmlReturn_t {
+    let device = device(handle)?;
+    get(count)?;
+    let entry = |sample: &Sample| nvmlProcessUtilizationSample_t {
+        pid: sample.pid,
+        timeStamp: device.opened.timestamp_us(sample.timestamp_ns),
+        smUtil: sample.percent,
+        memUtil: 0,
+        encUtil: 0,
+        decUtil: 0,
+    };
+    put_samples(
+        array,
+        count,
+        &newest(device, seen_us)?.iter().map(entry).collect::<Vec<_>>(),
+    )
+}
+
+/// `nvmlDeviceGetProcessesUtilizationInfo`: the same with more engines.
+pub(crate) fn of_processes_info(
+    handle: nvmlDevice_t,
+    list: *mut nvmlProcessesUtilizationInfo_t,
+) -> nvmlReturn_t {
+    let device = device(handle)?;
+    version(list, nvmlProcessesUtilizationInfo_v1)?;
+    let mut header = get(list)?;
+    let entry = |sample: &Sample| nvmlProcessUtilizationInfo_v1_t {
+        timeStamp: device.opened.timestamp_us(sample.timestamp_ns),
+        pid: sample.pid,
+        smUtil: sample.percent,
+        memUtil: 0,
+        encUtil: 0,
+        decUtil: 0,
+        jpgUtil: 0,
+        ofaUtil: 0,
+    };
+    let entries: Vec<_> = newest(device, header.lastSeenTimeStamp)?
+        .iter()
+        .map(entry)
+        .collect();
+    let outcome = put_samples(
+        header.procUtilArray,
+        &raw mut header.processSamplesCount,
+        &entries,
+    );
+    put(list, header)?;
+    outcome
+}
+
+/// `nvmlDeviceGetSamples`, of the GPU's utilisation: the sum over processes, as only one is resident at a time.
+pub(crate) fn of_device(
+    handle: nvmlDevice_t,
+    kind: nvmlSamplingType_t,
+    seen_us: u64,
+    value_type: *mut nvmlValueType_t,
+    count: *mut c_uint,
+    array: *mut nvmlSample_t,
+) -> nvmlReturn_t {
+    let device = device(handle)?;
+    if kind != nvmlSamplingType_t::GPU_UTILIZATION_SAMPLES {
+        return Err(NvmlError::NOT_SUPPORTED);
+    }
+    get(count)?;
+    put(value_type, nvmlValueType_t::UNSIGNED_INT)?;
+    let mut by_period: BTreeMap<u64, u32> = BTreeMap::new();
+    for sample in device
+        .opened
+        .machine
+        .samples(device.index, device.opened.seen_ns(seen_us))
+    {
+        *by_period.entry(sample.timestamp_ns).or_default() += sample.percent;
+    }
+    if by_period.is_empty() {
+        return Err(NvmlError::NOT_FOUND);
+    }
+    if array.is_null() {
+        return put(
+            count,
+            c_uint::try_from(by_period.len())
+                .unwrap_or(0)
+                .saturating_add(HEADROOM),
+        );
+    }
+    let entry = |(end_ns, percent): (&u64, &u32)| nvmlSample_t {
+        timeStamp: device.opened.timestamp_us(*end_ns),
+        sampleValue: nvmlValue_t {
+            uiVal: (*percent).min(100),
+        },
+    };
+    put_all(array, count, &by_period.iter().map(entry).collect::<Vec<_>>())
+}

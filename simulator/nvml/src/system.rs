@@ -1,0 +1,201 @@
+//! The library and the system: versions, process names, device counts and handles, the table of NVIDIA's own tools.
+
+use crate::answer::{get, put, put_all, put_text, text, version};
+use crate::identity;
+use crate::state::{self, opened, opened_early};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use vcuda_driver_api::nvml::{
+    NVML_UUID_TYPE_ASCII, NVML_UUID_TYPE_BINARY, nvmlDevice_t, nvmlHwbcEntry_t, nvmlUUID_t, nvmlUUID_v1,
+};
+use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+
+/// `nvmlErrorString`: a sentence for any code, also an unknown one.
+pub(crate) fn error_string(result: nvmlReturn_t) -> *const c_char {
+    let text: &'static CStr = match result {
+        Ok(()) => c"Success",
+        Err(error) => error.message().unwrap_or(c"Unknown Error"),
+    };
+    text.as_ptr()
+}
+
+pub(crate) fn driver_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
+    put_text(target, length, &opened()?.machine.config().driver_version)
+}
+
+/// NVML's own version is the CUDA generation and the driver's release.
+pub(crate) fn nvml_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
+    let config = opened()?.machine.config();
+    put_text(
+        target,
+        length,
+        &format!("{}.{}", config.cuda_version / 1000, config.driver_version),
+    )
+}
+
+/// Needs no initialisation: `NVML_ERROR_UNINITIALIZED` is not among its documented codes.
+pub(crate) fn cuda_driver_version(target: *mut c_int) -> nvmlReturn_t {
+    let version = opened_early()?.machine.config().cuda_version;
+    put(target, c_int::try_from(version).unwrap_or(c_int::MAX))
+}
+
+/// A process of the machine, or one that `/proc` knows. A longer name is cut.
+pub(crate) fn process_name(pid: c_uint, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
+    let opened = opened()?;
+    let room = usize::try_from(length)
+        .unwrap_or(0)
+        .checked_sub(1)
+        .ok_or(NvmlError::INVALID_ARGUMENT)?;
+    if target.is_null() {
+        return Err(NvmlError::INVALID_ARGUMENT);
+    }
+    let name = command(pid)
+        .or_else(|| {
+            let mut processes = opened
+                .devices()
+                .flat_map(|device| opened.machine.processes(device.index));
+            processes
+                .find(|process| process.pid == pid)
+                .map(|process| process.name)
+        })
+        .ok_or(NvmlError::NOT_FOUND)?;
+    let mut end = room.min(name.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    put_text(target, length, name.get(..end).unwrap_or_default())
+}
+
+/// The first word of a process's command line.
+fn command(pid: u32) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let word = line
+        .split(|byte| *byte == 0)
+        .next()
+        .filter(|word| !word.is_empty())?;
+    Some(String::from_utf8_lossy(word).into_owned())
+}
+
+/// There are no host interface cards.
+pub(crate) fn hic_version(count: *mut c_uint, entries: *mut nvmlHwbcEntry_t) -> nvmlReturn_t {
+    opened()?;
+    put_all(entries, count, &[])
+}
+
+/// No S-class units, no excluded devices.
+pub(crate) fn count_none(count: *mut c_uint) -> nvmlReturn_t {
+    opened()?;
+    put(count, 0)
+}
+
+pub(crate) fn device_count(count: *mut c_uint) -> nvmlReturn_t {
+    put(
+        count,
+        c_uint::try_from(opened()?.devices().count()).unwrap_or(c_uint::MAX),
+    )
+}
+
+/// An index out of range is an invalid argument, not an object that was not found.
+pub(crate) fn handle_by_index(index: c_uint, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+    let found = state::find(|device| device.number() == index);
+    hand_out(
+        found.map_err(|error| {
+            if error == NvmlError::NOT_FOUND {
+                NvmlError::INVALID_ARGUMENT
+            } else {
+                error
+            }
+        }),
+        target,
+    )
+}
+
+pub(crate) fn handle_by_uuid(uuid: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+    opened()?;
+    let uuid = text(uuid)?;
+    hand_out(
+        state::find(|device| device.config.uuid.eq_ignore_ascii_case(uuid)),
+        target,
+    )
+}
+
+/// By a UUID as text or as its 16 bytes.
+pub(crate) fn handle_by_uuid_structure(uuid: *const nvmlUUID_t, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+    opened()?;
+    version(uuid, nvmlUUID_v1)?;
+    let uuid = get(uuid)?;
+    match uuid.r#type {
+        NVML_UUID_TYPE_ASCII => {
+            // SAFETY: `type` says that the text is the member in use; any bytes are valid `c_char`.
+            let text = unsafe { uuid.value.str };
+            let text: Vec<u8> = text
+                .iter()
+                .map(|byte| byte.cast_unsigned())
+                .take_while(|byte| *byte != 0)
+                .collect();
+            hand_out(
+                state::find(|device| device.config.uuid.as_bytes().eq_ignore_ascii_case(&text)),
+                target,
+            )
+        }
+        NVML_UUID_TYPE_BINARY => {
+            // SAFETY: `type` says that the bytes are the member in use; any bytes are valid.
+            let bytes = unsafe { uuid.value.bytes };
+            hand_out(
+                state::find(|device| identity::uuid_bytes(&device.config.uuid) == Some(bytes)),
+                target,
+            )
+        }
+        _ => Err(NvmlError::INVALID_ARGUMENT),
+    }
+}
+
+pub(crate) fn handle_by_serial(serial: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+    opened()?;
+    let serial = text(serial)?;
+    hand_out(
+        state::find(|device| identity::serial_number(*device) == serial),
+        target,
+    )
+}
+
+/// `domain:bus:device.function`, with or without domain and function.
+pub(crate) fn handle_by_pci_bus_id(address: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+    opened()?;
+    let wanted = identity::pci_address(text(address)?).ok_or(NvmlError::INVALID_ARGUMENT)?;
+    hand_out(
+        state::find(|device| identity::pci_address(&device.config.pci_bus_id) == Some(wanted)),
+        target,
+    )
+}
+
+fn hand_out(found: Result<state::Device, NvmlError>, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+    put(target, found?.handle())
+}
+
+/// Number of entries of the table that NVIDIA's own tools ask for.
+const SLOTS: usize = 512;
+
+/// Tables of private functions are led by their size in bytes (assumed); every entry answers "not supported".
+#[repr(C)]
+struct ExportTable {
+    bytes: usize,
+    slots: [extern "C" fn() -> nvmlReturn_t; SLOTS],
+}
+
+extern "C" fn private_function() -> nvmlReturn_t {
+    crate::export::guarded(state::not_supported)
+}
+
+static EXPORT_TABLE: ExportTable = ExportTable {
+    bytes: size_of::<ExportTable>(),
+    slots: [private_function; SLOTS],
+};
+
+/// `nvmlInternalGetExportTable`: every table exists (a tool of NVIDIA's ends at once without), none of its functions does
+/// anything.
+pub(crate) fn export_table(table: *mut *const c_void, id: *const c_void) -> nvmlReturn_t {
+    if id.is_null() {
+        return Err(NvmlError::INVALID_ARGUMENT);
+    }
+    put(table, (&raw const EXPORT_TABLE).cast())
+}
