@@ -77,6 +77,18 @@ impl Opened {
     }
 }
 
+/// Makes this process use `machine`, as if its directory had been opened.
+#[cfg(test)]
+pub(crate) fn install(machine: Machine) {
+    let epoch_ns = epoch_ns().saturating_sub(machine.now_ns());
+    let opened = Opened {
+        process: std::process::id(),
+        machine,
+        epoch_ns,
+    };
+    STATE.lock().opened = Some(Box::leak(Box::new(opened)));
+}
+
 fn epoch_ns() -> u64 {
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since_1970.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))

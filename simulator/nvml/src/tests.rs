@@ -1,8 +1,13 @@
-//! What needs no machine.
+//! Handlers on a machine in memory, and what needs no machine.
 
-use crate::{answer, exports, identity, unsupported};
+use crate::{
+    answer, events, exports, identity, memory, processes, samples, state, status, system, unsupported,
+};
 use std::collections::BTreeSet;
+use std::ptr::null_mut;
+use vcuda_driver_api::nvml::*;
 use vcuda_driver_api::{NvmlError, names};
+use vcuda_machine::{ClockKind, Command, Config, Machine};
 
 #[test]
 fn every_name_is_exported_once() {
@@ -70,4 +75,159 @@ fn a_short_array_learns_its_size() {
         Ok(())
     );
     assert_eq!(array, [5, 6]);
+}
+
+const GIB: u64 = 1 << 30;
+const EMPTY: nvmlProcessInfo_t = nvmlProcessInfo_t {
+    pid: 0,
+    usedGpuMemory: 0,
+    gpuInstanceId: 0,
+    computeInstanceId: 0,
+};
+
+/// One test, as NVML has one state per process.
+#[test]
+fn from_before_init_until_after_shutdown() {
+    let mut count = 7;
+    assert_eq!(
+        system::device_count(&raw mut count),
+        Err(NvmlError::UNINITIALIZED)
+    );
+    assert_eq!(state::not_supported(), Err(NvmlError::UNINITIALIZED));
+    assert_eq!(state::shutdown(), Err(NvmlError::UNINITIALIZED));
+
+    let config = Config {
+        clock: ClockKind::Virtual,
+        ..Config::with_gpus(2, 8 * GIB)
+    };
+    let machine = Machine::in_memory(config).unwrap();
+    state::install(machine.clone());
+    state::init().unwrap();
+    state::init().unwrap();
+    system::device_count(&raw mut count).unwrap();
+    assert_eq!(
+        (count, state::not_supported()),
+        (2, Err(NvmlError::NOT_SUPPORTED))
+    );
+
+    let (mut one, mut other) = (nvmlDevice_t::NULL, nvmlDevice_t::NULL);
+    system::handle_by_index(0, &raw mut one).unwrap();
+    system::handle_by_index(1, &raw mut other).unwrap();
+    assert_eq!(
+        system::handle_by_index(2, &raw mut one),
+        Err(NvmlError::INVALID_ARGUMENT)
+    );
+    assert_ne!(one, other);
+    refused_arguments(one);
+    a_process_is_seen(&machine, one, other);
+
+    state::shutdown().unwrap();
+    assert_eq!(system::device_count(&raw mut count), Ok(()), "one user is left");
+    state::shutdown().unwrap();
+    assert_eq!(
+        system::device_count(&raw mut count),
+        Err(NvmlError::UNINITIALIZED)
+    );
+}
+
+fn refused_arguments(device: nvmlDevice_t) {
+    assert_eq!(memory::info(device, null_mut()), Err(NvmlError::INVALID_ARGUMENT));
+    assert_eq!(
+        memory::info_v2(device, null_mut()),
+        Err(NvmlError::INVALID_ARGUMENT)
+    );
+    for handle in [nvmlDevice_t::NULL, nvmlDevice_t(1), nvmlDevice_t(device.0 + 1)] {
+        assert_eq!(status::none(handle, &mut 0), Err(NvmlError::INVALID_ARGUMENT));
+    }
+    let mut memory = nvmlMemory_v2_t {
+        version: nvmlMemory_v2 + 1,
+        total: 9,
+        reserved: 9,
+        free: 9,
+        used: 9,
+    };
+    assert_eq!(
+        memory::info_v2(device, &raw mut memory),
+        Err(NvmlError::ARGUMENT_VERSION_MISMATCH)
+    );
+    assert_eq!(
+        memory.total, 9,
+        "nothing is written to a structure of unknown size"
+    );
+    let mut set = nvmlEventSet_t::NULL;
+    events::create(&raw mut set).unwrap();
+    assert_eq!(
+        events::register(device, 1 << 40, set),
+        Err(NvmlError::INVALID_ARGUMENT)
+    );
+    events::register(device, nvmlEventTypeXidCriticalError, set).unwrap();
+    events::free(set).unwrap();
+    assert_eq!(events::free(set), Err(NvmlError::INVALID_ARGUMENT));
+}
+
+fn a_process_is_seen(machine: &Machine, device: nvmlDevice_t, idle: nvmlDevice_t) {
+    let client = machine.attach(4711, "tenant").unwrap();
+    let context = client.context_create(0).unwrap();
+    client.take(0, GIB + 1).unwrap();
+    let held = machine.config().context_bytes + GIB + (2 << 20);
+
+    let mut memory = nvmlMemory_v2_t {
+        version: nvmlMemory_v2,
+        total: 0,
+        reserved: 0,
+        free: 0,
+        used: 0,
+    };
+    memory::info_v2(device, &raw mut memory).unwrap();
+    assert_eq!((memory.total, memory.used), (8 * GIB, held), "in steps of 2 MiB");
+    assert_eq!(memory.reserved + memory.free + memory.used, memory.total);
+
+    let (mut count, mut infos) = (0, [EMPTY; 2]);
+    assert_eq!(
+        processes::compute_v2(device, &raw mut count, null_mut()),
+        Err(NvmlError::INSUFFICIENT_SIZE)
+    );
+    assert_eq!(count, 1);
+    processes::compute_v2(device, &raw mut count, infos.as_mut_ptr()).unwrap();
+    assert_eq!((infos[0].pid, infos[0].usedGpuMemory), (4711, held));
+    count = 2;
+    processes::compute_v2(idle, &raw mut count, infos.as_mut_ptr()).unwrap();
+    assert_eq!(count, 0, "its context is on the other device");
+
+    assert_eq!(
+        samples::of_processes(device, null_mut(), &raw mut count, 0),
+        Err(NvmlError::NOT_FOUND)
+    );
+    let stream = client.stream_create(context, 0).unwrap();
+    client
+        .submit(
+            stream,
+            Command::Kernel {
+                duration_ns: u64::MAX,
+                sms: 1,
+            },
+        )
+        .unwrap();
+    machine.step_clock(3 * machine.config().sample_ns);
+    let mut rates = nvmlUtilization_t { gpu: 0, memory: 0 };
+    samples::rates(device, &raw mut rates).unwrap();
+    assert_eq!(rates.gpu, 100);
+    let nothing = nvmlProcessUtilizationSample_t {
+        pid: 0,
+        timeStamp: 0,
+        smUtil: 0,
+        memUtil: 0,
+        encUtil: 0,
+        decUtil: 0,
+    };
+    let mut seen = [nothing; 4];
+    assert_eq!(
+        samples::of_processes(device, null_mut(), &raw mut count, 0),
+        Err(NvmlError::INSUFFICIENT_SIZE)
+    );
+    count = 4;
+    samples::of_processes(device, seen.as_mut_ptr(), &raw mut count, 0).unwrap();
+    assert_eq!((count, seen[0].pid, seen[0].smUtil), (1, 4711, 100));
+    let again = samples::of_processes(device, seen.as_mut_ptr(), &raw mut count, seen[0].timeStamp);
+    assert_eq!(again, Err(NvmlError::NOT_FOUND), "a sample is seen once");
 }
