@@ -285,12 +285,11 @@ impl Target {
         }
         // Nothing in the global scope, and dlerror says so. A library that was opened sees its own dependencies too,
         // and the driver may be one of them; the program itself and its handle see the global scope alone.
-        let sees_more = handle == libc::RTLD_DEFAULT && !is_in_program(caller);
-        if sees_more && !self.real.is_null() {
-            self.hook
-        } else {
-            behind
+        if handle != libc::RTLD_DEFAULT || is_in_program(caller) || self.real.is_null() {
+            return behind;
         }
+        forget_error();
+        self.hook
     }
 
     /// `RTLD_NEXT`: the first object after the caller's, in load order, that defines the name.
@@ -327,6 +326,21 @@ impl Target {
         } else {
             found
         }
+    }
+}
+
+/// Takes the error of a lookup that the application did not make out of `dlerror`.
+fn forget_error() {
+    static DLERROR: LibcFunction = LibcFunction {
+        name: c"dlerror",
+        address: AtomicUsize::new(0),
+    };
+    type Dlerror = unsafe extern "C" fn() -> *mut c_char;
+    if let Some(address) = DLERROR.get() {
+        // SAFETY: dlerror(3) has this type.
+        let dlerror: Dlerror = unsafe { core::mem::transmute(address) };
+        // SAFETY: it takes nothing; its answer is not looked at.
+        unsafe { dlerror() };
     }
 }
 

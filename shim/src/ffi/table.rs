@@ -50,6 +50,10 @@ impl Row {
 }
 
 /// `"cuInit\0"` as a C string.
+#[expect(
+    clippy::panic,
+    reason = "evaluated at compile time, where it is an error message"
+)]
 pub(crate) const fn c_name(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(name) => name,
@@ -58,6 +62,14 @@ pub(crate) const fn c_name(text: &'static str) -> &'static CStr {
 }
 
 /// The positions of the rows in the order of their names.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated at compile time, where a wrong index is an error message"
+)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a table of hooks has fewer than 65536 rows"
+)]
 pub(crate) const fn sorted<const N: usize>(names: &[&str; N]) -> [u16; N] {
     let mut order = [0_u16; N];
     let mut filled = 0;
@@ -73,6 +85,7 @@ pub(crate) const fn sorted<const N: usize>(names: &[&str; N]) -> [u16; N] {
     order
 }
 
+#[expect(clippy::indexing_slicing, reason = "below both lengths")]
 const fn before(left: &str, right: &str) -> bool {
     let (left, right) = (left.as_bytes(), right.as_bytes());
     let mut i = 0;
@@ -168,6 +181,7 @@ macro_rules! caller {
         /// # Safety
         /// As the driver documents.
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
+        #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
         #[inline]
         pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
             let row = &super::TABLE[super::Position::$name as usize];

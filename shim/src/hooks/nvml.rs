@@ -44,7 +44,7 @@ pub(super) fn memory_v2(
     const VERSION_2: c_uint = 0x0200_0028;
     call.real()?;
     // SAFETY: NVML returned success, so it has just written the structure, which begins with its version.
-    if unsafe { (&raw const (*memory).version).read() } != VERSION_2 {
+    if unsafe { (*memory).version } != VERSION_2 {
         return Ok(());
     }
     // SAFETY: of this version, thus of this shape.

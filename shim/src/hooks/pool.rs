@@ -109,7 +109,7 @@ pub(super) fn create(
     };
     call.real()?;
     // SAFETY: the driver returned success, so it has just read properties here.
-    let location = unsafe { (&raw const (*properties).location).read() };
+    let location = unsafe { (*properties).location };
     // SAFETY: and written a handle here.
     let pool = unsafe { pool.read() };
     shim.pools.lock().insert(pool, Home::of(location));

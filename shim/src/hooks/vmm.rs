@@ -35,7 +35,7 @@ pub(super) fn create(
         return call.real();
     }
     // SAFETY: not null; the driver is about to read it too.
-    let location = unsafe { (&raw const (*properties).location).read() };
+    let location = unsafe { (*properties).location };
     if !is_device(location.r#type) {
         return call.real();
     }
