@@ -39,7 +39,8 @@ fn thread() -> u64 {
 
 /// Swaps the calling thread's interaction mode.
 fn exchange_mode(mode: Mode) -> Mode {
-    MODE.try_with(|current| current.replace(mode)).unwrap_or(Mode::Global)
+    MODE.try_with(|current| current.replace(mode))
+        .unwrap_or(Mode::Global)
 }
 
 /// Whether anything is being captured in this process.
@@ -71,7 +72,9 @@ impl Recording<'_> {
     /// `CUDA_ERROR_INVALID_VALUE` where the graph refuses it (a free node for foreign memory).
     pub(crate) fn add(&self, operation: Operation) -> Result<NodeKey, CUerror> {
         with(|captures| {
-            let tail = captures.tail(self.stream.key).ok_or(CUerror::STREAM_CAPTURE_INVALIDATED)?;
+            let tail = captures
+                .tail(self.stream.key)
+                .ok_or(CUerror::STREAM_CAPTURE_INVALIDATED)?;
             let node = self.graph.add(operation, &tail)?;
             captures.set_tail(self.stream.key, vec![(node, PLAIN)]);
             Ok(node)
@@ -86,7 +89,11 @@ impl Recording<'_> {
 /// context in which a blocking stream is capturing.
 #[inline]
 pub(crate) fn intercept(stream: &Stream) -> Result<Option<Recording<'_>>, CUerror> {
-    if is_any_open() { intercept_some(stream) } else { Ok(None) }
+    if is_any_open() {
+        intercept_some(stream)
+    } else {
+        Ok(None)
+    }
 }
 
 #[cold]
@@ -129,7 +136,11 @@ pub(crate) fn refuse(stream: &Stream) -> CUresult {
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`; the captures in it are invalidated.
 #[inline]
 pub(crate) fn refuse_context(context: &Context) -> CUresult {
-    if is_any_open() { with(|captures| captures.use_context(context.handle)) } else { Ok(()) }
+    if is_any_open() {
+        with(|captures| captures.use_context(context.handle))
+    } else {
+        Ok(())
+    }
 }
 
 /// To be asked before a potentially unsafe call (`cuThreadExchangeStreamCaptureMode`): one that allocates or

@@ -76,14 +76,11 @@ impl Event {
         match last {
             Recorded::Never => Ok(()),
             Recorded::Capture(captured) => capture::use_captured_event(&captured),
-            Recorded::Stream(stamp) => {
-                let client = &process()?.client;
-                let ticket = stamp.ticket();
-                if !client.is_done(ticket) {
-                    stream.submit(Command::Wait { ticket })?;
-                }
-                Ok(())
-            }
+            Recorded::Stream(stamp) => stream
+                .submit(Command::Wait {
+                    ticket: stamp.ticket(),
+                })
+                .map(drop),
         }
     }
 

@@ -63,7 +63,10 @@ impl Body {
     /// Whether it has allocation or free nodes: then neither nodes nor edges can be removed, and it can be
     /// neither cloned nor embedded.
     pub(crate) fn has_memory_nodes(&self) -> bool {
-        self.topology.nodes().iter().any(|node| node.payload.is_memory_node())
+        self.topology
+            .nodes()
+            .iter()
+            .any(|node| node.payload.is_memory_node())
     }
 }
 
@@ -106,7 +109,9 @@ impl Graph {
         }
         if let Operation::Free(address) = &operation {
             let frees = |other: &Operation| matches!(other, Operation::Free(freed) if freed == address);
-            if body.topology.nodes().iter().any(|node| frees(&node.payload)) || !is_from_a_node(*address, &body) {
+            if body.topology.nodes().iter().any(|node| frees(&node.payload))
+                || !is_from_a_node(*address, &body)
+            {
                 return Err(CUerror::INVALID_VALUE);
             }
         }
@@ -189,9 +194,7 @@ impl Graph {
 
 /// Whether an allocation node of this graph gave the address, or one of another graph whose memory is there.
 fn is_from_a_node(address: u64, body: &Body) -> bool {
-    let gives = |operation: &Operation| {
-        matches!(operation, Operation::Alloc(allocation) if allocation.block.address() == address)
-    };
+    let gives = |operation: &Operation| matches!(operation, Operation::Alloc(allocation) if allocation.block.address() == address);
     body.topology.nodes().iter().any(|node| gives(&node.payload))
         || crate::memory::at(address).is_some_and(|range| range.kind == crate::memory::Kind::Graph)
 }
@@ -233,7 +236,9 @@ pub(crate) fn node(handle: CUgraphNode) -> Result<(Arc<Graph>, NodeKey), CUerror
 
 /// Ends a graph with its nodes.
 pub(crate) fn discard(handle: usize) {
-    let Some(graph) = GRAPHS.remove(handle) else { return };
+    let Some(graph) = GRAPHS.remove(handle) else {
+        return;
+    };
     let nodes = graph.with(|body| core::mem::take(&mut body.topology));
     for node in nodes.nodes() {
         forget(node.key, &node.payload);

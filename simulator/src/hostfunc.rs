@@ -129,7 +129,9 @@ fn start() -> CUresult {
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     // SAFETY: `all` was filled, `old` is written by the call.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
-    let thread = std::thread::Builder::new().name("cuda-host".to_owned()).spawn(move || run(client));
+    let thread = std::thread::Builder::new()
+        .name("cuda-host".to_owned())
+        .spawn(move || run(client));
     // SAFETY: `old` was written above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), core::ptr::null_mut()) };
     thread.map_err(|_| CUerror::OUT_OF_MEMORY)?;
@@ -183,7 +185,11 @@ fn step(client: &Client, item: &mut Item) -> bool {
             // SAFETY: the program gave the function to be called with this argument, once.
             unsafe { function(*data) };
         }
-        Task::Callback(Callback { stream, function, data }) => {
+        Task::Callback(Callback {
+            stream,
+            function,
+            data,
+        }) => {
             // SAFETY: the program gave the callback to be called with its stream and this argument, once.
             unsafe { function(*stream, Ok(()), *data) };
         }
@@ -206,7 +212,10 @@ fn launch_host_function<const PER_THREAD: bool>(
     data: *mut c_void,
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let function = HostFunction { function: function.ok_or(CUerror::INVALID_VALUE)?, data };
+    let function = HostFunction {
+        function: function.ok_or(CUerror::INVALID_VALUE)?,
+        data,
+    };
     match capture::intercept(&stream)? {
         Some(recording) => recording.add(Operation::Host(function)).map(drop),
         None => call(&stream, function),
@@ -226,5 +235,12 @@ fn add_callback<const PER_THREAD: bool>(
     if flags != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    put_in(&stream, Task::Callback(Callback { stream: handle, function, data }))
+    put_in(
+        &stream,
+        Task::Callback(Callback {
+            stream: handle,
+            function,
+            data,
+        }),
+    )
 }

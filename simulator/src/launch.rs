@@ -34,13 +34,17 @@ impl Shape {
     /// Blocks of the grid.
     #[inline]
     fn blocks(&self) -> u64 {
-        self.grid.iter().fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
+        self.grid
+            .iter()
+            .fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
     }
 
     /// Threads of a block.
     #[inline]
     fn threads(&self) -> u64 {
-        self.block.iter().fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
+        self.block
+            .iter()
+            .fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
     }
 
     /// Blocks that one multiprocessor holds at once: by threads and by number. Registers and shared memory are
@@ -69,7 +73,10 @@ impl Shape {
         const GRID: [u32; 3] = [i32::MAX.unsigned_abs(), 65535, 65535];
         const BLOCK: [u32; 3] = [1024, 1024, 64];
         let fits = |sizes: &[u32; 3], limits: &[u32; 3]| {
-            sizes.iter().zip(limits).all(|(size, limit)| (1..=*limit).contains(size))
+            sizes
+                .iter()
+                .zip(limits)
+                .all(|(size, limit)| (1..=*limit).contains(size))
         };
         if fits(&self.grid, &GRID)
             && fits(&self.block, &BLOCK)
@@ -111,13 +118,22 @@ impl Kernel {
     ) -> Result<Kernel, CUerror> {
         check(&function, &shape, given, is_cooperative)?;
         let arguments = Arc::new(given.copy(&function.parameters)?);
-        Ok(Kernel { function, named, shape, arguments, is_cooperative })
+        Ok(Kernel {
+            function,
+            named,
+            shape,
+            arguments,
+            is_cooperative,
+        })
     }
 
     /// How long it runs and on how many multiprocessors.
     pub(crate) fn cost(&self) -> (u64, u32) {
         let sms = self.function.sms;
-        let duration_ns = self.function.pace.duration_ns(self.shape.blocks(), sms, self.arguments.first());
+        let duration_ns = self
+            .function
+            .pace
+            .duration_ns(self.shape.blocks(), sms, self.arguments.first());
         (duration_ns, self.occupied())
     }
 
@@ -156,7 +172,16 @@ pub(crate) fn launch(
         return recording.add(Operation::Kernel(kernel)).map(drop);
     }
     check(&function, &shape, given, is_cooperative)?;
-    let argument = if function.pace.needs_argument() { given.first()? } else { 0 };
+    let argument = if function.pace.needs_argument() {
+        given.first()?
+    } else {
+        0
+    };
     let duration_ns = function.pace.duration_ns(shape.blocks(), function.sms, argument);
-    stream.submit(Command::Kernel { duration_ns, sms: shape.sms(function.sms) }).map(drop)
+    stream
+        .submit(Command::Kernel {
+            duration_ns,
+            sms: shape.sms(function.sms),
+        })
+        .map(drop)
 }

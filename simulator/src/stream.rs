@@ -66,7 +66,11 @@ pub(crate) struct ContextStreams {
 impl ContextStreams {
     /// None yet: even the legacy stream is made at its first use.
     pub(crate) fn new() -> ContextStreams {
-        ContextStreams { group: Arc::default(), legacy: OnceCell::new(), all: Mutex::new(Vec::new()) }
+        ContextStreams {
+            group: Arc::default(),
+            legacy: OnceCell::new(),
+            all: Mutex::new(Vec::new()),
+        }
     }
 
     /// Every stream that may still hold work, those that the program has destroyed among them.
@@ -101,7 +105,10 @@ pub(crate) fn create(context: &Context, flags: u32, priority: i32) -> Result<Arc
 }
 
 fn new_queue(context: &Context, priority: i32) -> Result<StreamId, CUerror> {
-    process()?.client.stream_create(context.id, priority).map_err(|_| CUerror::OUT_OF_MEMORY)
+    process()?
+        .client
+        .stream_create(context.id, priority)
+        .map_err(|_| CUerror::OUT_OF_MEMORY)
 }
 
 /// Makes a default stream.
@@ -122,7 +129,11 @@ fn adopt(context: &Context, stream: &Arc<Stream>) {
 
 /// The legacy default stream of a context.
 pub(crate) fn legacy(context: &Context) -> Result<Arc<Stream>, CUerror> {
-    context.streams.legacy.get_or_try_init(|| make(context, Role::Legacy)).cloned()
+    context
+        .streams
+        .legacy
+        .get_or_try_init(|| make(context, Role::Legacy))
+        .cloned()
 }
 
 /// The calling thread's own default stream in a context. It blocks with the legacy stream ("the per-thread
@@ -168,11 +179,13 @@ pub(crate) fn resolve(stream: CUstream, null: Null) -> Result<Arc<Stream>, CUerr
 /// Those of capture (900 to 906).
 pub(crate) fn enqueue(stream: &Stream, mut work: Work) -> CUresult {
     if let Some(recording) = capture::intercept(stream)? {
-        return recording.add(Operation::from_work(work, stream.context)).map(drop);
+        return recording
+            .add(Operation::from_work(work, stream.context))
+            .map(drop);
     }
     work.stage();
     let command = work.command(process()?);
-    stream.submit_with_effect(command, Box::new(move || drop(work.run())))
+    stream.submit_with_effect(command, effects::of(work))
 }
 
 /// Waits for a stream, after which everything that it did is visible to the host.

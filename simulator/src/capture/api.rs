@@ -154,7 +154,15 @@ fn info_v2<const PER_THREAD: bool>(
     dependencies: *mut *const CUgraphNode,
     count: *mut usize,
 ) -> CUresult {
-    info_v3::<PER_THREAD>(stream, place, id, into, dependencies, core::ptr::null_mut(), count)
+    info_v3::<PER_THREAD>(
+        stream,
+        place,
+        id,
+        into,
+        dependencies,
+        core::ptr::null_mut(),
+        count,
+    )
 }
 
 thread_local! {
@@ -178,10 +186,15 @@ fn info_v3<const PER_THREAD: bool>(
         return Err(CUerror::INVALID_VALUE);
     }
     put(place, raw(status))?;
-    let Status::Active(sequence) = status else { return Ok(()) };
+    let Status::Active(sequence) = status else {
+        return Ok(());
+    };
     let (graph, tail) = super::with(|captures| (captures.graph(stream.key), captures.tail(stream.key)));
-    let (Some(graph), Some(tail)) = (graph, tail) else { return Ok(()) };
-    if !dependencies.is_null() && data.is_null() && tail.iter().any(|(_, data)| *data != EdgeData::default()) {
+    let (Some(graph), Some(tail)) = (graph, tail) else {
+        return Ok(());
+    };
+    if !dependencies.is_null() && data.is_null() && tail.iter().any(|(_, data)| *data != EdgeData::default())
+    {
         return Err(CUerror::LOSSY_QUERY);
     }
     put_if_wanted(id, sequence);
@@ -189,7 +202,10 @@ fn info_v3<const PER_THREAD: bool>(
     put_if_wanted(count, tail.len());
     let _ = HANDED_OUT.try_with(|arrays| {
         let mut arrays = arrays.borrow_mut();
-        *arrays = tail.iter().map(|(node, data)| (CUgraphNode(*node), edge_data(*data))).unzip();
+        *arrays = tail
+            .iter()
+            .map(|(node, data)| (CUgraphNode(*node), edge_data(*data)))
+            .unzip();
         put_if_wanted(dependencies, arrays.0.as_ptr());
         put_if_wanted(data, arrays.1.as_ptr());
     });
@@ -214,13 +230,22 @@ fn update<const PER_THREAD: bool>(
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     let nodes = get_array(dependencies.cast_const(), count)?;
-    let data = if data.is_null() { None } else { Some(get_array(data, count)?) };
+    let data = if data.is_null() {
+        None
+    } else {
+        Some(get_array(data, count)?)
+    };
     let new = nodes.iter().enumerate().map(|(index, node)| {
-        let data = data.as_ref().and_then(|data| data.get(index)).map_or(EdgeData::default(), from_edge_data);
+        let data = data
+            .as_ref()
+            .and_then(|data| data.get(index))
+            .map_or(EdgeData::default(), from_edge_data);
         (node.0, data)
     });
     super::with(|captures| {
-        let Some(mut tail) = captures.tail(stream.key) else { return Err(CUerror::ILLEGAL_STATE) };
+        let Some(mut tail) = captures.tail(stream.key) else {
+            return Err(CUerror::ILLEGAL_STATE);
+        };
         match flags {
             0 => {
                 for edge in new {
@@ -232,7 +257,10 @@ fn update<const PER_THREAD: bool>(
             1 => tail = new.collect(),
             _ => return Err(CUerror::INVALID_VALUE),
         }
-        let into = captures.graph(stream.key).and_then(crate::graph::find).ok_or(CUerror::ILLEGAL_STATE)?;
+        let into = captures
+            .graph(stream.key)
+            .and_then(crate::graph::find)
+            .ok_or(CUerror::ILLEGAL_STATE)?;
         into.check_dependencies(&tail)?;
         captures.set_tail(stream.key, tail);
         Ok(())

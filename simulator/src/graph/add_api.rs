@@ -35,13 +35,14 @@ struct Place {
 }
 
 impl Place {
-    fn new(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-    ) -> Place {
-        Place { node, graph, dependencies, data: core::ptr::null(), count }
+    fn new(node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize) -> Place {
+        Place {
+            node,
+            graph,
+            dependencies,
+            data: core::ptr::null(),
+            count,
+        }
     }
 
     /// Adds what `make` gives. Nothing is made for a place that is none.
@@ -53,7 +54,11 @@ impl Place {
         let dependencies = pairs(self.dependencies, self.data, self.count)?;
         graph.check_dependencies(&dependencies)?;
         let operation = make()?;
-        let child = if let Operation::Child(child) = &operation { Some(child.handle) } else { None };
+        let child = if let Operation::Child(child) = &operation {
+            Some(child.handle)
+        } else {
+            None
+        };
         match graph.add(operation, &dependencies) {
             Ok(key) => put(self.node, CUgraphNode(key)),
             Err(error) => {
@@ -124,8 +129,7 @@ fn add_child(
     count: usize,
     child: CUgraph,
 ) -> CUresult {
-    Place::new(node, handle, dependencies, count)
-        .add(|| Ok(Operation::Child(graph(child)?.copy(true)?)))
+    Place::new(node, handle, dependencies, count).add(|| Ok(Operation::Child(graph(child)?.copy(true)?)))
 }
 
 fn add_empty(
@@ -144,8 +148,7 @@ fn add_event_record(
     count: usize,
     event: CUevent,
 ) -> CUresult {
-    Place::new(node, graph, dependencies, count)
-        .add(|| parameters::event(event).map(Operation::EventRecord))
+    Place::new(node, graph, dependencies, count).add(|| parameters::event(event).map(Operation::EventRecord))
 }
 
 fn add_event_wait(
@@ -196,5 +199,12 @@ fn add_node(
     count: usize,
     params: *mut CUgraphNodeParams,
 ) -> CUresult {
-    Place { node, graph, dependencies, data, count }.add(|| parameters::tagged(params))
+    Place {
+        node,
+        graph,
+        dependencies,
+        data,
+        count,
+    }
+    .add(|| parameters::tagged(params))
 }

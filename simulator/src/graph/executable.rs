@@ -21,6 +21,7 @@ use crate::graph::schedule::{Job, combine};
 use crate::graph_memory::{self, GraphBlock};
 use crate::hostfunc::{self, HostFunction};
 use crate::process::process;
+use crate::stream::effects;
 use crate::stream::memory_operations::MemoryOperation;
 use crate::stream::queue::Stream;
 use crate::table::{Kind, Table};
@@ -55,6 +56,7 @@ pub(crate) struct State {
 
 /// One command of a launch.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "few, and most of them copies")]
 enum Action {
     /// Kernels, as one.
     Kernels { duration_ns: u64, sms: u32 },
@@ -129,9 +131,8 @@ impl Executable {
     /// to free it by itself; `OUT_OF_MEMORY`.
     pub(crate) fn launch(&self, stream: &Stream) -> CUresult {
         let mut state = self.state.lock();
-        let client = &process()?.client;
         if let Some(ticket) = state.last
-            && !client.is_done(ticket)
+            && !stream.is_where(ticket)
         {
             stream.submit(Command::Wait { ticket })?;
         }
@@ -139,26 +140,30 @@ impl Executable {
         for action in &*state.plan {
             submit(action, stream)?;
         }
-        state.in_flight.fetch_add(1, Ordering::Relaxed);
         let end = stream.submit(Command::Marker)?;
+        state.last = Some(end);
         let own: Vec<u64> = state
             .plan
             .iter()
             .filter_map(|action| match action {
-                Action::Alloc { block, is_freed_here: true } => Some(block.address()),
+                Action::Alloc {
+                    block,
+                    is_freed_here: true,
+                } => Some(block.address()),
                 _ => None,
             })
             .collect();
+        if own.is_empty() {
+            return Ok(());
+        }
+        state.in_flight.fetch_add(1, Ordering::Relaxed);
         let in_flight = Arc::clone(&state.in_flight);
-        crate::stream::effects::add(
-            end,
-            Box::new(move || {
-                if in_flight.fetch_sub(1, Ordering::Relaxed) == 1 {
-                    own.iter().for_each(|address| drop(graph_memory::free(*address)));
-                }
-            }),
-        );
-        state.last = Some(end);
+        let free_own = move || {
+            if in_flight.fetch_sub(1, Ordering::Relaxed) == 1 {
+                own.iter().for_each(|address| free(*address));
+            }
+        };
+        effects::add(end, Box::new(free_own));
         Ok(())
     }
 
@@ -167,7 +172,9 @@ impl Executable {
         const AUTO_FREE: u64 = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0 as u64;
         let mut backed: Vec<&GraphBlock> = Vec::new();
         for action in &*state.plan {
-            let Action::Alloc { block, is_freed_here } = action else { continue };
+            let Action::Alloc { block, is_freed_here } = action else {
+                continue;
+            };
             if block.is_backed() && *is_freed_here {
                 continue;
             }
@@ -194,16 +201,24 @@ impl Drop for Executable {
     }
 }
 
+/// Frees memory that a graph allocated. Where it has been freed meanwhile, as by `cuMemFree`, that is done.
+fn free(address: u64) {
+    let _ = graph_memory::free(address);
+}
+
 /// Submits one command of a launch.
 fn submit(action: &Action, stream: &Stream) -> CUresult {
     match action {
-        Action::Kernels { duration_ns, sms } => {
-            stream.submit(Command::Kernel { duration_ns: *duration_ns, sms: *sms }).map(drop)
-        }
+        Action::Kernels { duration_ns, sms } => stream
+            .submit(Command::Kernel {
+                duration_ns: *duration_ns,
+                sms: *sms,
+            })
+            .map(drop),
         Action::Run(work) => {
             let command = work.command(process()?);
             let work = work.clone();
-            stream.submit_with_effect(command, Box::new(move || drop(work.run())))
+            stream.submit_with_effect(command, effects::of(work))
         }
         Action::Call(function) => hostfunc::call(stream, *function),
         Action::Operate(operations) => hostfunc::operate(stream, operations.clone()),
@@ -212,7 +227,7 @@ fn submit(action: &Action, stream: &Stream) -> CUresult {
         Action::Alloc { .. } => Ok(()),
         Action::Free(address) => {
             let address = *address;
-            stream.submit_with_effect(Command::Marker, Box::new(move || drop(graph_memory::free(address))))
+            stream.submit_with_effect(Command::Marker, Box::new(move || free(address)))
         }
     }
 }
@@ -243,8 +258,16 @@ impl Group {
 fn plan(nodes: &Frozen, disabled: &HashSet<NodeKey>) -> Result<Vec<Action>, NodeKey> {
     let mut actions = Vec::new();
     extend(nodes, disabled, &mut actions)?;
-    let freed: HashSet<u64> =
-        actions.iter().filter_map(|a| if let Action::Free(address) = a { Some(*address) } else { None }).collect();
+    let freed: HashSet<u64> = actions
+        .iter()
+        .filter_map(|a| {
+            if let Action::Free(address) = a {
+                Some(*address)
+            } else {
+                None
+            }
+        })
+        .collect();
     let mut own = HashSet::new();
     for action in &mut actions {
         if let Action::Alloc { block, is_freed_here } = action
@@ -261,9 +284,15 @@ fn plan(nodes: &Frozen, disabled: &HashSet<NodeKey>) -> Result<Vec<Action>, Node
 
 fn extend(nodes: &Frozen, disabled: &HashSet<NodeKey>, actions: &mut Vec<Action>) -> Result<(), NodeKey> {
     let mut group = Group::default();
-    for node in nodes.order()?.into_iter().filter_map(|position| nodes.nodes().get(position)) {
+    for node in nodes
+        .order()?
+        .into_iter()
+        .filter_map(|position| nodes.nodes().get(position))
+    {
         let operation = match &node.payload {
-            Step::Do(operation) if disabled.contains(&node.key) && operation.can_be_disabled() => &Operation::Empty,
+            Step::Do(operation) if disabled.contains(&node.key) && operation.can_be_disabled() => {
+                &Operation::Empty
+            }
             Step::Do(operation) => operation,
             Step::Embedded(child) => {
                 group.flush(actions);
@@ -283,9 +312,17 @@ fn extend(nodes: &Frozen, disabled: &HashSet<NodeKey>, actions: &mut Vec<Action>
                 continue;
             }
         };
-        let after = node.dependencies.iter().filter_map(|edge| group.places.get(&edge.from).copied()).collect();
+        let after = node
+            .dependencies
+            .iter()
+            .filter_map(|edge| group.places.get(&edge.from).copied())
+            .collect();
         group.places.insert(node.key, group.jobs.len());
-        group.jobs.push(Job { duration_ns, sms, after });
+        group.jobs.push(Job {
+            duration_ns,
+            sms,
+            after,
+        });
     }
     group.flush(actions);
     Ok(())
@@ -299,9 +336,10 @@ fn action(operation: &Operation) -> Option<Action> {
         Operation::Host(function) => Action::Call(*function),
         Operation::EventRecord(event) => Action::Record(Arc::clone(event)),
         Operation::EventWait(event) => Action::Wait(Arc::clone(event)),
-        Operation::Alloc(allocation) => {
-            Action::Alloc { block: allocation.block.clone(), is_freed_here: false }
-        }
+        Operation::Alloc(allocation) => Action::Alloc {
+            block: allocation.block.clone(),
+            is_freed_here: false,
+        },
         Operation::Free(address) => Action::Free(*address),
         Operation::Memory(operations) => Action::Operate(operations.clone()),
         Operation::Kernel(_) | Operation::Child(_) | Operation::Empty => return None,
@@ -325,5 +363,8 @@ pub(crate) fn executable(handle: CUgraphExec) -> Result<Arc<Executable>, CUerror
 pub(crate) fn destroy(handle: CUgraphExec) -> CUresult {
     hostfunc::permit()?;
     process()?;
-    EXECUTABLES.remove(handle.0).map(drop).ok_or(CUerror::INVALID_VALUE)
+    EXECUTABLES
+        .remove(handle.0)
+        .map(drop)
+        .ok_or(CUerror::INVALID_VALUE)
 }

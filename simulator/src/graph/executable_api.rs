@@ -134,7 +134,9 @@ fn launch<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUre
     match capture::intercept(&stream)? {
         Some(recording) => {
             let nodes = executable.with(|state| state.nodes.clone());
-            recording.add(Operation::Child(Graph::thaw(&nodes, true)?)).map(drop)
+            recording
+                .add(Operation::Child(Graph::thaw(&nodes, true)?))
+                .map(drop)
         }
         None => executable.launch(&stream),
     }
@@ -166,11 +168,7 @@ fn update_v1(
 
 /// # Errors
 /// `GRAPH_EXEC_UPDATE_FAILURE` with the reason in `info`.
-fn update_with_info(
-    handle: CUgraphExec,
-    new: CUgraph,
-    info: *mut CUgraphExecUpdateResultInfo,
-) -> CUresult {
+fn update_with_info(handle: CUgraphExec, new: CUgraph, info: *mut CUgraphExecUpdateResultInfo) -> CUresult {
     let report = |result, node, from| {
         let info_value = CUgraphExecUpdateResultInfo {
             result,
@@ -197,17 +195,19 @@ fn update_with_info(
 /// `INVALID_VALUE` where the node is not of this executable graph, of another kind, or the change is not
 /// allowed; `NOT_SUPPORTED` for allocation and free nodes.
 fn set(handle: CUgraphExec, node: CUgraphNode, operation: Operation) -> CUresult {
-    executable(handle)?.change(|state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
-        Some(Step::Do(old)) => {
-            if old.is_memory_node() {
-                return Err(CUerror::NOT_SUPPORTED);
+    executable(handle)?.change(
+        |state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
+            Some(Step::Do(old)) => {
+                if old.is_memory_node() {
+                    return Err(CUerror::NOT_SUPPORTED);
+                }
+                fits(old, &operation).map_err(|_| CUerror::INVALID_VALUE)?;
+                *old = operation;
+                Ok(())
             }
-            fits(old, &operation).map_err(|_| CUerror::INVALID_VALUE)?;
-            *old = operation;
-            Ok(())
-        }
-        _ => Err(CUerror::INVALID_VALUE),
-    })
+            _ => Err(CUerror::INVALID_VALUE),
+        },
+    )
 }
 
 fn set_kernel_v1(
@@ -218,11 +218,7 @@ fn set_kernel_v1(
     set(handle, node, parameters::kernel(&widened(&get(params)?))?)
 }
 
-fn set_kernel(
-    handle: CUgraphExec,
-    node: CUgraphNode,
-    params: *const CUDA_KERNEL_NODE_PARAMS,
-) -> CUresult {
+fn set_kernel(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS) -> CUresult {
     set(handle, node, parameters::kernel(&get(params)?)?)
 }
 
@@ -235,10 +231,11 @@ fn set_copy(
 ) -> CUresult {
     let new = get(params)?;
     let is_linear = |params: &CUDA_MEMCPY3D| params.Height <= 1 && params.Depth <= 1;
-    let was_linear = executable(handle)?.with(|state| match state.nodes.get(node.0).map(|node| &node.payload) {
-        Some(Step::Do(Operation::Copy(old, _))) => is_linear(&old.params),
-        _ => false,
-    });
+    let was_linear =
+        executable(handle)?.with(|state| match state.nodes.get(node.0).map(|node| &node.payload) {
+            Some(Step::Do(Operation::Copy(old, _))) => is_linear(&old.params),
+            _ => false,
+        });
     if !was_linear || !is_linear(&new) {
         return Err(CUerror::INVALID_VALUE);
     }
@@ -260,10 +257,12 @@ fn set_host(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NOD
 
 fn set_child(handle: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
     let new = graph(child)?.freeze();
-    executable(handle)?.change(|state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
-        Some(Step::Embedded(old)) => update(old, &new).map_err(|_| CUerror::INVALID_VALUE),
-        _ => Err(CUerror::INVALID_VALUE),
-    })
+    executable(handle)?.change(
+        |state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
+            Some(Step::Embedded(old)) => update(old, &new).map_err(|_| CUerror::INVALID_VALUE),
+            _ => Err(CUerror::INVALID_VALUE),
+        },
+    )
 }
 
 fn set_recorded_event(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> CUresult {

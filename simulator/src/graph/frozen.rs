@@ -8,6 +8,7 @@ pub(crate) type Frozen = Topology<Step>;
 
 /// One node.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are operations")]
 pub(crate) enum Step {
     /// Does something.
     Do(Operation),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use vcuda_driver_api::prelude::*;
 
 use crate::event::Event;
+use crate::fill::Fill;
 use crate::graph::Graph;
 use crate::graph_memory::GraphBlock;
 use crate::hostfunc::HostFunction;
-use crate::fill::Fill;
 use crate::launch::Kernel;
 use crate::stream::memory_operations::MemoryOperation;
 use crate::transfer::Transfer;
@@ -16,6 +16,10 @@ use crate::work::Work;
 
 /// What one node does.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one per node, and most of them kernels and copies"
+)]
 pub(crate) enum Operation {
     /// Runs a kernel.
     Kernel(Kernel),
@@ -56,7 +60,10 @@ impl Operation {
         match work {
             Work::Copy(transfer) => Operation::Copy(transfer, context),
             Work::Set(fill) => Operation::Set(fill, context),
-            Work::Alloc(block) => Operation::Alloc(Allocation { block, access: Arc::default() }),
+            Work::Alloc(block) => Operation::Alloc(Allocation {
+                block,
+                access: Arc::default(),
+            }),
             Work::Free(address) => Operation::Free(address),
         }
     }
@@ -85,6 +92,9 @@ impl Operation {
 
     /// Whether `cuGraphNodeSetEnabled` takes it ("currently only kernel, memset and memcpy nodes").
     pub(crate) fn can_be_disabled(&self) -> bool {
-        matches!(self, Operation::Kernel(_) | Operation::Copy(..) | Operation::Set(..))
+        matches!(
+            self,
+            Operation::Kernel(_) | Operation::Copy(..) | Operation::Set(..)
+        )
     }
 }

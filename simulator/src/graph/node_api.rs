@@ -118,7 +118,13 @@ fn get_host(node: CUgraphNode, place: *mut CUDA_HOST_NODE_PARAMS) -> CUresult {
         Operation::Host(host) => Some(*host),
         _ => None,
     })?;
-    put(place, CUDA_HOST_NODE_PARAMS { r#fn: Some(host.function), userData: host.data })
+    put(
+        place,
+        CUDA_HOST_NODE_PARAMS {
+            r#fn: Some(host.function),
+            userData: host.data,
+        },
+    )
 }
 
 fn set_host(node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS) -> CUresult {
@@ -195,13 +201,15 @@ fn cooperative_of(node: CUgraphNode) -> Result<bool, CUerror> {
 
 fn set_cooperative(handle: CUgraphNode, is_cooperative: bool) -> CUresult {
     let (graph, key) = node(handle)?;
-    graph.with(|body| match body.topology.get_mut(key).map(|node| &mut node.payload) {
-        Some(Operation::Kernel(kernel)) => {
-            kernel.is_cooperative = is_cooperative;
-            Ok(())
-        }
-        _ => Err(CUerror::INVALID_VALUE),
-    })
+    graph.with(
+        |body| match body.topology.get_mut(key).map(|node| &mut node.payload) {
+            Some(Operation::Kernel(kernel)) => {
+                kernel.is_cooperative = is_cooperative;
+                Ok(())
+            }
+            _ => Err(CUerror::INVALID_VALUE),
+        },
+    )
 }
 
 fn copy_attributes(to: CUgraphNode, from: CUgraphNode) -> CUresult {
@@ -220,7 +228,11 @@ fn get_attribute(node: CUgraphNode, id: CUlaunchAttributeID, place: *mut CUlaunc
     put(place, value)
 }
 
-fn set_attribute(node: CUgraphNode, id: CUlaunchAttributeID, value: *const CUlaunchAttributeValue) -> CUresult {
+fn set_attribute(
+    node: CUgraphNode,
+    id: CUlaunchAttributeID,
+    value: *const CUlaunchAttributeValue,
+) -> CUresult {
     cooperative_of(node)?;
     check_attribute(id)?;
     let value = get(value)?;

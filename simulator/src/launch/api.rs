@@ -36,7 +36,11 @@ fn kernel<const PER_THREAD: bool>(
     extra: *mut *mut c_void,
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
+    let shape = Shape {
+        grid: [grid_x, grid_y, grid_z],
+        block: [block_x, block_y, block_z],
+        shared,
+    };
     launch(&stream, function.0, shape, Given::read(parameters, extra)?, false)
 }
 
@@ -55,8 +59,18 @@ fn cooperative<const PER_THREAD: bool>(
     parameters: *mut *mut c_void,
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    launch(&stream, function.0, shape, Given::read(parameters, core::ptr::null_mut())?, true)
+    let shape = Shape {
+        grid: [grid_x, grid_y, grid_z],
+        block: [block_x, block_y, block_z],
+        shared,
+    };
+    launch(
+        &stream,
+        function.0,
+        shape,
+        Given::read(parameters, core::ptr::null_mut())?,
+        true,
+    )
 }
 
 /// What the attributes of a launch ask for, as far as it is modelled.
@@ -113,7 +127,13 @@ fn kernel_ex<const PER_THREAD: bool>(
         shared: config.sharedMemBytes,
     };
     let asked = read_attributes(&config)?;
-    launch(&stream, function.0, shape, Given::read(parameters, extra)?, asked.is_cooperative)?;
+    launch(
+        &stream,
+        function.0,
+        shape,
+        Given::read(parameters, extra)?,
+        asked.is_cooperative,
+    )?;
     for event in asked.events {
         if crate::capture::record(&stream)?.is_none() {
             event.mark(&stream)?;
@@ -168,10 +188,15 @@ fn cooperative_on_several(list: *mut CUDA_LAUNCH_PARAMS, count: c_uint, flags: c
 
 /// Makes each stream wait for all the others.
 fn join_all(streams: &[Arc<Stream>]) -> CUresult {
-    let marks = streams.iter().map(|stream| stream.mark()).collect::<Result<Vec<_>, _>>()?;
+    let marks = streams
+        .iter()
+        .map(|stream| stream.mark())
+        .collect::<Result<Vec<_>, _>>()?;
     for (index, stream) in streams.iter().enumerate() {
         for (_, mark) in marks.iter().enumerate().filter(|(other, _)| *other != index) {
-            stream.submit(vcuda_machine::Command::Wait { ticket: mark.ticket() })?;
+            stream.submit(vcuda_machine::Command::Wait {
+                ticket: mark.ticket(),
+            })?;
         }
     }
     Ok(())

@@ -96,7 +96,9 @@ impl Given {
             Given::Pointers(pointers) => {
                 bytes.resize(parameters.last().map_or(0, |last| last.offset + last.size), 0);
                 for (index, parameter) in parameters.iter().enumerate() {
-                    let source = get(pointers.wrapping_add(index).cast_const())?.cast::<u8>().cast_const();
+                    let source = get(pointers.wrapping_add(index).cast_const())?
+                        .cast::<u8>()
+                        .cast_const();
                     let range = parameter.offset..parameter.offset + parameter.size;
                     let target = bytes.get_mut(range).ok_or(CUerror::INVALID_VALUE)?;
                     fill(target, source)?;
@@ -107,7 +109,11 @@ impl Given {
                 fill(&mut bytes, buffer)?;
             }
         }
-        Ok(Arguments::new(bytes, parameters, matches!(self, Given::Packed(..))))
+        Ok(Arguments::new(
+            bytes,
+            parameters,
+            matches!(self, Given::Packed(..)),
+        ))
     }
 }
 
@@ -142,13 +148,27 @@ impl Arguments {
         let start = bytes.as_ptr() as usize;
         let list = if is_packed {
             let size_at = core::ptr::from_ref::<usize>(&size) as usize;
-            vec![CU_LAUNCH_PARAM_BUFFER_POINTER, start, CU_LAUNCH_PARAM_BUFFER_SIZE, size_at, CU_LAUNCH_PARAM_END]
+            vec![
+                CU_LAUNCH_PARAM_BUFFER_POINTER,
+                start,
+                CU_LAUNCH_PARAM_BUFFER_SIZE,
+                size_at,
+                CU_LAUNCH_PARAM_END,
+            ]
         } else if bytes.is_empty() {
             Vec::new()
         } else {
-            parameters.iter().map(|parameter| start + parameter.offset).collect()
+            parameters
+                .iter()
+                .map(|parameter| start + parameter.offset)
+                .collect()
         };
-        Arguments { bytes, size, list: list.into_boxed_slice(), is_packed }
+        Arguments {
+            bytes,
+            size,
+            list: list.into_boxed_slice(),
+            is_packed,
+        }
     }
 
     /// The first argument, as a 64-bit number; 0 where there is none.
@@ -160,8 +180,16 @@ impl Arguments {
     /// `kernelParams` and `extra` as a caller reads them.
     pub(crate) fn lists(&self) -> (*mut *mut c_void, *mut *mut c_void) {
         let null = core::ptr::null_mut();
-        let list = if self.list.is_empty() { null } else { self.list.as_ptr().cast_mut().cast() };
-        if self.is_packed { (null, list) } else { (list, null) }
+        let list = if self.list.is_empty() {
+            null
+        } else {
+            self.list.as_ptr().cast_mut().cast()
+        };
+        if self.is_packed {
+            (null, list)
+        } else {
+            (list, null)
+        }
     }
 }
 
@@ -200,7 +228,10 @@ mod tests {
 
         let (list, none) = copied.lists();
         assert!(none.is_null());
-        let again = Given::read(list, none).expect("one form").copy(&parameters()).expect("readable");
+        let again = Given::read(list, none)
+            .expect("one form")
+            .copy(&parameters())
+            .expect("readable");
         assert_eq!(again.bytes, copied.bytes);
         let (none, list) = from_packed.lists();
         assert_eq!(Given::read(none, list).and_then(Given::first), Ok(first));
@@ -215,8 +246,14 @@ mod tests {
         assert_eq!(Given::Nothing.check(&parameters()), Err(CUerror::INVALID_VALUE));
         assert_eq!(Given::Nothing.check(&[]), Ok(()));
         let byte = 0u8;
-        assert_eq!(Given::Packed(&raw const byte, 1).check(&parameters()), Err(CUerror::INVALID_VALUE));
-        assert_eq!(Given::Pointers(pointers.as_mut_ptr()).first(), Err(CUerror::INVALID_VALUE));
+        assert_eq!(
+            Given::Packed(&raw const byte, 1).check(&parameters()),
+            Err(CUerror::INVALID_VALUE)
+        );
+        assert_eq!(
+            Given::Pointers(pointers.as_mut_ptr()).first(),
+            Err(CUerror::INVALID_VALUE)
+        );
         let mut unknown: [*mut c_void; 2] = [core::ptr::without_provenance_mut(99), core::ptr::null_mut()];
         let given = Given::read(core::ptr::null_mut(), unknown.as_mut_ptr());
         assert_eq!(given.err(), Some(CUerror::INVALID_VALUE));

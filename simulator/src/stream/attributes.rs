@@ -43,7 +43,10 @@ impl Attributes {
             _ => [0; 4],
         };
         let mut value = [0; size_of::<Value>()];
-        value.iter_mut().zip(default).for_each(|(byte, default)| *byte = default);
+        value
+            .iter_mut()
+            .zip(default)
+            .for_each(|(byte, default)| *byte = default);
         value
     }
 
@@ -54,7 +57,11 @@ impl Attributes {
 }
 
 fn check(id: CUlaunchAttributeID) -> CUresult {
-    if KNOWN.contains(&id) { Ok(()) } else { Err(CUerror::INVALID_VALUE) }
+    if KNOWN.contains(&id) {
+        Ok(())
+    } else {
+        Err(CUerror::INVALID_VALUE)
+    }
 }
 
 /// Both streams must be of one context.

@@ -7,12 +7,21 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
-use vcuda_machine::Ticket;
+use vcuda_machine::{StreamId, Ticket};
 
 use crate::process::process;
+use crate::work::Work;
 
 /// Something that happens after a command's completion. It calls nothing of the API.
 pub(crate) type Effect = Box<dyn FnOnce() + Send>;
+
+/// The effect of a work. Nobody is there to hear of a failure: only allocation nodes can fail, and those run
+/// when their graph is launched.
+pub(crate) fn of(work: Work) -> Effect {
+    Box::new(move || {
+        let _ = work.run();
+    })
+}
 
 /// In order of submission.
 static PENDING: Mutex<VecDeque<(Ticket, Effect)>> = Mutex::new(VecDeque::new());
@@ -35,22 +44,37 @@ pub(crate) fn add(ticket: Ticket, effect: Effect) {
     }
 }
 
-/// Does all effects whose commands have completed.
+/// Does all effects whose commands have completed by now, in order of submission.
 ///
-/// One command is ordered after another only if it was submitted later. So the completed ones are found
-/// from the newest to the oldest (what a completed one depends on is then found completed too) and done
-/// in order of submission.
+/// What a command depends on was submitted before it and completed no later. So the commands that had
+/// completed at one moment include all that they depend on, however long the looking takes.
 pub(crate) fn settle() {
     if COUNT.load(Ordering::Acquire) == 0 {
         return;
     }
     let Ok(process) = process() else { return };
     let mut pending = PENDING.lock();
-    let mut done: Vec<bool> =
-        pending.iter().rev().map(|(ticket, _)| process.client.is_done(*ticket)).collect();
-    let mut kept = VecDeque::with_capacity(pending.len());
+    let now = process.machine.now_ns();
+    let tickets: Vec<Ticket> = pending.iter().map(|(ticket, _)| *ticket).collect();
+    // Without a time it has completed so long ago that the machine has forgotten when.
+    let is_done = |ticket: Ticket| {
+        process.client.is_done(ticket) && process.client.done_ns(ticket).is_none_or(|done| done <= now)
+    };
+    let mut done = vec![false; tickets.len()];
+    for of_stream in by_stream(&tickets) {
+        // A stream is first in, first out.
+        let count =
+            of_stream.partition_point(|index| tickets.get(*index).is_some_and(|ticket| is_done(*ticket)));
+        for index in of_stream.into_iter().take(count) {
+            if let Some(done) = done.get_mut(index) {
+                *done = true;
+            }
+        }
+    }
+    let mut done = done.into_iter();
+    let mut kept = VecDeque::new();
     for (ticket, effect) in pending.drain(..) {
-        if done.pop() == Some(true) {
+        if done.next() == Some(true) {
             effect();
         } else {
             kept.push_back((ticket, effect));
@@ -58,4 +82,16 @@ pub(crate) fn settle() {
     }
     *pending = kept;
     COUNT.store(pending.len(), Ordering::Release);
+}
+
+/// The positions of each stream's tickets.
+fn by_stream(tickets: &[Ticket]) -> Vec<Vec<usize>> {
+    let mut streams: Vec<(StreamId, Vec<usize>)> = Vec::new();
+    for (index, ticket) in tickets.iter().enumerate() {
+        match streams.iter_mut().find(|(stream, _)| *stream == ticket.stream()) {
+            Some((_, positions)) => positions.push(index),
+            None => streams.push((ticket.stream(), vec![index])),
+        }
+    }
+    streams.into_iter().map(|(_, positions)| positions).collect()
 }

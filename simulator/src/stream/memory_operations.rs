@@ -84,10 +84,17 @@ impl MemoryOperation {
     /// Does it; false for a wait that is not over.
     pub(crate) fn attempt(&self) -> bool {
         match *self {
-            MemoryOperation::Wait { address, width, value, condition } => {
-                condition.holds(width, load(address, width), value)
-            }
-            MemoryOperation::Write { address, width, value } => {
+            MemoryOperation::Wait {
+                address,
+                width,
+                value,
+                condition,
+            } => condition.holds(width, load(address, width), value),
+            MemoryOperation::Write {
+                address,
+                width,
+                value,
+            } => {
                 store(address, width, value);
                 true
             }
@@ -95,7 +102,8 @@ impl MemoryOperation {
     }
 
     fn is_aligned(&self) -> bool {
-        let (MemoryOperation::Wait { address, width, .. } | MemoryOperation::Write { address, width, .. }) = *self;
+        let (MemoryOperation::Wait { address, width, .. } | MemoryOperation::Write { address, width, .. }) =
+            *self;
         let bytes = match width {
             Width::Four => 4,
             Width::Eight => 8,
@@ -139,7 +147,10 @@ fn load(address: u64, width: Width) -> u64 {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a 32-bit operation has a 32-bit value")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a 32-bit operation has a 32-bit value"
+)]
 fn store(address: u64, width: Width, value: u64) {
     match width {
         Width::Four => {
@@ -175,14 +186,23 @@ fn wait_of(address: u64, width: Width, value: u64, flags: c_uint) -> Result<Memo
         CUstreamWaitValue_flags::NOR => Condition::Nor,
         _ => return Err(CUerror::INVALID_VALUE),
     };
-    Ok(MemoryOperation::Wait { address, width, value, condition })
+    Ok(MemoryOperation::Wait {
+        address,
+        width,
+        value,
+        condition,
+    })
 }
 
 fn write_of(address: u64, width: Width, value: u64, flags: c_uint) -> Result<MemoryOperation, CUerror> {
     if flags & !CUstreamWriteValue_flags::NO_MEMORY_BARRIER.0 != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    Ok(MemoryOperation::Write { address, width, value })
+    Ok(MemoryOperation::Write {
+        address,
+        width,
+        value,
+    })
 }
 
 fn wait_32<const PER_THREAD: bool>(
@@ -192,7 +212,10 @@ fn wait_32<const PER_THREAD: bool>(
     flags: c_uint,
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    enqueue(&stream, vec![wait_of(address, Width::Four, u64::from(value), flags)?])
+    enqueue(
+        &stream,
+        vec![wait_of(address, Width::Four, u64::from(value), flags)?],
+    )
 }
 
 fn wait_64<const PER_THREAD: bool>(
@@ -212,7 +235,10 @@ fn write_32<const PER_THREAD: bool>(
     flags: c_uint,
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    enqueue(&stream, vec![write_of(address, Width::Four, u64::from(value), flags)?])
+    enqueue(
+        &stream,
+        vec![write_of(address, Width::Four, u64::from(value), flags)?],
+    )
 }
 
 fn write_64<const PER_THREAD: bool>(
@@ -258,7 +284,13 @@ pub(crate) fn read_batch(
             CUstreamBatchMemOpType::WAIT_VALUE_64 | CUstreamBatchMemOpType::WRITE_VALUE_64 => Width::Eight,
             _ => Width::Four,
         };
-        let cut = |value: u64| if width == Width::Four { value & u64::from(u32::MAX) } else { value };
+        let cut = |value: u64| {
+            if width == Width::Four {
+                value & u64::from(u32::MAX)
+            } else {
+                value
+            }
+        };
         match kind {
             CUstreamBatchMemOpType::WAIT_VALUE_32 | CUstreamBatchMemOpType::WAIT_VALUE_64 => {
                 // SAFETY: the type says that this member counts; all bit patterns are valid numbers.
@@ -297,7 +329,11 @@ mod tests {
             (Nor, Width::Four, 0xffff_ffff, 0, false),
             (Nor, Width::Eight, 0xffff_ffff, 0, true),
         ] {
-            assert_eq!(condition.holds(width, found, value), expected, "{condition:?} {found:#x} {value:#x}");
+            assert_eq!(
+                condition.holds(width, found, value),
+                expected,
+                "{condition:?} {found:#x} {value:#x}"
+            );
         }
     }
 
@@ -305,9 +341,21 @@ mod tests {
     fn a_write_lets_a_wait_pass() {
         let mut word = 0u64;
         let address = (&raw mut word) as usize as u64;
-        let wait = MemoryOperation::Wait { address, width: Width::Eight, value: 3, condition: Condition::Equal };
+        let wait = MemoryOperation::Wait {
+            address,
+            width: Width::Eight,
+            value: 3,
+            condition: Condition::Equal,
+        };
         assert!(!wait.attempt());
-        assert!(MemoryOperation::Write { address, width: Width::Eight, value: 3 }.attempt());
+        assert!(
+            MemoryOperation::Write {
+                address,
+                width: Width::Eight,
+                value: 3
+            }
+            .attempt()
+        );
         assert!(wait.attempt());
     }
 }

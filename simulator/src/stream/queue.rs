@@ -121,7 +121,16 @@ impl Stream {
 
     /// As the capture machinery knows it.
     pub(crate) fn member(&self) -> Member {
-        Member { key: self.key, context: self.context, blocking: self.is_blocking() }
+        Member {
+            key: self.key,
+            context: self.context,
+            blocking: self.is_blocking(),
+        }
+    }
+
+    /// Whether a command was submitted to this stream, where it is in order anyway.
+    pub(crate) fn is_where(&self, ticket: Ticket) -> bool {
+        ticket.stream() == self.id
     }
 
     /// Whether the program has destroyed it.
@@ -163,9 +172,8 @@ impl Stream {
     }
 
     fn wait_for_last(&self, client: &Client, other: &Stream) {
-        if let Some(ticket) = client.last_ticket(other.id)
-            && !client.is_done(ticket)
-        {
+        // A wait for what is over costs less than finding out that it is over.
+        if let Some(ticket) = client.last_ticket(other.id) {
             client.submit_blocking(self.id, Command::Wait { ticket });
         }
     }
@@ -230,7 +238,12 @@ impl Stream {
             && let Some(group) = self.group.get()
         {
             let blocking = group.blocking.lock();
-            tickets.extend(blocking.iter().filter_map(Weak::upgrade).filter_map(|s| client.last_ticket(s.id)));
+            tickets.extend(
+                blocking
+                    .iter()
+                    .filter_map(Weak::upgrade)
+                    .filter_map(|s| client.last_ticket(s.id)),
+            );
         }
         tickets
     }
@@ -238,7 +251,9 @@ impl Stream {
     /// Whether all work is done.
     pub(crate) fn is_idle(&self) -> bool {
         let Ok(process) = process() else { return true };
-        self.frontier(&process.client).into_iter().all(|ticket| process.client.is_done(ticket))
+        self.frontier(&process.client)
+            .into_iter()
+            .all(|ticket| process.client.is_done(ticket))
     }
 
     /// Waits for all work submitted so far and for its effects.
