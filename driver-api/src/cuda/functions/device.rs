@@ -10,6 +10,7 @@ list! { device_list $
     cuDeviceGetName: (name: *mut c_char, len: c_int, dev: CUdevice);
     cuDeviceGetUuid, cuDeviceGetUuid_v2: (uuid: *mut CUuuid, dev: CUdevice);
     cuDeviceGetLuid: (luid: *mut c_char, device_node_mask: *mut c_uint, dev: CUdevice);
+    cuDeviceTotalMem: (bytes: *mut c_uint, dev: CUdevice);
     cuDeviceTotalMem_v2: (bytes: *mut usize, dev: CUdevice);
     cuDeviceGetAttribute: (pi: *mut c_int, attrib: CUdevice_attribute, dev: CUdevice);
     cuDeviceGetHostAtomicCapabilities: (capabilities: *mut c_uint, operations: *const CUatomicOperation,
@@ -24,6 +25,9 @@ list! { device_list $
     cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2: (dev: CUdevice, flags: c_uint);
     cuDevicePrimaryCtxGetState: (dev: CUdevice, flags: *mut c_uint, active: *mut c_int);
     cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2: (dev: CUdevice);
+    cuCtxCreate, cuCtxCreate_v2: (pctx: *mut CUcontext, flags: c_uint, dev: CUdevice);
+    cuCtxCreate_v3: (pctx: *mut CUcontext, params_array: *mut CUexecAffinityParam, num_params: c_int,
+        flags: c_uint, dev: CUdevice);
     cuCtxCreate_v4: (pctx: *mut CUcontext, ctx_create_params: *mut CUctxCreateParams, flags: c_uint,
         dev: CUdevice);
     cuCtxDestroy, cuCtxDestroy_v2: (ctx: CUcontext);
@@ -60,6 +64,7 @@ list! { device_list $
     cuModuleGetFunction: (hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char);
     cuModuleGetFunctionCount: (count: *mut c_uint, module: CUmodule);
     cuModuleEnumerateFunctions: (functions: *mut CUfunction, num_functions: c_uint, module: CUmodule);
+    cuModuleGetGlobal: (dptr: *mut CUdeviceptr_v1, bytes: *mut c_uint, hmod: CUmodule, name: *const c_char);
     cuModuleGetGlobal_v2: (dptr: *mut CUdeviceptr, bytes: *mut usize, hmod: CUmodule, name: *const c_char);
     cuLinkCreate, cuLinkCreate_v2: (num_options: c_uint, options: *mut CUjit_option,
         option_values: *mut *mut c_void, state_out: *mut CUlinkState);
@@ -117,6 +122,7 @@ list! { device_list $
         dst_device: CUdevice);
     cuDeviceGetP2PAtomicCapabilities: (capabilities: *mut c_uint, operations: *const CUatomicOperation,
         count: c_uint, src_device: CUdevice, dst_device: CUdevice);
+    cuGetProcAddress: (symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64);
     cuGetProcAddress_v2: (symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64,
         symbol_status: *mut CUdriverProcAddressQueryResult);
     cuGetExportTable: (export_table: *mut *const c_void, export_table_id: *const CUuuid);
@@ -134,12 +140,6 @@ list! { device_list $
     cuGreenCtxWaitEvent: (ctx: CUgreenCtx, event: CUevent);
     cuGreenCtxStreamCreate: (stream: *mut CUstream, green_ctx: CUgreenCtx, flags: c_uint, priority: c_int);
     cuGreenCtxGetId: (green_ctx: CUgreenCtx, green_ctx_id: *mut u64);
-    cuDeviceTotalMem: (bytes: *mut c_uint, dev: CUdevice);
-    cuCtxCreate, cuCtxCreate_v2: (pctx: *mut CUcontext, flags: c_uint, dev: CUdevice);
-    cuCtxCreate_v3: (pctx: *mut CUcontext, params_array: *mut CUexecAffinityParam, num_params: c_int,
-        flags: c_uint, dev: CUdevice);
-    cuModuleGetGlobal: (dptr: *mut CUdeviceptr_v1, bytes: *mut c_uint, hmod: CUmodule, name: *const c_char);
-    cuGetProcAddress: (symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64);
     cuCheckpointProcessLock: (pid: c_int, args: *mut CUcheckpointLockArgs);
     cuCheckpointProcessCheckpoint: (pid: c_int, args: *mut CUcheckpointCheckpointArgs);
     cuCheckpointProcessRestore: (pid: c_int, args: *mut CUcheckpointRestoreArgs);

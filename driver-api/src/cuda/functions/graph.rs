@@ -2,10 +2,15 @@
 
 list! { graph_list $
     cuGraphCreate: (graph: *mut CUgraph, flags: c_uint);
+    cuGraphAddKernelNode: (graph_node: *mut CUgraphNode, graph: CUgraph,
+        dependencies: *const CUgraphNode, num_dependencies: usize,
+        node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
     cuGraphAddKernelNode_v2: (graph_node: *mut CUgraphNode, graph: CUgraph,
         dependencies: *const CUgraphNode, num_dependencies: usize,
         node_params: *const CUDA_KERNEL_NODE_PARAMS);
+    cuGraphKernelNodeGetParams: (node: CUgraphNode, node_params: *mut CUDA_KERNEL_NODE_PARAMS_v1);
     cuGraphKernelNodeGetParams_v2: (node: CUgraphNode, node_params: *mut CUDA_KERNEL_NODE_PARAMS);
+    cuGraphKernelNodeSetParams: (node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
     cuGraphKernelNodeSetParams_v2: (node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS);
     cuGraphAddMemcpyNode: (graph_node: *mut CUgraphNode, graph: CUgraph,
         dependencies: *const CUgraphNode, num_dependencies: usize, copy_params: *const CUDA_MEMCPY3D,
@@ -54,14 +59,23 @@ list! { graph_list $
     cuGraphExecGetId: (graph_exec: CUgraphExec, graph_id: *mut c_uint);
     cuGraphGetNodes: (graph: CUgraph, nodes: *mut CUgraphNode, num_nodes: *mut usize);
     cuGraphGetRootNodes: (graph: CUgraph, root_nodes: *mut CUgraphNode, num_root_nodes: *mut usize);
+    cuGraphGetEdges: (graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, num_edges: *mut usize);
     cuGraphGetEdges_v2: (graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode,
         edge_data: *mut CUgraphEdgeData, num_edges: *mut usize);
+    cuGraphNodeGetDependencies: (node: CUgraphNode, dependencies: *mut CUgraphNode,
+        num_dependencies: *mut usize);
     cuGraphNodeGetDependencies_v2: (node: CUgraphNode, dependencies: *mut CUgraphNode,
         edge_data: *mut CUgraphEdgeData, num_dependencies: *mut usize);
+    cuGraphNodeGetDependentNodes: (node: CUgraphNode, dependent_nodes: *mut CUgraphNode,
+        num_dependent_nodes: *mut usize);
     cuGraphNodeGetDependentNodes_v2: (node: CUgraphNode, dependent_nodes: *mut CUgraphNode,
         edge_data: *mut CUgraphEdgeData, num_dependent_nodes: *mut usize);
+    cuGraphAddDependencies: (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode,
+        num_dependencies: usize);
     cuGraphAddDependencies_v2: (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode,
         edge_data: *const CUgraphEdgeData, num_dependencies: usize);
+    cuGraphRemoveDependencies: (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode,
+        num_dependencies: usize);
     cuGraphRemoveDependencies_v2: (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode,
         edge_data: *const CUgraphEdgeData, num_dependencies: usize);
     cuGraphDestroyNode: (node: CUgraphNode);
@@ -69,6 +83,8 @@ list! { graph_list $
     cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz: (graph_exec: *mut CUgraphExec,
         graph: CUgraph, instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS);
     cuGraphExecGetFlags: (graph_exec: CUgraphExec, flags: *mut u64);
+    cuGraphExecKernelNodeSetParams: (graph_exec: CUgraphExec, node: CUgraphNode,
+        node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
     cuGraphExecKernelNodeSetParams_v2: (graph_exec: CUgraphExec, node: CUgraphNode,
         node_params: *const CUDA_KERNEL_NODE_PARAMS);
     cuGraphExecMemcpyNodeSetParams: (graph_exec: CUgraphExec, node: CUgraphNode,
@@ -86,6 +102,8 @@ list! { graph_list $
     cuGraphLaunch, cuGraphLaunch_ptsz: (graph_exec: CUgraphExec, stream: CUstream);
     cuGraphExecDestroy: (graph_exec: CUgraphExec);
     cuGraphDestroy: (graph: CUgraph);
+    cuGraphExecUpdate: (graph_exec: CUgraphExec, graph: CUgraph, error_node_out: *mut CUgraphNode,
+        update_result_out: *mut CUgraphExecUpdateResult);
     cuGraphExecUpdate_v2: (graph_exec: CUgraphExec, graph: CUgraph,
         result_info: *mut CUgraphExecUpdateResultInfo);
     cuGraphKernelNodeCopyAttributes: (dst: CUgraphNode, src: CUgraphNode);
@@ -94,6 +112,8 @@ list! { graph_list $
     cuGraphKernelNodeSetAttribute: (node: CUgraphNode, attr: CUkernelNodeAttrID,
         value: *const CUkernelNodeAttrValue);
     cuGraphDebugDotPrint: (graph: CUgraph, path: *const c_char, flags: c_uint);
+    cuGraphAddNode: (graph_node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode,
+        num_dependencies: usize, node_params: *mut CUgraphNodeParams);
     cuGraphAddNode_v2, cuGraphAddNode_v3: (graph_node: *mut CUgraphNode, graph: CUgraph,
         dependencies: *const CUgraphNode, dependency_data: *const CUgraphEdgeData,
         num_dependencies: usize, node_params: *mut CUgraphNodeParams);
@@ -103,26 +123,6 @@ list! { graph_list $
         node_params: *mut CUgraphNodeParams);
     cuGraphConditionalHandleCreate: (handle_out: *mut CUgraphConditionalHandle, graph: CUgraph,
         ctx: CUcontext, default_launch_value: c_uint, flags: c_uint);
-    cuGraphAddKernelNode: (graph_node: *mut CUgraphNode, graph: CUgraph,
-        dependencies: *const CUgraphNode, num_dependencies: usize,
-        node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
-    cuGraphKernelNodeGetParams: (node: CUgraphNode, node_params: *mut CUDA_KERNEL_NODE_PARAMS_v1);
-    cuGraphKernelNodeSetParams: (node: CUgraphNode, node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
-    cuGraphExecKernelNodeSetParams: (graph_exec: CUgraphExec, node: CUgraphNode,
-        node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
-    cuGraphExecUpdate: (graph_exec: CUgraphExec, graph: CUgraph, error_node_out: *mut CUgraphNode,
-        update_result_out: *mut CUgraphExecUpdateResult);
-    cuGraphGetEdges: (graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, num_edges: *mut usize);
-    cuGraphNodeGetDependencies: (node: CUgraphNode, dependencies: *mut CUgraphNode,
-        num_dependencies: *mut usize);
-    cuGraphNodeGetDependentNodes: (node: CUgraphNode, dependent_nodes: *mut CUgraphNode,
-        num_dependent_nodes: *mut usize);
-    cuGraphAddDependencies: (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode,
-        num_dependencies: usize);
-    cuGraphRemoveDependencies: (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode,
-        num_dependencies: usize);
-    cuGraphAddNode: (graph_node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode,
-        num_dependencies: usize, node_params: *mut CUgraphNodeParams);
     cuGraphInstantiate, cuGraphInstantiate_v2: (graph_exec: *mut CUgraphExec, graph: CUgraph,
         error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize);
 }

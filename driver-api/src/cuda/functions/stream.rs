@@ -18,6 +18,7 @@ list! { stream_list $
     cuStreamWaitEvent, cuStreamWaitEvent_ptsz: (stream: CUstream, event: CUevent, flags: c_uint);
     cuStreamAddCallback, cuStreamAddCallback_ptsz: (stream: CUstream, callback: CUstreamCallback,
         user_data: *mut c_void, flags: c_uint);
+    cuStreamBeginCapture, cuStreamBeginCapture_ptsz: (stream: CUstream);
     cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz: (stream: CUstream, mode: CUstreamCaptureMode);
     cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph_ptsz: (stream: CUstream,
         mode: CUstreamCaptureMode, graph: CUgraph, callback_func: CUgraphRecaptureCallback,
@@ -29,10 +30,17 @@ list! { stream_list $
     cuStreamEndCapture, cuStreamEndCapture_ptsz: (stream: CUstream, graph: *mut CUgraph);
     cuStreamIsCapturing, cuStreamIsCapturing_ptsz: (stream: CUstream,
         capture_status: *mut CUstreamCaptureStatus);
+    cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz: (stream: CUstream,
+        capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64);
+    cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2_ptsz: (stream: CUstream,
+        capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64, graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode, num_dependencies_out: *mut usize);
     cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v3_ptsz: (stream: CUstream,
         capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64, graph_out: *mut CUgraph,
         dependencies_out: *mut *const CUgraphNode, edge_data_out: *mut *const CUgraphEdgeData,
         num_dependencies_out: *mut usize);
+    cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_ptsz: (stream: CUstream,
+        dependencies: *mut CUgraphNode, num_dependencies: usize, flags: c_uint);
     cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies_v2_ptsz: (stream: CUstream,
         dependencies: *mut CUgraphNode, dependency_data: *const CUgraphEdgeData, num_dependencies: usize,
         flags: c_uint);
@@ -99,12 +107,4 @@ list! { stream_list $
     cuStreamGetGreenCtx: (stream: CUstream, ctx: *mut CUgreenCtx);
     cuStreamGetDevResource, cuStreamGetDevResource_ptsz: (stream: CUstream, resource: *mut CUdevResource,
         kind: CUdevResourceType);
-    cuStreamBeginCapture, cuStreamBeginCapture_ptsz: (stream: CUstream);
-    cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz: (stream: CUstream,
-        capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64);
-    cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2_ptsz: (stream: CUstream,
-        capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64, graph_out: *mut CUgraph,
-        dependencies_out: *mut *const CUgraphNode, num_dependencies_out: *mut usize);
-    cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_ptsz: (stream: CUstream,
-        dependencies: *mut CUgraphNode, num_dependencies: usize, flags: c_uint);
 }
