@@ -1,7 +1,7 @@
 //! Whether streams are being captured into graphs. Asked of the driver only while a capture of this process is open, so
 //! that a program without captures pays one load (I5, I6).
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vcuda_driver_api::prelude::*;
 
@@ -10,14 +10,47 @@ use crate::ffi::real;
 /// Captures begun and not ended in this process.
 static OPEN: AtomicU32 = AtomicU32::new(0);
 
-/// A capture has begun.
-pub(crate) fn begun() {
-    OPEN.fetch_add(1, Ordering::Relaxed);
+/// Captures that are told apart; more are counted all the same.
+const KNOWN: usize = 32;
+/// Which stream each open capture began on, and by which thread. 0: none.
+static BEGUN: [(AtomicU64, AtomicU64); KNOWN] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; KNOWN];
+
+/// A capture begins on `stream` (an identity, not 0), by the thread `thread`.
+pub(crate) fn begun(stream: u64, thread: u64) {
+    OPEN.fetch_add(1, Ordering::SeqCst);
+    for (held, by) in &BEGUN {
+        if held
+            .compare_exchange(0, stream, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
+            by.store(thread, Ordering::Relaxed);
+            return;
+        }
+    }
 }
 
-/// A capture has ended. One that began behind our back is not counted down.
-pub(crate) fn ended() {
-    let _ = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
+/// The capture that began on `stream` has ended, if one did: what began behind our back is not counted down.
+pub(crate) fn ended(stream: u64) {
+    if !any_open() {
+        return;
+    }
+    for (held, by) in &BEGUN {
+        if held.load(Ordering::Relaxed) == stream {
+            by.store(0, Ordering::Relaxed);
+            if held
+                .compare_exchange(stream, 0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+            {
+                let _ = OPEN.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| open.checked_sub(1));
+                return;
+            }
+        }
+    }
+}
+
+/// Whether `thread` began a capture that is open.
+pub(crate) fn is_capturing_thread(thread: u64) -> bool {
+    any_open() && BEGUN.iter().any(|(_, by)| by.load(Ordering::Relaxed) == thread)
 }
 
 /// Whether any capture is open.

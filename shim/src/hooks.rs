@@ -3,6 +3,8 @@
 mod array;
 mod context;
 mod device;
+mod graph;
+mod launch;
 mod lookup;
 mod memory;
 mod nvml;
@@ -61,6 +63,35 @@ hooks! {
     pass cuDevicePrimaryCtxRelease_v2   => context::release_primary;
     pass cuDevicePrimaryCtxReset        => context::release_primary;
     pass cuDevicePrimaryCtxReset_v2     => context::release_primary;
+
+    pass cuLaunchKernel                 => launch::kernel;
+    pass cuLaunchKernel_ptsz            => launch::kernel_per_thread;
+    pass cuLaunchKernelEx               => launch::kernel_ex;
+    pass cuLaunchKernelEx_ptsz          => launch::kernel_ex_per_thread;
+    pass cuLaunchCooperativeKernel      => launch::cooperative;
+    pass cuLaunchCooperativeKernel_ptsz => launch::cooperative_per_thread;
+    pass cuLaunchCooperativeKernelMultiDevice => launch::multi_device;
+    pass cuLaunch                       => launch::single;
+    pass cuLaunchGrid                   => launch::grid;
+    pass cuLaunchGridAsync              => launch::grid_async;
+    pass cuModuleUnload                 => launch::module_unload;
+    pass cuLibraryUnload                => launch::library_unload;
+
+    pass cuGraphLaunch                  => graph::launch;
+    pass cuGraphLaunch_ptsz             => graph::launch_per_thread;
+    pass cuGraphExecDestroy             => graph::exec_destroy;
+    pass cuGraphExecUpdate              => graph::exec_update;
+    pass cuGraphExecUpdate_v2           => graph::exec_update_v2;
+    pass cuStreamBeginCapture           => graph::begin_v1;
+    pass cuStreamBeginCapture_ptsz      => graph::begin_v1_per_thread;
+    pass cuStreamBeginCapture_v2        => graph::begin;
+    pass cuStreamBeginCapture_v2_ptsz   => graph::begin_per_thread;
+    pass cuStreamBeginCaptureToGraph    => graph::begin_to_graph;
+    pass cuStreamBeginCaptureToGraph_ptsz => graph::begin_to_graph_per_thread;
+    pass cuStreamEndCapture             => graph::end;
+    pass cuStreamEndCapture_ptsz        => graph::end_per_thread;
+    pass cuStreamDestroy                => graph::stream_destroy;
+    pass cuStreamDestroy_v2             => graph::stream_destroy;
 
     pass cuMemGetInfo                   => device::mem_info_v1;
     pass cuMemGetInfo_v2                => device::mem_info;

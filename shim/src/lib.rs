@@ -17,4 +17,6 @@ mod hooks;
 mod log;
 mod mappings;
 mod overhead;
+mod reaper;
 mod shim;
+mod timing;

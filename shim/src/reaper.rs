@@ -5,12 +5,12 @@
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use vcuda_region::process::ProcessView;
+use vcuda_region::process::{Identity, ProcessView};
 
 use crate::shim;
 use crate::timing::lane::now_ns;
 use crate::timing::settle::Pass;
-use crate::timing::{Launches, sys};
+use crate::timing::{Launches, Relaxed, sys};
 
 /// Between two looks at marks that are due (ns).
 const DUE_NS: u64 = 50_000;
@@ -32,7 +32,12 @@ impl Launches {
             return;
         }
         let seen = self.bell.load(Ordering::SeqCst);
-        if seen & 1 == 1 && self.bell.compare_exchange(seen, seen.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        if seen & 1 == 1
+            && self
+                .bell
+                .compare_exchange(seen, seen.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        {
             sys::futex_wake_all(&self.bell);
         }
     }
@@ -41,15 +46,24 @@ impl Launches {
     fn doze(&self, ns: u64) {
         let seen = self.bell.load(Ordering::SeqCst);
         let asleep = seen | 1;
-        if self.bell.compare_exchange(seen, asleep, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        if self
+            .bell
+            .compare_exchange(seen, asleep, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+        {
             sys::futex_wait(&self.bell, asleep, ns);
             // Woken by the time, not by the bell: awake again.
-            let _ = self.bell.compare_exchange(asleep, asleep.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst);
+            let _ = self.bell.compare_exchange(
+                asleep,
+                asleep.wrapping_add(1),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
         }
     }
 
     fn reap(&'static self) {
-        let view = ProcessView::current();
+        let view = Identity::current().map(ProcessView::new);
         let mut leases = Leases::new(self);
         let mut dead_at_ns = now_ns() + DEAD_NS;
         loop {
@@ -67,14 +81,22 @@ impl Launches {
             if pass.outstanding {
                 self.doze_busy(&pass, now);
             } else if !pass.progress {
-                self.doze(if held { LEASE_NS / 2 } else { dead_at_ns.saturating_sub(now) });
+                self.doze(if held {
+                    LEASE_NS / 2
+                } else {
+                    dead_at_ns.saturating_sub(now)
+                });
             }
         }
     }
 
     /// Work is in flight: the next mark's time is known, roughly.
     fn doze_busy(&self, pass: &Pass, now: u64) {
-        let ns = if pass.next_ns == 0 { BUSY_NS } else { pass.next_ns.saturating_sub(now).clamp(DUE_NS, BUSY_NS) };
+        let ns = if pass.next_ns == 0 {
+            BUSY_NS
+        } else {
+            pass.next_ns.saturating_sub(now).clamp(DUE_NS, BUSY_NS)
+        };
         // Not rung for: new marks come later than those already on the way.
         sys::futex_wait(&self.bell, self.bell.load(Ordering::Relaxed), ns);
     }
@@ -88,7 +110,9 @@ struct Leases {
 
 impl Leases {
     fn new(launches: &Launches) -> Self {
-        Self { seen: launches.lanes().iter().map(|_| (0, 0)).collect() }
+        Self {
+            seen: launches.lanes().iter().map(|_| (0, 0)).collect(),
+        }
     }
 
     /// Gives back what was not used of late. `true` while any lease is left.
@@ -114,8 +138,7 @@ impl Leases {
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     sys::settle_in(c"vcuda-reaper");
     // What the driver is asked from here must not break captures of the application (I5).
-    let mode = crate::timing::relaxed();
-    core::mem::forget(mode);
+    let _mode = Relaxed::enter();
     if let Some(launches) = Launches::made() {
         // A bug here ends the metering of marks, not the application; the next lease starts the reaper again.
         let _ = std::panic::catch_unwind(|| launches.reap());

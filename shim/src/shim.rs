@@ -22,6 +22,7 @@ use crate::devices::{self, Device, Devices};
 use crate::hooks::pool::Home;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
+use crate::timing::Launches;
 use crate::{fork, log};
 
 /// Values of the word (see [`fork::word`]) that are no pointer to a [`Shim`].
@@ -45,6 +46,8 @@ pub(crate) struct Shim {
     pub(crate) pools: Mutex<HashMap<CUmemoryPool, Home>>,
     /// What the driver itself takes.
     pub(crate) overhead: Overhead,
+    /// How launches are metered; made at the first one that is.
+    pub(crate) launches: OnceCell<Option<Launches>>,
     reaped_ns: AtomicU64,
     devices: Devices,
     region: Result<Region, String>,
@@ -240,6 +243,7 @@ fn find() -> Option<&'static Shim> {
         mappings: Mappings::default(),
         pools: Mutex::default(),
         overhead: Overhead::default(),
+        launches: OnceCell::new(),
         reaped_ns: AtomicU64::new(0),
         devices: Devices::new(),
         region,

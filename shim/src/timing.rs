@@ -29,6 +29,7 @@ use context::Contexts;
 use lane::Lane;
 use track::{Track, Tracks};
 
+pub(crate) use mark::Relaxed;
 pub(crate) use track::Stream;
 
 /// What kernels and graphs of this process cost. Handles are process-wide, so one table serves all devices.
@@ -67,7 +68,11 @@ pub(crate) struct Launches {
 impl Launches {
     fn new(shim: &'static Shim) -> Option<Self> {
         let region = shim.region()?;
-        let lanes = region.limits.devices().map(|(device, _)| Lane::new(shim, region, device)).collect();
+        let lanes = region
+            .limits
+            .devices()
+            .map(|(device, _)| Lane::new(shim, region, device))
+            .collect();
         Some(Self {
             lanes,
             tracks: Tracks::new(),
@@ -121,8 +126,16 @@ impl Launches {
 
     /// Meters one launch on `stream` and calls the driver.
     #[inline]
-    pub(crate) fn launch(&'static self, call: &Call<'_, CUresult>, stream: Stream, key: Key, family: Key) -> CUresult {
-        let Some(admitted) = self.admit(stream, key, family) else { return call.real() };
+    pub(crate) fn launch(
+        &'static self,
+        call: &Call<'_, CUresult>,
+        stream: Stream,
+        key: Key,
+        family: Key,
+    ) -> CUresult {
+        let Some(admitted) = self.admit(stream, key, family) else {
+            return call.real();
+        };
         let answer = call.real();
         self.launched(&admitted, answer.is_ok());
         answer
@@ -134,7 +147,9 @@ impl Launches {
         if capture::any_open() && capture::is_capturing(stream.handle, stream.default) {
             return None;
         }
-        let track = self.tracks.find(stream)?;
+        let Some(track) = self.tracks.find(stream) else {
+            return self.admit_untracked(stream, key, family);
+        };
         let lane = self.lanes.get(track.lane())?;
         if !lane.is_metered() {
             return None;
@@ -143,14 +158,43 @@ impl Launches {
         let paid = lane.meter.spend(predicted.cost_ns);
         let mut held = false;
         if !paid || predicted.samples == 0 {
-            held = self.hold(lane, track, stream, &predicted, paid);
+            held = self.hold(lane, Some(track), stream, &predicted, paid);
         }
         let now = self.ticks.now();
         let mut sampled = false;
         if held || now > track.busy_until() + self.ticks.idle() {
             sampled = self.resume(lane, track, stream, now, held);
         }
-        Some(Admitted { lane, track, stream, predicted, now, sampled })
+        Some(Admitted {
+            lane,
+            track: Some(track),
+            stream,
+            predicted,
+            now,
+            sampled,
+        })
+    }
+
+    /// A launch on a stream that has no entry, as the table is full of busy ones: charged as predicted, never measured.
+    #[cold]
+    fn admit_untracked(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
+        let lane = self
+            .lanes
+            .get(track::lane_of_stream(stream)? as usize)
+            .filter(|lane| lane.is_metered())?;
+        let predicted = COSTS.predict(key, family);
+        let paid = lane.meter.spend(predicted.cost_ns);
+        if !paid {
+            self.hold(lane, None, stream, &predicted, paid);
+        }
+        Some(Admitted {
+            lane,
+            track: None,
+            stream,
+            predicted,
+            now: 0,
+            sampled: false,
+        })
     }
 
     /// Notes that an admitted launch went to the driver, or gives back what it paid if the driver refused it.
@@ -161,10 +205,14 @@ impl Launches {
             launch.lane.meter.refund(cost_ns);
             return;
         }
-        launch.track.extend(launch.now, self.ticks.of_ns(cost_ns));
-        let due = launch.track.note(&launch.predicted, launch.lane.segment_ns());
+        let Some(track) = launch.track else {
+            launch.lane.presume(cost_ns, 1);
+            return;
+        };
+        track.extend(launch.now, self.ticks.of_ns(cost_ns));
+        let due = track.note(&launch.predicted, launch.lane.segment_ns());
         if due || launch.sampled || launch.predicted.samples < LEARNT || cost_ns >= mark::ALONE_NS {
-            self.mark(launch.lane, launch.track, launch.stream);
+            self.mark(launch.lane, track, launch.stream);
         }
     }
 }
@@ -173,7 +221,7 @@ impl Launches {
 #[derive(Debug)]
 pub(crate) struct Admitted {
     lane: &'static Lane,
-    track: &'static Track,
+    track: Option<&'static Track>,
     stream: Stream,
     predicted: Prediction,
     now: u64,
@@ -187,9 +235,17 @@ pub(crate) fn stream_closing(stream: Stream) {
     }
 }
 
-/// A context is about to be destroyed: its events are dropped, what is in flight there counts as predicted.
+/// A context may be about to be destroyed: from here on its events are left alone.
 pub(crate) fn context_closing(context: CUcontext) {
     if let Some(launches) = Launches::made() {
         launches.close_context(context);
+    }
+}
+
+/// The context of [`context_closing`] has `ended`, and its events with it: what was in flight there counts as predicted.
+/// Or it lives on.
+pub(crate) fn context_closed(context: CUcontext, ended: bool) {
+    if let Some(launches) = Launches::made() {
+        launches.closed_context(context, ended);
     }
 }

@@ -167,15 +167,21 @@ needed! {
     cuCtxGetDevice
     cuCtxPopCurrent_v2
     cuCtxPushCurrent_v2
+    cuCtxSetCurrent
     cuDeviceGetCount
     cuDeviceGetDefaultMemPool
     cuDeviceGetUuid
     cuDeviceGetUuid_v2
     cuDevicePrimaryCtxGetState
+    cuEventCreate
+    cuEventElapsedTime
+    cuEventQuery
+    cuEventRecord
     cuMipmappedArrayGetMemoryRequirements
     cuStreamGetCtx
     cuStreamIsCapturing
     cuStreamIsCapturing_ptsz
+    cuThreadExchangeStreamCaptureMode
     nvmlDeviceGetComputeRunningProcesses_v3
     nvmlDeviceGetHandleByUUID
     nvmlDeviceGetUUID

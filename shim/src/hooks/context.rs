@@ -7,6 +7,7 @@ use crate::allocations::{Allocation, Kind};
 use crate::devices::{Device, device_of_context};
 use crate::ffi::{Call, real};
 use crate::shim::{self, Shim};
+use crate::timing;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -67,8 +68,11 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, context: CUcontext) -> CUresult
     let gone = shim
         .allocations
         .take_all(|allocation| lives_in(allocation, context));
+    timing::context_closing(context);
     let status = call.real();
-    if status.is_ok() && device_of_context(shim, context).is_none() {
+    let ended = status.is_ok() && device_of_context(shim, context).is_none();
+    timing::context_closed(context, ended);
+    if ended {
         end(shim, device, context, gone);
     } else {
         shim.allocations.put_back(gone);
@@ -87,8 +91,12 @@ pub(super) fn release_primary(call: &Call<'_, CUresult>, ordinal: CUdevice) -> C
     let Some(context) = primary(ordinal) else {
         return call.real();
     };
-    call.real()?;
-    if !is_primary_active(ordinal) {
+    timing::context_closing(context);
+    let status = call.real();
+    let ended = !is_primary_active(ordinal);
+    timing::context_closed(context, ended);
+    status?;
+    if ended {
         let gone = shim
             .allocations
             .take_all(|allocation| lives_in(allocation, context));

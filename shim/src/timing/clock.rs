@@ -21,7 +21,11 @@ pub(crate) struct Ticks {
 impl Ticks {
     /// Finds the pace of the counter: 100 microseconds, once per process that is metered.
     pub(crate) fn calibrate() -> Self {
-        let mut ticks = Self { counted: false, per_ns: 1 << SHIFT, idle: IDLE_NS };
+        let mut ticks = Self {
+            counted: false,
+            per_ns: 1 << SHIFT,
+            idle: IDLE_NS,
+        };
         if counter_is_invariant() {
             let (start_ns, start) = (clock::now_ns(), counter());
             let mut elapsed_ns = 0;
@@ -31,7 +35,11 @@ impl Ticks {
             }
             let counted = counter().saturating_sub(start);
             if counted > 0 {
-                ticks = Self { counted: true, per_ns: (counted << SHIFT) / elapsed_ns, idle: 0 };
+                ticks = Self {
+                    counted: true,
+                    per_ns: (counted << SHIFT) / elapsed_ns,
+                    idle: 0,
+                };
                 ticks.idle = ticks.of_ns(IDLE_NS);
             }
         }

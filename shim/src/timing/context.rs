@@ -33,7 +33,10 @@ struct Base {
 
 impl Contexts {
     pub(super) fn new() -> Self {
-        Self { bases: (0..CONTEXTS).map(|_| Base::default()).collect(), asking: AtomicUsize::new(0) }
+        Self {
+            bases: (0..CONTEXTS).map(|_| Base::default()).collect(),
+            asking: AtomicUsize::new(0),
+        }
     }
 
     /// When the reached mark of a stream of `context`, seen at `seen_ns`, was reached (`CLOCK_MONOTONIC`, ns).
@@ -42,7 +45,10 @@ impl Contexts {
         if let Some(base) = self.bases.iter().find(known) {
             return base.reached_at(mark, seen_ns);
         }
-        let base = self.bases.iter().find(|base| base.context.load(Ordering::Relaxed) == 0)?;
+        let base = self
+            .bases
+            .iter()
+            .find(|base| base.context.load(Ordering::Relaxed) == 0)?;
         base.context.store(context, Ordering::Relaxed);
         base.begin(mark, seen_ns);
         Some(seen_ns)
@@ -50,7 +56,11 @@ impl Contexts {
 
     /// Forgets a context: its events are gone.
     pub(super) fn forget(&self, context: usize) {
-        for base in self.bases.iter().filter(|base| base.context.load(Ordering::Relaxed) == context) {
+        for base in self
+            .bases
+            .iter()
+            .filter(|base| base.context.load(Ordering::Relaxed) == context)
+        {
             base.event.store(0, Ordering::Relaxed);
             base.context.store(0, Ordering::Relaxed);
         }
@@ -61,17 +71,24 @@ impl Base {
     /// The mark's event becomes the base, and an older base's event the mark's.
     fn begin(&self, mark: &Mark, at_ns: u64) {
         let event = mark.event.load(Ordering::Relaxed);
-        mark.event.store(self.event.swap(event, Ordering::Relaxed), Ordering::Relaxed);
+        mark.event
+            .store(self.event.swap(event, Ordering::Relaxed), Ordering::Relaxed);
         self.at_ns.store(at_ns, Ordering::Relaxed);
         self.least_ns.store(u64::MAX, Ordering::Relaxed);
     }
 
     fn reached_at(&self, mark: &Mark, seen_ns: u64) -> Option<u64> {
-        let (base, event) = (self.event.load(Ordering::Relaxed), mark.event.load(Ordering::Relaxed));
+        let (base, event) = (
+            self.event.load(Ordering::Relaxed),
+            mark.event.load(Ordering::Relaxed),
+        );
         let mut milliseconds = 0_f32;
         // SAFETY: two recorded events of ours in one living context; the driver writes a number or nothing.
         unsafe { real::cuEventElapsedTime(&raw mut milliseconds, CUevent(base), CUevent(event)) }.ok()?;
-        #[expect(clippy::cast_possible_truncation, reason = "a number of nanoseconds, seconds at most")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a number of nanoseconds, seconds at most"
+        )]
         let elapsed_ns = (f64::from(milliseconds) * 1e6) as i64;
         let implied_ns = seen_ns.saturating_add_signed(-elapsed_ns);
         let least_ns = self.least_ns.load(Ordering::Relaxed).min(implied_ns);

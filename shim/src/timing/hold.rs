@@ -7,7 +7,7 @@ use vcuda_region::predict::Prediction;
 
 use super::lane::{Lane, Verdict, View, now_ns};
 use super::track::{Stream, Track};
-use super::{COSTS, Launches};
+use super::{COSTS, Launches, sys};
 use crate::capture;
 
 /// Launches in flight per container and device: the driver's own queue must never be what blocks.
@@ -53,7 +53,7 @@ impl Launches {
         // Counted already: what is in flight holds this launch.
         let view = lane.view(started_ns);
         let need = need(lane, &view, predicted, unproven, true, started_ns);
-        let Some(need) = need.filter(|_| !capture::any_open()) else {
+        let Some(need) = need.filter(|_| !capture::is_capturing_thread(sys::thread_mark())) else {
             if !paid {
                 lane.meter.take(lane.account, cost_ns);
             }
@@ -70,7 +70,9 @@ impl Launches {
         let held_ns = now_ns().saturating_sub(started_ns);
         lane.meter.holds.fetch_add(1, Ordering::Relaxed);
         lane.meter.held_ns.fetch_add(held_ns, Ordering::Relaxed);
-        lane.meter.debt_admits.fetch_add(u32::from(on_debt), Ordering::Relaxed);
+        lane.meter
+            .debt_admits
+            .fetch_add(u32::from(on_debt), Ordering::Relaxed);
         if !lane.meter.spend(cost_ns) {
             lane.meter.take(lane.account, cost_ns);
         }
@@ -79,7 +81,14 @@ impl Launches {
 }
 
 /// What a launch has to wait for; nothing if it may go. `counted`: the work in flight contains it already.
-fn need(lane: &Lane, view: &View, predicted: &Prediction, unproven: bool, counted: bool, now_ns: u64) -> Option<Need> {
+fn need(
+    lane: &Lane,
+    view: &View,
+    predicted: &Prediction,
+    unproven: bool,
+    counted: bool,
+    now_ns: u64,
+) -> Option<Need> {
     let (mut ns, mut launches) = lane.in_flight();
     if counted {
         ns = ns.saturating_sub(predicted.cost_ns);
@@ -94,7 +103,14 @@ fn need(lane: &Lane, view: &View, predicted: &Prediction, unproven: bool, counte
 }
 
 /// Waits until the launch may go. `true`: the bound came first.
-fn wait(lane: &Lane, mut view: View, mut need_now: Need, predicted: &Prediction, unproven: bool, started_ns: u64) -> bool {
+fn wait(
+    lane: &Lane,
+    mut view: View,
+    mut need_now: Need,
+    predicted: &Prediction,
+    unproven: bool,
+    started_ns: u64,
+) -> bool {
     let mut window_since_ns = None;
     loop {
         let now = now_ns();

@@ -102,9 +102,14 @@ impl Lane {
         // Without an arbiter nobody says what overlaps: elapsed time is charged as it is.
         let arbitrated = beat_ns != 0 && now_ns.saturating_sub(beat_ns) < STALE_BEAT_NS;
         let contended = arbitrated && pace.contended;
-        let floor_ns = if contended { pace.window_ns.max(WINDOW_CONTENDED_NS) } else { pace.window_ns };
+        let floor_ns = if contended {
+            pace.window_ns.max(WINDOW_CONTENDED_NS)
+        } else {
+            pace.window_ns
+        };
         let window_ns = (2 * self.spread.p95_ns()).min(WINDOW_MAX_NS).max(floor_ns);
-        self.segment_ns.store((window_ns / 4).clamp(125_000, 1_000_000), Ordering::Relaxed);
+        self.segment_ns
+            .store((window_ns / 4).clamp(125_000, 1_000_000), Ordering::Relaxed);
         View {
             pace,
             config,
@@ -123,12 +128,21 @@ impl Lane {
             // It was not idle: a long kernel that shares the device falls behind before it can catch up.
             bank_ns = bank_ns.max((2 * self.spread.p95_ns()).min(ARREARS_MAX_NS));
         }
-        self.account.clamp(&view.pace, bank_ns, config.debt_max_ns, now_ns);
+        self.account
+            .clamp(&view.pace, bank_ns, config.debt_max_ns, now_ns);
         let balance = self.account.balance(&view.pace, now_ns);
-        let swing = if view.contended { SWING_CONTENDED_NS } else { SWING_NS };
+        let swing = if view.contended {
+            SWING_CONTENDED_NS
+        } else {
+            SWING_NS
+        };
         let swing = swing.min(i64::try_from(config.burst_ns).unwrap_or(i64::MAX));
         let running = self.running.load(Ordering::Relaxed);
-        let goes = if running { balance > -swing } else { balance >= swing };
+        let goes = if running {
+            balance > -swing
+        } else {
+            balance >= swing
+        };
         if goes != running {
             self.running.store(goes, Ordering::Relaxed);
         }
@@ -143,6 +157,13 @@ impl Lane {
     /// Work in flight of all the container's processes: nanoseconds as predicted, and launches.
     pub(crate) fn in_flight(&self) -> (u64, u64) {
         self.region.usage.in_flight(self.device)
+    }
+
+    /// Launches are done, as far as is known, and stay charged as predicted.
+    pub(crate) fn presume(&self, predicted_ns: u64, count: u32) {
+        self.meter.finish(predicted_ns, count);
+        self.meter.charged_ns.fetch_add(predicted_ns, Ordering::Relaxed);
+        self.account.served_ns.fetch_add(predicted_ns, Ordering::Relaxed);
     }
 
     /// Tells those who are held in this container that the balance or the work in flight has changed.

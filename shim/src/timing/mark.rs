@@ -22,15 +22,23 @@ impl Launches {
         if capture::any_open() {
             return;
         }
-        let Some(_marking) = track.try_marking() else { return };
+        let Some(_marking) = track.try_marking() else {
+            return;
+        };
         if track.unmarked().0 == 0 {
             return;
         }
         let Some(mark) = next_mark(track) else { return };
         let (count, predicted_ns) = track.take_unmarked();
         track.take_parts(mark);
-        let kind = if track.chained.load(Ordering::Relaxed) { MEASURED } else { GUESSED };
-        let left_ns = self.ticks.to_ns(track.busy_until().saturating_sub(self.ticks.now()));
+        let kind = if track.chained.load(Ordering::Relaxed) {
+            MEASURED
+        } else {
+            GUESSED
+        };
+        let left_ns = self
+            .ticks
+            .to_ns(track.busy_until().saturating_sub(self.ticks.now()));
         mark.kind.store(kind, Ordering::Relaxed);
         mark.count.store(count, Ordering::Relaxed);
         mark.predicted_ns.store(predicted_ns, Ordering::Relaxed);
@@ -39,7 +47,7 @@ impl Launches {
             publish(track);
             track.chained.store(true, Ordering::Relaxed);
         } else {
-            lane.meter.finish(predicted_ns, count);
+            lane.presume(predicted_ns, count);
             track.chained.store(false, Ordering::Relaxed);
         }
     }
@@ -59,14 +67,16 @@ impl Launches {
         if capture::any_open() {
             return false;
         }
-        let Some(_marking) = track.try_marking() else { return false };
+        let Some(_marking) = track.try_marking() else {
+            return false;
+        };
         if track.pending() > 0 && !newest_is_done(track) {
             // Later than predicted, but not idle: the chain holds.
             return false;
         }
         let (count, predicted_ns) = track.take_unmarked();
         if count > 0 {
-            lane.meter.finish(predicted_ns, count);
+            lane.presume(predicted_ns, count);
         }
         track.drop_parts();
         track.chained.store(false, Ordering::Relaxed);
@@ -74,7 +84,9 @@ impl Launches {
         if !held && since < self.ticks.of_ns(SAMPLE_NS) {
             return false;
         }
-        let Some(mark) = next_mark(track) else { return false };
+        let Some(mark) = next_mark(track) else {
+            return false;
+        };
         mark.kind.store(START, Ordering::Relaxed);
         mark.count.store(0, Ordering::Relaxed);
         mark.predicted_ns.store(0, Ordering::Relaxed);

@@ -35,7 +35,9 @@ impl Launches {
         let mut pass = Pass::default();
         let mut views: Vec<Option<View>> = self.lanes.iter().map(|_| None).collect();
         for track in self.tracks.all().filter(|track| track.in_use()) {
-            let (Some(lane), Some(view)) = (self.lanes.get(track.lane()), views.get_mut(track.lane())) else { continue };
+            let (Some(lane), Some(view)) = (self.lanes.get(track.lane()), views.get_mut(track.lane())) else {
+                continue;
+            };
             if track.pending() > 0 {
                 let view = view.get_or_insert_with(|| lane.view(now_ns()));
                 self.settle_track(lane, view, track, &mut pass);
@@ -61,7 +63,7 @@ impl Launches {
             let _ = unsafe { real::cuCtxSetCurrent(CUcontext(context)) };
         }
         while track.pending() > 0 {
-            if track.closing.load(Ordering::SeqCst) && !track.is_orphan() {
+            if track.closing.load(Ordering::SeqCst) {
                 return;
             }
             let head = track.head.load(Ordering::Relaxed);
@@ -77,7 +79,11 @@ impl Launches {
                 Err(CUerror::NOT_READY) => {
                     enter(lane, view, track, mark, seen_ns);
                     let expected_ns = mark.expected_ns.load(Ordering::Relaxed);
-                    pass.next_ns = if pass.next_ns == 0 { expected_ns } else { pass.next_ns.min(expected_ns) };
+                    pass.next_ns = if pass.next_ns == 0 {
+                        expected_ns
+                    } else {
+                        pass.next_ns.min(expected_ns)
+                    };
                     pass.outstanding = true;
                     return;
                 }
@@ -106,32 +112,36 @@ impl Launches {
             pass.outstanding = true;
             return;
         }
-        let Some(_marking) = track.try_marking() else { return };
+        let Some(_marking) = track.try_marking() else {
+            return;
+        };
         let (count, predicted_ns) = track.take_unmarked();
         track.drop_parts();
         track.chained.store(false, Ordering::Relaxed);
-        lane.meter.finish(predicted_ns, count);
+        lane.presume(predicted_ns, count);
         pass.progress = true;
     }
 
     /// See [`super::stream_closing`].
     pub(super) fn close_stream(&'static self, stream: Stream) {
-        let Some(track) = self.tracks.known(stream) else { return };
+        let Some(track) = self.tracks.known(stream) else {
+            return;
+        };
         if let Some(lane) = self.lanes.get(track.lane()) {
             self.mark(lane, track, stream);
-            let Some(_marking) = track.try_marking() else { return };
+            let Some(_marking) = track.try_marking() else {
+                return;
+            };
             let (count, predicted_ns) = track.take_unmarked();
-            lane.meter.finish(predicted_ns, count);
+            lane.presume(predicted_ns, count);
         }
-        track.closing.store(true, Ordering::SeqCst);
         track.orphan();
         self.wake_reaper();
     }
 
     /// See [`super::context_closing`].
     pub(super) fn close_context(&'static self, context: CUcontext) {
-        let of_context = |track: &&Track| track.in_use() && track.context.load(Ordering::Relaxed) == context.0;
-        for track in self.tracks.all().filter(of_context) {
+        for track in self.tracks_of(context) {
             track.closing.store(true, Ordering::SeqCst);
         }
         // One query of the reaper: the only wait for a thread of ours.
@@ -139,23 +149,41 @@ impl Launches {
             core::hint::spin_loop();
             std::thread::yield_now();
         }
-        for track in self.tracks.all().filter(of_context) {
-            let Some(lane) = self.lanes.get(track.lane()) else { continue };
+    }
+
+    /// See [`super::context_closed`].
+    pub(super) fn closed_context(&'static self, context: CUcontext, ended: bool) {
+        for track in self.tracks_of(context) {
+            if !ended {
+                track.closing.store(false, Ordering::SeqCst);
+                continue;
+            }
+            let Some(lane) = self.lanes.get(track.lane()) else {
+                continue;
+            };
             while track.pending() > 0 {
                 let head = track.head.load(Ordering::Relaxed);
                 guess(lane, track, track.mark(head));
                 track.head.store(head.wrapping_add(1), Ordering::Release);
             }
             let (count, predicted_ns) = track.take_unmarked();
-            lane.meter.finish(predicted_ns, count);
-            // The events go with their context.
+            lane.presume(predicted_ns, count);
+            // The events went with their context.
             for mark in &track.marks {
                 mark.event.store(0, Ordering::Relaxed);
             }
             track.context.store(0, Ordering::Relaxed);
             track.free();
         }
-        self.contexts.forget(context.0);
+        if ended {
+            self.contexts.forget(context.0);
+        }
+    }
+
+    fn tracks_of(&'static self, context: CUcontext) -> impl Iterator<Item = &'static Track> {
+        self.tracks
+            .all()
+            .filter(move |track| track.in_use() && track.context.load(Ordering::Relaxed) == context.0)
     }
 }
 
@@ -181,10 +209,10 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) {
 fn guess(lane: &Lane, track: &Track, mark: &Mark) {
     track.settled_to_ns.store(0, Ordering::Relaxed);
     track.entered_charge_ns.store(0, Ordering::Relaxed);
-    let (predicted_ns, count) = (mark.predicted_ns.load(Ordering::Relaxed), mark.count.load(Ordering::Relaxed));
-    lane.meter.finish(predicted_ns, count);
-    lane.meter.charged_ns.fetch_add(predicted_ns, Ordering::Relaxed);
-    lane.account.served_ns.fetch_add(predicted_ns, Ordering::Relaxed);
+    lane.presume(
+        mark.predicted_ns.load(Ordering::Relaxed),
+        mark.count.load(Ordering::Relaxed),
+    );
 }
 
 /// The first mark of a stream was not reached yet: enters the time up to now in the busy map.
@@ -217,18 +245,26 @@ fn scaled(view: &View, ns: u64) -> u64 {
 
 /// Replaces what a segment was predicted to take by what it took, and learns from it.
 fn post(lane: &Lane, view: &View, mark: &Mark, charged_ns: u64, elapsed_ns: u64) {
-    let (predicted_ns, count) = (mark.predicted_ns.load(Ordering::Relaxed), mark.count.load(Ordering::Relaxed));
+    let (predicted_ns, count) = (
+        mark.predicted_ns.load(Ordering::Relaxed),
+        mark.count.load(Ordering::Relaxed),
+    );
     lane.account.settle(predicted_ns, charged_ns, 1000);
     lane.meter.finish(predicted_ns, count);
     lane.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
-    lane.meter.mispredicted_ns.fetch_add(predicted_ns.abs_diff(charged_ns), Ordering::Relaxed);
+    lane.meter
+        .mispredicted_ns
+        .fetch_add(predicted_ns.abs_diff(charged_ns), Ordering::Relaxed);
     // Kernels of several streams that ran together took their time each, though it is charged once.
     let took_ns = scaled(view, elapsed_ns);
     let (parts, used) = parts_of(mark);
     let parts = parts.get(..used).unwrap_or(&parts);
     let counted: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
     if counted == u64::from(count) {
-        let predicted_now_ns = parts.iter().map(|part| COSTS.at(part.index).0 * u64::from(part.count)).sum();
+        let predicted_now_ns = parts
+            .iter()
+            .map(|part| COSTS.at(part.index).0 * u64::from(part.count))
+            .sum();
         COSTS.learn(parts, predicted_now_ns, took_ns);
         lane.spread.add(took_ns / counted.max(1), count);
     }

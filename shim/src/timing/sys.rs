@@ -11,7 +11,15 @@ pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, ns: u64) {
         tv_nsec: libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0),
     };
     // SAFETY: the word and the timeout outlive the call; the kernel only reads them.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &raw const timeout) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            seen,
+            &raw const timeout,
+        )
+    };
 }
 
 /// Wakes everybody who sleeps on `word`.
@@ -49,9 +57,8 @@ fn start_detached(body: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
     unsafe { libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED) };
     let mut thread: libc::pthread_t = 0;
     // SAFETY: the body takes no argument and lives in this library, which is never unloaded.
-    let status = unsafe {
-        libc::pthread_create(&raw mut thread, attributes.as_ptr(), body, core::ptr::null_mut())
-    };
+    let status =
+        unsafe { libc::pthread_create(&raw mut thread, attributes.as_ptr(), body, core::ptr::null_mut()) };
     // SAFETY: initialised above, used no more.
     unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
     status == 0

@@ -34,12 +34,23 @@ pub(crate) struct Stream {
 impl Stream {
     /// As a function without `_ptsz` means it.
     pub(crate) const fn legacy(handle: CUstream) -> Self {
-        Self { handle, default: Default::Legacy }
+        Self {
+            handle,
+            default: Default::Legacy,
+        }
     }
 
     /// As a function with `_ptsz` means it.
     pub(crate) const fn per_thread(handle: CUstream) -> Self {
-        Self { handle, default: Default::PerThread }
+        Self {
+            handle,
+            default: Default::PerThread,
+        }
+    }
+
+    /// What tells this stream from others in this process; not 0.
+    pub(crate) fn identity(self) -> u64 {
+        key_of(self).max(1)
     }
 
     /// The handle that means this stream in every function.
@@ -98,7 +109,7 @@ pub(super) struct Track {
     pub(super) chained: AtomicBool,
     /// When a segment of its own was last measured for an idle stream (ticks).
     pub(super) sampled_at: AtomicU64,
-    /// When the last launch was noted; read by the reaper (`CLOCK_MONOTONIC` is not asked at a launch: ticks).
+    /// The stream's context.
     pub(super) context: AtomicUsize,
     /// Ring of marks: next to settle, next to place.
     pub(super) head: AtomicU32,
@@ -150,13 +161,16 @@ impl Track {
     #[inline]
     pub(super) fn extend(&self, now: u64, ticks: u64) {
         let from = self.busy_until().max(now);
-        self.busy_until.store(from.saturating_add(ticks), Ordering::Relaxed);
+        self.busy_until
+            .store(from.saturating_add(ticks), Ordering::Relaxed);
     }
 
     /// Counts a launch as unmarked. `true`: the segment is long enough for a mark.
     #[inline]
     pub(super) fn note(&self, predicted: &Prediction, segment_ns: u64) -> bool {
-        let before = self.unmarked.fetch_add((1 << COUNT_SHIFT) | predicted.cost_ns, Ordering::Relaxed);
+        let before = self
+            .unmarked
+            .fetch_add((1 << COUNT_SHIFT) | predicted.cost_ns, Ordering::Relaxed);
         let (count, ns) = unpack(before);
         let told_apart = self.note_part(predicted.index);
         !told_apart || ns + predicted.cost_ns >= segment_ns || count + 1 >= LAUNCHES_MAX
@@ -208,7 +222,11 @@ impl Track {
         }
         let marking = Marking { track: self };
         // Pairs with `close`: either it sees the mark that we place, or we see that it closes.
-        if self.closing.load(Ordering::SeqCst) { None } else { Some(marking) }
+        if self.closing.load(Ordering::SeqCst) {
+            None
+        } else {
+            Some(marking)
+        }
     }
 
     /// The mark at a position of the ring.
@@ -219,7 +237,9 @@ impl Track {
 
     /// Marks on the way.
     pub(super) fn pending(&self) -> u32 {
-        self.tail.load(Ordering::Acquire).wrapping_sub(self.head.load(Ordering::Relaxed))
+        self.tail
+            .load(Ordering::Acquire)
+            .wrapping_sub(self.head.load(Ordering::Relaxed))
     }
 
     /// Whether a stream has this entry.
@@ -291,7 +311,11 @@ const ORPHAN: u64 = 7;
 #[inline]
 fn key_of(stream: Stream) -> u64 {
     let handle = stream.explicit().0;
-    if handle > PER_THREAD { handle as u64 } else { default_key(handle) }
+    if handle > PER_THREAD {
+        handle as u64
+    } else {
+        default_key(handle)
+    }
 }
 
 fn default_key(handle: usize) -> u64 {
@@ -315,7 +339,9 @@ pub(super) struct Tracks {
 
 impl Tracks {
     pub(super) fn new() -> Self {
-        Self { tracks: (0..TRACKS).map(|_| Track::new()).collect() }
+        Self {
+            tracks: (0..TRACKS).map(|_| Track::new()).collect(),
+        }
     }
 
     /// Every entry.
@@ -331,7 +357,10 @@ impl Tracks {
         if key == FREE {
             return None;
         }
-        match self.places(key).find(|track| track.key.load(Ordering::Acquire) == key) {
+        match self
+            .places(key)
+            .find(|track| track.key.load(Ordering::Acquire) == key)
+        {
             Some(track) => Some(track),
             None => self.claim(key, stream),
         }
@@ -340,7 +369,8 @@ impl Tracks {
     /// The entry of a stream, if it has one.
     pub(super) fn known(&self, stream: Stream) -> Option<&Track> {
         let key = key_of(stream);
-        self.places(key).find(|track| key != FREE && track.key.load(Ordering::Acquire) == key)
+        self.places(key)
+            .find(|track| key != FREE && track.key.load(Ordering::Acquire) == key)
     }
 
     #[inline]
@@ -354,7 +384,10 @@ impl Tracks {
         let context = context_of(stream)?;
         let lane = lane_of(context)?;
         let track = self.places(key).find(|track| {
-            track.key.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            track
+                .key
+                .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
         })?;
         if track.context.swap(context.0, Ordering::Relaxed) != context.0 {
             // Events belong to their context; those of another one are of no use here.
@@ -379,6 +412,12 @@ fn context_of(stream: Stream) -> Option<CUcontext> {
         context = crate::devices::current_context();
     }
     (!context.is_null()).then_some(context)
+}
+
+/// The lane of the stream's device: for a launch that no entry could be had for.
+#[cold]
+pub(super) fn lane_of_stream(stream: Stream) -> Option<u32> {
+    lane_of(context_of(stream)?)
 }
 
 /// The lane of a context's device. Only the current context can be asked for its device.

@@ -1,0 +1,155 @@
+//! Graphs and captures: launches of graphs, which cost what their executable was measured to cost, and the bounds of
+//! captures, within which the shim keeps still (I5).
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::predict::Key;
+
+use crate::capture;
+use crate::ffi::Call;
+use crate::timing::{self, COSTS, Launches, Stream};
+
+/// Nothing is limited: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    crate::shim::passes()
+}
+
+/// `cuGraphLaunch`.
+pub(super) fn launch(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> CUresult {
+    meter(call, graph, Stream::legacy(stream))
+}
+
+/// `cuGraphLaunch_ptsz`.
+pub(super) fn launch_per_thread(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> CUresult {
+    meter(call, graph, Stream::per_thread(stream))
+}
+
+fn meter(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUresult {
+    match Launches::get() {
+        Some(launches) if !timing::idle() => {
+            let key = Key::graph(graph.0);
+            launches.launch(call, stream, key, key)
+        }
+        _ => call.real(),
+    }
+}
+
+/// `cuGraphExecDestroy`: the handle may come back as another.
+pub(super) fn exec_destroy(call: &Call<'_, CUresult>, graph: CUgraphExec) -> CUresult {
+    call.real()?;
+    COSTS.forget(Key::graph(graph.0));
+    Ok(())
+}
+
+/// `cuGraphExecUpdate`: the estimate stays, and is learnt anew.
+pub(super) fn exec_update(
+    call: &Call<'_, CUresult>,
+    graph: CUgraphExec,
+    _from: CUgraph,
+    _error_node: *mut CUgraphNode,
+    _result: *mut CUgraphExecUpdateResult,
+) -> CUresult {
+    call.real()?;
+    COSTS.relearn(Key::graph(graph.0));
+    Ok(())
+}
+
+/// `cuGraphExecUpdate_v2`: as [`exec_update`].
+pub(super) fn exec_update_v2(
+    call: &Call<'_, CUresult>,
+    graph: CUgraphExec,
+    _from: CUgraph,
+    _result: *mut CUgraphExecUpdateResultInfo,
+) -> CUresult {
+    call.real()?;
+    COSTS.relearn(Key::graph(graph.0));
+    Ok(())
+}
+
+/// `cuStreamBeginCapture` before CUDA 10.1, which had no modes.
+pub(super) fn begin_v1(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+    begun(call, Stream::legacy(stream))
+}
+
+/// `cuStreamBeginCapture_ptsz`: as [`begin_v1`].
+pub(super) fn begin_v1_per_thread(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+    begun(call, Stream::per_thread(stream))
+}
+
+/// `cuStreamBeginCapture_v2`.
+pub(super) fn begin(call: &Call<'_, CUresult>, stream: CUstream, _mode: CUstreamCaptureMode) -> CUresult {
+    begun(call, Stream::legacy(stream))
+}
+
+/// `cuStreamBeginCapture_v2_ptsz`.
+pub(super) fn begin_per_thread(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _mode: CUstreamCaptureMode,
+) -> CUresult {
+    begun(call, Stream::per_thread(stream))
+}
+
+/// `cuStreamBeginCaptureToGraph`.
+pub(super) fn begin_to_graph(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _graph: CUgraph,
+    _dependencies: *const CUgraphNode,
+    _edges: *const CUgraphEdgeData,
+    _count: usize,
+    _mode: CUstreamCaptureMode,
+) -> CUresult {
+    begun(call, Stream::legacy(stream))
+}
+
+/// `cuStreamBeginCaptureToGraph_ptsz`.
+pub(super) fn begin_to_graph_per_thread(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _graph: CUgraph,
+    _dependencies: *const CUgraphNode,
+    _edges: *const CUgraphEdgeData,
+    _count: usize,
+    _mode: CUstreamCaptureMode,
+) -> CUresult {
+    begun(call, Stream::per_thread(stream))
+}
+
+/// Counted before the driver begins, so that no mark of another thread slips between.
+fn begun(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
+    capture::begun(stream.identity(), timing::sys::thread_mark());
+    let answer = call.real();
+    if answer.is_err() {
+        capture::ended(stream.identity());
+    }
+    answer
+}
+
+/// `cuStreamEndCapture`.
+pub(super) fn end(call: &Call<'_, CUresult>, stream: CUstream, _graph: *mut CUgraph) -> CUresult {
+    ended(call, Stream::legacy(stream))
+}
+
+/// `cuStreamEndCapture_ptsz`.
+pub(super) fn end_per_thread(call: &Call<'_, CUresult>, stream: CUstream, _graph: *mut CUgraph) -> CUresult {
+    ended(call, Stream::per_thread(stream))
+}
+
+/// An invalidated capture ends with an error; a call on the wrong stream or thread ends nothing. The driver knows.
+fn ended(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
+    let answer = call.real();
+    if answer.is_ok() || !capture::is_capturing(stream.handle, stream.default) {
+        capture::ended(stream.identity());
+    }
+    answer
+}
+
+/// `cuStreamDestroy`: its last work is marked first, and a capture that began on it is over.
+pub(super) fn stream_destroy(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+    let stream = Stream::legacy(stream);
+    timing::stream_closing(stream);
+    call.real()?;
+    capture::ended(stream.identity());
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Launches of kernels: every way there is, one path. What a launch costs and whether it waits: [`crate::timing`].
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::predict::Key;
+
+use crate::ffi::Call;
+use crate::timing::{self, Launches, Stream};
+
+/// No launch is metered: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    timing::idle()
+}
+
+#[inline]
+fn meter(
+    call: &Call<'_, CUresult>,
+    function: CUfunction,
+    blocks: u64,
+    shared_bytes: c_uint,
+    stream: Stream,
+) -> CUresult {
+    match Launches::get() {
+        Some(launches) => {
+            let key = Key::kernel(function.0, blocks, shared_bytes);
+            launches.launch(call, stream, key, Key::function(function.0))
+        }
+        None => call.real(),
+    }
+}
+
+#[inline]
+fn blocks(x: c_uint, y: c_uint, z: c_uint) -> u64 {
+    u64::from(x)
+        .saturating_mul(u64::from(y))
+        .saturating_mul(u64::from(z))
+}
+
+/// The launches that take a grid, a stream and parameters.
+macro_rules! with_grid {
+    ($($(#[$meta:meta])* $name:ident $stream:ident ($($extra:ident: $ty:ty),*);)*) => {$(
+        $(#[$meta])*
+        #[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
+        #[inline]
+        pub(super) fn $name(
+            call: &Call<'_, CUresult>,
+            function: CUfunction,
+            grid_x: c_uint,
+            grid_y: c_uint,
+            grid_z: c_uint,
+            _block_x: c_uint,
+            _block_y: c_uint,
+            _block_z: c_uint,
+            shared_bytes: c_uint,
+            stream: CUstream,
+            _params: *mut *mut c_void,
+            $($extra: $ty),*
+        ) -> CUresult {
+            meter(call, function, blocks(grid_x, grid_y, grid_z), shared_bytes, Stream::$stream(stream))
+        }
+    )*};
+}
+
+with_grid! {
+    /// `cuLaunchKernel`.
+    kernel legacy (_extra: *mut *mut c_void);
+    /// `cuLaunchKernel_ptsz`.
+    kernel_per_thread per_thread (_extra: *mut *mut c_void);
+    /// `cuLaunchCooperativeKernel`.
+    cooperative legacy ();
+    /// `cuLaunchCooperativeKernel_ptsz`.
+    cooperative_per_thread per_thread ();
+}
+
+/// `cuLaunchKernelEx`.
+#[inline]
+pub(super) fn kernel_ex(
+    call: &Call<'_, CUresult>,
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    _params: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> CUresult {
+    by_config(call, config, function, Stream::legacy)
+}
+
+/// `cuLaunchKernelEx_ptsz`.
+#[inline]
+pub(super) fn kernel_ex_per_thread(
+    call: &Call<'_, CUresult>,
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    _params: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> CUresult {
+    by_config(call, config, function, Stream::per_thread)
+}
+
+#[inline]
+fn by_config(
+    call: &Call<'_, CUresult>,
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    stream: impl Fn(CUstream) -> Stream,
+) -> CUresult {
+    if config.is_null() {
+        return call.real();
+    }
+    // SAFETY: not null, so it is the structure that the driver is about to read (CUDA Driver API, `cuLaunchKernelEx`).
+    let config = unsafe { config.read() };
+    let blocks = blocks(config.gridDimX, config.gridDimY, config.gridDimZ);
+    meter(
+        call,
+        function,
+        blocks,
+        config.sharedMemBytes,
+        stream(config.hStream),
+    )
+}
+
+/// `cuLaunch`: one block on the default stream.
+pub(super) fn single(call: &Call<'_, CUresult>, function: CUfunction) -> CUresult {
+    meter(call, function, 1, 0, Stream::legacy(CUstream::NULL))
+}
+
+/// `cuLaunchGrid`: on the default stream.
+pub(super) fn grid(call: &Call<'_, CUresult>, function: CUfunction, width: c_int, height: c_int) -> CUresult {
+    grid_async(call, function, width, height, CUstream::NULL)
+}
+
+/// `cuLaunchGridAsync`.
+pub(super) fn grid_async(
+    call: &Call<'_, CUresult>,
+    function: CUfunction,
+    width: c_int,
+    height: c_int,
+    stream: CUstream,
+) -> CUresult {
+    let blocks = blocks(width.unsigned_abs(), height.unsigned_abs(), 1);
+    meter(call, function, blocks, 0, Stream::legacy(stream))
+}
+
+/// Most devices that one launch can span here.
+const DEVICES_MAX: usize = 16;
+
+/// `cuLaunchCooperativeKernelMultiDevice`: each device's part is paid before any of them goes.
+pub(super) fn multi_device(
+    call: &Call<'_, CUresult>,
+    list: *mut CUDA_LAUNCH_PARAMS,
+    devices: c_uint,
+    _flags: c_uint,
+) -> CUresult {
+    let Some(launches) = Launches::get() else {
+        return call.real();
+    };
+    let count = (devices as usize).min(DEVICES_MAX);
+    if list.is_null() {
+        return call.real();
+    }
+    let mut admitted = [const { None }; DEVICES_MAX];
+    for (at, place) in admitted.iter_mut().enumerate().take(count) {
+        // SAFETY: the list has as many entries as the caller says (CUDA Driver API), and `at` is below that.
+        let entry = unsafe { list.add(at) };
+        // SAFETY: as above.
+        let launch = unsafe { entry.read() };
+        let blocks = blocks(launch.gridDimX, launch.gridDimY, launch.gridDimZ);
+        let key = Key::kernel(launch.function.0, blocks, launch.sharedMemBytes);
+        *place = launches.admit(
+            Stream::legacy(launch.hStream),
+            key,
+            Key::function(launch.function.0),
+        );
+    }
+    let answer = call.real();
+    for launch in admitted.iter().flatten() {
+        launches.launched(launch, answer.is_ok());
+    }
+    answer
+}
+
+/// `cuModuleUnload`: the handles of its functions may come back as others.
+pub(super) fn module_unload(call: &Call<'_, CUresult>, _module: CUmodule) -> CUresult {
+    call.real()?;
+    timing::COSTS.relearn_all();
+    Ok(())
+}
+
+/// `cuLibraryUnload`: as a module.
+pub(super) fn library_unload(call: &Call<'_, CUresult>, _library: CUlibrary) -> CUresult {
+    call.real()?;
+    timing::COSTS.relearn_all();
+    Ok(())
+}
