@@ -118,3 +118,39 @@ fn lock_file(path: &Path) -> io::Result<&'static File> {
     opened.push(((there.dev(), there.ino()), file));
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_copies_of_the_library_in_one_process_share_no_slot() {
+        let path = std::env::temp_dir().join(format!("vcuda-locks-{}", std::process::id()));
+        let one = Liveness::open(&path).unwrap();
+        // What another copy would do: open the file again, with no idea of the first descriptor.
+        let again = File::options().read(true).write(true).open(&path).unwrap();
+        let two = Liveness {
+            file: Some(Box::leak(Box::new(again))),
+            own: Mutex::default(),
+        };
+        assert_eq!(
+            (one.claim(0..3), two.claim(0..3), one.claim(0..3)),
+            (Some(0), Some(1), Some(2))
+        );
+        assert_eq!(two.claim(0..3), None);
+        assert!(two.is_alive(0) && one.is_alive(1) && !one.is_alive(3));
+        one.release(0);
+        assert!(!two.is_alive(0) && two.is_alive(2));
+        assert_eq!(two.claim(0..3), Some(0));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn one_descriptor_per_file() {
+        let path = std::env::temp_dir().join(format!("vcuda-locks-once-{}", std::process::id()));
+        let (one, two) = (Liveness::open(&path).unwrap(), Liveness::open(&path).unwrap());
+        assert!(std::ptr::eq(one.file.unwrap(), two.file.unwrap()));
+        assert_eq!((one.claim(5..7), two.claim(5..7)), (Some(5), Some(6)));
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -3,6 +3,8 @@
 use crate::{Client, ClockKind, Command, Config, Engine, Machine, Refused, StreamId, Ticket};
 
 mod crash;
+mod files;
+mod invariants;
 mod memory;
 mod processes;
 mod record;
