@@ -40,6 +40,28 @@ pub(crate) mod counted {
     #[cfg(not(loom))]
     std::thread_local! { static LEFT: Cell<Option<u32>> = const { Cell::new(None) }; }
 
+    #[cfg(loom)]
+    std::thread_local! {
+        /// Loom tries another order of two accesses of a word only if no other access of it lies between them: a thread
+        /// that loads a word and then writes it hides the loads of others before. With an exchange on a word beside it
+        /// before each access, which conflicts with every other, all orders are tried, but some of them then order the
+        /// accesses around them too. So each model is run both ways.
+        static ALL_CONFLICT: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Runs `check` under loom, once with accesses as they are and once with all of them in conflict.
+    #[cfg(loom)]
+    pub(crate) fn model(preemptions: usize, check: impl Fn() + Clone + Sync + Send + 'static) {
+        for all_conflict in [false, true] {
+            ALL_CONFLICT.set(all_conflict);
+            let mut builder = loom::model::Builder::new();
+            builder.preemption_bound = Some(preemptions);
+            builder.max_branches = 50_000;
+            builder.check(check.clone());
+            ALL_CONFLICT.set(false);
+        }
+    }
+
     /// What unwinds out of the access that must not happen any more.
     pub(crate) struct StoodStill;
 
@@ -65,44 +87,62 @@ pub(crate) mod counted {
 
     macro_rules! counted {
         ($name:ident, $value:ty) => {
-            #[repr(transparent)]
+            #[repr(C)]
             #[derive(Debug, Default)]
-            pub struct $name(inner::$name);
+            pub struct $name(inner::$name, #[cfg(loom)] inner::AtomicU32);
 
             #[expect(
                 dead_code,
                 reason = "each width has all operations, whether used or not"
             )]
             impl $name {
+                fn conflict(&self) {
+                    #[cfg(loom)]
+                    if ALL_CONFLICT.get() {
+                        self.1.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+
                 pub(crate) fn new(value: $value) -> Self {
-                    Self(inner::$name::new(value))
+                    Self(
+                        inner::$name::new(value),
+                        #[cfg(loom)]
+                        inner::AtomicU32::new(0),
+                    )
                 }
                 pub fn load(&self, order: Ordering) -> $value {
                     access();
+                    self.conflict();
                     self.0.load(order)
                 }
                 pub fn store(&self, value: $value, order: Ordering) {
                     access();
+                    self.conflict();
                     self.0.store(value, order)
                 }
                 pub fn swap(&self, value: $value, order: Ordering) -> $value {
                     access();
+                    self.conflict();
                     self.0.swap(value, order)
                 }
                 pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                     access();
+                    self.conflict();
                     self.0.fetch_add(value, order)
                 }
                 pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
                     access();
+                    self.conflict();
                     self.0.fetch_sub(value, order)
                 }
                 pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
                     access();
+                    self.conflict();
                     self.0.fetch_max(value, order)
                 }
                 pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                     access();
+                    self.conflict();
                     self.0.fetch_or(value, order)
                 }
                 pub fn compare_exchange(
@@ -113,6 +153,7 @@ pub(crate) mod counted {
                     failure: Ordering,
                 ) -> Result<$value, $value> {
                     access();
+                    self.conflict();
                     self.0.compare_exchange(current, new, success, failure)
                 }
                 pub fn compare_exchange_weak(
@@ -123,6 +164,7 @@ pub(crate) mod counted {
                     failure: Ordering,
                 ) -> Result<$value, $value> {
                     access();
+                    self.conflict();
                     self.0.compare_exchange_weak(current, new, success, failure)
                 }
             }

@@ -118,7 +118,7 @@ mod loom_tests {
 
     #[test]
     fn loom_a_reader_sees_one_write_only() {
-        loom::model(|| {
+        crate::primitive::counted::model(3, || {
             let value = Arc::new(Versioned::<2>::default());
             let written = Arc::clone(&value);
             let writer = loom::thread::spawn(move || {

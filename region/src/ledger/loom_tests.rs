@@ -1,7 +1,7 @@
 //! The ledger's code under every order of accesses that the memory model allows, as far as loom knows it.
 
 use super::*;
-use crate::primitive::counted::standing_still_after;
+use crate::primitive::counted::{self, standing_still_after};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64 as Plain;
 
@@ -52,11 +52,8 @@ impl Table {
     }
 }
 
-fn model(check: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.max_branches = 20_000;
-    builder.check(check);
+fn model(check: impl Fn() + Clone + Sync + Send + 'static) {
+    counted::model(2, check);
 }
 
 #[test]
