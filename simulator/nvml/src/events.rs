@@ -20,6 +20,9 @@ const SUPPORTED: u64 = nvmlEventTypeSingleBitEccError
     | nvmlEventTypeXidCriticalError
     | nvmlEventTypeClock;
 
+/// All bits that mean an event (NVML API reference, "Event Types").
+const KNOWN: u64 = 0xff9f;
+
 /// Sets by their handles, which are numbers that never come again.
 static SETS: Lazy<Mutex<Sets>> = Lazy::new(Mutex::default);
 
@@ -64,10 +67,10 @@ pub(crate) fn supported(handle: nvmlDevice_t, target: *mut u64) -> nvmlReturn_t 
 pub(crate) fn register(handle: nvmlDevice_t, types: u64, set: nvmlEventSet_t) -> nvmlReturn_t {
     device(handle)?;
     known(set)?;
-    if types & !SUPPORTED == 0 {
-        Ok(())
-    } else {
-        Err(NvmlError::INVALID_ARGUMENT)
+    match types {
+        _ if types & !KNOWN != 0 => Err(NvmlError::INVALID_ARGUMENT),
+        _ if types & !SUPPORTED != 0 => Err(NvmlError::NOT_SUPPORTED),
+        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! How devices hang together: one NUMA node, PCIe only. All assumed until the machine can be told otherwise.
 
-use crate::answer::{put, put_all};
+use crate::answer::{get, put, put_all};
 use crate::state::{Device, device, opened};
 use std::ffi::c_uint;
 use vcuda_driver_api::nvml::{
@@ -24,7 +24,7 @@ pub(crate) fn common_ancestor(
     put(target, level(device(one)?, device(other)?))
 }
 
-/// The other devices within a level. Asked with a count of 0, it says how many there are.
+/// The other devices at a level.
 pub(crate) fn nearest(
     handle: nvmlDevice_t,
     wanted: nvmlGpuTopologyLevel_t,
@@ -49,12 +49,13 @@ pub(crate) fn near_cpu(_cpu: c_uint, count: *mut c_uint, array: *mut nvmlDevice_
     put_devices(count, array, &all)
 }
 
+/// A count of 0 asks how many there are; otherwise as many are written as the array holds.
 fn put_devices(count: *mut c_uint, array: *mut nvmlDevice_t, devices: &[nvmlDevice_t]) -> nvmlReturn_t {
-    match put_all(array, count, devices) {
-        // These two functions answer a question for the size with success.
-        Err(NvmlError::INSUFFICIENT_SIZE) if array.is_null() => Ok(()),
-        outcome => outcome,
+    let room = usize::try_from(get(count)?).unwrap_or(usize::MAX);
+    if room == 0 {
+        return put(count, c_uint::try_from(devices.len()).unwrap_or(c_uint::MAX));
     }
+    put_all(array, count, devices.get(..room).unwrap_or(devices))
 }
 
 /// Peer access works over PCIe; there is no NVLink.

@@ -74,7 +74,8 @@ pub(crate) fn none_v2(
 /// `nvmlDeviceGetRunningProcessDetailList`: mode 0 lists compute processes, 1 graphics, 2 MPS.
 pub(crate) fn details(handle: nvmlDevice_t, list: *mut nvmlProcessDetailList_t) -> nvmlReturn_t {
     let device = device(handle)?;
-    version(list, nvmlProcessDetailList_v1)?;
+    // Here an unknown version is documented as an invalid argument.
+    version(list, nvmlProcessDetailList_v1).map_err(|_| NvmlError::INVALID_ARGUMENT)?;
     let mut header = get(list)?;
     let processes = match header.mode {
         0 => device.opened.machine.processes(device.index),

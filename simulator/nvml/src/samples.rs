@@ -130,7 +130,8 @@ pub(crate) fn of_processes_info(
     outcome
 }
 
-/// `nvmlDeviceGetSamples`, of the GPU's utilisation: the sum over processes, as only one is resident at a time.
+/// `nvmlDeviceGetSamples`, of the GPU's utilisation: the sum over processes, as only one is resident at a time. The
+/// oldest come first, as many as there is room for.
 pub(crate) fn of_device(
     handle: nvmlDevice_t,
     kind: nvmlSamplingType_t,
@@ -143,7 +144,10 @@ pub(crate) fn of_device(
     if kind != nvmlSamplingType_t::GPU_UTILIZATION_SAMPLES {
         return Err(NvmlError::NOT_SUPPORTED);
     }
-    get(count)?;
+    let room = usize::try_from(get(count)?).unwrap_or(usize::MAX);
+    if room == 0 && !array.is_null() {
+        return Err(NvmlError::INVALID_ARGUMENT);
+    }
     put(value_type, nvmlValueType_t::UNSIGNED_INT)?;
     let mut by_period: BTreeMap<u64, u32> = BTreeMap::new();
     for sample in device
@@ -170,5 +174,6 @@ pub(crate) fn of_device(
             uiVal: (*percent).min(100),
         },
     };
-    put_all(array, count, &by_period.iter().map(entry).collect::<Vec<_>>())
+    let entries: Vec<_> = by_period.iter().take(room).map(entry).collect();
+    put_all(array, count, &entries)
 }

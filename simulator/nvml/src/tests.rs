@@ -1,7 +1,7 @@
 //! Handlers on a machine in memory, and what needs no machine.
 
 use crate::{
-    answer, events, exports, identity, memory, processes, samples, state, status, system, unsupported,
+    answer, events, exports, identity, links, memory, processes, samples, state, status, system, unsupported,
 };
 use std::collections::BTreeSet;
 use std::ptr::null_mut;
@@ -160,8 +160,24 @@ fn refused_arguments(device: nvmlDevice_t) {
         events::register(device, 1 << 40, set),
         Err(NvmlError::INVALID_ARGUMENT)
     );
+    assert_eq!(
+        events::register(device, 1 << 9, set),
+        Err(NvmlError::NOT_SUPPORTED)
+    );
     events::register(device, nvmlEventTypeXidCriticalError, set).unwrap();
     events::free(set).unwrap();
+    let (mut count, mut near) = (0, [nvmlDevice_t::NULL; 2]);
+    links::nearest(device, nvmlGpuTopologyLevel_t::NODE, &raw mut count, null_mut()).unwrap();
+    assert_eq!(count, 1, "a count of 0 asks for the number");
+    count = 2;
+    links::nearest(
+        device,
+        nvmlGpuTopologyLevel_t::NODE,
+        &raw mut count,
+        near.as_mut_ptr(),
+    )
+    .unwrap();
+    assert_eq!((count, near[0] != device, near[1]), (1, true, nvmlDevice_t::NULL));
     assert_eq!(events::free(set), Err(NvmlError::INVALID_ARGUMENT));
 }
 
