@@ -149,7 +149,9 @@ fn set_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
     use CUmemPool_attribute as A;
     let pool = pool(handle)?;
     match attribute {
-        A::REUSE_FOLLOW_EVENT_DEPENDENCIES..=A::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
+        A::REUSE_FOLLOW_EVENT_DEPENDENCIES
+        | A::REUSE_ALLOW_OPPORTUNISTIC
+        | A::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
             let index = (attribute.0 - A::REUSE_FOLLOW_EVENT_DEPENDENCIES.0) as usize;
             pool.reuse[index].store(get(value.cast::<c_int>())? != 0, Ordering::Relaxed);
         }
@@ -169,7 +171,9 @@ fn get_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
     crate::stream::settle();
     let counts = pool.reserve.counts();
     match attribute {
-        A::REUSE_FOLLOW_EVENT_DEPENDENCIES..=A::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
+        A::REUSE_FOLLOW_EVENT_DEPENDENCIES
+        | A::REUSE_ALLOW_OPPORTUNISTIC
+        | A::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
             let index = (attribute.0 - A::REUSE_FOLLOW_EVENT_DEPENDENCIES.0) as usize;
             put(value.cast::<c_int>(), c_int::from(pool.reuse[index].load(Ordering::Relaxed)))
         }

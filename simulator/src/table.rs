@@ -28,9 +28,6 @@ pub(crate) enum Kind {
     Array,
     MipmappedArray,
     Link,
-    TextureObject,
-    SurfaceObject,
-    TextureReference,
 }
 
 const INDEX_BITS: u32 = 24;

@@ -1,0 +1,120 @@
+//! Driver entry point access (CUDA Driver API, `cuGetProcAddress`, `cuGetExportTable`).
+//!
+//! Which symbol serves a name, a version and a flag is driver-api's table, read off driver 550. Works before
+//! `cuInit`.
+
+use core::ffi::{c_char, c_int, c_void};
+use std::collections::HashMap;
+
+use once_cell::sync::OnceCell;
+use vcuda_driver_api::lookup::{Answer, symbol_for};
+use vcuda_driver_api::prelude::*;
+
+use crate::ffi::{Export, export, get, put, put_if_wanted, text};
+
+export! {
+    cuGetProcAddress => get_proc_address_v1;
+    cuGetProcAddress_v2 => get_proc_address;
+    cuGetExportTable => get_export_table;
+}
+
+/// Everything that this library exports, module by module.
+pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
+    [
+        EXPORTS,
+        crate::array_api::EXPORTS,
+        crate::context_api::EXPORTS,
+        crate::copy::EXPORTS,
+        crate::copy_shapes::EXPORTS,
+        crate::device::EXPORTS,
+        crate::errors::EXPORTS,
+        crate::function_api::EXPORTS,
+        crate::graph_memory::EXPORTS,
+        crate::host::EXPORTS,
+        crate::library_api::EXPORTS,
+        crate::linker::EXPORTS,
+        crate::managed::EXPORTS,
+        crate::memory_api::EXPORTS,
+        crate::module_api::EXPORTS,
+        crate::occupancy::EXPORTS,
+        crate::pointer::EXPORTS,
+        crate::pool_api::EXPORTS,
+        crate::primary::EXPORTS,
+        crate::set::EXPORTS,
+        crate::vmm_api::EXPORTS,
+        crate::unsupported::EXPORTS,
+        crate::capture::api::EXPORTS,
+        crate::event::EXPORTS,
+        crate::graph::add_api::EXPORTS,
+        crate::graph::edges::EXPORTS,
+        crate::graph::executable_api::EXPORTS,
+        crate::graph::graph_api::EXPORTS,
+        crate::graph::node_api::EXPORTS,
+        crate::hostfunc::EXPORTS,
+        crate::launch::api::EXPORTS,
+        crate::stream::api::EXPORTS,
+        crate::stream::attributes::EXPORTS,
+        crate::stream::memory_operations::EXPORTS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn address_of(symbol: &str) -> Option<*mut c_void> {
+    static ADDRESSES: OnceCell<HashMap<&'static str, usize>> = OnceCell::new();
+    let addresses =
+        ADDRESSES.get_or_init(|| exports().map(|export| (export.name, export.address as usize)).collect());
+    addresses.get(symbol).map(|address| *address as *mut c_void)
+}
+
+/// Flags: `CU_GET_PROC_ADDRESS_DEFAULT`, `_LEGACY_STREAM`, `_PER_THREAD_DEFAULT_STREAM`; others are
+/// `CUDA_ERROR_INVALID_VALUE`.
+fn find(symbol: *const c_char, version: c_int, flags: u64) -> Result<Answer, CUerror> {
+    let name = text(symbol)?.to_str().unwrap_or_default();
+    if flags > 2 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    Ok(symbol_for(name, version, flags))
+}
+
+/// The first form has no status: what is not found is `CUDA_ERROR_NOT_FOUND`, for whichever reason.
+fn get_proc_address_v1(symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64) -> CUresult {
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let address = match find(symbol, version, flags)? {
+        Answer::Symbol(symbol) => address_of(symbol),
+        Answer::NotFound | Answer::VersionTooOld => None,
+    };
+    put(place, address.unwrap_or(core::ptr::null_mut()))?;
+    address.map(drop).ok_or(CUerror::NOT_FOUND)
+}
+
+/// What is not found is a null pointer, a status, and success (as driver 550 was seen to answer).
+fn get_proc_address(
+    symbol: *const c_char,
+    place: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    status: *mut CUdriverProcAddressQueryResult,
+) -> CUresult {
+    use CUdriverProcAddressQueryResult as Status;
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let (address, found) = match find(symbol, version, flags)? {
+        Answer::Symbol(symbol) => (address_of(symbol), Status::SUCCESS),
+        Answer::NotFound => (None, Status::SYMBOL_NOT_FOUND),
+        Answer::VersionTooOld => (None, Status::VERSION_NOT_SUFFICIENT),
+    };
+    put_if_wanted(status, if address.is_none() && found == Status::SUCCESS { Status::SYMBOL_NOT_FOUND } else { found });
+    put(place, address.unwrap_or(core::ptr::null_mut()))
+}
+
+/// The driver's private tables are NVIDIA's own: none is known here, and an unknown one is
+/// `CUDA_ERROR_INVALID_VALUE`.
+fn get_export_table(place: *mut *const c_void, id: *const CUuuid) -> CUresult {
+    get(id)?;
+    put(place, core::ptr::null())?;
+    Err(CUerror::INVALID_VALUE)
+}
