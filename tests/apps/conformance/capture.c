@@ -26,8 +26,8 @@ int main(void)
     OK(cuEventCreate(&fork_event, EVENT_DISABLE_TIMING));
     OK(cuEventCreate(&join_event, EVENT_DISABLE_TIMING));
     /* The legacy stream cannot be captured; a capture that was not begun cannot end. */
-    EXPECT(CAPTURE_IMPLICIT, cuStreamBeginCapture_v2(STREAM_LEGACY, CAPTURE_GLOBAL));
-    EXPECT(INVALID_VALUE, cuStreamEndCapture(s, &graph));
+    EXPECT(CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2(STREAM_LEGACY, CAPTURE_GLOBAL));
+    EXPECT(ILLEGAL_STATE, cuStreamEndCapture(s, &graph));
     /* Captured work does not run: it becomes nodes. */
     CUdeviceptr p = 0;
     OK(cuMemAlloc_v2(&p, 4096));
