@@ -23,8 +23,6 @@ pub(crate) const ENV_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 pub(crate) const ENV_RUNTIME: &str = "XDG_RUNTIME_DIR";
 /// Set by an MPS control daemon's users: where its pipes are.
 pub(crate) const ENV_MPS_PIPES: &str = "CUDA_MPS_PIPE_DIRECTORY";
-/// The limits that a container runtime mounted; no variable redirects the shim where they exist.
-pub(crate) const CONTAINER_DIR: &str = "/etc/vcuda";
 
 /// What the environment says. Empty variables count as unset.
 #[derive(Clone, Debug)]

@@ -97,15 +97,6 @@ impl Cuda {
         checked!(cuInit, unsafe { init(0) })
     }
 
-    /// How many GPUs the program sees.
-    pub(crate) fn device_count(&self) -> Result<c_int, CudaProblem> {
-        let get = function!(self, cuDeviceGetCount);
-        let mut count = 0;
-        // SAFETY: `count` is valid for writing.
-        checked!(cuDeviceGetCount, unsafe { get(&raw mut count) })?;
-        Ok(count)
-    }
-
     /// The GPU of this ordinal.
     pub(crate) fn device(&self, ordinal: c_int) -> Result<CUdevice, CudaProblem> {
         let get = function!(self, cuDeviceGet);
@@ -122,15 +113,6 @@ impl Cuda {
         // SAFETY: `uuid` is valid for writing.
         checked!(cuDeviceGetUuid, unsafe { get(&raw mut uuid, device) })?;
         Ok(GpuUuid::from_bytes(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
-    }
-
-    /// What the driver says the GPU has (bytes).
-    pub(crate) fn total_memory(&self, device: CUdevice) -> Result<u64, CudaProblem> {
-        let get = function!(self, cuDeviceTotalMem_v2);
-        let mut bytes: usize = 0;
-        // SAFETY: `bytes` is valid for writing.
-        checked!(cuDeviceTotalMem_v2, unsafe { get(&raw mut bytes, device) })?;
-        Ok(bytes as u64)
     }
 
     /// Makes the GPU's primary context current in this thread.

@@ -1,12 +1,125 @@
-//! in work
-pub(crate) mod probe {
-    pub(crate) fn probe(_: &crate::config::Environment) -> Result<(), crate::failure::Failure> {
+//! `vcuda doctor`: each link between a program and its quota, and what to do about the one that is broken.
+
+mod chain;
+mod machine;
+pub(crate) mod probe;
+mod program;
+mod tenants;
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use serde::Serialize;
+use vcuda_region::directory;
+
+use crate::args::DoctorArgs;
+use crate::config::Environment;
+use crate::failure::Failure;
+
+/// How a link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Health {
+    /// It holds.
+    Ok,
+    /// It holds, but something about it should be known.
+    Note,
+    /// It is broken: a program is not limited, or does not run.
+    Broken,
+}
+
+/// What was found out about one link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    pub(crate) health: Health,
+    /// Which link.
+    pub(crate) link: String,
+    /// What was seen.
+    pub(crate) seen: String,
+    /// What to do, unless all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) remedy: Option<String>,
+}
+
+impl Finding {
+    pub(crate) fn ok(link: &str, seen: impl Into<String>) -> Finding {
+        Finding {
+            health: Health::Ok,
+            link: link.to_owned(),
+            seen: seen.into(),
+            remedy: None,
+        }
+    }
+
+    pub(crate) fn note(link: &str, seen: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding {
+            health: Health::Note,
+            link: link.to_owned(),
+            seen: seen.into(),
+            remedy: Some(remedy.into()),
+        }
+    }
+
+    pub(crate) fn broken(link: &str, seen: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding {
+            health: Health::Broken,
+            link: link.to_owned(),
+            seen: seen.into(),
+            remedy: Some(remedy.into()),
+        }
+    }
+}
+
+/// Looks at the machine, the tenants and, inside a tenant or with a command, at the whole chain to the driver. Fails if
+/// a link is broken.
+pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(), Failure> {
+    let mut findings = machine::findings(args.sim, environment);
+    match directory::resolve(environment.tenant.as_deref()) {
+        Some(tenant) => findings.extend(chain::of_this_tenant(&tenant)),
+        None => {
+            findings.extend(tenants::findings(environment));
+            if !args.command.is_empty() {
+                findings.extend(chain::of_a_new_tenant(args.sim, environment));
+            }
+        }
+    }
+    if let Some(command) = args.command.first() {
+        findings.extend(program::findings(command, environment));
+    }
+    print(&findings, args.json)?;
+    if findings.iter().any(|finding| finding.health == Health::Broken) {
+        Err(Failure::Reported)
+    } else {
         Ok(())
     }
 }
-pub(crate) fn doctor(
-    _: &crate::args::DoctorArgs,
-    _: &crate::config::Environment,
-) -> Result<(), crate::failure::Failure> {
+
+fn print(findings: &[Finding], is_json: bool) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    if is_json {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            findings: &'a [Finding],
+        }
+        serde_json::to_writer_pretty(&mut out, &Document { findings })?;
+        return Ok(writeln!(out)?);
+    }
+    let is_terminal = out.is_terminal();
+    for finding in findings {
+        let (word, color) = match finding.health {
+            Health::Ok => ("ok", 32),
+            Health::Note => ("note", 33),
+            Health::Broken => ("broken", 31),
+        };
+        let word = format!("{word:<6}");
+        let word = if is_terminal {
+            format!("\x1b[{color}m{word}\x1b[0m")
+        } else {
+            word
+        };
+        writeln!(out, "{word}  {:<20}{}", finding.link, finding.seen)?;
+        if let Some(remedy) = &finding.remedy {
+            writeln!(out, "{:28}-> {remedy}", "")?;
+        }
+    }
     Ok(())
 }

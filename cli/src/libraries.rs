@@ -1,6 +1,5 @@
 //! vcuda's own libraries: found beside the executable, handed to commands under names that the loader looks for.
 
-use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::hash::{Hash as _, Hasher as _};
 use std::io;
@@ -113,19 +112,6 @@ fn checked(path: PathBuf) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Whether an `LD_PRELOAD` value names the shim.
-pub(crate) fn names_shim(preload: &OsStr) -> bool {
-    preload_entries(preload).any(|entry| Path::new(&entry).file_name() == Some(OsStr::new(SHIM)))
-}
-
-/// The entries of an `LD_PRELOAD` value.
-pub(crate) fn preload_entries(preload: &OsStr) -> impl Iterator<Item = OsString> {
-    let entries = preload.as_bytes().split(|byte| matches!(byte, b':' | b' '));
-    entries
-        .filter(|entry| !entry.is_empty())
-        .map(|entry| OsStr::from_bytes(entry).to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,14 +124,6 @@ mod tests {
         link(Path::new("/second"), &name).unwrap();
         assert_eq!(fs::read_link(&name).unwrap(), Path::new("/second"));
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn preload_is_split_as_the_loader_splits_it() {
-        let entries: Vec<_> = preload_entries(OsStr::new("/a/libvcuda_shim.so  /b.so:/c.so")).collect();
-        assert_eq!(entries, ["/a/libvcuda_shim.so", "/b.so", "/c.so"]);
-        assert!(names_shim(OsStr::new("/b.so:/a/libvcuda_shim.so")));
-        assert!(!names_shim(OsStr::new("/b.so")));
     }
 
     #[test]

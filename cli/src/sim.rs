@@ -82,13 +82,12 @@ fn open_as_asked(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
             format!("{} GPU(s)", gpus.len()),
         ));
     }
-    if let Some(size) = args.memory {
-        if let Some(gpu) = gpus.iter().find(|gpu| gpu.memory_bytes != size.0) {
-            return Err(different(
-                format!("--memory {size}"),
-                format!("{} per GPU", MemorySize(gpu.memory_bytes)),
-            ));
-        }
+    let other = |size: &MemorySize| gpus.iter().find(|gpu| gpu.memory_bytes != size.0);
+    if let Some((size, gpu)) = args.memory.and_then(|size| Some((size, other(&size)?))) {
+        return Err(different(
+            format!("--memory {size}"),
+            format!("{} per GPU", MemorySize(gpu.memory_bytes)),
+        ));
     }
     Ok(())
 }

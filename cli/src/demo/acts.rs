@@ -53,6 +53,22 @@ fn unit(stage: &Stage) -> u64 {
     (free / 16).min(1 << 30) >> 20 << 20
 }
 
+/// GPU time that a tenant had got at a moment (both ns).
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    served_ns: u64,
+    at_ns: u64,
+}
+
+impl Served {
+    /// Time got over time gone, in thousandths.
+    fn share_since(self, before: Served) -> u32 {
+        let served = self.served_ns.saturating_sub(before.served_ns);
+        let gone = self.at_ns.saturating_sub(before.at_ns).max(1);
+        u32::try_from(u128::from(served) * 1000 / u128::from(gone)).unwrap_or(u32::MAX)
+    }
+}
+
 /// Who tells what a tenant really got.
 #[derive(Debug)]
 enum Truth {
@@ -72,13 +88,16 @@ impl Truth {
         }
     }
 
-    /// GPU time that the tenant has got so far, and when (both ns).
-    fn served(&self, stage: &Stage, tenant: &mut Tenant) -> Result<(u64, u64), Failure> {
+    /// What the tenant has got so far.
+    fn served(&self, stage: &Stage, tenant: &mut Tenant) -> Result<Served, Failure> {
         match (self, stage.inventory()) {
             (Truth::Work { iterations_per_ms }, _) => match tenant.ask(Request::Count)? {
                 Reply::Count { iterations, at_ns } => {
                     let ns = u128::from(iterations) * 1_000_000 / u128::from(*iterations_per_ms);
-                    Ok((u64::try_from(ns).unwrap_or(u64::MAX), at_ns))
+                    Ok(Served {
+                        served_ns: u64::try_from(ns).unwrap_or(u64::MAX),
+                        at_ns,
+                    })
                 }
                 other => Err(Failure::Failed(format!("asked for a count, got {other:?}"))),
             },
@@ -88,7 +107,11 @@ impl Truth {
                     .processes
                     .iter()
                     .filter(|row| row.alive && row.pid == tenant.pid());
-                Ok((rows.map(|row| row.service_ns).sum(), clock::now_ns()))
+                let served_ns = rows.map(|row| row.service_ns).sum();
+                Ok(Served {
+                    served_ns,
+                    at_ns: machine.now_ns(),
+                })
             }
             (Truth::Record, Inventory::Real(_)) => {
                 Err(Failure::Failed("a real GPU keeps no record".to_owned()))
@@ -280,15 +303,15 @@ impl Acts<'_> {
 
     /// The shares that both tenants really got over `time` (thousandths).
     fn measure(&mut self, pair: &mut Pair, time: Duration) -> Result<(u32, u32), Failure> {
-        let before = self.served(pair)?;
+        let [a_before, b_before] = self.served(pair)?;
         self.watch_for(time)?;
-        let after = self.served(pair)?;
-        Ok((permille(before.0, after.0), permille(before.1, after.1)))
+        let [a_after, b_after] = self.served(pair)?;
+        Ok((a_after.share_since(a_before), b_after.share_since(b_before)))
     }
 
-    fn served(&self, pair: &mut Pair) -> Result<((u64, u64), (u64, u64)), Failure> {
+    fn served(&self, pair: &mut Pair) -> Result<[Served; 2], Failure> {
         let a = self.truth.served(self.stage, &mut pair.a)?;
-        Ok((a, self.truth.served(self.stage, &mut pair.b)?))
+        Ok([a, self.truth.served(self.stage, &mut pair.b)?])
     }
 
     /// What `vcuda smi` shows as used by the tenant.
@@ -386,13 +409,4 @@ impl Acts<'_> {
         self.live.leave();
         Ok(writeln!(io::stdout(), "\n{text}")?)
     }
-}
-
-/// Time got over time gone, in thousandths.
-fn permille(before: (u64, u64), after: (u64, u64)) -> u32 {
-    let (served, gone) = (
-        after.0.saturating_sub(before.0),
-        after.1.saturating_sub(before.1).max(1),
-    );
-    u32::try_from(u128::from(served) * 1000 / u128::from(gone)).unwrap_or(u32::MAX)
 }

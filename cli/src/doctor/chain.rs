@@ -1,0 +1,240 @@
+//! The chain from a program to its limit: preload, shim, the doors to the driver, what CUDA and NVML answer.
+
+use std::path::Path;
+use std::process::Command;
+
+use vcuda_region::limits::{Limits, NO_MEMORY_LIMIT};
+
+use super::probe::{Report, SHIM};
+use super::{Finding, tenants};
+use crate::config::Environment;
+use crate::gpus::Inventory;
+use crate::libraries;
+use crate::quantity::MemorySize;
+
+/// Inside a tenant: its own limits, and what a program here meets.
+pub(super) fn of_this_tenant(directory: &Path) -> Vec<Finding> {
+    let name = directory
+        .file_name()
+        .unwrap_or(directory.as_os_str())
+        .to_string_lossy();
+    let mut findings = tenants::tenant(&name, directory);
+    match probe(&[]) {
+        Ok(report) => {
+            let limits = Limits::open(directory).ok();
+            let uuid = report.gpu_uuid.as_deref().and_then(|uuid| uuid.parse().ok());
+            let limit = limits.and_then(|limits| limits.memory_limit_bytes(limits.find(&uuid?)?).ok());
+            findings.extend(links(&report, limit.filter(|limit| *limit != NO_MEMORY_LIMIT)));
+        }
+        Err(finding) => findings.push(finding),
+    }
+    findings
+}
+
+/// Outside: what a program would meet under `vcuda run`, tried with half of the smallest card.
+pub(super) fn of_a_new_tenant(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
+    let inventory = if is_simulated {
+        environment
+            .machine_dir(None)
+            .and_then(|directory| Inventory::simulated(&directory))
+    } else {
+        Inventory::real()
+    };
+    // What is wrong with driver or machine was found before.
+    let Ok(gpus) = inventory.and_then(|inventory| inventory.gpus()) else {
+        return Vec::new();
+    };
+    let Some(smallest) = gpus.iter().map(|gpu| gpu.memory_total_bytes).min() else {
+        return Vec::new();
+    };
+    let limit = smallest / 2;
+    let (memory, name) = (limit.to_string(), format!("doctor-{}", std::process::id()));
+    let mut arguments = vec!["run", "--name", &name, "--memory", &memory];
+    if is_simulated {
+        arguments.push("--sim");
+    }
+    arguments.push("--");
+    match probe(&arguments) {
+        Ok(report) => links(&report, Some(limit)),
+        Err(finding) => vec![finding],
+    }
+}
+
+/// Runs this program's probe, behind `arguments` for `vcuda` if there are any.
+fn probe(arguments: &[&str]) -> Result<Report, Finding> {
+    let broken = |seen: String| Finding::broken("probe", seen, "the line above names the reason");
+    let executable = libraries::executable().map_err(|failure| broken(failure.to_string()))?;
+    let mut command = Command::new(&executable);
+    if !arguments.is_empty() {
+        command.args(arguments).arg(&executable);
+    }
+    let output = command
+        .arg("doctor-probe")
+        .output()
+        .map_err(|error| broken(error.to_string()))?;
+    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        Finding::broken(
+            "probe",
+            format!("a test program did not run ({}): {words}", output.status),
+            "see its words",
+        )
+    })
+}
+
+/// One finding per link. `limit_bytes`: the memory limit that must be seen, if there is one.
+fn links(report: &Report, limit_bytes: Option<u64>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.push(match (&report.shim, &report.preload) {
+        (Some(path), _) => Finding::ok("shim in the process", path.clone()),
+        (None, Some(preload)) => Finding::broken(
+            "shim in the process",
+            format!("not loaded, though LD_PRELOAD is {preload}"),
+            "`LD_DEBUG=libs CMD` shows why the loader dropped it: another architecture or C library?",
+        ),
+        (None, None) => Finding::broken(
+            "shim in the process",
+            "not loaded: LD_PRELOAD is empty",
+            "something between `vcuda run` and the program clears the environment (env -i, sudo, su); pass LD_PRELOAD on",
+        ),
+    });
+    if let Some(problem) = &report.driver_problem {
+        let remedy = "as for any CUDA program: `nvidia-smi` must work here; or use --sim";
+        findings.push(Finding::broken("CUDA driver", problem.clone(), remedy));
+    }
+    findings.extend(report.by_dlsym.as_ref().map(|path| door("door dlsym", path)));
+    findings.extend(
+        report
+            .by_proc_address
+            .as_ref()
+            .map(|path| door("door cuGetProcAddress", path)),
+    );
+    if let Some(limit) = limit_bytes {
+        findings.extend(
+            report
+                .cuda_total_bytes
+                .map(|total| seen("limit seen by CUDA", limit, total)),
+        );
+        findings.extend(
+            report
+                .nvml_total_bytes
+                .map(|total| seen("limit seen by NVML", limit, total)),
+        );
+    }
+    if report.cuda_total_bytes.is_some() {
+        findings.push(match &report.beyond_total {
+            Some(answer) => Finding::ok("beyond the limit", answer.clone()),
+            None => Finding::broken(
+                "beyond the limit",
+                "an allocation larger than the total was granted",
+                "report this as a bug, with the lines above",
+            ),
+        });
+    }
+    findings
+}
+
+fn door(link: &str, path: &str) -> Finding {
+    if path.contains(SHIM) {
+        Finding::ok(link, "leads to the shim")
+    } else {
+        let remedy = "another preload is before the shim, or the program binds the driver past it; see docs";
+        Finding::broken(link, format!("leads to {path}, past the shim"), remedy)
+    }
+}
+
+fn seen(link: &str, limit: u64, total: u64) -> Finding {
+    let (wanted, found) = (MemorySize(limit), MemorySize(total));
+    if total <= limit {
+        Finding::ok(link, found.to_string())
+    } else {
+        Finding::broken(
+            link,
+            format!("{found}, not {wanted}"),
+            "the doors above say which way passes the shim",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Health;
+
+    fn whole() -> Report {
+        let shim = Some(format!("/x/{SHIM}"));
+        Report {
+            preload: shim.clone(),
+            shim: shim.clone(),
+            by_dlsym: shim.clone(),
+            by_proc_address: shim,
+            cuda_total_bytes: Some(1 << 30),
+            nvml_total_bytes: Some(1 << 30),
+            beyond_total: Some("cuMemAlloc_v2: out of memory".to_owned()),
+            ..Report::default()
+        }
+    }
+
+    fn broken(report: &Report) -> Vec<String> {
+        let findings = links(report, Some(1 << 30));
+        findings
+            .into_iter()
+            .filter(|one| one.health == Health::Broken)
+            .map(|one| one.link)
+            .collect()
+    }
+
+    #[test]
+    fn each_broken_link_is_named() {
+        assert!(broken(&whole()).is_empty());
+        assert_eq!(
+            broken(&Report {
+                shim: None,
+                ..whole()
+            }),
+            ["shim in the process"]
+        );
+        let past = Some("/usr/lib/libcuda.so.1".to_owned());
+        assert_eq!(
+            broken(&Report {
+                by_dlsym: past.clone(),
+                ..whole()
+            }),
+            ["door dlsym"]
+        );
+        assert_eq!(
+            broken(&Report {
+                by_proc_address: past,
+                ..whole()
+            }),
+            ["door cuGetProcAddress"]
+        );
+        assert_eq!(
+            broken(&Report {
+                cuda_total_bytes: Some(2 << 30),
+                ..whole()
+            }),
+            ["limit seen by CUDA"]
+        );
+        assert_eq!(
+            broken(&Report {
+                nvml_total_bytes: Some(2 << 30),
+                ..whole()
+            }),
+            ["limit seen by NVML"]
+        );
+        assert_eq!(
+            broken(&Report {
+                beyond_total: None,
+                ..whole()
+            }),
+            ["beyond the limit"]
+        );
+        let no_driver = Report {
+            driver_problem: Some("x".to_owned()),
+            shim: whole().shim,
+            ..Report::default()
+        };
+        assert_eq!(broken(&no_driver), ["CUDA driver"]);
+    }
+}

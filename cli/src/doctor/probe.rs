@@ -1,0 +1,119 @@
+//! The probe: this program again, started as a tenant's program would be, telling what it meets on the way to the driver.
+
+use std::fs;
+use std::io::{self, Write as _};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Environment;
+use crate::cuda::{Cuda, CudaProblem};
+use crate::failure::Failure;
+use crate::nvml::Nvml;
+
+/// The shim's file name, as it stands in a process's maps.
+pub(super) const SHIM: &str = "libvcuda_shim.so";
+
+/// What the probe met. Paths are those of the files that hold the functions found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// `LD_PRELOAD`.
+    pub(crate) preload: Option<String>,
+    /// The shim in this process.
+    pub(crate) shim: Option<String>,
+    /// Why the driver cannot be used.
+    pub(crate) driver_problem: Option<String>,
+    /// `cuMemAlloc_v2` by `dlsym`.
+    pub(crate) by_dlsym: Option<String>,
+    /// `cuMemAlloc` by `cuGetProcAddress`.
+    pub(crate) by_proc_address: Option<String>,
+    /// The first GPU's UUID.
+    pub(crate) gpu_uuid: Option<String>,
+    /// What `cuMemGetInfo` says the GPU has.
+    pub(crate) cuda_total_bytes: Option<u64>,
+    /// What NVML says the first GPU has.
+    pub(crate) nvml_total_bytes: Option<u64>,
+    /// The answer to an allocation of everything and a megabyte: `None` if it was granted.
+    pub(crate) beyond_total: Option<String>,
+}
+
+/// Prints the report as JSON on stdout.
+pub(crate) fn probe(environment: &Environment) -> Result<(), Failure> {
+    let mut report = Report {
+        preload: environment
+            .preload
+            .as_ref()
+            .map(|value| value.to_string_lossy().into_owned()),
+        shim: mapped(|line| line.contains(SHIM)),
+        ..Report::default()
+    };
+    if let Err(problem) = ask_driver(&mut report) {
+        report.driver_problem = Some(problem.to_string());
+    }
+    report.nvml_total_bytes = nvml_total();
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, &report)?;
+    Ok(writeln!(out)?)
+}
+
+fn ask_driver(report: &mut Report) -> Result<(), CudaProblem> {
+    let cuda = Cuda::load()?;
+    report.by_dlsym = cuda.symbol_address("cuMemAlloc_v2").and_then(holder);
+    report.by_proc_address = holder(cuda.proc_address("cuMemAlloc")?);
+    cuda.init()?;
+    let device = cuda.device(0)?;
+    report.gpu_uuid = Some(cuda.uuid(device)?.to_string());
+    cuda.enter(device)?;
+    let (_, total) = cuda.memory_info()?;
+    report.cuda_total_bytes = Some(total);
+    match cuda.alloc(total.saturating_add(1 << 20)) {
+        Ok(address) => cuda.free(address)?,
+        Err(problem) => report.beyond_total = Some(problem.to_string()),
+    }
+    Ok(())
+}
+
+fn nvml_total() -> Option<u64> {
+    let nvml = Nvml::open().ok()?;
+    let first = *nvml.gpus().ok()?.first()?;
+    nvml.memory(first).ok().map(|memory| memory.total)
+}
+
+/// The file whose mapping holds `address`.
+fn holder(address: usize) -> Option<String> {
+    mapped(|line| range(line).is_some_and(|range| range.contains(&address)))
+}
+
+/// The path of the first of this process's mappings that is `wanted`.
+fn mapped(wanted: impl Fn(&str) -> bool) -> Option<String> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines()
+        .find(|line| wanted(line))
+        .and_then(path)
+        .map(str::to_owned)
+}
+
+/// The addresses of a line of `/proc/PID/maps` (proc(5)).
+fn range(line: &str) -> Option<std::ops::Range<usize>> {
+    let (start, end) = line.split(' ').next()?.split_once('-')?;
+    Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+}
+
+/// The path of such a line, if it has one.
+fn path(line: &str) -> Option<&str> {
+    line.find('/').and_then(|at| line.get(at..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_read() {
+        let line = "7f00a000-7f00b000 r-xp 00000000 00:15 42       /usr/lib/libc.so.6";
+        assert_eq!(range(line), Some(0x7f00_a000..0x7f00_b000));
+        assert_eq!(path(line), Some("/usr/lib/libc.so.6"));
+        assert_eq!(path("7f00a000-7f00b000 rw-p 00000000 00:00 0"), None);
+        let here = maps_are_read as fn() as usize;
+        assert!(holder(here).unwrap().contains("vcuda"));
+    }
+}

@@ -1,0 +1,100 @@
+//! The tenants that run now: are their limits sound, were they denied memory, is the shim in their processes?
+
+use std::fs;
+use std::path::Path;
+
+use vcuda_region::limits::Limits;
+use vcuda_region::observer::Observer;
+use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::{directory, limits};
+
+use super::Finding;
+use super::probe::SHIM;
+use crate::config::Environment;
+use crate::quantity::MemorySize;
+use crate::smi;
+
+pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
+    let Ok(root) = environment.runtime_root() else {
+        return Vec::new();
+    };
+    smi::remove_dead(&root);
+    match directory::list(&root) {
+        Ok(tenants) if tenants.is_empty() => vec![Finding::ok("tenants", "none is running")],
+        Ok(tenants) => tenants
+            .iter()
+            .flat_map(|(name, path)| tenant(name, path))
+            .collect(),
+        Err(error) => vec![Finding::broken(
+            "tenants",
+            error.to_string(),
+            "make the directory readable",
+        )],
+    }
+}
+
+/// One tenant's limits, denials and processes.
+pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
+    let link = format!("tenant {name}");
+    let limits = match Limits::open(path) {
+        Ok(limits) => limits,
+        Err(error) => {
+            let remedy = "its programs get no GPU memory; end them and start them again";
+            return vec![Finding::broken(&link, error.to_string(), remedy)];
+        }
+    };
+    let (Ok(observer), Ok(me)) = (Observer::open(path), Identity::current()) else {
+        let remedy = "its programs get no GPU memory; end them and start them again";
+        return vec![Finding::broken(
+            &link,
+            format!("{}/usage cannot be read", path.display()),
+            remedy,
+        )];
+    };
+    let mut findings = Vec::new();
+    let processes = observer
+        .processes(limits.devices().count(), &ProcessView::new(me))
+        .unwrap_or_default();
+    for (device, uuid) in limits.devices() {
+        let limit = limits.memory_limit_bytes(device).unwrap_or(0);
+        let used: u64 = processes
+            .iter()
+            .filter_map(|one| one.devices.get(device.get()))
+            .map(|use_| use_.used_bytes)
+            .sum();
+        let denied = observer.account(device).map_or(0, |account| account.denied);
+        let limit_words = if limit == limits::NO_MEMORY_LIMIT {
+            "the whole card".to_owned()
+        } else {
+            MemorySize(limit).to_string()
+        };
+        let seen = format!("{uuid}: {} of {limit_words} in use", MemorySize(used));
+        findings.push(match denied {
+            0 => Finding::ok(&link, seen),
+            _ => Finding::note(
+                &link,
+                format!("{seen}; {denied} allocation(s) denied because they would not have fitted"),
+                format!("vcuda set {name} --memory SIZE raises the limit while it runs"),
+            ),
+        });
+    }
+    findings.extend(
+        processes
+            .iter()
+            .filter_map(|process| unshimmed(&link, process.identity.pid)),
+    );
+    findings
+}
+
+/// A process of the tenant that does not have the shim: it was started without the preload.
+fn unshimmed(link: &str, pid: u32) -> Option<Finding> {
+    // Unreadable maps (another user's process, or it has just ended) prove nothing.
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    (!maps.is_empty() && !maps.contains(SHIM)).then(|| {
+        Finding::broken(
+            link,
+            format!("process {pid} runs without the shim: it is not limited"),
+            "see `vcuda doctor -- CMD` with its command",
+        )
+    })
+}
