@@ -22,10 +22,30 @@ struct Case {
 }
 
 const CASES: [Case; 4] = [
-    Case { title: "launch, no limit", call: "launch", quota: Some(&["--memory", "8GiB"]), goal_ns: 5.0 },
-    Case { title: "launch within its share", call: "launch", quota: Some(&["--cores", "90"]), goal_ns: 25.0 },
-    Case { title: "allocate + free", call: "alloc", quota: Some(&["--memory", "8GiB"]), goal_ns: 150.0 },
-    Case { title: "cuMemGetInfo", call: "info", quota: Some(&["--memory", "8GiB"]), goal_ns: 40.0 },
+    Case {
+        title: "launch, no limit",
+        call: "launch",
+        quota: Some(&["--memory", "8GiB"]),
+        goal_ns: 5.0,
+    },
+    Case {
+        title: "launch within its share",
+        call: "launch",
+        quota: Some(&["--cores", "90"]),
+        goal_ns: 25.0,
+    },
+    Case {
+        title: "allocate + free",
+        call: "alloc",
+        quota: Some(&["--memory", "8GiB"]),
+        goal_ns: 150.0,
+    },
+    Case {
+        title: "cuMemGetInfo",
+        call: "info",
+        quota: Some(&["--memory", "8GiB"]),
+        goal_ns: 40.0,
+    },
 ];
 
 /// Everything one run needs: the no-op driver, the program, the release build.
@@ -37,8 +57,12 @@ struct Bench {
 impl Bench {
     fn new() -> Result<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| here.join("../target"), PathBuf::from);
-        let bench = Bench { dir: tempfile::tempdir()?, release: target.join("release").canonicalize()? };
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| here.join("../target"), PathBuf::from);
+        let bench = Bench {
+            dir: tempfile::tempdir()?,
+            release: target.join("release").canonicalize()?,
+        };
         ensure!(
             bench.release.join("libvcuda_shim.so").exists(),
             "no libvcuda_shim.so in {}: run `cargo build --release --workspace` first",
@@ -46,8 +70,15 @@ impl Bench {
         );
         let library = bench.dir.path().join("libcuda.so.1");
         let source = |name: &str| here.join("apps").join(name);
-        cc(Command::new("cc").args(["-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"]).arg(&library).arg(source("noop.c")))?;
-        cc(Command::new("cc").args(["-O2", "-o"]).arg(bench.program()).arg(source("cost.c")).arg(&library))?;
+        cc(Command::new("cc")
+            .args(["-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"])
+            .arg(&library)
+            .arg(source("noop.c")))?;
+        cc(Command::new("cc")
+            .args(["-O2", "-o"])
+            .arg(bench.program())
+            .arg(source("cost.c"))
+            .arg(&library))?;
         Ok(bench)
     }
 
@@ -63,7 +94,9 @@ impl Bench {
             (true, Some(quota)) => {
                 let mut command = Command::new(self.release.join("vcuda"));
                 command.args(["run", "--sim"]).args(quota).args(["--", "env"]);
-                command.arg(format!("LD_LIBRARY_PATH={}", self.dir.path().display())).args(inner);
+                command
+                    .arg(format!("LD_LIBRARY_PATH={}", self.dir.path().display()))
+                    .args(inner);
                 command
             }
             _ => {
@@ -73,7 +106,9 @@ impl Bench {
             }
         };
         command.env("LD_LIBRARY_PATH", self.dir.path());
-        command.env("VCUDA_SIM", self.dir.path().join("machine")).env("XDG_RUNTIME_DIR", self.dir.path());
+        command
+            .env("VCUDA_SIM", self.dir.path().join("machine"))
+            .env("XDG_RUNTIME_DIR", self.dir.path());
         // The no-op driver's card has a UUID of its own, which the quota must name.
         std::fs::create_dir_all(self.dir.path().join("machine")).ok();
         std::fs::write(
@@ -88,8 +123,15 @@ impl Bench {
     fn ns(&self, case: &Case, hooked: bool) -> Result<f64> {
         let output = self.command(case, hooked, &[], 1_000_000).output()?;
         let text = String::from_utf8(output.stdout)?;
-        ensure!(output.status.success(), "{}: {}{text}", case.title, String::from_utf8_lossy(&output.stderr));
-        text.trim().parse().with_context(|| format!("{}: {text:?} is no number", case.title))
+        ensure!(
+            output.status.success(),
+            "{}: {}{text}",
+            case.title,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        text.trim()
+            .parse()
+            .with_context(|| format!("{}: {text:?} is no number", case.title))
     }
 
     /// Instructions per call, or `None` where valgrind is not installed.
@@ -99,13 +141,23 @@ impl Bench {
         for (total, calls) in totals.iter_mut().zip(calls) {
             let out = self.dir.path().join("callgrind.out");
             let flag = format!("--callgrind-out-file={}", out.display());
-            let tool = ["valgrind", "-q", "--tool=callgrind", "--trace-children=yes", flag.as_str()];
-            let Ok(output) = self.command(case, hooked, &tool, calls).output() else { return Ok(None) };
+            let tool = [
+                "valgrind",
+                "-q",
+                "--tool=callgrind",
+                "--trace-children=yes",
+                flag.as_str(),
+            ];
+            let Ok(output) = self.command(case, hooked, &tool, calls).output() else {
+                return Ok(None);
+            };
             if !output.status.success() {
                 return Ok(None);
             }
             let report = std::fs::read_to_string(&out)?;
-            let line = report.lines().find_map(|l| l.strip_prefix("summary:").or(l.strip_prefix("totals:")));
+            let line = report
+                .lines()
+                .find_map(|l| l.strip_prefix("summary:").or(l.strip_prefix("totals:")));
             *total = line.context("callgrind wrote no total")?.trim().parse()?;
         }
         Ok(Some((totals[1] - totals[0]) / 20_000.0))
@@ -114,7 +166,11 @@ impl Bench {
 
 fn cc(command: &mut Command) -> Result<()> {
     let output = command.output().context("no C compiler")?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
