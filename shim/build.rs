@@ -1,5 +1,4 @@
 //! Links the unwinder in, and binds the library's own references inside it.
-#![expect(clippy::print_stdout, reason = "this is how a build script speaks to cargo")]
 #![expect(
     clippy::disallowed_methods,
     reason = "cargo speaks to a build script through the environment"

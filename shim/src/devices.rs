@@ -59,6 +59,7 @@ impl Device {
     /// They would not fit, or the container has no usable limits, or was not given this GPU.
     #[inline]
     pub(crate) fn reserve(&'static self, bytes: u64) -> Result<Reserved, Denied> {
+        self.shim.look_if_due();
         let Some((region, index)) = self.region() else {
             return Err(self.refuse(bytes));
         };
@@ -84,6 +85,20 @@ impl Device {
         if let (Some((_, index)), Some(slot)) = (self.region(), self.shim.slot()) {
             slot.release(index, bytes);
         }
+    }
+
+    /// The state it belongs to.
+    #[inline]
+    pub(crate) fn shim(&self) -> &'static Shim {
+        self.shim
+    }
+
+    /// What the driver itself takes for this process, as last measured (bytes).
+    pub(crate) fn overhead_bytes(&self) -> u64 {
+        let Some(((_, index), slot)) = self.region().zip(self.shim.slot()) else {
+            return 0;
+        };
+        slot.overhead_bytes(index)
     }
 
     /// What this process has on the device, overhead left out (bytes).

@@ -7,12 +7,14 @@ mod graph;
 mod launch;
 mod lookup;
 mod memory;
+mod module;
 mod nvml;
 pub(crate) mod pool;
 mod vmm;
 
-use core::cmp::Ordering;
+use core::cmp;
 use core::ffi::{c_char, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use vcuda_driver_api::{CUresult, nvmlReturn_t};
 
@@ -64,6 +66,18 @@ hooks! {
     pass cuDevicePrimaryCtxReset        => context::release_primary;
     pass cuDevicePrimaryCtxReset_v2     => context::release_primary;
 
+    pass cuModuleLoad                   => module::load;
+    pass cuModuleLoadData               => module::load_data;
+    pass cuModuleLoadDataEx             => module::load_data_ex;
+    pass cuModuleLoadFatBinary          => module::load_fat_binary;
+    pass cuLibraryLoadData              => module::library_load;
+    pass cuLibraryLoadFromFile          => module::library_load_file;
+    pass cuLibraryGetModule             => module::library_module;
+    pass cuKernelGetFunction            => module::kernel_function;
+    pass cuCtxSetLimit                  => module::set_limit;
+    pass cuModuleUnload                 => module::unload;
+    pass cuLibraryUnload                => module::library_unload;
+
     pass cuLaunchKernel                 => launch::kernel;
     pass cuLaunchKernel_ptsz            => launch::kernel_per_thread;
     pass cuLaunchKernelEx               => launch::kernel_ex;
@@ -74,8 +88,6 @@ hooks! {
     pass cuLaunch                       => launch::single;
     pass cuLaunchGrid                   => launch::grid;
     pass cuLaunchGridAsync              => launch::grid_async;
-    pass cuModuleUnload                 => launch::module_unload;
-    pass cuLibraryUnload                => launch::library_unload;
 
     pass cuGraphLaunch                  => graph::launch;
     pass cuGraphLaunch_ptsz             => graph::launch_per_thread;
@@ -130,11 +142,16 @@ pub(crate) fn hook_of(address: *mut c_void) -> Option<*mut c_void> {
         .map(Row::hook)
 }
 
-/// Finds the driver's functions of all rows of a library, so that [`hook_of`] knows their addresses.
-pub(crate) fn find_all(library: Library) {
-    for row in TABLE.iter().filter(|row| row.slot().library() == library) {
-        row.slot().get();
+/// Finds the driver's functions of all rows of CUDA, so that [`hook_of`] knows their addresses. What the driver does not
+/// have is looked for once: libraries ask for hundreds of names.
+pub(crate) fn find_all() {
+    static FOUND: AtomicBool = AtomicBool::new(false);
+    if FOUND.load(Ordering::Acquire) {
+        return;
     }
+    let rows = || TABLE.iter().filter(|row| row.slot().library() == Library::Cuda);
+    let found = rows().filter(|row| !row.slot().get().is_null()).count();
+    FOUND.store(found > 0, Ordering::Release);
 }
 
 /// Whether the C string `string` is `name`.
@@ -143,7 +160,7 @@ pub(crate) fn is(string: *const c_char, name: &str) -> bool {
 }
 
 /// Orders a row's name against a C string, without measuring the string first.
-fn compare(name: &str, string: *const c_char) -> Ordering {
+fn compare(name: &str, string: *const c_char) -> cmp::Ordering {
     for (at, &expected) in name.as_bytes().iter().enumerate() {
         // The string has not ended before `at`: a null would have differed from a byte of the name.
         let order = expected.cmp(&byte(string, at));
@@ -152,9 +169,9 @@ fn compare(name: &str, string: *const c_char) -> Ordering {
         }
     }
     if byte(string, name.len()) == 0 {
-        Ordering::Equal
+        cmp::Ordering::Equal
     } else {
-        Ordering::Less
+        cmp::Ordering::Less
     }
 }
 

@@ -3,6 +3,7 @@
 //! difference that making a context made on the card.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::CString;
 
 use once_cell::sync::OnceCell;
@@ -11,15 +12,23 @@ use vcuda_driver_api::prelude::*;
 
 use crate::devices::Device;
 use crate::ffi::{elf, real};
+use crate::hooks::pool::Home;
 use crate::hooks::real as hooked;
+use crate::shim::{self, Shim};
 
 /// No context was ever this large: a difference beyond it is a neighbour's doing.
 const LARGEST_CONTEXT_BYTES: u64 = 4 << 30;
+
+/// Between measurements that nothing asked for, small changes are left alone: the driver hands memory out in blocks, and
+/// what an answer says should follow from what the program did.
+const NOTICEABLE_BYTES: u64 = 16 << 20;
 
 /// How this process measures.
 #[derive(Debug, Default)]
 pub(crate) struct Overhead {
     nvml: OnceCell<bool>,
+    /// NVML has listed this process: its figure can be trusted.
+    is_listed: AtomicBool,
     /// Contexts whose overhead was seen as a difference: what to give back with them.
     by_difference: Mutex<Vec<(CUcontext, &'static Device, u64)>>,
 }
@@ -31,12 +40,22 @@ pub(crate) struct Before {
     card_used_bytes: Option<u64>,
 }
 
+/// The driver has loaded or unloaded code, or changed the size of a heap, on the current device.
+pub(crate) fn changed() {
+    let device = shim::get().and_then(Shim::current_device);
+    if let Some(device) = device.filter(|device| device.grant.is_some()) {
+        device.shim().overhead.measure(device);
+    }
+}
+
 impl Overhead {
     /// Looks at the card before a context is made on `device`.
     pub(crate) fn before(&self, device: &'static Device) -> Before {
+        let is_needed = !self.is_listed.load(Ordering::Relaxed);
+        let handle = if is_needed { self.handle(device) } else { None };
         Before {
             device,
-            card_used_bytes: self.handle(device).and_then(card_used_bytes),
+            card_used_bytes: handle.and_then(card_used_bytes),
         }
     }
 
@@ -69,21 +88,43 @@ impl Overhead {
         }
     }
 
-    /// Sets the overhead by NVML's figure for this process; `false` if NVML does not tell.
+    /// Sets the overhead to what NVML's figure for this process makes of it; `false` if NVML does not tell.
     pub(crate) fn measure(&self, device: &'static Device) -> bool {
-        let Some(handle) = self.handle(device) else {
+        let Some(bytes) = self.figure(device) else {
             return false;
         };
-        let own_bytes = device.own_bytes();
-        match process_bytes(handle) {
-            Some(0) if own_bytes > 0 => false,
-            // A figure below what we hold is some other process's: PIDs of another namespace.
-            Some(bytes) if bytes >= own_bytes => {
-                device.set_overhead(bytes - own_bytes);
-                true
-            }
-            _ => false,
+        device.set_overhead(bytes);
+        true
+    }
+
+    /// Follows what changed without a call that we saw: lazily loaded code, contexts of the runtime library.
+    pub(crate) fn follow(&self, device: &'static Device) {
+        if let Some(bytes) = self.figure(device)
+            && bytes.abs_diff(device.overhead_bytes()) >= NOTICEABLE_BYTES
+        {
+            device.set_overhead(bytes);
         }
+    }
+
+    /// NVML's figure for this process, less what the ledger has and what lies idle in pools, where the next allocation
+    /// finds it (bytes).
+    fn figure(&self, device: &'static Device) -> Option<u64> {
+        let handle = self.handle(device)?;
+        // Other threads allocate meanwhile: a figure counts if the ledger did not move under it.
+        for _ in 0..4 {
+            let own_bytes = device.own_bytes();
+            let Some(bytes) = process_bytes(handle) else {
+                // Listed once and no more: its contexts are gone.
+                return self.is_listed.load(Ordering::Relaxed).then_some(0);
+            };
+            // A figure below what we hold is some other process's: PIDs of another namespace.
+            let overhead = bytes.checked_sub(own_bytes)?;
+            if own_bytes == device.own_bytes() {
+                self.is_listed.store(true, Ordering::Relaxed);
+                return Some(overhead.saturating_sub(idle_in_pools(device)));
+            }
+        }
+        None
     }
 
     /// NVML's handle of a device; nothing if NVML cannot be had.
@@ -128,7 +169,34 @@ fn card_used_bytes(handle: nvmlDevice_t) -> Option<u64> {
     Some(memory.used)
 }
 
-/// What NVML says that this process has (bytes): 0 if it is not listed, nothing if NVML does not know.
+/// What pools of the device hold beyond what is allocated from them (bytes).
+fn idle_in_pools(device: &Device) -> u64 {
+    let mut default = CUmemoryPool::NULL;
+    // SAFETY: the driver writes a handle or nothing.
+    let asked = unsafe { real::cuDeviceGetDefaultMemPool(&raw mut default, device.ordinal) };
+    let mut idle_bytes = if asked.is_ok() { idle_in(default) } else { 0 };
+    // The lock is held while the driver is asked, so that no pool is destroyed under the question.
+    let pools = device.shim().pools.lock();
+    for (pool, home) in pools.iter() {
+        if *pool != default && *home == Home::Device(device.ordinal) {
+            idle_bytes += idle_in(*pool);
+        }
+    }
+    idle_bytes
+}
+
+fn idle_in(pool: CUmemoryPool) -> u64 {
+    let attribute = |attribute| {
+        let mut bytes = 0_u64;
+        // SAFETY: the driver writes 64 bits for these attributes or nothing.
+        let asked = unsafe { real::cuMemPoolGetAttribute(pool, attribute, (&raw mut bytes).cast()) };
+        if asked.is_ok() { bytes } else { 0 }
+    };
+    attribute(CUmemPool_attribute::RESERVED_MEM_CURRENT)
+        .saturating_sub(attribute(CUmemPool_attribute::USED_MEM_CURRENT))
+}
+
+/// What NVML says that this process has (bytes); nothing if it is not listed or NVML does not know.
 fn process_bytes(handle: nvmlDevice_t) -> Option<u64> {
     const NOT_AVAILABLE: u64 = u64::MAX;
     let empty = nvmlProcessInfo_t {
@@ -151,9 +219,7 @@ fn process_bytes(handle: nvmlDevice_t) -> Option<u64> {
         asked.ok()?;
         infos.truncate(count as usize);
         let me = std::process::id();
-        let own = infos.iter().find(|info| info.pid == me);
-        return own.map_or(Some(0), |info| {
-            Some(info.usedGpuMemory).filter(|bytes| *bytes != NOT_AVAILABLE)
-        });
+        let own = infos.iter().find(|info| info.pid == me)?;
+        return Some(own.usedGpuMemory).filter(|bytes| *bytes != NOT_AVAILABLE);
     }
 }

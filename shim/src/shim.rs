@@ -30,8 +30,8 @@ const UNBUILT: usize = 0;
 const BUILDING: usize = 1;
 const PASSES: usize = 2;
 
-/// How long an answer may count the bytes of a process that has died (I8: at most a second).
-const REAP_EVERY_NS: u64 = 250_000_000;
+/// How old may be what an answer about memory rests on (I8: the dead count for a second at most).
+const LOOK_EVERY_NS: u64 = 250_000_000;
 
 /// The state of a managed process.
 #[derive(Debug)]
@@ -48,7 +48,8 @@ pub(crate) struct Shim {
     pub(crate) overhead: Overhead,
     /// How launches are metered; made at the first one that is.
     pub(crate) launches: OnceCell<Option<Launches>>,
-    reaped_ns: AtomicU64,
+    identity: OnceCell<Identity>,
+    looked_ns: AtomicU64,
     devices: Devices,
     region: Result<Region, String>,
     slot: OnceCell<Slot<'static>>,
@@ -101,8 +102,8 @@ impl Shim {
         let region = self.region()?;
         self.slot
             .get_or_try_init(|| {
-                let me = Identity::current().map_err(|error| error.to_string())?;
-                region.usage.claim(&me).map_err(|error| error.to_string())
+                let me = self.identity().ok_or("/proc cannot be read")?;
+                region.usage.claim(me).map_err(|error| error.to_string())
             })
             .map_err(|why| self.log(format_args!("no slot: {why}")))
             .ok()
@@ -110,20 +111,32 @@ impl Shim {
 
     /// Clears the slots of processes that have died.
     #[cold]
-    pub(crate) fn reap(&self) {
-        if let (Some(region), Ok(me)) = (self.region(), Identity::current()) {
-            region.usage.reap_dead(&ProcessView::new(me));
+    pub(crate) fn reap(&'static self) {
+        if let (Some(region), Some(me)) = (self.region(), self.identity()) {
+            region.usage.reap_dead(&ProcessView::new(*me));
         }
     }
 
-    /// Does so if nobody in this process has for a while: an answer about memory does not count the dead.
+    fn identity(&self) -> Option<&Identity> {
+        self.identity.get_or_try_init(Identity::current).ok()
+    }
+
+    /// Looks around if nobody in this process has for a while: an answer about memory counts neither the dead nor what
+    /// the driver gave back long ago.
     #[inline]
-    pub(crate) fn reap_if_due(&self) {
+    pub(crate) fn look_if_due(&'static self) {
         let now_ns = coarse_ns();
-        let last_ns = self.reaped_ns.load(Ordering::Relaxed);
-        if now_ns.saturating_sub(last_ns) > REAP_EVERY_NS {
-            self.reaped_ns.store(now_ns, Ordering::Relaxed);
-            self.reap();
+        if now_ns.saturating_sub(self.looked_ns.load(Ordering::Relaxed)) > LOOK_EVERY_NS {
+            self.looked_ns.store(now_ns, Ordering::Relaxed);
+            self.look();
+        }
+    }
+
+    #[cold]
+    fn look(&'static self) {
+        self.reap();
+        for device in self.devices.used().filter(|device| device.grant.is_some()) {
+            self.overhead.follow(device);
         }
     }
 
@@ -137,11 +150,6 @@ impl Shim {
     #[inline]
     pub(crate) fn current_device(&'static self) -> Option<&'static Device> {
         self.device(devices::current_ordinal()?)
-    }
-
-    /// The devices used so far.
-    pub(crate) fn devices(&self) -> impl Iterator<Item = &'static Device> {
-        self.devices.used()
     }
 
     /// Says something in the log, if there is one.
@@ -244,7 +252,8 @@ fn find() -> Option<&'static Shim> {
         pools: Mutex::default(),
         overhead: Overhead::default(),
         launches: OnceCell::new(),
-        reaped_ns: AtomicU64::new(0),
+        identity: OnceCell::new(),
+        looked_ns: AtomicU64::new(0),
         devices: Devices::new(),
         region,
         slot: OnceCell::new(),

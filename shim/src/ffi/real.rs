@@ -177,6 +177,7 @@ needed! {
     cuEventElapsedTime
     cuEventQuery
     cuEventRecord
+    cuMemPoolGetAttribute
     cuMipmappedArrayGetMemoryRequirements
     cuStreamGetCtx
     cuStreamIsCapturing

@@ -134,7 +134,7 @@ fn counted<H: Copy>(
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    let Some(shape) = shape.filter(|_| !place.is_null()) else {
+    let Some(shape) = shape.filter(|shape| !place.is_null() && shape.Width > 0) else {
         return call.real();
     };
     if shape.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) != 0 {

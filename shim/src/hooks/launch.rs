@@ -177,17 +177,3 @@ pub(super) fn multi_device(
     }
     answer
 }
-
-/// `cuModuleUnload`: the handles of its functions may come back as others.
-pub(super) fn module_unload(call: &Call<'_, CUresult>, _module: CUmodule) -> CUresult {
-    call.real()?;
-    timing::COSTS.relearn_all();
-    Ok(())
-}
-
-/// `cuLibraryUnload`: as a module.
-pub(super) fn library_unload(call: &Call<'_, CUresult>, _library: CUlibrary) -> CUresult {
-    call.real()?;
-    timing::COSTS.relearn_all();
-    Ok(())
-}

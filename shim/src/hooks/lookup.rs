@@ -6,7 +6,6 @@ use core::ffi::{c_char, c_int, c_void};
 use vcuda_driver_api::prelude::*;
 
 use crate::ffi::Call;
-use crate::ffi::real::Library;
 
 /// Never: a hook must be handed out before it is known whether a limit applies.
 pub(super) const fn idle() -> bool {
@@ -80,7 +79,7 @@ fn exchange(function: *mut *mut c_void) {
     if address.is_null() {
         return;
     }
-    crate::hooks::find_all(Library::Cuda);
+    crate::hooks::find_all();
     if let Some(hook) = crate::hooks::hook_of(address) {
         // SAFETY: as above.
         unsafe { function.write(hook) };

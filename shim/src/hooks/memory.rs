@@ -96,12 +96,13 @@ fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> C
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    if address.is_null() {
+    if address.is_null() || bytes == 0 {
         return call.real(); // the driver says what is wrong
     }
+    // No context: likewise.
     let Some(device) = shim.current_device() else {
         return call.real();
-    }; // no context: likewise
+    };
     let context = current_context();
     let reserved = device.reserve(bytes)?;
     call.real()?;
@@ -121,7 +122,7 @@ fn pitched<A: Word, P: Word>(
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    if address.is_null() || pitch.is_null() {
+    if address.is_null() || pitch.is_null() || width_bytes == 0 || height == 0 {
         return call.real();
     }
     let Some(device) = shim.current_device() else {

@@ -20,6 +20,9 @@ pub(super) fn memory(
     memory: *mut nvmlMemory_t,
 ) -> nvmlReturn_t {
     call.real()?;
+    if memory.is_null() {
+        return Ok(());
+    }
     // SAFETY: NVML returned success, so it has just written the structure.
     let card = unsafe { memory.read() };
     if let Some(quota) = quota(device, card.total, card.free) {
@@ -43,6 +46,9 @@ pub(super) fn memory_v2(
     /// Size and version of the structure as NVML writes them: another version has another shape.
     const VERSION_2: c_uint = 0x0200_0028;
     call.real()?;
+    if memory.is_null() {
+        return Ok(());
+    }
     // SAFETY: NVML returned success, so it has just written the structure, which begins with its version.
     if unsafe { (*memory).version } != VERSION_2 {
         return Ok(());
@@ -81,7 +87,7 @@ fn quota(device: nvmlDevice_t, card_total_bytes: u64, card_free_bytes: u64) -> O
     if limit_bytes == NO_MEMORY_LIMIT {
         return None;
     }
-    shim.reap_if_due();
+    shim.look_if_due();
     let total_bytes = limit_bytes.min(card_total_bytes);
     let used_bytes = region.usage.used_bytes(index);
     let free_bytes = total_bytes.saturating_sub(used_bytes).min(card_free_bytes);

@@ -108,6 +108,9 @@ pub(super) fn create(
         return call.real();
     };
     call.real()?;
+    if pool.is_null() || properties.is_null() {
+        return Ok(());
+    }
     // SAFETY: the driver returned success, so it has just read properties here.
     let location = unsafe { (*properties).location };
     // SAFETY: and written a handle here.
@@ -139,7 +142,7 @@ fn from_stream(
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    if address.is_null() || capture::is_capturing(stream, default) {
+    if address.is_null() || bytes == 0 || capture::is_capturing(stream, default) {
         return call.real();
     }
     let Some(device) = device_of_stream(shim, stream) else {
@@ -159,7 +162,7 @@ fn from_pool(
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    if address.is_null() || capture::is_capturing(stream, default) {
+    if address.is_null() || bytes == 0 || capture::is_capturing(stream, default) {
         return call.real();
     }
     let Some(Home::Device(ordinal)) = home_of(shim, pool) else {

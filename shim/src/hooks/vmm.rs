@@ -31,7 +31,7 @@ pub(super) fn create(
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    if handle.is_null() || properties.is_null() {
+    if handle.is_null() || properties.is_null() || bytes == 0 {
         return call.real();
     }
     // SAFETY: not null; the driver is about to read it too.
@@ -78,6 +78,9 @@ pub(super) fn retain(
         return call.real();
     };
     call.real()?;
+    if handle.is_null() {
+        return Ok(());
+    }
     if let Some(backing) = shim.mappings.at(address as u64) {
         // SAFETY: the driver returned success, so it has just written a handle here.
         let handle = unsafe { handle.read() };
