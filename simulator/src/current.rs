@@ -16,11 +16,13 @@ thread_local! {
 /// The current context, alive.
 ///
 /// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`; `CUDA_ERROR_INVALID_CONTEXT` where the thread has none;
+/// `CUDA_ERROR_NOT_PERMITTED` in a host function or callback; `CUDA_ERROR_NOT_INITIALIZED`;
+/// `CUDA_ERROR_INVALID_CONTEXT` where the thread has none;
 /// `CUDA_ERROR_CONTEXT_IS_DESTROYED` where another thread has destroyed it ("attempting to access ctx
 /// from those threads will result in the error", `cuCtxDestroy`).
 #[inline]
 pub(crate) fn current() -> Result<Arc<Context>, CUerror> {
+    crate::hostfunc::permit()?;
     process()?;
     let context = top().ok_or(CUerror::INVALID_CONTEXT)?;
     if context.is_alive() {

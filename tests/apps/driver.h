@@ -222,13 +222,20 @@ enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_ARRAY = 3 };
     X(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec, CUstream))                                                    \
     X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, (CUgraphExec))
 
+/* A program that needs more functions defines this list before it includes the header. */
+#ifndef EXTRA_FUNCTIONS
+#define EXTRA_FUNCTIONS(X)
+#endif
+
 #if defined(VIA_DLSYM) || defined(VIA_PROC)
 #define X(symbol, base, version, args) static CUresult(*symbol) args;
 DRIVER_FUNCTIONS(X)
+EXTRA_FUNCTIONS(X)
 #undef X
 #else
 #define X(symbol, base, version, args) extern CUresult symbol args;
 DRIVER_FUNCTIONS(X)
+EXTRA_FUNCTIONS(X)
 #undef X
 #endif
 
@@ -246,6 +253,7 @@ static inline void driver_open(void)
 #define X(symbol, base, version, args)                                                                                 \
     if (!(symbol = (CUresult(*) args)dlsym(lib, #symbol))) { printf("FAIL no symbol %s\n", #symbol); exit(1); }
     DRIVER_FUNCTIONS(X)
+    EXTRA_FUNCTIONS(X)
 #undef X
 #elif defined(VIA_PROC)
     CUresult (*get)(const char *, void **, int, unsigned long long, int *) =
@@ -258,6 +266,7 @@ static inline void driver_open(void)
         exit(1);                                                                                                       \
     }
     DRIVER_FUNCTIONS(X)
+    EXTRA_FUNCTIONS(X)
 #undef X
 #endif
 }
