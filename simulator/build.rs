@@ -1,5 +1,4 @@
 //! Link options of the simulated driver.
-#![expect(clippy::print_stdout, reason = "this is how a build script speaks to cargo")]
 
 fn main() {
     for argument in [

@@ -61,7 +61,12 @@ impl Array {
     pub(crate) fn create(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, context: &Context) -> Result<Array, CUerror> {
         let bytes = check(descriptor, 1)?;
         let storage = Storage::create(bytes, descriptor.Flags, context)?;
-        Ok(Array { descriptor: *descriptor, storage, offset: 0, is_level: false })
+        Ok(Array {
+            descriptor: *descriptor,
+            storage,
+            offset: 0,
+            is_level: false,
+        })
     }
 
     /// Bytes of a row.
@@ -84,7 +89,11 @@ impl Array {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` while nothing has been mapped into it.
     pub(crate) fn base(&self) -> Result<u64, CUerror> {
-        if self.storage.base == 0 { Err(CUerror::INVALID_VALUE) } else { Ok(self.storage.base + self.offset) }
+        if self.storage.base == 0 {
+            Err(CUerror::INVALID_VALUE)
+        } else {
+            Ok(self.storage.base + self.offset)
+        }
     }
 
     /// The device that it is on.
@@ -118,11 +127,19 @@ impl Mipmap {
         levels: u32,
         context: &Context,
     ) -> Result<Mipmap, CUerror> {
-        let largest = descriptor.Width.max(descriptor.Height).max(descriptor.Depth).max(1);
+        let largest = descriptor
+            .Width
+            .max(descriptor.Height)
+            .max(descriptor.Depth)
+            .max(1);
         let levels = levels.clamp(1, 1 + largest.ilog2());
         let bytes = check(descriptor, levels)?;
         let storage = Storage::create(bytes, descriptor.Flags, context)?;
-        Ok(Mipmap { descriptor: *descriptor, storage, levels: Mutex::new(vec![0; levels as usize]) })
+        Ok(Mipmap {
+            descriptor: *descriptor,
+            storage,
+            levels: Mutex::new(vec![0; levels as usize]),
+        })
     }
 
     /// The handle of a level's array.
@@ -133,7 +150,9 @@ impl Mipmap {
         let mut levels = self.levels.lock();
         let handle = levels.get_mut(level as usize).ok_or(CUerror::INVALID_VALUE)?;
         if *handle == 0 {
-            let offset = (0..level).map(|lower| level_bytes(&self.descriptor, lower).unwrap_or(0)).sum();
+            let offset = (0..level)
+                .map(|lower| level_bytes(&self.descriptor, lower).unwrap_or(0))
+                .sum();
             *handle = ARRAYS.insert(Array {
                 descriptor: level_descriptor(&self.descriptor, level),
                 storage: Arc::clone(&self.storage),
@@ -154,7 +173,9 @@ impl Mipmap {
     /// Bytes of all levels.
     pub(crate) fn bytes(&self) -> u64 {
         let levels = self.levels.lock().len() as u32;
-        (0..levels).filter_map(|level| level_bytes(&self.descriptor, level)).sum()
+        (0..levels)
+            .filter_map(|level| level_bytes(&self.descriptor, level))
+            .sum()
     }
 }
 
@@ -166,7 +187,11 @@ impl Storage {
         } else {
             0
         };
-        Ok(Arc::new(Storage { device, context: context.unique, base }))
+        Ok(Arc::new(Storage {
+            device,
+            context: context.unique,
+            base,
+        }))
     }
 }
 
@@ -204,7 +229,11 @@ fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result<u64, CUerr
     }
     // "If CUDA_ARRAY3D_CUBEMAP is set ... Width must equal Height and Depth must be six", or a multiple.
     let is_cube = d.Flags & CUDA_ARRAY3D_CUBEMAP != 0;
-    let has_faces = if has_layers { d.Depth % 6 == 0 } else { d.Depth == 6 };
+    let has_faces = if has_layers {
+        d.Depth.is_multiple_of(6)
+    } else {
+        d.Depth == 6
+    };
     if is_cube && (d.Width != d.Height || !has_faces) {
         return Err(CUerror::INVALID_VALUE);
     }
@@ -222,7 +251,11 @@ fn level_descriptor(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> CUDA_ARRAY3D
     CUDA_ARRAY3D_DESCRIPTOR {
         Width: half(whole.Width),
         Height: half(whole.Height),
-        Depth: if counts_layers { whole.Depth } else { half(whole.Depth) },
+        Depth: if counts_layers {
+            whole.Depth
+        } else {
+            half(whole.Depth)
+        },
         ..*whole
     }
 }
@@ -230,7 +263,8 @@ fn level_descriptor(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> CUDA_ARRAY3D
 fn level_bytes(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> Option<u64> {
     let d = level_descriptor(whole, level);
     let row = (d.Width as u64).checked_mul(texel_bytes(&d)?)?;
-    row.checked_mul(d.Height.max(1) as u64)?.checked_mul(d.Depth.max(1) as u64)
+    row.checked_mul(d.Height.max(1) as u64)?
+        .checked_mul(d.Depth.max(1) as u64)
 }
 
 /// "Packed components per CUDA array element; it may be 1, 2, or 4."
@@ -242,5 +276,7 @@ fn texel_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Option<u64> {
         F::UNSIGNED_INT32 | F::SIGNED_INT32 | F::FLOAT => 4,
         _ => return None,
     };
-    [1, 2, 4].contains(&descriptor.NumChannels).then(|| component * u64::from(descriptor.NumChannels))
+    [1, 2, 4]
+        .contains(&descriptor.NumChannels)
+        .then(|| component * u64::from(descriptor.NumChannels))
 }

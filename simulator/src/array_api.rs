@@ -39,7 +39,10 @@ fn make(place: *mut CUarray, descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> CUresult {
         return Err(CUerror::INVALID_VALUE);
     }
     crate::capture::call_unsafe()?;
-    put(place, CUarray(ARRAYS.insert(Array::create(descriptor, &context)?)))
+    put(
+        place,
+        CUarray(ARRAYS.insert(Array::create(descriptor, &context)?)),
+    )
 }
 
 /// "Height: if zero, the array is one-dimensional".
@@ -51,7 +54,15 @@ fn create(place: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR) -> CUre
 
 fn create_v1(place: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult {
     let d = get(descriptor)?;
-    make(place, &described((d.Width as usize, d.Height as usize, 0), d.Format, d.NumChannels, 0))
+    make(
+        place,
+        &described(
+            (d.Width as usize, d.Height as usize, 0),
+            d.Format,
+            d.NumChannels,
+            0,
+        ),
+    )
 }
 
 fn create_3d(place: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult {
@@ -141,7 +152,11 @@ fn destroy(handle: CUarray) -> CUresult {
 
 fn requirements(bytes: u64) -> CUDA_ARRAY_MEMORY_REQUIREMENTS {
     let size = (bytes as usize).next_multiple_of(ALIGNMENT);
-    CUDA_ARRAY_MEMORY_REQUIREMENTS { size, alignment: ALIGNMENT, reserved: [0; 4] }
+    CUDA_ARRAY_MEMORY_REQUIREMENTS {
+        size,
+        alignment: ALIGNMENT,
+        reserved: [0; 4],
+    }
 }
 
 /// "If the CUDA array is not allocated with flag CUDA_ARRAY3D_DEFERRED_MAPPING, CUDA_ERROR_INVALID_VALUE will
@@ -182,7 +197,10 @@ fn create_mipmap(
         return Err(CUerror::INVALID_VALUE);
     }
     crate::capture::call_unsafe()?;
-    put(place, CUmipmappedArray(MIPMAPS.insert(Mipmap::create(&descriptor, levels, &context)?)))
+    put(
+        place,
+        CUmipmappedArray(MIPMAPS.insert(Mipmap::create(&descriptor, levels, &context)?)),
+    )
 }
 
 fn mipmap(handle: CUmipmappedArray) -> Result<std::sync::Arc<Mipmap>, CUerror> {

@@ -36,7 +36,10 @@ pub(crate) struct Reserve {
 impl Reserve {
     /// Nothing held yet.
     pub(crate) fn new(device: &'static Device) -> Reserve {
-        Reserve { device, counts: Mutex::default() }
+        Reserve {
+            device,
+            counts: Mutex::default(),
+        }
     }
 
     /// The counts now.
@@ -63,11 +66,17 @@ impl Reserve {
         let mut counts = self.counts.lock();
         let used = counts.used.checked_add(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
         if used > counts.reserved {
-            let wanted = used.checked_next_multiple_of(STEP).ok_or(CUerror::OUT_OF_MEMORY)?.min(limit.max(used));
+            let wanted = used
+                .checked_next_multiple_of(STEP)
+                .ok_or(CUerror::OUT_OF_MEMORY)?
+                .min(limit.max(used));
             if wanted > limit {
                 return Err(CUerror::OUT_OF_MEMORY);
             }
-            process()?.client.take(self.device.gpu, wanted - counts.reserved).map_err(|_| CUerror::OUT_OF_MEMORY)?;
+            process()?
+                .client
+                .take(self.device.gpu, wanted - counts.reserved)
+                .map_err(|_| CUerror::OUT_OF_MEMORY)?;
             counts.reserved = wanted;
         }
         counts.used = used;
@@ -85,7 +94,11 @@ impl Reserve {
     /// Gives back what is held beyond `keep` and not in use.
     pub(crate) fn trim(&self, keep: u64) {
         let mut counts = self.counts.lock();
-        let kept = counts.used.checked_next_multiple_of(STEP).unwrap_or(u64::MAX).max(keep);
+        let kept = counts
+            .used
+            .checked_next_multiple_of(STEP)
+            .unwrap_or(u64::MAX)
+            .max(keep);
         if kept < counts.reserved
             && let Ok(process) = process()
         {

@@ -1,7 +1,6 @@
-//! The environment variables that the simulated driver obeys, each read in one place.
+//! The environment variables that the simulated driver obeys, each read in one place; `VCUDA_SIM` is
+//! `vcuda-machine`'s.
 
-/// The simulated machine's directory.
-pub(crate) const ENV_MACHINE: &str = "VCUDA_SIM";
 /// Which GPUs this process sees (CUDA C++ Programming Guide, "CUDA Environment Variables").
 pub(crate) const ENV_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 /// In which order it sees them (same page): `FASTEST_FIRST` (default) or `PCI_BUS_ID`.
@@ -10,7 +9,10 @@ pub(crate) const ENV_DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
 pub(crate) const ENV_MODULE_LOADING: &str = "CUDA_MODULE_LOADING";
 
 /// A variable's value; none where it is unset or not text.
-#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place that reads the environment"
+)]
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

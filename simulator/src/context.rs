@@ -65,7 +65,10 @@ impl Context {
         again: Option<usize>,
     ) -> Result<Arc<Context>, CUerror> {
         let process = process()?;
-        let id = process.client.context_create(device.gpu).map_err(|_| CUerror::OUT_OF_MEMORY)?;
+        let id = process
+            .client
+            .context_create(device.gpu)
+            .map_err(|_| CUerror::OUT_OF_MEMORY)?;
         let make = |handle| Context {
             handle,
             device,
@@ -130,7 +133,10 @@ const DEFAULT_LIMITS: [u64; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0];
 /// `CUDA_ERROR_INVALID_CONTEXT` for a null, wild or ended handle.
 pub(crate) fn context(handle: usize) -> Result<Arc<Context>, CUerror> {
     process()?;
-    CONTEXTS.get(handle).filter(|context| context.is_alive()).ok_or(CUerror::INVALID_CONTEXT)
+    CONTEXTS
+        .get(handle)
+        .filter(|context| context.is_alive())
+        .ok_or(CUerror::INVALID_CONTEXT)
 }
 
 /// Checks `CU_CTX_*` flags: known bits, and one way of waiting at most.

@@ -187,7 +187,10 @@ fn host_to_array_async<const T: bool>(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
-    later::<T>(&row(Side::Array(to, offset), Side::Host(from as usize), bytes), stream)
+    later::<T>(
+        &row(Side::Array(to, offset), Side::Host(from as usize), bytes),
+        stream,
+    )
 }
 
 fn array_to_host<const T: bool>(to: *mut c_void, from: CUarray, offset: usize, bytes: usize) -> CUresult {
@@ -201,7 +204,10 @@ fn array_to_host_async<const T: bool>(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
-    later::<T>(&row(Side::Host(to as usize), Side::Array(from, offset), bytes), stream)
+    later::<T>(
+        &row(Side::Host(to as usize), Side::Array(from, offset), bytes),
+        stream,
+    )
 }
 
 fn array_to_array<const T: bool>(
@@ -211,5 +217,9 @@ fn array_to_array<const T: bool>(
     from_offset: usize,
     bytes: usize,
 ) -> CUresult {
-    now::<T>(&row(Side::Array(to, to_offset), Side::Array(from, from_offset), bytes))
+    now::<T>(&row(
+        Side::Array(to, to_offset),
+        Side::Array(from, from_offset),
+        bytes,
+    ))
 }

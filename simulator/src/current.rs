@@ -38,7 +38,10 @@ pub(crate) fn current() -> Result<Arc<Context>, CUerror> {
 /// The top of the stack, alive or not.
 pub(crate) fn top() -> Option<Arc<Context>> {
     // A thread that is ending has no stack any more: no context is current to it.
-    STACK.try_with(|stack| stack.borrow().last().cloned()).ok().flatten()
+    STACK
+        .try_with(|stack| stack.borrow().last().cloned())
+        .ok()
+        .flatten()
 }
 
 /// `cuCtxPushCurrent`.

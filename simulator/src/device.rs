@@ -12,7 +12,7 @@ use crate::arena::Arena;
 use crate::attributes;
 use crate::config::{ENV_DEVICE_ORDER, ENV_VISIBLE_DEVICES, variable};
 use crate::context::Context;
-use crate::ffi::{export, get_array, put, put_at, put_if_wanted, put_text, text};
+use crate::ffi::{export, get_array, put, put_at, put_text, text};
 use crate::process::{initialise, process};
 use crate::visible::{Candidate, visible as choose};
 
@@ -83,8 +83,13 @@ pub(crate) struct DevicePools {
 pub(crate) fn visible(machine: &Machine) -> Vec<Device> {
     let gpus = &machine.config().gpus;
     let speed = |gpu: &GpuConfig| u64::from(gpu.sms) * u64::from(gpu.clock_mhz);
-    let candidates: Vec<Candidate> =
-        gpus.iter().map(|gpu| Candidate { uuid: gpu.uuid.clone(), speed: speed(gpu) }).collect();
+    let candidates: Vec<Candidate> = gpus
+        .iter()
+        .map(|gpu| Candidate {
+            uuid: gpu.uuid.clone(),
+            speed: speed(gpu),
+        })
+        .collect();
     let devices = variable(ENV_VISIBLE_DEVICES);
     let order = variable(ENV_DEVICE_ORDER);
     let chosen = choose(&candidates, devices.as_deref(), order.as_deref());
@@ -107,7 +112,10 @@ pub(crate) fn visible(machine: &Machine) -> Vec<Device> {
 /// `CUDA_ERROR_NOT_INITIALIZED`, `CUDA_ERROR_INVALID_DEVICE`.
 pub(crate) fn device(ordinal: CUdevice) -> Result<&'static Device, CUerror> {
     let devices = &process()?.devices;
-    usize::try_from(ordinal).ok().and_then(|index| devices.get(index)).ok_or(CUerror::INVALID_DEVICE)
+    usize::try_from(ordinal)
+        .ok()
+        .and_then(|index| devices.get(index))
+        .ok_or(CUerror::INVALID_DEVICE)
 }
 
 /// "Currently, the Flags parameter must be 0" (`cuInit`).
@@ -138,8 +146,11 @@ fn get_name(name: *mut c_char, room: c_int, ordinal: CUdevice) -> CUresult {
 fn get_uuid(place: *mut CUuuid, ordinal: CUdevice) -> CUresult {
     let text = &device(ordinal)?.config.uuid;
     let mut bytes = [0; 16];
-    let digits: Vec<u32> =
-        text.trim_start_matches("GPU-").chars().filter_map(|digit| digit.to_digit(16)).collect();
+    let digits: Vec<u32> = text
+        .trim_start_matches("GPU-")
+        .chars()
+        .filter_map(|digit| digit.to_digit(16))
+        .collect();
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         *byte = (pair[0] << 4 | pair[1]) as c_char;
     }
@@ -152,11 +163,17 @@ fn total_memory(bytes: *mut usize, ordinal: CUdevice) -> CUresult {
 
 /// The 32-bit form of CUDA before 3.2 cannot say more than 4 GiB - 1 (assumed: the answer is clamped).
 fn total_memory_v1(bytes: *mut c_uint, ordinal: CUdevice) -> CUresult {
-    put(bytes, c_uint::try_from(device(ordinal)?.config.memory_bytes).unwrap_or(c_uint::MAX))
+    put(
+        bytes,
+        c_uint::try_from(device(ordinal)?.config.memory_bytes).unwrap_or(c_uint::MAX),
+    )
 }
 
 fn get_attribute(place: *mut c_int, attribute: CUdevice_attribute, ordinal: CUdevice) -> CUresult {
-    put(place, attributes::value(device(ordinal)?, attribute).ok_or(CUerror::INVALID_VALUE)?)
+    put(
+        place,
+        attributes::value(device(ordinal)?, attribute).ok_or(CUerror::INVALID_VALUE)?,
+    )
 }
 
 fn get_properties(place: *mut CUdevprop, ordinal: CUdevice) -> CUresult {
@@ -203,7 +220,15 @@ fn get_by_pci_bus_id(place: *mut CUdevice, bus_id: *const c_char) -> CUresult {
     let wanted = text(bus_id)?.to_str().ok().and_then(attributes::pci_address);
     let wanted = wanted.ok_or(CUerror::INVALID_VALUE)?;
     let is_it = |device: &&Device| attributes::pci_address(&device.config.pci_bus_id) == Some(wanted);
-    put(place, process()?.devices.iter().find(is_it).ok_or(CUerror::INVALID_DEVICE)?.ordinal)
+    put(
+        place,
+        process()?
+            .devices
+            .iter()
+            .find(is_it)
+            .ok_or(CUerror::INVALID_DEVICE)?
+            .ordinal,
+    )
 }
 
 /// Execution affinity needs MPS on Volta or later (`cuDeviceGetExecAffinitySupport`); there is no MPS here.

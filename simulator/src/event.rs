@@ -204,6 +204,7 @@ fn synchronize(handle: CUevent) -> CUresult {
         process()?.client.wait(stamp.ticket());
     }
     settle();
+    crate::pool::synchronized();
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use vcuda_driver_api::cuda::CUDA_MEMSET_NODE_PARAMS;
 use vcuda_driver_api::{CUerror, CUresult};
 
+use crate::graph_memory;
 use crate::memory;
 
 /// Rows of elements set to one value.
@@ -20,20 +21,25 @@ impl Fill {
     /// is not a multiple of it, a pitch shorter than its row, or a range that is not memory of this process.
     pub(crate) fn new(params: &CUDA_MEMSET_NODE_PARAMS) -> Result<Fill, CUerror> {
         let element = u64::from(params.elementSize);
-        if ![1, 2, 4].contains(&element) || params.dst % element != 0 {
+        if ![1, 2, 4].contains(&element) || !params.dst.is_multiple_of(element) {
             return Err(CUerror::INVALID_VALUE);
         }
         let fill = Fill { params: *params };
         if fill.bytes() == 0 {
             return Ok(fill);
         }
-        let row = (params.width as u64).checked_mul(element).ok_or(CUerror::INVALID_VALUE)?;
+        let row = (params.width as u64)
+            .checked_mul(element)
+            .ok_or(CUerror::INVALID_VALUE)?;
         let pitch = params.pitch as u64;
-        if params.height > 1 && (pitch < row || pitch % element != 0) {
+        if params.height > 1 && (pitch < row || !pitch.is_multiple_of(element)) {
             return Err(CUerror::INVALID_VALUE);
         }
-        let reach = pitch.checked_mul(params.height as u64 - 1).and_then(|rows| rows.checked_add(row));
-        if !memory::is_usable(params.dst, reach.ok_or(CUerror::INVALID_VALUE)?) {
+        let reach = pitch
+            .checked_mul(params.height as u64 - 1)
+            .and_then(|rows| rows.checked_add(row));
+        let reach = reach.ok_or(CUerror::INVALID_VALUE)?;
+        if !memory::is_usable(params.dst, reach) && graph_memory::planned(params.dst, reach).is_none() {
             return Err(CUerror::INVALID_VALUE);
         }
         Ok(fill)

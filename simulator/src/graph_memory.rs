@@ -25,9 +25,24 @@ export! {
 /// By ordinal.
 static RESERVES: Mutex<BTreeMap<CUdevice, Arc<Reserve>>> = Mutex::new(BTreeMap::new());
 
+/// Addresses of allocation nodes, by start: what other nodes may name before memory stands behind it.
+static ADDRESSES: Mutex<BTreeMap<u64, (u64, &'static Device)>> = Mutex::new(BTreeMap::new());
+
+/// The device whose graphs' memory a whole range of addresses is for, now or once a graph runs.
+pub(crate) fn planned(address: u64, bytes: u64) -> Option<&'static Device> {
+    let addresses = ADDRESSES.lock();
+    let (start, (length, device)) = addresses.range(..=address).next_back()?;
+    let end = address.checked_add(bytes)?;
+    (end <= start + length).then_some(device)
+}
+
 fn reserve_of(device: &'static Device) -> Arc<Reserve> {
     let mut reserves = RESERVES.lock();
-    Arc::clone(reserves.entry(device.ordinal).or_insert_with(|| Arc::new(Reserve::new(device))))
+    Arc::clone(
+        reserves
+            .entry(device.ordinal)
+            .or_insert_with(|| Arc::new(Reserve::new(device))),
+    )
 }
 
 /// The memory of one allocation node. The address lives as long as any clone.
@@ -43,6 +58,7 @@ struct Range {
 
 impl Drop for Range {
     fn drop(&mut self) {
+        ADDRESSES.lock().remove(&self.address);
         // A graph may be destroyed while memory that it allocated is in use: the address then stays taken.
         if memory::at(self.address).is_none() {
             self.device.arena.give(self.address, self.bytes);
@@ -60,7 +76,12 @@ impl GraphBlock {
             return Err(CUerror::INVALID_VALUE);
         }
         let address = device.arena.take(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
-        Ok(GraphBlock(Arc::new(Range { device, address, bytes })))
+        ADDRESSES.lock().insert(address, (bytes, device));
+        Ok(GraphBlock(Arc::new(Range {
+            device,
+            address,
+            bytes,
+        })))
     }
 
     /// Where it is.

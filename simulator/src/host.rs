@@ -62,7 +62,13 @@ fn map(bytes: usize, flags: c_uint, context: &Context) -> Result<*mut c_void, CU
     // "All host memory allocated in all contexts using cuMemAllocHost() and cuMemHostAlloc() is always
     // directly accessible from all contexts" with unified addressing: portable and mapped.
     let flags = flags | CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
-    memory::insert(address as u64, bytes as u64, Kind::Host(flags), context.device, Some(context));
+    memory::insert(
+        address as u64,
+        bytes as u64,
+        Kind::Host(flags),
+        context.device,
+        Some(context),
+    );
     Ok(address)
 }
 
@@ -106,11 +112,7 @@ fn get_device_pointer(place: *mut CUdeviceptr, address: *mut c_void, flags: c_ui
     put(place, address as u64)
 }
 
-fn get_device_pointer_v1(
-    _place: *mut CUdeviceptr_v1,
-    _address: *mut c_void,
-    _flags: c_uint,
-) -> CUresult {
+fn get_device_pointer_v1(_place: *mut CUdeviceptr_v1, _address: *mut c_void, _flags: c_uint) -> CUresult {
     current()?;
     Err(CUerror::INVALID_VALUE)
 }
@@ -138,7 +140,13 @@ fn register(address: *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
         return Err(CUerror::HOST_MEMORY_ALREADY_REGISTERED);
     }
     let flags = flags | CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-    memory::insert(address as u64, bytes as u64, Kind::Registered(flags), context.device, Some(&context));
+    memory::insert(
+        address as u64,
+        bytes as u64,
+        Kind::Registered(flags),
+        context.device,
+        Some(&context),
+    );
     Ok(())
 }
 

@@ -26,7 +26,6 @@
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
     clippy::indexing_slicing,
     reason = "C's integers and pointers meet Rust's at every export; each narrowing is of a value that was checked \
               or that the interface defines in the narrower type"

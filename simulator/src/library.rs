@@ -34,8 +34,6 @@ pub(crate) struct Library {
 /// A kernel of a library.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// What the program knows it by.
-    pub(crate) handle: usize,
     /// Its library's handle.
     pub(crate) library: usize,
     /// Its name.
@@ -51,7 +49,12 @@ pub(crate) struct Kernel {
 impl Library {
     /// Keeps an image.
     pub(crate) fn create(image: Arc<Image>) -> Arc<Library> {
-        let make = |handle| Library { handle, image, modules: Mutex::default(), kernels: Mutex::default() };
+        let make = |handle| Library {
+            handle,
+            image,
+            modules: Mutex::default(),
+            kernels: Mutex::default(),
+        };
         LIBRARIES.insert_with(make).1
     }
 
@@ -80,8 +83,7 @@ impl Library {
         }
         let info = kernel_info(&self.image, name).ok_or(CUerror::NOT_FOUND)?;
         let c_name = CString::new(name).map_err(|_| CUerror::NOT_FOUND)?;
-        let (handle, _) = KERNELS.insert_with(|handle| Kernel {
-            handle,
+        let handle = KERNELS.insert(Kernel {
             library: self.handle,
             name: c_name,
             settings: Settings::new(info.shared_bytes),
@@ -140,7 +142,13 @@ pub(crate) fn forget_context(unique: u64) {
 
 /// Whether a module is a library's, and so not for `cuModuleUnload`.
 pub(crate) fn owns(module: usize) -> bool {
-    LIBRARIES.all().iter().any(|library| library.modules.lock().values().any(|owned| owned.handle == module))
+    LIBRARIES.all().iter().any(|library| {
+        library
+            .modules
+            .lock()
+            .values()
+            .any(|owned| owned.handle == module)
+    })
 }
 
 /// The library behind a handle.

@@ -164,7 +164,10 @@ fn get_attribute(
     let kernel = kernel(handle)?;
     device(ordinal)?;
     let architecture = library(CUlibrary(kernel.library))?.image.architecture;
-    put(place, function_api::value(attribute, &kernel.info, architecture, &kernel.settings)?)
+    put(
+        place,
+        function_api::value(attribute, &kernel.info, architecture, &kernel.settings)?,
+    )
 }
 
 /// Kept per kernel, not per device (assumed sufficient: all simulated GPUs of a machine are alike).
@@ -186,7 +189,11 @@ fn set_attribute(
 fn set_cache_config(handle: CUkernel, config: CUfunc_cache, ordinal: CUdevice) -> CUresult {
     kernel(handle)?;
     device(ordinal)?;
-    if config.0 > CUfunc_cache::EQUAL.0 { Err(CUerror::INVALID_VALUE) } else { Ok(()) }
+    if config.0 > CUfunc_cache::EQUAL.0 {
+        Err(CUerror::INVALID_VALUE)
+    } else {
+        Ok(())
+    }
 }
 
 fn get_parameter_info(handle: CUkernel, index: usize, offset: *mut usize, size: *mut usize) -> CUresult {
@@ -194,5 +201,8 @@ fn get_parameter_info(handle: CUkernel, index: usize, offset: *mut usize, size: 
 }
 
 fn get_parameter_count(handle: CUkernel, place: *mut usize) -> CUresult {
-    put(place, kernel(handle)?.info.parameters.as_ref().map_or(0, Vec::len))
+    put(
+        place,
+        kernel(handle)?.info.parameters.as_ref().map_or(0, Vec::len),
+    )
 }

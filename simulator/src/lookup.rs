@@ -62,8 +62,11 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
 
 fn address_of(symbol: &str) -> Option<*mut c_void> {
     static ADDRESSES: OnceCell<HashMap<&'static str, usize>> = OnceCell::new();
-    let addresses =
-        ADDRESSES.get_or_init(|| exports().map(|export| (export.name, export.address as usize)).collect());
+    let addresses = ADDRESSES.get_or_init(|| {
+        exports()
+            .map(|export| (export.name, export.address as usize))
+            .collect()
+    });
     addresses.get(symbol).map(|address| *address as *mut c_void)
 }
 
@@ -78,7 +81,12 @@ fn find(symbol: *const c_char, version: c_int, flags: u64) -> Result<Answer, CUe
 }
 
 /// The first form has no status: what is not found is `CUDA_ERROR_NOT_FOUND`, for whichever reason.
-fn get_proc_address_v1(symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64) -> CUresult {
+fn get_proc_address_v1(
+    symbol: *const c_char,
+    place: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> CUresult {
     if place.is_null() {
         return Err(CUerror::INVALID_VALUE);
     }
@@ -107,7 +115,14 @@ fn get_proc_address(
         Answer::NotFound => (None, Status::SYMBOL_NOT_FOUND),
         Answer::VersionTooOld => (None, Status::VERSION_NOT_SUFFICIENT),
     };
-    put_if_wanted(status, if address.is_none() && found == Status::SUCCESS { Status::SYMBOL_NOT_FOUND } else { found });
+    put_if_wanted(
+        status,
+        if address.is_none() && found == Status::SUCCESS {
+            Status::SYMBOL_NOT_FOUND
+        } else {
+            found
+        },
+    );
     put(place, address.unwrap_or(core::ptr::null_mut()))
 }
 

@@ -36,15 +36,24 @@ fn check_range(address: u64, bytes: usize) -> CUresult {
 fn check_location(location: CUmemLocation) -> CUresult {
     match location.r#type {
         CUmemLocationType::DEVICE => device(location.id).map(drop),
-        CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA | CUmemLocationType::HOST_NUMA_CURRENT => Ok(()),
+        CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA | CUmemLocationType::HOST_NUMA_CURRENT => {
+            Ok(())
+        }
         _ => Err(CUerror::INVALID_VALUE),
     }
 }
 
 /// `CU_DEVICE_CPU` stands for the host in the first forms.
 fn location_of(ordinal: CUdevice) -> CUmemLocation {
-    let kind = if ordinal == CU_DEVICE_CPU { CUmemLocationType::HOST } else { CUmemLocationType::DEVICE };
-    CUmemLocation { r#type: kind, id: ordinal }
+    let kind = if ordinal == CU_DEVICE_CPU {
+        CUmemLocationType::HOST
+    } else {
+        CUmemLocationType::DEVICE
+    };
+    CUmemLocation {
+        r#type: kind,
+        id: ordinal,
+    }
 }
 
 fn advise_v1(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, ordinal: CUdevice) -> CUresult {

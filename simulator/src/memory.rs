@@ -87,7 +87,11 @@ pub(crate) fn insert(
         context: context.map_or((0, 0), |context| (context.unique, context.handle)),
         id: IDS.fetch_add(1, Ordering::Relaxed),
         is_synchronous: AtomicBool::new(false),
-        access: AtomicU32::new(if matches!(kind, Kind::Mapped(_)) { 0 } else { READ_WRITE }),
+        access: AtomicU32::new(if matches!(kind, Kind::Mapped(_)) {
+            0
+        } else {
+            READ_WRITE
+        }),
     });
     MEMORY.write().insert(base, Arc::clone(&allocation));
     allocation
@@ -119,14 +123,23 @@ pub(crate) fn remove(base: u64, may_end: impl FnOnce(Kind) -> bool) -> Option<Ar
 pub(crate) fn overlapping(start: u64, bytes: u64) -> Vec<Arc<Allocation>> {
     let memory = MEMORY.read();
     let end = start.saturating_add(bytes);
-    let before = memory.range(..start).next_back().filter(|(_, range)| range.base + range.bytes > start);
-    before.into_iter().chain(memory.range(start..end)).map(|(_, range)| Arc::clone(range)).collect()
+    let before = memory
+        .range(..start)
+        .next_back()
+        .filter(|(_, range)| range.base + range.bytes > start);
+    before
+        .into_iter()
+        .chain(memory.range(start..end))
+        .map(|(_, range)| Arc::clone(range))
+        .collect()
 }
 
 /// Whether every byte of a range is memory that a device may read and write: one allocation, or mappings
 /// side by side.
 pub(crate) fn is_usable(start: u64, bytes: u64) -> bool {
-    let Some(end) = start.checked_add(bytes) else { return false };
+    let Some(end) = start.checked_add(bytes) else {
+        return false;
+    };
     let memory = MEMORY.read();
     let mut next = start;
     let first = memory.range(..=start).next_back();
@@ -173,7 +186,11 @@ pub(crate) fn free_context(context: &Context) {
     let Ok(process) = process() else { return };
     let owned: Vec<_> = {
         let memory = MEMORY.read();
-        memory.values().filter(|range| range.context.0 == context.unique).cloned().collect()
+        memory
+            .values()
+            .filter(|range| range.context.0 == context.unique)
+            .cloned()
+            .collect()
     };
     for range in owned {
         match range.kind {

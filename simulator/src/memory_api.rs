@@ -38,7 +38,10 @@ fn alloc(place: *mut CUdeviceptr, bytes: usize) -> CUresult {
         return Err(CUerror::INVALID_VALUE);
     }
     crate::capture::call_unsafe()?;
-    put(place, memory::allocate(bytes as u64, Kind::Device, context.device, Some(&context))?)
+    put(
+        place,
+        memory::allocate(bytes as u64, Kind::Device, context.device, Some(&context))?,
+    )
 }
 
 /// Addresses of CUDA before 3.2 have 32 bits; memory here lies above them (assumed: nothing is allocated).
@@ -60,7 +63,9 @@ fn alloc_pitch(
         return Err(CUerror::INVALID_VALUE);
     }
     crate::capture::call_unsafe()?;
-    let row = width.checked_next_multiple_of(PITCH_ALIGNMENT).ok_or(CUerror::OUT_OF_MEMORY)?;
+    let row = width
+        .checked_next_multiple_of(PITCH_ALIGNMENT)
+        .ok_or(CUerror::OUT_OF_MEMORY)?;
     let bytes = row.checked_mul(height).ok_or(CUerror::OUT_OF_MEMORY)?;
     let address = memory::allocate(bytes as u64, Kind::Device, context.device, Some(&context))?;
     put(pitch, row)?;
@@ -86,7 +91,10 @@ fn alloc_managed(place: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresu
         return Err(CUerror::INVALID_VALUE);
     }
     crate::capture::call_unsafe()?;
-    put(place, memory::allocate(bytes as u64, Kind::Managed, context.device, Some(&context))?)
+    put(
+        place,
+        memory::allocate(bytes as u64, Kind::Managed, context.device, Some(&context))?,
+    )
 }
 
 /// Waits for the device first, as `cuMemFree` is known to (assumed for the context's streams). A null
@@ -134,7 +142,10 @@ fn free_v1(address: CUdeviceptr_v1) -> CUresult {
 fn get_info(free: *mut usize, total: *mut usize) -> CUresult {
     let context = current()?;
     let memory = process()?.machine.memory(context.device.gpu);
-    put_if_wanted(free, memory.total_bytes.saturating_sub(memory.used_bytes) as usize);
+    put_if_wanted(
+        free,
+        memory.total_bytes.saturating_sub(memory.used_bytes) as usize,
+    );
     put_if_wanted(total, memory.total_bytes as usize);
     Ok(())
 }

@@ -95,7 +95,8 @@ impl Settings {
 
     /// Copies what was set on a kernel to its function.
     pub(crate) fn copy_from(&self, other: &Settings) {
-        let copy = |to: &AtomicI32, from: &AtomicI32| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        let copy =
+            |to: &AtomicI32, from: &AtomicI32| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         copy(&self.max_dynamic_shared, &other.max_dynamic_shared);
         copy(&self.carveout, &other.carveout);
         for (to, from) in self.cluster.iter().zip(&other.cluster) {
@@ -109,13 +110,20 @@ impl Function {
     #[inline]
     pub(crate) fn max_threads(&self) -> u32 {
         let most = THREADS_PER_BLOCK.unsigned_abs();
-        if self.info.max_threads == 0 { most } else { self.info.max_threads.min(most) }
+        if self.info.max_threads == 0 {
+            most
+        } else {
+            self.info.max_threads.min(most)
+        }
     }
 
     /// Bytes of dynamic shared memory that a launch may ask for.
     #[inline]
     pub(crate) fn max_dynamic_shared(&self) -> u32 {
-        self.settings.max_dynamic_shared.load(Ordering::Relaxed).unsigned_abs()
+        self.settings
+            .max_dynamic_shared
+            .load(Ordering::Relaxed)
+            .unsigned_abs()
     }
 
     /// The most that `max_dynamic_shared` may be set to.
@@ -132,7 +140,11 @@ impl Module {
     pub(crate) fn load(image: Arc<Image>, context: &Context) -> Result<Arc<Module>, CUerror> {
         let process = process()?;
         let device = context.device;
-        let mut loading = Loading { device, code_bytes: 0, globals: BTreeMap::new() };
+        let mut loading = Loading {
+            device,
+            code_bytes: 0,
+            globals: BTreeMap::new(),
+        };
         let code_bytes = process.machine.config().module_bytes;
         if code_bytes > 0 {
             crate::backing::take(device, code_bytes)?;
@@ -214,7 +226,11 @@ pub(crate) fn kernel_info(image: &Image, name: &str) -> Option<KernelInfo> {
         // The simulator's own kernels have one parameter of 64 bits.
         let is_own = matches!(name, "vcuda_spin_ns" | "vcuda_work");
         let parameters = is_own.then(|| vec![Parameter { offset: 0, size: 8 }]);
-        image.is_opaque.then(|| KernelInfo { name: name.to_owned(), parameters, ..KernelInfo::default() })
+        image.is_opaque.then(|| KernelInfo {
+            name: name.to_owned(),
+            parameters,
+            ..KernelInfo::default()
+        })
     })
 }
 
@@ -245,7 +261,11 @@ fn give_back(device: &'static Device, code_bytes: u64, globals: &BTreeMap<String
 
 /// A context ends: its modules go.
 pub(crate) fn forget_context(context: &Context) {
-    for module in MODULES.all().iter().filter(|module| module.context.0 == context.unique) {
+    for module in MODULES
+        .all()
+        .iter()
+        .filter(|module| module.context.0 == context.unique)
+    {
         module.unload();
     }
     crate::library::forget_context(context.unique);
@@ -280,7 +300,11 @@ pub(crate) fn function(handle: CUfunction) -> Result<Arc<Function>, CUerror> {
 #[inline]
 pub(crate) fn function_for(handle: CUfunction, stream: &Stream) -> Result<Arc<Function>, CUerror> {
     if let Some(function) = FUNCTIONS.get(handle.0) {
-        return if function.context == stream.context_unique { Ok(function) } else { Err(CUerror::INVALID_HANDLE) };
+        return if function.context == stream.context_unique {
+            Ok(function)
+        } else {
+            Err(CUerror::INVALID_HANDLE)
+        };
     }
     let kernel = crate::library::kernel(CUkernel(handle.0))?;
     kernel.function(&*crate::context::context(stream.context)?)

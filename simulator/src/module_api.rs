@@ -44,7 +44,10 @@ fn load_image(place: *mut CUmodule, image: impl FnOnce() -> Result<Image, CUerro
     if place.is_null() {
         return Err(CUerror::INVALID_VALUE);
     }
-    put(place, CUmodule(Module::load(Arc::new(image()?), &context)?.handle))
+    put(
+        place,
+        CUmodule(Module::load(Arc::new(image()?), &context)?.handle),
+    )
 }
 
 fn load(place: *mut CUmodule, name: *const c_char) -> CUresult {
@@ -83,7 +86,11 @@ fn unload(handle: CUmodule) -> CUresult {
 fn get_loading_mode(place: *mut CUmoduleLoadingMode) -> CUresult {
     process()?;
     let is_eager = variable(ENV_MODULE_LOADING).as_deref() == Some("EAGER");
-    let mode = if is_eager { CUmoduleLoadingMode::EAGER_LOADING } else { CUmoduleLoadingMode::LAZY_LOADING };
+    let mode = if is_eager {
+        CUmoduleLoadingMode::EAGER_LOADING
+    } else {
+        CUmoduleLoadingMode::LAZY_LOADING
+    };
     put(place, mode)
 }
 
@@ -107,18 +114,17 @@ fn enumerate_functions(functions: *mut CUfunction, count: c_uint, handle: CUmodu
         return Err(CUerror::INVALID_VALUE);
     }
     for (index, kernel) in module.image.kernels.iter().take(count as usize).enumerate() {
-        put_at(functions, index, CUfunction(module.function(&kernel.name)?.handle));
+        put_at(
+            functions,
+            index,
+            CUfunction(module.function(&kernel.name)?.handle),
+        );
     }
     Ok(())
 }
 
 /// "It is possible that either dptr or bytes is NULL", but not both (assumed).
-fn get_global(
-    place: *mut CUdeviceptr,
-    bytes: *mut usize,
-    handle: CUmodule,
-    name: *const c_char,
-) -> CUresult {
+fn get_global(place: *mut CUdeviceptr, bytes: *mut usize, handle: CUmodule, name: *const c_char) -> CUresult {
     let module = module(handle)?;
     let name = text(name)?.to_str().map_err(|_| CUerror::NOT_FOUND)?;
     let (address, length) = module.global(name).ok_or(CUerror::NOT_FOUND)?;

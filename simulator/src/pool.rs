@@ -20,8 +20,8 @@ use crate::table::{Kind as HandleKind, Table};
 
 /// All pools.
 pub(crate) static POOLS: Table<Pool> = Table::new(HandleKind::Pool);
-/// Blocks in use, over all pools: while 0, a synchronisation need not look.
-static HELD: AtomicU64 = AtomicU64::new(0);
+/// Set with the first pool: a synchronisation of a program without pools has nothing to look at.
+static HAS_POOLS: AtomicBool = AtomicBool::new(false);
 
 /// A pool.
 #[derive(Debug)]
@@ -49,6 +49,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// Makes a pool.
     pub(crate) fn create(device: &'static Device, handle_types: u32, limit: u64) -> Arc<Pool> {
+        HAS_POOLS.store(true, Ordering::Relaxed);
         POOLS
             .insert_with(|handle| Pool {
                 handle,
@@ -81,7 +82,6 @@ impl Pool {
         self.blocks.fetch_add(1, Ordering::Relaxed);
         memory::insert(base, bytes, Kind::Pool(self.handle), self.device, None);
         BLOCKS.lock().insert(base, Arc::clone(self));
-        HELD.fetch_add(1, Ordering::Relaxed);
         Ok(base)
     }
 
@@ -99,8 +99,12 @@ pub(crate) fn free_now(address: u64) {
     if crate::graph_memory::free(address).is_ok() {
         return;
     }
-    let Some(range) = memory::remove(address, |kind| matches!(kind, Kind::Pool(_))) else { return };
-    let Some(pool) = BLOCKS.lock().remove(&address) else { return };
+    let Some(range) = memory::remove(address, |kind| matches!(kind, Kind::Pool(_))) else {
+        return;
+    };
+    let Some(pool) = BLOCKS.lock().remove(&address) else {
+        return;
+    };
     range.device.arena.give(range.base, range.bytes);
     pool.reserve.leave(range.bytes);
     let was_last = pool.blocks.fetch_sub(1, Ordering::Relaxed) == 1;
@@ -113,14 +117,11 @@ pub(crate) fn free_now(address: u64) {
 /// A stream, an event or a context has been synchronised: "the allocator will try to release memory back to
 /// the OS on the next call to stream, event or context synchronize" (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`).
 pub(crate) fn synchronized() {
-    if HELD.load(Ordering::Relaxed) == 0 {
+    if !HAS_POOLS.load(Ordering::Relaxed) {
         return;
     }
     for pool in POOLS.all() {
         pool.trim(pool.threshold.load(Ordering::Relaxed));
-    }
-    if BLOCKS.lock().is_empty() && POOLS.all().iter().all(|pool| pool.reserve.counts().reserved == 0) {
-        HELD.store(0, Ordering::Relaxed);
     }
 }
 

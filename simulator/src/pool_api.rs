@@ -41,11 +41,7 @@ export! {
 }
 
 /// From the current pool of the stream's device.
-fn alloc_async<const PER_THREAD: bool>(
-    place: *mut CUdeviceptr,
-    bytes: usize,
-    stream: CUstream,
-) -> CUresult {
+fn alloc_async<const PER_THREAD: bool>(place: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     allocate(place, bytes, &current_pool(stream.ordinal)?, &stream)
 }
@@ -116,7 +112,11 @@ fn create(place: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> CUresu
         return Err(CUerror::NOT_SUPPORTED);
     }
     // "If set to 0, the maximum size defaults to a system dependent value."
-    let limit = if properties.maxSize == 0 { u64::MAX } else { properties.maxSize as u64 };
+    let limit = if properties.maxSize == 0 {
+        u64::MAX
+    } else {
+        properties.maxSize as u64
+    };
     put(place, CUmemoryPool(Pool::create(device, types, limit).handle))
 }
 
@@ -158,7 +158,8 @@ fn set_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
         A::RELEASE_THRESHOLD => pool.threshold.store(get(value.cast::<u64>())?, Ordering::Relaxed),
         // "High watermark: may only be set to 0."
         A::RESERVED_MEM_HIGH | A::USED_MEM_HIGH if get(value.cast::<u64>())? == 0 => {
-            pool.reserve.reset_marks(attribute == A::USED_MEM_HIGH, attribute == A::RESERVED_MEM_HIGH);
+            pool.reserve
+                .reset_marks(attribute == A::USED_MEM_HIGH, attribute == A::RESERVED_MEM_HIGH);
         }
         _ => return Err(CUerror::INVALID_VALUE),
     }
@@ -175,7 +176,10 @@ fn get_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
         | A::REUSE_ALLOW_OPPORTUNISTIC
         | A::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
             let index = (attribute.0 - A::REUSE_FOLLOW_EVENT_DEPENDENCIES.0) as usize;
-            put(value.cast::<c_int>(), c_int::from(pool.reuse[index].load(Ordering::Relaxed)))
+            put(
+                value.cast::<c_int>(),
+                c_int::from(pool.reuse[index].load(Ordering::Relaxed)),
+            )
         }
         A::RELEASE_THRESHOLD => put(value.cast::<u64>(), pool.threshold.load(Ordering::Relaxed)),
         A::RESERVED_MEM_CURRENT => put(value.cast::<u64>(), counts.reserved),
@@ -186,7 +190,10 @@ fn get_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
         A::EXPORT_HANDLE_TYPES => put(value.cast::<c_uint>(), pool.handle_types),
         A::LOCATION_ID => put(value.cast::<c_int>(), pool.device.ordinal),
         A::LOCATION_TYPE => put(value.cast::<c_uint>(), CUmemLocationType::DEVICE.0),
-        A::MAX_POOL_SIZE => put(value.cast::<u64>(), if pool.limit == u64::MAX { 0 } else { pool.limit }),
+        A::MAX_POOL_SIZE => put(
+            value.cast::<u64>(),
+            if pool.limit == u64::MAX { 0 } else { pool.limit },
+        ),
         A::HW_DECOMPRESS_ENABLED => put(value.cast::<c_int>(), 0),
         _ => Err(CUerror::INVALID_VALUE),
     }
@@ -209,19 +216,22 @@ fn set_access(handle: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -
     Ok(())
 }
 
-fn get_access(
-    flags: *mut CUmemAccess_flags,
-    handle: CUmemoryPool,
-    location: *mut CUmemLocation,
-) -> CUresult {
+fn get_access(flags: *mut CUmemAccess_flags, handle: CUmemoryPool, location: *mut CUmemLocation) -> CUresult {
     let pool = pool(handle)?;
     let location = get(location)?;
     if location.r#type != CUmemLocationType::DEVICE {
         return Err(CUerror::INVALID_VALUE);
     }
     let ordinal = device(location.id)?.ordinal;
-    let own = if ordinal == pool.device.ordinal { READ_WRITE } else { 0 };
-    put(flags, CUmemAccess_flags(pool.access.lock().get(&ordinal).copied().unwrap_or(own)))
+    let own = if ordinal == pool.device.ordinal {
+        READ_WRITE
+    } else {
+        0
+    };
+    put(
+        flags,
+        CUmemAccess_flags(pool.access.lock().get(&ordinal).copied().unwrap_or(own)),
+    )
 }
 
 /// Sharing pools between processes is not simulated.

@@ -53,7 +53,11 @@ fn release(ordinal: CUdevice) -> CUresult {
         return Err(CUerror::INVALID_CONTEXT);
     }
     primary.retained -= 1;
-    if primary.retained == 0 { end(&mut primary) } else { Ok(()) }
+    if primary.retained == 0 {
+        end(&mut primary)
+    } else {
+        Ok(())
+    }
 }
 
 /// "Destroy all allocations and reset all state on the primary context"; "resetting the primary context does

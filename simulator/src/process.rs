@@ -62,7 +62,11 @@ pub(crate) fn initialise() -> CUresult {
     let client = machine.attach(std::process::id(), &own_name()).map_err(refused)?;
     // SAFETY: the handler only stores to atomics, which is allowed in a forked child.
     unsafe { libc::pthread_atfork(None, None, Some(forget_in_child)) };
-    let process = Box::leak(Box::new(Process { machine, client, devices }));
+    let process = Box::leak(Box::new(Process {
+        machine,
+        client,
+        devices,
+    }));
     PROCESS.store(process, Ordering::Release);
     Ok(())
 }
@@ -70,19 +74,23 @@ pub(crate) fn initialise() -> CUresult {
 /// The machine, opened at the first call that needs to know it.
 fn machine() -> Result<&'static Machine, CUerror> {
     static MACHINE: OnceCell<Machine> = OnceCell::new();
-    MACHINE.get_or_try_init(|| {
-        Machine::open_or_create(&vcuda_machine::machine_directory()).map_err(refused)
-    })
+    MACHINE.get_or_try_init(|| Machine::open_or_create(&vcuda_machine::machine_directory()).map_err(refused))
 }
 
 /// What `cuDriverGetVersion` says, before `cuInit` too; the default's where the machine cannot be used.
 pub(crate) fn cuda_version() -> i32 {
     let version = machine().map(|machine| machine.config().cuda_version);
-    version.ok().and_then(|version| i32::try_from(version).ok()).unwrap_or(12040)
+    version
+        .ok()
+        .and_then(|version| i32::try_from(version).ok())
+        .unwrap_or(12040)
 }
 
 /// A real driver that cannot work says why in the kernel's log; this one on the standard error, once.
-#[expect(clippy::print_stderr, reason = "the remedy is in the message, and there is no other place for it")]
+#[expect(
+    clippy::print_stderr,
+    reason = "the remedy is in the message, and there is no other place for it"
+)]
 fn refused(error: MachineError) -> CUerror {
     eprintln!("simulated CUDA driver: {error}");
     CUerror::SYSTEM_NOT_READY
@@ -90,7 +98,9 @@ fn refused(error: MachineError) -> CUerror {
 
 /// This process's name, as the kernel knows it.
 fn own_name() -> String {
-    std::fs::read_to_string("/proc/self/comm").map(|name| name.trim().to_owned()).unwrap_or_default()
+    std::fs::read_to_string("/proc/self/comm")
+        .map(|name| name.trim().to_owned())
+        .unwrap_or_default()
 }
 
 /// Runs in a child after `fork`.

@@ -194,7 +194,9 @@ pub(crate) fn enqueue(stream: &Stream, mut work: Work) -> CUresult {
 /// `CUDA_ERROR_STREAM_CAPTURE_*` where it takes part in a capture.
 pub(crate) fn synchronize(stream: &Stream) -> CUresult {
     capture::refuse(stream)?;
-    stream.wait_until_idle()
+    stream.wait_until_idle()?;
+    crate::pool::synchronized();
+    Ok(())
 }
 
 /// `cuCtxSynchronize`: waits for all streams of a context.
@@ -204,7 +206,9 @@ pub(crate) fn synchronize(stream: &Stream) -> CUresult {
 pub(crate) fn synchronize_context(context: &Context) -> CUresult {
     crate::hostfunc::permit()?;
     capture::refuse_context(context)?;
-    drain(context)
+    drain(context)?;
+    crate::pool::synchronized();
+    Ok(())
 }
 
 /// Waits for all streams of a context, whatever is being captured.

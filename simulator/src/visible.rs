@@ -22,10 +22,14 @@ pub(crate) fn visible(candidates: &[Candidate], devices: Option<&str>, order: Op
         // Stable: equal GPUs stay in PCI order.
         enumeration.sort_by_key(|&index| core::cmp::Reverse(candidates[index].speed));
     }
-    let Some(devices) = devices else { return enumeration };
+    let Some(devices) = devices else {
+        return enumeration;
+    };
     let mut chosen: Vec<usize> = Vec::new();
     for entry in devices.split(',') {
-        let Some(index) = find(candidates, &enumeration, entry.trim()) else { break };
+        let Some(index) = find(candidates, &enumeration, entry.trim()) else {
+            break;
+        };
         if chosen.contains(&index) {
             break;
         }
@@ -38,12 +42,15 @@ fn find(candidates: &[Candidate], enumeration: &[usize], entry: &str) -> Option<
     if let Ok(ordinal) = entry.parse::<usize>() {
         return enumeration.get(ordinal).copied();
     }
-    if !entry.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("GPU-")) {
+    if !entry
+        .get(..4)
+        .is_some_and(|prefix| prefix.eq_ignore_ascii_case("GPU-"))
+    {
         return None;
     }
     let entry = entry.to_ascii_lowercase();
-    let mut matching =
-        (0..candidates.len()).filter(|&index| candidates[index].uuid.to_ascii_lowercase().starts_with(&entry));
+    let mut matching = (0..candidates.len())
+        .filter(|&index| candidates[index].uuid.to_ascii_lowercase().starts_with(&entry));
     matching.next().filter(|_| matching.next().is_none())
 }
 
@@ -53,13 +60,20 @@ mod tests {
 
     fn machine() -> Vec<Candidate> {
         [("GPU-aa11", 10), ("GPU-aa22", 20), ("GPU-bb33", 10)]
-            .map(|(uuid, speed)| Candidate { uuid: uuid.to_owned(), speed })
+            .map(|(uuid, speed)| Candidate {
+                uuid: uuid.to_owned(),
+                speed,
+            })
             .to_vec()
     }
 
     #[track_caller]
     fn check(devices: Option<&str>, order: Option<&str>, expected: &[usize]) {
-        assert_eq!(visible(&machine(), devices, order), expected, "{devices:?} {order:?}");
+        assert_eq!(
+            visible(&machine(), devices, order),
+            expected,
+            "{devices:?} {order:?}"
+        );
     }
 
     #[test]

@@ -99,9 +99,20 @@ impl Physical {
         file: OwnedFd,
         is_charged: bool,
     ) -> usize {
-        let users = Mutex::new(Users { handles: 1, mappings: 0 });
+        let users = Mutex::new(Users {
+            handles: 1,
+            mappings: 0,
+        });
         PHYSICALS
-            .insert_with(|handle| Physical { handle, device, bytes, properties, file, is_charged, users })
+            .insert_with(|handle| Physical {
+                handle,
+                device,
+                bytes,
+                properties,
+                file,
+                is_charged,
+                users,
+            })
             .0
     }
 
@@ -136,7 +147,11 @@ impl Physical {
 pub(crate) fn physical(handle: u64) -> Result<Arc<Physical>, CUerror> {
     process()?;
     let physical = PHYSICALS.get(handle as usize).ok_or(CUerror::INVALID_VALUE)?;
-    if physical.users.lock().handles == 0 { Err(CUerror::INVALID_VALUE) } else { Ok(physical) }
+    if physical.users.lock().handles == 0 {
+        Err(CUerror::INVALID_VALUE)
+    } else {
+        Ok(physical)
+    }
 }
 
 /// `cuMemRelease`.
@@ -153,10 +168,14 @@ pub(crate) fn release(handle: u64) -> Result<(), CUerror> {
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for any other descriptor, or memory of a GPU that this process does not see.
 pub(crate) fn import(descriptor: i32) -> Result<usize, CUerror> {
-    let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).map_err(|_| CUerror::INVALID_VALUE)?;
+    let link =
+        std::fs::read_link(format!("/proc/self/fd/{descriptor}")).map_err(|_| CUerror::INVALID_VALUE)?;
     let (gpu, bytes) = link.to_str().and_then(parse_name).ok_or(CUerror::INVALID_VALUE)?;
     let devices = &process()?.devices;
-    let device = devices.iter().find(|device| device.gpu == gpu).ok_or(CUerror::INVALID_VALUE)?;
+    let device = devices
+        .iter()
+        .find(|device| device.gpu == gpu)
+        .ok_or(CUerror::INVALID_VALUE)?;
     // SAFETY: a plain duplicate; the descriptor has just been seen to be open.
     let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
     if copy < 0 {
@@ -165,16 +184,28 @@ pub(crate) fn import(descriptor: i32) -> Result<usize, CUerror> {
     // SAFETY: the descriptor just made, owned by nobody else.
     let file = unsafe { OwnedFd::from_raw_fd(copy) };
     let identity = identity_of(&file).ok_or(CUerror::INVALID_VALUE)?;
-    if let Some(known) = PHYSICALS.all().iter().find(|known| identity_of(&known.file) == Some(identity)) {
+    if let Some(known) = PHYSICALS
+        .all()
+        .iter()
+        .find(|known| identity_of(&known.file) == Some(identity))
+    {
         return Ok(known.retain());
     }
-    Ok(Physical::keep(device, bytes, crate::vmm_api::device_properties(device.ordinal), file, false))
+    Ok(Physical::keep(
+        device,
+        bytes,
+        crate::vmm_api::device_properties(device.ordinal),
+        file,
+        false,
+    ))
 }
 
 fn identity_of(file: &OwnedFd) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+    std::fs::metadata(path)
+        .ok()
+        .map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// The file's name says what it holds, so that an importer knows.
@@ -225,7 +256,16 @@ pub(crate) fn reserve(bytes: u64, alignment: u64, hint: u64) -> Result<u64, CUer
 fn place(address: u64, bytes: u64, flags: i32) -> Option<u64> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: callers pass either no fixed place, one that must be free, or one that they have reserved.
-    let got = unsafe { libc::mmap(address as *mut c_void, bytes as usize, libc::PROT_NONE, flags, -1, 0) };
+    let got = unsafe {
+        libc::mmap(
+            address as *mut c_void,
+            bytes as usize,
+            libc::PROT_NONE,
+            flags,
+            -1,
+            0,
+        )
+    };
     (got != libc::MAP_FAILED).then_some(got as u64)
 }
 
@@ -257,20 +297,45 @@ pub(crate) fn free(base: u64, bytes: u64) -> Result<(), CUerror> {
 pub(crate) fn map(base: u64, bytes: u64, physical: &Arc<Physical>) -> Result<(), CUerror> {
     let end = base.checked_add(bytes).ok_or(CUerror::INVALID_VALUE)?;
     let reserved = RESERVED.lock();
-    let is_reserved = reserved.range(..=base).next_back().is_some_and(|(start, length)| start + length >= end);
+    let is_reserved = reserved
+        .range(..=base)
+        .next_back()
+        .is_some_and(|(start, length)| start + length >= end);
     if !is_reserved || bytes > physical.bytes || !memory::overlapping(base, bytes).is_empty() {
         return Err(CUerror::INVALID_VALUE);
     }
-    let (flags, file) = (libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE, physical.file.as_raw_fd());
+    let (flags, file) = (
+        libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE,
+        physical.file.as_raw_fd(),
+    );
     // SAFETY: the range lies in a reservation of this module, and nothing is mapped there.
-    let got = unsafe { libc::mmap(base as *mut c_void, bytes as usize, libc::PROT_NONE, flags, file, 0) };
+    let got = unsafe {
+        libc::mmap(
+            base as *mut c_void,
+            bytes as usize,
+            libc::PROT_NONE,
+            flags,
+            file,
+            0,
+        )
+    };
     if got == libc::MAP_FAILED {
         return Err(CUerror::OUT_OF_MEMORY);
     }
     physical.change(|users| users.mappings += 1);
-    let mapping = Mapping { bytes, physical: Arc::clone(physical), access: BTreeMap::new() };
+    let mapping = Mapping {
+        bytes,
+        physical: Arc::clone(physical),
+        access: BTreeMap::new(),
+    };
     MAPPED.lock().insert(base, mapping);
-    memory::insert(base, bytes, Kind::Mapped(physical.handle as u64), physical.device, None);
+    memory::insert(
+        base,
+        bytes,
+        Kind::Mapped(physical.handle as u64),
+        physical.device,
+        None,
+    );
     Ok(())
 }
 
@@ -286,7 +351,11 @@ fn whole(mapped: &BTreeMap<u64, Mapping>, base: u64, bytes: u64) -> Result<Vec<u
         found.push(start);
         next = start + mapping.bytes;
     }
-    if next == end { Ok(found) } else { Err(CUerror::INVALID_VALUE) }
+    if next == end {
+        Ok(found)
+    } else {
+        Err(CUerror::INVALID_VALUE)
+    }
 }
 
 /// `cuMemUnmap`: "the range must be the entire address range that was mapped to; it may contain several
@@ -297,7 +366,9 @@ fn whole(mapped: &BTreeMap<u64, Mapping>, base: u64, bytes: u64) -> Result<Vec<u
 pub(crate) fn unmap(base: u64, bytes: u64) -> Result<(), CUerror> {
     let mut mapped = MAPPED.lock();
     for start in whole(&mapped, base, bytes)? {
-        let Some(mapping) = mapped.remove(&start) else { continue };
+        let Some(mapping) = mapped.remove(&start) else {
+            continue;
+        };
         memory::remove(start, |kind| matches!(kind, Kind::Mapped(_)));
         place(start, mapping.bytes, libc::MAP_FIXED);
         mapping.physical.change(|users| users.mappings -= 1);
@@ -312,10 +383,16 @@ pub(crate) fn unmap(base: u64, bytes: u64) -> Result<(), CUerror> {
 pub(crate) fn set_access(base: u64, bytes: u64, ordinal: i32, flags: u32) -> Result<(), CUerror> {
     let mut mapped = MAPPED.lock();
     for start in whole(&mapped, base, bytes)? {
-        let Some(mapping) = mapped.get_mut(&start) else { continue };
+        let Some(mapping) = mapped.get_mut(&start) else {
+            continue;
+        };
         mapping.access.insert(ordinal, flags);
         let any = mapping.access.values().fold(0, |any, flags| any | flags);
-        let protection = if any == 0 { libc::PROT_NONE } else { libc::PROT_READ | libc::PROT_WRITE };
+        let protection = if any == 0 {
+            libc::PROT_NONE
+        } else {
+            libc::PROT_READ | libc::PROT_WRITE
+        };
         // SAFETY: a mapping of this module, all of it.
         unsafe { libc::mprotect(start as *mut c_void, mapping.bytes as usize, protection) };
         if let Some(range) = memory::at(start) {
@@ -331,7 +408,11 @@ pub(crate) fn set_access(base: u64, bytes: u64, ordinal: i32, flags: u32) -> Res
 /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped.
 pub(crate) fn get_access(address: u64, ordinal: i32) -> Result<u32, CUerror> {
     let mapped = MAPPED.lock();
-    Ok(mapping_at(&mapped, address)?.access.get(&ordinal).copied().unwrap_or(0))
+    Ok(mapping_at(&mapped, address)?
+        .access
+        .get(&ordinal)
+        .copied()
+        .unwrap_or(0))
 }
 
 /// The allocation that is mapped at an address, with one more reference.
@@ -344,12 +425,21 @@ pub(crate) fn retain_at(address: u64) -> Result<usize, CUerror> {
 }
 
 fn mapping_at(mapped: &BTreeMap<u64, Mapping>, address: u64) -> Result<&Mapping, CUerror> {
-    let (start, mapping) = mapped.range(..=address).next_back().ok_or(CUerror::INVALID_VALUE)?;
-    if address - start < mapping.bytes { Ok(mapping) } else { Err(CUerror::INVALID_VALUE) }
+    let (start, mapping) = mapped
+        .range(..=address)
+        .next_back()
+        .ok_or(CUerror::INVALID_VALUE)?;
+    if address - start < mapping.bytes {
+        Ok(mapping)
+    } else {
+        Err(CUerror::INVALID_VALUE)
+    }
 }
 
 /// `CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES`.
 pub(crate) fn handle_types(of: &Allocation) -> u64 {
     let Kind::Mapped(handle) = of.kind else { return 0 };
-    PHYSICALS.get(handle as usize).map_or(0, |physical| u64::from(physical.properties.requestedHandleTypes.0))
+    PHYSICALS.get(handle as usize).map_or(0, |physical| {
+        u64::from(physical.properties.requestedHandleTypes.0)
+    })
 }

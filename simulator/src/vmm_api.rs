@@ -32,7 +32,10 @@ pub(crate) fn device_properties(ordinal: CUdevice) -> CUmemAllocationProp {
     CUmemAllocationProp {
         r#type: CUmemAllocationType::PINNED,
         requestedHandleTypes: CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR,
-        location: CUmemLocation { r#type: CUmemLocationType::DEVICE, id: ordinal },
+        location: CUmemLocation {
+            r#type: CUmemLocationType::DEVICE,
+            id: ordinal,
+        },
         win32HandleMetaData: core::ptr::null_mut(),
         allocFlags: CUmemAllocationProp_allocFlags {
             compressionType: 0,
@@ -134,7 +137,12 @@ fn unmap(base: CUdeviceptr, bytes: usize) -> CUresult {
     vmm::unmap(base, bytes as u64)
 }
 
-fn set_access(base: CUdeviceptr, bytes: usize, descriptions: *const CUmemAccessDesc, count: usize) -> CUresult {
+fn set_access(
+    base: CUdeviceptr,
+    bytes: usize,
+    descriptions: *const CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
     process()?;
     let descriptions = get_array(descriptions, count)?;
     let flags = [0, CUmemAccess_flags::READ.0, READ_WRITE];
@@ -156,7 +164,10 @@ fn get_access(place: *mut u64, location: *const CUmemLocation, address: CUdevice
     if location.r#type != CUmemLocationType::DEVICE {
         return Err(CUerror::INVALID_VALUE);
     }
-    put(place, vmm::get_access(address, device(location.id)?.ordinal)?.into())
+    put(
+        place,
+        vmm::get_access(address, device(location.id)?.ordinal)?.into(),
+    )
 }
 
 /// "If requestedHandleTypes did not contain the type, the export fails" (`CUDA_ERROR_INVALID_VALUE`).

@@ -22,11 +22,18 @@ fn moving(process: &Process, engine: Engine, bytes: u64) -> Command {
         Engine::ToDevice | Engine::ToHost | Engine::Peer => config.copy_bytes_per_us,
     };
     let moving_ns = bytes.saturating_mul(1000) / rate.max(1);
-    Command::Copy { duration_ns: config.copy_latency_ns.saturating_add(moving_ns), engine }
+    Command::Copy {
+        duration_ns: config.copy_latency_ns.saturating_add(moving_ns),
+        engine,
+    }
 }
 
 /// What a stream is to do, kernels and stream control excepted.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made once per call and moved on; a box would cost more"
+)]
 pub(crate) enum Work {
     /// A copy of any shape.
     Copy(Transfer),

@@ -13,6 +13,7 @@ const STT_FUNC: u8 = 2;
 const STO_CUDA_ENTRY: u8 = 0x10;
 /// Attributes in `.nv.info` sections.
 const EIATTR_MAX_THREADS: u8 = 0x05;
+const EIATTR_REGISTERS: u8 = 0x2f;
 const EIATTR_KPARAM_INFO: u8 = 0x17;
 /// Format of an attribute that carries its size; others carry a value of two bytes.
 const EIFMT_SVAL: u8 = 4;
@@ -29,7 +30,11 @@ struct Section<'a> {
 
 impl<'a> Section<'a> {
     fn bytes(&self, file: &'a [u8]) -> Option<&'a [u8]> {
-        if self.kind == SHT_NOBITS { Some(&[]) } else { part(file, self.offset, self.size) }
+        if self.kind == SHT_NOBITS {
+            Some(&[])
+        } else {
+            part(file, self.offset, self.size)
+        }
     }
 }
 
@@ -62,20 +67,33 @@ pub(super) fn parse(file: &[u8]) -> Option<Image> {
     let sections = sections(file)?;
     let symtab = sections.iter().find(|section| section.kind == SHT_SYMTAB)?;
     let strings = sections.get(symtab.link)?.bytes(file)?;
-    let mut image = Image { architecture: architecture(u32_at(file, 48)?), ..Image::default() };
-    for symbol in symtab.bytes(file)?.chunks_exact(24) {
+    let mut image = Image {
+        architecture: architecture(u32_at(file, 48)?),
+        ..Image::default()
+    };
+    let common = sections.iter().find(|section| section.name == ".nv.info");
+    let common = common.and_then(|section| section.bytes(file)).unwrap_or_default();
+    for (index, symbol) in symtab.bytes(file)?.chunks_exact(24).enumerate() {
         let (info, other) = (*symbol.get(4)?, *symbol.get(5)?);
         let name = string(strings, u32_at(symbol, 0)? as usize)?;
         let section = sections.get(usize::from(u16_at(symbol, 6)?));
         match (info & 15, section) {
             (STT_FUNC, Some(_)) if other & STO_CUDA_ENTRY != 0 => {
-                image.kernels.push(kernel(file, &sections, name)?);
+                let mut kernel = kernel(file, &sections, name)?;
+                if let Some(count) = registers(common, index) {
+                    kernel.registers = count;
+                }
+                image.kernels.push(kernel);
             }
             (STT_OBJECT, Some(section)) if !section.name.starts_with(".nv.shared") => {
                 let (value, bytes) = (u64_at(symbol, 8)?, u64_at(symbol, 16)?);
                 let content = section.bytes(file)?;
                 let value = part(content, value, bytes).unwrap_or_default().to_vec();
-                image.globals.push(GlobalInfo { name: name.to_owned(), bytes, value });
+                image.globals.push(GlobalInfo {
+                    name: name.to_owned(),
+                    bytes,
+                    value,
+                });
             }
             _ => {}
         }
@@ -86,7 +104,11 @@ pub(super) fn parse(file: &[u8]) -> Option<Image> {
 /// `e_flags`: the architecture number in its low byte; from ABI 8 (CUDA 13) in the second.
 fn architecture(flags: u32) -> u32 {
     let low = flags & 0xff;
-    if (20..=121).contains(&low) { low } else { (flags >> 8) & 0xff }
+    if (20..=121).contains(&low) {
+        low
+    } else {
+        (flags >> 8) & 0xff
+    }
 }
 
 fn sections(file: &[u8]) -> Option<Vec<Section<'_>>> {
@@ -119,7 +141,11 @@ fn string(table: &[u8], offset: usize) -> Option<&str> {
 }
 
 fn kernel(file: &[u8], sections: &[Section<'_>], name: &str) -> Option<KernelInfo> {
-    let of = |prefix: &str| sections.iter().find(|section| section.name.strip_prefix(prefix) == Some(name));
+    let of = |prefix: &str| {
+        sections
+            .iter()
+            .find(|section| section.name.strip_prefix(prefix) == Some(name))
+    };
     let mut kernel = KernelInfo {
         name: name.to_owned(),
         shared_bytes: of(".nv.shared.").map_or(0, |section| section.size as u32),
@@ -134,18 +160,43 @@ fn kernel(file: &[u8], sections: &[Section<'_>], name: &str) -> Option<KernelInf
     Some(kernel)
 }
 
+/// The attribute at the front of an `.nv.info` section, its value, and what follows.
+fn attribute(rest: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let size = if *rest.first()? == EIFMT_SVAL {
+        usize::from(u16_at(rest, 2)?)
+    } else {
+        0
+    };
+    Some((*rest.get(1)?, part(rest, 4, size)?, rest.get(4 + size..)?))
+}
+
+/// Registers of the function with this symbol's number, from the section that concerns the whole file.
+fn registers(mut rest: &[u8], symbol: usize) -> Option<u32> {
+    while let Some((attribute, value, next)) = attribute(rest) {
+        if attribute == EIATTR_REGISTERS && u32_at(value, 0)? as usize == symbol {
+            return u32_at(value, 4);
+        }
+        rest = next;
+    }
+    None
+}
+
 fn attributes(mut rest: &[u8], kernel: &mut KernelInfo) -> Option<()> {
     let mut parameters = Vec::new();
     while rest.len() >= 4 {
-        let (format, attribute) = (*rest.first()?, *rest.get(1)?);
-        let size = if format == EIFMT_SVAL { usize::from(u16_at(rest, 2)?) } else { 0 };
-        let value = part(rest, 4, size)?;
+        let (attribute, value, next) = attribute(rest)?;
         match attribute {
             EIATTR_KPARAM_INFO => {
                 let ordinal = u16_at(value, 4)?;
                 let offset = usize::from(u16_at(value, 6)?);
                 // The size is the top 14 bits of the last word.
-                parameters.push((ordinal, Parameter { offset, size: (u32_at(value, 8)? >> 18) as usize }));
+                parameters.push((
+                    ordinal,
+                    Parameter {
+                        offset,
+                        size: (u32_at(value, 8)? >> 18) as usize,
+                    },
+                ));
             }
             EIATTR_MAX_THREADS => {
                 let [x, y, z] = [u32_at(value, 0)?, u32_at(value, 4)?, u32_at(value, 8)?];
@@ -153,7 +204,7 @@ fn attributes(mut rest: &[u8], kernel: &mut KernelInfo) -> Option<()> {
             }
             _ => {}
         }
-        rest = rest.get(4 + size..)?;
+        rest = next;
     }
     parameters.sort_by_key(|&(ordinal, _)| ordinal);
     kernel.parameters = Some(parameters.into_iter().map(|(_, parameter)| parameter).collect());

@@ -25,8 +25,11 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Image> {
     let mut entries = Vec::new();
     let mut is_opaque = false;
     while offset < end {
-        let (kind, header, payload) =
-            (u16_at(bytes, offset)?, u32_at(bytes, offset + 4)? as usize, u64_at(bytes, offset + 8)?);
+        let (kind, header, payload) = (
+            u16_at(bytes, offset)?,
+            u32_at(bytes, offset + 4)? as usize,
+            u64_at(bytes, offset + 8)?,
+        );
         let start = offset.checked_add(header)?;
         let content = content(bytes, offset, start, payload)?;
         match (kind, content) {
@@ -45,7 +48,10 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Image> {
         }
         offset = next;
     }
-    let mut image = Image { is_opaque: is_opaque && entries.is_empty(), ..Image::default() };
+    let mut image = Image {
+        is_opaque: is_opaque && entries.is_empty(),
+        ..Image::default()
+    };
     for entry in entries {
         image.architecture = image.architecture.max(entry.architecture);
         for kernel in entry.kernels {

@@ -6,7 +6,9 @@ pub(super) fn decompress(block: &[u8], size: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(size.min(1 << 20));
     let mut input = block.iter().copied();
     loop {
-        let Some(token) = input.next() else { return (out.len() == size).then_some(out) };
+        let Some(token) = input.next() else {
+            return (out.len() == size).then_some(out);
+        };
         let literals = length(token >> 4, &mut input)?;
         for _ in 0..literals {
             out.push(input.next()?);
@@ -50,16 +52,32 @@ mod tests {
 
     #[test]
     fn literals_matches_and_overlaps() {
-        assert_eq!(decompress(&[0x30, b'a', b'b', b'c'], 3).as_deref(), Some(&b"abc"[..]));
+        assert_eq!(
+            decompress(&[0x30, b'a', b'b', b'c'], 3).as_deref(),
+            Some(&b"abc"[..])
+        );
         // "ab", then 8 bytes from 2 back, then "!".
-        assert_eq!(decompress(&[0x24, b'a', b'b', 2, 0, 0x10, b'!'], 11).as_deref(), Some(&b"ababababab!"[..]));
+        assert_eq!(
+            decompress(&[0x24, b'a', b'b', 2, 0, 0x10, b'!'], 11).as_deref(),
+            Some(&b"ababababab!"[..])
+        );
     }
 
     #[test]
     fn damaged_blocks_are_refused() {
-        for block in [&[0x30, b'a'][..], &[0x10, b'a', 9, 0], &[0x10, b'a', 0, 0], &[0xf0, 255], &[]] {
+        for block in [
+            &[0x30, b'a'][..],
+            &[0x10, b'a', 9, 0],
+            &[0x10, b'a', 0, 0],
+            &[0xf0, 255],
+            &[],
+        ] {
             assert_eq!(decompress(block, 20), None, "{block:?}");
         }
-        assert_eq!(decompress(&[0x1f, b'a', 1, 0, 255, 255, 255, 0], 100), None, "longer than announced");
+        assert_eq!(
+            decompress(&[0x1f, b'a', 1, 0, 255, 255, 255, 0], 100),
+            None,
+            "longer than announced"
+        );
     }
 }

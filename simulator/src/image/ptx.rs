@@ -5,8 +5,11 @@ use super::{GlobalInfo, Image, KernelInfo, Parameter};
 /// Reads a PTX module; none for text that lacks the directives that every module begins with.
 pub(super) fn parse(text: &str) -> Option<Image> {
     let tokens = tokens(text);
-    let mut image = Image { architecture: target(&tokens)?, ..Image::default() };
-    tokens.iter().any(|token| *token == ".version").then_some(())?;
+    let mut image = Image {
+        architecture: target(&tokens)?,
+        ..Image::default()
+    };
+    tokens.contains(&".version").then_some(())?;
     let mut at = 0;
     let mut depth = 0_usize;
     while let Some(&token) = tokens.get(at) {
@@ -65,8 +68,14 @@ fn is_word(letter: char) -> bool {
 /// ".target sm_80": 80.
 fn target(tokens: &[&str]) -> Option<u32> {
     let at = tokens.iter().position(|token| *token == ".target")?;
-    let digits = tokens.get(at + 1)?.strip_prefix("sm_").or_else(|| tokens.get(at + 1)?.strip_prefix("compute_"))?;
-    digits.trim_end_matches(|letter: char| !letter.is_ascii_digit()).parse().ok()
+    let digits = tokens
+        .get(at + 1)?
+        .strip_prefix("sm_")
+        .or_else(|| tokens.get(at + 1)?.strip_prefix("compute_"))?;
+    digits
+        .trim_end_matches(|letter: char| !letter.is_ascii_digit())
+        .parse()
+        .ok()
 }
 
 fn is_extern(tokens: &[&str], at: usize) -> bool {
@@ -75,7 +84,10 @@ fn is_extern(tokens: &[&str], at: usize) -> bool {
 
 /// From behind `.entry` to the end of its body.
 fn entry(tokens: &[&str], mut at: usize) -> Option<(KernelInfo, usize)> {
-    let mut kernel = KernelInfo { name: (*tokens.get(at)?).to_owned(), ..KernelInfo::default() };
+    let mut kernel = KernelInfo {
+        name: (*tokens.get(at)?).to_owned(),
+        ..KernelInfo::default()
+    };
     at += 1;
     let mut parameters = Vec::new();
     let mut end = 0;
@@ -85,7 +97,10 @@ fn entry(tokens: &[&str], mut at: usize) -> Option<(KernelInfo, usize)> {
             if tokens.get(at) == Some(&".param") {
                 let (declared, next) = declaration(tokens, at + 1)?;
                 let offset = usize::next_multiple_of(end, declared.align.max(1));
-                parameters.push(Parameter { offset, size: declared.bytes });
+                parameters.push(Parameter {
+                    offset,
+                    size: declared.bytes,
+                });
                 end = offset + declared.bytes;
                 at = next;
             }
@@ -114,8 +129,14 @@ fn entry(tokens: &[&str], mut at: usize) -> Option<(KernelInfo, usize)> {
                 // A type that follows makes it a declaration; in instructions the word has a prefix.
                 if let Some((declared, next)) = declaration(tokens, at) {
                     let bytes = u32::try_from(declared.bytes).ok()?;
-                    let sum = if token == ".shared" { &mut kernel.shared_bytes } else { &mut kernel.local_bytes };
-                    *sum = sum.next_multiple_of(u32::try_from(declared.align.max(1)).ok()?).saturating_add(bytes);
+                    let sum = if token == ".shared" {
+                        &mut kernel.shared_bytes
+                    } else {
+                        &mut kernel.local_bytes
+                    };
+                    *sum = sum
+                        .next_multiple_of(u32::try_from(declared.align.max(1)).ok()?)
+                        .saturating_add(bytes);
                     at = next;
                 }
             }
@@ -169,7 +190,15 @@ fn declaration<'a>(tokens: &[&'a str], mut at: usize) -> Option<(Declared<'a>, u
         }
     }
     let bytes = element.checked_mul(count)?;
-    Some((Declared { name, align: align.unwrap_or(element), bytes, element }, at))
+    Some((
+        Declared {
+            name,
+            align: align.unwrap_or(element),
+            bytes,
+            element,
+        },
+        at,
+    ))
 }
 
 fn size_of_type(token: &str) -> Option<usize> {
@@ -206,17 +235,31 @@ fn variable(tokens: &[&str], at: usize) -> Option<(GlobalInfo, usize)> {
     }
     let bytes = declared.bytes.max(value.len());
     value.truncate(bytes);
-    Some((GlobalInfo { name: declared.name.to_owned(), bytes, value }, at))
+    Some((
+        GlobalInfo {
+            name: declared.name.to_owned(),
+            bytes,
+            value,
+        },
+        at,
+    ))
 }
 
 /// Integers, and floating-point numbers in their exact form (`0f3F800000`).
 fn number(token: &str) -> Option<u64> {
     let lower = token.to_ascii_lowercase();
     let digits = lower.trim_end_matches('u');
-    if let Some(bits) = lower.strip_prefix("0f").or(lower.strip_prefix("0d")).or(lower.strip_prefix("0x")) {
+    if let Some(bits) = lower
+        .strip_prefix("0f")
+        .or(lower.strip_prefix("0d"))
+        .or(lower.strip_prefix("0x"))
+    {
         return u64::from_str_radix(bits.trim_end_matches('u'), 16).ok();
     }
-    digits.parse::<u64>().ok().or_else(|| digits.parse::<i64>().ok().map(i64::cast_unsigned))
+    digits
+        .parse::<u64>()
+        .ok()
+        .or_else(|| digits.parse::<i64>().ok().map(i64::cast_unsigned))
 }
 
 #[cfg(test)]
@@ -255,18 +298,31 @@ mod tests {
         let spin = &image.kernels[0];
         assert_eq!(spin.parameters, Some(vec![Parameter { offset: 0, size: 8 }]));
         assert_eq!((spin.shared_bytes, spin.max_threads), (1024, 512));
-        let sizes: Vec<(usize, usize)> =
-            image.kernels[1].parameters.iter().flatten().map(|p| (p.offset, p.size)).collect();
+        let sizes: Vec<(usize, usize)> = image.kernels[1]
+            .parameters
+            .iter()
+            .flatten()
+            .map(|p| (p.offset, p.size))
+            .collect();
         assert_eq!(sizes, [(0, 4), (8, 8), (16, 12), (28, 1)]);
         assert_eq!(image.globals.len(), 2);
         assert_eq!(image.globals[0].bytes, 12);
-        assert_eq!(image.globals[0].value, [1, 0, 0, 0, 2, 0, 0, 0, 255, 255, 255, 255]);
+        assert_eq!(
+            image.globals[0].value,
+            [1, 0, 0, 0, 2, 0, 0, 0, 255, 255, 255, 255]
+        );
         assert_eq!(image.globals[1].value, 1.0_f32.to_le_bytes());
     }
 
     #[test]
     fn text_that_is_no_module_is_refused() {
-        for text in ["", "hello", ".version 8.0", ".version 8.0\n.target sm_80\n.entry k() {", ".target sm_80"] {
+        for text in [
+            "",
+            "hello",
+            ".version 8.0",
+            ".version 8.0\n.target sm_80\n.entry k() {",
+            ".target sm_80",
+        ] {
             assert_eq!(parse(text), None, "{text:?}");
         }
         assert_eq!(parse(".version 8.0\n.target sm_80").unwrap().kernels, []);
