@@ -1,30 +1,66 @@
 //! `vcuda arbiter`: apportions GPU time between the tenants of one user. One per user (`flock`); ends with the last
 //! tenant.
+//!
+//! Tenants share no memory: the arbiter reads each one's `usage`, whose every word is the tenant's own claim, and writes
+//! each one's `limits`. The arithmetic is the region's ([`vcuda_region::controller`]). Should it die, the shims notice the
+//! missing beat and charge elapsed time as it is, until the next `vcuda run` starts another.
 
+mod tenants;
+
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
-use vcuda_region::directory;
+use vcuda_region::controller::{self, Contender, LOOK_BACK_WORDS, Overlap, word_at};
+use vcuda_region::process::Identity;
+use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 
+use self::tenants::Tenants;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
+
+/// How often a second start tries to get the lock: a command that only asks holds it for a moment.
+const LOCK_ATTEMPTS: u32 = 20;
+/// What the tenants have not reported yet is not looked at (ns): they enter running work every half millisecond.
+const REPORT_LAG_NS: u64 = 3_000_000;
+/// Tenants count as competing for this long after they last did (ns).
+const CALM_NS: u64 = 500_000_000;
+/// How often dead tenants are looked for (ns).
+const CLEAN_NS: u64 = 1_000_000_000;
 
 /// Runs until no tenant is left. A second one ends at once.
 pub(crate) fn arbiter(environment: &Environment) -> Result<(), Failure> {
     let root = environment.runtime_root()?;
-    let Some(_lock) = lock(&root)? else { return Ok(()) };
-    while !directory::list(&root).map_err(failed)?.is_empty() {
-        sleep(Duration::from_millis(100));
+    let me = Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
+    // Who starts while this one ends sees it running: so once the lock is free, look again.
+    loop {
+        let Some(held) = lock_soon(&root)? else {
+            return Ok(());
+        };
+        serve(&root, &me)?;
+        drop(held);
+        if directory::list(&root).map_err(failed)?.is_empty() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 /// Whether one holds the lock. It may end right after the answer: the shims notice a missing beat.
 pub(crate) fn is_running(root: &Path) -> bool {
     matches!(lock(root), Ok(None))
+}
+
+fn lock_soon(root: &Path) -> Result<Option<Flock<File>>, Failure> {
+    for _ in 1..LOCK_ATTEMPTS {
+        if let Some(held) = lock(root)? {
+            return Ok(Some(held));
+        }
+        sleep(Duration::from_millis(10));
+    }
+    lock(root)
 }
 
 fn lock(root: &Path) -> Result<Option<Flock<File>>, Failure> {
@@ -36,4 +72,95 @@ fn lock(root: &Path) -> Result<Option<Flock<File>>, Failure> {
         .open(&path);
     let file = file.map_err(|error| Failure::access("open", &path, &error))?;
     Ok(Flock::lock(file, FlockArg::LockExclusiveNonblock).ok())
+}
+
+/// One tick after another, until no tenant is left.
+fn serve(root: &Path, me: &Identity) -> Result<(), Failure> {
+    let mut tenants = Tenants::default();
+    let (mut listed_ns, mut cleaned_ns) = (0, 0);
+    loop {
+        let now_ns = clock::now_ns();
+        if now_ns >= cleaned_ns + CLEAN_NS {
+            cleaned_ns = now_ns;
+            // What cannot be removed now is tried again; what is dead has no demand.
+            let _ = directory::remove_dead(root, me);
+        }
+        if now_ns >= listed_ns + controller::QUIET_NS {
+            listed_ns = now_ns;
+            tenants.refresh(directory::list(root).map_err(failed)?);
+            if tenants.is_empty() {
+                return Ok(());
+            }
+        }
+        let is_contended = arbitrate(&mut tenants, now_ns);
+        let pause_ns = if is_contended {
+            controller::CONTENDED_NS
+        } else {
+            controller::QUIET_NS
+        };
+        let worked_ns = clock::now_ns().saturating_sub(now_ns);
+        sleep(Duration::from_nanos(pause_ns.saturating_sub(worked_ns)));
+    }
+}
+
+/// Looks at every GPU once and writes what has changed. Whether tenants compete on any.
+fn arbitrate(tenants: &mut Tenants, now_ns: u64) -> bool {
+    let mut on_gpu: BTreeMap<GpuUuid, Vec<(usize, DeviceIndex)>> = BTreeMap::new();
+    for (at, tenant) in tenants.iter_mut().enumerate() {
+        tenant.beat(now_ns);
+        for (device, uuid) in tenant.devices() {
+            on_gpu.entry(uuid).or_default().push((at, device));
+        }
+    }
+    let mut is_contended = false;
+    for users in on_gpu.values() {
+        is_contended |= arbitrate_gpu(tenants, users, now_ns);
+    }
+    is_contended
+}
+
+fn arbitrate_gpu(tenants: &mut Tenants, users: &[(usize, DeviceIndex)], now_ns: u64) -> bool {
+    let last = word_at(now_ns.saturating_sub(REPORT_LAG_NS));
+    let first = last.saturating_sub(LOOK_BACK_WORDS);
+    let mut maps = Vec::with_capacity(users.len());
+    let mut contenders: Vec<Contender> = Vec::with_capacity(users.len());
+    for &(at, device) in users {
+        let seen = tenants
+            .get_mut(at)
+            .and_then(|tenant| tenant.look(device, first, last, now_ns));
+        let (map, contender) = seen.unwrap_or_else(|| (Vec::new(), tenants::ABSENT));
+        maps.push(map);
+        contenders.push(contender);
+    }
+    let compete = contenders.iter().filter(|contender| contender.in_demand).count() > 1;
+    let overlaps = controller::overlaps(&maps);
+    let rates = controller::rates(&contenders);
+    let has_neighbours = users.len() > 1;
+    let mut is_contended = false;
+    for (((at, device), overlap), rate) in users.iter().zip(overlaps).zip(rates) {
+        if let Some(tenant) = tenants.get_mut(*at) {
+            is_contended |= tenant.pace(
+                *device,
+                &Finding {
+                    overlap,
+                    rate,
+                    compete,
+                    has_neighbours,
+                },
+                now_ns,
+            );
+        }
+    }
+    is_contended
+}
+
+/// What one look said about one tenant on one GPU.
+#[derive(Debug)]
+struct Finding {
+    overlap: Overlap,
+    rate: u32,
+    /// Two or more demand the GPU.
+    compete: bool,
+    /// Other tenants were given the GPU as well.
+    has_neighbours: bool,
 }

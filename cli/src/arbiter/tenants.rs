@@ -1,0 +1,177 @@
+//! The tenants as the arbiter knows them: their two files, kept open, and what each was last told.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use vcuda_region::account::{BUSY_WORDS, Pace};
+use vcuda_region::controller::{Contender, Scale};
+use vcuda_region::limits::{LimitsWriter, Policy};
+use vcuda_region::observer::Observer;
+use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
+
+use super::{CALM_NS, Finding};
+
+/// The scale is written when it has changed by this much (thousandths).
+const SCALE_STEP: u32 = 2;
+
+/// One whose files cannot be read: it has no demand.
+pub(super) const ABSENT: Contender = Contender {
+    policy: Policy::Fixed,
+    guarantee_permille: 0,
+    cap_permille: 1,
+    weight: 1,
+    in_demand: false,
+};
+
+/// A tenant's files, opened once.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    path: PathBuf,
+    /// Device and inode of `limits`: a later run of the same name has another file.
+    file: (u64, u64),
+    writer: LimitsWriter,
+    observer: Observer,
+    devices: [State; MAX_DEVICES],
+}
+
+/// What the arbiter remembers of a tenant on one GPU.
+#[derive(Debug, Default, Clone, Copy)]
+struct State {
+    scale: Scale,
+    contended_until_ns: u64,
+}
+
+/// All tenants of this user.
+#[derive(Debug, Default)]
+pub(super) struct Tenants {
+    tenants: Vec<Tenant>,
+    listed: usize,
+}
+
+impl Tenants {
+    /// Opens who is new and forgets who is gone. One that cannot be opened, as it is being made or removed or is damaged,
+    /// is tried again.
+    pub(super) fn refresh(&mut self, listed: Vec<(String, PathBuf)>) {
+        self.listed = listed.len();
+        self.tenants
+            .retain(|tenant| file_of(&tenant.path) == Some(tenant.file));
+        for (_, path) in listed {
+            if !self.tenants.iter().any(|tenant| tenant.path == path) {
+                self.tenants.extend(Tenant::open(path));
+            }
+        }
+    }
+
+    /// No tenant is left, none that could not be opened either.
+    pub(super) fn is_empty(&self) -> bool {
+        self.listed == 0
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tenant> {
+        self.tenants.iter_mut()
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Tenant> {
+        self.tenants.get_mut(at)
+    }
+}
+
+fn file_of(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path.join("limits")).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+impl Tenant {
+    fn open(path: PathBuf) -> Option<Self> {
+        let file = file_of(&path)?;
+        let writer = LimitsWriter::open(&path).ok()?;
+        let observer = Observer::open(&path).ok()?;
+        Some(Self {
+            path,
+            file,
+            writer,
+            observer,
+            devices: [State::default(); MAX_DEVICES],
+        })
+    }
+
+    /// The GPUs that it was given.
+    pub(super) fn devices(&self) -> Vec<(DeviceIndex, GpuUuid)> {
+        self.writer.limits().devices().collect()
+    }
+
+    /// Says that the arbiter is at work.
+    pub(super) fn beat(&mut self, now_ns: u64) {
+        self.writer.beat(now_ns);
+    }
+
+    /// When the tenant says that it was busy on `device`, from word `first` of its busy map up to `last`, and what it
+    /// demands. Nothing if its files cannot be read.
+    pub(super) fn look(
+        &self,
+        device: DeviceIndex,
+        first: u64,
+        last: u64,
+        now_ns: u64,
+    ) -> Option<(Vec<u64>, Contender)> {
+        let limits = self.writer.limits();
+        let (config, pace) = (limits.config(device).ok()?, limits.pace(device).ok()?);
+        let account = self.observer.account(device).ok()?;
+        let mut words = Box::new([0; BUSY_WORDS]);
+        self.observer.busy(device, &mut words).ok()?;
+        let map: Vec<u64> = (first..last)
+            .map(|word| {
+                let value = words.get(busy::place(BUSY_WORDS, word).0).copied().unwrap_or(0);
+                busy::bins_of(value, BUSY_WORDS, word)
+            })
+            .collect();
+        let in_debt = pace.metered && pace.credit_at(now_ns) < account.level_ns;
+        let contender = Contender {
+            policy: config.policy,
+            guarantee_permille: config.guarantee_permille,
+            cap_permille: config.cap_permille,
+            weight: config.weight,
+            in_demand: in_debt || map.iter().any(|bins| *bins != 0),
+        };
+        Some((map, contender))
+    }
+
+    /// Writes what a look has changed. Whether the tenant competes with others.
+    pub(super) fn pace(&mut self, device: DeviceIndex, finding: &Finding, now_ns: u64) -> bool {
+        let Some(state) = self.devices.get_mut(device.get()) else {
+            return false;
+        };
+        if finding.compete {
+            state.contended_until_ns = now_ns + CALM_NS;
+        }
+        let contended = now_ns < state.contended_until_ns;
+        state.scale.follow(finding.overlap);
+        let Ok(now) = self.writer.limits().pace(device) else {
+            return contended;
+        };
+        let mut next = Pace {
+            contended,
+            baton: false,
+            ..now
+        };
+        let scale = state.scale.permille();
+        if scale == 1000 || scale.abs_diff(now.scale_permille) >= SCALE_STEP {
+            next.scale_permille = scale;
+        }
+        if finding.rate != now.rate_permille {
+            next = next.with_rate(finding.rate, now_ns);
+        }
+        let cap = self
+            .writer
+            .limits()
+            .config(device)
+            .map_or(1, |config| config.cap_permille);
+        // One without a limit is metered while it has neighbours: who was busy together must be known.
+        next.metered = cap < 1000 || finding.has_neighbours;
+        if next != now {
+            // Another writer is at work: the next look tries again.
+            let _ = self.writer.set_pace(device, &next);
+        }
+        contended
+    }
+}
