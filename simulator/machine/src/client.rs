@@ -28,7 +28,7 @@ pub struct Client {
     /// The process that attached: a child of `fork` may drop its copy without ending it.
     process: u32,
     /// By ring: this process's end of each stream's queue.
-    producers: Box<[OnceLock<Mutex<Producer>>]>,
+    producers: Box<[OnceLock<Box<Mutex<Producer>>>]>,
     /// Rings of streams that were destroyed and may still have work.
     closing: Mutex<Vec<u64>>,
     /// Calls of `take` so far.

@@ -1,10 +1,13 @@
-//! Test builds: ends or stops this process at a chosen store of the thread, see `tests::crash`.
+//! Test builds: ends or stops this process at a chosen store of the thread, or does something else in the middle of
+//! its reading, see `tests::crash` and `tests::reading`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(0) };
     static SIGNAL: Cell<i32> = const { Cell::new(0) };
+    static LOADS: Cell<u64> = const { Cell::new(0) };
+    static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
 /// Raises `signal` before the `at`th store from now (1 = the next).
@@ -28,5 +31,31 @@ pub(crate) fn step() {
             let _ = unsafe { libc::raise(SIGNAL.get()) };
         }
         left => LEFT.set(left - 1),
+    }
+}
+
+/// Does `meanwhile` before the `at`th load from now.
+pub(crate) fn at_load(at: u64, meanwhile: impl FnOnce() + 'static) {
+    LOADS.set(at);
+    MEANWHILE.set(Some(Box::new(meanwhile)));
+}
+
+/// Forgets it; says whether it had happened.
+pub(crate) fn forget_load() -> bool {
+    MEANWHILE.set(None);
+    LOADS.replace(0) == 0
+}
+
+/// Called before each load of this thread.
+pub(crate) fn load() {
+    match LOADS.get() {
+        0 => {}
+        1 => {
+            LOADS.set(0);
+            if let Some(meanwhile) = MEANWHILE.take() {
+                meanwhile();
+            }
+        }
+        left => LOADS.set(left - 1),
     }
 }

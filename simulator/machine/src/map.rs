@@ -53,11 +53,13 @@ impl Mapping {
 
     /// A relaxed load.
     pub(crate) fn load(&self, index: usize) -> u64 {
+        look();
         self.word(index).load(Ordering::Relaxed)
     }
 
     /// An acquire load; pairs with `publish` and `exchange`.
     pub(crate) fn acquire(&self, index: usize) -> u64 {
+        look();
         self.word(index).load(Ordering::Acquire)
     }
 
@@ -100,4 +102,11 @@ impl Drop for Mapping {
 fn step() {
     #[cfg(test)]
     crate::crash::step();
+}
+
+/// Before each load. Test builds can let others work here.
+#[inline]
+fn look() {
+    #[cfg(test)]
+    crate::crash::load();
 }

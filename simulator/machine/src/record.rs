@@ -8,11 +8,20 @@ use crate::report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sam
 use crate::shared::Shared;
 use crate::{history, ring};
 
-/// Looks at the core as it is now, with the dead buried.
+/// Looks at the core as it is now, with the dead buried. Where this process cannot write (disk full, no slot free) it
+/// sees what was committed last.
 fn look<R>(shared: &Shared, mut see: impl FnMut(&Core) -> R) -> Result<R, CannotCommit> {
     let local = &mut *shared.local.lock();
-    shared.bury_the_dead(local)?;
-    shared.transact(local, Some(shared.now()), |core| Change::None(see(core)))
+    let up_to_date = shared
+        .bury_the_dead(local)
+        .and_then(|()| shared.transact(local, Some(shared.now()), |core| Change::None(see(core))));
+    match up_to_date {
+        Err(CannotCommit::DiskFull | CannotCommit::NoSlot) => {
+            shared.refresh(local)?;
+            Ok(see(&local.base))
+        }
+        answer => answer,
+    }
 }
 
 /// See `Machine::report`.

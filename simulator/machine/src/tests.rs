@@ -7,6 +7,7 @@ mod files;
 mod invariants;
 mod memory;
 mod processes;
+mod reading;
 mod record;
 mod schedule;
 mod sharing;

@@ -144,7 +144,7 @@ impl Client {
     }
 
     pub(super) fn producer(&self, ring: u64) -> Option<&Mutex<Producer>> {
-        self.producers.get(as_index(ring))?.get()
+        self.producers.get(as_index(ring))?.get().map(|end| &**end)
     }
 
     fn open_producer(&self, stream: StreamId) -> Option<MutexGuard<'_, Producer>> {

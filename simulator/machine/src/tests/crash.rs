@@ -41,6 +41,30 @@ fn place(name: &str) -> Place {
     Place::new(name, &config)
 }
 
+/// What the neighbour's stream is to do while a child commits.
+fn work_of_neighbour(client: &Client, stream: StreamId) -> [Ticket; 3] {
+    [Command::Marker, kernel(US), Command::Marker].map(|command| client.submit(stream, command).unwrap())
+}
+
+/// The completions were mostly committed by the child. If nobody stored them, the ring does not tell their times.
+fn check_times(client: &Client, tickets: [Ticket; 3], at: u64) {
+    client.wait(tickets[2]);
+    let times = tickets.map(|ticket| client.done_ns(ticket));
+    assert!(
+        times.iter().all(Option::is_some) && times.is_sorted(),
+        "store {at}: completion lost: {times:?}"
+    );
+}
+
+/// Fills every entry of the ring with a command that waits.
+fn fill(client: &Client, stream: StreamId) -> Vec<Ticket> {
+    let rest = std::iter::repeat_n(Command::Marker, 1023);
+    std::iter::once(Command::Gate)
+        .chain(rest)
+        .map(|command| client.submit_blocking(stream, command))
+        .collect()
+}
+
 /// Everything that a neighbour does must work at once.
 fn neighbour_works(machine: &Machine, client: &Client, stream: StreamId) {
     let start = crate::sys::monotonic_ns();
@@ -59,7 +83,9 @@ fn killed_at_every_store() {
     let (client, stream) = tenant(place.machine(), 1);
     let (mut stores, mut records) = (0, 0);
     for at in 1.. {
+        let tickets = work_of_neighbour(&client, stream);
         let status = place.start("kill", at).end();
+        check_times(&client, tickets, at);
         neighbour_works(place.machine(), &client, stream);
         let report = place.machine().report();
         assert_eq!(
@@ -107,13 +133,23 @@ fn stopped_at_every_store() {
     let (client, stream) = tenant(place.machine(), 1);
     let mut stores = 0;
     for at in 1.. {
+        let tickets = work_of_neighbour(&client, stream);
         let mut child: Process = place.start("stop", at);
         match child.end_or_stop() {
             None => {
+                check_times(&client, tickets, at);
                 neighbour_works(place.machine(), &client, stream);
+                let queue = fill(&client, stream);
                 child.signal(libc::SIGCONT);
+                let status = child.end();
+                assert!(
+                    queue.iter().all(|ticket| !client.is_done(*ticket)),
+                    "store {at}: a late store hit"
+                );
+                client.open_gate(queue[0]);
+                client.wait(queue[1023]);
                 assert_eq!(
-                    child.end().code(),
+                    status.code(),
                     Some(0),
                     "store {at}: the stopped one did not go on rightly"
                 );

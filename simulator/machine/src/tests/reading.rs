@@ -1,0 +1,75 @@
+//! Others commit in the middle of a process's reading, at every load.
+
+use super::processes::Place;
+use super::*;
+use crate::crash;
+use std::sync::Arc;
+
+/// While one handle of the machine looks, another one commits often enough to rewrite every buffer it owns, with a core
+/// of another shape. What is seen must be a state that was.
+#[test]
+fn a_copy_is_whole_or_is_made_again() {
+    let place = Place::new("reading", &config());
+    let reader = place.machine();
+    let writer = Arc::new(Machine::open(&place.dir).unwrap());
+    let (client, stream) = tenant(reader, 1);
+    let mut at = 1;
+    loop {
+        let rival = Arc::clone(&writer);
+        // The reader's own copy is out of date, so it must read.
+        writer.attach(2, "earlier").unwrap();
+        crash::at_load(at, move || {
+            let (other, on_other) = tenant(&rival, 3);
+            other.take(0, 7 << 20).unwrap();
+            let context = other.context_create(0).unwrap();
+            for _ in 0..3 {
+                other.stream_create(context, 0).unwrap();
+            }
+            other.submit(on_other, kernel(1)).unwrap();
+            // Not dropped: the core keeps another shape than before.
+            std::mem::forget(other);
+        });
+        client.take(0, 1 << 20).unwrap();
+        let ticket = client.submit(stream, Command::Marker).unwrap();
+        reader.step_clock(MS);
+        let _ = client.is_done(ticket);
+        let has_happened = crash::forget_load();
+        let mine = reader
+            .report()
+            .processes
+            .into_iter()
+            .find(|process| process.pid == 1)
+            .unwrap();
+        assert_eq!(mine.memory_used_bytes, 11 << 20, "load {at}");
+        client.give(0, 1 << 20);
+        if !has_happened {
+            break;
+        }
+        let report = reader.report();
+        let rivals: u64 = report
+            .processes
+            .iter()
+            .filter(|p| p.pid == 3)
+            .map(|p| p.memory_used_bytes)
+            .sum();
+        assert_eq!(report.gpus[0].memory_used_bytes, rivals + (10 << 20), "load {at}");
+        assert_eq!(rivals, 27 << 20, "load {at}");
+        // Ends what was kept.
+        let local = &mut *writer.shared().local.lock();
+        writer.shared().refresh(local).unwrap();
+        let kept: Vec<(u64, u64)> = local
+            .base
+            .clients
+            .iter()
+            .filter(|row| row.pid == 3)
+            .map(|row| (row.id, row.slot))
+            .collect();
+        for (id, slot) in kept {
+            writer.shared().bury(local, id, writer.now_ns()).unwrap();
+            writer.shared().liveness.release(slot);
+        }
+        at += 1;
+    }
+    println!("interrupted before each of {} loads", at - 1);
+    assert!(at > 50);
+}
