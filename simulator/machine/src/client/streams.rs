@@ -49,7 +49,7 @@ impl Client {
         })??;
         let (ring, _) = split(stream.0);
         if let Some(cell) = self.producers.get(as_index(ring)) {
-            cell.get_or_init(Mutex::default)
+            cell.get_or_init(Box::default)
                 .lock()
                 .begin(stream, ring::kernels(&shared.map, ring));
         }
