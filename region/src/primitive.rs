@@ -77,12 +77,17 @@ pub(crate) mod counted {
         }
     }
 
-    fn access() {
+    /// Whether this access happens. The first that does not unwinds; those of destructors on the way have no effect.
+    fn access() -> bool {
         LEFT.with(|left| match left.get() {
+            Some(0) if std::thread::panicking() => false,
             Some(0) => std::panic::resume_unwind(Box::new(StoodStill)),
-            Some(more) => left.set(Some(more - 1)),
-            None => {}
-        });
+            Some(more) => {
+                left.set(Some(more - 1));
+                true
+            }
+            None => true,
+        })
     }
 
     macro_rules! counted {
@@ -91,10 +96,7 @@ pub(crate) mod counted {
             #[derive(Debug, Default)]
             pub struct $name(inner::$name, #[cfg(loom)] inner::AtomicU32);
 
-            #[expect(
-                dead_code,
-                reason = "each width has all operations, whether used or not"
-            )]
+            #[allow(dead_code, reason = "each width has all operations, used or not")]
             impl $name {
                 fn conflict(&self) {
                     #[cfg(loom)]
@@ -116,32 +118,44 @@ pub(crate) mod counted {
                     self.0.load(order)
                 }
                 pub fn store(&self, value: $value, order: Ordering) {
-                    access();
+                    if !access() {
+                        return;
+                    }
                     self.conflict();
                     self.0.store(value, order)
                 }
                 pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                    access();
+                    if !access() {
+                        return self.0.load(Ordering::Relaxed);
+                    }
                     self.conflict();
                     self.0.swap(value, order)
                 }
                 pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                    access();
+                    if !access() {
+                        return self.0.load(Ordering::Relaxed);
+                    }
                     self.conflict();
                     self.0.fetch_add(value, order)
                 }
                 pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                    access();
+                    if !access() {
+                        return self.0.load(Ordering::Relaxed);
+                    }
                     self.conflict();
                     self.0.fetch_sub(value, order)
                 }
                 pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
-                    access();
+                    if !access() {
+                        return self.0.load(Ordering::Relaxed);
+                    }
                     self.conflict();
                     self.0.fetch_max(value, order)
                 }
                 pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                    access();
+                    if !access() {
+                        return self.0.load(Ordering::Relaxed);
+                    }
                     self.conflict();
                     self.0.fetch_or(value, order)
                 }
@@ -152,7 +166,9 @@ pub(crate) mod counted {
                     success: Ordering,
                     failure: Ordering,
                 ) -> Result<$value, $value> {
-                    access();
+                    if !access() {
+                        return Ok(current);
+                    }
                     self.conflict();
                     self.0.compare_exchange(current, new, success, failure)
                 }
@@ -163,7 +179,9 @@ pub(crate) mod counted {
                     success: Ordering,
                     failure: Ordering,
                 ) -> Result<$value, $value> {
-                    access();
+                    if !access() {
+                        return Ok(current);
+                    }
                     self.conflict();
                     self.0.compare_exchange_weak(current, new, success, failure)
                 }

@@ -152,7 +152,13 @@ impl ProcessView {
         }
     }
 
-    /// Whether some process has this PID, where no more is known of it than that.
+    /// Whether every process of the machine can be seen from here.
+    #[must_use]
+    pub fn sees_all(&self) -> bool {
+        self.proc_is_ours && self.me.pid_namespace == FIRST_PID_NAMESPACE
+    }
+
+    /// Whether no process has this PID, where no more is known of it than that.
     pub(crate) fn pid_is_gone(&self, pid: u32) -> bool {
         !sys::process_exists(pid)
     }

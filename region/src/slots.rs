@@ -173,13 +173,13 @@ impl Usage {
 
     /// Makes the slot `me`'s, if its state is still `state`.
     fn take(&self, index: usize, record: &IdentityRecord, state: State, me: &Identity) -> bool {
+        // Before the slot is held, and so before anything is announced in it: whoever adds up or clears must look this far.
+        let needed = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        self.mapping.slots_used.fetch_max(needed, Ordering::SeqCst);
         let claimed = state.claimed_for(me.pid);
         if !record.turn(state, claimed) {
             return false;
         }
-        // Before anything is announced there: whoever adds up must look this far.
-        let needed = u32::try_from(index + 1).unwrap_or(u32::MAX);
-        self.mapping.slots_used.fetch_max(needed, Ordering::SeqCst);
         record.write(me);
         for (device, account) in DeviceIndex::all().zip(&self.mapping.accounts) {
             let line = self.line(device, index);
@@ -496,3 +496,6 @@ impl Drop for Locked<'_> {
         self.0.store(0, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Real processes on one `usage`: many at once to the byte, killed at random, and stopped.
+#![cfg(not(any(loom, miri)))]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    unsafe_code,
+    reason = "a test: it forks, and fails by panicking"
+)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use vcuda_region::DeviceIndex;
+use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::slots::{Slot, Usage};
+
+const LIMIT: u64 = 1000;
+
+fn device() -> DeviceIndex {
+    DeviceIndex::new(0).unwrap()
+}
+
+/// Runs `work` in a forked child, which ends with it and reports success.
+fn child(work: impl FnOnce()) -> i32 {
+    // SAFETY: the child only computes on shared memory and ends by `_exit`: it needs no lock that another thread of this
+    // test may have held at the fork.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(ended.is_err())) };
+    }
+    assert!(pid > 0);
+    pid
+}
+
+fn signal(pid: i32, signal: i32) {
+    // SAFETY: `pid` is a child of this test that has not been waited for.
+    unsafe { libc::kill(pid, signal) };
+}
+
+fn wait(pid: i32) -> i32 {
+    wait_with(pid, 0)
+}
+
+fn wait_with(pid: i32, options: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: `pid` is a child of this test, and `status` is valid for writing.
+    unsafe { libc::waitpid(pid, &raw mut status, options) };
+    status
+}
+
+/// A word that this process shares with its children.
+fn shared_word() -> &'static AtomicU64 {
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+    );
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), 8, protection, flags, -1, 0) };
+    assert!(address != libc::MAP_FAILED);
+    // SAFETY: a mapping of at least 8 bytes, page-aligned, never unmapped; any bytes are a valid word.
+    unsafe { &*address.cast::<AtomicU64>() }
+}
+
+/// A small generator of numbers: no test needs more.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// Reserves and releases `rounds` times; `granted` is what all processes together have, by their own word.
+fn churn(slot: &Slot<'_>, seed: u64, rounds: u32, most: u64, granted: &AtomicU64) -> u32 {
+    let mut numbers = Numbers(seed);
+    let mut refused = 0;
+    for _ in 0..rounds {
+        let bytes = 1 + numbers.below(most);
+        if let Ok(reservation) = slot.reserve(device(), bytes, LIMIT) {
+            let before = granted.fetch_add(bytes, Ordering::SeqCst);
+            assert!(before + bytes <= LIMIT, "{before} and {bytes} more");
+            granted.fetch_sub(bytes, Ordering::SeqCst);
+            drop(reservation);
+        } else {
+            refused += 1;
+        }
+    }
+    refused
+}
+
+#[test]
+fn many_processes_are_never_over_and_never_refused_in_vain() {
+    let usage = Usage::in_memory().unwrap();
+    // At most all they can have at once fits in the second round, so that nobody may be refused.
+    for (most, all_fit) in [(400, false), (LIMIT / 8, true)] {
+        let granted = shared_word();
+        let refusals = shared_word();
+        let children: Vec<i32> = (0..8)
+            .map(|seed| {
+                child(|| {
+                    let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+                    let refused = churn(&slot, seed, 30_000, most, granted);
+                    refusals.fetch_add(u64::from(refused), Ordering::SeqCst);
+                })
+            })
+            .collect();
+        for pid in children {
+            assert_eq!(wait(pid), 0);
+        }
+        if all_fit {
+            assert_eq!(refusals.load(Ordering::SeqCst), 0, "everything fitted");
+        }
+        usage.reap_dead(&ProcessView::new(Identity::current().unwrap()));
+        assert_eq!((usage.used_bytes(device()), usage.processes().count()), (0, 0));
+    }
+}
+
+#[test]
+fn killed_at_random_they_leave_nothing() {
+    let usage = Usage::in_memory().unwrap();
+    let me = Identity::current().unwrap();
+    let mut numbers = Numbers(7);
+    let mut start = |seed| {
+        child(|| {
+            let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+            let mut numbers = Numbers(seed);
+            loop {
+                let bytes = 1 + numbers.below(300);
+                if let Ok(reservation) = slot.reserve(device(), bytes, LIMIT) {
+                    let meter = slot.meter(device());
+                    if !meter.spend(bytes) {
+                        meter.take(slot.usage().account(device()), bytes);
+                    }
+                    reservation.commit();
+                    slot.release(device(), bytes);
+                }
+                if numbers.below(1000) == 0 {
+                    slot.usage()
+                        .reap_dead(&ProcessView::new(Identity::current().unwrap()));
+                }
+            }
+        })
+    };
+    let mut children: Vec<i32> = (0..6).map(&mut start).collect();
+    for kill in 0..200 {
+        std::thread::sleep(Duration::from_micros(numbers.below(4000)));
+        let victim = usize::try_from(numbers.below(6)).unwrap();
+        signal(children[victim], libc::SIGKILL);
+        wait(children[victim]);
+        children[victim] = start(100 + kill);
+        assert!(usage.used_bytes(device()) <= LIMIT);
+    }
+    for pid in children {
+        signal(pid, libc::SIGKILL);
+        wait(pid);
+    }
+    usage.reap_dead(&ProcessView::new(me));
+    assert_eq!((usage.used_bytes(device()), usage.processes().count()), (0, 0));
+    let slot = usage.claim(&me).unwrap();
+    assert!(slot.index() < 20, "places are used again");
+    slot.reserve(device(), LIMIT, LIMIT).unwrap().commit();
+}
+
+#[test]
+fn the_stopped_hold_up_nobody() {
+    let usage = Usage::in_memory().unwrap();
+    let mut numbers = Numbers(3);
+    for round in 0..40 {
+        let granted = shared_word();
+        // Asks for what all of the others leave, over and over, and is stopped somewhere in it.
+        let stopped = child(|| {
+            let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+            loop {
+                churn(&slot, round, 1000, LIMIT, granted);
+            }
+        });
+        std::thread::sleep(Duration::from_micros(500 + numbers.below(3000)));
+        signal(stopped, libc::SIGSTOP);
+        assert!(libc::WIFSTOPPED(wait_with(stopped, libc::WUNTRACED)));
+        // Whether it holds what it asked for was decided before it was stopped, or can be decided against it.
+        let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+        let start = Instant::now();
+        let left = LIMIT - usage.used_bytes(device());
+        if left > 0 {
+            slot.reserve(device(), left, LIMIT).unwrap().commit();
+            slot.release(device(), left);
+        }
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        signal(stopped, libc::SIGKILL);
+        wait(stopped);
+        usage.reap_dead(&ProcessView::new(Identity::current().unwrap()));
+        slot.reserve(device(), LIMIT, LIMIT).unwrap().commit();
+        slot.release(device(), LIMIT);
+    }
+}
