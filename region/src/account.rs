@@ -79,7 +79,7 @@ pub struct Account {
     /// Futex word by which the container calls the arbiter.
     pub bell: AtomicU32,
     reserved_bell: [AtomicU32; 27],
-    /// GPU time measured so far (ns, before the scale).
+    /// GPU time that counts as the container's so far: measured, apportioned among those who overlapped (ns).
     pub served_ns: AtomicU64,
     pub(crate) forgiven_ns: AtomicU64,
     /// 95th percentile of the container's predicted launches (ns).

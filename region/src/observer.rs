@@ -67,7 +67,7 @@ pub struct ProcessUse {
 pub struct AccountUse {
     /// Consumed or held in leases (ns).
     pub level_ns: i64,
-    /// GPU time measured (ns).
+    /// GPU time that counts as the container's: measured, apportioned among those who overlapped (ns).
     pub served_ns: u64,
     /// Debt forgiven (ns).
     pub forgiven_ns: u64,

@@ -235,8 +235,9 @@ fn enter(lane: &Lane, view: &View, track: &Track, mark: &Mark, seen_ns: u64) {
 fn charge(lane: &Lane, view: &View, from_ns: u64, to_ns: u64) -> u64 {
     let elapsed_ns = to_ns.saturating_sub(from_ns);
     let fresh_ns = busy::mark(&lane.account.busy, from_ns, to_ns).charge_ns(elapsed_ns);
-    lane.account.served_ns.fetch_add(fresh_ns, Ordering::Relaxed);
-    scaled(view, fresh_ns)
+    let served_ns = scaled(view, fresh_ns);
+    lane.account.served_ns.fetch_add(served_ns, Ordering::Relaxed);
+    served_ns
 }
 
 fn scaled(view: &View, ns: u64) -> u64 {
