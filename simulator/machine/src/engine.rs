@@ -121,6 +121,30 @@ pub(crate) fn foresee(
     .run(FAR, Some(command))
 }
 
+/// When the next event after `core`'s time is, supposing that nobody submits anything more; `None`: never.
+pub(crate) fn next_event(
+    core: &mut Core,
+    map: &Mapping,
+    rules: &Rules,
+    scratch: &mut Scratch,
+) -> Option<u64> {
+    let Scratch { active, order } = scratch;
+    let limit = MAX_EVENTS;
+    let mut play = Play {
+        core,
+        map,
+        rules,
+        active,
+        order,
+        has_effects: false,
+        events: 0,
+        limit,
+    };
+    play.gather();
+    play.settle();
+    Some(play.next_event()).filter(|next| *next < FAR)
+}
+
 /// A time that never comes: beyond, arithmetic saturates.
 const FAR: u64 = 1 << 62;
 

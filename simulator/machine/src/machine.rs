@@ -134,6 +134,13 @@ impl Machine {
         record::samples(&self.shared, gpu, since_ns)
     }
 
+    /// The next moment at which anything changes if nobody submits anything more, machine clock, ns: how far a harness
+    /// can step a virtual clock without missing anything. `None`: nothing is going on, or all of it waits for a host.
+    #[must_use]
+    pub fn next_event_ns(&self) -> Option<u64> {
+        record::next_event(&self.shared)
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }

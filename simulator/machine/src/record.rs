@@ -5,8 +5,8 @@ use crate::core::{Core, PERIODS, UseRow};
 use crate::layout::{as_index, split};
 use crate::population::unpack_name;
 use crate::report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample};
-use crate::shared::Shared;
-use crate::{history, ring};
+use crate::shared::{Local, Shared};
+use crate::{engine, history, ring};
 
 /// Looks at the core as it is now, with the dead buried. Where this process cannot write (disk full, no slot free) it
 /// sees what was committed last.
@@ -167,6 +167,17 @@ pub(crate) fn samples(shared: &Shared, gpu: usize, since_ns: u64) -> Vec<Sample>
         new.flat_map(in_period).collect()
     })
     .unwrap_or_default()
+}
+
+/// See `Machine::next_event_ns`.
+pub(crate) fn next_event(shared: &Shared) -> Option<u64> {
+    look(shared, |_| ()).ok()?;
+    let Local {
+        base, work, scratch, ..
+    } = &mut *shared.local.lock();
+    work.copy_from(base);
+    // What is committed may be older than now, but then nothing has happened since.
+    engine::next_event(work, &shared.map, &shared.rules, scratch)
 }
 
 fn percent(ns: u64, length: u64) -> u32 {

@@ -161,3 +161,26 @@ fn gpus_run_at_the_same_time() {
     assert!(report.gpus.iter().all(|gpu| gpu.busy_ns == MS));
     assert_ne!(report.gpus[0].uuid, report.gpus[1].uuid);
 }
+
+#[test]
+fn a_harness_can_step_from_event_to_event() {
+    let machine = machine();
+    assert_eq!(machine.next_event_ns(), None);
+    let (a, on_a) = tenant(&machine, 1);
+    let (b, on_b) = tenant(&machine, 2);
+    a.submit(on_a, kernel(3 * MS)).unwrap();
+    b.submit(on_b, kernel(MS)).unwrap();
+    b.submit(on_b, Command::Gate).unwrap();
+    let mut events = Vec::new();
+    while let Some(next) = machine.next_event_ns() {
+        assert!(next > machine.now_ns());
+        machine.step_clock(next - machine.now_ns());
+        events.push(next);
+    }
+    let switch = 20 * US;
+    let (first, second) = (2 * MS + switch, 3 * MS + switch);
+    assert_eq!(
+        events,
+        [2 * MS, first, second, second + switch, second + switch + MS]
+    );
+}

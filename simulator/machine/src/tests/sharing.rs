@@ -219,3 +219,45 @@ fn a_crowd_of_namespaces_loses_nothing() {
         (0, 3 * 50_000)
     );
 }
+
+/// The long proof: processes are killed at random moments for a minute, and the books balance all the time.
+/// Run by `cargo test --release -p vcuda-machine -- --ignored`.
+#[test]
+#[ignore = "takes a minute"]
+fn killed_at_random_for_a_minute() {
+    let place = place("random");
+    let (client, stream) = tenant(place.machine(), 1);
+    let end = crate::sys::monotonic_ns() + 60_000 * MS;
+    let (mut crowd, mut kills, mut random) = (Vec::new(), 0u64, 12_345u64);
+    while crate::sys::monotonic_ns() < end {
+        while crowd.len() < 4 {
+            crowd.push(place.start("worker", 1_000_000));
+        }
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_micros(2_000 + random % 8_000));
+        crowd
+            .swap_remove(usize::try_from(random >> 33).unwrap() % 4)
+            .kill();
+        kills += 1;
+        let ticket = client.submit(stream, kernel(10 * US)).unwrap();
+        assert!(client.wait_timeout(ticket, 5_000_000_000));
+        let report = place.machine().report();
+        let used: u64 = report
+            .processes
+            .iter()
+            .map(|process| process.memory_used_bytes)
+            .sum();
+        let service: u64 = report.processes.iter().map(|process| process.service_ns).sum();
+        assert_eq!(
+            (used, service),
+            (report.gpus[0].memory_used_bytes, report.gpus[0].busy_ns)
+        );
+        assert!(report.processes.iter().filter(|process| process.alive).count() <= 5);
+        assert!(used <= 5 * (11 << 20));
+    }
+    drop(crowd);
+    assert_eq!(place.machine().memory(0).used_bytes, 10 << 20);
+    println!("{kills} processes killed");
+}
