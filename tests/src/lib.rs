@@ -83,8 +83,9 @@ pub fn app(name: &str, door: Door) -> PathBuf {
     if program.exists() {
         return program;
     }
-    // Several test processes may want the same program: each builds its own file and renames it into place.
-    let unfinished = program.with_extension(std::process::id().to_string());
+    // Several tests may want the same program: each builds its own file and renames it into place.
+    let builder = format!("{}-{:?}", std::process::id(), std::thread::current().id());
+    let unfinished = program.with_extension(builder.replace(['(', ')'], ""));
     let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     cc.args(["-O1", "-g", "-Wall", "-Wno-unused", "-o"])
         .arg(&unfinished)

@@ -75,8 +75,18 @@ fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: im
     // SAFETY: as above.
     unsafe { free.write(narrow(left.min(card_free))) };
     // SAFETY: as above.
-    unsafe { total.write(narrow(limit.min(card_total))) };
+    unsafe { total.write(narrow(told_total(card_total, limit))) };
     Ok(())
+}
+
+/// The quota looks like the whole card. Where nothing is granted the card keeps its size, and none of it is free: programs
+/// divide by the total.
+fn told_total(card_bytes: u64, limit_bytes: u64) -> u64 {
+    if limit_bytes == 0 {
+        card_bytes
+    } else {
+        card_bytes.min(limit_bytes)
+    }
 }
 
 fn answer_total<W: Word>(
@@ -98,6 +108,6 @@ fn answer_total<W: Word>(
     // SAFETY: the driver returned success, so it has just written here.
     let card = unsafe { bytes.read() }.wide();
     // SAFETY: as above.
-    unsafe { bytes.write(narrow(card.min(device.memory_limit_bytes()))) };
+    unsafe { bytes.write(narrow(told_total(card, device.memory_limit_bytes()))) };
     Ok(())
 }
