@@ -27,6 +27,9 @@ pub(crate) const MAX_PITCH: i32 = i32::MAX;
 /// Alignment of texture rows and of `cuMemAllocPitch`'s pitch, bytes.
 pub(crate) const PITCH_ALIGNMENT: usize = 512;
 
+/// The newest attribute that driver-api knows, of CUDA 13.
+const NEWEST: CUdevice_attribute = CUdevice_attribute::GPU_DIRECT_RDMA_WITH_LOCALIZED_MEMORY_SUPPORTED;
+
 /// Domain, bus, device, function.
 pub(crate) type PciAddress = (u32, u32, u32, u32);
 
@@ -170,6 +173,9 @@ fn switch(attribute: CUdevice_attribute) -> Option<i32> {
         // Left out of the simulation, as a real GPU may leave them out.
         attribute if (1..=A::MULTICAST_SUPPORTED.0 + 1).contains(&attribute.0) => Some(0),
         attribute if (A::HOST_NUMA_ID.0..=A::HOST_NUMA_MULTINODE_IPC_SUPPORTED.0).contains(&attribute.0) => {
+            Some(0)
+        }
+        attribute if (1..=NEWEST.0).contains(&attribute.0) && crate::process::cuda_version() >= 13000 => {
             Some(0)
         }
         // Newer than the driver that is simulated.

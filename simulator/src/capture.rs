@@ -143,9 +143,13 @@ pub(crate) fn refuse_context(context: &Context) -> CUresult {
     }
 }
 
-/// To be asked before a potentially unsafe call (`cuThreadExchangeStreamCaptureMode`): one that allocates or
-/// frees synchronously, waits, or queries completion, and that no capture would see. The documentation
-/// names `cudaMalloc`; the list is in `docs` of the simulator.
+/// To be asked before a potentially unsafe call (`cuThreadExchangeStreamCaptureMode`): one that allocates,
+/// frees, copies or sets synchronously, waits, or queries completion, and that no capture would see. The
+/// documentation names `cudaMalloc` as an example and gives no list. Assumed to be unsafe: `cuMemAlloc` and its
+/// relatives, `cuMemFree`, arrays and page-locked memory made and freed, synchronous copies and sets, and the
+/// queries of and waits for events and streams (`cuEventQuery` is widely known to break captures of other
+/// threads). Assumed to be safe: virtual memory management, modules, making and ending streams and events,
+/// and all that is put into a stream.
 ///
 /// # Errors
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, if a capture prohibits it, which is then invalidated.

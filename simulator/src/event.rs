@@ -37,8 +37,6 @@ static EVENTS: Table<Event> = Table::new(Kind::Event);
 pub(crate) struct Event {
     /// What the program knows it by.
     pub(crate) handle: usize,
-    /// Its context's handle.
-    pub(crate) context: usize,
     context_unique: u64,
     flags: CUevent_flags,
     last: Mutex<Recorded>,
@@ -146,7 +144,6 @@ fn create(place: *mut CUevent, flags: c_uint) -> CUresult {
     }
     let make = |handle| Event {
         handle,
-        context: context.handle,
         context_unique: context.unique,
         flags,
         last: Mutex::new(Recorded::Never),

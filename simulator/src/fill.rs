@@ -4,7 +4,7 @@ use vcuda_driver_api::cuda::CUDA_MEMSET_NODE_PARAMS;
 use vcuda_driver_api::{CUerror, CUresult};
 
 use crate::graph_memory;
-use crate::memory;
+use crate::memory::{self, Kind};
 
 /// Rows of elements set to one value.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +66,9 @@ impl Fill {
                 return;
             }
             let value = self.params.value;
+            if value == 0 && row * element >= CLEARED_BYTES && clear(start, (row * element) as u64) {
+                continue;
+            }
             match element {
                 // SAFETY: the range has just been found to be memory of this process.
                 1 => unsafe { core::ptr::write_bytes(start as *mut u8, value as u8, row) },
@@ -74,6 +77,31 @@ impl Fill {
             }
         }
     }
+}
+
+/// Ranges of zeros from this size on are handed back to the system, which reads them as zeros: a program that
+/// clears gigabytes of device memory does not fill the host's.
+const CLEARED_BYTES: usize = 1 << 20;
+
+/// Clears a range of device memory; false for memory of another kind, which shares its pages.
+fn clear(start: u64, bytes: u64) -> bool {
+    const PAGE: u64 = 4096;
+    let is_private = memory::find(start).is_some_and(|range| {
+        matches!(
+            range.kind,
+            Kind::Device | Kind::Managed | Kind::Global | Kind::Pool(_) | Kind::Graph
+        )
+    });
+    let (first, end) = (start.next_multiple_of(PAGE), (start + bytes) / PAGE * PAGE);
+    if !is_private || first >= end {
+        return false;
+    }
+    // SAFETY: whole pages of a private anonymous mapping (the device's arena), inside memory that the caller
+    // has checked.
+    unsafe { libc::madvise(first as *mut _, (end - first) as usize, libc::MADV_DONTNEED) };
+    set(start as *mut u8, 0, (first - start) as usize);
+    set(end as *mut u8, 0, (start + bytes - end) as usize);
+    true
 }
 
 fn set<T: Copy>(start: *mut T, value: T, count: usize) {

@@ -24,6 +24,8 @@ use crate::stream::{Null, resolve, settle};
 export! {
     cuLaunchHostFunc => launch_host_function::<false>;
     cuLaunchHostFunc_ptsz => launch_host_function::<true>;
+    cuLaunchHostFunc_v2 => launch_host_function_v2::<false>;
+    cuLaunchHostFunc_v2_ptsz => launch_host_function_v2::<true>;
     cuStreamAddCallback => add_callback::<false>;
     cuStreamAddCallback_ptsz => add_callback::<true>;
 }
@@ -220,6 +222,16 @@ fn launch_host_function<const PER_THREAD: bool>(
         Some(recording) => recording.add(Operation::Host(function)).map(drop),
         None => call(&stream, function),
     }
+}
+
+/// The synchronisation mode (CUDA 13.1) says how the driver's thread waits; it has one way here.
+fn launch_host_function_v2<const PER_THREAD: bool>(
+    stream: CUstream,
+    function: CUhostFn,
+    data: *mut c_void,
+    _mode: c_uint,
+) -> CUresult {
+    launch_host_function::<PER_THREAD>(stream, function, data)
 }
 
 /// "Not supported with cuStreamBeginCapture".

@@ -1,10 +1,12 @@
 //! Kernel launches (CUDA Driver API, "Execution Control").
 //!
 //! A launch is checked, its arguments are looked at once, and one command goes to the machine. `pace.rs` says
-//! how long a kernel runs, `arguments.rs` reads arguments, `api.rs` has the exported functions.
+//! how long a kernel runs, `arguments.rs` reads arguments, `api.rs` has the exported functions, `old_api.rs`
+//! the deprecated ones.
 
 pub(crate) mod api;
 pub(crate) mod arguments;
+pub(crate) mod old_api;
 pub(crate) mod pace;
 
 use std::sync::Arc;

@@ -52,6 +52,7 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
         crate::graph::node_api::EXPORTS,
         crate::hostfunc::EXPORTS,
         crate::launch::api::EXPORTS,
+        crate::launch::old_api::EXPORTS,
         crate::stream::api::EXPORTS,
         crate::stream::attributes::EXPORTS,
         crate::stream::memory_operations::EXPORTS,

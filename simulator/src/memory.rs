@@ -152,6 +152,10 @@ pub(crate) fn is_usable(start: u64, bytes: u64) -> bool {
         if next >= end {
             return true;
         }
+        // Neighbours by chance are not one range.
+        if !matches!(range.kind, Kind::Mapped(_)) {
+            return false;
+        }
     }
     next >= end
 }

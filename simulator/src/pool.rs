@@ -70,9 +70,11 @@ impl Pool {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) fn allocate(self: &Arc<Pool>, bytes: u64) -> Result<u64, CUerror> {
-        if self.reserve.enter(bytes, self.limit).is_err() {
-            // Memory that lies unused in other pools, or in this one beyond the step of its growth.
-            crate::backing::release_unused(self.device);
+        if let Err(error) = self.reserve.enter(bytes, self.limit) {
+            // Memory may lie unused in other pools.
+            if !crate::backing::release_unused(self.device) {
+                return Err(error);
+            }
             self.reserve.enter(bytes, self.limit)?;
         }
         let Some(base) = self.device.arena.take(bytes) else {

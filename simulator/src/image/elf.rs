@@ -15,6 +15,9 @@ const STO_CUDA_ENTRY: u8 = 0x10;
 const EIATTR_MAX_THREADS: u8 = 0x05;
 const EIATTR_REGISTERS: u8 = 0x2f;
 const EIATTR_KPARAM_INFO: u8 = 0x17;
+/// Bytes of shared memory per block that the hardware keeps for itself (assumed to be a part of the section
+/// where there is a section for them).
+const RESERVED_SHARED: u32 = 1024;
 /// Format of an attribute that carries its size; others carry a value of two bytes.
 const EIFMT_SVAL: u8 = 4;
 
@@ -154,6 +157,13 @@ fn kernel(file: &[u8], sections: &[Section<'_>], name: &str) -> Option<KernelInf
         parameters: Some(Vec::new()),
         ..KernelInfo::default()
     };
+    // From compute capability 9.0 on, the section begins with what the hardware keeps for itself.
+    let has_reserved = sections
+        .iter()
+        .any(|section| section.name.starts_with(".nv.shared.reserved"));
+    if has_reserved && kernel.shared_bytes >= RESERVED_SHARED {
+        kernel.shared_bytes -= RESERVED_SHARED;
+    }
     if let Some(section) = of(".nv.info.") {
         attributes(section.bytes(file)?, &mut kernel)?;
     }

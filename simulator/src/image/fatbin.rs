@@ -1,5 +1,7 @@
 //! The fatbin container: entries of PTX and cubins for several architectures.
 
+use std::io::Read;
+
 use super::{Image, elf, lz4, part, ptx, u16_at, u32_at, u64_at};
 
 pub(super) const MAGIC: u32 = 0xba55_ed50;
@@ -7,7 +9,7 @@ const HEADER_BYTES: usize = 16;
 const KIND_PTX: u16 = 1;
 const KIND_ELF: u16 = 2;
 const FLAG_LZ4: u64 = 0x2000;
-/// Zstandard, which CUDA 12.8 brought; not decoded here.
+/// Zstandard, which CUDA 12.8 brought.
 const FLAG_ZSTD: u64 = 0x8000;
 
 /// The whole container's length by its header.
@@ -75,16 +77,27 @@ enum Content {
 
 fn content(bytes: &[u8], entry: usize, start: usize, payload: usize) -> Option<Content> {
     let flags = u64_at(bytes, entry + 40)? as u64;
-    if flags & FLAG_ZSTD != 0 {
-        return Some(Content::Unknown);
-    }
-    if flags & FLAG_LZ4 == 0 {
+    if flags & (FLAG_LZ4 | FLAG_ZSTD) == 0 {
         return Some(Content::Known(part(bytes, start, payload)?.to_vec()));
     }
     let compressed = u32_at(bytes, entry + 16)? as usize;
     let size = u64_at(bytes, entry + 56)?;
     let block = part(bytes, start, compressed.min(payload))?;
-    Some(lz4::decompress(block, size).map_or(Content::Unknown, Content::Known))
+    let content = if flags & FLAG_ZSTD != 0 {
+        unzstd(block, size)
+    } else {
+        lz4::decompress(block, size)
+    };
+    Some(content.map_or(Content::Unknown, Content::Known))
+}
+
+/// A Zstandard frame of exactly `size` bytes.
+fn unzstd(frame: &[u8], size: usize) -> Option<Vec<u8>> {
+    let decoder = ruzstd::decoding::StreamingDecoder::new(frame).ok()?;
+    // The header that names the size is foreign: never more than it says.
+    let mut content = Vec::with_capacity(size.min(1 << 20));
+    decoder.take(size as u64 + 1).read_to_end(&mut content).ok()?;
+    (content.len() == size).then_some(content)
 }
 
 #[cfg(test)]
