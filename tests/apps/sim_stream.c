@@ -12,6 +12,10 @@
     X(cuStreamAddCallback, cuStreamAddCallback, 5000,                                                                  \
       (CUstream, void (*)(CUstream, CUresult, void *), void *, unsigned))                                              \
     X(cuStreamBatchMemOp_v2, cuStreamBatchMemOp, 11070, (CUstream, unsigned, void *, unsigned))                        \
+    X(cuFuncSetBlockShape, cuFuncSetBlockShape, 2000, (CUfunction, int, int, int))                                     \
+    X(cuParamSetSize, cuParamSetSize, 2000, (CUfunction, unsigned))                                                    \
+    X(cuParamSetv, cuParamSetv, 2000, (CUfunction, int, void *, unsigned))                                             \
+    X(cuLaunchGridAsync, cuLaunchGridAsync, 2000, (CUfunction, int, int, CUstream))                                    \
     X(cuStreamWaitValue64_v2, cuStreamWaitValue64, 11070, (CUstream, CUdeviceptr, uint64_t, unsigned))                 \
     X(cuStreamWriteValue64_v2, cuStreamWriteValue64, 11070, (CUstream, CUdeviceptr, uint64_t, unsigned))
 #include "driver.h"
@@ -186,6 +190,17 @@ static void launches(CUstream s)
     EXPECT(INVALID_HANDLE, cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, s, params, NULL));
     EXPECT(INVALID_HANDLE, cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, (CUstream)0x1230, params, NULL));
     EXPECT(720, cuLaunchCooperativeKernel(spin, 1 << 20, 1, 1, 1024, 1, 1, 0, s, params));
+    /* The deprecated way. */
+    EXPECT(INVALID_VALUE, cuLaunchGridAsync(spin, 1, 1, s)); /* no block shape */
+    OK(cuFuncSetBlockShape(spin, 8, 1, 1));
+    OK(cuParamSetSize(spin, sizeof ns));
+    OK(cuParamSetv(spin, 0, &ns, sizeof ns));
+    OK(cuEventRecord(start, s));
+    OK(cuLaunchGridAsync(spin, 2, 1, s));
+    OK(cuEventRecord(stop, s));
+    OK(cuStreamSynchronize(s));
+    OK(cuEventElapsedTime(&ms, start, stop));
+    CHECK(ms >= 2.99f && ms < 20);
     /* Kernels that fill the GPU run one after the other, small ones side by side. */
     CUstream t;
     OK(cuStreamCreate(&t, STREAM_NON_BLOCKING));

@@ -5,6 +5,8 @@
 //! kernels run. Assumed: between other nodes, kernels that do not depend on each other run side by side as
 //! far as they fit; copies and sets do not overlap with them.
 
+use std::collections::BTreeSet;
+
 /// One kernel of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
@@ -18,46 +20,43 @@ pub(crate) struct Job {
 
 /// A group as one kernel: nanoseconds, and the most multiprocessors in use at once.
 pub(crate) fn combine(jobs: &[Job], sms: u32) -> (u64, u32) {
-    let mut done = vec![false; jobs.len()];
-    let mut waiting: Vec<usize> = (0..jobs.len()).collect();
-    let mut running: Vec<(u64, usize)> = Vec::new();
-    let (mut now, mut most) = (0u64, 0u32);
-    while !waiting.is_empty() || !running.is_empty() {
-        let in_use = |running: &[(u64, usize)]| {
-            running
-                .iter()
-                .filter_map(|(_, job)| jobs.get(*job))
-                .map(|job| job.sms)
-                .sum::<u32>()
-        };
-        waiting.retain(|position| {
-            let Some(job) = jobs.get(*position) else {
-                return false;
-            };
-            let is_ready = job
-                .after
-                .iter()
-                .all(|earlier| done.get(*earlier).copied().unwrap_or(true));
-            let used = in_use(&running);
-            let fits = used == 0 || used + job.sms <= sms;
-            if is_ready && fits {
-                running.push((now.saturating_add(job.duration_ns), *position));
-                most = most.max(used + job.sms);
+    let mut missing: Vec<usize> = jobs.iter().map(|job| job.after.len()).collect();
+    let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); jobs.len()];
+    for (position, job) in jobs.iter().enumerate() {
+        for earlier in &job.after {
+            dependents[*earlier].push(position);
+        }
+    }
+    let is_root = |position: &usize| missing[*position] == 0;
+    let mut ready: BTreeSet<usize> = (0..jobs.len()).filter(is_root).collect();
+    // By end; `in_use` multiprocessors are taken by these.
+    let mut running: BTreeSet<(u64, usize)> = BTreeSet::new();
+    let (mut now, mut in_use, mut most) = (0u64, 0u32, 0u32);
+    loop {
+        let mut started = Vec::new();
+        for &position in &ready {
+            let needed = jobs[position].sms;
+            if in_use == 0 || in_use + needed <= sms {
+                in_use += needed;
+                most = most.max(in_use);
+                running.insert((now.saturating_add(jobs[position].duration_ns), position));
+                started.push(position);
             }
-            !(is_ready && fits)
-        });
-        let Some(next) = running.iter().map(|(end, _)| *end).min() else {
+        }
+        for position in started {
+            ready.remove(&position);
+        }
+        let Some((end, position)) = running.pop_first() else {
             break;
         };
-        now = next;
-        running.retain(|(end, job)| {
-            if *end <= now
-                && let Some(done) = done.get_mut(*job)
-            {
-                *done = true;
+        now = end;
+        in_use -= jobs[position].sms;
+        for &dependent in &dependents[position] {
+            missing[dependent] -= 1;
+            if missing[dependent] == 0 {
+                ready.insert(dependent);
             }
-            *end > now
-        });
+        }
     }
     (now, most.min(sms))
 }

@@ -135,8 +135,8 @@ fn fill(target: &mut [u8], source: *const u8) -> CUresult {
 #[derive(Debug)]
 pub(crate) struct Arguments {
     bytes: Box<[u8]>,
-    size: Box<usize>,
-    /// Addresses of the arguments in `bytes`, or an `extra` list; empty without arguments.
+    /// Addresses of the arguments in `bytes`, or an `extra` list with the size behind it; empty without
+    /// arguments.
     list: Box<[usize]>,
     is_packed: bool,
 }
@@ -144,17 +144,10 @@ pub(crate) struct Arguments {
 impl Arguments {
     fn new(bytes: Vec<u8>, parameters: &[Parameter], is_packed: bool) -> Arguments {
         let bytes = bytes.into_boxed_slice();
-        let size = Box::new(bytes.len());
         let start = bytes.as_ptr() as usize;
         let list = if is_packed {
-            let size_at = core::ptr::from_ref::<usize>(&size) as usize;
-            vec![
-                CU_LAUNCH_PARAM_BUFFER_POINTER,
-                start,
-                CU_LAUNCH_PARAM_BUFFER_SIZE,
-                size_at,
-                CU_LAUNCH_PARAM_END,
-            ]
+            let (buffer, size) = (CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE);
+            vec![buffer, start, size, 0, CU_LAUNCH_PARAM_END, bytes.len()]
         } else if bytes.is_empty() {
             Vec::new()
         } else {
@@ -163,10 +156,13 @@ impl Arguments {
                 .map(|parameter| start + parameter.offset)
                 .collect()
         };
+        let mut list = list.into_boxed_slice();
+        if is_packed {
+            list[3] = (&raw const list[5]) as usize;
+        }
         Arguments {
             bytes,
-            size,
-            list: list.into_boxed_slice(),
+            list,
             is_packed,
         }
     }
@@ -235,7 +231,6 @@ mod tests {
         assert_eq!(again.bytes, copied.bytes);
         let (none, list) = from_packed.lists();
         assert_eq!(Given::read(none, list).and_then(Given::first), Ok(first));
-        assert_eq!(*from_packed.size, 12);
     }
 
     #[test]

@@ -83,6 +83,12 @@ list! { stream_list $
     cuLaunchHostFunc, cuLaunchHostFunc_ptsz: (stream: CUstream, func: CUhostFn, user_data: *mut c_void);
     cuLaunchHostFunc_v2, cuLaunchHostFunc_v2_ptsz: (stream: CUstream, func: CUhostFn,
         user_data: *mut c_void, sync_mode: c_uint);
+    cuFuncSetBlockShape: (f: CUfunction, x: c_int, y: c_int, z: c_int);
+    cuFuncSetSharedSize: (f: CUfunction, bytes: c_uint);
+    cuParamSetSize: (f: CUfunction, num_bytes: c_uint);
+    cuParamSeti: (f: CUfunction, offset: c_int, value: c_uint);
+    cuParamSetf: (f: CUfunction, offset: c_int, value: f32);
+    cuParamSetv: (f: CUfunction, offset: c_int, ptr: *mut c_void, num_bytes: c_uint);
     cuLaunch: (f: CUfunction);
     cuLaunchGrid: (f: CUfunction, grid_width: c_int, grid_height: c_int);
     cuLaunchGridAsync: (f: CUfunction, grid_width: c_int, grid_height: c_int, stream: CUstream);
