@@ -99,8 +99,8 @@ fn a_quota_changes_under_a_running_program() {
     succeeded(&bed.vcuda(["set", "live", "--memory", "3GiB"]).output().unwrap());
     assert_eq!(tenant.wait_for("total"), format!("total {}", 3 * GIB));
     // Below what is in use: nothing is taken away, nothing more is given.
-    succeeded(&bed.vcuda(["set", "live", "--memory", "512MiB"]).output().unwrap());
-    assert_eq!(tenant.wait_for("total"), format!("total {}", 512 * MIB));
+    succeeded(&bed.vcuda(["set", "live", "--memory", "256MiB"]).output().unwrap());
+    assert_eq!(tenant.wait_for("total"), format!("total {}", 256 * MIB));
     assert_eq!(tenant.wait_for("alloc"), "alloc 2");
 }
 
