@@ -1,6 +1,9 @@
 //! The built `vcuda`: help, exit codes, messages, and that `run` becomes the command. The libraries are empty files here:
 //! what they do is tested by the whole-system tests.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,6 +13,7 @@ use super::stage::{Stage, Tenant};
 use crate::failure::Failure;
 use crate::gpus::Inventory;
 use crate::quantity::{CoreShare, MemorySize};
+use crate::render::TenantView;
 
 /// How far a measured share may be from its cap (thousandths).
 const TOLERANCE_PERMILLE: u32 = 50;
@@ -35,6 +36,7 @@ pub(crate) fn play(stage: &Stage, interrupt: &Interrupt, checks: &mut Checks) ->
         checks,
         truth,
         live,
+        shown: Vec::new(),
         unit,
     };
     let mut pair = acts.share()?;
@@ -144,6 +146,8 @@ struct Acts<'a> {
     checks: &'a mut Checks,
     truth: Truth,
     live: Live<'a>,
+    /// The tenants as last drawn.
+    shown: Vec<TenantView>,
     unit: u64,
 }
 
@@ -173,14 +177,8 @@ impl Acts<'_> {
         let shares = self.measure(&mut pair, MEASURE)?;
         self.check_share("a's share of GPU time, cap 30 %", 300, shares.0);
         self.check_share("b's share of GPU time, cap 60 %", 600, shares.1);
-        let shown = self.live.look()?;
-        let shown = shown
-            .gpus
-            .iter()
-            .flat_map(|gpu| &gpu.tenants)
-            .map(|tenant| tenant.core_used_permille)
-            .sum();
-        self.check_share("both together, as vcuda smi shows it", shares.0 + shares.1, shown);
+        let shown = self.shown.iter().map(|tenant| tenant.core_used_permille).sum();
+        self.check_share("both together, as smi shows it", shares.0 + shares.1, shown);
         Ok(pair)
     }
 
@@ -231,8 +229,10 @@ impl Acts<'_> {
             Ok(acts.card_used_bytes()? + part.0 <= card_before)
         })?;
         self.check_back(&format!("back on the GPU ({})", self.witness()), back);
-        let reply = second.ask(Request::Allocate { bytes: part.0 })?;
-        self.check_reply(&format!("{part} more, first process dead"), &Reply::Done, &reply);
+        let back = self.until(start_ns, |_| {
+            Ok(second.ask(Request::Allocate { bytes: part.0 })? == Reply::Done)
+        })?;
+        self.check_back(&format!("{part} more for the second process"), back);
 
         self.change_memory(&mut second, quota)
     }
@@ -295,7 +295,8 @@ impl Acts<'_> {
         while !left.is_zero() {
             let step = left.min(SECOND);
             self.interrupt.sleep(step)?;
-            self.live.draw()?;
+            let snapshot = self.live.draw()?;
+            self.shown = snapshot.gpus.into_iter().flat_map(|gpu| gpu.tenants).collect();
             left = left.saturating_sub(step);
         }
         Ok(())
