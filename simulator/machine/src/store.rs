@@ -13,7 +13,7 @@ use crate::{MachineError, sys};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "machine.toml";
@@ -23,6 +23,7 @@ const LOCKS: &str = "locks";
 /// Makes the machine, or opens the one that has the same configuration.
 pub(crate) fn create(dir: &Path, config: &Config) -> Result<Shared, MachineError> {
     config.validate()?;
+    refuse_foreign(dir)?;
     let builder = &mut DirBuilder::new();
     builder
         .recursive(true)
@@ -45,6 +46,7 @@ pub(crate) fn create(dir: &Path, config: &Config) -> Result<Shared, MachineError
 
 /// Opens the machine in `dir`; only its state file may be missing.
 pub(crate) fn open(dir: &Path) -> Result<Shared, MachineError> {
+    refuse_foreign(dir)?;
     let config = filled(&Config::read(&dir.join(CONFIG))?, dir);
     let path = dir.join(state_name());
     if appear(&path, |temporary| write_state(temporary, &config))? {
@@ -96,6 +98,25 @@ pub(crate) fn in_memory(mut config: Config) -> Result<Shared, MachineError> {
     let map = Mapping::in_memory(TOTAL_WORDS).map_err(at("map", Path::new("memory")))?;
     write_birth(&map, &config);
     Ok(Shared::new(map, None, config, Liveness::in_memory()))
+}
+
+/// Under `/tmp`, where anybody can make a directory of this user's name, only one that is the user's own will do.
+fn refuse_foreign(dir: &Path) -> Result<(), MachineError> {
+    let (shared, user) = (Path::new("/tmp"), sys::user_id());
+    let own = shared.join(format!("vcuda-{user}"));
+    if !dir.starts_with(&own) || belongs_to(&own, user) {
+        return Ok(());
+    }
+    Err(at("trust", &own)(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "it is somebody else's",
+    )))
+}
+
+/// A directory of the user's, or nothing.
+fn belongs_to(path: &Path, user: u32) -> bool {
+    path.symlink_metadata()
+        .map_or(true, |there| there.is_dir() && there.uid() == user)
 }
 
 fn filled(config: &Config, dir: &Path) -> Config {
@@ -216,5 +237,21 @@ fn at(action: &'static str, path: &Path) -> impl Fn(io::Error) -> MachineError {
         action,
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_somebody_else_is_not_trusted() {
+        let base = std::env::temp_dir().join(format!("vcuda-owner-{}", std::process::id()));
+        std::fs::create_dir(&base).unwrap();
+        let (link, user) = (base.join("link"), sys::user_id());
+        std::os::unix::fs::symlink(&base, &link).unwrap();
+        assert!(belongs_to(&base, user) && belongs_to(&base.join("missing"), user));
+        assert!(!belongs_to(&base, user + 1) && !belongs_to(&link, user));
+        std::fs::remove_dir_all(&base).unwrap();
     }
 }

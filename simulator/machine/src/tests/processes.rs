@@ -136,6 +136,7 @@ fn part() {
     match part.as_str() {
         "holder" => super::sharing::holder(&machine),
         "worker" => super::sharing::worker(&machine, number),
+        "busy" => super::sharing::busy(&machine),
         "gate" => super::sharing::gate(&machine, number),
         "full" => super::files::full(&machine),
         "kill" => super::crash::scenario(&machine, number, libc::SIGKILL),

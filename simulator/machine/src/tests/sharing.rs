@@ -35,6 +35,14 @@ pub(super) fn worker(machine: &Machine, rounds: u64) {
     client.wait_stream(stream);
 }
 
+/// Keeps its queue full of kernels of half a millisecond.
+pub(super) fn busy(machine: &Machine) {
+    let (client, stream) = tenant(machine, std::process::id());
+    loop {
+        client.submit_blocking(stream, kernel(500 * US));
+    }
+}
+
 /// Lets its stream wait for the host; opens the gate after `ms`, or never for 0.
 pub(super) fn gate(machine: &Machine, ms: u64) {
     let (client, stream) = tenant(machine, std::process::id());
@@ -105,6 +113,32 @@ fn processes_that_commit_all_at_once_lose_nothing() {
         assert_eq!(process.memory_peak_bytes, 11 << 20);
     }
     assert_eq!(report.gpus[0].busy_ns, 4 * 200_000);
+}
+
+#[test]
+fn two_saturating_processes_share_evenly_in_real_time() {
+    let place = place("share");
+    let _crowd = [place.start("busy", 0), place.start("busy", 0)];
+    let services = || -> Vec<u64> {
+        place
+            .machine()
+            .report()
+            .processes
+            .iter()
+            .map(|p| p.service_ns)
+            .collect()
+    };
+    until("both are served", || {
+        services().len() == 2 && services().iter().all(|service| *service > 0)
+    });
+    let (start, before) = (place.machine().now_ns(), services());
+    std::thread::sleep(Duration::from_millis(500));
+    let (after, end) = (services(), place.machine().now_ns());
+    let served = [after[0] - before[0], after[1] - before[1]];
+    assert!(served[0].abs_diff(served[1]) <= 4 * MS, "{served:?}");
+    // All but the switches: 20 us after every 2 ms.
+    let lost = (end - start).abs_diff(served[0] + served[1]);
+    assert!(lost <= (end - start) / 100 + 4 * MS, "{lost} of {}", end - start);
 }
 
 #[test]
