@@ -59,6 +59,8 @@ pub(crate) struct Launches {
     tracks: Tracks,
     contexts: Contexts,
     ticks: Ticks,
+    /// A thread settles marks.
+    settling: AtomicBool,
     /// The reaper's thread runs.
     pub(crate) reaping: AtomicBool,
     /// Futex word by which the reaper is woken; odd while it sleeps for long.
@@ -78,6 +80,7 @@ impl Launches {
             tracks: Tracks::new(),
             contexts: Contexts::new(),
             ticks: Ticks::calibrate(),
+            settling: AtomicBool::new(false),
             reaping: AtomicBool::new(false),
             bell: AtomicU32::new(0),
         })
@@ -142,16 +145,18 @@ impl Launches {
     }
 
     /// Pays for a launch on `stream`, and waits until it may go. Nothing if it is not metered.
-    #[inline]
+    // Inlined, so that what it returns stays in registers.
+    #[inline(always)]
     pub(crate) fn admit(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
-        if capture::any_open() && capture::is_capturing(stream.handle, stream.default) {
+        if capture::is_capturing(stream.handle, stream.default) {
             return None;
         }
-        let Some(track) = self.tracks.find(stream) else {
+        let Some(track) = self.tracks.find(&self.lanes, stream) else {
             return self.admit_untracked(stream, key, family);
         };
-        let lane = self.lanes.get(track.lane())?;
-        if !lane.is_metered() {
+        let lane = track.lane()?;
+        // The gate has asked already if there is but one device.
+        if self.lanes.len() > 1 && !lane.is_metered() {
             return None;
         }
         let predicted = COSTS.predict(key, family);
@@ -160,10 +165,14 @@ impl Launches {
         if !paid || predicted.samples == 0 {
             held = self.hold(lane, Some(track), stream, &predicted, paid);
         }
-        let now = self.ticks.now();
+        let mut now = None;
         let mut sampled = false;
-        if held || now > track.busy_until() + self.ticks.idle() {
-            sampled = self.resume(lane, track, stream, now, held);
+        if held || track.is_clock_due() {
+            let read = self.ticks.now();
+            now = Some(read);
+            if held || read > track.busy_until() + self.ticks.idle() {
+                sampled = self.resume(lane, track, stream, read, held);
+            }
         }
         Some(Admitted {
             lane,
@@ -175,30 +184,8 @@ impl Launches {
         })
     }
 
-    /// A launch on a stream that has no entry, as the table is full of busy ones: charged as predicted, never measured.
-    #[cold]
-    fn admit_untracked(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
-        let lane = self
-            .lanes
-            .get(track::lane_of_stream(stream)? as usize)
-            .filter(|lane| lane.is_metered())?;
-        let predicted = COSTS.predict(key, family);
-        let paid = lane.meter.spend(predicted.cost_ns);
-        if !paid {
-            self.hold(lane, None, stream, &predicted, paid);
-        }
-        Some(Admitted {
-            lane,
-            track: None,
-            stream,
-            predicted,
-            now: 0,
-            sampled: false,
-        })
-    }
-
     /// Notes that an admitted launch went to the driver, or gives back what it paid if the driver refused it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn launched(&'static self, launch: &Admitted, accepted: bool) {
         let cost_ns = launch.predicted.cost_ns;
         if !accepted {
@@ -215,6 +202,28 @@ impl Launches {
             self.mark(launch.lane, track, launch.stream);
         }
     }
+
+    /// A launch on a stream that has no entry, as the table is full of busy ones: charged as predicted, never measured.
+    #[cold]
+    fn admit_untracked(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
+        let lane = self
+            .lanes
+            .get(track::lane_of_stream(stream)?)
+            .filter(|lane| lane.is_metered())?;
+        let predicted = COSTS.predict(key, family);
+        let paid = lane.meter.spend(predicted.cost_ns);
+        if !paid {
+            self.hold(lane, None, stream, &predicted, paid);
+        }
+        Some(Admitted {
+            lane,
+            track: None,
+            stream,
+            predicted,
+            now: None,
+            sampled: false,
+        })
+    }
 }
 
 /// A launch that was paid for.
@@ -224,7 +233,7 @@ pub(crate) struct Admitted {
     track: Option<&'static Track>,
     stream: Stream,
     predicted: Prediction,
-    now: u64,
+    now: Option<u64>,
     sampled: bool,
 }
 

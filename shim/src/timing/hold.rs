@@ -51,8 +51,13 @@ impl Launches {
         let cost_ns = predicted.cost_ns;
         let started_ns = now_ns();
         // Counted already: what is in flight holds this launch.
-        let view = lane.view(started_ns);
-        let need = need(lane, &view, predicted, unproven, true, started_ns);
+        let mut view = lane.view(started_ns);
+        let mut need = need(lane, &view, predicted, unproven, true, started_ns);
+        if need.is_some() && !capture::any_open() && track.is_some_and(|track| self.settle_own(lane, track)) {
+            let now = now_ns();
+            view = lane.view(now);
+            need = self::need(lane, &view, predicted, unproven, true, now);
+        }
         let Some(need) = need.filter(|_| !capture::is_capturing_thread(sys::thread_mark())) else {
             if !paid {
                 lane.meter.take(lane.account, cost_ns);

@@ -81,6 +81,11 @@ impl Lane {
         }
     }
 
+    /// Where the device stands in `limits`.
+    pub(crate) fn position(&self) -> usize {
+        self.device.get()
+    }
+
     /// Whether GPU time is metered on the device.
     #[inline]
     pub(crate) fn is_metered(&self) -> bool {

@@ -1,11 +1,13 @@
-//! Settling: what marks that were reached say about the work before them. One thread at a time does this, the reaper.
+//! Settling: what marks that were reached say about the work before them. One thread at a time does this: the reaper, or one
+//! that is held.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::busy;
+use vcuda_region::{MAX_DEVICES, busy};
 
 use super::lane::{Lane, View, now_ns};
+use super::mark::Relaxed;
 use super::track::{MEASURED, Mark, START, Stream, Track, parts_of};
 use super::{COSTS, Launches};
 use crate::ffi::real;
@@ -29,17 +31,41 @@ pub(crate) struct Pass {
     pub(crate) next_ns: u64,
 }
 
+/// The right to settle.
+#[derive(Debug)]
+struct Settling<'a> {
+    flag: &'a AtomicBool,
+}
+
+impl Drop for Settling<'_> {
+    fn drop(&mut self) {
+        self.flag.store(false, Ordering::Release);
+    }
+}
+
 impl Launches {
-    /// Looks at every stream once.
+    /// Looks at every stream once. For the reaper: it changes the thread's current context.
     pub(crate) fn settle(&'static self) -> Pass {
         let mut pass = Pass::default();
-        let mut views: Vec<Option<View>> = self.lanes.iter().map(|_| None).collect();
+        let Some(_settling) = self.try_settling() else {
+            // A held thread settles its own stream; that is soon done.
+            pass.outstanding = true;
+            return pass;
+        };
+        let mut views = [const { None::<View> }; MAX_DEVICES];
         for track in self.tracks.all().filter(|track| track.in_use()) {
-            let (Some(lane), Some(view)) = (self.lanes.get(track.lane()), views.get_mut(track.lane())) else {
+            let Some(lane) = track.lane() else { continue };
+            let Some(view) = views.get_mut(lane.position()) else {
                 continue;
             };
             if track.pending() > 0 {
                 let view = view.get_or_insert_with(|| lane.view(now_ns()));
+                let context = track.context.load(Ordering::Relaxed);
+                // Pairs with `close_context`: either it sees that we ask, or we see that it closes.
+                if self.contexts.asking.swap(context, Ordering::SeqCst) != context {
+                    // SAFETY: the thread is ours alone; the context lives, or the driver says that it does not.
+                    let _ = unsafe { real::cuCtxSetCurrent(CUcontext(context)) };
+                }
                 self.settle_track(lane, view, track, &mut pass);
             } else {
                 self.settle_tail(lane, track, &mut pass);
@@ -55,13 +81,34 @@ impl Launches {
         pass
     }
 
+    /// A launch is about to be held: settles what is done on its own stream, so that it need not wait for the reaper to
+    /// notice. Returns whether anything was.
+    pub(super) fn settle_own(&'static self, lane: &Lane, track: &Track) -> bool {
+        let mut pass = Pass::default();
+        let context = track.context.load(Ordering::Relaxed);
+        if track.pending() == 0 || crate::devices::current_context().0 != context {
+            return false;
+        }
+        let Some(_settling) = self.try_settling() else {
+            return false;
+        };
+        let _mode = Relaxed::enter();
+        self.contexts.asking.store(context, Ordering::SeqCst);
+        self.settle_track(lane, &lane.view(now_ns()), track, &mut pass);
+        self.contexts.asking.store(0, Ordering::SeqCst);
+        if pass.progress {
+            lane.wake_waiters();
+        }
+        pass.progress
+    }
+
+    /// The right to settle, if no other thread has it. Tried, never waited for.
+    fn try_settling(&self) -> Option<Settling<'_>> {
+        (!self.settling.swap(true, Ordering::Acquire)).then_some(Settling { flag: &self.settling })
+    }
+
     fn settle_track(&self, lane: &Lane, view: &View, track: &Track, pass: &mut Pass) {
         let context = track.context.load(Ordering::Relaxed);
-        // Pairs with `close_context`: either it sees that we ask, or we see that it closes.
-        if self.contexts.asking.swap(context, Ordering::SeqCst) != context {
-            // SAFETY: the thread is ours alone; the context lives, or the driver says that it does not.
-            let _ = unsafe { real::cuCtxSetCurrent(CUcontext(context)) };
-        }
         while track.pending() > 0 {
             if track.closing.load(Ordering::SeqCst) {
                 return;
@@ -127,7 +174,7 @@ impl Launches {
         let Some(track) = self.tracks.known(stream) else {
             return;
         };
-        if let Some(lane) = self.lanes.get(track.lane()) {
+        if let Some(lane) = track.lane() {
             self.mark(lane, track, stream);
             let Some(_marking) = track.try_marking() else {
                 return;
@@ -158,7 +205,7 @@ impl Launches {
                 track.closing.store(false, Ordering::SeqCst);
                 continue;
             }
-            let Some(lane) = self.lanes.get(track.lane()) else {
+            let Some(lane) = track.lane() else {
                 continue;
             };
             while track.pending() > 0 {

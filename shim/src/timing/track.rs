@@ -1,10 +1,11 @@
 //! One entry per stream in use: what was launched on it and not yet marked, and its marks on the way.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use vcuda_driver_api::prelude::*;
 use vcuda_region::predict::{Part, Prediction};
 
+use super::lane::Lane;
 use super::sys;
 use crate::capture::Default;
 use crate::ffi::real;
@@ -96,7 +97,7 @@ pub(super) const GUESSED: u32 = 2;
 pub(super) struct Track {
     /// What [`key_of`] gives; 0: free.
     key: AtomicU64,
-    lane: AtomicU32,
+    lane: AtomicPtr<Lane>,
     /// A thread is placing a mark. Tried, never waited for.
     marking: AtomicBool,
     /// The stream or its context is going away: no new marks.
@@ -126,7 +127,7 @@ impl Track {
     fn new() -> Self {
         Self {
             key: AtomicU64::new(0),
-            lane: AtomicU32::new(0),
+            lane: AtomicPtr::new(core::ptr::null_mut()),
             marking: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             busy_until: AtomicU64::new(0),
@@ -144,10 +145,18 @@ impl Track {
         }
     }
 
-    /// Position of its lane.
+    /// Its device.
     #[inline]
-    pub(super) fn lane(&self) -> usize {
-        self.lane.load(Ordering::Relaxed) as usize
+    pub(super) fn lane(&self) -> Option<&'static Lane> {
+        // SAFETY: null, or one of the lanes of `Launches`, which is never freed or moved.
+        unsafe { self.lane.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Whether the next launch has to look whether the stream has run dry: the first of a segment and every fourth. What
+    /// goes between unseen is charged as predicted.
+    #[inline]
+    pub(super) fn is_clock_due(&self) -> bool {
+        self.unmarked.load(Ordering::Relaxed) & (3 << COUNT_SHIFT) == 0
     }
 
     /// When its work should be done (ticks).
@@ -156,13 +165,12 @@ impl Track {
         self.busy_until.load(Ordering::Relaxed)
     }
 
-    /// More work was launched at `now` (ticks). A racing launch on the same stream may be lost here: it only tells when
-    /// the stream runs dry.
+    /// More work was launched, at `now` if the clock was read (ticks). A racing launch on the same stream may be lost
+    /// here: it only tells when the stream runs dry.
     #[inline]
-    pub(super) fn extend(&self, now: u64, ticks: u64) {
-        let from = self.busy_until().max(now);
-        self.busy_until
-            .store(from.saturating_add(ticks), Ordering::Relaxed);
+    pub(super) fn extend(&self, now: Option<u64>, ticks: u64) {
+        let from = self.busy_until().max(now.unwrap_or(0));
+        self.busy_until.store(from.saturating_add(ticks), Ordering::Relaxed);
     }
 
     /// Counts a launch as unmarked. `true`: the segment is long enough for a mark.
@@ -352,7 +360,7 @@ impl Tracks {
     /// The entry of a stream, made when first needed. Nothing without a context, for a device that the container was not
     /// given, or if all places are taken.
     #[inline]
-    pub(super) fn find(&self, stream: Stream) -> Option<&Track> {
+    pub(super) fn find(&'static self, lanes: &'static [Lane], stream: Stream) -> Option<&'static Track> {
         let key = key_of(stream);
         if key == FREE {
             return None;
@@ -362,7 +370,7 @@ impl Tracks {
             .find(|track| track.key.load(Ordering::Acquire) == key)
         {
             Some(track) => Some(track),
-            None => self.claim(key, stream),
+            None => self.claim(lanes, key, stream),
         }
     }
 
@@ -380,9 +388,9 @@ impl Tracks {
     }
 
     #[cold]
-    fn claim(&self, key: u64, stream: Stream) -> Option<&Track> {
+    fn claim(&'static self, lanes: &'static [Lane], key: u64, stream: Stream) -> Option<&'static Track> {
         let context = context_of(stream)?;
-        let lane = lane_of(context)?;
+        let lane = lanes.get(lane_of(context)?)?;
         let track = self.places(key).find(|track| {
             track
                 .key
@@ -395,7 +403,7 @@ impl Tracks {
                 mark.event.store(0, Ordering::Relaxed);
             }
         }
-        track.lane.store(lane, Ordering::Relaxed);
+        track.lane.store(core::ptr::from_ref(lane).cast_mut(), Ordering::Relaxed);
         track.key.store(key, Ordering::Release);
         Some(track)
     }
@@ -416,15 +424,15 @@ fn context_of(stream: Stream) -> Option<CUcontext> {
 
 /// The lane of the stream's device: for a launch that no entry could be had for.
 #[cold]
-pub(super) fn lane_of_stream(stream: Stream) -> Option<u32> {
+pub(super) fn lane_of_stream(stream: Stream) -> Option<usize> {
     lane_of(context_of(stream)?)
 }
 
 /// The lane of a context's device. Only the current context can be asked for its device.
-fn lane_of(context: CUcontext) -> Option<u32> {
+fn lane_of(context: CUcontext) -> Option<usize> {
     if crate::devices::current_context() != context {
         return None;
     }
     let (_, device) = shim::get()?.current_device()?.region()?;
-    u32::try_from(device.get()).ok()
+    Some(device.get())
 }
