@@ -59,9 +59,9 @@ impl Event {
     /// # Errors
     /// `CUDA_ERROR_NOT_INITIALIZED`.
     pub(crate) fn mark(&self, stream: &Stream) -> CUresult {
-        // The lock is held so that two records of one event keep their order.
-        let mut last = self.last.lock();
-        *last = Recorded::Stream(stream.mark()?);
+        // The lock is not held meanwhile: submitting may have to wait for room.
+        let stamp = stream.mark()?;
+        *self.last.lock() = Recorded::Stream(stamp);
         Ok(())
     }
 

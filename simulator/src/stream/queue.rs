@@ -43,6 +43,12 @@ pub(crate) struct Group {
     blocking_count: AtomicU64,
 }
 
+impl Group {
+    fn blocking(&self) -> Vec<Arc<Stream>> {
+        self.blocking.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -156,7 +162,8 @@ impl Stream {
             let count = group.blocking_count.load(Ordering::Acquire);
             if count != *seen {
                 *seen = count;
-                for stream in group.blocking.lock().iter().filter_map(Weak::upgrade) {
+                // The lock is not kept: submitting may have to wait for room.
+                for stream in group.blocking() {
                     self.wait_for_last(client, &stream);
                 }
             }
@@ -237,13 +244,8 @@ impl Stream {
         if self.role == Role::Legacy
             && let Some(group) = self.group.get()
         {
-            let blocking = group.blocking.lock();
-            tickets.extend(
-                blocking
-                    .iter()
-                    .filter_map(Weak::upgrade)
-                    .filter_map(|s| client.last_ticket(s.id)),
-            );
+            let last = |stream: Arc<Stream>| client.last_ticket(stream.id);
+            tickets.extend(group.blocking().into_iter().filter_map(last));
         }
         tickets
     }
