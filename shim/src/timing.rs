@@ -136,17 +136,78 @@ impl Launches {
         key: Key,
         family: Key,
     ) -> CUresult {
-        let Some(admitted) = self.admit(stream, key, family) else {
+        if capture::is_capturing(stream.handle, stream.default) {
+            return call.real();
+        }
+        let Some(track) = self.tracks.find(&self.lanes, stream) else {
+            return self.launch_untracked(call, stream, key, family);
+        };
+        let Some(lane) = self.lane_of(track) else {
             return call.real();
         };
+        let predicted = COSTS.predict(key, family);
+        let (now, sampled) = self.pay(lane, track, stream, predicted);
         let answer = call.real();
-        self.launched(&admitted, answer.is_ok());
+        if answer.is_ok() {
+            self.launched(lane, track, stream, predicted, now, sampled);
+        } else {
+            lane.meter.refund(predicted.cost_ns);
+        }
         answer
     }
 
-    /// Pays for a launch on `stream`, and waits until it may go. Nothing if it is not metered.
-    // Inlined, so that what it returns stays in registers.
+    /// The stream's device, if GPU time is metered there.
+    #[inline]
+    fn lane_of(&self, track: &Track) -> Option<&'static Lane> {
+        // The gate has asked already if there is but one device.
+        track
+            .lane()
+            .filter(|lane| self.lanes.len() == 1 || lane.is_metered())
+    }
+
+    /// Pays for a launch, and waits until it may go. Returns the time if it was asked (ticks), and whether a mark was
+    /// placed to measure just this launch.
     #[inline(always)]
+    fn pay(
+        &'static self,
+        lane: &'static Lane,
+        track: &'static Track,
+        stream: Stream,
+        predicted: Prediction,
+    ) -> (u64, bool) {
+        let paid = lane.meter.spend(predicted.cost_ns);
+        let mut held = false;
+        if !paid || predicted.samples == 0 {
+            held = self.hold(lane, Some(track), stream, predicted, paid);
+        }
+        if !held && !track.is_clock_due() {
+            return (0, false);
+        }
+        let now = self.ticks.now();
+        let idle = held || now > track.busy_until() + self.ticks.idle();
+        (now, idle && self.resume(lane, track, stream, now, held))
+    }
+
+    /// Notes that a launch that was paid for went to the driver.
+    #[inline(always)]
+    fn launched(
+        &'static self,
+        lane: &'static Lane,
+        track: &'static Track,
+        stream: Stream,
+        predicted: Prediction,
+        now: u64,
+        sampled: bool,
+    ) {
+        track.extend(now, self.ticks.of_ns(predicted.cost_ns));
+        let due = track.note(predicted, lane.segment_ns());
+        if due || sampled || predicted.samples < LEARNT || predicted.cost_ns >= mark::ALONE_NS {
+            self.mark(lane, track, stream);
+        }
+    }
+
+    /// As [`Self::launch`], in two steps: for a launch on several streams, each of which is paid before any goes. Nothing
+    /// if it is not metered.
     pub(crate) fn admit(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
         if capture::is_capturing(stream.handle, stream.default) {
             return None;
@@ -154,26 +215,9 @@ impl Launches {
         let Some(track) = self.tracks.find(&self.lanes, stream) else {
             return self.admit_untracked(stream, key, family);
         };
-        let lane = track.lane()?;
-        // The gate has asked already if there is but one device.
-        if self.lanes.len() > 1 && !lane.is_metered() {
-            return None;
-        }
+        let lane = self.lane_of(track)?;
         let predicted = COSTS.predict(key, family);
-        let paid = lane.meter.spend(predicted.cost_ns);
-        let mut held = false;
-        if !paid || predicted.samples == 0 {
-            held = self.hold(lane, Some(track), stream, &predicted, paid);
-        }
-        let mut now = None;
-        let mut sampled = false;
-        if held || track.is_clock_due() {
-            let read = self.ticks.now();
-            now = Some(read);
-            if held || read > track.busy_until() + self.ticks.idle() {
-                sampled = self.resume(lane, track, stream, read, held);
-            }
-        }
+        let (now, sampled) = self.pay(lane, track, stream, predicted);
         Some(Admitted {
             lane,
             track: Some(track),
@@ -184,23 +228,37 @@ impl Launches {
         })
     }
 
-    /// Notes that an admitted launch went to the driver, or gives back what it paid if the driver refused it.
-    #[inline(always)]
-    pub(crate) fn launched(&'static self, launch: &Admitted, accepted: bool) {
-        let cost_ns = launch.predicted.cost_ns;
-        if !accepted {
-            launch.lane.meter.refund(cost_ns);
-            return;
+    /// The second step: the driver has `accepted` the launch, or what was paid is given back.
+    pub(crate) fn admitted(&'static self, launch: &Admitted, accepted: bool) {
+        let Admitted {
+            lane,
+            track,
+            stream,
+            predicted,
+            now,
+            sampled,
+        } = *launch;
+        match track {
+            _ if !accepted => lane.meter.refund(predicted.cost_ns),
+            Some(track) => self.launched(lane, track, stream, predicted, now, sampled),
+            None => lane.presume(predicted.cost_ns, 1),
         }
-        let Some(track) = launch.track else {
-            launch.lane.presume(cost_ns, 1);
-            return;
-        };
-        track.extend(launch.now, self.ticks.of_ns(cost_ns));
-        let due = track.note(&launch.predicted, launch.lane.segment_ns());
-        if due || launch.sampled || launch.predicted.samples < LEARNT || cost_ns >= mark::ALONE_NS {
-            self.mark(launch.lane, track, launch.stream);
+    }
+
+    #[cold]
+    fn launch_untracked(
+        &'static self,
+        call: &Call<'_, CUresult>,
+        stream: Stream,
+        key: Key,
+        family: Key,
+    ) -> CUresult {
+        let admitted = self.admit_untracked(stream, key, family);
+        let answer = call.real();
+        if let Some(admitted) = admitted {
+            self.admitted(&admitted, answer.is_ok());
         }
+        answer
     }
 
     /// A launch on a stream that has no entry, as the table is full of busy ones: charged as predicted, never measured.
@@ -213,14 +271,14 @@ impl Launches {
         let predicted = COSTS.predict(key, family);
         let paid = lane.meter.spend(predicted.cost_ns);
         if !paid {
-            self.hold(lane, None, stream, &predicted, paid);
+            self.hold(lane, None, stream, predicted, paid);
         }
         Some(Admitted {
             lane,
             track: None,
             stream,
             predicted,
-            now: None,
+            now: 0,
             sampled: false,
         })
     }
@@ -233,7 +291,7 @@ pub(crate) struct Admitted {
     track: Option<&'static Track>,
     stream: Stream,
     predicted: Prediction,
-    now: Option<u64>,
+    now: u64,
     sampled: bool,
 }
 

@@ -173,7 +173,7 @@ pub(super) fn multi_device(
     }
     let answer = call.real();
     for launch in admitted.iter().flatten() {
-        launches.launched(launch, answer.is_ok());
+        launches.admitted(launch, answer.is_ok());
     }
     answer
 }

@@ -41,7 +41,7 @@ impl Launches {
         lane: &'static Lane,
         track: Option<&'static Track>,
         stream: Stream,
-        predicted: &Prediction,
+        predicted: Prediction,
         paid: bool,
     ) -> bool {
         let unproven = predicted.samples == 0 && COSTS.launched_unproven(predicted.index) >= UNPROVEN_MAX;
@@ -52,11 +52,11 @@ impl Launches {
         let started_ns = now_ns();
         // Counted already: what is in flight holds this launch.
         let mut view = lane.view(started_ns);
-        let mut need = need(lane, &view, predicted, unproven, true, started_ns);
+        let mut need = need(lane, &view, &predicted, unproven, true, started_ns);
         if need.is_some() && !capture::any_open() && track.is_some_and(|track| self.settle_own(lane, track)) {
             let now = now_ns();
             view = lane.view(now);
-            need = self::need(lane, &view, predicted, unproven, true, now);
+            need = self::need(lane, &view, &predicted, unproven, true, now);
         }
         let Some(need) = need.filter(|_| !capture::is_capturing_thread(sys::thread_mark())) else {
             if !paid {
@@ -71,7 +71,7 @@ impl Launches {
             self.mark(lane, track, stream);
         }
         self.wake_reaper();
-        let on_debt = wait(lane, view, need, predicted, unproven, started_ns);
+        let on_debt = wait(lane, view, need, &predicted, unproven, started_ns);
         let held_ns = now_ns().saturating_sub(started_ns);
         lane.meter.holds.fetch_add(1, Ordering::Relaxed);
         lane.meter.held_ns.fetch_add(held_ns, Ordering::Relaxed);

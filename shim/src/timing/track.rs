@@ -152,11 +152,11 @@ impl Track {
         unsafe { self.lane.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Whether the next launch has to look whether the stream has run dry: the first of a segment and every fourth. What
+    /// Whether the next launch has to look whether the stream has run dry: the first of a segment and every eighth. What
     /// goes between unseen is charged as predicted.
     #[inline]
     pub(super) fn is_clock_due(&self) -> bool {
-        self.unmarked.load(Ordering::Relaxed) & (3 << COUNT_SHIFT) == 0
+        self.unmarked.load(Ordering::Relaxed) & (7 << COUNT_SHIFT) == 0
     }
 
     /// When its work should be done (ticks).
@@ -165,17 +165,18 @@ impl Track {
         self.busy_until.load(Ordering::Relaxed)
     }
 
-    /// More work was launched, at `now` if the clock was read (ticks). A racing launch on the same stream may be lost
+    /// More work was launched, at `now` (ticks; 0 if the clock was not asked). A racing launch on the same stream may be lost
     /// here: it only tells when the stream runs dry.
     #[inline]
-    pub(super) fn extend(&self, now: Option<u64>, ticks: u64) {
-        let from = self.busy_until().max(now.unwrap_or(0));
-        self.busy_until.store(from.saturating_add(ticks), Ordering::Relaxed);
+    pub(super) fn extend(&self, now: u64, ticks: u64) {
+        let from = self.busy_until().max(now);
+        self.busy_until
+            .store(from.saturating_add(ticks), Ordering::Relaxed);
     }
 
     /// Counts a launch as unmarked. `true`: the segment is long enough for a mark.
     #[inline]
-    pub(super) fn note(&self, predicted: &Prediction, segment_ns: u64) -> bool {
+    pub(super) fn note(&self, predicted: Prediction, segment_ns: u64) -> bool {
         let before = self
             .unmarked
             .fetch_add((1 << COUNT_SHIFT) | predicted.cost_ns, Ordering::Relaxed);
@@ -403,7 +404,9 @@ impl Tracks {
                 mark.event.store(0, Ordering::Relaxed);
             }
         }
-        track.lane.store(core::ptr::from_ref(lane).cast_mut(), Ordering::Relaxed);
+        track
+            .lane
+            .store(core::ptr::from_ref(lane).cast_mut(), Ordering::Relaxed);
         track.key.store(key, Ordering::Release);
         Some(track)
     }
