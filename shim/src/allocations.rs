@@ -135,3 +135,45 @@ impl Hasher for Mix {
         self.0 = mix(self.0.rotate_left(5) ^ value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shim::Shim;
+
+    fn allocation(kind: Kind, context: usize) -> Allocation {
+        Allocation {
+            device: Device::for_tests(Shim::for_tests()),
+            context: CUcontext(context),
+            kind,
+            bytes: 1,
+        }
+    }
+
+    #[test]
+    fn a_record_is_taken_once() {
+        let allocations = Allocations::new();
+        assert!(allocations.insert(512, allocation(Kind::Pooled, 1)).is_none());
+        assert!(
+            allocations.take(512, Kind::Array).is_none(),
+            "an array of the same number is another thing"
+        );
+        assert!(
+            allocations.take(512, Kind::Linear).is_some(),
+            "an address is an address, however it was made"
+        );
+        assert!(allocations.take(512, Kind::Linear).is_none());
+    }
+
+    #[test]
+    fn a_context_takes_its_own_along() {
+        let allocations = Allocations::new();
+        for address in 0..1000 {
+            allocations.insert(address * 512, allocation(Kind::Linear, (address % 2) as usize));
+        }
+        let gone = allocations.take_all(|one| one.context == CUcontext(1));
+        assert_eq!(gone.len(), 500);
+        allocations.put_back(gone);
+        assert_eq!(allocations.take_all(|_| true).len(), 1000);
+    }
+}

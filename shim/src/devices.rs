@@ -130,6 +130,17 @@ impl Device {
         }
     }
 
+    /// A device of which nothing was granted.
+    #[cfg(test)]
+    pub(crate) fn for_tests(shim: &'static Shim) -> &'static Self {
+        Box::leak(Box::new(Self {
+            ordinal: 0,
+            uuid: GpuUuid::from_bytes([0; 16]),
+            grant: None,
+            shim,
+        }))
+    }
+
     #[cold]
     fn refuse(&self, bytes: u64) -> Denied {
         let why = match self.shim.closed() {

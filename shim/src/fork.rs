@@ -44,3 +44,29 @@ pub(crate) fn forget_in_children() {
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_finds_nothing_and_leaves_the_parent_alone() {
+        static OTHER: Page = Page {
+            word: AtomicUsize::new(7),
+        };
+        forget_in_children();
+        word().store(7, Ordering::Relaxed);
+        // SAFETY: the child only reads two words and ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let forgotten = word().load(Ordering::Relaxed) == 0 && OTHER.word.load(Ordering::Relaxed) == 7;
+            // SAFETY: ends the child without running anything of the parent's.
+            unsafe { libc::_exit(i32::from(!forgotten)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
+        assert_eq!(word().swap(0, Ordering::Relaxed), 7);
+    }
+}

@@ -181,3 +181,42 @@ fn byte(string: *const c_char, at: usize) -> u8 {
     // SAFETY: as above.
     unsafe { place.cast::<u8>().read() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_found_by_their_exact_names() {
+        for name in NAMES {
+            let string = std::ffi::CString::new(name).unwrap();
+            let row = row(string.as_ptr()).unwrap();
+            assert_eq!(row.slot().name(), string.as_c_str());
+        }
+        assert!(BY_NAME.is_sorted_by_key(|at| NAMES[usize::from(*at)]));
+    }
+
+    #[test]
+    fn other_names_are_nobodys() {
+        for name in [
+            c"",
+            c"c",
+            c"cu",
+            c"cudnnCreate",
+            c"cublasCreate_v2",
+            c"cuMem",
+            c"cuMemAlloc_v2x",
+            c"nvmlInit",
+            c"malloc",
+        ] {
+            assert!(row(name.as_ptr()).is_none(), "{name:?}");
+        }
+        assert!(row(core::ptr::null()).is_none());
+        assert!(hook_of(0x1000 as *mut c_void).is_none());
+    }
+
+    #[test]
+    fn no_driver_is_loaded_for_us() {
+        assert!(TABLE.iter().all(|row| row.slot().get().is_null()));
+    }
+}

@@ -85,3 +85,45 @@ impl Mappings {
         (address - start < *length).then(|| Arc::clone(backing))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shim::Shim;
+
+    fn backing() -> Arc<Backing> {
+        Arc::new(Backing {
+            device: Device::for_tests(Shim::for_tests()),
+            bytes: 1,
+        })
+    }
+
+    #[test]
+    fn memory_lives_until_its_last_owner_lets_go() {
+        let mappings = Mappings::default();
+        let memory = backing();
+        let alive = Arc::downgrade(&memory);
+        mappings.retain(5, memory);
+        mappings.map((4096, 8192, mappings.behind(5).unwrap()));
+        mappings.retain(5, mappings.at(4096 + 8191).unwrap());
+        assert!(mappings.at(4096 + 8192).is_none() && mappings.at(0).is_none());
+        drop(mappings.release(5));
+        drop(mappings.release(5));
+        assert!(mappings.release(5).is_none() && mappings.behind(5).is_none());
+        assert!(alive.upgrade().is_some(), "still mapped");
+        assert!(mappings.unmap(0, 4096).is_empty());
+        drop(mappings.unmap(4096, 8192));
+        assert!(alive.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_refused_unmap_is_undone() {
+        let mappings = Mappings::default();
+        mappings.map((0, 10, backing()));
+        mappings.map((10, 10, backing()));
+        for mapping in mappings.unmap(0, 20) {
+            mappings.map(mapping);
+        }
+        assert!(mappings.at(5).is_some() && mappings.at(19).is_some());
+    }
+}

@@ -110,12 +110,17 @@ impl Overhead {
     /// finds it (bytes).
     fn figure(&self, device: &'static Device) -> Option<u64> {
         let handle = self.handle(device)?;
+        let is_listed = self.is_listed.load(Ordering::Relaxed);
+        if !is_listed {
+            // Without a context nothing is taken, and no slot need be.
+            process_bytes(handle)?;
+        }
         // Other threads allocate meanwhile: a figure counts if the ledger did not move under it.
         for _ in 0..4 {
             let own_bytes = device.own_bytes();
             let Some(bytes) = process_bytes(handle) else {
                 // Listed once and no more: its contexts are gone.
-                return self.is_listed.load(Ordering::Relaxed).then_some(0);
+                return is_listed.then_some(0);
             };
             // A figure below what we hold is some other process's: PIDs of another namespace.
             let overhead = bytes.checked_sub(own_bytes)?;

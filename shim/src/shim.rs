@@ -77,6 +77,28 @@ impl Region {
 }
 
 impl Shim {
+    fn new(config: Config, region: Result<Region, String>) -> &'static Self {
+        Box::leak(Box::new(Self {
+            config,
+            allocations: Allocations::new(),
+            mappings: Mappings::default(),
+            pools: Mutex::default(),
+            overhead: Overhead::default(),
+            launches: OnceCell::new(),
+            identity: OnceCell::new(),
+            looked_ns: AtomicU64::new(0),
+            devices: Devices::new(),
+            region,
+            slot: OnceCell::new(),
+        }))
+    }
+
+    /// A process without usable limits.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> &'static Self {
+        Self::new(Config::default(), Err("a test".to_owned()))
+    }
+
     /// The container's files; nothing if they cannot be used.
     #[inline]
     pub(crate) fn region(&self) -> Option<&Region> {
@@ -245,19 +267,7 @@ fn find() -> Option<&'static Shim> {
             return None;
         }
     };
-    let shim = Box::leak(Box::new(Shim {
-        config,
-        allocations: Allocations::new(),
-        mappings: Mappings::default(),
-        pools: Mutex::default(),
-        overhead: Overhead::default(),
-        launches: OnceCell::new(),
-        identity: OnceCell::new(),
-        looked_ns: AtomicU64::new(0),
-        devices: Devices::new(),
-        region,
-        slot: OnceCell::new(),
-    }));
+    let shim = Shim::new(config, region);
     describe(shim);
     Some(shim)
 }
