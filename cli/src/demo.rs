@@ -8,6 +8,7 @@ mod live;
 mod protocol;
 mod stage;
 pub(crate) mod tenant;
+mod truth;
 
 use std::io::{self, Write as _};
 

@@ -116,9 +116,9 @@ fn print(findings: &[Finding], is_json: bool) -> Result<(), Failure> {
         } else {
             word
         };
-        writeln!(out, "{word}  {:<20}{}", finding.link, finding.seen)?;
+        writeln!(out, "{word}  {:<24}{}", finding.link, finding.seen)?;
         if let Some(remedy) = &finding.remedy {
-            writeln!(out, "{:28}-> {remedy}", "")?;
+            writeln!(out, "        -> {remedy}")?;
         }
     }
     Ok(())

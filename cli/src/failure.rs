@@ -52,9 +52,13 @@ pub(crate) fn reason(error: &io::Error) -> String {
         io::ErrorKind::PermissionDenied => "; it belongs to another user or is write-protected",
         _ => "",
     };
-    // "No space left on device (os error 28)": the number helps nobody who reads the line.
+    format!("{}{remedy}", plain(error))
+}
+
+/// "No space left on device (os error 28)" without the number, which helps nobody who reads the line.
+fn plain(error: &io::Error) -> String {
     let text = error.to_string();
-    format!("{}{remedy}", text.split(" (os error").next().unwrap_or(&text))
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 impl From<io::Error> for Failure {
@@ -62,7 +66,7 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,
-            _ => Failure::Failed(format!("cannot write the output: {}", reason(&error))),
+            _ => Failure::Failed(format!("cannot write the output: {}", plain(&error))),
         }
     }
 }

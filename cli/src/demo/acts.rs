@@ -10,8 +10,8 @@ use super::interrupt::Interrupt;
 use super::live::Live;
 use super::protocol::{Reply, Request};
 use super::stage::{Stage, Tenant};
+use super::truth::{Served, Truth};
 use crate::failure::Failure;
-use crate::gpus::Inventory;
 use crate::quantity::{CoreShare, MemorySize};
 use crate::render::TenantView;
 
@@ -27,7 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Plays all acts. An error means that the demo could not go on; a claim that did not hold is a failed check.
 pub(crate) fn play(stage: &Stage, interrupt: &Interrupt, checks: &mut Checks) -> Result<(), Failure> {
-    let unit = unit(stage);
+    let unit = stage.unit_bytes();
     let truth = Truth::find(stage)?;
     let live = Live::new(stage.inventory(), stage.watch()?, stage.gpu().uuid.to_string());
     let mut acts = Acts {
@@ -44,92 +44,6 @@ pub(crate) fn play(stage: &Stage, interrupt: &Interrupt, checks: &mut Checks) ->
     acts.change_cores(&mut pair)?;
     drop(pair);
     acts.everything_is_back()
-}
-
-/// The amount that the demo counts in: 1 GiB, less where the GPU has not 16 of them free.
-fn unit(stage: &Stage) -> u64 {
-    let free = stage
-        .gpu()
-        .memory_total_bytes
-        .saturating_sub(stage.gpu().memory_used_bytes);
-    (free / 16).min(1 << 30) >> 20 << 20
-}
-
-/// GPU time that a tenant had got at a moment (both ns).
-#[derive(Clone, Copy, Debug)]
-struct Served {
-    served_ns: u64,
-    at_ns: u64,
-}
-
-impl Served {
-    /// Time got over time gone, in thousandths.
-    fn share_since(self, before: Served) -> u32 {
-        let served = self.served_ns.saturating_sub(before.served_ns);
-        let gone = self.at_ns.saturating_sub(before.at_ns).max(1);
-        u32::try_from(u128::from(served) * 1000 / u128::from(gone)).unwrap_or(u32::MAX)
-    }
-}
-
-/// Who tells what a tenant really got.
-#[derive(Debug)]
-enum Truth {
-    /// The simulated machine's exact record.
-    Record,
-    /// Finished work, at the rate that the GPU reached for one program alone.
-    Work { iterations_per_ms: u64 },
-}
-
-impl Truth {
-    fn find(stage: &Stage) -> Result<Truth, Failure> {
-        match stage.inventory() {
-            Inventory::Simulated(_) => Ok(Truth::Record),
-            Inventory::Real(_) => Ok(Truth::Work {
-                iterations_per_ms: calibrate(stage)?,
-            }),
-        }
-    }
-
-    /// What the tenant has got so far.
-    fn served(&self, stage: &Stage, tenant: &mut Tenant) -> Result<Served, Failure> {
-        match (self, stage.inventory()) {
-            (Truth::Work { iterations_per_ms }, _) => match tenant.ask(Request::Count)? {
-                Reply::Count { iterations, at_ns } => {
-                    let ns = u128::from(iterations) * 1_000_000 / u128::from(*iterations_per_ms);
-                    Ok(Served {
-                        served_ns: u64::try_from(ns).unwrap_or(u64::MAX),
-                        at_ns,
-                    })
-                }
-                other => Err(Failure::Failed(format!("asked for a count, got {other:?}"))),
-            },
-            (Truth::Record, Inventory::Simulated(machine)) => {
-                let report = machine.report();
-                let rows = report
-                    .processes
-                    .iter()
-                    .filter(|row| row.alive && row.pid == tenant.pid());
-                let served_ns = rows.map(|row| row.service_ns).sum();
-                Ok(Served {
-                    served_ns,
-                    at_ns: machine.now_ns(),
-                })
-            }
-            (Truth::Record, Inventory::Real(_)) => {
-                Err(Failure::Failed("a real GPU keeps no record".to_owned()))
-            }
-        }
-    }
-}
-
-fn calibrate(stage: &Stage) -> Result<u64, Failure> {
-    let mut alone = stage.tenant("alone", MemorySize(unit(stage)), CoreShare::WHOLE)?;
-    match alone.ask(Request::Calibrate)? {
-        Reply::Calibrated { iterations_per_ms } => Ok(iterations_per_ms),
-        other => Err(Failure::Failed(format!(
-            "asked for the GPU's rate, got {other:?}"
-        ))),
-    }
 }
 
 /// The two tenants that saturate the GPU.
@@ -173,6 +87,7 @@ impl Acts<'_> {
         a.must(Request::Saturate { iterations })?;
         b.must(Request::Saturate { iterations })?;
         let mut pair = Pair { a, b };
+        self.live.look()?;
         self.watch_for(WARM_UP)?;
         let shares = self.measure(&mut pair, MEASURE)?;
         self.check_share("a's share of GPU time, cap 30 %", 300, shares.0);
@@ -207,7 +122,7 @@ impl Acts<'_> {
             } => total_bytes.saturating_sub(free_bytes),
             _ => 0,
         };
-        let part = MemorySize((quota.0.saturating_sub(2 * overhead) * 3 / 5) >> 20 << 20);
+        let part = self.rounded(quota.0.saturating_sub(2 * overhead) * 3 / 4);
         let reply = first.ask(Request::Allocate { bytes: part.0 })?;
         self.check_reply(&format!("c goes on and asks for {part}"), &Reply::Done, &reply);
 
@@ -215,7 +130,7 @@ impl Acts<'_> {
         let mut second = self.stage.join("c")?;
         let reply = second.ask(Request::Allocate { bytes: part.0 })?;
         self.check_reply(
-            &format!("{part} more, first process alive"),
+            &format!("{part} while the first lives"),
             &Reply::OutOfMemory,
             &reply,
         );
@@ -224,15 +139,15 @@ impl Acts<'_> {
         let start_ns = clock::now_ns();
         first.kill()?;
         let back = self.until(start_ns, |acts| Ok(acts.used_bytes("c")? + part.0 <= before))?;
-        self.check_back("its memory is back in c's quota", back);
+        self.check_back("memory back in c's quota", back);
         let back = self.until(start_ns, |acts| {
             Ok(acts.card_used_bytes()? + part.0 <= card_before)
         })?;
-        self.check_back(&format!("back on the GPU ({})", self.witness()), back);
+        self.check_back(&format!("memory back ({})", self.truth.witness()), back);
         let back = self.until(start_ns, |_| {
             Ok(second.ask(Request::Allocate { bytes: part.0 })? == Reply::Done)
         })?;
-        self.check_back(&format!("{part} more for the second process"), back);
+        self.check_back(&format!("{part} for the second process"), back);
 
         self.change_memory(&mut second, quota)
     }
@@ -241,15 +156,15 @@ impl Acts<'_> {
     fn change_memory(&mut self, tenant: &mut Tenant, quota: MemorySize) -> Result<(), Failure> {
         self.say("vcuda set changes the quotas while the programs run")?;
         let free = quota.0.saturating_sub(self.used_bytes("c")?);
-        let more = MemorySize((free + self.unit) >> 20 << 20);
+        let more = self.rounded(free + self.unit);
         let reply = tenant.ask(Request::Allocate { bytes: more.0 })?;
-        self.check_reply(&format!("{more} with {quota}"), &Reply::OutOfMemory, &reply);
+        self.check_reply(&format!("{more} more with {quota}"), &Reply::OutOfMemory, &reply);
         let raised = MemorySize(quota.0 + 2 * self.unit);
         self.stage
             .vcuda(&["set", "c", "--memory", &raised.0.to_string()])?;
         let reply = tenant.ask(Request::Allocate { bytes: more.0 })?;
         self.check_reply(
-            &format!("{more} after set c --memory {raised}"),
+            &format!("{more} after set --memory {raised}"),
             &Reply::Done,
             &reply,
         );
@@ -258,7 +173,7 @@ impl Acts<'_> {
             .vcuda(&["set", "c", "--memory", &lowered.0.to_string()])?;
         let reply = tenant.ask(Request::Allocate { bytes: 1 << 20 })?;
         self.check_reply(
-            &format!("1 MiB after set c --memory {lowered}"),
+            &format!("1 MiB after set --memory {lowered}"),
             &Reply::OutOfMemory,
             &reply,
         );
@@ -315,6 +230,12 @@ impl Acts<'_> {
         Ok([a, self.truth.served(self.stage, &mut pair.b)?])
     }
 
+    /// Down to a figure that is easy to read.
+    fn rounded(&self, bytes: u64) -> MemorySize {
+        let grain = (self.unit / 4).max(1);
+        MemorySize(bytes / grain * grain)
+    }
+
     /// What `vcuda smi` shows as used by the tenant.
     fn used_bytes(&mut self, name: &str) -> Result<u64, Failure> {
         let snapshot = self.live.look()?;
@@ -330,13 +251,6 @@ impl Acts<'_> {
         let gpus = self.stage.inventory().gpus()?;
         let own = gpus.iter().find(|gpu| gpu.uuid == self.stage.gpu().uuid);
         Ok(own.map_or(0, |gpu| gpu.memory_used_bytes))
-    }
-
-    fn witness(&self) -> &'static str {
-        match self.truth {
-            Truth::Record => "exact record",
-            Truth::Work { .. } => "host's NVML",
-        }
     }
 
     /// How long after `start_ns` the condition held; nothing if it did not within the bound.
@@ -383,13 +297,17 @@ impl Acts<'_> {
     }
 
     fn check_reply(&mut self, claim: &str, expected: &Reply, reply: &Reply) {
-        let word = |reply: &Reply| match reply {
+        let wanted = if *expected == Reply::Done {
+            "allocated"
+        } else {
+            "refused"
+        };
+        let got = match reply {
             Reply::Done => "allocated".to_owned(),
-            Reply::OutOfMemory => "OUT_OF_MEMORY".to_owned(),
+            Reply::OutOfMemory => "CUDA_ERROR_OUT_OF_MEMORY".to_owned(),
             other => format!("{other:?}"),
         };
-        self.checks
-            .add(claim, word(expected), word(reply), reply == expected);
+        self.checks.add(claim, wanted, got, reply == expected);
     }
 
     fn check_back(&mut self, claim: &str, back: Option<Duration>) {

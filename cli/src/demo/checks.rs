@@ -20,7 +20,7 @@ struct Check {
 }
 
 impl Checks {
-    /// Notes one check.
+    /// Notes one check and says what was measured.
     pub(crate) fn add(
         &mut self,
         claim: &str,
@@ -29,6 +29,8 @@ impl Checks {
         is_met: bool,
     ) {
         let (expected, measured) = (expected.into(), measured.into());
+        // The summary says it again, and there a closed stdout is an error.
+        let _ = writeln!(io::stdout(), "   {claim}: {measured}");
         self.checks.push(Check {
             claim: claim.to_owned(),
             expected,
@@ -41,7 +43,7 @@ impl Checks {
     pub(crate) fn summary(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let is_terminal = out.is_terminal();
-        writeln!(out, "\n      {:<36}{:<20}measured", "check", "expected")?;
+        writeln!(out, "\n      {:<34}{:<26}expected", "check", "measured")?;
         for check in &self.checks {
             let verdict = match (check.is_met, is_terminal) {
                 (true, true) => "\x1b[32mPASS\x1b[0m",
@@ -55,12 +57,8 @@ impl Checks {
                 measured,
                 ..
             } = check;
-            writeln!(
-                out,
-                "{verdict}  {:<36}{expected:<20}{}",
-                clipped(claim, 35),
-                clipped(measured, 18)
-            )?;
+            let (claim, measured) = (clipped(claim, 33), clipped(measured, 25));
+            writeln!(out, "{verdict}  {claim:<34}{measured:<26}{expected}")?;
         }
         let failures = self.checks.iter().filter(|check| !check.is_met).count();
         if failures == 0 {

@@ -75,6 +75,15 @@ impl Stage {
         &self.gpu
     }
 
+    /// The amount that the demo counts in: 1 GiB, less where the GPU has not 16 of them free.
+    pub(crate) fn unit_bytes(&self) -> u64 {
+        let free = self
+            .gpu
+            .memory_total_bytes
+            .saturating_sub(self.gpu.memory_used_bytes);
+        (free / 16).min(1 << 30) >> 20 << 20
+    }
+
     /// Where the GPU is.
     pub(crate) fn inventory(&self) -> &Inventory {
         &self.inventory
