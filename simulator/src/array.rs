@@ -2,7 +2,7 @@
 //!
 //! `array_api.rs` has the exported functions. An array's rows lie one behind the other without padding; a real
 //! one's layout is opaque ("CUDA arrays are opaque memory layouts"), and so is its true size: here it is the
-//! bytes of its texels.
+//! bytes of its texels, rounded up.
 
 use std::sync::Arc;
 
@@ -19,6 +19,9 @@ use crate::table::{Kind as HandleKind, Table};
 pub(crate) static ARRAYS: Table<Array> = Table::new(HandleKind::Array);
 /// All mipmapped arrays.
 pub(crate) static MIPMAPS: Table<Mipmap> = Table::new(HandleKind::MipmappedArray);
+
+/// An array takes memory in multiples of this, bytes (assumed); `cuArrayGetMemoryRequirements` says the same.
+pub(crate) const ALIGNMENT: u64 = 64 << 10;
 
 /// Memory that arrays share: given back when the last user is gone.
 #[derive(Debug)]
@@ -183,7 +186,7 @@ impl Storage {
     fn create(bytes: u64, flags: u32, context: &Context) -> Result<Arc<Storage>, CUerror> {
         let device = context.device;
         let base = if flags & CUDA_ARRAY3D_DEFERRED_MAPPING == 0 {
-            memory::allocate(bytes, Kind::Global, device, None)?
+            memory::allocate(bytes.next_multiple_of(ALIGNMENT), Kind::Global, device, None)?
         } else {
             0
         };
@@ -273,6 +276,9 @@ fn texel_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Option<u64> {
     let component = match descriptor.Format {
         F::UNSIGNED_INT8 | F::SIGNED_INT8 => 1,
         F::UNSIGNED_INT16 | F::SIGNED_INT16 | F::HALF => 2,
+        // The normalised formats say the number of channels too.
+        CUarray_format(192..=194 | 198..=200) => 1,
+        CUarray_format(195..=197 | 201..=203) => 2,
         F::UNSIGNED_INT32 | F::SIGNED_INT32 | F::FLOAT => 4,
         _ => return None,
     };

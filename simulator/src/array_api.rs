@@ -4,7 +4,7 @@ use core::ffi::c_uint;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::array::{ARRAYS, Array, MIPMAPS, Mipmap, array};
+use crate::array::{ALIGNMENT, ARRAYS, Array, MIPMAPS, Mipmap, array};
 use crate::current::current;
 use crate::device::device;
 use crate::ffi::{export, get, put};
@@ -29,9 +29,6 @@ export! {
     cuMipmappedArrayGetMemoryRequirements => get_mipmap_requirements;
     cuMipmappedArrayGetSparseProperties => get_mipmap_sparse_properties;
 }
-
-/// Alignment that a deferred array's memory needs, bytes (assumed: the granularity of mapped memory).
-const ALIGNMENT: usize = 2 << 20;
 
 fn make(place: *mut CUarray, descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> CUresult {
     let context = current()?;
@@ -151,10 +148,9 @@ fn destroy(handle: CUarray) -> CUresult {
 }
 
 fn requirements(bytes: u64) -> CUDA_ARRAY_MEMORY_REQUIREMENTS {
-    let size = (bytes as usize).next_multiple_of(ALIGNMENT);
     CUDA_ARRAY_MEMORY_REQUIREMENTS {
-        size,
-        alignment: ALIGNMENT,
+        size: bytes.next_multiple_of(ALIGNMENT) as usize,
+        alignment: ALIGNMENT as usize,
         reserved: [0; 4],
     }
 }

@@ -9,7 +9,7 @@ use crate::device::device;
 use crate::ffi::{export, get, get_array, put};
 use crate::memory::READ_WRITE;
 use crate::process::process;
-use crate::vmm::{self, GRANULARITY, Physical, physical};
+use crate::vmm::{self, GRANULARITY, Physical, mapping, physical};
 
 export! {
     cuMemAddressReserve => reserve;
@@ -88,12 +88,12 @@ fn reserve(
     if place.is_null() || flags != 0 || !is_whole(bytes) || !is_aligned {
         return Err(CUerror::INVALID_VALUE);
     }
-    put(place, vmm::reserve(bytes as u64, alignment as u64, hint)?)
+    put(place, mapping::reserve(bytes as u64, alignment as u64, hint)?)
 }
 
 fn free(base: CUdeviceptr, bytes: usize) -> CUresult {
     process()?;
-    vmm::free(base, bytes as u64)
+    mapping::free(base, bytes as u64)
 }
 
 /// "size must be a multiple of the granularity"; flags must be 0.
@@ -129,12 +129,12 @@ fn map(
     if flags != 0 || offset != 0 || !is_whole(bytes) || !base.is_multiple_of(GRANULARITY) {
         return Err(CUerror::INVALID_VALUE);
     }
-    vmm::map(base, bytes as u64, &physical)
+    mapping::map(base, bytes as u64, &physical)
 }
 
 fn unmap(base: CUdeviceptr, bytes: usize) -> CUresult {
     process()?;
-    vmm::unmap(base, bytes as u64)
+    mapping::unmap(base, bytes as u64)
 }
 
 fn set_access(
@@ -153,7 +153,7 @@ fn set_access(
         device(description.location.id)?;
     }
     for description in &descriptions {
-        vmm::set_access(base, bytes as u64, description.location.id, description.flags.0)?;
+        mapping::set_access(base, bytes as u64, description.location.id, description.flags.0)?;
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ fn get_access(place: *mut u64, location: *const CUmemLocation, address: CUdevice
     }
     put(
         place,
-        vmm::get_access(address, device(location.id)?.ordinal)?.into(),
+        mapping::get_access(address, device(location.id)?.ordinal)?.into(),
     )
 }
 
@@ -224,5 +224,5 @@ fn retain(place: *mut CUmemGenericAllocationHandle, address: *mut c_void) -> CUr
     if place.is_null() {
         return Err(CUerror::INVALID_VALUE);
     }
-    put(place, vmm::retain_at(address as u64)? as u64)
+    put(place, mapping::retain_at(address as u64)? as u64)
 }

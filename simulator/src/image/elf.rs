@@ -220,3 +220,121 @@ fn attributes(mut rest: &[u8], kernel: &mut KernelInfo) -> Option<()> {
     kernel.parameters = Some(parameters.into_iter().map(|(_, parameter)| parameter).collect());
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Name, kind, `sh_info`, contents, link.
+    type Given<'a> = (&'a str, u32, u32, Vec<u8>, u32);
+
+    /// A cubin of these sections; names and headers are added.
+    fn cubin(mut sections: Vec<Given<'_>>) -> Vec<u8> {
+        let names: Vec<u8> = sections
+            .iter()
+            .flat_map(|section| [section.0.as_bytes(), b"\0"].concat())
+            .collect();
+        sections.push(("", 3, 0, [names, vec![0]].concat(), 0));
+        let mut file = vec![0; 64];
+        file[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
+        file[18..20].copy_from_slice(&EM_CUDA.to_le_bytes());
+        file[48..52].copy_from_slice(&90_u32.to_le_bytes());
+        let (mut headers, mut name) = (Vec::new(), 0_u32);
+        for (text, kind, info, bytes, link) in &sections {
+            let mut header = vec![0; 64];
+            header[..4].copy_from_slice(&name.to_le_bytes());
+            header[4..8].copy_from_slice(&kind.to_le_bytes());
+            header[24..32].copy_from_slice(&(file.len() as u64).to_le_bytes());
+            header[32..40].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+            header[40..44].copy_from_slice(&link.to_le_bytes());
+            header[44..48].copy_from_slice(&info.to_le_bytes());
+            name += text.len() as u32 + 1;
+            file.extend_from_slice(bytes);
+            headers.extend_from_slice(&header);
+        }
+        let (table, count) = (file.len() as u64, sections.len() as u16);
+        file[40..48].copy_from_slice(&table.to_le_bytes());
+        file[58..60].copy_from_slice(&64_u16.to_le_bytes());
+        file[60..62].copy_from_slice(&count.to_le_bytes());
+        file[62..64].copy_from_slice(&(count - 1).to_le_bytes());
+        file.extend_from_slice(&headers);
+        file
+    }
+
+    fn symbol(name: u32, kind: u8, other: u8, section: u16, value: u64, size: u64) -> Vec<u8> {
+        let mut symbol = name.to_le_bytes().to_vec();
+        symbol.extend_from_slice(&[kind, other]);
+        symbol.extend_from_slice(&section.to_le_bytes());
+        symbol.extend_from_slice(&value.to_le_bytes());
+        symbol.extend_from_slice(&size.to_le_bytes());
+        symbol
+    }
+
+    fn parameter(ordinal: u16, offset: u16, size: u32) -> Vec<u8> {
+        let mut info = vec![EIFMT_SVAL, EIATTR_KPARAM_INFO, 12, 0, 0, 0, 0, 0];
+        info.extend_from_slice(&ordinal.to_le_bytes());
+        info.extend_from_slice(&offset.to_le_bytes());
+        info.extend_from_slice(&(size << 18).to_le_bytes());
+        info
+    }
+
+    fn example() -> Vec<u8> {
+        let symbols = [
+            symbol(0, 0, 0, 0, 0, 0),
+            symbol(1, STT_FUNC, STO_CUDA_ENTRY, 2, 0, 16),
+            symbol(3, STT_OBJECT, 0, 4, 4, 4),
+            symbol(5, STT_FUNC, 0, 2, 0, 16),
+        ];
+        let registers = [
+            &[EIFMT_SVAL, EIATTR_REGISTERS, 8, 0][..],
+            &[1, 0, 0, 0],
+            &[40, 0, 0, 0],
+        ]
+        .concat();
+        cubin(vec![
+            ("strings", 3, 0, b"\0k\0v\0f\0".to_vec(), 0),
+            ("symbols", SHT_SYMTAB, 0, symbols.concat(), 0),
+            (".text.k", 1, 7 << 24, vec![0; 16], 0),
+            // Told in the order of declaration backwards, as compilers do.
+            (
+                ".nv.info.k",
+                1,
+                0,
+                [parameter(1, 8, 4), parameter(0, 0, 8)].concat(),
+                0,
+            ),
+            (".nv.global.init", 1, 0, vec![1, 2, 3, 4, 5, 6, 7, 8], 0),
+            (".nv.info", 1, 0, registers, 0),
+        ])
+    }
+
+    #[test]
+    fn kernels_parameters_registers_and_variables() {
+        let file = example();
+        assert_eq!(length(&file), Some(file.len()));
+        let image = parse(&file).unwrap();
+        assert_eq!(image.architecture, 90);
+        assert_eq!(image.kernels.len(), 1, "a device function is no kernel");
+        assert_eq!(image.kernels[0].name, "k");
+        let parameters = [Parameter { offset: 0, size: 8 }, Parameter { offset: 8, size: 4 }];
+        assert_eq!(image.kernels[0].parameters.as_deref(), Some(&parameters[..]));
+        assert_eq!(image.kernels[0].registers, 40);
+        assert_eq!(image.globals[0].name, "v");
+        assert_eq!(image.globals[0].value, [5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn damage_never_breaks_the_parser() {
+        let file = example();
+        for end in 0..file.len() {
+            let _ = parse(&file[..end]);
+        }
+        for at in 0..file.len() {
+            for value in [0, 0x7f, 0xff] {
+                let mut damaged = file.clone();
+                damaged[at] = value;
+                let _ = (parse(&damaged), length(&damaged));
+            }
+        }
+    }
+}
