@@ -161,11 +161,12 @@ macro_rules! export {
                     super::$module::$handler(call, $($arg),*)
                 })
             }
+            #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
             let address = super::TABLE[super::Position::$name as usize].slot().known();
             let mut next: unsafe extern "C" fn($($ty),*) -> $ret = managed;
             if super::$module::idle() && !address.is_null() {
                 // SAFETY: the slot holds the address of the driver's function of this name, whose prototype this is.
-                next = unsafe { core::mem::transmute(address) };
+                next = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C" fn($($ty),*) -> $ret>(address) };
             }
             // SAFETY: the arguments go on as they came. One call in tail position: it compiles to a jump.
             unsafe { next($($arg),*) }
