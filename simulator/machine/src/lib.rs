@@ -10,7 +10,7 @@
 //! | `machine`, `client` | what users of this crate call |
 //! | `engine` | contexts in slices, streams side by side, copy engines: arithmetic on a copy |
 //! | `core`, `layout`, `ring`, `history`, `map` | what is in the file |
-//! | `commit`, `population`, `liveness` | how it changes, who takes part, who has died |
+//! | `commit`, `population`, `liveness`, `farewell` | how it changes, who takes part, who has died |
 //! | `record`, `report` | the exact record, and NVML's late and rounded view |
 
 mod bytes;
@@ -24,6 +24,7 @@ mod crash;
 mod directory;
 mod engine;
 mod error;
+mod farewell;
 mod history;
 mod layout;
 mod liveness;

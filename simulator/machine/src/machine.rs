@@ -4,7 +4,7 @@ use crate::commit::CannotCommit;
 use crate::layout::CLIENTS;
 use crate::shared::Shared;
 use crate::{Client, Config, GpuMemory, MachineError, ProcessUse, Report, Sample};
-use crate::{record, store};
+use crate::{farewell, record, store};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,6 +79,9 @@ impl Machine {
     /// `MachineError::Full`, or `Io` when the disk is full.
     pub fn attach(&self, pid: u32, name: &str) -> Result<Client, MachineError> {
         let (id, slot) = self.shared.join(pid, name).map_err(|why| self.cannot_join(why))?;
+        if self.shared.liveness.has_others() {
+            farewell::promise(Arc::downgrade(&self.shared));
+        }
         Ok(Client::new(self.clone(), id, slot))
     }
 

@@ -67,6 +67,13 @@ fn set_timer_slack(ns: libc::c_ulong) {
     let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
 }
 
+/// Has `handler` called when this process ends normally, or this library is unloaded. It must not unwind.
+pub(crate) fn at_exit(handler: extern "C" fn()) {
+    // SAFETY: an `extern "C" fn()` stays callable while its library is loaded, and glibc calls it before unloading.
+    // A failure (no memory) only means that it is not called.
+    let _ = unsafe { libc::atexit(handler) };
+}
+
 /// Gives the file's bytes `start..start + length` their blocks, so that storing to them cannot fail. A file system
 /// that cannot promise this is taken at its word later.
 pub(crate) fn reserve(file: &File, start: u64, length: u64) -> io::Result<()> {

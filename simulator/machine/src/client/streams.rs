@@ -107,9 +107,11 @@ impl Client {
         let Some(producer) = self.producer(ticket.ring()) else {
             return;
         };
-        let is_own = producer.lock().is_of(ticket.stream);
-        if is_own {
+        // Held, so that the entry cannot get another command meanwhile.
+        let producer = producer.lock();
+        if producer.is_of(ticket.stream) {
             ring::open_gate(&self.shared().map, ticket.ring(), ticket.seq, self.shared().now());
+            drop(producer);
             self.shared().ring_bell();
         }
     }

@@ -137,6 +137,7 @@ fn part() {
         "holder" => super::sharing::holder(&machine),
         "worker" => super::sharing::worker(&machine, number),
         "busy" => super::sharing::busy(&machine),
+        "careless" => super::sharing::careless(&machine, number),
         "gate" => super::sharing::gate(&machine, number),
         "full" => super::files::full(&machine),
         "kill" => super::crash::scenario(&machine, number, libc::SIGKILL),
