@@ -95,7 +95,6 @@ fn fixed(attribute: CUdevice_attribute) -> Option<i32> {
         A::MAX_PERSISTING_L2_CACHE_SIZE => 32 << 20,
         A::MAX_ACCESS_POLICY_WINDOW_SIZE => 128 << 20,
         A::MEM_SYNC_DOMAIN_COUNT => 4,
-        A::MEMPOOL_SUPPORTED_HANDLE_TYPES => 1,
         A::GPU_DIRECT_RDMA_WRITES_ORDERING => 100,
         A::NUMA_ID | A::HOST_NUMA_ID => -1,
         A::MAXIMUM_TEXTURE1D_WIDTH

@@ -210,12 +210,12 @@ fn compute_capability(major: *mut c_int, minor: *mut c_int, ordinal: CUdevice) -
     put(minor, device_minor as c_int)
 }
 
-/// "[domain]:[bus]:[device].[function]"; the string has at most 13 characters with its terminator.
+/// `domain:bus:device.function`, hexadecimal; the string has at most 13 characters with its terminator.
 fn get_pci_bus_id(place: *mut c_char, room: c_int, ordinal: CUdevice) -> CUresult {
     put_text(place, room, &device(ordinal)?.config.pci_bus_id)
 }
 
-/// Also takes "[domain]:[bus]:[device]" and "[bus]:[device].[function]", as documented.
+/// Also takes `domain:bus:device` and `bus:device.function`, as documented.
 fn get_by_pci_bus_id(place: *mut CUdevice, bus_id: *const c_char) -> CUresult {
     let wanted = text(bus_id)?.to_str().ok().and_then(attributes::pci_address);
     let wanted = wanted.ok_or(CUerror::INVALID_VALUE)?;

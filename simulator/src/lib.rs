@@ -4,9 +4,9 @@
 //! nothing of the shim. Time, memory and what processes share are the simulated machine's (`vcuda-machine`);
 //! contents of memory, handles and the rules of the interface are here.
 //!
-//! A call's way: an exported function is a row of some module's [`ffi::export`], with the prototype that
-//! driver-api declares. Its handler finds the process ([`process`]: 3 before `cuInit`, and after it in a forked
-//! child), the thread's context ([`current`]), checks handles ([`table`]), and does what its page says.
+//! A call's way: an exported function is a row of some module's `ffi::export`, with the prototype that
+//! driver-api declares. Its handler finds the process (`process`: 3 before `cuInit`, and after it in a forked
+//! child), the thread's context (`current`), checks handles (`table`), and does what its page says.
 //!
 //! | modules | page of the CUDA Driver API |
 //! |---|---|

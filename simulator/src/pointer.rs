@@ -93,12 +93,12 @@ fn answer(
         A::BUFFER_ID | A::MEMORY_BLOCK_ID => put(data.cast::<u64>(), of.id),
         A::IS_MANAGED => byte(of.kind == Kind::Managed),
         A::DEVICE_ORDINAL => put(data.cast::<c_int>(), of.device.ordinal),
-        A::IS_LEGACY_CUDA_IPC_CAPABLE => byte(of.kind == Kind::Device),
         A::RANGE_START_ADDR | A::MAPPING_BASE_ADDR => put(data.cast::<u64>(), of.base),
         A::RANGE_SIZE | A::MAPPING_SIZE => put(data.cast::<usize>(), of.bytes as usize),
         A::MAPPED => byte(true),
         A::ALLOWED_HANDLE_TYPES => put(data.cast::<u64>(), crate::vmm::handle_types(of)),
-        A::IS_GPU_DIRECT_RDMA_CAPABLE => byte(false),
+        // Neither sharing by IPC nor direct access by other devices is simulated.
+        A::IS_LEGACY_CUDA_IPC_CAPABLE | A::IS_GPU_DIRECT_RDMA_CAPABLE => byte(false),
         A::ACCESS_FLAGS => put(data.cast::<c_uint>(), of.access.load(Ordering::Relaxed)),
         A::MEMPOOL_HANDLE => {
             let pool = if let Kind::Pool(handle) = of.kind {

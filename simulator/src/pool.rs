@@ -36,8 +36,6 @@ pub(crate) struct Pool {
     pub(crate) threshold: AtomicU64,
     /// `CU_MEMPOOL_ATTR_REUSE_*`: follow event dependencies, opportunistic, internal dependencies.
     pub(crate) reuse: [AtomicBool; 3],
-    /// What may be exported; nothing is, here.
-    pub(crate) handle_types: u32,
     /// `CUmemPoolProps.maxSize`, bytes; `u64::MAX` for the system's limit.
     pub(crate) limit: u64,
     /// `cuMemPoolSetAccess`: `CUmemAccess_flags` of other devices, by ordinal.
@@ -48,7 +46,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Makes a pool.
-    pub(crate) fn create(device: &'static Device, handle_types: u32, limit: u64) -> Arc<Pool> {
+    pub(crate) fn create(device: &'static Device, limit: u64) -> Arc<Pool> {
         HAS_POOLS.store(true, Ordering::Relaxed);
         POOLS
             .insert_with(|handle| Pool {
@@ -57,7 +55,6 @@ impl Pool {
                 reserve: Reserve::new(device),
                 threshold: AtomicU64::new(0),
                 reuse: [const { AtomicBool::new(true) }; 3],
-                handle_types,
                 limit,
                 access: Mutex::default(),
                 blocks: AtomicUsize::new(0),
@@ -153,7 +150,7 @@ pub(crate) fn default_pool(ordinal: CUdevice) -> Result<Arc<Pool>, CUerror> {
     let device = device(ordinal)?;
     let mut pools = device.pools.lock();
     if pools.default == 0 {
-        pools.default = Pool::create(device, 0, u64::MAX).handle;
+        pools.default = Pool::create(device, u64::MAX).handle;
     }
     POOLS.get(pools.default).ok_or(CUerror::UNKNOWN)
 }

@@ -107,8 +107,8 @@ fn create(place: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> CUresu
         _ => return Err(CUerror::INVALID_VALUE),
     }
     let device = device(properties.location.id).map_err(|_| CUerror::INVALID_VALUE)?;
-    let types = properties.handleTypes.0;
-    if types & !CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR.0 != 0 {
+    // Pools are not shared between processes here (`CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES` is 0).
+    if properties.handleTypes != CUmemAllocationHandleType::NONE {
         return Err(CUerror::NOT_SUPPORTED);
     }
     // "If set to 0, the maximum size defaults to a system dependent value."
@@ -117,7 +117,7 @@ fn create(place: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> CUresu
     } else {
         properties.maxSize as u64
     };
-    put(place, CUmemoryPool(Pool::create(device, types, limit).handle))
+    put(place, CUmemoryPool(Pool::create(device, limit).handle))
 }
 
 /// "If any pointers obtained from this pool haven't been freed, cuMemPoolDestroy will return immediately and
@@ -187,7 +187,7 @@ fn get_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
         A::USED_MEM_CURRENT => put(value.cast::<u64>(), counts.used),
         A::USED_MEM_HIGH => put(value.cast::<u64>(), counts.used_high),
         A::ALLOCATION_TYPE => put(value.cast::<c_uint>(), CUmemAllocationType::PINNED.0),
-        A::EXPORT_HANDLE_TYPES => put(value.cast::<c_uint>(), pool.handle_types),
+        A::EXPORT_HANDLE_TYPES => put(value.cast::<c_uint>(), CUmemAllocationHandleType::NONE.0),
         A::LOCATION_ID => put(value.cast::<c_int>(), pool.device.ordinal),
         A::LOCATION_TYPE => put(value.cast::<c_uint>(), CUmemLocationType::DEVICE.0),
         A::MAX_POOL_SIZE => put(
