@@ -35,8 +35,9 @@ found, bypassing, after = set(), set(), False
 with open("/proc/self/mem", "rb") as memory:
     for row in maps:
         name = row[5].strip() if len(row) == 6 else ""
-        # The runtime's own data, the zeroed part behind it (no name), and the heap.
-        mine = name.endswith(runtime_file) or name == "[heap]" or (after and not name)
+        # The runtime's own data and the zeroed part behind it (no name). Not the heap: the simulated driver keeps its
+        # own table of addresses there.
+        mine = name.endswith(runtime_file) or (after and not name)
         after = mine
         if not mine or "w" not in row[1]:
             continue
