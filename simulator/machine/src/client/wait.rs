@@ -22,7 +22,7 @@ const BELL_NS: u64 = 1_000_000;
 /// Between looks at a virtual clock, which another process may step.
 const STEP_NS: u64 = 100_000;
 /// Events looked ahead.
-const HORIZON: u32 = 5_000;
+const HORIZON: u32 = 2_000;
 
 /// When a command will be done.
 enum Forecast {

@@ -174,6 +174,38 @@ fn stopped_at_every_store() {
     assert!(stores > 500, "the scenario commits several times");
 }
 
+/// Two of them stopped somewhere, a third one working, then the two go on in either order.
+#[test]
+fn two_stopped_at_once() {
+    let place = place("two");
+    let (client, stream) = tenant(place.machine(), 1);
+    for round in 0..40u64 {
+        // Stores all over the run, each pair another.
+        let mut pair = [1 + round * 29 % 1150, 1 + round * 397 % 1150].map(|at| place.start("stop", at));
+        let stopped = pair.each_mut().map(|child| child.end_or_stop().is_none());
+        let tickets = work_of_neighbour(&client, stream);
+        check_times(&client, tickets, round);
+        neighbour_works(place.machine(), &client, stream);
+        if round % 2 == 0 {
+            pair.reverse();
+        }
+        if stopped == [true, true] {
+            for child in &mut pair {
+                child.signal(libc::SIGCONT);
+                assert_eq!(child.end().code(), Some(0), "round {round}");
+            }
+        }
+    }
+    drop(client);
+    let report = place.machine().report();
+    assert_eq!(report.gpus[0].memory_used_bytes, 0);
+    assert!(report.processes.iter().all(|process| !process.alive));
+    let children = report.processes.iter().filter(|process| process.pid == CHILD);
+    assert!(children.clone().count() == 80, "{}", children.count());
+    let service: u64 = report.processes.iter().map(|process| process.service_ns).sum();
+    assert_eq!(service, report.gpus[0].busy_ns);
+}
+
 /// Makes a machine, interrupted at store `at`.
 pub(super) fn creation(dir: &std::path::Path, at: u64) {
     crash::arm(at, libc::SIGKILL);

@@ -202,7 +202,7 @@ impl Game {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn books_always_balance(ops in prop::collection::vec(any_op(), 1..120)) {
