@@ -41,6 +41,10 @@
     X(cuGraphUpload, cuGraphUpload, 11010, (CUgraphExec, CUstream))                                                    \
     X(cuGraphDebugDotPrint, cuGraphDebugDotPrint, 11030, (CUgraph, const char *, unsigned))                            \
     X(cuGraphAddNode, cuGraphAddNode, 12020, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, NodeParams *))      \
+    X(cuUserObjectCreate, cuUserObjectCreate, 11030, (void **, void *, void (*)(void *), unsigned, unsigned))          \
+    X(cuUserObjectRelease, cuUserObjectRelease, 11030, (void *, unsigned))                                             \
+    X(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030, (CUgraph, void *, unsigned, unsigned))                  \
+    X(cuGraphReleaseUserObject, cuGraphReleaseUserObject, 11030, (CUgraph, void *, unsigned))                          \
     X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040, (CUdevice, int, void *))                      \
     X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (CUdevice))
 typedef struct Copy3D_ Copy3D;
@@ -349,6 +353,37 @@ static void memory(CUstream s)
     OK(cuMemGetInfo_v2(&after, &total));
     CHECK(after == free_bytes);
 }
+static volatile int destroyed;
+static void destroy(void *data) { destroyed = *(int *)data; }
+/* An object of the program's lives as long as a graph, or a launch of it, refers to it. */
+static void objects(CUstream s)
+{
+    static int number = 5;
+    void *object = NULL;
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    uint64_t ns = 20000000;
+    KernelNodeParams kernel = spin_for(&ns);
+    EXPECT(INVALID_VALUE, cuUserObjectCreate(&object, &number, destroy, 1, 0));
+    OK(cuUserObjectCreate(&object, &number, destroy, 1, 1));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &kernel));
+    OK(cuGraphRetainUserObject(graph, object, 1, 1 /* move */));
+    OK(cuGraphRetainUserObject(graph, object, 2, 0));
+    OK(cuGraphReleaseUserObject(graph, object, 2));
+    EXPECT(INVALID_VALUE, cuGraphReleaseUserObject(graph, object, 2));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphLaunch(exec, s));
+    OK(cuGraphExecDestroy(exec));
+    usleep(3000);
+    CHECK(!destroyed);
+    OK(cuStreamSynchronize(s));
+    for (int i = 0; i < 2000 && !destroyed; i++) usleep(1000);
+    CHECK(destroyed == 5);
+    EXPECT(INVALID_VALUE, cuUserObjectRelease(object, 1));
+}
 int main(void)
 {
     setup();
@@ -359,6 +394,7 @@ int main(void)
     durations(s);
     events(s, t);
     memory(s);
+    objects(s);
     OK(cuCtxSynchronize());
     return finish("sim_graph");
 }

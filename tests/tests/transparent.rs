@@ -13,17 +13,27 @@ use vcuda_tests::{Bed, release_dir, succeeded};
 #[test]
 fn a_program_without_cuda_notices_nothing() {
     let bed = Bed::new();
-    let script =
-        "ls /proc/self/fd | wc -l; grep -c Threads:.1$ /proc/self/status; echo out; echo err >&2; exit 3";
+    let script = "ls /proc/self/fd | wc -l; grep Threads: /proc/self/status; echo out; echo err >&2; exit 3";
     let plain = Command::new("bash").args(["-c", script]).output().unwrap();
-    let tenant = bed
-        .tenant(&["--memory", "1GiB", "--cores", "10"], "bash")
+    let mut preloaded = Command::new("bash");
+    preloaded
         .args(["-c", script])
-        .output()
-        .unwrap();
-    assert_eq!(plain.stdout, tenant.stdout);
-    assert_eq!(plain.stderr, tenant.stderr);
-    assert_eq!(plain.status.code(), tenant.status.code());
+        .env("LD_PRELOAD", release_dir().join("libvcuda_shim.so"));
+    let preloaded = preloaded.env("VCUDA_DIR", bed.runtime()).output().unwrap();
+    assert_eq!(
+        (&plain.stdout, &plain.stderr, plain.status),
+        (&preloaded.stdout, &preloaded.stderr, preloaded.status)
+    );
+    // `vcuda run` hands its command one open descriptor, by which the tenant's directory lives as long as any process.
+    let script =
+        "ls -l /proc/self/fd | grep -v containers/quiet | wc -l; grep Threads: /proc/self/status; exit 3";
+    let plain = Command::new("bash").args(["-c", script]).output().unwrap();
+    let quota = ["--memory", "1GiB", "--cores", "10", "--name", "quiet"];
+    let tenant = bed.tenant(&quota, "bash").args(["-c", script]).output().unwrap();
+    assert_eq!(
+        (&plain.stdout, &plain.stderr, plain.status),
+        (&tenant.stdout, &tenant.stderr, tenant.status)
+    );
 }
 
 #[test]
