@@ -82,6 +82,8 @@ handles! {
     CUgraphExec
     /// A kernel node that device code may update.
     CUgraphDeviceNode
+    /// An object of the program's that graphs keep references to.
+    CUuserObject
     /// A memory pool.
     CUmemoryPool
     /// An array.

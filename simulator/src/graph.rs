@@ -16,6 +16,7 @@ pub(crate) mod parameters;
 pub(crate) mod schedule;
 pub(crate) mod topology;
 pub(crate) mod update;
+pub(crate) mod user_object;
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::HashMap;
@@ -29,6 +30,7 @@ use crate::capture::state::{EdgeData, NodeKey};
 use crate::graph::frozen::{Frozen, Step};
 use crate::graph::node::Operation;
 use crate::graph::topology::Topology;
+use crate::graph::user_object::Reference;
 use crate::table::{Kind, Table};
 
 static GRAPHS: Table<Graph> = Table::new(Kind::Graph);
@@ -55,6 +57,8 @@ pub(crate) struct Graph {
 pub(crate) struct Body {
     /// Nodes and edges.
     pub(crate) topology: Topology<Operation>,
+    /// References to user objects that it owns.
+    pub(crate) references: Vec<Reference>,
     /// In a clone: the original's nodes and what became of them (`cuGraphNodeFindInClone`).
     copies: HashMap<NodeKey, NodeKey>,
 }
@@ -159,7 +163,27 @@ impl Graph {
         if self.with(|body| body.has_memory_nodes()) {
             return Err(CUerror::INVALID_VALUE);
         }
-        Graph::thaw(&self.freeze(), is_embedded)
+        let copy = Graph::thaw(&self.freeze(), is_embedded)?;
+        let references = self.references();
+        copy.with(|body| body.references = references);
+        Ok(copy)
+    }
+
+    /// Copies of its references to user objects and of those of the graphs embedded in it.
+    pub(crate) fn references(&self) -> Vec<Reference> {
+        let body = self.body.lock();
+        let children = body
+            .topology
+            .nodes()
+            .iter()
+            .filter_map(|node| match &node.payload {
+                Operation::Child(child) => Some(child.references()),
+                _ => None,
+            });
+        children
+            .flatten()
+            .chain(body.references.iter().cloned())
+            .collect()
     }
 
     /// What it is now, apart from handles that may end.
@@ -239,8 +263,8 @@ pub(crate) fn discard(handle: usize) {
     let Some(graph) = GRAPHS.remove(handle) else {
         return;
     };
-    let nodes = graph.with(|body| core::mem::take(&mut body.topology));
-    for node in nodes.nodes() {
+    let body = graph.with(core::mem::take);
+    for node in body.topology.nodes() {
         forget(node.key, &node.payload);
     }
 }

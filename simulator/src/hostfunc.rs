@@ -66,8 +66,8 @@ enum Task {
 
 #[derive(Debug)]
 struct Item {
-    marker: Ticket,
-    gate: Ticket,
+    /// The marker before the task and the gate behind it; none for a task outside streams.
+    place: Option<(Ticket, Ticket)>,
     task: Task,
 }
 
@@ -109,12 +109,25 @@ pub(crate) fn operate(stream: &Stream, mut operations: Vec<MemoryOperation>) -> 
     put_in(stream, Task::Memory(operations))
 }
 
+/// Has a function called on the thread, outside streams (a user object's destructor).
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+pub(crate) fn call_soon(function: HostFunction) -> CUresult {
+    start()?;
+    hand_over(None, Task::Call(function));
+    Ok(())
+}
+
 fn put_in(stream: &Stream, task: Task) -> CUresult {
     start()?;
-    let (marker, gate) = stream.mark_and_close()?;
-    NEW.lock().push(Item { marker, gate, task });
-    WAKE.notify_one();
+    hand_over(Some(stream.mark_and_close()?), task);
     Ok(())
+}
+
+fn hand_over(place: Option<(Ticket, Ticket)>, task: Task) {
+    NEW.lock().push(Item { place, task });
+    WAKE.notify_one();
 }
 
 /// Starts the thread once, with all signals blocked: the program's handlers run on its own threads.
@@ -176,7 +189,7 @@ fn run(client: &'static Client) {
 
 /// Does what is to do in one place; true when it is finished and the stream goes on.
 fn step(client: &Client, item: &mut Item) -> bool {
-    if !client.is_done(item.marker) {
+    if item.place.is_some_and(|(marker, _)| !client.is_done(marker)) {
         return false;
     }
     // "The start of execution has the same effect as synchronizing an event recorded in the same stream
@@ -204,7 +217,9 @@ fn step(client: &Client, item: &mut Item) -> bool {
             }
         }
     }
-    client.open_gate(item.gate);
+    if let Some((_, gate)) = item.place {
+        client.open_gate(gate);
+    }
     true
 }
 

@@ -50,6 +50,7 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
         crate::graph::executable_api::EXPORTS,
         crate::graph::graph_api::EXPORTS,
         crate::graph::node_api::EXPORTS,
+        crate::graph::user_object::EXPORTS,
         crate::hostfunc::EXPORTS,
         crate::launch::api::EXPORTS,
         crate::launch::old_api::EXPORTS,

@@ -22,6 +22,7 @@ pub(crate) enum Kind {
     Graph,
     GraphNode,
     GraphExec,
+    UserObject,
     Pool,
     Allocation,
     Array,

@@ -70,7 +70,7 @@ unsupported! {
     cuGraphExternalSemaphoresSignalNodeSetParams cuGraphExternalSemaphoresWaitNodeGetParams
     cuGraphExternalSemaphoresWaitNodeSetParams cuGraphGetId cuGraphNodeGetContainingGraph
     cuGraphNodeGetLocalId cuGraphNodeGetParams cuGraphNodeGetToolsId cuGraphNodeSetParams_v2
-    cuGraphReleaseUserObject cuGraphRetainUserObject cuGraphicsEGLRegisterImage
+    cuGraphicsEGLRegisterImage
     cuGraphicsGLRegisterBuffer cuGraphicsGLRegisterImage cuGraphicsMapResources
     cuGraphicsMapResources_ptsz cuGraphicsResourceGetMappedEglFrame
     cuGraphicsResourceGetMappedMipmappedArray cuGraphicsResourceGetMappedPointer
@@ -115,8 +115,8 @@ unsupported! {
     cuTexRefSetAddress2D_v2 cuTexRefSetAddress2D_v3 cuTexRefSetAddressMode cuTexRefSetAddress_v2
     cuTexRefSetArray cuTexRefSetBorderColor cuTexRefSetFilterMode cuTexRefSetFlags cuTexRefSetFormat
     cuTexRefSetMaxAnisotropy cuTexRefSetMipmapFilterMode cuTexRefSetMipmapLevelBias
-    cuTexRefSetMipmapLevelClamp cuTexRefSetMipmappedArray cuUserObjectCreate cuUserObjectRelease
-    cuUserObjectRetain cuVDPAUCtxCreate cuVDPAUCtxCreate_v2 cuVDPAUGetDevice
+    cuTexRefSetMipmapLevelClamp cuTexRefSetMipmappedArray
+    cuVDPAUCtxCreate cuVDPAUCtxCreate_v2 cuVDPAUGetDevice
     cuWaitExternalSemaphoresAsync cuWaitExternalSemaphoresAsync_ptsz cudbgApiAttach cudbgApiDetach
     cudbgApiInit cudbgGetAPI cudbgGetAPIVersion cudbgMain cudbgReportDriverApiError
     cudbgReportDriverInternalError

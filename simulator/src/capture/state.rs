@@ -393,12 +393,12 @@ impl Captures {
         }
     }
 
-    /// A stream is destroyed. Assumed: destroying the origin ends its capture, destroying another member
-    /// invalidates it. The graph of a capture that ended so, if the sequence owns it.
+    /// A stream is destroyed. One that was joined may go while the capture lasts, as NVIDIA's own `cuda-core`
+    /// lets it; what it captured must be joined all the same. Assumed: destroying the origin ends the capture.
+    /// The graph of a capture that ended so, if the sequence owns it.
     pub(crate) fn forget(&mut self, stream: StreamKey) -> Option<usize> {
-        let id = self.streams.remove(&stream)?.sequence;
-        let sequence = self.sequences.get_mut(&id)?;
-        sequence.invalidated = true;
+        let id = self.streams.get(&stream)?.sequence;
+        let sequence = self.sequences.get(&id)?;
         if sequence.origin != stream {
             return None;
         }

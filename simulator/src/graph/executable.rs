@@ -18,6 +18,7 @@ use crate::graph::Graph;
 use crate::graph::frozen::{Frozen, Step};
 use crate::graph::node::Operation;
 use crate::graph::schedule::{Job, combine};
+use crate::graph::user_object::Reference;
 use crate::graph_memory::{self, GraphBlock};
 use crate::hostfunc::{self, HostFunction};
 use crate::process::process;
@@ -45,6 +46,8 @@ pub(crate) struct Executable {
 pub(crate) struct State {
     /// Its nodes, known by the handles of those they were made of.
     pub(crate) nodes: Frozen,
+    /// Its graph's references to user objects.
+    pub(crate) references: Vec<Reference>,
     /// Nodes that do nothing for now.
     pub(crate) disabled: HashSet<NodeKey>,
     plan: Arc<[Action]>,
@@ -91,6 +94,7 @@ impl Executable {
         super::count_instance(graph).map_err(|error| (error, None))?;
         let state = State {
             nodes,
+            references: graph.references(),
             disabled: HashSet::new(),
             plan: plan.into(),
             last: None,
@@ -195,6 +199,13 @@ impl Executable {
 
 impl Drop for Executable {
     fn drop(&mut self) {
+        let state = self.state.get_mut();
+        let references = core::mem::take(&mut state.references);
+        if let Some(last) = state.last
+            && !references.is_empty()
+        {
+            effects::add(last, Box::new(move || drop(references)));
+        }
         if let Some(graph) = self.graph.upgrade() {
             graph.instances.fetch_sub(1, Ordering::Relaxed);
         }

@@ -6,11 +6,11 @@ use vcuda_driver_api::prelude::*;
 
 use crate::capture;
 use crate::ffi::{export, get, put, put_at, put_if_wanted};
-use crate::graph::executable::{Executable, destroy, executable};
+use crate::graph::executable::{Executable, State, destroy, executable};
 use crate::graph::frozen::Step;
 use crate::graph::node::Operation;
 use crate::graph::parameters::{self, widened};
-use crate::graph::update::{fits, update};
+use crate::graph::update::{Misfit, fits, update};
 use crate::graph::{Graph, graph, node};
 use crate::stream::{Null, resolve};
 
@@ -179,8 +179,14 @@ fn update_with_info(handle: CUgraphExec, new: CUgraph, info: *mut CUgraphExecUpd
     };
     report(CUgraphExecUpdateResult::ERROR, 0, 0)?;
     let executable = executable(handle)?;
-    let new = graph(new)?.freeze();
-    match executable.change(|state| update(&mut state.nodes, &new)) {
+    let new = graph(new)?;
+    let (nodes, references) = (new.freeze(), new.references());
+    let take_over = |state: &mut State| -> Result<(), Misfit> {
+        update(&mut state.nodes, &nodes)?;
+        state.references = references;
+        Ok(())
+    };
+    match executable.change(take_over) {
         Ok(()) => report(CUgraphExecUpdateResult::SUCCESS, 0, 0),
         Err(misfit) => {
             report(misfit.result, misfit.node, misfit.from)?;

@@ -106,6 +106,12 @@ list! { graph_list $
         update_result_out: *mut CUgraphExecUpdateResult);
     cuGraphExecUpdate_v2: (graph_exec: CUgraphExec, graph: CUgraph,
         result_info: *mut CUgraphExecUpdateResultInfo);
+    cuUserObjectCreate: (object_out: *mut CUuserObject, ptr: *mut c_void, destroy: CUhostFn,
+        initial_refcount: c_uint, flags: c_uint);
+    cuUserObjectRetain: (object: CUuserObject, count: c_uint);
+    cuUserObjectRelease: (object: CUuserObject, count: c_uint);
+    cuGraphRetainUserObject: (graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint);
+    cuGraphReleaseUserObject: (graph: CUgraph, object: CUuserObject, count: c_uint);
     cuGraphKernelNodeCopyAttributes: (dst: CUgraphNode, src: CUgraphNode);
     cuGraphKernelNodeGetAttribute: (node: CUgraphNode, attr: CUkernelNodeAttrID,
         value_out: *mut CUkernelNodeAttrValue);

@@ -220,12 +220,25 @@ fn a_captured_event_is_neither_queried_nor_used_after_the_end() {
 }
 
 #[test]
-fn destroying_a_member_never_leaves_a_dangling_capture() {
+fn destroying_a_stream_never_leaves_a_dangling_capture() {
+    for is_joined in [false, true] {
+        let mut captures = capturing(Mode::Relaxed);
+        let fork = captures.record(1).expect("valid").expect("captured");
+        assert_eq!(captures.wait(non_blocking(2), Some(&fork)), Ok(true));
+        append(&mut captures, 2, 1);
+        let join = captures.record(2).expect("valid").expect("captured");
+        if is_joined {
+            assert_eq!(captures.wait(non_blocking(1), Some(&join)), Ok(true));
+        }
+        assert_eq!(captures.forget(2), None);
+        let expected = if is_joined {
+            Ok(())
+        } else {
+            Err(CUerror::STREAM_CAPTURE_UNJOINED)
+        };
+        assert_eq!(end(&mut captures), expected);
+    }
     let mut captures = capturing(Mode::Relaxed);
-    let event = captures.record(1).expect("valid").expect("captured");
-    assert_eq!(captures.wait(non_blocking(2), Some(&event)), Ok(true));
-    assert_eq!(captures.forget(2), None);
-    assert_eq!(captures.status(1), Status::Invalidated);
     assert_eq!(captures.forget(1), Some(100));
     assert_eq!(captures.len(), 0);
 }
