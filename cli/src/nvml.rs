@@ -96,6 +96,16 @@ impl Nvml {
         Ok(gpus)
     }
 
+    /// The GPU of this UUID, if NVML shows it.
+    pub(crate) fn find(&self, uuid: &str) -> Result<Option<NvmlGpu>, NvmlProblem> {
+        for gpu in self.gpus()? {
+            if self.uuid(gpu)? == uuid {
+                return Ok(Some(gpu));
+            }
+        }
+        Ok(None)
+    }
+
     /// `GPU-...`.
     pub(crate) fn uuid(&self, gpu: NvmlGpu) -> Result<String, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetUUID);

@@ -48,6 +48,9 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
         }
         out.flush()?;
         if !args.watch {
+            for words in &watch.missing {
+                writeln!(io::stderr(), "vcuda: a tenant is not shown: {words}")?;
+            }
             return Ok(());
         }
     }
@@ -99,6 +102,8 @@ pub(crate) struct Watch {
     scope: Scope,
     witness: Witness,
     last: HashMap<(String, GpuUuid), Served>,
+    /// Why tenants are missing from the last look.
+    missing: Vec<String>,
 }
 
 /// GPU time that a tenant had got at a moment (both ns).
@@ -117,6 +122,7 @@ impl Watch {
             scope,
             witness: Witness::new(me),
             last: HashMap::new(),
+            missing: Vec::new(),
         })
     }
 
@@ -134,10 +140,17 @@ impl Watch {
             });
         }
         let mut seen = HashMap::new();
+        self.missing.clear();
         for path in self.scope.directories()? {
-            // A tenant that ends while we look, or whose files are damaged (`vcuda doctor` says how), is not shown.
-            let Ok((limits, observer)) = open(&path) else {
-                continue;
+            let (limits, observer) = match open(&path) {
+                Ok(opened) => opened,
+                Err(failure) => {
+                    // One that ended while we look is not missed.
+                    if path.exists() {
+                        self.missing.push(failure.to_string());
+                    }
+                    continue;
+                }
             };
             for (device, uuid) in limits.devices() {
                 let place = found.iter().position(|gpu| gpu.uuid == uuid);

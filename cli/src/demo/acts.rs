@@ -194,7 +194,7 @@ impl Acts<'_> {
 
     /// Nobody is left: the GPU is as it was.
     fn everything_is_back(&mut self) -> Result<(), Failure> {
-        let expected = self.stage.gpu().memory_used_bytes;
+        let expected = self.stage.gpu().memory_used_bytes + self.truth.slack_bytes();
         let start_ns = clock::now_ns();
         let back = self.until(start_ns, |acts| {
             let is_empty = acts.live.look()?.gpus.iter().all(|gpu| gpu.tenants.is_empty());

@@ -1,12 +1,15 @@
 //! Where the demo plays: a GPU, a private runtime directory, tenants that end with it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use vcuda_machine::{Config, Machine};
 
@@ -34,7 +37,9 @@ impl Stage {
     /// The real GPU with the most free memory, else (or if asked for) a fresh simulated machine.
     pub(crate) fn set_up(is_simulated: bool, environment: &Environment) -> Result<Stage, Failure> {
         let root = environment.runtime_root()?;
-        let home = tempfile::Builder::new().prefix("demo-").tempdir_in(&root);
+        remove_abandoned(&root);
+        let prefix = format!("demo-{}-", std::process::id());
+        let home = tempfile::Builder::new().prefix(&prefix).tempdir_in(&root);
         let home = home.map_err(|error| Failure::access("create a directory in", &root, &error))?;
         let real = if is_simulated {
             None
@@ -164,6 +169,21 @@ impl Stage {
                 std::io::stderr(),
                 "vcuda: the demo's directory could not be removed: {error}"
             );
+        }
+    }
+}
+
+/// What a demo left that was killed with SIGKILL.
+fn remove_abandoned(root: &Path) {
+    for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name
+            .strip_prefix("demo-")
+            .and_then(|rest| rest.split('-').next()?.parse().ok());
+        let is_gone = |pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
+        if pid.is_some_and(is_gone) {
+            // If it cannot be removed it harms nobody.
+            let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 }

@@ -55,6 +55,7 @@ fn answer(reply: &Reply) -> Result<(), Failure> {
 struct Program {
     cuda: Arc<Cuda>,
     context: CUcontext,
+    uuid: String,
     done_iterations: Arc<AtomicU64>,
 }
 
@@ -62,10 +63,13 @@ impl Program {
     fn start() -> Result<Program, CudaProblem> {
         let cuda = Cuda::load()?;
         cuda.init()?;
-        let context = cuda.enter(cuda.device(0)?)?;
+        let device = cuda.device(0)?;
+        let uuid = cuda.uuid(device)?.to_string();
+        let context = cuda.enter(device)?;
         Ok(Program {
             cuda: Arc::new(cuda),
             context,
+            uuid,
             done_iterations: Arc::new(AtomicU64::new(0)),
         })
     }
@@ -82,7 +86,7 @@ impl Program {
                     total_bytes,
                 }
             }
-            Request::Nvml => nvml_memory(),
+            Request::Nvml => nvml_memory(&self.uuid),
             Request::Allocate { bytes } => match self.cuda.alloc(bytes) {
                 Ok(address) => {
                     held.push(address);
@@ -179,18 +183,16 @@ fn kernels() -> &'static CStr {
     CStr::from_bytes_with_nul(KERNELS.as_bytes()).unwrap_or_default()
 }
 
-fn nvml_memory() -> Reply {
-    let memory = Nvml::open().and_then(|nvml| {
-        let gpus = nvml.gpus()?;
-        gpus.first().map(|gpu| nvml.memory(*gpu)).transpose()
-    });
+/// What NVML says of the GPU of this UUID.
+fn nvml_memory(uuid: &str) -> Reply {
+    let memory = Nvml::open().and_then(|nvml| nvml.find(uuid)?.map(|gpu| nvml.memory(gpu)).transpose());
     match memory {
         Ok(Some(memory)) => Reply::Memory {
             free_bytes: memory.free,
             total_bytes: memory.total,
         },
         Ok(None) => Reply::Failed {
-            message: "NVML shows no GPU".to_owned(),
+            message: format!("NVML does not show {uuid}"),
         },
         Err(problem) => Reply::Failed {
             message: problem.to_string(),

@@ -30,7 +30,7 @@ pub(crate) struct Report {
     pub(crate) gpu_uuid: Option<String>,
     /// What `cuMemGetInfo` says the GPU has.
     pub(crate) cuda_total_bytes: Option<u64>,
-    /// What NVML says the first GPU has.
+    /// What NVML says that GPU has.
     pub(crate) nvml_total_bytes: Option<u64>,
     /// The answer to an allocation of everything and a megabyte: `None` if it was granted.
     pub(crate) beyond_total: Option<String>,
@@ -49,7 +49,7 @@ pub(crate) fn probe(environment: &Environment) -> Result<(), Failure> {
     if let Err(problem) = ask_driver(&mut report) {
         report.driver_problem = Some(problem.to_string());
     }
-    report.nvml_total_bytes = nvml_total();
+    report.nvml_total_bytes = report.gpu_uuid.as_deref().and_then(nvml_total);
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, &report)?;
     Ok(writeln!(out)?)
@@ -72,10 +72,10 @@ fn ask_driver(report: &mut Report) -> Result<(), CudaProblem> {
     Ok(())
 }
 
-fn nvml_total() -> Option<u64> {
+fn nvml_total(uuid: &str) -> Option<u64> {
     let nvml = Nvml::open().ok()?;
-    let first = *nvml.gpus().ok()?.first()?;
-    nvml.memory(first).ok().map(|memory| memory.total)
+    let gpu = nvml.find(uuid).ok()??;
+    nvml.memory(gpu).ok().map(|memory| memory.total)
 }
 
 /// The file whose mapping holds `address`.
