@@ -6,7 +6,8 @@ n.nvmlInit()
 assert n.nvmlDeviceGetCount() >= 1
 handle = n.nvmlDeviceGetHandleByIndex(0)
 assert n.nvmlDeviceGetUUID(handle).startswith("GPU-")
-assert n.nvmlDeviceGetHandleByUUID(n.nvmlDeviceGetUUID(handle)).value == handle.value
+again = n.nvmlDeviceGetHandleByUUID(n.nvmlDeviceGetUUID(handle))
+assert n.nvmlDeviceGetName(again) == n.nvmlDeviceGetName(handle)
 memory = n.nvmlDeviceGetMemoryInfo(handle)
 memory2 = n.nvmlDeviceGetMemoryInfo(handle, version=n.nvmlMemory_v2)
 assert memory.free + memory.used <= memory.total
