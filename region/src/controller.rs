@@ -6,8 +6,12 @@
 //! are, and [`Scale`] follows the average over the last 100 ms. Every figure read from a container is hostile: it can only
 //! move that container's own scale within its bounds, and a neighbour's by claiming to be busy.
 
+mod throttle;
+
 use crate::busy;
 use crate::limits::Policy;
+
+pub use throttle::{Throttle, Verdict, View};
 
 /// How often the controller runs while containers compete (ns).
 pub const CONTENDED_NS: u64 = 10_000_000;

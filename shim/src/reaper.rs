@@ -71,10 +71,9 @@ impl Launches {
             let now = now_ns();
             if now >= dead_at_ns {
                 dead_at_ns = now + DEAD_NS;
-                if let (Some(shim), Ok(view)) = (shim::get(), &view) {
-                    if let Some(region) = shim.region() {
-                        region.usage.reap_dead(view);
-                    }
+                let region = shim::get().and_then(shim::Shim::region);
+                if let (Some(region), Ok(view)) = (region, &view) {
+                    region.usage.reap_dead(view);
                 }
             }
             let held = leases.give_back(self, now);

@@ -3,9 +3,10 @@
 
 use core::sync::atomic::Ordering;
 
+use vcuda_region::controller::{Verdict, View};
 use vcuda_region::predict::Prediction;
 
-use super::lane::{Lane, Verdict, View, now_ns};
+use super::lane::{Lane, now_ns};
 use super::track::{Stream, Track};
 use super::{COSTS, Launches, sys};
 use crate::capture;

@@ -4,9 +4,10 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use vcuda_driver_api::prelude::*;
+use vcuda_region::controller::View;
 use vcuda_region::{MAX_DEVICES, busy};
 
-use super::lane::{Lane, View, now_ns};
+use super::lane::{Lane, now_ns};
 use super::mark::Relaxed;
 use super::track::{MEASURED, Mark, START, Stream, Track, parts_of};
 use super::{COSTS, Launches};
@@ -282,13 +283,9 @@ fn enter(lane: &Lane, view: &View, track: &Track, mark: &Mark, seen_ns: u64) {
 fn charge(lane: &Lane, view: &View, from_ns: u64, to_ns: u64) -> u64 {
     let elapsed_ns = to_ns.saturating_sub(from_ns);
     let fresh_ns = busy::mark(&lane.account.busy, from_ns, to_ns).charge_ns(elapsed_ns);
-    let served_ns = scaled(view, fresh_ns);
+    let served_ns = view.scaled(fresh_ns);
     lane.account.served_ns.fetch_add(served_ns, Ordering::Relaxed);
     served_ns
-}
-
-fn scaled(view: &View, ns: u64) -> u64 {
-    ns.saturating_mul(u64::from(view.scale_permille)) / 1000
 }
 
 /// Replaces what a segment was predicted to take by what it took, and learns from it.
@@ -304,7 +301,7 @@ fn post(lane: &Lane, view: &View, mark: &Mark, charged_ns: u64, elapsed_ns: u64)
         .mispredicted_ns
         .fetch_add(predicted_ns.abs_diff(charged_ns), Ordering::Relaxed);
     // Kernels of several streams that ran together took their time each, though it is charged once.
-    let took_ns = scaled(view, elapsed_ns);
+    let took_ns = view.scaled(elapsed_ns);
     let (parts, used) = parts_of(mark);
     let parts = parts.get(..used).unwrap_or(&parts);
     let counted: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
