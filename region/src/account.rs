@@ -13,8 +13,8 @@ use crate::primitive::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 /// GPU time that a process takes from its container's account at once (ns), beside what the launch at hand needs.
 pub const PORTION_NS: u64 = 200_000;
 
-/// Words of a device's busy map, see [`crate::busy`]. (Loom follows each word, and its models do not use the map.)
-pub const BUSY_WORDS: usize = if cfg!(loom) { 1 } else { 4096 };
+/// Words of a device's busy map, see [`crate::busy`]. (Loom and miri follow each word; their tests do not use the map.)
+pub const BUSY_WORDS: usize = if cfg!(any(loom, miri)) { 16 } else { 4096 };
 
 /// What the container earns on a device, and how it is metered: written by the manager or the arbiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -207,7 +207,9 @@ impl ProcessView {
             let Ok(status) = fs::read_to_string(format!("{path}/status")) else {
                 continue;
             };
-            let same_pid = innermost_pid(&status) == Some(other.pid);
+            // Ours, and so not of another namespace.
+            let Some(pid) = inner_pid(&status) else { continue };
+            let same_pid = pid == other.pid;
             match namespace(path, "pid") {
                 Ok(inode) if inode == other.pid_namespace => sees_namespace = true,
                 Ok(_) => continue,
@@ -231,10 +233,11 @@ impl ProcessView {
     }
 }
 
-/// The last number of the line `NSpid` (proc(5)): the PID in the process's own namespace.
-fn innermost_pid(status: &str) -> Option<u32> {
+/// The last number of the line `NSpid` (proc(5)), the PID in the process's own namespace, if that is not the one of this
+/// `/proc`, for which it is the only number.
+fn inner_pid(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    line.split_ascii_whitespace().last()?.parse().ok()
+    line.split_ascii_whitespace().skip(1).last()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -309,8 +312,9 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_pid_is_the_last() {
-        assert_eq!(innermost_pid("Name:\ta\nNSpid:\t4711\t12\t1\nX:\t3\n"), Some(1));
-        assert_eq!(innermost_pid("Name:\ta\n"), None);
+    fn the_inner_pid_is_the_last_of_several() {
+        assert_eq!(inner_pid("Name:\ta\nNSpid:\t4711\t12\t1\nX:\t3\n"), Some(1));
+        assert_eq!(inner_pid("Name:\ta\nNSpid:\t4711\n"), None);
+        assert_eq!(inner_pid("Name:\ta\n"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! A tenant's directory on a real file system: made, joined, refused, removed, by living and by killed processes.
 #![cfg(not(any(loom, miri)))]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};

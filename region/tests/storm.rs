@@ -2,15 +2,15 @@
 #![cfg(not(any(loom, miri)))]
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     unsafe_code,
     reason = "a test: it forks, and fails by panicking"
 )]
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vcuda_region::DeviceIndex;
+use vcuda_region::clock::now_ns;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::{Slot, Usage};
 
@@ -185,17 +185,84 @@ fn the_stopped_hold_up_nobody() {
         assert!(libc::WIFSTOPPED(wait_with(stopped, libc::WUNTRACED)));
         // Whether it holds what it asked for was decided before it was stopped, or can be decided against it.
         let slot = usage.claim(&Identity::current().unwrap()).unwrap();
-        let start = Instant::now();
+        let start = now_ns();
         let left = LIMIT - usage.used_bytes(device());
         if left > 0 {
             slot.reserve(device(), left, LIMIT).unwrap().commit();
             slot.release(device(), left);
         }
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        assert!(now_ns() - start < 1_000_000_000, "held up");
         signal(stopped, libc::SIGKILL);
         wait(stopped);
         usage.reap_dead(&ProcessView::new(Identity::current().unwrap()));
         slot.reserve(device(), LIMIT, LIMIT).unwrap().commit();
         slot.release(device(), LIMIT);
     }
+}
+
+/// Starts a process that is PID 1 of a PID namespace of its own, holds a slot with `bytes`, and waits. Its PID as we see
+/// it; nothing where namespaces are not allowed.
+fn first_of_a_namespace(usage: &Usage, bytes: u64) -> Option<(i32, i32)> {
+    let outer_pid = shared_word();
+    let holds = shared_word();
+    let parent = child(|| {
+        // SAFETY: changes only the namespace of this child's later children.
+        if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
+            outer_pid.store(u64::MAX, Ordering::SeqCst);
+            return;
+        }
+        let first = child(|| {
+            let me = Identity::current().unwrap();
+            assert_eq!(me.pid, 1);
+            let slot = usage.claim(&me).unwrap();
+            slot.reserve(device(), bytes, LIMIT).unwrap().commit();
+            holds.store(1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_secs(100));
+        });
+        outer_pid.store(u64::try_from(first).unwrap(), Ordering::SeqCst);
+        wait(first);
+    });
+    while outer_pid.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let first = i32::try_from(outer_pid.load(Ordering::SeqCst)).ok();
+    let Some(first) = first else {
+        wait(parent);
+        return None;
+    };
+    while holds.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    Some((parent, first))
+}
+
+#[test]
+fn two_that_are_pid_1_are_two_and_the_dead_one_is_found_from_outside() {
+    let usage = Usage::in_memory().unwrap();
+    let view = ProcessView::new(Identity::current().unwrap());
+    let started = (
+        first_of_a_namespace(&usage, 600),
+        first_of_a_namespace(&usage, 300),
+    );
+    let (Some((first_parent, first)), Some((second_parent, second))) = started else {
+        println!("skipped: no PID namespace can be made here");
+        return;
+    };
+    assert_eq!(
+        usage
+            .processes()
+            .filter(|(_, identity)| identity.pid == 1)
+            .count(),
+        2
+    );
+    assert_eq!((usage.reap_dead(&view), usage.used_bytes(device())), (0, 900));
+    signal(first, libc::SIGKILL);
+    wait(first_parent);
+    if view.sees_all() {
+        assert_eq!((usage.reap_dead(&view), usage.used_bytes(device())), (1, 300));
+    } else {
+        println!("skipped in part: from inside a PID namespace the dead of others cannot be told");
+    }
+    signal(second, libc::SIGKILL);
+    wait(second_parent);
 }

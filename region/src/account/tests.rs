@@ -184,7 +184,7 @@ proptest! {
     /// In every window: admitted <= rate * T + burst + one launch and one portion in debt + what leases held before.
     #[test]
     fn never_more_than_the_rate_and_the_burst(
-        acts in proptest::collection::vec(act(), 1..200),
+        acts in proptest::collection::vec(act(), 1..if cfg!(miri) { 20 } else { 200 }),
         rate in 1..=1000_u32,
     ) {
         let (account, line) = (Account::default(), pace(rate));
@@ -227,7 +227,7 @@ proptest! {
 
     /// Whatever was predicted, in the end the level is what was measured.
     #[test]
-    fn the_long_run_error_is_zero(pairs in proptest::collection::vec((0..MS, 0..MS), 0..100)) {
+    fn the_long_run_error_is_zero(pairs in proptest::collection::vec((0..MS, 0..MS), 0..if cfg!(miri) { 10 } else { 100 })) {
         let (account, meter) = (Account::default(), Meter::default());
         for (predicted, _) in &pairs {
             if !meter.spend(*predicted) {

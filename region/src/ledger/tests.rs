@@ -155,7 +155,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 5 } else { 512 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn agrees_with_a_plain_sum(acts in proptest::collection::vec(act(), 0..60), limit in 50..150_u64) {
+    fn agrees_with_a_plain_sum(acts in proptest::collection::vec(act(), 0..if cfg!(miri) { 15 } else { 60 }), limit in 50..150_u64) {
         let table = Table::new(4);
         let mut used = [0_u64; 4];
         let mut overhead = [0_u64; 4];
