@@ -13,7 +13,7 @@
 //! | `device`, `attributes`, `visible`, `errors` | Initialization; Version; Device; Error Handling; Peer Access |
 //! | `context`, `context_api`, `primary`, `current` | Context; Primary Context Management |
 //! | `memory`, `memory_api`, `arena`, `backing`, `host`, `pointer`, `managed` | Memory; Unified Addressing |
-//! | `transfer`, `fill`, `copy`, `copy_shapes`, `set` | Memory Management, copies and sets |
+//! | `transfer`, `fill`, `copy`, `copy_shapes`, `batch`, `set` | Memory Management, copies and sets |
 //! | `pool`, `pool_api` | Stream Ordered Memory Allocator |
 //! | `vmm`, `vmm_api` | Virtual Memory Management |
 //! | `array`, `array_api` | Memory Management, arrays |
@@ -46,6 +46,7 @@ mod array;
 mod array_api;
 mod attributes;
 mod backing;
+mod batch;
 mod config;
 mod context;
 mod context_api;

@@ -23,6 +23,7 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
     [
         EXPORTS,
         crate::array_api::EXPORTS,
+        crate::batch::EXPORTS,
         crate::context_api::EXPORTS,
         crate::copy::EXPORTS,
         crate::copy_shapes::EXPORTS,

@@ -33,7 +33,8 @@ fn check_range(address: u64, bytes: usize) -> CUresult {
     Ok(())
 }
 
-fn check_location(location: CUmemLocation) -> CUresult {
+/// A device that exists, or the host.
+pub(crate) fn check_location(location: CUmemLocation) -> CUresult {
     match location.r#type {
         CUmemLocationType::DEVICE => device(location.id).map(drop),
         CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA | CUmemLocationType::HOST_NUMA_CURRENT => {
