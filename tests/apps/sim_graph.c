@@ -89,6 +89,7 @@ static float run_ms(CUgraphExec exec, CUstream s)
     float ms = -1;
     OK(cuEventCreate(&start, 0));
     OK(cuEventCreate(&stop, 0));
+    OK(launch(spin, s, 30000000)); /* all below is queued behind it, so the host's speed is not measured */
     OK(cuEventRecord(start, s));
     OK(cuGraphLaunch(exec, s));
     OK(cuEventRecord(stop, s));
@@ -211,14 +212,14 @@ static void durations(CUstream s)
     CHECK(back.func == spin && *(uint64_t *)back.params[0] == ns && back.gridX == 1);
     OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     float ms = run_ms(exec, s);
-    CHECK(ms >= 29.9f && ms < 39.5f);
+    CHECK(ms >= 29.9f && ms < 35);
     ns = 1000000;
     OK(cuGraphExecKernelNodeSetParams_v2(exec, top, &kernel));
     ms = run_ms(exec, s);
-    CHECK(ms >= 20.9f && ms < 29.5f);
+    CHECK(ms >= 20.9f && ms < 25);
     OK(cuGraphNodeSetEnabled(exec, bottom, 0));
     ms = run_ms(exec, s);
-    CHECK(ms >= 10.9f && ms < 19.5f);
+    CHECK(ms >= 10.9f && ms < 15);
     /* An update with the same shape, and one with another. */
     UpdateInfo info;
     OK(cuGraphClone(&other, graph));
@@ -239,7 +240,7 @@ static void durations(CUstream s)
     EXPECT(INVALID_VALUE, cuGraphDestroy(child));
     OK(cuGraphInstantiateWithFlags(&exec, copied, 0));
     ms = run_ms(exec, s);
-    CHECK(ms >= 59.9f && ms < 79.0f);
+    CHECK(ms >= 59.9f && ms < 65);
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(copied));
     EXPECT(INVALID_VALUE, cuGraphChildGraphNodeGetGraph(top, &child));

@@ -44,12 +44,23 @@ static void on_stream(CUstream stream, CUresult status, void *data)
     callback_code = status;
     calls += (int)(intptr_t)data;
 }
-static void *launch_and_wait(void *stream)
+static CUevent started[2], ended[2];
+struct turn { CUstream stream; int index; };
+static void *launch_and_wait(void *argument)
 {
+    struct turn *turn = argument;
     CHECK(cuCtxSetCurrent(context) == SUCCESS);
-    OK(launch(spin, (CUstream)stream, 80000000));
-    OK(cuStreamSynchronize((CUstream)stream));
+    OK(cuEventRecord(started[turn->index], turn->stream));
+    OK(launch(spin, turn->stream, 80000000));
+    OK(cuEventRecord(ended[turn->index], turn->stream));
+    OK(cuStreamSynchronize(turn->stream));
     return NULL;
+}
+static float between(CUevent from, CUevent to)
+{
+    float ms = 0;
+    OK(cuEventElapsedTime(&ms, from, to));
+    return ms;
 }
 static void priorities_and_attributes(CUstream s)
 {
@@ -82,15 +93,21 @@ static void priorities_and_attributes(CUstream s)
 static void default_streams(void)
 {
     /* Two threads on their own default streams run side by side, on the legacy stream one after the other. */
+    for (int i = 0; i < 2; i++) {
+        OK(cuEventCreate(&started[i], 0));
+        OK(cuEventCreate(&ended[i], 0));
+    }
     for (int is_legacy = 0; is_legacy < 2; is_legacy++) {
-        void *stream = is_legacy ? (void *)STREAM_LEGACY : (void *)STREAM_PER_THREAD;
+        struct turn turns[2];
         pthread_t threads[2];
-        double t0 = now_ms();
-        for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, launch_and_wait, stream);
+        for (int i = 0; i < 2; i++) {
+            turns[i] = (struct turn){is_legacy ? STREAM_LEGACY : STREAM_PER_THREAD, i};
+            pthread_create(&threads[i], NULL, launch_and_wait, &turns[i]);
+        }
         for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
-        double took = now_ms() - t0;
-        if (is_legacy) CHECK(took >= 159.5);
-        else CHECK(took >= 79.5 && took < 150);
+        float forth = between(started[0], ended[1]), back = between(started[1], ended[0]);
+        if (is_legacy) CHECK((forth > back ? forth : back) >= 159.9f);
+        else CHECK(forth > 0 && back > 0);
     }
     /* A kernel in the legacy stream stands between two blocking streams. */
     CUstream a, b;
@@ -99,6 +116,7 @@ static void default_streams(void)
     OK(cuStreamCreate(&b, 0));
     OK(cuEventCreate(&start, 0));
     OK(cuEventCreate(&stop, 0));
+    OK(launch(spin, a, 30000000)); /* what follows is queued behind it: the host's speed is not measured */
     OK(cuEventRecord(start, a));
     OK(launch(spin, a, 10000000));
     OK(launch(spin, NULL, 10000000));
@@ -107,7 +125,7 @@ static void default_streams(void)
     OK(cuEventSynchronize(stop));
     float ms = 0;
     OK(cuEventElapsedTime(&ms, start, stop));
-    CHECK(ms >= 29.9f && ms < 60);
+    CHECK(ms >= 29.9f && ms < 35);
     OK(cuEventElapsedTime(&ms, stop, start));
     CHECK(ms <= -29.9f);
     OK(cuEventDestroy_v2(start));
@@ -115,11 +133,11 @@ static void default_streams(void)
     OK(cuEventDestroy_v2(stop));
     /* Destroyed with work pending: the call returns at once, the work still runs. */
     double t0 = now_ms();
-    OK(launch(spin, a, 20000000));
+    OK(launch(spin, a, 200000000));
     OK(cuStreamDestroy_v2(a));
-    CHECK(now_ms() - t0 < 15);
+    CHECK(now_ms() - t0 < 150);
     OK(cuCtxSynchronize());
-    CHECK(now_ms() - t0 >= 19.9);
+    CHECK(now_ms() - t0 >= 199.9);
     OK(cuStreamDestroy_v2(b));
 }
 static void host_work(CUstream s)
@@ -172,6 +190,7 @@ static void launches(CUstream s)
     float ms = 0;
     OK(cuEventCreate(&start, 0));
     OK(cuEventCreate(&stop, 0));
+    OK(launch(spin, s, 30000000));
     OK(cuEventRecord(start, s));
     OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, s, NULL, extra));
     LaunchConfig config = {1, 1, 1, 1, 1, 1, 0, s, NULL, 0};
@@ -180,7 +199,7 @@ static void launches(CUstream s)
     OK(cuEventRecord(stop, s));
     OK(cuStreamSynchronize(s));
     OK(cuEventElapsedTime(&ms, start, stop));
-    CHECK(ms >= 8.9f && ms < 30);
+    CHECK(ms >= 8.9f && ms < 12);
     EXPECT(INVALID_VALUE, cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, s, params, extra));
     EXPECT(INVALID_VALUE, cuLaunchKernel(spin, 0, 1, 1, 1, 1, 1, 0, s, params, NULL));
     EXPECT(INVALID_VALUE, cuLaunchKernel(spin, 1, 1, 1, 2048, 1, 1, 0, s, params, NULL));
@@ -200,7 +219,7 @@ static void launches(CUstream s)
     OK(cuEventRecord(stop, s));
     OK(cuStreamSynchronize(s));
     OK(cuEventElapsedTime(&ms, start, stop));
-    CHECK(ms >= 2.99f && ms < 20);
+    CHECK(ms >= 2.99f && ms < 100);
     /* Kernels that fill the GPU run one after the other, small ones side by side. */
     CUstream t;
     OK(cuStreamCreate(&t, STREAM_NON_BLOCKING));
