@@ -258,6 +258,9 @@ pub(crate) struct DemoArgs {
     /// Use the simulated GPU, also where a real one is present
     #[arg(long)]
     pub(crate) sim: bool,
+    /// Print the checks as JSON; the story goes to stderr
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ mod protocol;
 mod stage;
 pub(crate) mod tenant;
 mod truth;
-
-use std::io::{self, Write as _};
+mod voice;
 
 use vcuda_region::directory;
 
@@ -20,6 +19,7 @@ use crate::failure::Failure;
 use checks::Checks;
 use interrupt::Interrupt;
 use stage::Stage;
+use voice::Voice;
 
 /// Plays the demo on the real GPU, or on a fresh simulated one. Fails if a check does.
 pub(crate) fn demo(args: &DemoArgs, environment: &Environment) -> Result<(), Failure> {
@@ -31,9 +31,10 @@ pub(crate) fn demo(args: &DemoArgs, environment: &Environment) -> Result<(), Fai
     }
     let interrupt = Interrupt::catch()?;
     let stage = Stage::set_up(args.sim, environment)?;
-    writeln!(io::stdout(), "vcuda demo on {}\n", stage.description())?;
-    let mut checks = Checks::default();
-    let played = acts::play(&stage, &interrupt, &mut checks);
+    let voice = Voice::new(args.json);
+    voice.say(format_args!("vcuda demo on {}", stage.description()))?;
+    let mut checks = Checks::new(voice);
+    let played = acts::play(&stage, &interrupt, voice, &mut checks);
     // Whatever happened: nothing is left behind.
     stage.clear();
     played?;

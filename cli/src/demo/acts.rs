@@ -1,6 +1,5 @@
 //! What the demo shows, act by act.
 
-use std::io::{self, Write as _};
 use std::time::Duration;
 
 use vcuda_region::clock;
@@ -11,6 +10,7 @@ use super::live::Live;
 use super::protocol::{Reply, Request};
 use super::stage::{Stage, Tenant};
 use super::truth::{Served, Truth};
+use super::voice::Voice;
 use crate::failure::Failure;
 use crate::quantity::{CoreShare, MemorySize};
 use crate::render::TenantView;
@@ -26,13 +26,24 @@ const BACK_WITHIN: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Plays all acts. An error means that the demo could not go on; a claim that did not hold is a failed check.
-pub(crate) fn play(stage: &Stage, interrupt: &Interrupt, checks: &mut Checks) -> Result<(), Failure> {
+pub(crate) fn play(
+    stage: &Stage,
+    interrupt: &Interrupt,
+    voice: Voice,
+    checks: &mut Checks,
+) -> Result<(), Failure> {
     let unit = stage.unit_bytes();
     let truth = Truth::find(stage)?;
-    let live = Live::new(stage.inventory(), stage.watch()?, stage.gpu().uuid.to_string());
+    let live = Live::new(
+        stage.inventory(),
+        stage.watch()?,
+        stage.gpu().uuid.to_string(),
+        voice,
+    );
     let mut acts = Acts {
         stage,
         interrupt,
+        voice,
         checks,
         truth,
         live,
@@ -57,6 +68,7 @@ struct Pair {
 struct Acts<'a> {
     stage: &'a Stage,
     interrupt: &'a Interrupt,
+    voice: Voice,
     checks: &'a mut Checks,
     truth: Truth,
     live: Live<'a>,
@@ -326,6 +338,6 @@ impl Acts<'_> {
     /// A heading, below the table so far.
     fn say(&mut self, text: &str) -> Result<(), Failure> {
         self.live.leave();
-        Ok(writeln!(io::stdout(), "\n{text}")?)
+        self.voice.say(format_args!("\n{text}"))
     }
 }

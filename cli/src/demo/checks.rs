@@ -2,71 +2,98 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use serde::Serialize;
+
+use super::voice::Voice;
 use crate::failure::Failure;
 use crate::render::clipped;
 
 /// All checks so far, in the order of the acts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Checks {
+    voice: Voice,
     checks: Vec<Check>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 struct Check {
-    claim: String,
-    expected: String,
+    check: String,
     measured: String,
-    is_met: bool,
+    expected: String,
+    passed: bool,
 }
 
 impl Checks {
+    pub(crate) fn new(voice: Voice) -> Checks {
+        Checks {
+            voice,
+            checks: Vec::new(),
+        }
+    }
+
     /// Notes one check and says what was measured.
     pub(crate) fn add(
         &mut self,
-        claim: &str,
+        check: &str,
         expected: impl Into<String>,
         measured: impl Into<String>,
-        is_met: bool,
+        passed: bool,
     ) {
-        let (expected, measured) = (expected.into(), measured.into());
+        let (check, expected, measured) = (check.to_owned(), expected.into(), measured.into());
         // The summary says it again, and there a closed stdout is an error.
-        let _ = writeln!(io::stdout(), "   {claim}: {measured}");
+        let _ = self.voice.say(format_args!("   {check}: {measured}"));
         self.checks.push(Check {
-            claim: claim.to_owned(),
-            expected,
+            check,
             measured,
-            is_met,
+            expected,
+            passed,
         });
     }
 
-    /// A line per check on stdout; an error if one failed.
+    /// A line per check, or the JSON, on stdout; an error if one failed.
     pub(crate) fn summary(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
+        if self.voice.is_json() {
+            #[derive(Serialize)]
+            struct Document<'a> {
+                checks: &'a [Check],
+            }
+            serde_json::to_writer_pretty(&mut out, &Document { checks: &self.checks })?;
+            writeln!(out)?;
+        } else {
+            self.table(&mut out)?;
+        }
+        if self.checks.iter().all(|check| check.passed) {
+            Ok(())
+        } else {
+            Err(Failure::Reported)
+        }
+    }
+
+    fn table(&self, out: &mut io::StdoutLock<'_>) -> Result<(), Failure> {
         let is_terminal = out.is_terminal();
         writeln!(out, "\n      {:<34}{:<26}expected", "check", "measured")?;
-        for check in &self.checks {
-            let verdict = match (check.is_met, is_terminal) {
+        for Check {
+            check,
+            measured,
+            expected,
+            passed,
+        } in &self.checks
+        {
+            let verdict = match (passed, is_terminal) {
                 (true, true) => "\x1b[32mPASS\x1b[0m",
                 (false, true) => "\x1b[31mFAIL\x1b[0m",
                 (true, false) => "PASS",
                 (false, false) => "FAIL",
             };
-            let Check {
-                claim,
-                expected,
-                measured,
-                ..
-            } = check;
-            let (claim, measured) = (clipped(claim, 33), clipped(measured, 25));
-            writeln!(out, "{verdict}  {claim:<34}{measured:<26}{expected}")?;
+            let (check, measured) = (clipped(check, 33), clipped(measured, 25));
+            writeln!(out, "{verdict}  {check:<34}{measured:<26}{expected}")?;
         }
-        let failures = self.checks.iter().filter(|check| !check.is_met).count();
-        if failures == 0 {
-            writeln!(out, "\nall {} checks passed", self.checks.len())?;
-            Ok(())
-        } else {
-            writeln!(out, "\n{failures} of {} checks failed", self.checks.len())?;
-            Err(Failure::Reported)
+        let failures = self.checks.iter().filter(|check| !check.passed).count();
+        match failures {
+            0 => writeln!(out, "\nall {} checks passed", self.checks.len())?,
+            _ => writeln!(out, "\n{failures} of {} checks failed", self.checks.len())?,
         }
+        Ok(())
     }
 }

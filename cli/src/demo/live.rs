@@ -1,7 +1,6 @@
 //! The live table: redrawn in place on a terminal, a line per look elsewhere.
 
-use std::io::{self, IsTerminal as _, Write as _};
-
+use super::voice::Voice;
 use crate::failure::Failure;
 use crate::gpus::Inventory;
 use crate::quantity::{CoreShare, MemorySize};
@@ -15,18 +14,18 @@ pub(crate) struct Live<'a> {
     watch: Watch,
     uuid: String,
     drawn_lines: usize,
-    is_terminal: bool,
+    voice: Voice,
 }
 
 impl<'a> Live<'a> {
     /// A table of the GPU `uuid`; the first look shows no shares yet.
-    pub(crate) fn new(inventory: &'a Inventory, watch: Watch, uuid: String) -> Live<'a> {
+    pub(crate) fn new(inventory: &'a Inventory, watch: Watch, uuid: String, voice: Voice) -> Live<'a> {
         Live {
             inventory,
             watch,
             uuid,
             drawn_lines: 0,
-            is_terminal: io::stdout().is_terminal(),
+            voice,
         }
     }
 
@@ -40,18 +39,17 @@ impl<'a> Live<'a> {
     /// Looks and draws.
     pub(crate) fn draw(&mut self) -> Result<Snapshot, Failure> {
         let snapshot = self.look()?;
-        let mut out = io::stdout().lock();
-        if self.is_terminal {
-            if self.drawn_lines > 0 {
-                write!(out, "\x1b[{}A\x1b[J", self.drawn_lines)?;
-            }
+        if self.voice.is_terminal() {
+            let back = match self.drawn_lines {
+                0 => String::new(),
+                lines => format!("\x1b[{lines}A\x1b[J"),
+            };
             let table = render::table(&snapshot, true);
             self.drawn_lines = table.lines().count();
-            write!(out, "{table}")?;
+            self.voice.write(format_args!("{back}{table}"))?;
         } else {
-            writeln!(out, "   {}", line(&snapshot))?;
+            self.voice.say(format_args!("   {}", line(&snapshot)))?;
         }
-        out.flush()?;
         Ok(snapshot)
     }
 
