@@ -14,7 +14,7 @@ export! {
     cuDevicePrimaryCtxRetain => retain;
     cuDevicePrimaryCtxRelease => release;
     cuDevicePrimaryCtxRelease_v2 => release;
-    cuDevicePrimaryCtxSetFlags => set_flags;
+    cuDevicePrimaryCtxSetFlags => set_flags_v1;
     cuDevicePrimaryCtxSetFlags_v2 => set_flags;
     cuDevicePrimaryCtxGetState => get_state;
     cuDevicePrimaryCtxReset => reset;
@@ -73,7 +73,15 @@ fn end(primary: &mut Primary) -> CUresult {
     }
 }
 
-/// Since CUDA 11 also while the context is active (`_v2`).
+/// Before CUDA 11: "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE" while it is.
+fn set_flags_v1(ordinal: CUdevice, flags: c_uint) -> CUresult {
+    if device(ordinal)?.primary.lock().context.is_some() {
+        return Err(CUerror::PRIMARY_CONTEXT_ACTIVE);
+    }
+    set_flags(ordinal, flags)
+}
+
+/// Since CUDA 11 also while the context is active.
 fn set_flags(ordinal: CUdevice, flags: c_uint) -> CUresult {
     let mut primary = device(ordinal)?.primary.lock();
     primary.flags = check_flags(flags)?;
