@@ -31,6 +31,7 @@ pub(crate) struct Stage {
     executable: PathBuf,
     inventory: Inventory,
     gpu: Gpu,
+    why_simulated: String,
 }
 
 impl Stage {
@@ -41,16 +42,19 @@ impl Stage {
         let prefix = format!("demo-{}-", std::process::id());
         let home = tempfile::Builder::new().prefix(&prefix).tempdir_in(&root);
         let home = home.map_err(|error| Failure::access("create a directory in", &root, &error))?;
-        let real = if is_simulated {
-            None
+        let (inventory, why_simulated) = if is_simulated {
+            (simulated(&home)?, "as asked".to_owned())
         } else {
-            Inventory::real().ok()
-        };
-        let inventory = match real {
-            Some(inventory) => inventory,
-            None => Inventory::Simulated(
-                Machine::create(&home.path().join("machine"), &Config::default()).map_err(failed)?,
-            ),
+            match Inventory::real() {
+                Ok(inventory) => (inventory, String::new()),
+                Err(failure) => {
+                    let words = failure.to_string();
+                    (
+                        simulated(&home)?,
+                        words.split(';').next().unwrap_or_default().to_owned(),
+                    )
+                }
+            }
         };
         let free = |gpu: &Gpu| gpu.memory_total_bytes.saturating_sub(gpu.memory_used_bytes);
         let gpu = inventory.gpus()?.into_iter().max_by_key(free);
@@ -60,6 +64,7 @@ impl Stage {
             executable: libraries::executable()?,
             inventory,
             gpu,
+            why_simulated,
         })
     }
 
@@ -68,10 +73,12 @@ impl Stage {
         let memory = MemorySize(self.gpu.memory_total_bytes);
         match &self.inventory {
             Inventory::Real(_) => format!("a real GPU: {}, {memory}, {}", self.gpu.name, self.gpu.uuid),
-            Inventory::Simulated(_) => format!(
-                "a simulated GPU (no real one is used): {}, {memory}",
-                self.gpu.name
-            ),
+            Inventory::Simulated(_) => {
+                format!(
+                    "a simulated GPU: {}, {memory}\nnot a real one: {}",
+                    self.gpu.name, self.why_simulated
+                )
+            }
         }
     }
 
@@ -171,6 +178,12 @@ impl Stage {
             );
         }
     }
+}
+
+/// A fresh machine with one GPU.
+fn simulated(home: &TempDir) -> Result<Inventory, Failure> {
+    let machine = Machine::create(&home.path().join("machine"), &Config::default());
+    machine.map(Inventory::Simulated).map_err(failed)
 }
 
 /// What a demo left that was killed with SIGKILL.
