@@ -354,6 +354,33 @@ static void memory(CUstream s)
     OK(cuMemGetInfo_v2(&after, &total));
     CHECK(after == free_bytes);
 }
+/* A captured cooperative launch keeps its attribute when its parameters change; the per-thread stream captures. */
+static void cooperative(CUstream s)
+{
+    uint64_t ns = 1000000;
+    void *params[] = {&ns};
+    CUgraph graph;
+    CUgraphNode nodes[2];
+    CUgraphExec exec;
+    size_t count = 2;
+    KernelNodeParams kernel = spin_for(&ns);
+    OK(cuStreamBeginCapture_v2(STREAM_PER_THREAD, CAPTURE_RELAXED));
+    OK(cuLaunchCooperativeKernel(spin, 2, 1, 1, 32, 1, 1, 0, STREAM_PER_THREAD, params));
+    OK(cuStreamEndCapture(STREAM_PER_THREAD, &graph));
+    OK(cuGraphGetNodes(graph, nodes, &count));
+    CHECK(count == 1 && nodes[1] == NULL);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ns = 5000000;
+    OK(cuGraphExecKernelNodeSetParams_v2(exec, nodes[0], &kernel));
+    float ms = run_ms(exec, s);
+    CHECK(ms >= 4.9f && ms < 7);
+    UpdateInfo info;
+    OK(cuGraphExecUpdate_v2(exec, graph, &info));
+    ms = run_ms(exec, s);
+    CHECK(ms >= 0.9f && ms < 3);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
 static volatile int destroyed;
 static void destroy(void *data) { destroyed = *(int *)data; }
 /* An object of the program's lives as long as a graph, or a launch of it, refers to it. */
@@ -395,6 +422,7 @@ int main(void)
     durations(s);
     events(s, t);
     memory(s);
+    cooperative(s);
     objects(s);
     OK(cuCtxSynchronize());
     return finish("sim_graph");

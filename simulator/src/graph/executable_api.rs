@@ -200,13 +200,14 @@ fn update_with_info(handle: CUgraphExec, new: CUgraph, info: *mut CUgraphExecUpd
 /// # Errors
 /// `INVALID_VALUE` where the node is not of this executable graph, of another kind, or the change is not
 /// allowed; `NOT_SUPPORTED` for allocation and free nodes.
-fn set(handle: CUgraphExec, node: CUgraphNode, operation: Operation) -> CUresult {
+fn set(handle: CUgraphExec, node: CUgraphNode, mut operation: Operation) -> CUresult {
     executable(handle)?.change(
         |state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
             Some(Step::Do(old)) => {
                 if old.is_memory_node() {
                     return Err(CUerror::NOT_SUPPORTED);
                 }
+                operation.keep_attributes_of(old);
                 fits(old, &operation).map_err(|_| CUerror::INVALID_VALUE)?;
                 *old = operation;
                 Ok(())

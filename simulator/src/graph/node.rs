@@ -85,6 +85,13 @@ impl Operation {
         }
     }
 
+    /// Takes over what parameters do not say: a kernel's attributes.
+    pub(crate) fn keep_attributes_of(&mut self, old: &Operation) {
+        if let (Operation::Kernel(new), Operation::Kernel(old)) = (self, old) {
+            new.is_cooperative = old.is_cooperative;
+        }
+    }
+
     /// Whether it allocates or frees, which restricts what may be done with its graph.
     pub(crate) fn is_memory_node(&self) -> bool {
         matches!(self, Operation::Alloc(_) | Operation::Free(_))

@@ -42,7 +42,7 @@ fn read<R>(handle: CUgraphNode, look: impl FnOnce(&Operation) -> Option<R>) -> R
 ///
 /// # Errors
 /// `INVALID_VALUE` for another kind; `NOT_SUPPORTED` for allocation and free nodes.
-fn replace(handle: CUgraphNode, operation: Operation) -> CUresult {
+fn replace(handle: CUgraphNode, mut operation: Operation) -> CUresult {
     let (graph, key) = node(handle)?;
     graph.with(|body| {
         let node = body.topology.get_mut(key).ok_or(CUerror::INVALID_VALUE)?;
@@ -52,6 +52,7 @@ fn replace(handle: CUgraphNode, operation: Operation) -> CUresult {
         if node.payload.kind() != operation.kind() || matches!(operation, Operation::Child(_)) {
             return Err(CUerror::INVALID_VALUE);
         }
+        operation.keep_attributes_of(&node.payload);
         node.payload = operation;
         Ok(())
     })
