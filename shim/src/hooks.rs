@@ -59,7 +59,7 @@ hooks! {
     pass cuCtxCreate_v4                 => context::create_v4;
     pass cuCtxDestroy                   => context::destroy;
     pass cuCtxDestroy_v2                => context::destroy;
-    pass cuCtxDetach                    => context::destroy;
+    pass cuCtxDetach                    => context::detach;
     pass cuDevicePrimaryCtxRetain       => context::retain;
     pass cuDevicePrimaryCtxRelease      => context::release_primary;
     pass cuDevicePrimaryCtxRelease_v2   => context::release_primary;

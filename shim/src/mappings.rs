@@ -38,6 +38,12 @@ pub(crate) struct Mappings {
 }
 
 impl Mappings {
+    /// Notes new memory behind a handle. What the handle stood for before is gone: the driver ended it unseen.
+    pub(crate) fn create(&self, handle: CUmemGenericAllocationHandle, backing: Arc<Backing>) {
+        let before = self.handles.lock().insert(handle, (backing, 1));
+        drop(before);
+    }
+
     /// Counts one more reference to `backing` by `handle`.
     pub(crate) fn retain(&self, handle: CUmemGenericAllocationHandle, backing: Arc<Backing>) {
         self.handles.lock().entry(handle).or_insert((backing, 0)).1 += 1;
@@ -103,7 +109,7 @@ mod tests {
         let mappings = Mappings::default();
         let memory = backing();
         let alive = Arc::downgrade(&memory);
-        mappings.retain(5, memory);
+        mappings.create(5, memory);
         mappings.map((4096, 8192, mappings.behind(5).unwrap()));
         mappings.retain(5, mappings.at(4096 + 8191).unwrap());
         assert!(mappings.at(4096 + 8192).is_none() && mappings.at(0).is_none());

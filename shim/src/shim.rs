@@ -10,7 +10,7 @@ use std::path::Path;
 
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
-use vcuda_driver_api::prelude::CUmemoryPool;
+use vcuda_driver_api::prelude::{CUcontext, CUmemoryPool};
 use vcuda_region::limits::Limits;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::{Slot, Usage};
@@ -44,6 +44,8 @@ pub(crate) struct Shim {
     pub(crate) mappings: Mappings,
     /// Where the memory of the pools is that this process made or used.
     pub(crate) pools: Mutex<HashMap<CUmemoryPool, Home>>,
+    /// The contexts that this process made, and where.
+    pub(crate) contexts: Mutex<HashMap<CUcontext, &'static Device>>,
     /// What the driver itself takes.
     pub(crate) overhead: Overhead,
     /// How launches are metered; made at the first one that is.
@@ -83,6 +85,7 @@ impl Shim {
             allocations: Allocations::new(),
             mappings: Mappings::default(),
             pools: Mutex::default(),
+            contexts: Mutex::default(),
             overhead: Overhead::default(),
             launches: OnceCell::new(),
             identity: OnceCell::new(),

@@ -4,7 +4,7 @@
 use vcuda_driver_api::prelude::*;
 
 use crate::allocations::{Allocation, Kind};
-use crate::devices::{Device, device_of_context};
+use crate::devices::{Device, current_context};
 use crate::ffi::{Call, real};
 use crate::shim::{self, Shim};
 use crate::timing;
@@ -57,12 +57,19 @@ pub(super) fn retain(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal
     }
 }
 
-/// `cuCtxDestroy`, `_v2`, `cuCtxDetach` (which destroys what nobody else attached to).
+/// `cuCtxDestroy`, `_v2`.
 pub(super) fn destroy(call: &Call<'_, CUresult>, context: CUcontext) -> CUresult {
+    ending(call, context, || true)
+}
+
+/// `cuCtxDetach`: destroys what nobody else attached to; it is then no longer current.
+pub(super) fn detach(call: &Call<'_, CUresult>, context: CUcontext) -> CUresult {
+    ending(call, context, || current_context() != context)
+}
+
+/// The handle is never shown to the driver but by the application: it may be wild, and afterwards it is nobody's.
+fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() -> bool) -> CUresult {
     let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    let Some(device) = device_of_context(shim, context) else {
         return call.real();
     };
     let gone = shim
@@ -70,9 +77,10 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, context: CUcontext) -> CUresult
         .take_all(|allocation| lives_in(allocation, context));
     timing::context_closing(context);
     let status = call.real();
-    let ended = status.is_ok() && device_of_context(shim, context).is_none();
+    let ended = status.is_ok() && has_ended();
     timing::context_closed(context, ended);
     if ended {
+        let device = shim.contexts.lock().remove(&context);
         end(shim, device, context, gone);
     } else {
         shim.allocations.put_back(gone);
@@ -100,7 +108,7 @@ pub(super) fn release_primary(call: &Call<'_, CUresult>, ordinal: CUdevice) -> C
         let gone = shim
             .allocations
             .take_all(|allocation| lives_in(allocation, context));
-        end(shim, device, context, gone);
+        end(shim, Some(device), context, gone);
     }
     Ok(())
 }
@@ -117,17 +125,20 @@ fn created(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice
     if !context.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
         let context = unsafe { context.read() };
+        shim.contexts.lock().insert(context, device);
         shim.overhead.after(&before, context);
     }
     Ok(())
 }
 
 /// Gives back what lived in a context that has ended.
-fn end(shim: &Shim, device: &'static Device, context: CUcontext, gone: Vec<(u64, Allocation)>) {
+fn end(shim: &Shim, device: Option<&'static Device>, context: CUcontext, gone: Vec<(u64, Allocation)>) {
     for (_, allocation) in gone {
         allocation.device.release(allocation.bytes);
     }
-    shim.overhead.ended(device, context);
+    if let Some(device) = device {
+        shim.overhead.ended(device, context);
+    }
 }
 
 /// Memory of a pool belongs to its device and outlives the context.

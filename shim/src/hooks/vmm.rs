@@ -51,7 +51,7 @@ pub(super) fn create(
         bytes: reserved.bytes(),
     };
     reserved.commit();
-    shim.mappings.retain(handle, Arc::new(backing));
+    shim.mappings.create(handle, Arc::new(backing));
     Ok(())
 }
 
