@@ -26,12 +26,15 @@ Examples:
   vcuda run --sim --memory 2GiB -- ./app                   without a GPU";
 
 const RUN_DETAILS: &str = "\
-The command replaces vcuda: stdin, signals and exit status are its own. All processes that it starts share the quota.
-Without --gpu each GPU of the machine gets the quota; with --gpu the command sees only these GPUs.
+The command replaces vcuda: stdin, signals and exit status are its own. All
+processes that it starts share the quota.
+Without --gpu each GPU of the machine gets the quota; with --gpu the command
+sees only these GPUs.
 A run inside a run is refused: a tenant cannot give itself a quota.
 
-Exit status: the command's own; 64 wrong use, also no GPU; 69 vcuda's own libraries are missing; 1 another failure of
-vcuda; 126 the command cannot be executed; 127 it was not found.";
+Exit status: the command's own; 64 wrong use, also no GPU; 69 vcuda's own
+libraries are missing; 1 another failure of vcuda; 126 the command cannot be
+executed; 127 it was not found.";
 
 const SIM_EXAMPLES: &str = "\
 Examples:
@@ -41,8 +44,9 @@ Examples:
   vcuda sim report --json                                  the exact record of the machine";
 
 const SIM_DETAILS: &str = "\
-The machine is a directory: --machine, else VCUDA_SIM, else `machine` under the user's runtime directory. A missing one is
-created: one GPU of 80 GiB, unless --gpus and --memory say otherwise.";
+The machine is a directory: --machine, else VCUDA_SIM, else `machine` under
+the user's runtime directory. A missing one is created: one GPU of 80 GiB,
+unless --gpus and --memory say otherwise.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -61,8 +65,9 @@ Examples:
   vcuda set train --cores 50 --policy burst";
 
 const SET_DETAILS: &str = "\
-Takes effect at once in running programs. Memory may be set below what is in use: nothing is taken away, new allocations
-are denied until enough is freed. Names are those of `vcuda smi`.";
+Takes effect at once in running programs. Memory may be set below what is in
+use: nothing is taken away, new allocations are denied until enough is freed.
+Names are those of `vcuda smi`.";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -82,7 +87,8 @@ Examples:
 
 const MAN_EXAMPLES: &str = "\
 Examples:
-  vcuda man > ~/.local/share/man/man1/vcuda.1";
+  vcuda man > ~/.local/share/man/man1/vcuda.1
+  vcuda man run > ~/.local/share/man/man1/vcuda-run.1";
 
 /// Share an NVIDIA GPU: memory and GPU-time quotas for unmodified programs.
 #[derive(Debug, Parser)]
@@ -119,9 +125,12 @@ pub(crate) enum Command {
         /// The shell to complete for.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
+    /// Print the manual page of vcuda or of one of its commands
     #[command(before_help = MAN_EXAMPLES)]
-    Man,
+    Man {
+        /// The command, such as `run` [default: vcuda itself].
+        command: Option<String>,
+    },
     /// Apportions GPU time between this user's tenants; started by `run`.
     #[command(hide = true)]
     Arbiter {

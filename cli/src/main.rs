@@ -60,9 +60,9 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "vcuda", &mut script);
             Ok(std::io::stdout().write_all(&script)?)
         }
-        Command::Man => {
+        Command::Man { command } => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            clap_mangen::Man::new(described(command.as_deref())?).render(&mut page)?;
             Ok(std::io::stdout().write_all(&page)?)
         }
         Command::Arbiter { detach: true } => background::detach(),
@@ -70,6 +70,19 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::DemoTenant => demo::tenant::tenant(),
         Command::DoctorProbe => doctor::probe::probe(&environment),
     }
+}
+
+/// vcuda as clap knows it, or the one of its commands with that name.
+fn described(name: Option<&str>) -> Result<clap::Command, Failure> {
+    let mut whole = Cli::command();
+    whole.build();
+    let Some(name) = name else { return Ok(whole) };
+    let found = whole
+        .get_subcommands()
+        .find(|command| command.get_name() == name && !command.is_hide_set());
+    found
+        .cloned()
+        .ok_or_else(|| Failure::Usage(format!("man {name}: no such command; see `vcuda --help`")))
 }
 
 /// The one line on stderr and the status. Every failure ends here.

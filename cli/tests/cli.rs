@@ -146,6 +146,8 @@ fn help_of_every_command_begins_with_examples() {
     assert!(user.stdout(&["--version"]).starts_with("vcuda "));
     assert!(user.stdout(&["completions", "bash"]).contains("complete"));
     assert!(user.stdout(&["man"]).contains(".TH vcuda"));
+    assert!(user.stdout(&["man", "run"]).contains("vcuda\\-run"));
+    user.refused(&["man", "arbiter"], 64, "man arbiter");
 }
 
 #[test]
