@@ -1,11 +1,12 @@
 //! Stream capture (CUDA Driver API, "Stream Management"): the process's capture sequences and what each
 //! call must ask them.
 //!
-//! While nothing is being captured, a call asks one relaxed word. `state.rs` is the state machine, `api.rs`
-//! the exported functions.
+//! While nothing is being captured, a call asks one relaxed word. `state.rs` is the state machine in the words
+//! of `terms.rs`, `api.rs` the exported functions.
 
 pub(crate) mod api;
 pub(crate) mod state;
+pub(crate) mod terms;
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;

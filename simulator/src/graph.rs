@@ -13,6 +13,7 @@ pub(crate) mod graph_api;
 pub(crate) mod node;
 pub(crate) mod node_api;
 pub(crate) mod parameters;
+pub(crate) mod plan;
 pub(crate) mod schedule;
 pub(crate) mod topology;
 pub(crate) mod update;

@@ -1,5 +1,5 @@
-//! The deprecated way to launch: state kept with a function (CUDA Driver API, "Execution Control
-//! [DEPRECATED]").
+//! The deprecated way to launch: state kept with a function (CUDA Driver API, "Execution Control",
+//! the deprecated part).
 
 use std::collections::HashMap;
 
