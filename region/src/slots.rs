@@ -267,7 +267,7 @@ impl Usage {
     pub fn in_flight(&self, device: DeviceIndex) -> (u64, u64) {
         self.meters(device).fold((0, 0), |(ns, count), meter| {
             (
-                ns + meter.in_flight_ns(),
+                ns.saturating_add(meter.in_flight_ns()),
                 count + u64::from(meter.in_flight_launches()),
             )
         })

@@ -1,0 +1,110 @@
+//! Files in which a tenant has scribbled: whoever reads them gets figures or an error, never a panic, a hang or a fault.
+#![cfg(not(any(loom, miri)))]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+
+use proptest::prelude::*;
+use vcuda_region::account::BUSY_WORDS;
+use vcuda_region::clock::now_ns;
+use vcuda_region::directory::{self, Directory, Tenant};
+use vcuda_region::limits::{DeviceConfig, Limits};
+use vcuda_region::observer::Observer;
+use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::slots::Usage;
+use vcuda_region::{DeviceIndex, GpuUuid};
+
+fn scribble(path: &Path, at: f64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    let size = file.metadata().unwrap().len();
+    // The first 16 bytes decide whether the file is opened at all; that has its own tests.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a position in a file of some MiB"
+    )]
+    let offset = 16 + (at * (size - 16 - bytes.len() as u64) as f64) as u64;
+    file.write_all_at(bytes, offset).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_in_the_files_readers_answer(
+        usage_scribbles in proptest::collection::vec((0.0..1.0_f64, proptest::collection::vec(any::<u8>(), 1..4096)), 0..20),
+        head in proptest::collection::vec(any::<u8>(), 112..2000),
+        limits_scribbles in proptest::collection::vec((0.0..1.0_f64, proptest::collection::vec(any::<u8>(), 1..40)), 0..3),
+    ) {
+        let root = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap();
+        let me = Identity::current().unwrap();
+        let tenant = Tenant {
+            name: "a".to_owned(),
+            devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))],
+        };
+        let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+        let path = directory.path();
+        let view = ProcessView::new(me);
+        for (at, bytes) in &usage_scribbles {
+            scribble(&path.join("usage"), *at, bytes);
+        }
+        // Always the number of slots and the first identities.
+        scribble(&path.join("usage"), 0.0, &head);
+        for (at, bytes) in &limits_scribbles {
+            scribble(&path.join("limits"), *at, bytes);
+        }
+        let observer = Observer::open(path).unwrap();
+        let processes = observer.processes(16, &view).unwrap();
+        prop_assert!(processes.len() <= 512);
+        for device in DeviceIndex::all() {
+            observer.account(device).unwrap();
+            observer.busy(device, &mut [0; BUSY_WORDS]).unwrap();
+        }
+        let usage = Usage::open(path).unwrap();
+        usage.reap_dead(&view);
+        if let Ok(slot) = usage.claim(&me) {
+            let device = DeviceIndex::new(0).unwrap();
+            if let Ok(reservation) = slot.reserve(device, 4096, 1 << 30) {
+                reservation.commit();
+                slot.release(device, 4096);
+            }
+            slot.set_overhead(device, 7);
+            let _ = (usage.in_flight(device), slot.meter(device).launches(), usage.account(device).denied());
+            slot.leave();
+        }
+        if let Ok(limits) = Limits::open(path) {
+            // What passes is what was written.
+            let device = limits.find(&GpuUuid::from_bytes([1; 16])).unwrap();
+            prop_assert_eq!(limits.memory_limit_bytes(device), Ok(1 << 30));
+            prop_assert_eq!(limits.config(device).unwrap().cap_permille, 300);
+        }
+        drop(directory);
+        directory::remove_dead(root.path(), &me).unwrap();
+    }
+}
+
+#[test]
+fn a_truncated_usage_is_an_error_to_those_who_only_look() {
+    let root = tempfile::Builder::new()
+        .permissions(PermissionsExt::from_mode(0o700))
+        .tempdir()
+        .unwrap();
+    let me = Identity::current().unwrap();
+    let devices = vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))];
+    let tenant = Tenant {
+        name: "a".to_owned(),
+        devices,
+    };
+    let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+    let observer = Observer::open(directory.path()).unwrap();
+    OpenOptions::new()
+        .write(true)
+        .open(directory.path().join("usage"))
+        .unwrap()
+        .set_len(100)
+        .unwrap();
+    assert!(observer.processes(1, &ProcessView::new(me)).is_err());
+    assert!(observer.account(DeviceIndex::new(0).unwrap()).is_err());
+}
