@@ -244,13 +244,19 @@ impl Ledger<'_> {
         self.records.get(..used).unwrap_or(self.records)
     }
 
-    /// What all processes have (bytes), undecided wishes left out.
+    /// What all processes have (bytes), undecided wishes left out: a sum of one moment, unless the records change all
+    /// the time.
+    #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
-        let counted = self
-            .used_records()
-            .iter()
-            .map(|record| record.ledger.read().counted_bytes());
-        counted.fold(0, u64::saturating_add)
+        let mut sum = self.others(usize::MAX);
+        for _ in 0..8 {
+            let again = self.others(usize::MAX);
+            if again.heads == sum.heads {
+                break;
+            }
+            sum = again;
+        }
+        sum.counted_bytes
     }
 
     #[inline]
