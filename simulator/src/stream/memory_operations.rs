@@ -7,6 +7,8 @@ use vcuda_driver_api::prelude::*;
 use crate::capture;
 use crate::ffi::{export, get_array};
 use crate::graph::node::Operation;
+use crate::graph_memory;
+use crate::memory;
 use crate::stream::queue::Stream;
 use crate::stream::{Null, resolve};
 
@@ -81,8 +83,28 @@ pub(crate) enum MemoryOperation {
 }
 
 impl MemoryOperation {
-    /// Does it; false for a wait that is not over.
+    /// Does it; false for a wait that is not over. Memory that the program has freed meanwhile is left alone
+    /// and not waited for.
     pub(crate) fn attempt(&self) -> bool {
+        self.is_gone() || self.act()
+    }
+
+    /// The range that it is about.
+    fn range(&self) -> (u64, u64) {
+        let (MemoryOperation::Wait { address, width, .. } | MemoryOperation::Write { address, width, .. }) =
+            *self;
+        match width {
+            Width::Four => (address, 4),
+            Width::Eight => (address, 8),
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        let (address, bytes) = self.range();
+        !memory::is_usable(address, bytes)
+    }
+
+    fn act(&self) -> bool {
         match *self {
             MemoryOperation::Wait {
                 address,
@@ -101,14 +123,11 @@ impl MemoryOperation {
         }
     }
 
-    fn is_aligned(&self) -> bool {
-        let (MemoryOperation::Wait { address, width, .. } | MemoryOperation::Write { address, width, .. }) =
-            *self;
-        let bytes = match width {
-            Width::Four => 4,
-            Width::Eight => 8,
-        };
-        address != 0 && address % bytes == 0
+    /// Whether the address is aligned and memory that a device can use.
+    fn is_valid(&self) -> bool {
+        let (address, bytes) = self.range();
+        let is_memory = !self.is_gone() || graph_memory::planned(address, bytes).is_some();
+        address % bytes == 0 && is_memory
     }
 }
 
@@ -167,7 +186,7 @@ fn store(address: u64, width: Width, value: u64) {
 }
 
 fn enqueue(stream: &Stream, operations: Vec<MemoryOperation>) -> CUresult {
-    if operations.iter().any(|operation| !operation.is_aligned()) {
+    if operations.iter().any(|operation| !operation.is_valid()) {
         return Err(CUerror::INVALID_VALUE);
     }
     match capture::intercept(stream)? {
@@ -347,15 +366,15 @@ mod tests {
             value: 3,
             condition: Condition::Equal,
         };
-        assert!(!wait.attempt());
+        assert!(!wait.act());
         assert!(
             MemoryOperation::Write {
                 address,
                 width: Width::Eight,
                 value: 3
             }
-            .attempt()
+            .act()
         );
-        assert!(wait.attempt());
+        assert!(wait.act());
     }
 }
