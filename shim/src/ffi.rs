@@ -1,5 +1,6 @@
 //! The C boundary: how a call of the application reaches a handler, and how the shim reaches the driver.
 
+pub(crate) mod cancel;
 pub(crate) mod dlsym;
 pub(crate) mod elf;
 pub(crate) mod inside;
@@ -9,6 +10,7 @@ pub(crate) mod table;
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cancel::Shield;
 use inside::Inside;
 use real::Answering;
 
@@ -53,9 +55,10 @@ impl<R: Answering> Call<'_, R> {
     }
 }
 
-/// Runs a handler. A call from within a hook goes straight to the driver; a panic ends here.
+/// Runs a handler. A call from within a hook goes straight to the driver; a panic ends here; a cancellation of the thread
+/// waits, if `SHIELDED`.
 #[inline]
-pub(crate) fn guarded<R: Answering>(
+pub(crate) fn guarded<const SHIELDED: bool, R: Answering>(
     answer: Answer,
     real: &dyn Fn() -> R,
     handler: impl FnOnce(&Call<'_, R>) -> R,
@@ -63,6 +66,7 @@ pub(crate) fn guarded<R: Answering>(
     let Some(_inside) = Inside::enter() else {
         return real();
     };
+    let _shield = SHIELDED.then(Shield::raise);
     let call = Call {
         real,
         status: Cell::new(None),

@@ -129,7 +129,7 @@ macro_rules! call_through {
             return <$ret as $crate::ffi::real::Answering>::MISSING;
         }
         // SAFETY: the slot holds the address of the driver's function of this name, whose prototype this is.
-        let function: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { core::mem::transmute(address) };
+        let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = unsafe { core::mem::transmute(address) };
         // SAFETY: the arguments are the caller's; what the driver asks of them is the caller's to keep.
         unsafe { function($($arg),*) }
     }};

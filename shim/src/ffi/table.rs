@@ -8,7 +8,7 @@
 //! ```
 //! The first word is the answer if the shim itself breaks before the driver was called: `deny` says "out of memory",
 //! `pass` calls the driver. The prototype comes from driver-api. A row yields
-//! - the exported `extern "C"` function of that name (link-time symbol), which goes straight to the driver while the
+//! - the exported C function of that name (link-time symbol), which goes straight to the driver while the
 //!   handler's module is `idle()`, and else runs the handler under the guard ([`super::guarded`]);
 //! - the slot of the driver's own function of the same name, and `real::NAME(..)` to call it;
 //! - an entry in [`TABLE`](crate::hooks::TABLE), which serves `dlsym`, `dlvsym` and `cuGetProcAddress`.
@@ -151,22 +151,23 @@ macro_rules! export {
     ({ $answer:ident $module:ident $handler:ident } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
         #[unsafe(no_mangle)]
-        pub(super) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+        pub(super) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
             #[inline(never)]
-            unsafe extern "C" fn managed($($arg: $ty),*) -> $ret {
+            unsafe extern "C-unwind" fn managed($($arg: $ty),*) -> $ret {
                 // SAFETY: the arguments go on as they came.
                 let real = || unsafe { super::real::$name($($arg),*) };
-                $crate::ffi::guarded($crate::ffi::Answer::$answer, &real, |call| {
+                const SHIELDED: bool = $crate::ffi::cancel::is_shielded(stringify!($module));
+                $crate::ffi::guarded::<SHIELDED, _>($crate::ffi::Answer::$answer, &real, |call| {
                     super::$module::$handler(call, $($arg),*)
                 })
             }
             #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
             let address = super::TABLE[super::Position::$name as usize].slot().known();
-            let mut next: unsafe extern "C" fn($($ty),*) -> $ret = managed;
+            let mut next: unsafe extern "C-unwind" fn($($ty),*) -> $ret = managed;
             if super::$module::idle() && !address.is_null() {
                 // SAFETY: the slot holds the address of the driver's function of this name, whose prototype this is.
-                next = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C" fn($($ty),*) -> $ret>(address) };
+                next = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(address) };
             }
             // SAFETY: the arguments go on as they came. One call in tail position: it compiles to a jump.
             unsafe { next($($arg),*) }
