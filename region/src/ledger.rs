@@ -18,10 +18,12 @@
 //! The announcement and the look at the others are a store and loads of different words, ordered by sequential
 //! consistency.
 
-use core::fmt;
-
 use crate::layout::SlotDevice;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence, pause};
+
+mod denied;
+mod owner;
+pub use denied::Denied;
 
 /// One process's bytes on one device: a head word and two copies of the amounts.
 ///
@@ -363,85 +365,6 @@ impl Ledger<'_> {
         }
     }
 }
-
-impl Record {
-    /// A record read elsewhere, from the words of its head and copies.
-    #[cfg(not(loom))]
-    pub(crate) fn of_words(head: u64, [even_used, even_asked, odd_used, odd_asked]: [u64; 4]) -> Self {
-        let amounts = |used, asked| Amounts {
-            used_bytes: AtomicU64::new(used),
-            asked_bytes: AtomicU64::new(asked),
-        };
-        let copies = [amounts(even_used, even_asked), amounts(odd_used, odd_asked)];
-        Self {
-            head: AtomicU64::new(head),
-            copies,
-            ..Self::default()
-        }
-    }
-
-    /// Gives `bytes` back. Its threads exclude each other around this call. More than there is counts as all.
-    #[inline]
-    pub(crate) fn release(&self, bytes: u64) {
-        self.settle(
-            self.own()
-                .counted_bytes()
-                .saturating_sub(bytes.min(COUNTABLE_BYTES)),
-        );
-    }
-
-    /// What its process has (bytes), as that process reads it.
-    #[inline]
-    pub(crate) fn used_bytes(&self) -> u64 {
-        self.read().counted_bytes()
-    }
-
-    /// Replaces the overhead counted so far by `bytes`, limit or not. Its threads exclude each other around this call.
-    pub(crate) fn set_overhead(&self, bytes: u64) {
-        let bytes = bytes.min(COUNTABLE_BYTES);
-        let used = self
-            .own()
-            .counted_bytes()
-            .saturating_sub(self.overhead_bytes.load(Ordering::Relaxed));
-        let wanted = used.saturating_add(bytes);
-        self.settle(wanted);
-        self.overhead_bytes.store(bytes, Ordering::Relaxed);
-        if wanted > self.peak_bytes.load(Ordering::Relaxed) {
-            self.peak_bytes.store(wanted, Ordering::Relaxed);
-        }
-    }
-
-    /// Makes the record its new owner's, with nothing counted.
-    pub(crate) fn begin(&self) {
-        self.settle(0);
-        self.peak_bytes.store(0, Ordering::Relaxed);
-        self.denied.store(0, Ordering::Relaxed);
-        self.overhead_bytes.store(0, Ordering::Relaxed);
-    }
-}
-
-/// A reservation was refused: with it the container would exceed its limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Denied {
-    /// What was asked for.
-    pub requested_bytes: u64,
-    /// What the container's processes had on the device.
-    pub used_bytes: u64,
-    /// The limit.
-    pub limit_bytes: u64,
-}
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} bytes refused: {} of the limit of {} bytes are in use; free memory or raise the limit with `vcuda set`",
-            self.requested_bytes, self.used_bytes, self.limit_bytes
-        )
-    }
-}
-
-impl std::error::Error for Denied {}
 
 #[cfg(test)]
 #[cfg(not(loom))]

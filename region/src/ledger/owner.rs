@@ -1,0 +1,60 @@
+//! What only a record's owner does with it, without asking for more.
+
+use super::{Amounts, COUNTABLE_BYTES, Record};
+use crate::primitive::{AtomicU64, Ordering};
+
+impl Record {
+    /// A record read elsewhere, from the words of its head and copies.
+    #[cfg(not(loom))]
+    pub(crate) fn of_words(head: u64, [even_used, even_asked, odd_used, odd_asked]: [u64; 4]) -> Self {
+        let amounts = |used, asked| Amounts {
+            used_bytes: AtomicU64::new(used),
+            asked_bytes: AtomicU64::new(asked),
+        };
+        let copies = [amounts(even_used, even_asked), amounts(odd_used, odd_asked)];
+        Self {
+            head: AtomicU64::new(head),
+            copies,
+            ..Self::default()
+        }
+    }
+
+    /// Gives `bytes` back. Its threads exclude each other around this call. More than there is counts as all.
+    #[inline]
+    pub(crate) fn release(&self, bytes: u64) {
+        self.settle(
+            self.own()
+                .counted_bytes()
+                .saturating_sub(bytes.min(COUNTABLE_BYTES)),
+        );
+    }
+
+    /// What its process has (bytes), as that process reads it.
+    #[inline]
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.read().counted_bytes()
+    }
+
+    /// Replaces the overhead counted so far by `bytes`, limit or not. Its threads exclude each other around this call.
+    pub(crate) fn set_overhead(&self, bytes: u64) {
+        let bytes = bytes.min(COUNTABLE_BYTES);
+        let used = self
+            .own()
+            .counted_bytes()
+            .saturating_sub(self.overhead_bytes.load(Ordering::Relaxed));
+        let wanted = used.saturating_add(bytes);
+        self.settle(wanted);
+        self.overhead_bytes.store(bytes, Ordering::Relaxed);
+        if wanted > self.peak_bytes.load(Ordering::Relaxed) {
+            self.peak_bytes.store(wanted, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the record its new owner's, with nothing counted.
+    pub(crate) fn begin(&self) {
+        self.settle(0);
+        self.peak_bytes.store(0, Ordering::Relaxed);
+        self.denied.store(0, Ordering::Relaxed);
+        self.overhead_bytes.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,181 @@
+//! A process's own slot: what it reserves, releases and meters.
+
+use super::Usage;
+use crate::account::Meter;
+use crate::ledger::{Denied, Record};
+use crate::primitive::{AtomicU32, Ordering, pause};
+use crate::reservation::Reservation;
+use crate::{DeviceIndex, MAX_DEVICES};
+
+/// A process's place in `usage`. All its threads share it. It is not given back by a drop: whoever dies is found dead,
+/// and a forked child must leave its parent's slot alone.
+#[derive(Debug)]
+pub struct Slot<'u> {
+    usage: &'u Usage,
+    index: usize,
+    /// Held by the thread that writes the record of a device, for some 30 ns. In this process's own memory: the kernel
+    /// never runs half of a process, and a forked child claims a slot, and with it locks, of its own.
+    locks: [AtomicU32; MAX_DEVICES],
+}
+
+impl<'u> Slot<'u> {
+    pub(super) fn new(usage: &'u Usage, index: usize) -> Self {
+        Self {
+            usage,
+            index,
+            locks: Default::default(),
+        }
+    }
+
+    /// Counts `bytes` on `device` if the container stays within `limit_bytes`. Two callers never pass together, and
+    /// nobody is refused what would have fitted.
+    ///
+    /// # Errors
+    /// It would not fit.
+    #[inline]
+    pub fn reserve(
+        &self,
+        device: DeviceIndex,
+        bytes: u64,
+        limit_bytes: u64,
+    ) -> Result<Reservation<'_, 'u>, Denied> {
+        let ledger = self.usage.ledger(device);
+        let outcome = {
+            let _lock = self.lock(device);
+            ledger.reserve(self.index, self.record(device), bytes, limit_bytes)
+        };
+        match outcome {
+            Ok(()) => Ok(Reservation::new(self, device, bytes)),
+            Err(denied) => {
+                self.usage.account(device).count_denied();
+                Err(denied)
+            }
+        }
+    }
+
+    /// Gives back `bytes` that a committed reservation had counted.
+    #[inline]
+    pub fn release(&self, device: DeviceIndex, bytes: u64) {
+        let _lock = self.lock(device);
+        self.record(device).release(bytes);
+    }
+
+    /// Sets what the driver itself takes for this process on `device` (context, modules, local memory; bytes). No limit
+    /// holds it up; what is beyond the limit denies new reservations.
+    pub fn set_overhead(&self, device: DeviceIndex, bytes: u64) {
+        let _lock = self.lock(device);
+        self.record(device).set_overhead(bytes);
+    }
+
+    /// Adds to the overhead on `device` (bytes); see [`Slot::set_overhead`].
+    pub fn charge_overhead(&self, device: DeviceIndex, bytes: u64) {
+        let _lock = self.lock(device);
+        let record = self.record(device);
+        record.set_overhead(
+            record
+                .overhead_bytes
+                .load(Ordering::Relaxed)
+                .saturating_add(bytes),
+        );
+    }
+
+    /// Takes from the overhead on `device` (bytes); see [`Slot::set_overhead`].
+    pub fn release_overhead(&self, device: DeviceIndex, bytes: u64) {
+        let _lock = self.lock(device);
+        let record = self.record(device);
+        record.set_overhead(
+            record
+                .overhead_bytes
+                .load(Ordering::Relaxed)
+                .saturating_sub(bytes),
+        );
+    }
+
+    /// What the driver itself takes for this process on `device`, as last set (bytes).
+    #[must_use]
+    pub fn overhead_bytes(&self, device: DeviceIndex) -> u64 {
+        self.record(device).overhead_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What this process has on `device`, overhead included (bytes).
+    #[must_use]
+    pub fn used_bytes(&self, device: DeviceIndex) -> u64 {
+        self.record(device).used_bytes()
+    }
+
+    /// This process's GPU time on `device`.
+    #[inline]
+    #[must_use]
+    pub fn meter(&self, device: DeviceIndex) -> &'u Meter {
+        &self.usage.line(device, self.index).meter
+    }
+
+    /// The container's usage.
+    #[inline]
+    #[must_use]
+    pub fn usage(&self) -> &'u Usage {
+        self.usage
+    }
+
+    /// Where the slot stands: names a process within the container's files only.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Gives the slot back, emptied: for an orderly end.
+    pub fn leave(self) {
+        if let Some(record) = self.usage.mapping.identities.get(self.index) {
+            self.usage.clear(self.index, record);
+        }
+    }
+
+    #[inline]
+    fn record(&self, device: DeviceIndex) -> &'u Record {
+        &self.usage.line(device, self.index).ledger
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
+    )]
+    #[inline]
+    fn lock(&self, device: DeviceIndex) -> Locked<'_> {
+        let word = &self.locks[device.get()];
+        if word
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
+            wait_for(word);
+        }
+        Locked(word)
+    }
+}
+
+/// Waits for another thread of this process. It holds the lock for nanoseconds; if it lost its processor meanwhile, it
+/// is offered ours, and then left alone with it for a moment (it may have the lower real-time priority).
+#[cold]
+fn wait_for(word: &AtomicU32) {
+    let mut turn = 0;
+    while word
+        .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
+        if turn < 4096 {
+            pause(turn);
+        } else {
+            std::thread::sleep(core::time::Duration::from_micros(50));
+        }
+        turn = turn.saturating_add(1);
+    }
+}
+
+struct Locked<'s>(&'s AtomicU32);
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Pairs with the acquiring exchange in `lock`.
+        self.0.store(0, Ordering::Release);
+    }
+}
