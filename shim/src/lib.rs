@@ -1,11 +1,11 @@
 //! libvcuda_shim.so: the library preloaded into a container's processes.
 //!
 //! The story of one `cuMemAlloc`. The application found the function by its link-time name, by `dlsym`
-//! ([`ffi::dlsym`]) or by `cuGetProcAddress` ([`hooks::lookup`]); each door leads to the row `cuMemAlloc_v2` of the
-//! table ([`hooks`]). The row's function goes straight to the driver if no limit applies to the process ([`shim`]),
-//! and else, under a guard ([`ffi::guarded`]), to the handler `memory::alloc`: it finds the device of the current
-//! context ([`devices`]), reserves the bytes in the region, calls the driver, and notes the address
-//! ([`allocations`]), or the reservation drops and the bytes go back.
+//! (`ffi/dlsym.rs`) or by `cuGetProcAddress` (`hooks/lookup.rs`); each door leads to the row `cuMemAlloc_v2` of the
+//! table (`hooks.rs`). The row's function goes straight to the driver if no limit applies to the process (`shim.rs`),
+//! and else, under a guard (`ffi.rs`), to the handler `memory::alloc`: it finds the device of the current context
+//! (`devices.rs`), reserves the bytes in the region, calls the driver, and notes the address (`allocations.rs`), or the
+//! reservation drops and the bytes go back.
 
 mod allocations;
 mod capture;
