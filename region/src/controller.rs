@@ -98,10 +98,13 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// Takes the last look into account. A container that was not busy drifts back to full worth.
+    /// Takes the last look into account. What a container is worth that was not busy then stays as it was: a small share
+    /// is used in bursts, and each must not begin as if it were alone.
     pub fn follow(&mut self, overlap: Overlap) {
-        let target = overlap.ratio_permille().saturating_mul(1000);
-        self.thousandths_of_permille = u32::midpoint(self.thousandths_of_permille, target);
+        if overlap.bins > 0 {
+            let target = overlap.ratio_permille().saturating_mul(1000);
+            self.thousandths_of_permille = u32::midpoint(self.thousandths_of_permille, target);
+        }
     }
 
     /// For [`crate::account::Pace::scale_permille`], 1 to 1000. Within one percent of it, it is the whole.
@@ -240,8 +243,10 @@ mod tests {
             });
         }
         assert!((500..=501).contains(&scale.permille()));
+        scale.follow(Overlap::default());
+        assert!((500..=501).contains(&scale.permille()));
         for _ in 0..10 {
-            scale.follow(Overlap::default());
+            scale.follow(alone);
         }
         assert_eq!(scale.permille(), 1000);
     }

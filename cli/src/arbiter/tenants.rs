@@ -145,7 +145,11 @@ impl Tenant {
             state.contended_until_ns = now_ns + CALM_NS;
         }
         let contended = now_ns < state.contended_until_ns;
-        state.scale.follow(finding.overlap);
+        if contended {
+            state.scale.follow(finding.overlap);
+        } else {
+            state.scale = Scale::default();
+        }
         let Ok(now) = self.writer.limits().pace(device) else {
             return contended;
         };
