@@ -24,6 +24,8 @@ RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom LOOM_MAX_PREEMPTIONS=4 \
     timeout $((seconds * 4)) cargo test --release -p vcuda-region --lib loom
 part "the engine's commit under SIGKILL and SIGSTOP"
 repeat cargo test -q -p vcuda-machine
+part "the engine: processes killed at random for a minute, books balanced after each"
+cargo test --release -q -p vcuda-machine -- --ignored
 part "quotas: processes killed at random instants, the simulator's own peak is the judge"
 repeat cargo test -q -p vcuda-tests --test storm
 part "shares, conformance, doors"

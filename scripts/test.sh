@@ -17,6 +17,10 @@ cargo build --release --workspace
 step "clients from PyPI"
 scripts/fetch-clients.sh || skip "some clients: see above"
 
+step "container runtime"
+command -v runc >/dev/null || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends runc; } >target/apt.log 2>&1; } ||
+    skip "runc: not installed and apt-get could not (target/apt.log)"
+
 step "the built library and the crate edges"
 scripts/check-deps.sh
 scripts/check-shim.sh
@@ -24,15 +28,21 @@ scripts/check-shim.sh
 step "tests"
 cargo test --workspace
 
-step "interleavings of the ledger and the account (loom)"
+step "interleavings of the ledger, the slots and the account (loom)"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p vcuda-region --lib loom
 
 step "undefined behaviour (miri)"
+rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 || true
 if cargo +nightly miri --version >/dev/null 2>&1; then
-    MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri cargo +nightly miri test -p vcuda-region --lib
+    MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri \
+        cargo +nightly miri test -p vcuda-region --lib -- account:: ledger:: slots:: seqlock::
 else
     skip "miri: no nightly toolchain with the miri component"
 fi
+
+step "the demo"
+target/release/vcuda demo >target/demo.log 2>&1 || { cat target/demo.log; exit 1; }
+tail -n 1 target/demo.log
 
 step "done"
 if [ -s "$VCUDA_TEST_SKIPS" ]; then

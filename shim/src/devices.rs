@@ -66,7 +66,13 @@ impl Device {
         let Some(slot) = self.shim.slot() else {
             return Err(self.refuse(bytes));
         };
-        match slot.reserve(index, bytes, region.memory_limit_bytes(index)) {
+        let reserve = || slot.reserve(index, bytes, region.memory_limit_bytes(index));
+        // Before anybody is refused, the dead are looked for: with what they held it may fit.
+        match reserve().or_else(|denied| {
+            self.shim.look();
+            let is_less = region.usage.used_bytes(index) < denied.used_bytes;
+            if is_less { reserve() } else { Err(denied) }
+        }) {
             Ok(reservation) => Ok(Reserved {
                 device: self,
                 reservation,

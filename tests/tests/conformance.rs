@@ -70,3 +70,24 @@ fn fork() {
     succeeded(&bed.bare(&program).output().unwrap());
     succeeded(&bed.tenant(&["--memory", "4GiB"], &program).output().unwrap());
 }
+
+/// The simulator's own, deeper programs: bare, and as a tenant without limits.
+fn simulated(name: &str) {
+    let program = app(name, Door::Dlsym);
+    let bed = Bed::new();
+    succeeded(&bed.bare(&program).output().unwrap());
+    succeeded(&bed.tenant(&[], &program).output().unwrap());
+}
+
+#[test]
+fn simulated_streams() {
+    simulated("sim_stream");
+}
+#[test]
+fn simulated_captures() {
+    simulated("sim_capture");
+}
+#[test]
+fn simulated_graphs() {
+    simulated("sim_graph");
+}

@@ -135,3 +135,23 @@ fn nvml_tells_the_quota() {
             .unwrap(),
     );
 }
+
+#[test]
+fn what_a_dead_process_held_is_there_for_the_next_request() {
+    let bed = Bed::new();
+    let hold = app("hold", Door::Dlsym);
+    let quota = ["--memory", "4GiB", "--name", "next"];
+    let mut victim = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()));
+    victim.wait_for("holding");
+    // It has looked around a moment before, and will ask at once after the death.
+    let mut asks = Running::start(
+        bed.tenant(&quota, app("ask", Door::Dlsym))
+            .arg((2 * GIB).to_string())
+            .stdin(std::process::Stdio::piped()),
+    );
+    assert_eq!(asks.wait_for("asked"), "asked 2");
+    victim.signal(libc::SIGKILL);
+    victim.finish();
+    std::io::Write::write_all(asks.0.stdin.as_mut().unwrap(), b"again\n").unwrap();
+    assert_eq!(asks.wait_for("asked"), "asked 0");
+}
