@@ -67,7 +67,7 @@ fn submit_all(transfers: Vec<Transfer>, stream: &Stream) -> Result<(), Failure> 
     Ok(())
 }
 
-/// "The attribute at index i applies to copies attrsIdxs[i] up to attrsIdxs[i+1] - 1; the first entry must be 0,
+/// "The attribute at index i applies to copies `attrsIdxs[i]` up to `attrsIdxs[i+1] - 1`; the first entry must be 0,
 /// entries must rise."
 fn check_attributes(
     attributes: *mut CUmemcpyAttributes,
