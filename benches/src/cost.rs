@@ -179,6 +179,26 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// What preloading the shim adds to a program that never touches CUDA: the median difference of 300 paired runs of
+/// `true`, in microseconds.
+fn preload_us(release: &Path) -> Result<f64> {
+    let shim = release.join("libvcuda_shim.so");
+    let run = |preload: bool| -> Result<f64> {
+        let mut command = Command::new("true");
+        command.env_remove("LD_PRELOAD");
+        if preload {
+            command.env("LD_PRELOAD", &shim);
+        }
+        let start = vcuda_region::clock::now_ns();
+        ensure!(command.status()?.success(), "`true` failed");
+        #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
+        let us = (vcuda_region::clock::now_ns() - start) as f64 / 1e3;
+        Ok(us)
+    };
+    let differences: Result<Vec<f64>> = (0..300).map(|_| Ok(-run(false)? + run(true)?)).collect();
+    Ok(median(differences?))
+}
+
 #[expect(clippy::print_stdout, reason = "the table is what the program is for")]
 fn main() -> Result<()> {
     let bench = Bench::new()?;
@@ -204,5 +224,9 @@ fn main() -> Result<()> {
         ]);
     }
     println!("{table}");
+    println!(
+        "preloaded into `true`: {:.0} us more (goal 300)",
+        preload_us(&bench.release)?
+    );
     Ok(())
 }

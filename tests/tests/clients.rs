@@ -78,6 +78,21 @@ fn nvidia_ml_py() {
 }
 
 #[test]
+fn numba_cuda() {
+    both_ways("numba.cuda", "numba_jit.py", &[]);
+}
+
+#[test]
+fn gpustat() {
+    both_ways("gpustat", "monitors.py", &[("MONITOR", "gpustat")]);
+}
+
+#[test]
+fn nvitop() {
+    both_ways("nvitop", "monitors.py", &[("MONITOR", "nvitop")]);
+}
+
+#[test]
 fn the_real_runtimes_resolve_only_hooks() {
     let runtimes = workspace().join("target/clients/cudart");
     let libraries: Vec<PathBuf> = std::fs::read_dir(&runtimes)
