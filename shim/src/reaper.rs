@@ -3,7 +3,7 @@
 //! code of the application, and never waits for anything but the clock and its bell.
 
 use core::ffi::c_void;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use vcuda_region::process::{Identity, ProcessView};
 
@@ -31,6 +31,7 @@ impl Launches {
             }
             return;
         }
+        fence(Ordering::SeqCst);
         let seen = self.bell.load(Ordering::SeqCst);
         if seen & 1 == 1
             && self
@@ -42,7 +43,7 @@ impl Launches {
         }
     }
 
-    /// Sleeps for `ns`, or until the bell rings.
+    /// Sleeps for `ns`, or until the bell rings, unless work has come since the last look.
     fn doze(&self, ns: u64) {
         let seen = self.bell.load(Ordering::SeqCst);
         let asleep = seen | 1;
@@ -51,7 +52,11 @@ impl Launches {
             .compare_exchange(seen, asleep, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
         {
-            sys::futex_wait(&self.bell, asleep, ns);
+            // Pairs with the fence in `wake_reaper`: either we see the mark, or the bell is seen odd and rung.
+            fence(Ordering::SeqCst);
+            if !self.is_outstanding() {
+                sys::futex_wait(&self.bell, asleep, ns);
+            }
             // Woken by the time, not by the bell: awake again.
             let _ = self.bell.compare_exchange(
                 asleep,

@@ -72,7 +72,8 @@ impl Launches {
             self.mark(lane, track, stream);
         }
         self.wake_reaper();
-        let on_debt = wait(lane, view, need, &predicted, unproven, started_ns);
+        let settle = || self.wake_reaper();
+        let on_debt = wait(lane, view, need, &predicted, unproven, started_ns, settle);
         let held_ns = now_ns().saturating_sub(started_ns);
         lane.meter.holds.fetch_add(1, Ordering::Relaxed);
         lane.meter.held_ns.fetch_add(held_ns, Ordering::Relaxed);
@@ -108,7 +109,7 @@ fn need(
     (launches > 0 && (full || unknown)).then_some(Need::Window)
 }
 
-/// Waits until the launch may go. `true`: the bound came first.
+/// Waits until the launch may go; `settle` sees to it that somebody looks at the marks. `true`: the bound came first.
 fn wait(
     lane: &Lane,
     mut view: View,
@@ -116,6 +117,7 @@ fn wait(
     predicted: &Prediction,
     unproven: bool,
     started_ns: u64,
+    settle: impl Fn(),
 ) -> bool {
     let mut window_since_ns = None;
     loop {
@@ -136,6 +138,7 @@ fn wait(
                 }
                 let still = || need(lane, &view, predicted, unproven, false, now).is_some();
                 lane.sleep(WINDOW_SLEEP_NS, still);
+                settle();
             }
         }
         let now = now_ns();

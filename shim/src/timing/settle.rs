@@ -82,6 +82,13 @@ impl Launches {
         pass
     }
 
+    /// Whether any work is on the way, marked or not.
+    pub(crate) fn is_outstanding(&self) -> bool {
+        self.tracks
+            .all()
+            .any(|track| track.in_use() && (track.pending() > 0 || track.unmarked().0 > 0))
+    }
+
     /// A launch is about to be held: settles what is done on its own stream, so that it need not wait for the reaper to
     /// notice. Returns whether anything was.
     pub(super) fn settle_own(&'static self, lane: &Lane, track: &Track) -> bool {
