@@ -4,6 +4,7 @@
 #
 #   scripts/gpu-acceptance.sh pack OUT.tar.gz    here: release build + compiled test programs + this script
 #   scripts/gpu-acceptance.sh [run] [FOLDER]     there: FOLDER is the unpacked archive (default: beside the script)
+#   scripts/gpu-acceptance.sh sim [FOLDER]       the same on the simulated GPU, to try the script itself
 #
 # It changes no setting of the card and asks for no managed memory beyond what is free.
 set -uo pipefail
@@ -35,28 +36,39 @@ pack() {
 }
 
 differences=0
+bare=()      # what a bare run is prefixed with
+simulated="" # --sim, to try the script without a GPU
 row() { printf '| %-44s | %-10s | %-10s | %s |\n' "$1" "$2" "$3" "$4"; }
 # both TITLE QUOTA COMMAND...: bare and as a tenant; both must end with 0
 both() {
-    local title=$1 quota=$2 bare tenant note=""
+    local title=$1 quota=$2 alone tenant note=""
     shift 2
-    "$@" >/tmp/vcuda-bare.$$ 2>&1 && bare=passed || bare="status $?"
+    "${bare[@]}" "$@" >/tmp/vcuda-bare.$$ 2>&1 && alone=passed || alone="status $?"
     # shellcheck disable=SC2086
-    "$vcuda" run $quota -- "$@" >/tmp/vcuda-tenant.$$ 2>&1 && tenant=passed || tenant="status $?"
-    if [ "$bare" != "$tenant" ] || [ "$bare" != passed ]; then
+    "$vcuda" run $simulated $quota -- "$@" >/tmp/vcuda-tenant.$$ 2>&1 && tenant=passed || tenant="status $?"
+    if [ "$alone" != "$tenant" ] || [ "$alone" != passed ]; then
         differences=$((differences + 1))
         note=$(grep -h -m1 -E 'FAIL|Error|error' /tmp/vcuda-tenant.$$ /tmp/vcuda-bare.$$ | cut -c1-90)
     fi
-    [ "$bare" = "status 77" ] && note=$(head -1 /tmp/vcuda-bare.$$)
-    row "$title" "$bare" "$tenant" "$note"
+    [ "$alone" = "status 77" ] && note=$(head -1 /tmp/vcuda-bare.$$)
+    row "$title" "$alone" "$tenant" "$note"
     rm -f /tmp/vcuda-bare.$$ /tmp/vcuda-tenant.$$
 }
 have() { python3 -c "import $1" >/dev/null 2>&1; }
 
 run() {
-    local dir=${1:-$here} program name
+    local dir program name
+    dir=$(realpath "${1:-$here}")
     vcuda=$dir/vcuda
     [ -x "$vcuda" ] || { echo "gpu-acceptance: no vcuda in $dir: unpack what 'pack' made, or name its folder" >&2; exit 64; }
+    if [ -n "$simulated" ]; then
+        bare=("$vcuda" sim --)
+        VCUDA_SIM=$(mktemp -d)/machine
+        export VCUDA_SIM
+    elif ! "$vcuda" run -- true 2>/dev/null; then
+        "$vcuda" run -- true
+        exit 69
+    fi
     echo "vcuda $(cat "$dir/commit" 2>/dev/null), $(date -u +%F), $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo 'no nvidia-smi')"
     echo
     row "program" "bare" "tenant" "first difference"
@@ -69,15 +81,17 @@ run() {
         both "$name" "--memory 8GiB --cores 90" "$program"
     done
     for program in "$dir"/apps/quota-*; do
-        "$vcuda" run --memory 4GiB -- "$program" 4294967296 >/tmp/vcuda-q.$$ 2>&1 &&
+        "$vcuda" run $simulated --memory 4GiB -- "$program" 4294967296 >/tmp/vcuda-q.$$ 2>&1 &&
             row "$(basename "$program") 4GiB" "-" passed "" ||
             { differences=$((differences + 1)); row "$(basename "$program") 4GiB" "-" failed "$(grep -m1 FAIL /tmp/vcuda-q.$$)"; }
     done
-    "$vcuda" run --memory 1GiB -- "$dir/apps/doors-DLSYM" libvcuda_shim.so >/tmp/vcuda-q.$$ 2>&1 &&
+    "$vcuda" run $simulated --memory 1GiB -- "$dir/apps/doors-DLSYM" libvcuda_shim.so >/tmp/vcuda-q.$$ 2>&1 &&
         row "doors" "-" passed "" || { differences=$((differences + 1)); row doors - failed "$(grep -m1 FAIL /tmp/vcuda-q.$$)"; }
     rm -f /tmp/vcuda-q.$$
-    command -v nvidia-smi >/dev/null && both "nvidia-smi" "--memory 8GiB" nvidia-smi &&
+    if command -v nvidia-smi >/dev/null; then
+        both "nvidia-smi" "--memory 8GiB" nvidia-smi
         both "nvidia-smi -L" "--memory 8GiB" nvidia-smi -L
+    fi
     have pynvml && both "nvidia-ml-py" "--memory 8GiB" python3 "$dir/clients/nvml.py"
     have cuda.bindings.driver && both "cuda-bindings" "--memory 8GiB" python3 "$dir/clients/bindings.py"
     if have torch; then
@@ -110,12 +124,12 @@ shares() {
     row "1 ms spin kernels, 4 s" "cap %" "share %" ""
     row "---" "---" "---" "---"
     for cap in 10 30 60 90; do
-        n=$("$vcuda" run --cores $cap -- "$dir/apps/saturate-DLSYM" 4 1000000 sync | awk '/launched/ {print $2}')
+        n=$("$vcuda" run $simulated --cores $cap -- "$dir/apps/saturate-DLSYM" 4 1000000 sync | awk '/launched/ {print $2}')
         row "alone" "$cap" "$(awk "BEGIN {printf \"%.1f\", ${n:-0} / 40}")" ""
     done
-    "$vcuda" run --cores 30 -- "$dir/apps/saturate-DLSYM" 4 1000000 sync >/tmp/vcuda-a.$$ &
+    "$vcuda" run $simulated --cores 30 -- "$dir/apps/saturate-DLSYM" 4 1000000 sync >/tmp/vcuda-a.$$ &
     pid=$!
-    n=$("$vcuda" run --cores 60 -- "$dir/apps/saturate-DLSYM" 4 1000000 sync | awk '/launched/ {print $2}')
+    n=$("$vcuda" run $simulated --cores 60 -- "$dir/apps/saturate-DLSYM" 4 1000000 sync | awk '/launched/ {print $2}')
     wait $pid
     row "together" "30" "$(awk '/launched/ {printf "%.1f", $2 / 40}' /tmp/vcuda-a.$$)" "elapsed work; slices overlap"
     row "together" "60" "$(awk "BEGIN {printf \"%.1f\", ${n:-0} / 40}")" ""
@@ -125,5 +139,6 @@ shares() {
 case ${1:-run} in
 pack) pack "$(realpath -m "${2:-vcuda-gpu.tar.gz}")" ;;
 run) run "${2:-$here}" ;;
+sim) simulated=--sim && run "${2:-$here}" ;;
 *) run "$1" ;;
 esac

@@ -7,11 +7,20 @@ use std::process::Command;
 
 use vcuda_driver_api::names::CUDA_EXPORTS;
 
-/// The library beside this test's own executable.
+/// The library of the release build: a library of this kind is not built for tests.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let directory = test.ancestors().nth(2).unwrap();
-    directory.join("libvcuda_simulator_cuda.so")
+    let library = test
+        .ancestors()
+        .nth(3)
+        .unwrap()
+        .join("release/libvcuda_simulator_cuda.so");
+    assert!(
+        library.exists(),
+        "no {}: run `cargo build --release --workspace` first",
+        library.display()
+    );
+    library
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {
