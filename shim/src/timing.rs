@@ -202,7 +202,12 @@ impl Launches {
         track.extend(now, self.ticks.of_ns(predicted.cost_ns));
         let due = track.note(predicted, lane.segment_ns());
         if due || sampled || predicted.samples < LEARNT || predicted.cost_ns >= mark::ALONE_NS {
-            self.mark(lane, track, stream);
+            let gap = if sampled {
+                self.ticks.now().saturating_sub(track.started_at())
+            } else {
+                0
+            };
+            self.mark(lane, track, stream, self.ticks.to_ns(gap));
         }
     }
 

@@ -69,7 +69,7 @@ impl Launches {
         // While it waits it is not in flight, or two that wait would wait for each other.
         lane.meter.refund(cost_ns);
         if let Some(track) = track {
-            self.mark(lane, track, stream);
+            self.mark(lane, track, stream, 0);
         }
         self.wake_reaper();
         let settle = || self.wake_reaper();

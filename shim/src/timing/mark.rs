@@ -16,8 +16,15 @@ pub(super) const ALONE_NS: u64 = 200_000;
 const SAMPLE_NS: u64 = 500_000;
 
 impl Launches {
-    /// Marks the unmarked work of a stream, if there is any and it can be done now.
-    pub(super) fn mark(&'static self, lane: &'static Lane, track: &'static Track, stream: Stream) {
+    /// Marks the unmarked work of a stream, if there is any and it can be done now. `gap_ns`: how long after the start
+    /// mark the work was launched.
+    pub(super) fn mark(
+        &'static self,
+        lane: &'static Lane,
+        track: &'static Track,
+        stream: Stream,
+        gap_ns: u64,
+    ) {
         // While any capture is open nothing is recorded, made or asked (I5).
         if capture::any_open() {
             return;
@@ -43,6 +50,7 @@ impl Launches {
         mark.count.store(count, Ordering::Relaxed);
         mark.predicted_ns.store(predicted_ns, Ordering::Relaxed);
         mark.expected_ns.store(now_ns() + left_ns, Ordering::Relaxed);
+        mark.gap_ns.store(gap_ns, Ordering::Relaxed);
         if record(mark, stream) {
             publish(track);
             track.chained.store(true, Ordering::Relaxed);
@@ -97,6 +105,7 @@ impl Launches {
         publish(track);
         track.chained.store(true, Ordering::Relaxed);
         track.sampled_at.store(now, Ordering::Relaxed);
+        track.started_at.store(self.ticks.now(), Ordering::Relaxed);
         true
     }
 }

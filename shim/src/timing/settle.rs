@@ -183,7 +183,7 @@ impl Launches {
             return;
         };
         if let Some(lane) = track.lane() {
-            self.mark(lane, track, stream);
+            self.mark(lane, track, stream, 0);
             let Some(_marking) = track.try_marking() else {
                 return;
             };
@@ -247,6 +247,13 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) {
     let kind = mark.kind.load(Ordering::Relaxed);
     let from_ns = track.settled_to_ns.load(Ordering::Relaxed);
     if kind == MEASURED && from_ns != 0 {
+        // An idle device reaches the start mark at once and then waits for the launch. A shared one may reach it late.
+        let gap_ns = if view.contended {
+            0
+        } else {
+            mark.gap_ns.load(Ordering::Relaxed)
+        };
+        let from_ns = from_ns + gap_ns.min(at_ns.saturating_sub(from_ns) / 2);
         let entered_to_ns = track.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
         let entered_ns = track.entered_charge_ns.load(Ordering::Relaxed);
         let rest_ns = charge(lane, view, entered_to_ns, at_ns);

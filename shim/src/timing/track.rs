@@ -80,6 +80,8 @@ pub(super) struct Mark {
     pub(super) predicted_ns: AtomicU64,
     /// When it should be done (`CLOCK_MONOTONIC`, ns).
     pub(super) expected_ns: AtomicU64,
+    /// How long after the start mark the host launched, where the stream was idle (ns): no work of the segment.
+    pub(super) gap_ns: AtomicU64,
     /// Who is in it: index and count of a prediction each.
     pub(super) parts: [AtomicU32; PARTS],
 }
@@ -108,6 +110,8 @@ pub(super) struct Track {
     parts: [AtomicU32; PARTS],
     /// The next segment begins at the last mark.
     pub(super) chained: AtomicBool,
+    /// When the last start mark was recorded (ticks).
+    pub(super) started_at: AtomicU64,
     /// When a segment of its own was last measured for an idle stream (ticks).
     pub(super) sampled_at: AtomicU64,
     /// The stream's context.
@@ -134,6 +138,7 @@ impl Track {
             unmarked: AtomicU64::new(0),
             parts: core::array::from_fn(|_| AtomicU32::new(0)),
             chained: AtomicBool::new(false),
+            started_at: AtomicU64::new(0),
             sampled_at: AtomicU64::new(0),
             context: AtomicUsize::new(0),
             head: AtomicU32::new(0),
@@ -163,6 +168,11 @@ impl Track {
     #[inline]
     pub(super) fn busy_until(&self) -> u64 {
         self.busy_until.load(Ordering::Relaxed)
+    }
+
+    /// When the last start mark was recorded (ticks).
+    pub(super) fn started_at(&self) -> u64 {
+        self.started_at.load(Ordering::Relaxed)
     }
 
     /// More work was launched, at `now` (ticks; 0 if the clock was not asked). A racing launch on the same stream may be lost
