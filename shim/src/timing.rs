@@ -12,6 +12,7 @@ mod hold;
 pub(crate) mod lane;
 mod mark;
 pub(crate) mod settle;
+mod streams;
 pub(crate) mod sys;
 mod track;
 
@@ -27,10 +28,11 @@ use crate::shim::{self, Shim};
 use clock::Ticks;
 use context::Contexts;
 use lane::Lane;
-use track::{Track, Tracks};
+use streams::Tracks;
+use track::Track;
 
 pub(crate) use mark::Relaxed;
-pub(crate) use track::Stream;
+pub(crate) use streams::Stream;
 
 /// What kernels and graphs of this process cost. Handles are process-wide, so one table serves all devices.
 pub(crate) static COSTS: Table = Table::new();
@@ -271,7 +273,7 @@ impl Launches {
     fn admit_untracked(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
         let lane = self
             .lanes
-            .get(track::lane_of_stream(stream)?)
+            .get(streams::lane_of_stream(stream)?)
             .filter(|lane| lane.is_metered())?;
         let predicted = COSTS.predict(key, family);
         let paid = lane.meter.spend(predicted.cost_ns);

@@ -7,7 +7,8 @@ use vcuda_region::controller::{Verdict, View};
 use vcuda_region::predict::Prediction;
 
 use super::lane::{Lane, now_ns};
-use super::track::{Stream, Track};
+use super::streams::Stream;
+use super::track::Track;
 use super::{COSTS, Launches, sys};
 use crate::capture;
 

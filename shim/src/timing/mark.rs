@@ -6,7 +6,8 @@ use vcuda_driver_api::prelude::*;
 
 use super::Launches;
 use super::lane::{Lane, now_ns};
-use super::track::{GUESSED, MARKS, MEASURED, Mark, START, Stream, Track};
+use super::streams::Stream;
+use super::track::{GUESSED, MARKS, MEASURED, Mark, START, Track};
 use crate::capture;
 use crate::ffi::real;
 

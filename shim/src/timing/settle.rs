@@ -9,7 +9,8 @@ use vcuda_region::{MAX_DEVICES, busy};
 
 use super::lane::{Lane, now_ns};
 use super::mark::Relaxed;
-use super::track::{MEASURED, Mark, START, Stream, Track, parts_of};
+use super::streams::Stream;
+use super::track::{MEASURED, Mark, START, Track, parts_of};
 use super::{COSTS, Launches};
 use crate::ffi::real;
 

@@ -2,14 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use vcuda_driver_api::prelude::*;
 use vcuda_region::predict::{Part, Prediction};
 
 use super::lane::Lane;
-use super::sys;
-use crate::capture::Default;
-use crate::ffi::real;
-use crate::shim;
 
 /// Marks of one stream on the way.
 pub(super) const MARKS: usize = 64;
@@ -17,54 +12,7 @@ pub(super) const MARKS: usize = 64;
 pub(super) const PARTS: usize = 6;
 /// Launches after which a segment ends.
 const LAUNCHES_MAX: u64 = 128;
-/// Streams that are metered exactly.
-const TRACKS: usize = 256;
-/// Places where a stream's entry can be.
-const PROBES: usize = 16;
 const COUNT_SHIFT: u32 = 48;
-
-/// A stream as a launch names it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stream {
-    /// The handle.
-    pub(crate) handle: CUstream,
-    /// What handle 0 means.
-    pub(crate) default: Default,
-}
-
-impl Stream {
-    /// As a function without `_ptsz` means it.
-    pub(crate) const fn legacy(handle: CUstream) -> Self {
-        Self {
-            handle,
-            default: Default::Legacy,
-        }
-    }
-
-    /// As a function with `_ptsz` means it.
-    pub(crate) const fn per_thread(handle: CUstream) -> Self {
-        Self {
-            handle,
-            default: Default::PerThread,
-        }
-    }
-
-    /// What tells this stream from others in this process; not 0.
-    pub(crate) fn identity(self) -> u64 {
-        key_of(self).max(1)
-    }
-
-    /// The handle that means this stream in every function.
-    pub(super) fn explicit(self) -> CUstream {
-        match (self.handle.0, self.default) {
-            (0, Default::PerThread) => CUstream(PER_THREAD),
-            _ => self.handle,
-        }
-    }
-}
-
-/// `CU_STREAM_PER_THREAD`.
-const PER_THREAD: usize = 2;
 
 /// One mark: an event behind a segment of work.
 #[derive(Debug, core::default::Default)]
@@ -98,8 +46,8 @@ pub(super) const GUESSED: u32 = 2;
 #[repr(align(128))]
 pub(super) struct Track {
     /// What [`key_of`] gives; 0: free.
-    key: AtomicU64,
-    lane: AtomicPtr<Lane>,
+    pub(super) key: AtomicU64,
+    pub(super) lane: AtomicPtr<Lane>,
     /// A thread is placing a mark. Tried, never waited for.
     marking: AtomicBool,
     /// The stream or its context is going away: no new marks.
@@ -128,7 +76,7 @@ pub(super) struct Track {
 }
 
 impl Track {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             key: AtomicU64::new(0),
             lane: AtomicPtr::new(core::ptr::null_mut()),
@@ -321,131 +269,6 @@ const fn unpack(word: u64) -> (u64, u64) {
     (word >> COUNT_SHIFT, word & ((1 << COUNT_SHIFT) - 1))
 }
 
-const FREE: u64 = 0;
-const TAKEN: u64 = 3;
+pub(super) const FREE: u64 = 0;
+pub(super) const TAKEN: u64 = 3;
 const ORPHAN: u64 = 7;
-
-/// A stream's identity in this process: its handle, or for a default stream what it belongs to. Handles are aligned, so
-/// the low bits tell them apart.
-#[inline]
-fn key_of(stream: Stream) -> u64 {
-    let handle = stream.explicit().0;
-    if handle > PER_THREAD {
-        handle as u64
-    } else {
-        default_key(handle)
-    }
-}
-
-fn default_key(handle: usize) -> u64 {
-    let context = crate::devices::current_context().0 as u64;
-    if context == 0 {
-        return FREE;
-    }
-    if handle == PER_THREAD {
-        // The context's own stream of this thread.
-        (context ^ sys::thread_mark().rotate_left(13)) & !7 | 2
-    } else {
-        context & !7 | 1
-    }
-}
-
-/// The streams in use.
-#[derive(Debug)]
-pub(super) struct Tracks {
-    tracks: Box<[Track]>,
-}
-
-impl Tracks {
-    pub(super) fn new() -> Self {
-        Self {
-            tracks: (0..TRACKS).map(|_| Track::new()).collect(),
-        }
-    }
-
-    /// Every entry.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Track> {
-        self.tracks.iter()
-    }
-
-    /// The entry of a stream, made when first needed. Nothing without a context, for a device that the container was not
-    /// given, or if all places are taken.
-    #[inline]
-    pub(super) fn find(&'static self, lanes: &'static [Lane], stream: Stream) -> Option<&'static Track> {
-        let key = key_of(stream);
-        if key == FREE {
-            return None;
-        }
-        match self
-            .places(key)
-            .find(|track| track.key.load(Ordering::Acquire) == key)
-        {
-            Some(track) => Some(track),
-            None => self.claim(lanes, key, stream),
-        }
-    }
-
-    /// The entry of a stream, if it has one.
-    pub(super) fn known(&self, stream: Stream) -> Option<&Track> {
-        let key = key_of(stream);
-        self.places(key)
-            .find(|track| key != FREE && track.key.load(Ordering::Acquire) == key)
-    }
-
-    #[inline]
-    fn places(&self, key: u64) -> impl Iterator<Item = &Track> {
-        let hash = usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).unwrap_or(0);
-        (0..PROBES).filter_map(move |probe| self.tracks.get((hash + probe) % TRACKS))
-    }
-
-    #[cold]
-    fn claim(&'static self, lanes: &'static [Lane], key: u64, stream: Stream) -> Option<&'static Track> {
-        let context = context_of(stream)?;
-        let lane = lanes.get(lane_of(context)?)?;
-        let track = self.places(key).find(|track| {
-            track
-                .key
-                .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-        })?;
-        if track.context.swap(context.0, Ordering::Relaxed) != context.0 {
-            // Events belong to their context; those of another one are of no use here.
-            for mark in &track.marks {
-                mark.event.store(0, Ordering::Relaxed);
-            }
-        }
-        track
-            .lane
-            .store(core::ptr::from_ref(lane).cast_mut(), Ordering::Relaxed);
-        track.key.store(key, Ordering::Release);
-        Some(track)
-    }
-}
-
-/// The context of a stream (CUDA Driver API, `cuStreamGetCtx`).
-fn context_of(stream: Stream) -> Option<CUcontext> {
-    let handle = stream.explicit();
-    let mut context = CUcontext::NULL;
-    if handle.0 > PER_THREAD {
-        // SAFETY: the application's handle, as it gave it to the driver; the driver writes a context or nothing.
-        unsafe { real::cuStreamGetCtx(handle, &raw mut context) }.ok()?;
-    } else {
-        context = crate::devices::current_context();
-    }
-    (!context.is_null()).then_some(context)
-}
-
-/// The lane of the stream's device: for a launch that no entry could be had for.
-#[cold]
-pub(super) fn lane_of_stream(stream: Stream) -> Option<usize> {
-    lane_of(context_of(stream)?)
-}
-
-/// The lane of a context's device. Only the current context can be asked for its device.
-fn lane_of(context: CUcontext) -> Option<usize> {
-    if crate::devices::current_context() != context {
-        return None;
-    }
-    let (_, device) = shim::get()?.current_device()?.region()?;
-    Some(device.get())
-}
