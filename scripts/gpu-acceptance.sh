@@ -18,11 +18,11 @@ pack() {
     cd "$root" || exit 1
     cargo build --release --workspace || exit 1
     mkdir -p "$stage/apps" "$stage/clients"
-    cp target/release/{vcuda,libvcuda_shim.so,libvcuda_simulator_cuda.so,libvcuda_simulator_nvml.so} "$stage/"
+    cp "${CARGO_TARGET_DIR:-target}"/release/{vcuda,libvcuda_shim.so,libvcuda_simulator_cuda.so,libvcuda_simulator_nvml.so} "$stage/"
     cp "$here/gpu-acceptance.sh" "$stage/"
     cp tests/clients/*.py "$stage/clients/"
     git rev-parse --short HEAD >"$stage/commit"
-    ln -s "$root/target/release/libvcuda_simulator_cuda.so" "$stage/libcuda.so"
+    ln -s "$(realpath "${CARGO_TARGET_DIR:-target}")/release/libvcuda_simulator_cuda.so" "$stage/libcuda.so"
     for source in tests/apps/conformance/*.c tests/apps/{quota,saturate,hold,fork,doors}.c; do
         name=$(basename "$source" .c)
         for door in LINK DLSYM PROC; do
@@ -124,12 +124,12 @@ shares() {
     row "1 ms spin kernels, 4 s" "cap %" "share %" ""
     row "---" "---" "---" "---"
     for cap in 10 30 60 90; do
-        n=$("$vcuda" run $simulated --cores $cap -- "$dir/apps/saturate-DLSYM" 4 1000000 sync | awk '/launched/ {print $2}')
+        n=$("$vcuda" run $simulated --cores $cap -- "$dir/apps/saturate-DLSYM" 4 1000000 | awk '/launched/ {print $2}')
         row "alone" "$cap" "$(awk "BEGIN {printf \"%.1f\", ${n:-0} / 40}")" ""
     done
-    "$vcuda" run $simulated --cores 30 -- "$dir/apps/saturate-DLSYM" 4 1000000 sync >/tmp/vcuda-a.$$ &
+    "$vcuda" run $simulated --cores 30 -- "$dir/apps/saturate-DLSYM" 4 1000000 >/tmp/vcuda-a.$$ &
     pid=$!
-    n=$("$vcuda" run $simulated --cores 60 -- "$dir/apps/saturate-DLSYM" 4 1000000 sync | awk '/launched/ {print $2}')
+    n=$("$vcuda" run $simulated --cores 60 -- "$dir/apps/saturate-DLSYM" 4 1000000 | awk '/launched/ {print $2}')
     wait $pid
     row "together" "30" "$(awk '/launched/ {printf "%.1f", $2 / 40}' /tmp/vcuda-a.$$)" "elapsed work; slices overlap"
     row "together" "60" "$(awk "BEGIN {printf \"%.1f\", ${n:-0} / 40}")" ""

@@ -7,8 +7,6 @@ use std::path::PathBuf;
 pub(crate) const ENV_DIRECTORY: &str = "VCUDA_DIR";
 /// A lower memory limit for this process, as Kubernetes writes sizes: `4Gi`, `4GiB`, `4096MiB`, `4G`.
 pub(crate) const ENV_MEMORY: &str = "VCUDA_MEMORY";
-/// A lower share of GPU time for this process, in percent.
-pub(crate) const ENV_CORES: &str = "VCUDA_CORES";
 /// A file to which the shim appends what it does and why.
 pub(crate) const ENV_LOG: &str = "VCUDA_LOG";
 
@@ -19,8 +17,6 @@ pub(crate) struct Config {
     pub(crate) directory: Option<PathBuf>,
     /// [`ENV_MEMORY`], in bytes.
     pub(crate) memory_limit_bytes: Option<u64>,
-    /// [`ENV_CORES`], in thousandths.
-    pub(crate) cap_permille: Option<u32>,
     /// [`ENV_LOG`].
     pub(crate) log: Option<PathBuf>,
     /// Variables whose value means nothing.
@@ -42,20 +38,17 @@ impl Config {
                 config.rejected.push(ENV_MEMORY);
             }
         }
-        if let Some(text) = var_os(ENV_CORES) {
-            config.cap_permille = text.to_str().and_then(parse_permille);
-            if config.cap_permille.is_none() {
-                config.rejected.push(ENV_CORES);
-            }
-        }
         config
     }
 }
 
-/// `4Gi`, `4GiB`, `4096MiB`, `4G`, `4GB`, `4294967296`: bytes, more than 0.
+/// `4Gi`, `4.5GiB`, `4096MiB`, `4G`, `4GB`, `4294967296`: bytes, more than 0. Parts of a byte are dropped.
 fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let digits = text.len()
+        - text
+            .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
+            .len();
     let (number, unit) = text.split_at(digits);
     let scale: u64 = match unit.trim().trim_end_matches('B') {
         "" => 1,
@@ -69,26 +62,13 @@ fn parse_bytes(text: &str) -> Option<u64> {
         "Ti" => 1 << 40,
         _ => return None,
     };
-    number
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(scale)
-        .filter(|bytes| *bytes > 0)
-}
-
-/// `30`, `30%`, `12.5`: percent as thousandths, 1 to 1000.
-fn parse_permille(text: &str) -> Option<u32> {
-    let text = text.trim().trim_end_matches('%');
-    let (whole, tenths) = text.split_once('.').unwrap_or((text, "0"));
-    if tenths.len() != 1 {
-        return None;
-    }
-    let permille = whole
-        .parse::<u32>()
-        .ok()?
-        .checked_mul(10)?
-        .checked_add(tenths.parse().ok()?)?;
-    (1..=1000).contains(&permille).then_some(permille)
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = u32::try_from(fraction.len())
+        .ok()
+        .filter(|digits| *digits <= 12)?;
+    let part = fraction.parse::<u128>().ok()? * u128::from(scale) / 10_u128.pow(digits);
+    let bytes = u128::from(whole.parse::<u64>().ok()?) * u128::from(scale) + part;
+    u64::try_from(bytes).ok().filter(|bytes| *bytes > 0)
 }
 
 #[cfg(test)]
@@ -101,17 +81,21 @@ mod tests {
             assert_eq!(parse_bytes(text), Some(4 << 30), "{text}");
         }
         assert_eq!(parse_bytes("4G"), Some(4_000_000_000));
-        for text in ["", "Gi", "-1", "4Q", "0", "99999999999999Ti", "4.5Gi", "rubbish"] {
+        assert_eq!(parse_bytes("4.5Gi"), Some(9 << 29));
+        assert_eq!(parse_bytes("0.25k"), Some(250));
+        for text in [
+            "",
+            "Gi",
+            "-1",
+            "4Q",
+            "0",
+            "99999999999999Ti",
+            "4.Gi",
+            ".5Gi",
+            "1.2.3Gi",
+            "rubbish",
+        ] {
             assert_eq!(parse_bytes(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn percent_in_thousandths() {
-        assert_eq!(parse_permille("30"), Some(300));
-        assert_eq!(parse_permille("12.5%"), Some(125));
-        for text in ["0", "101", "", "x", "1.23", "-3"] {
-            assert_eq!(parse_permille(text), None, "{text}");
         }
     }
 }
