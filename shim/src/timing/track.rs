@@ -45,7 +45,7 @@ pub(super) const GUESSED: u32 = 2;
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Track {
-    /// What [`key_of`] gives; 0: free.
+    /// What `key_of` gives; 0: free.
     pub(super) key: AtomicU64,
     pub(super) lane: AtomicPtr<Lane>,
     /// A thread is placing a mark. Tried, never waited for.
