@@ -28,7 +28,7 @@ impl Identity {
     /// # Errors
     /// `/proc` is not mounted or not readable: then a process cannot be told from the next one of the same PID.
     pub fn current() -> io::Result<Self> {
-        let text = fs::read_to_string("/proc/self/stat")?;
+        let text = read("/proc/self/stat")?;
         let stat =
             Stat::parse(&text).ok_or_else(|| io::Error::other("/proc/self/stat is not as proc(5) says"))?;
         let mut name = [0; 16];
@@ -82,6 +82,11 @@ pub enum Liveness {
 /// The inode of one of a process's namespaces.
 fn namespace(process: &str, kind: &str) -> io::Result<u32> {
     u32::try_from(fs::metadata(format!("{process}/ns/{kind}"))?.ino()).map_err(io::Error::other)
+}
+
+/// A file of `/proc`. The name in it need not be UTF-8: the kernel cuts it after 15 bytes, also within a character.
+fn read(path: &str) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
 /// What is used of `/proc/PID/stat` (proc(5)).
@@ -171,7 +176,7 @@ impl ProcessView {
             return Liveness::Unknown;
         }
         // Unreadable: it ended just now, or `/proc` hides it (hidepid). The next look tells.
-        let Ok(text) = fs::read_to_string(format!("/proc/{}/stat", other.pid)) else {
+        let Ok(text) = read(&format!("/proc/{}/stat", other.pid)) else {
             return Liveness::Unknown;
         };
         let Some(stat) = Stat::parse(&text) else {
@@ -204,7 +209,7 @@ impl ProcessView {
             }
             let path = entry.path();
             let Some(path) = path.to_str() else { continue };
-            let Ok(status) = fs::read_to_string(format!("{path}/status")) else {
+            let Ok(status) = read(&format!("{path}/status")) else {
                 continue;
             };
             // Ours, and so not of another namespace.
@@ -218,7 +223,7 @@ impl ProcessView {
                 Err(_) => continue,
             }
             if same_pid {
-                let text = fs::read_to_string(format!("{path}/stat")).unwrap_or_default();
+                let text = read(&format!("{path}/stat")).unwrap_or_default();
                 return match Stat::parse(&text) {
                     Some(stat) if !stat.is_dead() => Liveness::Alive,
                     _ => Liveness::Dead,
@@ -244,6 +249,8 @@ fn inner_pid(status: &str) -> Option<u32> {
 #[cfg(not(miri))]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
     use std::process::{Child, Command, Stdio};
 
     fn child(command: &str) -> (Child, Identity) {
@@ -272,6 +279,34 @@ mod tests {
         );
         assert!(Stat::parse("").is_none());
         assert!(Stat::parse("12 (a) S").is_none());
+    }
+
+    #[test]
+    fn a_name_that_is_no_utf8_is_no_obstacle() {
+        let view = ProcessView::new(Identity::current().unwrap());
+        // A name of the thread group's first thread is what `/proc/PID/stat` shows: a program's, so one is started.
+        let scratch = tempfile::tempdir().unwrap();
+        let program = scratch.path().join(OsStr::from_bytes(b"\xff\xfe"));
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("60").spawn().unwrap();
+        let path = format!("/proc/{}/stat", child.id());
+        // Between fork and exec the child still has this program's name.
+        let text = loop {
+            let bytes = fs::read(&path).unwrap();
+            if std::str::from_utf8(&bytes).is_err() {
+                break read(&path).unwrap();
+            }
+            std::thread::yield_now();
+        };
+        let identity = Identity {
+            pid: child.id(),
+            start_ticks: Stat::parse(&text).unwrap().start_ticks,
+            ..Identity::current().unwrap()
+        };
+        assert_eq!(view.liveness(&identity), Liveness::Alive);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(view.liveness(&identity), Liveness::Dead);
     }
 
     #[test]

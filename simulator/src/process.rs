@@ -98,8 +98,8 @@ fn refused(error: MachineError) -> CUerror {
 
 /// This process's name, as the kernel knows it.
 fn own_name() -> String {
-    std::fs::read_to_string("/proc/self/comm")
-        .map(|name| name.trim().to_owned())
+    std::fs::read("/proc/self/comm")
+        .map(|name| String::from_utf8_lossy(&name).trim().to_owned())
         .unwrap_or_default()
 }
 

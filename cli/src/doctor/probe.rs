@@ -85,8 +85,9 @@ fn holder(address: usize) -> Option<String> {
 
 /// The path of the first of this process's mappings that is `wanted`.
 fn mapped(wanted: impl Fn(&str) -> bool) -> Option<String> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines()
+    let maps = fs::read("/proc/self/maps").ok()?;
+    String::from_utf8_lossy(&maps)
+        .lines()
         .find(|line| wanted(line))
         .and_then(path)
         .map(str::to_owned)

@@ -89,7 +89,8 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
 /// A process of the tenant that does not have the shim: it was started without the preload.
 fn unshimmed(link: &str, pid: u32) -> Option<Finding> {
     // Unreadable maps (another user's process, or it has just ended) prove nothing.
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let maps = String::from_utf8_lossy(&maps);
     (!maps.is_empty() && !maps.contains(SHIM)).then(|| {
         Finding::broken(
             link,
