@@ -238,7 +238,7 @@ impl Target {
             return Some(Self {
                 name,
                 hook: row.hook(),
-                real: row.slot().get(),
+                real: row.slot().peek(),
                 soname,
             });
         }

@@ -104,6 +104,18 @@ impl Slot {
         if address.is_null() { self.find() } else { address }
     }
 
+    /// As [`Slot::get`], for a lookup inside `dlsym`: keeps nothing and loads nothing, since a replacement of malloc may
+    /// ask while `dlopen` maps the driver, and `dlopen` does not survive being called from there.
+    pub(crate) fn peek(&self) -> *mut c_void {
+        let address = self.address.load(Ordering::Relaxed);
+        if address.is_null() {
+            elf::symbol_of(self.library.soname(), self.name)
+                .map_or(core::ptr::null_mut(), |address| address as *mut c_void)
+        } else {
+            address
+        }
+    }
+
     /// The driver's function if it has been found already; else null.
     pub(crate) fn known(&self) -> *mut c_void {
         self.address.load(Ordering::Relaxed)
