@@ -93,14 +93,22 @@ impl Pool {
 /// The pool of each block in use, by address: a destroyed pool has no handle any more.
 static BLOCKS: Mutex<BTreeMap<u64, Arc<Pool>>> = Mutex::new(BTreeMap::new());
 
-/// The stream has reached the free of a block (or the program has waited for it): it goes back to its pool.
+/// The stream has reached the free of a block (or the program has waited for it): it goes back to its pool. Memory of
+/// `cuMemAlloc` goes back to the device.
 pub(crate) fn free_now(address: u64) {
     if crate::graph_memory::free(address).is_ok() {
         return;
     }
-    let Some(range) = memory::remove(address, |kind| matches!(kind, Kind::Pool(_))) else {
+    let is_freed_in_order = |kind: &Kind| matches!(kind, Kind::Pool(_) | Kind::Device | Kind::Managed);
+    let Some(range) = memory::remove(address, |kind| is_freed_in_order(&kind)) else {
         return;
     };
+    if !matches!(range.kind, Kind::Pool(_)) {
+        if let Ok(process) = crate::process::process() {
+            memory::release(process, &range);
+        }
+        return;
+    }
     let Some(pool) = BLOCKS.lock().remove(&address) else {
         return;
     };

@@ -78,14 +78,17 @@ fn allocate(
     put(place, from.allocate(bytes as u64)?)
 }
 
-/// "The allocation must not be accessed after stream execution reaches the free." Memory of `cuMemAlloc` is
-/// not taken here: "the behaviour is undefined" for addresses that are not stream-ordered
-/// (`CUDA_ERROR_INVALID_VALUE`, assumed); a null pointer likewise.
+/// "The allocation must not be accessed after stream execution reaches the free." Memory of `cuMemAlloc` may be
+/// freed here too (CUDA C++ Programming Guide, "Stream Ordered Memory Allocator": `cudaFreeAsync` of memory of
+/// `cudaMalloc`); managed memory likewise (assumed). A null pointer is `CUDA_ERROR_INVALID_VALUE` (assumed).
 fn free_async<const PER_THREAD: bool>(address: CUdeviceptr, stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     if crate::capture::intercept(&stream)?.is_none() {
         let range = memory::at(address).ok_or(CUerror::INVALID_VALUE)?;
-        if !matches!(range.kind, Kind::Pool(_) | Kind::Graph) {
+        if !matches!(
+            range.kind,
+            Kind::Pool(_) | Kind::Graph | Kind::Device | Kind::Managed
+        ) {
             return Err(CUerror::INVALID_VALUE);
         }
     }

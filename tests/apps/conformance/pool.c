@@ -47,6 +47,11 @@ int main(void)
     OK(cuStreamSynchronize(stream));
     OK(cuMemFree_v2(q));
     OK(cuMemPoolDestroy(own));
+    /* And cuMemFreeAsync accepts memory of cuMemAlloc (Programming Guide, "Stream Ordered Memory Allocator"). */
+    OK(cuMemAlloc_v2(&q, 1 << 20));
+    OK(cuMemFreeAsync(q, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(INVALID_VALUE, cuMemFree_v2(q));
     EXPECT(INVALID_VALUE, cuMemAllocAsync(&p, 0, stream));
     EXPECT(INVALID_VALUE, cuMemAllocAsync(NULL, 16, stream));
     EXPECT(OUT_OF_MEMORY, cuMemAllocAsync(&p, (size_t)1 << 46, stream));
