@@ -1,0 +1,92 @@
+/* Forks of every kind while other threads of the process allocate and launch: no child hangs, a child without exec is
+ * refused (3), one that begins anew works, and nothing of the parent's is disturbed. */
+#include "driver.h"
+#include <pthread.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <signal.h>
+extern char **environ;
+static volatile int stop;
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+static void *allocate(void *unused)
+{
+    CUdeviceptr p;
+    OK(cuCtxSetCurrent(context));
+    while (!stop) {
+        /* The new programs' contexts may leave no room for a while. */
+        CUresult code = cuMemAlloc_v2(&p, 1 << 20);
+        if (code == SUCCESS) OK(cuMemFree_v2(p));
+        else EXPECT(OUT_OF_MEMORY, code);
+    }
+    return unused;
+}
+static void *launches(void *unused)
+{
+    CUstream stream;
+    OK(cuCtxSetCurrent(context));
+    OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
+    while (!stop) {
+        OK(launch(spin, stream, 100000));
+        OK(cuStreamSynchronize(stream));
+    }
+    return unused;
+}
+int main(int argc, char **argv)
+{
+    CUdeviceptr p;
+    size_t left, total;
+    setup();
+    if (argc > 1) {
+        OK(cuMemAlloc_v2(&p, 1 << 20));
+        OK(launch(spin, NULL, 1000));
+        OK(cuCtxSynchronize());
+        return failures;
+    }
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, i < 2 ? allocate : launches, NULL);
+    double end = seconds() + 2;
+    for (int i = 0; seconds() < end || i < 10; i++) {
+        char *anew[] = {"fork_busy", "anew", NULL};
+        int status = 0, ended = 0;
+        pid_t child = -1;
+        switch (i % 5) {
+        case 0:
+            if ((child = fork()) == 0)
+                _exit(cuMemAlloc_v2(&p, 100) != 3 || launch(spin, NULL, 100) != 3 || cuMemGetInfo_v2(&left, &total) != 3 ||
+                      cuInit(0) != 3);
+            break;
+        case 1:
+            if ((child = fork()) == 0) _exit(execv("/proc/self/exe", anew) != 0);
+            break;
+        case 2:
+            if ((child = vfork()) == 0) _exit(execl("/bin/true", "true", NULL) != 0);
+            break;
+        case 3:
+            CHECK(posix_spawn(&child, "/proc/self/exe", NULL, NULL, anew, environ) == 0);
+            break;
+        case 4:
+            if ((child = fork()) == 0) exit(0);
+            break;
+        }
+        double bound = seconds() + 10;
+        while (!(ended = waitpid(child, &status, WNOHANG)) && seconds() < bound) usleep(500);
+        if (!ended) {
+            kill(child, SIGKILL);
+            waitpid(child, &status, 0);
+        }
+        if (status) {
+            printf("FAIL child %d of kind %d: %s%x\n", i, i % 5, ended ? "status " : "hangs, ", status);
+            failures++;
+        }
+    }
+    stop = 1;
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    return finish("fork_busy");
+}

@@ -1,0 +1,78 @@
+//! What an application can do to trip the shim: odd moments, odd orders, many threads. The same program passes bare.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::collections::HashSet;
+
+use vcuda_tests::{Bed, Door, app, eventually, succeeded, workspace};
+
+const QUOTA: [&str; 4] = ["--memory", "2GiB", "--cores", "50"];
+
+#[test]
+fn look_ups_inside_malloc_and_before_main() {
+    let bed = Bed::new();
+    let program = app("early", Door::Dlsym);
+    succeeded(&bed.bare(&program).output().unwrap());
+    succeeded(&bed.tenant(&QUOTA, &program).output().unwrap());
+    succeeded(
+        &bed.tenant(&QUOTA, &program)
+            .env("LD_BIND_NOW", "1")
+            .output()
+            .unwrap(),
+    );
+}
+
+/// Each row of the real driver's table: the same status and variant, and the shim's address where the symbol is hooked.
+#[test]
+fn every_row_of_the_drivers_table() {
+    let bed = Bed::new();
+    let program = app("lookups", Door::Dlsym);
+    let data = workspace().join("driver-api/data/libcuda-550.163.01-procaddress.tsv");
+    let arguments = [data.to_str().unwrap(), "libvcuda_shim.so"];
+    let bare = succeeded(&bed.bare(&program).args(arguments).output().unwrap());
+    let tenant = succeeded(&bed.tenant(&QUOTA, &program).args(arguments).output().unwrap());
+    let table = std::fs::read_to_string(workspace().join("shim/src/hooks.rs")).unwrap();
+    let hooked: HashSet<&str> = table
+        .lines()
+        .filter_map(|line| line.split_once("=>")?.0.split_whitespace().nth(1))
+        .collect();
+    assert!(hooked.contains("cuMemAlloc_v2"));
+    assert_eq!(
+        bare.lines().count(),
+        std::fs::read_to_string(&data).unwrap().lines().count()
+    );
+    for (bare, tenant) in bare.lines().zip(tenant.lines()) {
+        let symbol = bare.split(' ').next().unwrap();
+        let expected = if hooked.contains(symbol) {
+            bare.replace(" driver", " shim")
+        } else {
+            bare.to_owned()
+        };
+        assert_eq!(tenant, expected);
+        assert!(tenant.ends_with(" same"), "{tenant}");
+    }
+}
+
+#[test]
+fn every_kind_of_memory_comes_back() {
+    for faults in ["", "[faults]\nfail_nth_allocation = 20\n"] {
+        let bed = Bed::with_config(faults);
+        let program = app("leaks", Door::Dlsym);
+        succeeded(&bed.bare(&program).output().unwrap());
+        succeeded(&bed.tenant(&["--memory", "4GiB"], &program).output().unwrap());
+        eventually("all memory is back", std::time::Duration::from_secs(1), || {
+            bed.used_bytes() == 0
+        });
+    }
+}
+
+#[test]
+fn forks_of_every_kind_while_threads_are_busy() {
+    let bed = Bed::new();
+    let program = app("fork_busy", Door::Dlsym);
+    succeeded(&bed.tenant(&QUOTA, &program).output().unwrap());
+}
