@@ -22,7 +22,8 @@ fn python(package: &str) -> Option<PathBuf> {
         return Some(python);
     }
     skip(&format!(
-        "{package}: not installed in target/clients (scripts/test.sh installs it where PyPI answers)"
+        "{package}: not installed in target/clients (scripts/fetch-clients.sh does where PyPI answers; \
+         VCUDA_TEST_LARGE=1 adds numba-cuda, gpustat, nvitop)"
     ));
     None
 }
