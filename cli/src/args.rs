@@ -10,20 +10,21 @@ use crate::quantity::{CoreShare, MemorySize};
 
 const MAIN_EXAMPLES: &str = "\
 Examples:
-  vcuda run --memory 4GiB --cores 30 -- python train.py   one command under a quota
-  vcuda run --sim --memory 2GiB -- ./app                  the same on a simulated GPU
+  vcuda run --memory 4GiB --cores 30 -- python train.py   under a quota
+  vcuda run --name web --memory 4GiB -- ./server          its tenant has a name
+  vcuda set web --memory 6GiB                             its quota as it runs
   vcuda smi                                               who uses what
-  vcuda set train --memory 6GiB                           change a quota while it runs
+  vcuda run --sim --memory 2GiB -- ./app                  on a simulated GPU
   vcuda doctor -- python -c 'import torch'                why is it not limited?
   vcuda demo                                              see it work, 60 s";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   vcuda run --memory 4GiB --cores 30 -- python train.py
-  vcuda run --gpu 1 --memory 12GiB -- ./server             only the second GPU of `vcuda smi`
-  vcuda run --name jobs --memory 8GiB -- ./worker          several runs, one quota:
-  vcuda run --name jobs -- ./worker                        the second joins the first
-  vcuda run --sim --memory 2GiB -- ./app                   without a GPU";
+  vcuda run --gpu 1 --memory 12GiB -- ./server      only the GPU with index 1
+  vcuda run --name jobs --memory 8GiB -- ./worker   several runs, one quota:
+  vcuda run --name jobs -- ./worker                 the second joins the first
+  vcuda run --sim --memory 2GiB -- ./app            without a GPU";
 
 const RUN_DETAILS: &str = "\
 The command replaces vcuda: stdin, signals and exit status are its own. All
@@ -38,10 +39,10 @@ executed; 127 it was not found.";
 
 const SIM_EXAMPLES: &str = "\
 Examples:
-  vcuda sim -- ./app                                       on the simulated driver, without quota
-  vcuda sim --gpus 2 --memory 24GiB -- nvidia-smi
-  vcuda sim --machine ./m -- ./app && VCUDA_SIM=./m vcuda sim report
-  vcuda sim report --json                                  the exact record of the machine";
+  vcuda sim -- ./app                on the simulated driver, without quota
+  vcuda sim report --json           the exact record of the machine
+  vcuda sim --machine ./m --gpus 2 --memory 24GiB -- ./app
+  vcuda sim report --machine ./m";
 
 const SIM_DETAILS: &str = "\
 The machine is a directory: --machine, else VCUDA_SIM, else `machine` under
@@ -61,8 +62,8 @@ Examples:
 
 const SET_EXAMPLES: &str = "\
 Examples:
-  vcuda set train --memory 6GiB
-  vcuda set train --cores 50 --policy burst";
+  vcuda set web --memory 6GiB
+  vcuda set web --cores 50 --policy burst";
 
 const SET_DETAILS: &str = "\
 Takes effect at once in running programs. Memory may be set below what is in
@@ -71,14 +72,15 @@ Names are those of `vcuda smi`.";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
-  vcuda doctor                                             this machine
-  vcuda doctor -- python train.py                          what that command would meet under vcuda run
-  vcuda run --memory 2GiB -- vcuda doctor                  from inside a tenant";
+  vcuda doctor                              this machine
+  vcuda doctor -- python train.py           what it would meet under vcuda run
+  vcuda run --memory 2GiB -- vcuda doctor   from inside a tenant";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
   vcuda demo
-  vcuda demo --sim                                         on the simulated GPU, also where a real one is present";
+  vcuda demo --sim      on the simulated GPU, also where a real one is present
+  vcuda demo --json     for scripts";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -241,12 +243,22 @@ pub(crate) struct SmiArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_args(without_default))]
 pub(crate) struct SetArgs {
     /// The tenant, as `vcuda smi` names it
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,
+}
+
+/// An option of `run` as one of `set`, which leaves alone what is not named.
+fn without_default(arg: clap::Arg) -> clap::Arg {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    match help.split_once(" [default: ") {
+        Some((help, _)) => arg.help(format!("{help} [default: as it is]")),
+        None => arg,
+    }
 }
 
 #[derive(Args, Debug)]
@@ -297,6 +309,35 @@ mod tests {
             command.get_subcommands_mut().for_each(check);
         }
         check(&mut Cli::command());
+    }
+
+    #[test]
+    fn set_has_no_defaults_of_its_own() {
+        let mut vcuda = Cli::command();
+        let set = vcuda.find_subcommand_mut("set").unwrap();
+        let help = set.render_long_help().to_string();
+        assert_eq!(help.matches("[default: as it is]").count(), 3, "{help}");
+        assert_eq!(help.matches("[default:").count(), 3, "{help}");
+    }
+
+    #[test]
+    fn examples_fit_80_columns() {
+        for examples in [
+            MAIN_EXAMPLES,
+            RUN_EXAMPLES,
+            SIM_EXAMPLES,
+            REPORT_EXAMPLES,
+            SMI_EXAMPLES,
+            SET_EXAMPLES,
+            DOCTOR_EXAMPLES,
+            DEMO_EXAMPLES,
+            COMPLETIONS_EXAMPLES,
+            MAN_EXAMPLES,
+        ] {
+            for line in examples.lines() {
+                assert!(line.chars().count() <= 80, "{line}");
+            }
+        }
     }
 
     #[test]

@@ -119,5 +119,9 @@ fn one_line(message: &str) -> String {
     if line.ends_with("not provided: <CMD>...") {
         return "no command to run; write it after `--`, for example: vcuda run --memory 4GiB -- python train.py".to_owned();
     }
+    // Its usage follows in `message`: the commands whose command stands behind `--`.
+    if line.starts_with("unexpected argument") && !line.contains("'-") && message.contains("-- <CMD>") {
+        return format!("{line}; if it is the command to run, write it after `--` (see --help)");
+    }
     format!("{line} (see --help)")
 }

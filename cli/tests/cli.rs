@@ -156,6 +156,9 @@ fn wrong_use_is_one_line_that_names_the_value() {
     let run = |option: &str, value: &str, words: &str| {
         user.refused(&["run", "--sim", option, value, "--", "true"], 64, words);
     };
+    user.refused(&["sim", "true"], 64, "write it after `--`");
+    user.refused(&["doctor", "true"], 64, "write it after `--`");
+    user.refused(&["smi", "extra"], 64, "'extra' found (see");
     run("--memory", "12Q", "'12Q'");
     run("--memory", "-1", "'-1'");
     run("--memory", "0", "'0'");
@@ -415,16 +418,21 @@ fn missing_libraries_are_named() {
     let user = User::new();
     let alone = user.home.path().join("vcuda");
     fs::copy(env!("CARGO_BIN_EXE_vcuda"), &alone).unwrap();
-    let mut command = Command::new(&alone);
-    command
-        .args(["run", "--sim", "--", "true"])
-        .env("XDG_RUNTIME_DIR", user.home.path().join("run"));
-    let output = command.env_remove("VCUDA_DIR").output().unwrap();
-    assert_eq!(output.status.code(), Some(69), "{output:?}");
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("libvcuda_shim.so is not beside"),
-        "{output:?}"
-    );
+    for arguments in [
+        ["run", "--sim", "--", "true"].as_slice(),
+        ["demo", "--sim"].as_slice(),
+    ] {
+        let mut command = Command::new(&alone);
+        command
+            .args(arguments)
+            .env("XDG_RUNTIME_DIR", user.home.path().join("run"));
+        let output = command.env_remove("VCUDA_DIR").output().unwrap();
+        assert_eq!(output.status.code(), Some(69), "{output:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("libvcuda_shim.so is not beside"),
+            "{output:?}"
+        );
+    }
 }
 
 #[test]

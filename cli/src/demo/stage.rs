@@ -36,9 +36,14 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// The real GPU with the most free memory, else (or if asked for) a fresh simulated machine.
+    ///
+    /// # Errors
+    /// A library of vcuda is missing, no GPU, no place for the directory.
     pub(crate) fn set_up(is_simulated: bool, environment: &Environment) -> Result<Stage, Failure> {
         let root = environment.runtime_root()?;
         remove_abandoned(&root);
+        // Said here, and not by a tenant that does not start.
+        libraries::shim(&root)?;
         let prefix = format!("demo-{}-", std::process::id());
         let home = tempfile::Builder::new().prefix(&prefix).tempdir_in(&root);
         let home = home.map_err(|error| Failure::access("create a directory in", &root, &error))?;

@@ -121,7 +121,9 @@ fn links(report: &Report, limit_bytes: Option<u64>) -> Vec<Finding> {
                 .map(|total| seen("limit seen by NVML", limit, total)),
         );
     }
-    if report.cuda_total_bytes.is_some() {
+    // A total beyond the limit was broken already; being refused beyond that says nothing about the limit.
+    let is_held = |total: u64| limit_bytes.is_none_or(|limit| total <= limit);
+    if report.cuda_total_bytes.is_some_and(is_held) {
         findings.push(match &report.beyond_total {
             Some(answer) => Finding::ok("beyond the limit", answer.clone()),
             None => Finding::broken(
@@ -138,7 +140,8 @@ fn door(link: &str, path: &str) -> Finding {
     if path.contains(SHIM) {
         Finding::ok(link, "leads to the shim")
     } else {
-        let remedy = "another preload is before the shim, or the program binds the driver past it; see docs";
+        let remedy =
+            "another preload is before the shim, or the program binds the driver past it; see docs/limits.md";
         Finding::broken(link, format!("leads to {path}, past the shim"), remedy)
     }
 }
