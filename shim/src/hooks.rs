@@ -4,6 +4,7 @@ mod array;
 mod context;
 mod device;
 mod graph;
+mod host;
 mod launch;
 mod lookup;
 mod memory;
@@ -104,6 +105,25 @@ hooks! {
     pass cuStreamEndCapture_ptsz        => graph::end_per_thread;
     pass cuStreamDestroy                => graph::stream_destroy;
     pass cuStreamDestroy_v2             => graph::stream_destroy;
+
+    pass cuLaunchHostFunc               => host::function;
+    pass cuLaunchHostFunc_ptsz          => host::function_per_thread;
+    pass cuLaunchHostFunc_v2            => host::function_v2;
+    pass cuLaunchHostFunc_v2_ptsz       => host::function_v2_per_thread;
+    pass cuStreamAddCallback            => host::callback;
+    pass cuStreamAddCallback_ptsz       => host::callback_per_thread;
+    pass cuStreamWaitValue32            => host::wait_value_32;
+    pass cuStreamWaitValue32_ptsz       => host::wait_value_32_per_thread;
+    pass cuStreamWaitValue32_v2         => host::wait_value_32;
+    pass cuStreamWaitValue32_v2_ptsz    => host::wait_value_32_per_thread;
+    pass cuStreamWaitValue64            => host::wait_value_64;
+    pass cuStreamWaitValue64_ptsz       => host::wait_value_64_per_thread;
+    pass cuStreamWaitValue64_v2         => host::wait_value_64;
+    pass cuStreamWaitValue64_v2_ptsz    => host::wait_value_64_per_thread;
+    pass cuStreamBatchMemOp             => host::batch;
+    pass cuStreamBatchMemOp_ptsz        => host::batch_per_thread;
+    pass cuStreamBatchMemOp_v2          => host::batch;
+    pass cuStreamBatchMemOp_v2_ptsz     => host::batch_per_thread;
 
     pass cuMemGetInfo                   => device::mem_info_v1;
     pass cuMemGetInfo_v2                => device::mem_info;

@@ -101,3 +101,17 @@ fn a_changed_share_is_felt() {
     let share = (bed.service_ns(pid) - before) as f64 / 2e7;
     near(share, 70.0);
 }
+
+#[test]
+fn waiting_for_the_host_is_not_charged() {
+    let bed = Bed::new();
+    let fed = app("fed", Door::Dlsym);
+    for by in ["value", "function"] {
+        succeeded(
+            &bed.tenant(&["--cores", "10"], &fed)
+                .args([by, "2", "10"])
+                .output()
+                .unwrap(),
+        );
+    }
+}

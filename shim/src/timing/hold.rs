@@ -73,7 +73,10 @@ impl Launches {
             self.mark(lane, track, stream, 0);
         }
         self.wake_reaper();
-        let settle = || self.wake_reaper();
+        let settle = || {
+            self.wake_reaper();
+            self.is_gated()
+        };
         let on_debt = wait(lane, view, need, &predicted, unproven, started_ns, settle);
         let held_ns = now_ns().saturating_sub(started_ns);
         lane.meter.holds.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +113,8 @@ fn need(
     (launches > 0 && (full || unknown)).then_some(Need::Window)
 }
 
-/// Waits until the launch may go; `settle` sees to it that somebody looks at the marks. `true`: the bound came first.
+/// Waits until the launch may go; `settle` sees to it that somebody looks at the marks, and says whether work waits for the
+/// host: maybe for the very thread that is held. `true`: the bound came first.
 fn wait(
     lane: &Lane,
     mut view: View,
@@ -118,7 +122,7 @@ fn wait(
     predicted: &Prediction,
     unproven: bool,
     started_ns: u64,
-    settle: impl Fn(),
+    settle: impl Fn() -> bool,
 ) -> bool {
     let mut window_since_ns = None;
     loop {
@@ -139,7 +143,9 @@ fn wait(
                 }
                 let still = || need(lane, &view, predicted, unproven, false, now).is_some();
                 lane.sleep(WINDOW_SLEEP_NS, still);
-                settle();
+                if settle() {
+                    return true;
+                }
             }
         }
         let now = now_ns();

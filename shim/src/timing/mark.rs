@@ -7,8 +7,9 @@ use vcuda_driver_api::prelude::*;
 use super::Launches;
 use super::lane::{Lane, now_ns};
 use super::streams::Stream;
-use super::track::{GUESSED, MARKS, MEASURED, Mark, START, Track};
+use super::track::{GATE, GUESSED, MARKS, MEASURED, Mark, START, Track};
 use crate::capture;
+use crate::ffi::Call;
 use crate::ffi::real;
 
 /// A launch that is predicted to take this long has a mark of its own (ns).
@@ -108,6 +109,48 @@ impl Launches {
         track.sampled_at.store(now, Ordering::Relaxed);
         track.started_at.store(self.ticks.now(), Ordering::Relaxed);
         true
+    }
+}
+
+impl Launches {
+    /// A call that lets the stream wait for the host (a host function, a value that the host sets). What was launched
+    /// before it is marked before it, and the next segment starts behind it: nobody is charged for the host's time.
+    pub(crate) fn feed(&'static self, call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
+        if capture::is_capturing(stream.handle, stream.default) {
+            return call.real();
+        }
+        let track = self.tracks.find(&self.lanes, stream);
+        let Some((track, lane)) = track.and_then(|track| Some((track, self.lane_of(track)?))) else {
+            return call.real();
+        };
+        self.mark(lane, track, stream, 0);
+        call.real()?;
+        self.gate(track, stream);
+        Ok(())
+    }
+
+    fn gate(&'static self, track: &'static Track, stream: Stream) {
+        let marking = track.try_marking();
+        track.chained.store(false, Ordering::Relaxed);
+        if marking.is_none() || capture::any_open() || track.unmarked().0 > 0 {
+            return;
+        }
+        let Some(mark) = next_mark(track) else { return };
+        mark.kind.store(GATE, Ordering::Relaxed);
+        mark.count.store(0, Ordering::Relaxed);
+        mark.predicted_ns.store(0, Ordering::Relaxed);
+        // Nobody knows when: the reaper looks at its own pace.
+        mark.expected_ns.store(u64::MAX, Ordering::Relaxed);
+        if record(mark, stream) {
+            publish(track);
+            track.chained.store(true, Ordering::Relaxed);
+            self.wake_reaper();
+        }
+    }
+
+    /// Whether any stream of this process waits for the host, or will when it comes to that.
+    pub(super) fn is_gated(&self) -> bool {
+        self.tracks.all().any(|track| track.in_use() && track.is_gated())
     }
 }
 

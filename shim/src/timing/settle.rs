@@ -10,7 +10,7 @@ use vcuda_region::{MAX_DEVICES, busy};
 use super::lane::{Lane, now_ns};
 use super::mark::Relaxed;
 use super::streams::Stream;
-use super::track::{MEASURED, Mark, START, Track, parts_of};
+use super::track::{GUESSED, MEASURED, Mark, Track, parts_of};
 use super::{COSTS, Launches};
 use crate::ffi::real;
 
@@ -260,7 +260,7 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) {
         let rest_ns = charge(lane, view, entered_to_ns, at_ns);
         let elapsed_ns = at_ns.saturating_sub(from_ns);
         post(lane, view, mark, entered_ns + rest_ns, elapsed_ns);
-    } else if kind != START {
+    } else if matches!(kind, MEASURED | GUESSED) {
         guess(lane, track, mark);
     }
     track.settled_to_ns.store(at_ns, Ordering::Relaxed);

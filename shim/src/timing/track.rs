@@ -20,7 +20,7 @@ const COUNT_SHIFT: u32 = 48;
 pub(super) struct Mark {
     /// The event; kept when the mark is done, for the next one in this place. 0: none made yet.
     pub(super) event: AtomicUsize,
-    /// [`START`], [`MEASURED`] or [`GUESSED`].
+    /// [`START`], [`MEASURED`], [`GUESSED`] or [`GATE`].
     pub(super) kind: AtomicU32,
     /// Launches in the segment.
     pub(super) count: AtomicU32,
@@ -40,6 +40,9 @@ pub(super) const START: u32 = 0;
 pub(super) const MEASURED: u32 = 1;
 /// Nobody knows when the segment began: it stays charged as predicted.
 pub(super) const GUESSED: u32 = 2;
+
+/// As [`START`], behind something that waits for the host.
+pub(super) const GATE: u32 = 3;
 
 /// A stream.
 #[derive(Debug)]
@@ -207,6 +210,15 @@ impl Track {
         self.tail
             .load(Ordering::Acquire)
             .wrapping_sub(self.head.load(Ordering::Relaxed))
+    }
+
+    /// Whether the stream waits for the host, or will when it comes to that.
+    pub(super) fn is_gated(&self) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        (0..self.pending()).any(|ahead| {
+            let mark = self.mark(head.wrapping_add(ahead));
+            mark.kind.load(Ordering::Relaxed) == GATE
+        })
     }
 
     /// Whether a stream has this entry.
