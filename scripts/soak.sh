@@ -29,7 +29,7 @@ cargo test --release -q -p vcuda-machine -- --ignored
 part "quotas: processes killed at random instants, the simulator's own peak is the judge"
 repeat cargo test -q -p vcuda-tests --test storm
 part "shares, conformance, doors"
-repeat cargo test -q -p vcuda-tests --test share --test conformance --test doors
+repeat cargo test -q -p vcuda-tests --test share --test conformance --test doors --test hostile
 part "the demo"
 repeat target/release/vcuda demo
 echo "soak: all parts passed"
