@@ -18,7 +18,8 @@ const LAUNCHES_MAX: u64 = 512;
 const UNPROVEN_MAX: u32 = 4;
 /// Longest wait for work to finish (ns).
 const WINDOW_MAX_WAIT_NS: u64 = 250_000_000;
-/// Longest sleep between two looks at the window (ns): finishing work wakes earlier.
+/// Longest sleep between two looks at the window (ns): finishing work wakes earlier. Also the whole wait while work in flight
+/// waits for the host.
 const WINDOW_SLEEP_NS: u64 = 1_000_000;
 /// Longest sleep between two looks at the limits (ns): a change is felt by then.
 const LIMITS_SLEEP_NS: u64 = 25_000_000;
