@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::CUcontext;
 
-use crate::devices::Device;
+use crate::charge::Charge;
 
 /// How an allocation was made, as far as its end depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,17 +34,15 @@ impl Kind {
     }
 }
 
-/// One allocation that is counted in the ledger.
-#[derive(Debug, Clone, Copy)]
+/// One allocation that is counted in the ledger. Dropped, its bytes are given back.
+#[derive(Debug)]
 pub(crate) struct Allocation {
-    /// The device that pays.
-    pub(crate) device: &'static Device,
     /// The context it was made in.
     pub(crate) context: CUcontext,
     /// How it was made.
     pub(crate) kind: Kind,
-    /// Bytes counted.
-    pub(crate) bytes: u64,
+    /// What is counted for it.
+    pub(crate) charge: Charge,
 }
 
 const SHARDS: usize = 64;
@@ -65,8 +63,8 @@ impl Allocations {
         }
     }
 
-    /// Notes an allocation. The driver may hand out an address again whose end it kept to itself: then the earlier
-    /// record comes back, and its bytes are free.
+    /// Notes an allocation. The driver may hand out an address again whose end it kept to itself (a context destroyed
+    /// behind our back): then the earlier record comes back, and its bytes are free.
     #[inline]
     pub(crate) fn insert(&self, name: u64, allocation: Allocation) -> Option<Allocation> {
         let key = (name, allocation.kind.space());
@@ -139,14 +137,12 @@ impl Hasher for Mix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shim::Shim;
 
     fn allocation(kind: Kind, context: usize) -> Allocation {
         Allocation {
-            device: Device::for_tests(Shim::for_tests()),
             context: CUcontext(context),
             kind,
-            bytes: 1,
+            charge: Charge::for_tests(),
         }
     }
 

@@ -9,6 +9,7 @@
 
 mod allocations;
 mod capture;
+mod charge;
 mod config;
 mod devices;
 mod ffi;

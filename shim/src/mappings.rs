@@ -8,21 +8,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
-use crate::devices::Device;
+use crate::charge::Charge;
 
 /// One piece of physical memory. Its bytes are given back with its last owner.
 #[derive(Debug)]
 pub(crate) struct Backing {
-    /// The device that pays.
-    pub(crate) device: &'static Device,
-    /// Bytes counted.
-    pub(crate) bytes: u64,
-}
-
-impl Drop for Backing {
-    fn drop(&mut self) {
-        self.device.release(self.bytes);
-    }
+    /// What is counted for it.
+    pub(crate) charge: Charge,
 }
 
 /// A mapping that [`Mappings::unmap`] took out.
@@ -95,12 +87,10 @@ impl Mappings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shim::Shim;
 
     fn backing() -> Arc<Backing> {
         Arc::new(Backing {
-            device: Device::for_tests(Shim::for_tests()),
-            bytes: 1,
+            charge: Charge::for_tests(),
         })
     }
 

@@ -133,9 +133,7 @@ fn created(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice
 
 /// Gives back what lived in a context that has ended.
 fn end(shim: &Shim, device: Option<&'static Device>, context: CUcontext, gone: Vec<(u64, Allocation)>) {
-    for (_, allocation) in gone {
-        allocation.device.release(allocation.bytes);
-    }
+    drop(gone);
     if let Some(device) = device {
         shim.overhead.ended(device, context);
     }

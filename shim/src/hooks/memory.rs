@@ -160,12 +160,8 @@ pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUre
     };
     let taken = shim.allocations.take(name, kind);
     let status = call.real();
-    if let Some(allocation) = taken {
-        if status.is_ok() {
-            allocation.device.release(allocation.bytes);
-        } else {
-            shim.allocations.insert(name, allocation);
-        }
+    if let (Some(allocation), Err(_)) = (taken, status) {
+        shim.allocations.insert(name, allocation);
     }
     status
 }
@@ -174,14 +170,9 @@ pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUre
 #[inline]
 pub(super) fn keep(shim: &Shim, reserved: Reserved, name: u64, context: CUcontext, kind: Kind) {
     let allocation = Allocation {
-        device: reserved.device(),
         context,
         kind,
-        bytes: reserved.bytes(),
+        charge: reserved.into(),
     };
-    reserved.commit();
-    if let Some(gone) = shim.allocations.insert(name, allocation) {
-        // The driver freed it without our knowing (a context destroyed behind our back).
-        gone.device.release(gone.bytes);
-    }
+    drop(shim.allocations.insert(name, allocation));
 }

@@ -47,10 +47,8 @@ pub(super) fn create(
     // SAFETY: the driver returned success, so it has just written a handle here.
     let handle = unsafe { handle.read() };
     let backing = Backing {
-        device,
-        bytes: reserved.bytes(),
+        charge: reserved.into(),
     };
-    reserved.commit();
     shim.mappings.create(handle, Arc::new(backing));
     Ok(())
 }
