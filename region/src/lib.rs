@@ -39,6 +39,8 @@ pub mod process;
 pub mod reservation;
 pub mod seqlock;
 #[cfg(not(loom))]
+pub mod shared;
+#[cfg(not(loom))]
 pub mod slots;
 #[cfg(not(loom))]
 mod sys;

@@ -117,3 +117,16 @@ pub(crate) fn effective_uid() -> u32 {
     // SAFETY: the call takes nothing and cannot fail.
     unsafe { libc::geteuid() }
 }
+
+/// Two words from the kernel's random numbers (getrandom(2)).
+pub(crate) fn random_words() -> io::Result<[u64; 2]> {
+    let mut words = [0; 2];
+    let size = size_of_val(&words);
+    // SAFETY: `words` is valid for writing `size` bytes, and any bytes are a valid value. So few come at once or not at all.
+    let written = unsafe { libc::getrandom(words.as_mut_ptr().cast(), size, 0) };
+    if usize::try_from(written) == Ok(size) {
+        Ok(words)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
