@@ -325,10 +325,6 @@ impl Ledger<'_> {
                 if needed > limit_bytes {
                     if self.others(me).heads == others.heads {
                         own.settle(used);
-                        own.denied.store(
-                            own.denied.load(Ordering::Relaxed).saturating_add(1),
-                            Ordering::Relaxed,
-                        );
                         return Err(Denied {
                             requested_bytes: asked,
                             used_bytes: counted,

@@ -5,7 +5,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use vcuda_driver_api::prelude::*;
 use vcuda_region::reservation::Reservation;
-use vcuda_region::{DeviceIndex, GpuUuid};
+use vcuda_region::shared::{ObjectKey, Shared};
+use vcuda_region::slots::Slot;
+use vcuda_region::{DeviceIndex, GpuUuid, ledger};
 
 use crate::ffi::real;
 use crate::shim::{Region, Shim};
@@ -59,6 +61,31 @@ impl Device {
     /// They would not fit, or the container has no usable limits, or was not given this GPU.
     #[inline]
     pub(crate) fn reserve(&'static self, bytes: u64) -> Result<Reserved, Denied> {
+        self.count(bytes, |slot, index, limit_bytes| {
+            slot.reserve(index, bytes, limit_bytes)
+        })
+        .map(|reservation| Reserved {
+            device: self,
+            reservation,
+        })
+    }
+
+    /// Counts `bytes` that another container's process has exported, once for all processes of this one that hold them.
+    ///
+    /// # Errors
+    /// As [`Device::reserve`].
+    pub(crate) fn adopt(&'static self, key: ObjectKey, bytes: u64) -> Result<Shared, Denied> {
+        self.count(bytes, |slot, index, limit_bytes| {
+            slot.adopt(key, index, bytes, limit_bytes)
+        })
+    }
+
+    #[inline]
+    fn count<T>(
+        &'static self,
+        bytes: u64,
+        attempt: impl Fn(&'static Slot<'static>, DeviceIndex, u64) -> Result<T, ledger::Denied>,
+    ) -> Result<T, Denied> {
         self.shim.look_if_due();
         let Some((region, index)) = self.region() else {
             return Err(self.refuse(bytes));
@@ -66,22 +93,73 @@ impl Device {
         let Some(slot) = self.shim.slot() else {
             return Err(self.refuse(bytes));
         };
-        let reserve = || slot.reserve(index, bytes, region.memory_limit_bytes(index));
-        // Before anybody is refused, the dead are looked for: with what they held it may fit.
-        match reserve().or_else(|denied| {
-            self.shim.look();
-            let is_less = region.usage.used_bytes(index) < denied.used_bytes;
-            if is_less { reserve() } else { Err(denied) }
-        }) {
-            Ok(reservation) => Ok(Reserved {
-                device: self,
-                reservation,
-            }),
-            Err(denied) => {
-                self.shim
-                    .log(format_args!("{} on {}: {denied}", "denied", self.uuid));
-                Err(Denied)
-            }
+        let attempt = || attempt(slot, index, region.memory_limit_bytes(index));
+        self.insist(attempt)
+    }
+
+    /// Counts `bytes` if they fit as things are. Nobody is denied by this: the caller has less to ask for.
+    #[inline]
+    pub(crate) fn reserve_if_it_fits(&'static self, bytes: u64) -> Option<Reserved> {
+        let ((region, index), slot) = self.region().zip(self.shim.slot())?;
+        let reservation = slot
+            .reserve(index, bytes, region.memory_limit_bytes(index))
+            .ok()?;
+        Some(Reserved {
+            device: self,
+            reservation,
+        })
+    }
+
+    /// What `attempt` gets from the ledger, tried once more after room was made. Only the second refusal is a denial.
+    #[inline]
+    fn insist<T>(&'static self, mut attempt: impl FnMut() -> Result<T, ledger::Denied>) -> Result<T, Denied> {
+        attempt()
+            .or_else(|_| {
+                self.make_room();
+                attempt()
+            })
+            .map_err(|denied| self.deny(&denied))
+    }
+
+    /// Before anybody is refused: gives back whatever is counted on this device and used by nobody.
+    #[cold]
+    fn make_room(&'static self) {
+        // What the dead held, and the driver's own use as it is now.
+        self.shim.look();
+    }
+
+    /// A denial that is final: counted, and said in the log.
+    #[cold]
+    fn deny(&'static self, denied: &ledger::Denied) -> Denied {
+        if let (Some((_, index)), Some(slot)) = (self.region(), self.shim.slot()) {
+            slot.count_denied(index);
+        }
+        self.shim.log(format_args!("denied on {}: {denied}", self.uuid));
+        Denied
+    }
+
+    /// Makes bytes that are counted here already known to the container, as an object that others may hold too. Nothing
+    /// if the container has no room for more of them: then whoever imports it pays for it again.
+    pub(crate) fn share(&self, key: ObjectKey, bytes: u64) -> Option<Shared> {
+        let ((_, index), slot) = self.region().zip(self.shim.slot())?;
+        slot.share(key, index, bytes)
+    }
+
+    /// Holds an object that the container knows and pays for already.
+    pub(crate) fn join(&self, key: ObjectKey) -> Option<Shared> {
+        let ((_, index), slot) = self.region().zip(self.shim.slot())?;
+        let shared = slot.join(key)?;
+        if shared.device() == index {
+            return Some(shared);
+        }
+        slot.part(shared);
+        None
+    }
+
+    /// Lets go of an object.
+    pub(crate) fn part(&self, shared: Shared) {
+        if let Some(slot) = self.shim.slot() {
+            slot.part(shared);
         }
     }
 
@@ -183,9 +261,8 @@ impl Reserved {
     /// # Errors
     /// It took more, and that does not fit.
     pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), Denied> {
-        self.reservation
-            .resize(bytes, self.device.memory_limit_bytes())
-            .map_err(|_| Denied)
+        let device = self.device;
+        device.insist(|| self.reservation.resize(bytes, device.memory_limit_bytes()))
     }
 
     /// The allocation exists: its bytes stay counted until [`Device::release`].

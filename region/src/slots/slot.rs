@@ -28,7 +28,7 @@ impl<'u> Slot<'u> {
     }
 
     /// Counts `bytes` on `device` if the container stays within `limit_bytes`. Two callers never pass together, and
-    /// nobody is refused what would have fitted.
+    /// nobody is refused what would have fitted. A refusal that is final is counted with [`Slot::count_denied`].
     ///
     /// # Errors
     /// It would not fit.
@@ -44,13 +44,15 @@ impl<'u> Slot<'u> {
             let _lock = self.lock(device);
             ledger.reserve(self.index, self.record(device), bytes, limit_bytes)
         };
-        match outcome {
-            Ok(()) => Ok(Reservation::new(self, device, bytes)),
-            Err(denied) => {
-                self.usage.account(device).count_denied();
-                Err(denied)
-            }
-        }
+        outcome.map(|()| Reservation::new(self, device, bytes))
+    }
+
+    /// Counts one refusal on `device`, for this process and for the container. Only the caller knows whether it tries
+    /// again, with the dead cleared or memory of its own given back.
+    #[cold]
+    pub fn count_denied(&self, device: DeviceIndex) {
+        self.record(device).denied.fetch_add(1, Ordering::Relaxed);
+        self.usage.account(device).count_denied();
     }
 
     /// Gives back `bytes` that a committed reservation had counted.

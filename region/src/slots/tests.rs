@@ -72,6 +72,8 @@ fn overhead_goes_up_and_down() {
     assert!(slot.reserve(device(), 1, 130).is_err());
     slot.set_overhead(device(), 0);
     assert_eq!(slot.used_bytes(device()), 10);
+    assert_eq!(usage.account(device()).denied(), 0, "the caller may try again");
+    slot.count_denied(device());
     assert_eq!(usage.account(device()).denied(), 1);
 }
 

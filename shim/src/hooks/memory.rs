@@ -131,9 +131,10 @@ fn pitched<A: Word, P: Word>(
     let context = current_context();
     // Rows are padded to a multiple of 512 bytes at least on every GPU so far: little is left to settle.
     let row = width_bytes.checked_next_multiple_of(512).unwrap_or(u64::MAX);
-    let mut reserved = device
-        .reserve(row.saturating_mul(height))
-        .or_else(|_| device.reserve(width_bytes.saturating_mul(height)))?;
+    let mut reserved = match device.reserve_if_it_fits(row.saturating_mul(height)) {
+        Some(reserved) => reserved,
+        None => device.reserve(width_bytes.saturating_mul(height))?,
+    };
     call.real()?;
     // SAFETY: the driver returned success, so it has just written a pitch here.
     let row = unsafe { pitch.read() }.wide();
