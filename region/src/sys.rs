@@ -18,6 +18,41 @@ pub(crate) fn process_exists(pid: u32) -> bool {
     answer == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
+/// Whether the process `pid` of our PID namespace has ended, all its threads with it: a zombie has.
+///
+/// A pidfd is readable from that moment on (pidfd_open(2)).
+///
+/// # Errors
+/// No pidfd: a kernel before 5.3, a filter of system calls, no descriptor left.
+pub(crate) fn has_ended(pid: u32) -> io::Result<bool> {
+    let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else {
+        return Ok(true);
+    };
+    // SAFETY: takes two numbers and returns a new descriptor, closed on exec, or -1.
+    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if opened < 0 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ESRCH) {
+            Ok(true)
+        } else {
+            Err(error)
+        };
+    }
+    let fd = i32::try_from(opened).map_err(io::Error::other)?;
+    // SAFETY: `fd` is new and nobody else's.
+    let process = unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) };
+    let mut question = libc::pollfd {
+        fd: process.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry, valid for writing; no wait.
+    match unsafe { libc::poll(&raw mut question, 1, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        ready => Ok(ready == 1),
+    }
+}
+
 /// `CLOCK_MONOTONIC` in nanoseconds, from the vDSO.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {

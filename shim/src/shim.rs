@@ -136,9 +136,9 @@ impl Shim {
 
     /// Clears the slots of processes that have died.
     #[cold]
-    pub(crate) fn reap(&'static self) {
+    pub(crate) fn reap(&'static self, view: impl Fn(Identity) -> ProcessView) {
         if let (Some(region), Some(me)) = (self.region(), self.identity()) {
-            region.usage.reap_dead(&ProcessView::new(*me));
+            region.usage.reap_dead(&view(*me));
         }
     }
 
@@ -153,14 +153,24 @@ impl Shim {
         let now_ns = coarse_ns();
         if now_ns.saturating_sub(self.looked_ns.load(Ordering::Relaxed)) > LOOK_EVERY_NS {
             self.looked_ns.store(now_ns, Ordering::Relaxed);
-            self.look();
+            self.look_around();
         }
     }
 
-    /// Looks around now: clears the dead, measures the driver's own use.
+    /// Looks before somebody is refused: thoroughly if that is due, and else for those only that have just ended.
     #[cold]
     pub(crate) fn look(&'static self) {
-        self.reap();
+        let looked_ns = self.looked_ns.load(Ordering::Relaxed);
+        self.look_if_due();
+        if self.looked_ns.load(Ordering::Relaxed) == looked_ns {
+            self.reap(ProcessView::brief);
+        }
+    }
+
+    /// Clears the dead, measures the driver's own use.
+    #[cold]
+    fn look_around(&'static self) {
+        self.reap(ProcessView::new);
         for device in self.devices.used().filter(|device| device.grant.is_some()) {
             self.overhead.follow(device);
         }
