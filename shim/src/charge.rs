@@ -1,15 +1,50 @@
-//! Bytes that this process has counted in the ledger for something that it holds.
+//! Bytes that this process has counted in the ledger for something that it holds, alone or together with other processes
+//! of the container.
 
-use crate::devices::{Device, Reserved};
+use vcuda_region::shared::{ObjectKey, Shared};
 
-/// Bytes that stay counted as long as this lives: dropped, they are given back, once.
+use crate::devices::{Denied, Device, Reserved};
+
+/// Bytes that stay counted as long as this lives: dropped, they are given back, once. Of an object that other processes
+/// hold too the hold is given back, and the last of them gives back the bytes.
 #[derive(Debug)]
 pub(crate) struct Charge {
     device: &'static Device,
     bytes: u64,
+    /// Boxed: few are shared, and allocations are many.
+    shared: Option<Box<Shared>>,
 }
 
 impl Charge {
+    /// An importer's hold on an object that the container pays for already; nothing if the container does not know it.
+    pub(crate) fn join(device: &'static Device, key: ObjectKey) -> Option<Self> {
+        Some(Self::together(device, device.join(key)?))
+    }
+
+    /// An object from outside of the container, which its first importer pays for.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub(crate) fn adopt(device: &'static Device, key: ObjectKey, bytes: u64) -> Result<Self, Denied> {
+        Ok(Self::together(device, device.adopt(key, bytes)?))
+    }
+
+    fn together(device: &'static Device, shared: Shared) -> Self {
+        Self {
+            device,
+            bytes: shared.bytes(),
+            shared: Some(Box::new(shared)),
+        }
+    }
+
+    /// The exporter tells the container what it pays for under this key. Where that cannot be noted, importers pay too:
+    /// more is counted, never less.
+    pub(crate) fn share(&mut self, key: ObjectKey) {
+        if self.shared.is_none() {
+            self.shared = self.device.share(key, self.bytes).map(Box::new);
+        }
+    }
+
     /// The device that pays.
     pub(crate) fn device(&self) -> &'static Device {
         self.device
@@ -26,6 +61,7 @@ impl Charge {
         Self {
             device: Device::for_tests(crate::shim::Shim::for_tests()),
             bytes: 1,
+            shared: None,
         }
     }
 }
@@ -37,6 +73,7 @@ impl From<Reserved> for Charge {
         let charge = Self {
             device: reserved.device(),
             bytes: reserved.bytes(),
+            shared: None,
         };
         reserved.commit();
         charge
@@ -46,6 +83,9 @@ impl From<Reserved> for Charge {
 impl Drop for Charge {
     #[inline]
     fn drop(&mut self) {
-        self.device.release(self.bytes);
+        match self.shared.take() {
+            None => self.device.release(self.bytes),
+            Some(shared) => self.device.part(*shared),
+        }
     }
 }
