@@ -24,6 +24,9 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub mod coverage;
+pub mod table;
+
 /// 1 MiB in bytes.
 pub const MIB: u64 = 1 << 20;
 /// 1 GiB in bytes.
