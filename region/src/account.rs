@@ -43,7 +43,8 @@ pub struct Account {
     /// 95th percentile of the container's predicted launches (ns).
     pub p95_ns: AtomicU64,
     pub(crate) denied: AtomicU64,
-    reserved_served: [AtomicU64; 12],
+    context_bytes: [AtomicU64; 2],
+    reserved_served: [AtomicU64; 10],
     /// When the device was busy for this container.
     pub busy: [AtomicU64; BUSY_WORDS],
 }
@@ -84,6 +85,7 @@ impl Default for Account {
             forgiven_ns: AtomicU64::new(0),
             p95_ns: AtomicU64::new(0),
             denied: AtomicU64::new(0),
+            context_bytes: core::array::from_fn(|_| AtomicU64::new(0)),
             reserved_served: core::array::from_fn(|_| AtomicU64::new(0)),
             busy: core::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -164,6 +166,22 @@ impl Account {
     /// Reservations of memory refused so far, to processes that are gone too.
     pub fn denied(&self) -> u64 {
         self.denied.load(Ordering::Relaxed)
+    }
+
+    /// What the last context took that a process of this container made on the device (bytes), 0 while none is known. The
+    /// first context of a process costs more than further ones.
+    pub fn context_bytes(&self, is_first: bool) -> u64 {
+        self.context_word(is_first).load(Ordering::Relaxed)
+    }
+
+    /// Notes what a context took (bytes): the next one is refused before the driver is asked if so much is not left.
+    pub fn note_context(&self, is_first: bool, bytes: u64) {
+        self.context_word(is_first).store(bytes, Ordering::Relaxed);
+    }
+
+    fn context_word(&self, is_first: bool) -> &AtomicU64 {
+        let [first, further] = &self.context_bytes;
+        if is_first { first } else { further }
     }
 
     /// Debt forgiven so far (ns).

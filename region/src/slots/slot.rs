@@ -69,6 +69,12 @@ impl<'u> Slot<'u> {
         self.record(device).set_overhead(bytes);
     }
 
+    /// Makes a committed reservation of `bytes` part of the overhead on `device`: the sum stays as it is.
+    pub fn count_as_overhead(&self, device: DeviceIndex, bytes: u64) {
+        let _lock = self.lock(device);
+        self.record(device).overhead_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Adds to the overhead on `device` (bytes); see [`Slot::set_overhead`].
     pub fn charge_overhead(&self, device: DeviceIndex, bytes: u64) {
         let _lock = self.lock(device);
@@ -91,6 +97,13 @@ impl<'u> Slot<'u> {
                 .load(Ordering::Relaxed)
                 .saturating_sub(bytes),
         );
+    }
+
+    /// What this process has on `device`: all of it, and what of it is overhead (bytes, of one moment).
+    #[must_use]
+    pub fn amounts(&self, device: DeviceIndex) -> (u64, u64) {
+        let _lock = self.lock(device);
+        (self.used_bytes(device), self.overhead_bytes(device))
     }
 
     /// What the driver itself takes for this process on `device`, as last set (bytes).
