@@ -3,7 +3,8 @@
 
 use vcuda_region::shared::{ObjectKey, Shared};
 
-use crate::devices::{Denied, Device, Reserved};
+use crate::devices::{self, Denied, Device, Reserved};
+use crate::shim::Shim;
 
 /// Bytes that stay counted as long as this lives: dropped, they are given back, once. Of an object that other processes
 /// hold too the hold is given back, and the last of them gives back the bytes.
@@ -12,13 +13,21 @@ pub(crate) struct Charge {
     device: &'static Device,
     bytes: u64,
     /// Boxed: few are shared, and allocations are many.
-    shared: Option<Box<Shared>>,
+    together: Option<Box<Together>>,
+}
+
+/// An object that the container knows.
+#[derive(Debug)]
+struct Together {
+    key: ObjectKey,
+    shared: Shared,
 }
 
 impl Charge {
     /// An importer's hold on an object that the container pays for already; nothing if the container does not know it.
-    pub(crate) fn join(device: &'static Device, key: ObjectKey) -> Option<Self> {
-        Some(Self::together(device, device.join(key)?))
+    pub(crate) fn join(shim: &'static Shim, key: ObjectKey) -> Option<Self> {
+        let (device, shared) = devices::join(shim, key)?;
+        Some(Self::together(device, key, shared))
     }
 
     /// An object from outside of the container, which its first importer pays for.
@@ -26,23 +35,29 @@ impl Charge {
     /// # Errors
     /// It does not fit.
     pub(crate) fn adopt(device: &'static Device, key: ObjectKey, bytes: u64) -> Result<Self, Denied> {
-        Ok(Self::together(device, device.adopt(key, bytes)?))
+        Ok(Self::together(device, key, device.adopt(key, bytes)?))
     }
 
-    fn together(device: &'static Device, shared: Shared) -> Self {
+    fn together(device: &'static Device, key: ObjectKey, shared: Shared) -> Self {
         Self {
             device,
             bytes: shared.bytes(),
-            shared: Some(Box::new(shared)),
+            together: Some(Box::new(Together { key, shared })),
         }
     }
 
     /// The exporter tells the container what it pays for under this key. Where that cannot be noted, importers pay too:
-    /// more is counted, never less.
+    /// more is counted, never less. An object has one key: the first one stays.
     pub(crate) fn share(&mut self, key: ObjectKey) {
-        if self.shared.is_none() {
-            self.shared = self.device.share(key, self.bytes).map(Box::new);
+        if self.together.is_none() {
+            let shared = self.device.share(key, self.bytes);
+            self.together = shared.map(|shared| Box::new(Together { key, shared }));
         }
+    }
+
+    /// Under which key the container knows it.
+    pub(crate) fn key(&self) -> Option<ObjectKey> {
+        self.together.as_ref().map(|together| together.key)
     }
 
     /// The device that pays.
@@ -59,9 +74,9 @@ impl Charge {
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
         Self {
-            device: Device::for_tests(crate::shim::Shim::for_tests()),
+            device: Device::for_tests(Shim::for_tests()),
             bytes: 1,
-            shared: None,
+            together: None,
         }
     }
 }
@@ -73,7 +88,7 @@ impl From<Reserved> for Charge {
         let charge = Self {
             device: reserved.device(),
             bytes: reserved.bytes(),
-            shared: None,
+            together: None,
         };
         reserved.commit();
         charge
@@ -83,9 +98,9 @@ impl From<Reserved> for Charge {
 impl Drop for Charge {
     #[inline]
     fn drop(&mut self) {
-        match self.shared.take() {
+        match self.together.take() {
             None => self.device.release(self.bytes),
-            Some(shared) => self.device.part(*shared),
+            Some(together) => self.device.part(together.shared),
         }
     }
 }

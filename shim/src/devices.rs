@@ -145,17 +145,6 @@ impl Device {
         slot.share(key, index, bytes)
     }
 
-    /// Holds an object that the container knows and pays for already.
-    pub(crate) fn join(&self, key: ObjectKey) -> Option<Shared> {
-        let ((_, index), slot) = self.region().zip(self.shim.slot())?;
-        let shared = slot.join(key)?;
-        if shared.device() == index {
-            return Some(shared);
-        }
-        slot.part(shared);
-        None
-    }
-
     /// Lets go of an object.
     pub(crate) fn part(&self, shared: Shared) {
         if let Some(slot) = self.shim.slot() {
@@ -347,6 +336,31 @@ fn uuid_of(ordinal: CUdevice) -> Option<GpuUuid> {
     )]
     let bytes = uuid.bytes.map(|byte| byte as u8);
     Some(GpuUuid::from_bytes(bytes))
+}
+
+/// Holds an object that the container knows and pays for already; nothing if it does not know it, or this process does
+/// not see its GPU.
+pub(crate) fn join(shim: &'static Shim, key: ObjectKey) -> Option<(&'static Device, Shared)> {
+    let slot = shim.slot()?;
+    let shared = slot.join(key)?;
+    let device = with_grant(shim, shared.device());
+    if device.is_none() {
+        slot.part(shared);
+        return None;
+    }
+    device.zip(Some(shared))
+}
+
+/// This process's device of a grant, used before or not.
+fn with_grant(shim: &'static Shim, grant: DeviceIndex) -> Option<&'static Device> {
+    let is_it = |device: &&'static Device| device.grant == Some(grant);
+    if let Some(device) = shim.devices().used().find(is_it) {
+        return Some(device);
+    }
+    let mut count = 0;
+    // SAFETY: the driver writes a count or nothing.
+    unsafe { real::cuDeviceGetCount(&raw mut count) }.ok()?;
+    (0..count).filter_map(|ordinal| shim.device(ordinal)).find(is_it)
 }
 
 /// The ordinal of the current context's device; nothing without a context.

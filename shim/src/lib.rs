@@ -20,4 +20,5 @@ mod mappings;
 mod overhead;
 mod reaper;
 mod shim;
+mod tag;
 mod timing;

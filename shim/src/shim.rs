@@ -176,6 +176,11 @@ impl Shim {
         }
     }
 
+    /// The devices that this process has used.
+    pub(crate) fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
     /// The device of this ordinal; nothing if the driver knows none.
     #[inline]
     pub(crate) fn device(&'static self, ordinal: i32) -> Option<&'static Device> {
