@@ -11,11 +11,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod memory;
+mod objects;
 mod producer;
 mod stamp;
 mod streams;
 mod wait;
 
+pub use objects::{Object, ObjectId};
 use producer::Producer;
 pub use stamp::Stamp;
 
@@ -56,6 +58,12 @@ impl Client {
         &self.machine
     }
 
+    /// Its number: never used twice on one machine.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     fn shared(&self) -> &Shared {
         self.machine.shared()
     }
@@ -94,7 +102,7 @@ impl Client {
                 return Change::None(());
             };
             remove_context(core, &shared.map, row.id);
-            give_back(core, self.id, row.gpu, bytes);
+            give_plain(core, self.id, row.gpu, bytes);
             Change::Made(())
         });
         self.forget_streams(local, &rings);
@@ -131,7 +139,7 @@ impl Drop for Client {
 }
 
 /// Position of the row of `client` on `gpu`, made if missing.
-fn use_row(core: &mut Core, client: u64, gpu: u64) -> Result<usize, Refused> {
+pub(crate) fn use_row(core: &mut Core, client: u64, gpu: u64) -> Result<usize, Refused> {
     if let Some(position) = core.position_of_use(client, gpu) {
         return Ok(position);
     }
@@ -149,8 +157,18 @@ fn use_row(core: &mut Core, client: u64, gpu: u64) -> Result<usize, Refused> {
     Ok(core.uses.len() - 1)
 }
 
+/// As `give_back`, without touching what objects of the client take.
+fn give_plain(core: &mut Core, client: u64, gpu: u64, bytes: u64) {
+    let used = core
+        .position_of_use(client, gpu)
+        .and_then(|position| core.uses.get(position))
+        .map_or(0, |row| row.used);
+    let plain = used.saturating_sub(core.objects_of(Some(client), gpu));
+    give_back(core, client, gpu, bytes.min(plain));
+}
+
 /// Gives back `bytes`, at most what the client holds.
-fn give_back(core: &mut Core, client: u64, gpu: u64, bytes: u64) {
+pub(crate) fn give_back(core: &mut Core, client: u64, gpu: u64, bytes: u64) {
     let Some(position) = core.position_of_use(client, gpu) else {
         return;
     };

@@ -83,6 +83,29 @@ row! {
     }
 }
 row! {
+    /// Memory that more than one process can hold, see `objects`. Rows are in order of `id`.
+    ObjectRow {
+        /// Never used twice.
+        id: u64,
+        gpu: u64,
+        bytes: u64,
+        /// What it is, in the words of the driver that made it.
+        tag: u64,
+        /// Device and inode of the file that it is known by, if it came from outside the machine; else zeroes.
+        file: [u64; 2],
+    }
+}
+row! {
+    /// Who holds an object. An object's rows are in the order in which the holders came; one without rows is gone.
+    HoldRow {
+        object: u64,
+        /// `DESCRIPTORS`: the file descriptors that were exported of it.
+        client: u64,
+        /// How often; of descriptors, a number that each export changes.
+        count: u64,
+    }
+}
+row! {
     /// A completion, to be stored in its ring.
     Effect { command: u64, ns: u64 }
 }
@@ -101,6 +124,9 @@ row! {
     }
 }
 
+/// `HoldRow::client` of a holder that is no process. Clients count from 1.
+pub(crate) const DESCRIPTORS: u64 = 0;
+
 /// `StreamRow::phase`: the command at the head has not begun.
 pub(crate) const WAITING: u64 = 0;
 /// A kernel has begun.
@@ -115,6 +141,7 @@ pub(crate) struct Core {
     pub(crate) now: u64,
     pub(crate) next_client: u64,
     pub(crate) next_context: u64,
+    pub(crate) next_object: u64,
     /// Records in the history.
     pub(crate) history: u64,
     pub(crate) gpus: Vec<GpuRow>,
@@ -122,6 +149,8 @@ pub(crate) struct Core {
     pub(crate) uses: Vec<UseRow>,
     pub(crate) contexts: Vec<ContextRow>,
     pub(crate) streams: Vec<StreamRow>,
+    pub(crate) objects: Vec<ObjectRow>,
+    pub(crate) holds: Vec<HoldRow>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) records: Vec<RecordRow>,
 }
@@ -140,6 +169,7 @@ impl Core {
             now,
             next_client: 1,
             next_context: 1,
+            next_object: 1,
             gpus,
             ..Core::default()
         }
@@ -149,11 +179,14 @@ impl Core {
     pub(crate) fn copy_from(&mut self, other: &Core) {
         (self.now, self.history) = (other.now, other.history);
         (self.next_client, self.next_context) = (other.next_client, other.next_context);
+        self.next_object = other.next_object;
         self.gpus.clone_from(&other.gpus);
         self.clients.clone_from(&other.clients);
         self.uses.clone_from(&other.uses);
         self.contexts.clone_from(&other.contexts);
         self.streams.clone_from(&other.streams);
+        self.objects.clone_from(&other.objects);
+        self.holds.clone_from(&other.holds);
         self.effects.clear();
         self.records.clear();
     }
@@ -161,12 +194,15 @@ impl Core {
     /// Writes the core as words, a length first.
     pub(crate) fn encode(&self, out: &mut Vec<u64>) {
         out.clear();
-        out.extend_from_slice(&[0, self.now, self.next_client, self.next_context, self.history]);
+        out.extend_from_slice(&[0, self.now, self.next_client, self.next_context]);
+        out.extend_from_slice(&[self.next_object, self.history]);
         put(&self.gpus, out);
         put(&self.clients, out);
         put(&self.uses, out);
         put(&self.contexts, out);
         put(&self.streams, out);
+        put(&self.objects, out);
+        put(&self.holds, out);
         put(&self.effects, out);
         put(&self.records, out);
         let length = out.len() as u64;
@@ -182,12 +218,15 @@ impl Core {
         self.now = *words.next()?;
         self.next_client = *words.next()?;
         self.next_context = *words.next()?;
+        self.next_object = *words.next()?;
         self.history = *words.next()?;
         get(&mut self.gpus, words)?;
         get(&mut self.clients, words)?;
         get(&mut self.uses, words)?;
         get(&mut self.contexts, words)?;
         get(&mut self.streams, words)?;
+        get(&mut self.objects, words)?;
+        get(&mut self.holds, words)?;
         get(&mut self.effects, words)?;
         get(&mut self.records, words)?;
         (words.len() == 0 && self.check()).then_some(())
@@ -213,13 +252,16 @@ impl Core {
             && (0u64..)
                 .zip(&self.gpus)
                 .all(|(gpu, row)| row.used == self.used_on(gpu) && row.used <= row.peak)
+            && self.check_objects()
     }
 
     fn used_on(&self, gpu: u64) -> u64 {
         self.uses
             .iter()
             .filter(|row| row.gpu == gpu)
-            .fold(0, |sum, row| sum.saturating_add(row.used))
+            .fold(self.objects_of(None, gpu), |sum, row| {
+                sum.saturating_add(row.used)
+            })
     }
 
     /// Position of the stream that has this ring now.
@@ -288,6 +330,16 @@ mod tests {
             id: 3,
             gpu: 1,
             ..StreamRow::default()
+        });
+        core.next_object = 6;
+        core.objects.push(ObjectRow {
+            id: 5,
+            ..ObjectRow::default()
+        });
+        core.holds.push(HoldRow {
+            object: 5,
+            client: 1,
+            count: 1,
         });
         core.effects.push(Effect { command: 9, ns: 8 });
         let (mut words, mut back) = (Vec::new(), Core::default());

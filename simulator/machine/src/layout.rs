@@ -14,7 +14,7 @@ use crate::config::RING_ENTRIES;
 /// "VCUDASIM".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VCUDASIM");
 /// Raised with every change of the layout or of what a word means.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 
 /// Processes that can write at a time: each has two buffers.
 pub(crate) const WRITERS: u64 = 256;
@@ -26,6 +26,10 @@ pub(crate) const STREAMS: u64 = 2048;
 pub(crate) const CONTEXTS: usize = 512;
 /// Pairs of process and GPU at a time.
 pub(crate) const USES: usize = 512;
+/// Objects that more than one process can hold, at a time.
+pub(crate) const OBJECTS: usize = 1024;
+/// Holders of objects at a time.
+pub(crate) const HOLDS: usize = 4096;
 /// Records of dead processes kept.
 pub(crate) const RECORDS: u64 = 65_536;
 

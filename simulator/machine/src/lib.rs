@@ -11,6 +11,7 @@
 //! | `engine` | contexts in slices, streams side by side, copy engines: arithmetic on a copy |
 //! | `core`, `layout`, `ring`, `history`, `map` | what is in the file |
 //! | `commit`, `population`, `liveness`, `farewell` | how it changes, who takes part, who has died |
+//! | `objects`, `object_files` | memory that more than one process holds |
 //! | `record`, `report` | the exact record, and NVML's late and rounded view |
 
 mod bytes;
@@ -30,6 +31,8 @@ mod layout;
 mod liveness;
 mod machine;
 mod map;
+mod object_files;
+mod objects;
 mod population;
 mod record;
 mod report;
@@ -41,7 +44,7 @@ mod sys;
 mod tests;
 
 pub use bytes::parse_bytes;
-pub use client::{Client, Stamp};
+pub use client::{Client, Object, ObjectId, Stamp};
 pub use command::{Command, ContextId, Engine, StreamId, Ticket};
 pub use config::{ClockKind, Config, FaultConfig, GpuConfig, KernelConfig, MAX_GPUS, RING_ENTRIES};
 pub use directory::machine_directory;

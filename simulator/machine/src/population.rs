@@ -1,12 +1,12 @@
 //! Processes of the machine: joining, and burying the dead.
 
 use crate::commit::{CannotCommit, Change};
-use crate::core::{ClientRow, Core, RecordRow};
+use crate::core::{ClientRow, Core, DESCRIPTORS, HoldRow, RecordRow};
 use crate::layout::{CLIENTS, RECORDS, as_index, entry, record, split};
 use crate::map::Mapping;
-use crate::ring;
 use crate::shared::{CLIENT_SLOTS, Local, Shared};
 use crate::sys;
+use crate::{objects, ring};
 
 /// How often the living are counted by the way, ns.
 const COUNT_EVERY_NS: u64 = 10_000_000;
@@ -35,7 +35,31 @@ impl Shared {
         dead.into_iter().try_for_each(|client| {
             let last_sign = self.last_sign(&local.base, client);
             self.bury(local, client, last_sign)
-        })
+        })?;
+        self.drop_closed_descriptors(local)
+    }
+
+    /// Ends the holds of exported descriptors of which none is open any more.
+    fn drop_closed_descriptors(&self, local: &mut Local) -> Result<(), CannotCommit> {
+        self.refresh(local)?;
+        let exported = |row: &&HoldRow| row.client == DESCRIPTORS;
+        let exported: Vec<HoldRow> = local.base.holds.iter().filter(exported).copied().collect();
+        for seen in exported {
+            if self.objects.has_descriptors(seen.object) {
+                continue;
+            }
+            let gone = self.transact(local, None, |core| {
+                // Who has exported it meanwhile has changed the row.
+                if core.hold_of(seen.object, DESCRIPTORS) != Some(&seen) {
+                    return Change::None(false);
+                }
+                Change::Made(objects::release(core, seen.object, DESCRIPTORS, u64::MAX))
+            })?;
+            if gone {
+                self.objects.forget(&[seen.object]);
+            }
+        }
+        Ok(())
     }
 
     /// The last moment at which the process is known to have lived: its last submission, or the core's time, which its
@@ -59,26 +83,29 @@ impl Shared {
             record(next_record),
             record(next_record + 64) - record(next_record),
         )?;
-        self.transact(local, Some(until), |core| {
+        let gone = self.transact(local, Some(until), |core| {
             if !core.clients.iter().any(|row| row.id == client) {
-                return Change::None(());
+                return Change::None(Vec::new());
             }
-            remove_client(core, &self.map, client);
-            Change::Made(())
-        })
+            Change::Made(remove_client(core, &self.map, client))
+        })?;
+        self.objects.forget(&gone);
+        Ok(())
     }
 
     /// A new process of the machine: its number and its slot.
     pub(crate) fn join(&self, pid: u32, name: &str) -> Result<(u64, u64), CannotCommit> {
         let local = &mut *self.local.lock();
+        let mut strays = self.objects.all();
         self.bury_the_dead(local)?;
+        self.refresh(local)?;
+        strays.retain(|object| local.base.object(*object).is_none());
+        self.objects.forget(&strays);
         let slot = self.liveness.claim(CLIENT_SLOTS).ok_or(CannotCommit::NoSlot)?;
         let predecessor = |core: &Core| core.clients.iter().find(|row| row.slot == slot).map(|row| row.id);
         let joined = self.transact(local, Some(self.now()), |core| {
             // Who had this slot before is dead, or it could not have been claimed.
-            if let Some(dead) = predecessor(core) {
-                remove_client(core, &self.map, dead);
-            }
+            let gone = predecessor(core).map_or_else(Vec::new, |dead| remove_client(core, &self.map, dead));
             if core.clients.len() >= as_index(CLIENTS) {
                 return Change::None(None);
             }
@@ -92,20 +119,24 @@ impl Shared {
                 name: pack_name(name),
                 seen,
             });
-            Change::Made(Some(id))
+            Change::Made(Some((id, gone)))
         });
         match joined {
-            Ok(Some(id)) => Ok((id, slot)),
+            Ok(Some((id, gone))) => {
+                self.objects.forget(&gone);
+                Ok((id, slot))
+            }
             failed => {
                 self.liveness.release(slot);
-                failed.and(Err(CannotCommit::NoSlot))
+                failed.map(drop).and(Err(CannotCommit::NoSlot))
             }
         }
     }
 }
 
-/// Takes a process out of the core.
-fn remove_client(core: &mut Core, map: &Mapping, client: u64) {
+/// Takes a process out of the core; names the objects that are gone with it.
+fn remove_client(core: &mut Core, map: &Mapping, client: u64) -> Vec<u64> {
+    let gone = objects::release_all(core, client);
     let pid = core
         .clients
         .iter()
@@ -149,6 +180,7 @@ fn remove_client(core: &mut Core, map: &Mapping, client: u64) {
         }
     }
     core.clients.retain(|row| row.id != client);
+    gone
 }
 
 /// Takes a context with its streams out of the core. Its memory is not touched.

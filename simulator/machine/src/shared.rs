@@ -6,6 +6,7 @@ use crate::engine::{Rules, Scratch};
 use crate::layout::{CLIENTS, CLOCK, WRITERS};
 use crate::liveness::Liveness;
 use crate::map::Mapping;
+use crate::object_files::ObjectFiles;
 use crate::sys;
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) rules: Rules,
     pub(crate) liveness: Liveness,
+    /// Contents of shared objects.
+    pub(crate) objects: ObjectFiles,
     /// One transaction at a time per process; other processes are not excluded.
     pub(crate) local: Mutex<Local>,
     /// Rung when this process opens a gate or steps the clock.
@@ -57,7 +60,13 @@ pub(crate) struct Writer {
 }
 
 impl Shared {
-    pub(crate) fn new(map: Mapping, file: Option<File>, config: Config, liveness: Liveness) -> Shared {
+    pub(crate) fn new(
+        map: Mapping,
+        file: Option<File>,
+        config: Config,
+        liveness: Liveness,
+        objects: ObjectFiles,
+    ) -> Shared {
         let rules = Rules {
             slice_ns: config.slice_ns,
             switch_ns: config.switch_ns,
@@ -71,6 +80,7 @@ impl Shared {
             config,
             rules,
             liveness,
+            objects,
             local,
             bell,
             bell_lock,

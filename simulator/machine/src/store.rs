@@ -8,6 +8,7 @@ use crate::layout::{
 };
 use crate::liveness::Liveness;
 use crate::map::Mapping;
+use crate::object_files::ObjectFiles;
 use crate::shared::Shared;
 use crate::{MachineError, sys};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 const CONFIG: &str = "machine.toml";
 const STATE: &str = "state";
 const LOCKS: &str = "locks";
+const OBJECTS: &str = "objects";
 
 /// Makes the machine, or opens the one that has the same configuration.
 pub(crate) fn create(dir: &Path, config: &Config) -> Result<Shared, MachineError> {
@@ -61,23 +63,36 @@ pub(crate) fn open(dir: &Path) -> Result<Shared, MachineError> {
     check_config(&map, &config, &path)?;
     let locks = dir.join(LOCKS);
     let liveness = Liveness::open(&locks).map_err(at("open", &locks))?;
-    Ok(Shared::new(map, Some(file), config, liveness))
+    let objects = ObjectFiles::in_directory(dir.join(objects_name()));
+    Ok(Shared::new(map, Some(file), config, liveness, objects))
 }
 
 /// Each start of the computer has a state of its own: the clock begins again, and nobody of the time before lives.
 fn state_name() -> String {
+    format!("{STATE}.{:016x}", boot())
+}
+
+/// The directory of the objects' contents goes with the state.
+fn objects_name() -> String {
+    format!("{OBJECTS}.{:016x}", boot())
+}
+
+fn boot() -> u64 {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    format!("{STATE}.{:016x}", fnv1a(FNV, &id))
+    fnv1a(FNV, &id)
 }
 
 fn remove_states_of_former_boots(dir: &Path) {
-    let current = state_name();
+    let (current, objects) = (state_name(), objects_name());
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.starts_with("state.") && !name.starts_with(&current) {
             // Not needed for anything; if it cannot be removed it just stays.
             let _ = std::fs::remove_file(entry.path());
+        }
+        if name.starts_with("objects.") && *name != *objects {
+            let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 }
@@ -97,7 +112,13 @@ pub(crate) fn in_memory(mut config: Config) -> Result<Shared, MachineError> {
     config.fill(b"memory");
     let map = Mapping::in_memory(TOTAL_WORDS).map_err(at("map", Path::new("memory")))?;
     write_birth(&map, &config);
-    Ok(Shared::new(map, None, config, Liveness::in_memory()))
+    Ok(Shared::new(
+        map,
+        None,
+        config,
+        Liveness::in_memory(),
+        ObjectFiles::none(),
+    ))
 }
 
 /// Under `/tmp`, where anybody can make a directory of this user's name, only one that is the user's own will do.

@@ -90,6 +90,11 @@ pub(crate) fn reserve(file: &File, start: u64, length: u64) -> io::Result<()> {
     }
 }
 
+/// The name under which the kernel knows an open file.
+pub(crate) fn name_of(file: &File) -> Option<std::path::PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+}
+
 /// Byte locks of a file. Record locks (`hold`) belong to the process and end with it; they are seen from every PID
 /// namespace. `guard` and `is_held` work on the open file description, which the kernel takes for another owner
 /// than this process: so they see this process's own record locks too, and those of another copy of this library
@@ -123,6 +128,28 @@ pub(crate) mod lock {
     /// Gives the byte back.
     pub(crate) fn release(file: &File, byte: u64) -> io::Result<()> {
         control(file, libc::F_SETLK, &mut request(byte, libc::F_UNLCK))
+    }
+
+    /// Holds the first free byte from `start` on for this open file description: until its last descriptor is closed,
+    /// in whatever process.
+    pub(crate) fn mark(file: &File, start: u64) -> io::Result<()> {
+        for byte in start..start + 4096 {
+            match guard(file, byte) {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
+                answer => return answer,
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::StorageFull))
+    }
+
+    /// Whether another open file description holds a byte from `start` on.
+    pub(crate) fn is_marked(file: &File, start: u64) -> bool {
+        let mut request = request(start, libc::F_WRLCK);
+        request.l_len = 0;
+        match control(file, libc::F_OFD_GETLK, &mut request) {
+            Ok(()) => libc::c_int::from(request.l_type) != libc::F_UNLCK,
+            Err(_) => true,
+        }
     }
 
     /// Whether any process, this one included, holds the byte. Unknown counts as held.

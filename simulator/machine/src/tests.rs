@@ -6,6 +6,7 @@ mod crash;
 mod files;
 mod invariants;
 mod memory;
+mod objects;
 mod processes;
 mod reading;
 mod record;

@@ -1,6 +1,6 @@
 //! Taking and giving back memory.
 
-use super::{Client, give_back, use_row};
+use super::{Client, give_plain, use_row};
 use crate::Refused;
 use crate::commit::Change;
 use crate::core::Core;
@@ -12,11 +12,17 @@ impl Client {
     /// # Errors
     /// `Refused::OutOfMemory` or `Fault`, both counted as denied; `NoSuchGpu`.
     pub fn take(&self, gpu: usize, bytes: u64) -> Result<(), Refused> {
+        self.next_or_fault(gpu)?;
+        self.claim(gpu, bytes, |_, _| Ok(()))
+    }
+
+    /// Counts an allocation, which may be the one that is to fail.
+    pub(super) fn next_or_fault(&self, gpu: usize) -> Result<(), Refused> {
         if self.shared().config.faults.fail_nth_allocation == Some(self.next_allocation()) {
             self.deny(gpu)?;
             return Err(Refused::Fault);
         }
-        self.claim(gpu, bytes, |_, _| Ok(()))
+        Ok(())
     }
 
     /// Gives back `bytes` (at most what this client holds).
@@ -25,7 +31,7 @@ impl Client {
         let local = &mut *shared.local.lock();
         // If the state cannot be written the bytes stay taken until the process ends.
         let _ = shared.transact(local, None, |core| {
-            give_back(core, self.id, gpu as u64, bytes);
+            give_plain(core, self.id, gpu as u64, bytes);
             Change::Made(())
         });
     }

@@ -2,10 +2,14 @@
 
 use super::processes::{Place, Process};
 use super::*;
-use crate::crash;
+use crate::{ObjectId, crash};
 use std::os::unix::process::ExitStatusExt;
 
 const CHILD: u32 = 4711;
+const HEIR: u32 = 4712;
+const MIB: u64 = 1 << 20;
+/// The first object of the machine.
+const NEIGHBOURS: ObjectId = ObjectId::of_number(1);
 
 /// What is to be done in one go with an interruption at store `at`: commits with completions, memory, a new stream,
 /// the end of a stream and of a context, and leaving the machine (which writes a record).
@@ -27,7 +31,22 @@ pub(super) fn scenario(machine: &Machine, at: u64, signal: i32) {
     client.wait(gate);
     client.stream_destroy(other);
     client.give(0, 2 << 20);
+    // Objects: the neighbour's, one of bytes that were taken, and a new one that a descriptor holds for a while.
+    client.object_hold(NEIGHBOURS, None).unwrap();
+    let plain = client.object_make(0, MIB, 0).unwrap();
+    let new = client.object_create(0, MIB, 0).unwrap();
+    let descriptor = client.object_export(new).unwrap();
+    client.object_release(new);
+    client.object_hold(new, None).unwrap();
+    drop(descriptor);
+    let heir = machine.attach(HEIR, "heir").unwrap();
+    heir.object_hold(new, Some(client.id())).unwrap();
+    client.object_release(new);
+    drop(heir);
+    assert!(client.object_unmake(plain));
     client.context_destroy(context);
+    // The last to hold it, if the neighbour has let go.
+    client.object_release(NEIGHBOURS);
     drop(client);
     // 9: that store never came.
     let exit = if crash::disarm() { 0 } else { 9 };
@@ -65,6 +84,17 @@ fn fill(client: &Client, stream: StreamId) -> Vec<Ticket> {
         .collect()
 }
 
+fn children(report: &crate::Report) -> impl Iterator<Item = &crate::ProcessReport> {
+    let is_child = |process: &&crate::ProcessReport| process.pid == CHILD && !process.alive;
+    report.processes.iter().filter(is_child)
+}
+
+/// Objects with contents. What somebody left behind goes when the next process joins.
+fn object_files(place: &Place) -> usize {
+    drop(place.machine().attach(1, "sweeper").unwrap());
+    super::objects::files(place)
+}
+
 /// Everything that a neighbour does must work at once.
 fn neighbour_works(machine: &Machine, client: &Client, stream: StreamId) {
     let start = crate::sys::monotonic_ns();
@@ -81,6 +111,7 @@ fn neighbour_works(machine: &Machine, client: &Client, stream: StreamId) {
 fn killed_at_every_store() {
     let place = place("kill");
     let (client, stream) = tenant(place.machine(), 1);
+    assert_eq!(client.object_create(0, 20 * MIB, 0), Ok(NEIGHBOURS));
     let (mut stores, mut records) = (0, 0);
     for at in 1.. {
         let tickets = work_of_neighbour(&client, stream);
@@ -90,11 +121,13 @@ fn killed_at_every_store() {
         let report = place.machine().report();
         assert_eq!(
             report.gpus[0].memory_used_bytes,
-            10 << 20,
-            "store {at}: the dead hold memory"
+            30 << 20,
+            "store {at}: the dead hold memory, or the neighbour's is gone"
         );
-        let dead: Vec<_> = report.processes.iter().filter(|process| !process.alive).collect();
-        assert_eq!(report.processes.len() - dead.len(), 1, "store {at}");
+        assert_eq!(object_files(&place), 1, "store {at}: a file is left or lost");
+        let living = report.processes.iter().filter(|process| process.alive);
+        assert_eq!(living.count(), 1, "store {at}");
+        let dead: Vec<_> = children(&report).collect();
         // Killed before it used the GPU it left no record.
         assert!(
             dead.len() == records || dead.len() == records + 1,
@@ -131,6 +164,7 @@ fn killed_at_every_store() {
 fn stopped_at_every_store() {
     let place = place("stop");
     let (client, stream) = tenant(place.machine(), 1);
+    assert_eq!(client.object_create(0, 20 * MIB, 0), Ok(NEIGHBOURS));
     let mut stores = 0;
     for at in 1.. {
         let tickets = work_of_neighbour(&client, stream);
@@ -161,14 +195,15 @@ fn stopped_at_every_store() {
             }
         }
         let report = place.machine().report();
-        let record = &report.processes[usize::try_from(at - 1).unwrap()];
+        let record = children(&report).nth(usize::try_from(at - 1).unwrap()).unwrap();
         assert!(!record.alive, "store {at}: still in the machine");
         assert_eq!(
             (record.service_ns, record.launches, record.memory_peak_bytes),
             (3, 3, 15 << 20),
             "store {at}"
         );
-        assert_eq!(report.gpus[0].memory_used_bytes, 10 << 20, "store {at}");
+        assert_eq!(report.gpus[0].memory_used_bytes, 30 << 20, "store {at}");
+        assert_eq!(object_files(&place), 1, "store {at}: a file is left or lost");
     }
     println!("stopped before each of {stores} stores");
     assert!(stores > 500, "the scenario commits several times");
@@ -179,6 +214,7 @@ fn stopped_at_every_store() {
 fn two_stopped_at_once() {
     let place = place("two");
     let (client, stream) = tenant(place.machine(), 1);
+    assert_eq!(client.object_create(0, 20 * MIB, 0), Ok(NEIGHBOURS));
     for round in 0..40u64 {
         // Stores all over the run, each pair another.
         let mut pair = [1 + round * 29 % 1150, 1 + round * 397 % 1150].map(|at| place.start("stop", at));

@@ -1,7 +1,7 @@
 //! What holds after any sequence of calls.
 
 use super::*;
-use crate::{ContextId, GpuConfig};
+use crate::{ContextId, GpuConfig, ObjectId};
 use proptest::prelude::*;
 
 const CLIENTS: usize = 3;
@@ -17,6 +17,11 @@ enum Op {
     Step(u64),
     Take(usize, u64),
     Give(usize, u64),
+    /// Makes an object: new, or of what was taken.
+    Make(usize, u64, bool),
+    Hold(usize, prop::sample::Index),
+    Release(usize, prop::sample::Index),
+    Unmake(usize, prop::sample::Index),
     Look,
     NewStream(usize),
     Leave(usize),
@@ -54,6 +59,10 @@ fn any_op() -> impl Strategy<Value = Op> {
         8 => timely(),
         2 => (0..CLIENTS, 0..1100u64 << 20).prop_map(|(client, bytes)| Op::Take(client, bytes)),
         2 => (0..CLIENTS, 0..1100u64 << 20).prop_map(|(client, bytes)| Op::Give(client, bytes)),
+        2 => (0..CLIENTS, 0..300u64 << 20, any::<bool>()).prop_map(|(client, bytes, new)| Op::Make(client, bytes, new)),
+        2 => (0..CLIENTS, any::<prop::sample::Index>()).prop_map(|(client, which)| Op::Hold(client, which)),
+        2 => (0..CLIENTS, any::<prop::sample::Index>()).prop_map(|(client, which)| Op::Release(client, which)),
+        1 => (0..CLIENTS, any::<prop::sample::Index>()).prop_map(|(client, which)| Op::Unmake(client, which)),
         2 => Just(Op::Look),
         1 => (0..CLIENTS * STREAMS).prop_map(Op::NewStream),
         1 => (0..CLIENTS).prop_map(Op::Leave),
@@ -92,6 +101,7 @@ struct Game {
     machine: Machine,
     players: Vec<Player>,
     gates: Vec<(usize, Ticket)>,
+    objects: Vec<ObjectId>,
 }
 
 impl Game {
@@ -110,6 +120,14 @@ impl Game {
             machine,
             players,
             gates: Vec::new(),
+            objects: Vec::new(),
+        }
+    }
+
+    /// Somebody does something with an object that was made, which may be gone by now.
+    fn with_object(&self, player: usize, which: prop::sample::Index, does: impl FnOnce(&Client, ObjectId)) {
+        if !self.objects.is_empty() {
+            does(&self.players[player].client, *which.get(&self.objects));
         }
     }
 
@@ -157,6 +175,22 @@ impl Game {
             Op::Give(player, bytes) => self.players[*player]
                 .client
                 .give(self.players[*player].gpu, *bytes),
+            Op::Make(player, bytes, is_new) => {
+                let Player { client, gpu, .. } = &self.players[*player];
+                let made = if *is_new {
+                    client.object_create(*gpu, *bytes, 0)
+                } else {
+                    client.object_make(*gpu, *bytes, 0)
+                };
+                self.objects.extend(made);
+            }
+            Op::Hold(player, which) => self.with_object(*player, *which, |client, object| {
+                let _ = client.object_hold(object, None);
+            }),
+            Op::Release(player, which) => self.with_object(*player, *which, Client::object_release),
+            Op::Unmake(player, which) => self.with_object(*player, *which, |client, object| {
+                client.object_unmake(object);
+            }),
             Op::Look => self.players[0].client.advance(),
             Op::NewStream(which) => {
                 let player = &mut self.players[which / STREAMS];

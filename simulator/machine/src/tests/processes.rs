@@ -134,6 +134,7 @@ fn part() {
     }
     let machine = Machine::open(Path::new(&dir)).unwrap();
     match part.as_str() {
+        "object" => super::objects::holder(&machine, number),
         "holder" => super::sharing::holder(&machine),
         "worker" => super::sharing::worker(&machine, number),
         "busy" => super::sharing::busy(&machine),
