@@ -1,0 +1,87 @@
+//! Nonsense gets the driver's own answer: every row of the hook table is called with every kind of wrong argument, by
+//! the bare driver and as a tenant, and both must say the same and write to the same places (I1). The calls are made from
+//! the prototypes (`src/bin/nonsense/`), so a new row is covered by itself.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::collections::BTreeSet;
+
+use vcuda_tests::table::row_names;
+use vcuda_tests::{Bed, GIB, succeeded};
+
+/// Below the card's 80 GiB, and room for many contexts.
+const QUOTA_BYTES: u64 = 79 * GIB;
+
+#[test]
+fn before_the_driver_is_initialised() {
+    same_answers("nothing");
+}
+
+#[test]
+fn without_a_context() {
+    same_answers("started");
+}
+
+#[test]
+fn with_a_context() {
+    same_answers("context");
+}
+
+fn same_answers(stage: &str) {
+    let bed = Bed::new();
+    let program = env!("CARGO_BIN_EXE_nonsense");
+    let rows = row_names();
+    let bare = succeeded(&bed.bare(program).arg(stage).args(&rows).output().unwrap());
+    let quota = ["--memory", "79GiB", "--cores", "50"];
+    let tenant = succeeded(
+        &bed.tenant(&quota, program)
+            .arg(stage)
+            .args(&rows)
+            .output()
+            .unwrap(),
+    );
+
+    let tried: BTreeSet<&str> = bare
+        .lines()
+        .filter_map(|line| Some(line.split_once('(')?.0))
+        .collect();
+    let missing: Vec<&String> = rows.iter().filter(|row| !tried.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "no call was made of {missing:?}");
+    // The simulated driver, like ours, has an answer for every call.
+    let crashes: Vec<&str> = bare.lines().filter(|line| line.contains("ended")).collect();
+    assert!(
+        crashes.is_empty(),
+        "the driver itself fails:\n{}",
+        crashes.join("\n")
+    );
+
+    assert_eq!(bare.lines().count(), tenant.lines().count());
+    let differences: Vec<String> = bare
+        .lines()
+        .zip(tenant.lines())
+        .filter(|(bare, tenant)| bare != tenant && !is_refused_for_its_size(bare, tenant))
+        .map(|(bare, tenant)| format!("bare   {bare}\ntenant {tenant}"))
+        .collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert_eq!(bed.used_bytes(), 0, "nothing is left on the card");
+}
+
+/// A call that asks for more than the quota and is wrong in another way too: no rule says which of the two errors the
+/// answer is, and the quota is looked at first. In all else the lines must agree.
+fn is_refused_for_its_size(bare: &str, tenant: &str) -> bool {
+    let (Some((call, bare)), Some((same_call, tenant))) = (bare.split_once(" = "), tenant.split_once(" = "))
+    else {
+        return false;
+    };
+    let (Some((bare, wrote)), Some((tenant, also_wrote))) = (bare.split_once(','), tenant.split_once(','))
+    else {
+        return false;
+    };
+    let asks_too_much = call
+        .split(['(', ',', ' ', ')'])
+        .filter_map(|argument| u64::from_str_radix(argument.strip_prefix("0x")?, 16).ok())
+        .any(|number| number > QUOTA_BYTES);
+    call == same_call && wrote == also_wrote && bare != "0" && tenant == "2" && asks_too_much
+}
