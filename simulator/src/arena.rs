@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use parking_lot::Mutex;
 
 /// Every block begins at a multiple of this: "allocated memory is suitably aligned for any kind of variable"
-/// (`cuMemAlloc`); 256 is what the programming guide promises, 512 what textures need.
-pub(crate) const ALIGNMENT: u64 = 512;
+/// (`cuMemAlloc`); 256 is what the programming guide promises, 512 what textures need. Whole pages, so that each block
+/// can be shared with other processes on its own.
+pub(crate) const ALIGNMENT: u64 = 4096;
 /// Bytes of address space fetched at a time.
 const REGION_BYTES: u64 = 64 << 30;
 /// Freed blocks from this size on are handed back to the system.
@@ -127,13 +128,13 @@ mod tests {
     #[test]
     fn blocks_are_aligned_apart_and_join_again() {
         let arena = Arena::default();
-        let blocks: Vec<u64> = [1, 511, 512, 513, 4096]
+        let blocks: Vec<u64> = [1, 4095, 4096, 4097, 8192]
             .map(|bytes| arena.take(bytes).unwrap())
             .to_vec();
         assert!(blocks.iter().all(|block| block % ALIGNMENT == 0));
-        assert_eq!(blocks[4] - blocks[3], 1024);
+        assert_eq!(blocks[4] - blocks[3], 8192);
         let first = blocks[0];
-        for (block, bytes) in blocks.into_iter().zip([1, 511, 512, 513, 4096]) {
+        for (block, bytes) in blocks.into_iter().zip([1, 4095, 4096, 4097, 8192]) {
             arena.give(block, bytes);
         }
         let free = arena.free.lock();

@@ -92,6 +92,8 @@ fn clear(start: u64, bytes: u64) -> bool {
             Kind::Device | Kind::Managed | Kind::Global | Kind::Pool(_) | Kind::Graph
         )
     });
+    let is_private =
+        is_private && memory::find(start).is_some_and(|range| crate::sharing::at(range.base).is_none());
     let (first, end) = (start.next_multiple_of(PAGE), (start + bytes) / PAGE * PAGE);
     if !is_private || first >= end {
         return false;

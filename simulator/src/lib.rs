@@ -16,6 +16,7 @@
 //! | `transfer`, `fill`, `copy`, `copy_shapes`, `batch`, `set` | Memory Management, copies and sets |
 //! | `pool`, `pool_api` | Stream Ordered Memory Allocator |
 //! | `vmm`, `vmm_api` | Virtual Memory Management |
+//! | `sharing`, `ipc` | what other processes hold too; Memory Management, IPC |
 //! | `array`, `array_api` | Memory Management, arrays |
 //! | `image`, `module`, `module_api`, `library`, `library_api`, `function_api`, `linker` | Module; Library; Execution Control, attributes |
 //! | `occupancy` | Occupancy |
@@ -61,6 +62,7 @@ mod function_api;
 mod graph_memory;
 mod host;
 mod image;
+mod ipc;
 mod library;
 mod library_api;
 mod linker;
@@ -77,6 +79,7 @@ mod pool_api;
 mod primary;
 mod process;
 mod set;
+mod sharing;
 mod table;
 mod transfer;
 mod unsupported;

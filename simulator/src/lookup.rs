@@ -32,6 +32,7 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
         crate::function_api::EXPORTS,
         crate::graph_memory::EXPORTS,
         crate::host::EXPORTS,
+        crate::ipc::EXPORTS,
         crate::library_api::EXPORTS,
         crate::linker::EXPORTS,
         crate::managed::EXPORTS,

@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Pool(usize),
     /// Of a graph's allocation node.
     Graph,
+    /// Memory of another process, opened by `cuIpcOpenMemHandle`.
+    Ipc,
     /// A mapping of the physical memory of this number (`vmm.rs`).
     Mapped(u64),
     /// `cuMemHostAlloc` with these flags.
@@ -179,10 +181,13 @@ pub(crate) fn allocate(
     Ok(base)
 }
 
-/// Gives back what [`allocate`] took; the range has been taken out.
+/// Gives back what [`allocate`] took; the range has been taken out. What other processes hold of it is theirs.
 pub(crate) fn release(process: &Process, allocation: &Allocation) {
+    let shared = crate::sharing::hide(allocation.base);
     allocation.device.arena.give(allocation.base, allocation.bytes);
-    process.client.give(allocation.device.gpu, allocation.bytes);
+    if shared.is_none() {
+        process.client.give(allocation.device.gpu, allocation.bytes);
+    }
 }
 
 /// A context ends: its memory goes ("destroys and cleans up all resources associated with the context").
@@ -209,6 +214,7 @@ pub(crate) fn free_context(context: &Context) {
                 }
             }
             Kind::Registered(_) => drop(remove(range.base, Kind::is_host)),
+            Kind::Ipc => crate::ipc::close_all(range.base),
             Kind::Pool(_) | Kind::Graph | Kind::Mapped(_) => {}
         }
     }

@@ -22,10 +22,6 @@ export! {
     cuMemGetInfo => get_info_v1;
     cuMemGetAddressRange_v2 => get_address_range;
     cuMemGetAddressRange => get_address_range_v1;
-    cuIpcGetMemHandle => ipc_get_handle;
-    cuIpcOpenMemHandle => ipc_open_handle;
-    cuIpcOpenMemHandle_v2 => ipc_open_handle;
-    cuIpcCloseMemHandle => ipc_close_handle;
 }
 
 /// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`.
@@ -122,12 +118,15 @@ fn free(address: CUdeviceptr) -> CUresult {
             Ok(())
         }
         Kind::Graph => crate::graph_memory::free(address),
-        Kind::Global | Kind::Mapped(_) | Kind::Host(_) | Kind::Registered(_) => Err(CUerror::INVALID_VALUE),
+        // "Memory returned from cuIpcOpenMemHandle must be freed with cuIpcCloseMemHandle."
+        Kind::Global | Kind::Ipc | Kind::Mapped(_) | Kind::Host(_) | Kind::Registered(_) => {
+            Err(CUerror::INVALID_VALUE)
+        }
     }
 }
 
 /// Work that may still use memory must be over before its address is given away.
-fn wait_for_owner(context: usize) -> CUresult {
+pub(crate) fn wait_for_owner(context: usize) -> CUresult {
     match crate::context::context(context) {
         Ok(context) => crate::stream::drain(&context),
         Err(_) => Ok(()),
@@ -175,20 +174,4 @@ fn get_address_range_v1(
 ) -> CUresult {
     current()?;
     Err(CUerror::NOT_FOUND)
-}
-
-/// Sharing between processes by IPC handles is not simulated.
-fn ipc_get_handle(_handle: *mut CUipcMemHandle, _address: CUdeviceptr) -> CUresult {
-    current()?;
-    Err(CUerror::NOT_SUPPORTED)
-}
-
-fn ipc_open_handle(_place: *mut CUdeviceptr, _handle: CUipcMemHandle, _flags: c_uint) -> CUresult {
-    current()?;
-    Err(CUerror::NOT_SUPPORTED)
-}
-
-fn ipc_close_handle(_address: CUdeviceptr) -> CUresult {
-    current()?;
-    Err(CUerror::INVALID_VALUE)
 }

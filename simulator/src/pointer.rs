@@ -97,8 +97,10 @@ fn answer(
         A::RANGE_SIZE | A::MAPPING_SIZE => put(data.cast::<usize>(), of.bytes as usize),
         A::MAPPED => byte(true),
         A::ALLOWED_HANDLE_TYPES => put(data.cast::<u64>(), crate::vmm::handle_types(of)),
-        // Neither sharing by IPC nor direct access by other devices is simulated.
-        A::IS_LEGACY_CUDA_IPC_CAPABLE | A::IS_GPU_DIRECT_RDMA_CAPABLE => byte(false),
+        // "Whether the pointer points to an allocation that is suitable for cudaIpcGetMemHandle."
+        A::IS_LEGACY_CUDA_IPC_CAPABLE => byte(of.kind == Kind::Device),
+        // Direct access by other devices is not simulated.
+        A::IS_GPU_DIRECT_RDMA_CAPABLE => byte(false),
         A::ACCESS_FLAGS => put(data.cast::<c_uint>(), of.access.load(Ordering::Relaxed)),
         A::MEMPOOL_HANDLE => {
             let pool = if let Kind::Pool(handle) = of.kind {

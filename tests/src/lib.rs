@@ -27,6 +27,9 @@ use tempfile::TempDir;
 pub mod coverage;
 pub mod table;
 
+mod tenant;
+pub use tenant::Tenant;
+
 /// 1 MiB in bytes.
 pub const MIB: u64 = 1 << 20;
 /// 1 GiB in bytes.
@@ -72,9 +75,10 @@ impl Door {
 /// Compiles `apps/<name>.c` for this door and returns the executable. Compiled once per change of the source.
 pub fn app(name: &str, door: Door) -> PathBuf {
     let source = workspace().join("tests/apps").join(format!("{name}.c"));
-    let header = workspace().join("tests/apps/driver.h");
+    let headers =
+        ["tests/apps/driver.h", "tests/apps/conformance/second.h"].map(|path| workspace().join(path));
     let mut key = DefaultHasher::new();
-    for file in [&source, &header] {
+    for file in [&source].into_iter().chain(&headers) {
         std::fs::read(file)
             .unwrap_or_else(|e| panic!("{}: {e}", file.display()))
             .hash(&mut key);

@@ -48,6 +48,10 @@ fn vmm() {
     everywhere("vmm");
 }
 #[test]
+fn ipc() {
+    everywhere("ipc");
+}
+#[test]
 fn module() {
     everywhere("module");
 }

@@ -25,6 +25,12 @@ pub(crate) fn of(work: Work) -> Effect {
 
 /// In order of submission.
 static PENDING: Mutex<VecDeque<(Ticket, Effect)>> = Mutex::new(VecDeque::new());
+/// Does something while no effect happens in this process.
+pub(crate) fn hold_still<R>(body: impl FnOnce() -> R) -> R {
+    let _pending = PENDING.lock();
+    body()
+}
+
 /// Its length, to look at without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 

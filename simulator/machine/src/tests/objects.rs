@@ -124,6 +124,10 @@ pub(super) fn holder(machine: &Machine, exports: u64) {
         // SAFETY: sets the flags of a descriptor that is open, so that the next program keeps it.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
         let mut sleeper = std::process::Command::new("sleep");
+        #[expect(
+            clippy::zombie_processes,
+            reason = "it is to outlive this process, which is killed"
+        )]
         let child = sleeper.arg("1000").spawn().unwrap();
         client.take(0, u64::from(child.id())).unwrap();
     }

@@ -1,0 +1,185 @@
+//! Memory of `cuMemAlloc` for other processes (CUDA Driver API, "Memory Management": `cuIpc*MemHandle`).
+
+use core::ffi::{c_char, c_uint};
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+use vcuda_machine::ObjectId;
+
+use crate::current::current;
+use crate::ffi::{export, put};
+use crate::memory::{self, Kind};
+use crate::process::process;
+use crate::sharing::{self, Shared, Sort};
+
+export! {
+    cuIpcGetMemHandle => get_handle;
+    cuIpcOpenMemHandle => open_handle;
+    cuIpcOpenMemHandle_v2 => open_handle;
+    cuIpcCloseMemHandle => close_handle;
+}
+
+/// What a handle says; 64 bytes with the sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle {
+    /// The object.
+    pub(crate) object: ObjectId,
+    /// The client of the machine that gave the handle.
+    pub(crate) maker: u64,
+    /// What the handle is of.
+    pub(crate) sort: Sort,
+}
+
+const WORDS: usize = 8;
+
+impl Handle {
+    /// The handle's bytes: the same for the same object, never those of another.
+    pub(crate) fn write(self) -> Result<[u8; 64], CUerror> {
+        let machine = machine()?;
+        let mut words = [0; WORDS];
+        words[..4].copy_from_slice(&[machine, self.object.number(), self.maker, self.sort as u64]);
+        words[WORDS - 1] = sum(&words[..WORDS - 1]);
+        let mut bytes = [0; 64];
+        for (chunk, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *chunk = word.to_le_bytes();
+        }
+        Ok(bytes)
+    }
+
+    /// What `write` wrote, in any process of this machine.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for anything else (assumed: garbage is an invalid value, a handle whose memory is
+    /// gone an invalid handle).
+    pub(crate) fn read(bytes: &[u8; 64], sort: Sort) -> Result<Handle, CUerror> {
+        let words: Vec<u64> = bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|chunk| u64::from_le_bytes(*chunk))
+            .collect();
+        if words[WORDS - 1] != sum(&words[..WORDS - 1]) || words[0] != machine()? || words[3] != sort as u64 {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        Ok(Handle {
+            object: ObjectId::of_number(words[1]),
+            maker: words[2],
+            sort,
+        })
+    }
+}
+
+/// A number of this machine: its GPUs' names are its own.
+fn machine() -> Result<u64, CUerror> {
+    let gpus = &process()?.machine.config().gpus;
+    Ok(sum(&gpus
+        .iter()
+        .flat_map(|gpu| gpu.uuid.bytes().map(u64::from))
+        .collect::<Vec<_>>()))
+}
+
+/// FNV-1a over words.
+fn sum(words: &[u64]) -> u64 {
+    let step = |hash: u64, word: &u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3);
+    words.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// One object that this process has opened.
+#[derive(Clone, Copy, Debug)]
+struct Opened {
+    object: ObjectId,
+    /// `Context::unique` of the context that opened it.
+    context: u64,
+    count: u32,
+}
+
+/// By first address.
+static OPENED: Mutex<BTreeMap<u64, Opened>> = Mutex::new(BTreeMap::new());
+
+/// "Takes a pointer to the base of an existing device memory allocation created with cuMemAlloc"; a pointer into it is
+/// taken too, for the whole allocation (assumed: UCX passes such). "May be called multiple times on an allocation": the
+/// handle is the same. Memory of pools, mapped memory and what was itself opened by a handle is refused.
+fn get_handle(place: *mut CUipcMemHandle, address: CUdeviceptr) -> CUresult {
+    current()?;
+    let range = memory::find(address).ok_or(CUerror::INVALID_VALUE)?;
+    if place.is_null() || range.kind != Kind::Device {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let shared = sharing::share(range.device, range.base, range.bytes, Sort::Linear as u64)?;
+    let handle = Handle {
+        object: shared.id,
+        maker: process()?.client.id(),
+        sort: Sort::Linear,
+    };
+    put(
+        place,
+        CUipcMemHandle {
+            reserved: handle.write()?.map(|byte| byte as c_char),
+        },
+    )
+}
+
+/// "If the memory handle has already been opened by the current context, the reference count on the handle is
+/// incremented by 1 and the existing device pointer is returned"; by another context of the device:
+/// `CUDA_ERROR_INVALID_CONTEXT` (assumed), as for a handle of this process.
+fn open_handle(place: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult {
+    let context = current()?;
+    if place.is_null() || flags != CUipcMem_flags::LAZY_ENABLE_PEER_ACCESS.0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let handle = Handle::read(&handle.reserved.map(|byte| byte as u8), Sort::Linear)?;
+    if handle.maker == process()?.client.id() {
+        return Err(CUerror::INVALID_CONTEXT);
+    }
+    let mut opened = OPENED.lock();
+    if let Some((base, known)) = opened.iter_mut().find(|(_, known)| known.object == handle.object) {
+        if known.context != context.unique {
+            return Err(CUerror::INVALID_CONTEXT);
+        }
+        known.count += 1;
+        return put(place, *base);
+    }
+    let shared = Shared::hold(handle.object, Some(handle.maker), Sort::Linear)?;
+    let (device, bytes) = (shared.device, shared.bytes);
+    let base = sharing::import(shared)?;
+    memory::insert(base, bytes, Kind::Ipc, device, Some(&context));
+    opened.insert(
+        base,
+        Opened {
+            object: handle.object,
+            context: context.unique,
+            count: 1,
+        },
+    );
+    put(place, base)
+}
+
+/// "When the reference count reaches 0, this API unmaps the memory."
+fn close_handle(address: CUdeviceptr) -> CUresult {
+    current()?;
+    let range = memory::at(address).filter(|range| range.kind == Kind::Ipc);
+    let range = range.ok_or(CUerror::INVALID_VALUE)?;
+    crate::memory_api::wait_for_owner(range.context.1)?;
+    let mut opened = OPENED.lock();
+    let known = opened.get_mut(&address).ok_or(CUerror::INVALID_VALUE)?;
+    known.count -= 1;
+    if known.count == 0 {
+        opened.remove(&address);
+        close(address);
+    }
+    Ok(())
+}
+
+/// The context that opened it ends.
+pub(crate) fn close_all(base: u64) {
+    OPENED.lock().remove(&base);
+    close(base);
+}
+
+fn close(base: u64) {
+    if let Some(range) = memory::remove(base, |kind| kind == Kind::Ipc) {
+        sharing::hide(base);
+        range.device.arena.give(base, range.bytes);
+    }
+}

@@ -1,0 +1,250 @@
+//! Memory that other processes can hold too: this process's holds of the machine's objects, and ranges of addresses
+//! that show an object's contents.
+//!
+//! What a call exports becomes an object of the machine (`vcuda_machine::Client::object_make`): a file that any process
+//! of the machine can map. Its bytes count once, whoever holds it, until the last hold ends. `ipc.rs`, `vmm.rs`,
+//! `pool_share.rs` and `external.rs` say what becomes an object and how others come to it.
+
+use core::ffi::c_void;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::{CUerror, CUresult};
+use vcuda_machine::{Object, ObjectId, Refused};
+
+use crate::device::Device;
+use crate::process::process;
+
+const PAGE: u64 = 4096;
+
+/// What an object is: the lowest byte of its tag in the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Sort {
+    /// Memory of `cuMemAlloc`.
+    Linear = 1,
+}
+
+impl Sort {
+    /// Whether an object is of this sort.
+    pub(crate) fn is_of(self, object: &Object) -> bool {
+        object.tag & 0xff == self as u64
+    }
+}
+
+/// One hold of an object. Dropping it lets go.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The machine's name for it.
+    pub(crate) id: ObjectId,
+    /// Where it is.
+    pub(crate) device: &'static Device,
+    /// Bytes that it takes there.
+    pub(crate) bytes: u64,
+    contents: File,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Ok(process) = process() {
+            process.client.object_release(self.id);
+        }
+    }
+}
+
+impl Shared {
+    /// Holds an object of another process; `maker` must still hold it.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_HANDLE` where it is gone, `CUDA_ERROR_INVALID_VALUE` where it is of another sort or on a GPU
+    /// that this process does not see, `CUDA_ERROR_OUT_OF_MEMORY` where the machine has no room for one more holder.
+    pub(crate) fn hold(id: ObjectId, maker: Option<u64>, sort: Sort) -> Result<Shared, CUerror> {
+        let client = &process()?.client;
+        let object = client.object_hold(id, maker).map_err(|refused| match refused {
+            Refused::Gone => CUerror::INVALID_HANDLE,
+            _ => CUerror::OUT_OF_MEMORY,
+        })?;
+        Shared::of(&object).and_then(|shared| {
+            if sort.is_of(&object) {
+                Ok(shared)
+            } else {
+                Err(CUerror::INVALID_VALUE)
+            }
+        })
+    }
+
+    /// Of a hold that the client has: it is let go if this fails.
+    fn of(object: &Object) -> Result<Shared, CUerror> {
+        let process = process()?;
+        let devices = &process.devices;
+        let device = devices.iter().find(|device| device.gpu == object.gpu);
+        let contents = process.client.object_contents(object.id);
+        match (device, contents) {
+            (Some(device), Ok(contents)) => Ok(Shared {
+                id: object.id,
+                device,
+                bytes: object.bytes,
+                contents,
+            }),
+            (device, _) => {
+                process.client.object_release(object.id);
+                Err(match device {
+                    Some(_) => CUerror::OPERATING_SYSTEM,
+                    None => CUerror::INVALID_VALUE,
+                })
+            }
+        }
+    }
+
+    /// Makes an object of bytes that this process has taken.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY` where the machine or its disk has no room for it.
+    fn make(device: &'static Device, bytes: u64, tag: u64) -> Result<Shared, CUerror> {
+        let client = &process()?.client;
+        let id = client
+            .object_make(device.gpu, bytes, tag)
+            .map_err(|_| CUerror::OUT_OF_MEMORY)?;
+        match client.object_contents(id) {
+            Ok(contents) => Ok(Shared {
+                id,
+                device,
+                bytes,
+                contents,
+            }),
+            Err(_) => {
+                client.object_unmake(id);
+                Err(CUerror::OPERATING_SYSTEM)
+            }
+        }
+    }
+
+    /// Shows the contents from `offset` on at addresses of this process that nothing else uses.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_MAP_FAILED`.
+    fn show(&self, address: u64, bytes: u64) -> CUresult {
+        map(address, bytes, Some(self.contents.as_fd()))
+    }
+}
+
+/// Ranges of an arena that show an object, by first address.
+static RANGES: Mutex<BTreeMap<u64, Arc<Shared>>> = Mutex::new(BTreeMap::new());
+
+/// The object that the range at `base` shows.
+pub(crate) fn at(base: u64) -> Option<Arc<Shared>> {
+    RANGES.lock().get(&base).cloned()
+}
+
+/// Makes an object of a range of an arena, whose bytes this process has taken. Its contents stay what they are.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_MAP_FAILED`.
+pub(crate) fn share(
+    device: &'static Device,
+    base: u64,
+    bytes: u64,
+    tag: u64,
+) -> Result<Arc<Shared>, CUerror> {
+    // Nothing that was submitted is done meanwhile, so nothing is written that would be lost.
+    crate::stream::effects::hold_still(|| {
+        let mut ranges = RANGES.lock();
+        if let Some(shared) = ranges.get(&base) {
+            return Ok(Arc::clone(shared));
+        }
+        let shared = Arc::new(Shared::make(device, bytes, tag)?);
+        let moved = copy_out(base, bytes, &shared.contents).and_then(|()| shared.show(base, bytes));
+        if moved.is_err() {
+            unmake(shared);
+            return Err(CUerror::MAP_FAILED);
+        }
+        ranges.insert(base, Arc::clone(&shared));
+        Ok(shared)
+    })
+}
+
+/// Shows an object of another process in the arena of its device.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` without address space, `CUDA_ERROR_MAP_FAILED`.
+pub(crate) fn import(shared: Shared) -> Result<u64, CUerror> {
+    let (arena, bytes) = (&shared.device.arena, shared.bytes);
+    let base = arena.take(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
+    if let Err(error) = shared.show(base, bytes) {
+        arena.give(base, bytes);
+        return Err(error);
+    }
+    RANGES.lock().insert(base, Arc::new(shared));
+    Ok(base)
+}
+
+/// Ends the showing of an object; the addresses are private memory again. Says which object it was.
+pub(crate) fn hide(base: u64) -> Option<Arc<Shared>> {
+    let shared = RANGES.lock().remove(&base)?;
+    // If this fails the addresses show an object that is nobody's, which does no harm.
+    let _ = map(base, shared.bytes, None);
+    Some(shared)
+}
+
+/// Makes an object plain memory of this process again, if nobody else holds it.
+pub(crate) fn unmake(shared: Arc<Shared>) -> bool {
+    let Some(shared) = Arc::into_inner(shared) else {
+        return false;
+    };
+    let Ok(process) = process() else { return false };
+    let is_own = process.client.object_unmake(shared.id);
+    // The hold has ended with that.
+    core::mem::forget(shared);
+    is_own
+}
+
+/// Puts a file's beginning, or private memory, in place of what is at an address.
+fn map(address: u64, bytes: u64, file: Option<BorrowedFd<'_>>) -> CUresult {
+    let length = bytes.next_multiple_of(PAGE) as usize;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = if file.is_some() {
+        libc::MAP_SHARED
+    } else {
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
+    };
+    let flags = kind | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let descriptor = file.map_or(-1, |file| file.as_raw_fd());
+    // SAFETY: callers pass a range of an arena that is theirs; arenas give out whole pages.
+    let got = unsafe { libc::mmap(address as *mut c_void, length, protection, flags, descriptor, 0) };
+    if got == libc::MAP_FAILED {
+        return Err(CUerror::MAP_FAILED);
+    }
+    // SAFETY: the mapping just made.
+    unsafe { libc::madvise(got, length, libc::MADV_DONTDUMP) };
+    Ok(())
+}
+
+/// Writes a range to a file that is zero so far. Pages that were never touched are zero too and are not read.
+fn copy_out(base: u64, bytes: u64, to: &File) -> CUresult {
+    use std::os::unix::fs::FileExt;
+    const CHUNK: u64 = 512;
+    let pages = bytes.div_ceil(PAGE);
+    let map = File::open("/proc/self/pagemap").map_err(|_| CUerror::OPERATING_SYSTEM)?;
+    let mut entries = [0; CHUNK as usize * 8];
+    for first in (0..pages).step_by(CHUNK as usize) {
+        let entries = &mut entries[..(pages - first).min(CHUNK) as usize * 8];
+        map.read_exact_at(entries, (base / PAGE + first) * 8)
+            .map_err(|_| CUerror::OPERATING_SYSTEM)?;
+        for (page, entry) in (first..).zip(entries.as_chunks::<8>().0) {
+            // Present, or swapped out (Documentation/admin-guide/mm/pagemap.rst).
+            if u64::from_ne_bytes(*entry) >> 62 == 0 {
+                continue;
+            }
+            let start = page * PAGE;
+            let length = PAGE.min(bytes - start) as usize;
+            // SAFETY: inside the range, which is memory of this process.
+            let page = unsafe { core::slice::from_raw_parts((base + start) as *const u8, length) };
+            to.write_all_at(page, start)
+                .map_err(|_| CUerror::OPERATING_SYSTEM)?;
+        }
+    }
+    Ok(())
+}
