@@ -6,6 +6,7 @@ pub(crate) mod elf;
 pub(crate) mod inside;
 pub(crate) mod real;
 pub(crate) mod table;
+mod walk;
 
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -58,6 +58,7 @@ pub(crate) fn find<T, F: FnMut(&Object<'_>) -> Option<T>>(visit: F) -> Option<T>
         }
         c_int::from(search.found.is_some())
     }
+    let _walk = super::walk::Walk::begin();
     let mut search = Search { visit, found: None };
     // SAFETY: the callback does not unwind (no handler of ours panics on a walk) and gets the pointer it expects.
     unsafe { libc::dl_iterate_phdr(Some(each::<T, F>), (&raw mut search).cast()) };

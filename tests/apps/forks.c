@@ -1,0 +1,277 @@
+/* Forks while other threads are inside every kind of hook: forks COUNT. Prints "children done" when all children
+ * are gone and the memory that the process holds is still held, waits for a line on stdin, then ends.
+ * A child that goes on without exec is refused as the driver refuses it (CUDA C++ Programming Guide, "the CUDA context
+ * is not inherited by fork"); one that begins anew works; none is charged or credited. */
+#define EXTRA_FUNCTIONS(X)                                                                                             \
+    X(cuGetProcAddress_v2, cuGetProcAddress, 12000, (const char *, void **, int, unsigned long long, int *))
+#include "driver.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+extern char **environ;
+#define HELD ((size_t)96 << 20)
+static volatile int stop;
+static volatile long rounds[9];
+static CUdeviceptr held;
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+/* New programs' contexts may leave no room for a while. */
+static int got(CUresult code)
+{
+    if (code != SUCCESS) EXPECT(OUT_OF_MEMORY, code);
+    return code == SUCCESS;
+}
+static void linear(void)
+{
+    CUdeviceptr p;
+    size_t pitch;
+    if (got(cuMemAlloc_v2(&p, 1 << 20))) OK(cuMemFree_v2(p));
+    if (got(cuMemAllocPitch_v2(&p, &pitch, 1000, 100, 4))) OK(cuMemFree_v2(p));
+    if (got(cuMemAllocManaged(&p, 1 << 20, 1))) OK(cuMemFree_v2(p));
+}
+static void ordered(void)
+{
+    static __thread CUmemoryPool pool;
+    CUdeviceptr p;
+    PoolProps props = {.alloc_type = 1, .location = {1, device}};
+    if (got(cuMemAllocAsync(&p, 1 << 20, NULL))) OK(cuMemFreeAsync(p, NULL));
+    if (!pool) OK(cuMemPoolCreate(&pool, &props));
+    if (got(cuMemAllocFromPoolAsync(&p, 1 << 20, pool, NULL))) OK(cuMemFreeAsync(p, NULL));
+    OK(cuStreamSynchronize(NULL));
+}
+static void virtual(void)
+{
+    AllocationProp prop = {.type = 1, .location = {1, device}};
+    CUmemHandle handle;
+    CUdeviceptr p;
+    OK(cuMemAddressReserve(&p, 2 << 20, 0, 0, 0));
+    if (got(cuMemCreate(&handle, 2 << 20, &prop, 0))) {
+        OK(cuMemMap(p, 2 << 20, 0, handle, 0));
+        OK(cuMemRelease(handle));
+        OK(cuMemUnmap(p, 2 << 20));
+    }
+    OK(cuMemAddressFree(p, 2 << 20));
+}
+static void arrays(void)
+{
+    ArrayDescriptor flat = {256, 256, 0x20, 4};
+    Array3DDescriptor deep = {64, 64, 16, 0x20, 4, 0};
+    CUarray array;
+    CUmipmappedArray mipmap;
+    if (got(cuArrayCreate_v2(&array, &flat))) OK(cuArrayDestroy(array));
+    if (got(cuArray3DCreate_v2(&array, &deep))) OK(cuArrayDestroy(array));
+    if (got(cuMipmappedArrayCreate(&mipmap, &deep, 3))) OK(cuMipmappedArrayDestroy(mipmap));
+}
+static void queries(void)
+{
+    size_t left, total;
+    CUcontext again;
+    OK(cuMemGetInfo_v2(&left, &total));
+    OK(cuDeviceTotalMem_v2(&total, device));
+    OK(cuDevicePrimaryCtxRetain(&again, device));
+    OK(cuDevicePrimaryCtxRelease_v2(device));
+}
+static void lookups(void)
+{
+    void *function = NULL;
+    int found = 0;
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY);
+    CHECK(dlsym(library, "cuMemAlloc_v2") != NULL);
+    dlsym(RTLD_NEXT, "cuMemFree_v2");
+    dlsym(RTLD_DEFAULT, "cuMemFree_v2");
+    OK(cuGetProcAddress_v2("cuMemAllocAsync", &function, 12000, 0, &found));
+    dlclose(library);
+}
+static void launches(void)
+{
+    OK(launch(spin, STREAM_PER_THREAD, 20000));
+    OK(cuStreamSynchronize(STREAM_PER_THREAD));
+}
+static void graphs(void)
+{
+    static __thread CUstream stream;
+    CUgraph graph;
+    CUgraphExec exec;
+    if (!stream) OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture_v2(stream, CAPTURE_THREAD_LOCAL));
+    OK(launch(spin, stream, 1000));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+static void modules(void)
+{
+    CUmodule extra;
+    OK(cuModuleLoadData(&extra, SPIN_PTX));
+    OK(cuModuleUnload(extra));
+}
+static void (*const kinds[])(void) = {linear, ordered, virtual, arrays, queries, lookups, launches, graphs, modules};
+#define KINDS (sizeof kinds / sizeof *kinds)
+static void *busy(void *kind)
+{
+    OK(cuCtxSetCurrent(context));
+    while (!stop) {
+        kinds[(size_t)kind]();
+        rounds[(size_t)kind]++;
+    }
+    return NULL;
+}
+/* In a child: every hook answers as the driver does. Nothing here may print, lock or allocate. */
+static int refused(int which)
+{
+    CUdeviceptr p = 0;
+    CUarray array;
+    CUmemHandle handle;
+    ArrayDescriptor flat = {256, 256, 0x20, 4};
+    AllocationProp prop = {.type = 1, .location = {1, 0}};
+    CUcontext other;
+    CUmodule extra;
+    size_t left, total;
+    void *function = NULL;
+    int found;
+    switch (which % 12) {
+    case 0: return cuMemAlloc_v2(&p, 1 << 20) != NOT_INITIALIZED;
+    case 1: return cuMemFree_v2(held) != NOT_INITIALIZED;
+    case 2: return cuMemAllocAsync(&p, 1 << 20, NULL) != NOT_INITIALIZED;
+    case 3: return cuMemCreate(&handle, 2 << 20, &prop, 0) != NOT_INITIALIZED;
+    case 4: return cuArrayCreate_v2(&array, &flat) != NOT_INITIALIZED;
+    case 5: return cuMemGetInfo_v2(&left, &total) != NOT_INITIALIZED;
+    case 6: return launch(spin, NULL, 1000) != NOT_INITIALIZED;
+    case 7: return cuDevicePrimaryCtxRetain(&other, 0) != NOT_INITIALIZED;
+    case 8: return cuModuleLoadData(&extra, SPIN_PTX) != NOT_INITIALIZED;
+    case 9: return cuInit(0) != NOT_INITIALIZED;
+    case 10:
+        dlsym(RTLD_NEXT, "cuMemFree_v2");
+        return dlsym(RTLD_DEFAULT, "no_such_name") != NULL;
+    default: return cuGetProcAddress_v2("cuMemAlloc", &function, 12000, 0, &found) != SUCCESS || !function;
+    }
+}
+/* As daemons do: away from the parent, from the terminal and from every open file. */
+static void daemonise(char *const anew[])
+{
+    if (fork()) _exit(0);
+    setsid();
+    if (fork()) _exit(0);
+    syscall(SYS_close_range, 3u, ~0u, 0u);
+    execv("/proc/self/exe", anew);
+    _exit(1);
+}
+static int begin_anew(void)
+{
+    CUdeviceptr p;
+    setup();
+    OK(cuMemAlloc_v2(&p, 1 << 20));
+    OK(launch(spin, NULL, 1000));
+    OK(cuCtxSynchronize());
+    return failures;
+}
+static void await(pid_t child, int i, int kind)
+{
+    int status = 0, ended = 0;
+    double bound = seconds() + 20;
+    while (!(ended = waitpid(child, &status, WNOHANG)) && seconds() < bound) usleep(100);
+    if (ended) {
+        if (status && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && kind == 6)) {
+            printf("FAIL child %d of kind %d: status %x\n", i, kind, status);
+            failures++;
+        }
+        return;
+    }
+    printf("FAIL child %d of kind %d hangs\n", i, kind);
+    failures++;
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+}
+int main(int argc, char **argv)
+{
+    if (argc < 2) return begin_anew();
+    int count = atoi(argv[1]);
+    setvbuf(stdout, NULL, _IONBF, 0);
+    setup();
+    OK(cuMemAlloc_v2(&held, HELD));
+    pthread_t threads[KINDS];
+    for (size_t i = 0; i < KINDS; i++) pthread_create(&threads[i], NULL, busy, (void *)i);
+    char *anew[] = {"forks", NULL};
+    for (int i = 0; i < count && failures < 5; i++) {
+        pid_t child = -1;
+        /* Most children go on without exec: those are the ones that meet what the parent held. */
+        int kind = i % 16 < 9 ? 0 : i % 16 - 8;
+        /* Programs with a context of their own are slow: few of them. */
+        if (i % 160 >= 16 && (kind == 1 || kind == 3 || kind == 5)) kind = 4;
+        switch (kind) {
+        case 0:
+            if ((child = fork()) == 0) _exit(refused(i) || refused(i / 12));
+            break;
+        case 1:
+            if ((child = fork()) == 0) _exit(execv("/proc/self/exe", anew));
+            break;
+        case 2:
+            if ((child = vfork()) == 0) _exit(execl("/bin/true", "true", NULL));
+            break;
+        case 3: CHECK(posix_spawn(&child, "/proc/self/exe", NULL, NULL, anew, environ) == 0); break;
+        case 4:
+            if ((child = fork()) == 0) exit(0);
+            break;
+        case 5:
+            if ((child = fork()) == 0) daemonise(anew);
+            break;
+        case 6: /* killed wherever it is */
+            if ((child = fork()) == 0)
+                for (int j = 0;; j++)
+                    if (refused(j)) _exit(1);
+            usleep(i % 500);
+            kill(child, SIGKILL);
+            break;
+        case 7: /* its own child, in turn */
+            if ((child = fork()) == 0) {
+                pid_t grandchild = fork();
+                int status = 0;
+                if (grandchild == 0) _exit(refused(i) || refused(5));
+                waitpid(grandchild, &status, 0);
+                _exit(status != 0 || refused(i + 1));
+            }
+            break;
+        }
+        await(child, i, kind);
+    }
+    stop = 1;
+    for (size_t i = 0; i < KINDS; i++) {
+        pthread_join(threads[i], NULL);
+        if (!rounds[i]) {
+            printf("FAIL thread %zu never came round\n", i);
+            failures++;
+        }
+    }
+    /* One more stays, having tried everything: it has no part in the container's figures, nor has its end. */
+    size_t before, after, total;
+    pid_t last = fork();
+    if (last == 0) {
+        for (int i = 0; i < 12; i++)
+            if (refused(i)) _exit(1);
+        for (;;) pause();
+    }
+    OK(cuMemGetInfo_v2(&before, &total));
+    printf("children done\n");
+    getchar();
+    kill(last, SIGKILL);
+    waitpid(last, &count, 0);
+    CHECK(WIFSIGNALED(count));
+    OK(cuMemGetInfo_v2(&after, &total));
+    CHECK(before == after);
+    OK(cuMemFree_v2(held));
+    OK(cuMemGetInfo_v2(&after, &total));
+    CHECK(after == before + HELD);
+    return finish("forks");
+}
