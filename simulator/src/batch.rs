@@ -298,7 +298,7 @@ fn volume_all(
     if count == 0 || flags != 0 {
         return Err(whole(CUerror::INVALID_VALUE));
     }
-    let mut transfers = Vec::with_capacity(count);
+    let mut transfers = Vec::new();
     for (index, operation) in get_array(operations, count).map_err(whole)?.iter().enumerate() {
         transfers.push(volume(operation).map_err(|error| (error, index))?);
     }

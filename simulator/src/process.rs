@@ -22,11 +22,24 @@ pub(crate) struct Process {
     pub(crate) devices: Vec<Device>,
 }
 
-/// Null until `cuInit` has succeeded, and again in a child after `fork`. Never freed: threads and exit
-/// handlers of the application may call until the very end.
-static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
-/// Set in a child that was forked after `cuInit`.
-static FORKED: AtomicBool = AtomicBool::new(false);
+/// What a child must not find: a page that the kernel hands to it zeroed (`MADV_WIPEONFORK`, madvise(2)), after
+/// `fork` as after a raw `clone`, in which locks of the parent's other threads would never open again.
+#[repr(C, align(65536))]
+#[derive(Debug)]
+struct Page {
+    /// Null until `cuInit` has succeeded. Never freed: threads and exit handlers of the application may call
+    /// until the very end.
+    process: AtomicPtr<Process>,
+    /// Whether this process has begun a `cuInit`.
+    has_begun: AtomicBool,
+}
+
+static PAGE: Page = Page {
+    process: AtomicPtr::new(core::ptr::null_mut()),
+    has_begun: AtomicBool::new(false),
+};
+/// Whether this process or one that it was forked from has begun a `cuInit` that did not fail.
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 static INITIALISING: Mutex<()> = Mutex::new(());
 
 /// The initialised process.
@@ -36,7 +49,7 @@ static INITIALISING: Mutex<()> = Mutex::new(());
 /// `fork`; the code is what driver 550 was seen to return).
 #[inline]
 pub(crate) fn process() -> Result<&'static Process, CUerror> {
-    let process = PROCESS.load(Ordering::Acquire);
+    let process = PAGE.process.load(Ordering::Acquire);
     // SAFETY: null, or a leaked box published by `initialise` with release ordering.
     unsafe { process.as_ref() }.ok_or(CUerror::NOT_INITIALIZED)
 }
@@ -44,31 +57,75 @@ pub(crate) fn process() -> Result<&'static Process, CUerror> {
 /// `cuInit`'s work; a second call finds it done.
 ///
 /// # Errors
-/// `CUDA_ERROR_NO_DEVICE` without a visible GPU, `CUDA_ERROR_NOT_INITIALIZED` in a forked child,
-/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (assumed).
+/// `CUDA_ERROR_NO_DEVICE` without a visible GPU, `CUDA_ERROR_NOT_INITIALIZED` in a forked child (also of a
+/// process in the middle of its `cuInit`, assumed), `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory
+/// cannot be used (assumed).
 pub(crate) fn initialise() -> CUresult {
-    let _one_at_a_time = INITIALISING.lock();
-    if FORKED.load(Ordering::Relaxed) {
+    if is_forked() {
         return Err(CUerror::NOT_INITIALIZED);
     }
+    // Noted before the lock is taken: a child could find it taken.
+    begin(true);
+    let _one_at_a_time = INITIALISING.lock();
+    begin(true);
     if process().is_ok() {
         return Ok(());
     }
+    join().inspect_err(|_| begin(false))
+}
+
+/// Whether this is a child of a process that has begun.
+fn is_forked() -> bool {
+    HAS_BEGUN.load(Ordering::Acquire) && !PAGE.has_begun.load(Ordering::Acquire)
+}
+
+/// The page's word first, so that this process never takes itself for a child.
+fn begin(has_begun: bool) {
+    if has_begun {
+        forget_in_children();
+        PAGE.has_begun.store(true, Ordering::Release);
+        HAS_BEGUN.store(true, Ordering::Release);
+    } else {
+        HAS_BEGUN.store(false, Ordering::Release);
+        PAGE.has_begun.store(false, Ordering::Release);
+    }
+}
+
+fn join() -> CUresult {
     let machine = machine()?.clone();
     let devices = crate::device::visible(&machine);
     if devices.is_empty() {
         return Err(CUerror::NO_DEVICE);
     }
     let client = machine.attach(std::process::id(), &own_name()).map_err(refused)?;
-    // SAFETY: the handler only stores to atomics, which is allowed in a forked child.
-    unsafe { libc::pthread_atfork(None, None, Some(forget_in_child)) };
     let process = Box::leak(Box::new(Process {
         machine,
         client,
         devices,
     }));
-    PROCESS.store(process, Ordering::Release);
+    PAGE.process.store(process, Ordering::Release);
     Ok(())
+}
+
+/// Sees to it that children find the page empty.
+fn forget_in_children() {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    if ASKED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let page = (&raw const PAGE).cast_mut();
+    // SAFETY: the page is wholly ours, private (.bss), and what it holds may become zero in a child.
+    let refused = unsafe { libc::madvise(page.cast(), size_of::<Page>(), libc::MADV_WIPEONFORK) } != 0;
+    if refused {
+        // SAFETY: the handler only stores to atomics, which is allowed in a forked child.
+        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+    }
+}
+
+/// Runs in a child after `fork` where the kernel cannot wipe pages.
+extern "C" fn forget() {
+    PAGE.process.store(core::ptr::null_mut(), Ordering::Relaxed);
+    PAGE.has_begun.store(false, Ordering::Relaxed);
 }
 
 /// The machine, opened at the first call that needs to know it.
@@ -101,11 +158,4 @@ fn own_name() -> String {
     std::fs::read("/proc/self/comm")
         .map(|name| String::from_utf8_lossy(&name).trim().to_owned())
         .unwrap_or_default()
-}
-
-/// Runs in a child after `fork`.
-extern "C" fn forget_in_child() {
-    if !PROCESS.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null() {
-        FORKED.store(true, Ordering::Relaxed);
-    }
 }

@@ -6,9 +6,15 @@
 use std::ffi::{CStr, c_char, c_uint};
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
+/// Whether an address can be one of this process's at all: not in the lowest 64 KiB, which Linux maps for nobody, nor
+/// beyond the 47 bits of a process's addresses. The real library would fault there; this one lets programs try nonsense.
+fn is_possible<T>(place: *const T) -> bool {
+    (1 << 16..1 << 47).contains(&place.addr())
+}
+
 /// Writes one answer.
 pub(crate) fn put<T>(target: *mut T, value: T) -> nvmlReturn_t {
-    if target.is_null() {
+    if !is_possible(target) {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     // SAFETY: not null; by NVML's contract the caller has room for one `T` there.
@@ -18,7 +24,7 @@ pub(crate) fn put<T>(target: *mut T, value: T) -> nvmlReturn_t {
 
 /// Reads one argument that is passed by address.
 pub(crate) fn get<T: Copy>(source: *const T) -> Result<T, NvmlError> {
-    if source.is_null() {
+    if !is_possible(source) {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     // SAFETY: not null; by NVML's contract the caller has filled in a `T` there.
@@ -43,7 +49,7 @@ pub(crate) fn put_all<T: Copy>(array: *mut T, count: *mut c_uint, values: &[T]) 
     if room < needed {
         return Err(NvmlError::INSUFFICIENT_SIZE);
     }
-    if array.is_null() && needed > 0 {
+    if !is_possible(array) && needed > 0 {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     for (index, value) in values.iter().enumerate() {
@@ -56,7 +62,7 @@ pub(crate) fn put_all<T: Copy>(array: *mut T, count: *mut c_uint, values: &[T]) 
 
 /// Writes text and its NUL into a buffer of `length` bytes; `NVML_ERROR_INSUFFICIENT_SIZE` if it does not fit.
 pub(crate) fn put_text(target: *mut c_char, length: c_uint, text: &str) -> nvmlReturn_t {
-    if target.is_null() {
+    if !is_possible(target) {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     if usize::try_from(length).unwrap_or(0) <= text.len() {
@@ -75,7 +81,7 @@ pub(crate) fn put_text(target: *mut c_char, length: c_uint, text: &str) -> nvmlR
 
 /// A C string argument; text that is not UTF-8 names nothing here.
 pub(crate) fn text<'a>(source: *const c_char) -> Result<&'a str, NvmlError> {
-    if source.is_null() {
+    if !is_possible(source) {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     // SAFETY: not null; by NVML's contract terminated, and it lives as long as the call, which is all we need.

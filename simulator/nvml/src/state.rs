@@ -1,8 +1,8 @@
 //! Initialisation and device handles.
 
 use once_cell::sync::OnceCell;
-use parking_lot::Mutex;
 use std::ffi::c_uint;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use vcuda_driver_api::nvml::nvmlDevice_t;
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 use vcuda_machine::{GpuConfig, MAX_GPUS, Machine, MachineError};
@@ -17,37 +17,48 @@ pub(crate) struct Opened {
     epoch_ns: u64,
 }
 
-/// Counted initialisations, and the machine. It is opened once per process and never closed: closing the lock file
-/// would drop the locks of the simulated driver in the same process.
-static STATE: Mutex<State> = Mutex::new(State {
-    users: 0,
-    opened: None,
-});
+/// Counted initialisations; a child of `fork` keeps the count. No lock: a child could find it taken for ever.
+static USERS: AtomicU32 = AtomicU32::new(0);
+/// The machine, opened once per process and never closed: closing the lock file would drop the locks of the
+/// simulated driver in the same process.
+static OPENED: AtomicPtr<Opened> = AtomicPtr::new(std::ptr::null_mut());
 
-struct State {
-    users: u32,
-    opened: Option<&'static Opened>,
-}
-
-impl State {
-    fn open(&mut self) -> Result<&'static Opened, NvmlError> {
-        let process = std::process::id();
-        if let Some(opened) = self.opened.filter(|opened| opened.process == process) {
-            return Ok(opened);
+fn open() -> Result<&'static Opened, NvmlError> {
+    let process = std::process::id();
+    let known = OPENED.load(Ordering::Acquire);
+    // SAFETY: null, or a leaked box that was published with release ordering.
+    let opened = unsafe { known.as_ref() };
+    if let Some(opened) = opened.filter(|opened| opened.process == process) {
+        return Ok(opened);
+    }
+    let machine = Machine::open_or_create(&vcuda_machine::machine_directory()).map_err(refused)?;
+    let opened = Opened::of(machine);
+    // Another thread may have been faster: then its machine is used and this one is let go, whose lock file is the
+    // same descriptor.
+    match OPENED.compare_exchange(known, opened, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            // SAFETY: just published; never freed from here on.
+            Ok(unsafe { &*opened })
         }
-        let machine = Machine::open_or_create(&vcuda_machine::machine_directory()).map_err(refused)?;
-        let epoch_ns = epoch_ns().saturating_sub(machine.now_ns());
-        let opened = &*Box::leak(Box::new(Opened {
-            process,
-            machine,
-            epoch_ns,
-        }));
-        self.opened = Some(opened);
-        Ok(opened)
+        Err(faster) => {
+            // SAFETY: the box just made, which nobody else has seen.
+            drop(unsafe { Box::from_raw(opened) });
+            // SAFETY: a leaked box that another thread of this process has published.
+            Ok(unsafe { &*faster })
+        }
     }
 }
 
 impl Opened {
+    fn of(machine: Machine) -> *mut Opened {
+        let epoch_ns = epoch_ns().saturating_sub(machine.now_ns());
+        Box::into_raw(Box::new(Opened {
+            process: std::process::id(),
+            machine,
+            epoch_ns,
+        }))
+    }
+
     /// A moment of the machine's clock (ns) as NVML gives it: microseconds since 1970.
     pub(crate) fn timestamp_us(&self, machine_ns: u64) -> u64 {
         (self.epoch_ns + machine_ns) / 1000
@@ -80,13 +91,7 @@ impl Opened {
 /// Makes this process use `machine`, as if its directory had been opened.
 #[cfg(test)]
 pub(crate) fn install(machine: Machine) {
-    let epoch_ns = epoch_ns().saturating_sub(machine.now_ns());
-    let opened = Opened {
-        process: std::process::id(),
-        machine,
-        epoch_ns,
-    };
-    STATE.lock().opened = Some(Box::leak(Box::new(opened)));
+    OPENED.store(Opened::of(machine), Ordering::Release);
 }
 
 fn epoch_ns() -> u64 {
@@ -116,30 +121,32 @@ pub(crate) fn init() -> nvmlReturn_t {
 
 /// Flags change nothing here: the machine's GPUs need no attaching, and none is an error.
 pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
-    let mut state = STATE.lock();
-    state.open()?;
-    state.users = state.users.saturating_add(1);
-    Ok(())
+    open()?;
+    change_users(|users| Some(users.saturating_add(1)))
 }
 
 pub(crate) fn shutdown() -> nvmlReturn_t {
-    let mut state = STATE.lock();
-    state.users = state.users.checked_sub(1).ok_or(NvmlError::UNINITIALIZED)?;
-    Ok(())
+    change_users(|users| users.checked_sub(1))
+}
+
+fn change_users(change: impl Fn(u32) -> Option<u32>) -> nvmlReturn_t {
+    USERS
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, change)
+        .map(drop)
+        .map_err(|_| NvmlError::UNINITIALIZED)
 }
 
 /// The machine, for an initialised caller.
 pub(crate) fn opened() -> Result<&'static Opened, NvmlError> {
-    let mut state = STATE.lock();
-    if state.users == 0 {
+    if USERS.load(Ordering::Acquire) == 0 {
         return Err(NvmlError::UNINITIALIZED);
     }
-    state.open()
+    open()
 }
 
 /// The machine, for the few functions that need no initialisation.
 pub(crate) fn opened_early() -> Result<&'static Opened, NvmlError> {
-    STATE.lock().open()
+    open()
 }
 
 /// What every function answers that is not simulated.

@@ -6,7 +6,7 @@
 use vcuda_driver_api::prelude::*;
 
 use crate::capture::state::{EdgeData, NodeKey};
-use crate::ffi::{export, get, get_array, put, put_at};
+use crate::ffi::{MOST_ELEMENTS, export, get, get_array, put, put_at};
 use crate::graph::topology::PLAIN;
 use crate::graph::{graph, node};
 
@@ -78,6 +78,9 @@ fn answer(found: &[NodeKey], array: *mut CUgraphNode, count: *mut usize) -> CUre
         return put(count, found.len());
     }
     let room = get(count.cast_const())?;
+    if room > MOST_ELEMENTS {
+        return Err(CUerror::INVALID_VALUE);
+    }
     for index in 0..room {
         put_at(array, index, CUgraphNode(found.get(index).copied().unwrap_or(0)));
     }
@@ -86,10 +89,7 @@ fn answer(found: &[NodeKey], array: *mut CUgraphNode, count: *mut usize) -> CUre
 
 /// The same for edge data beside such a list.
 fn answer_data(found: &[EdgeData], array: *mut CUgraphEdgeData, room: usize) {
-    if array.is_null() {
-        return;
-    }
-    for index in 0..room {
+    for index in 0..room.min(MOST_ELEMENTS) {
         put_at(
             array,
             index,

@@ -121,7 +121,7 @@ fn fill(target: &mut [u8], source: *const u8) -> CUresult {
     if target.is_empty() {
         return Ok(());
     }
-    if source.is_null() {
+    if !crate::ffi::is_possible(source) {
         return Err(CUerror::INVALID_VALUE);
     }
     // SAFETY: the API's contract is that each argument points to as many bytes as the kernel's parameter has
