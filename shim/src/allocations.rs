@@ -3,12 +3,16 @@
 //! Sharded, so that threads seldom meet. No lock is held across a call of the driver, nor taken on a launch.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::CUcontext;
+use vcuda_region::shared::ObjectKey;
 
 use crate::charge::Charge;
+use crate::tiles::Tiles;
 
 /// How an allocation was made, as far as its end depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,32 +21,87 @@ pub(crate) enum Kind {
     Linear,
     /// Lives in a pool of its device.
     Pooled,
+    /// Another process's, opened in this context.
+    Opened,
+    /// Of another process's pool.
+    Imported,
     /// An array of its context.
     Array,
     /// A mipmapped array of its context.
     Mipmap,
+    /// External memory, imported in its context.
+    External,
 }
 
 impl Kind {
-    /// Addresses, arrays and mipmapped arrays are named by numbers of their own.
+    /// Addresses and the kinds of handles are named by numbers of their own.
     const fn space(self) -> u64 {
         match self {
-            Self::Linear | Self::Pooled => 0,
+            Self::Linear | Self::Pooled | Self::Opened | Self::Imported => 0,
             Self::Array => 1,
             Self::Mipmap => 2,
+            Self::External => 3,
         }
+    }
+
+    /// Whether it ends with the context it was made in. Memory of a pool belongs to its device.
+    pub(crate) const fn ends_with_context(self) -> bool {
+        !matches!(self, Self::Pooled | Self::Imported)
     }
 }
 
-/// One allocation that is counted in the ledger. Dropped, its bytes are given back.
+/// What an allocation keeps counted.
+#[derive(Debug)]
+pub(crate) enum Holds {
+    /// Bytes of its own.
+    Charge(Charge),
+    /// Bytes of what it is a part of: a buffer within external memory.
+    Part(Arc<Charge>),
+    /// Physical memory that is mapped into it: a sparse array.
+    Tiles(Arc<Tiles>),
+}
+
+/// One allocation. Dropped, what it holds is given back.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     /// The context it was made in.
     pub(crate) context: CUcontext,
     /// How it was made.
     pub(crate) kind: Kind,
+    /// How often it was opened beyond the first time.
+    pub(crate) opens: u32,
     /// What is counted for it.
-    pub(crate) charge: Charge,
+    pub(crate) holds: Holds,
+}
+
+impl Allocation {
+    /// Made once, and alone.
+    pub(crate) fn new(context: CUcontext, kind: Kind, holds: Holds) -> Self {
+        Self {
+            context,
+            kind,
+            opens: 0,
+            holds,
+        }
+    }
+
+    fn charge(&self) -> Option<&Charge> {
+        match &self.holds {
+            Holds::Charge(charge) => Some(charge),
+            Holds::Part(_) | Holds::Tiles(_) => None,
+        }
+    }
+}
+
+/// What the end of an allocation ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// Nothing that is known.
+    Unknown,
+    /// One of several openings.
+    Opening,
+    /// The allocation.
+    All(Allocation),
 }
 
 const SHARDS: usize = 64;
@@ -71,10 +130,94 @@ impl Allocations {
         self.shard(name).lock().insert(key, allocation)
     }
 
-    /// Takes the record of an address (kind: linear or pooled), an array or a mipmapped array out.
+    /// Ends an allocation (kind: any of those that are named alike), or one opening of several.
     #[inline]
-    pub(crate) fn take(&self, name: u64, kind: Kind) -> Option<Allocation> {
-        self.shard(name).lock().remove(&(name, kind.space()))
+    pub(crate) fn end(&self, name: u64, kind: Kind) -> Ended {
+        let key = (name, kind.space());
+        let mut shard = self.shard(name).lock();
+        match shard.entry(key) {
+            Entry::Vacant(_) => Ended::Unknown,
+            Entry::Occupied(mut entry) if entry.get().opens > 0 => {
+                entry.get_mut().opens -= 1;
+                Ended::Opening
+            }
+            Entry::Occupied(entry) => Ended::All(entry.remove()),
+        }
+    }
+
+    /// As [`Allocations::end`], for memory of another process only.
+    pub(crate) fn end_opened(&self, address: u64) -> Ended {
+        let key = (address, Kind::Opened.space());
+        let is_opened =
+            matches!(self.shard(address).lock().get(&key), Some(known) if known.kind == Kind::Opened);
+        if is_opened {
+            self.end(address, Kind::Opened)
+        } else {
+            Ended::Unknown
+        }
+    }
+
+    /// The end did not come: undoes [`Allocations::end`].
+    pub(crate) fn undo(&self, name: u64, kind: Kind, ended: Ended) {
+        match ended {
+            Ended::Unknown => {}
+            Ended::Opening => {
+                if let Some(allocation) = self.shard(name).lock().get_mut(&(name, kind.space())) {
+                    allocation.opens += 1;
+                }
+            }
+            Ended::All(allocation) => drop(self.insert(name, allocation)),
+        }
+    }
+
+    /// Counts one more opening of what is opened at this address already, if that is the object of this key.
+    pub(crate) fn open_again(&self, address: u64, key: ObjectKey) -> bool {
+        let mut shard = self.shard(address).lock();
+        let known = shard.get_mut(&(address, Kind::Opened.space()));
+        let is_it = |allocation: &&mut Allocation| {
+            matches!(allocation.kind, Kind::Opened | Kind::Imported)
+                && allocation.charge().and_then(Charge::key) == Some(key)
+        };
+        known
+            .filter(is_it)
+            .map(|allocation| allocation.opens += 1)
+            .is_some()
+    }
+
+    /// Tells the container under which key the allocation at this address goes; `false` if there is none.
+    pub(crate) fn share(&self, address: u64, key: ObjectKey) -> bool {
+        let mut shard = self.shard(address).lock();
+        match shard.get_mut(&(address, Kind::Linear.space())) {
+            Some(Allocation {
+                holds: Holds::Charge(charge),
+                ..
+            }) => {
+                charge.share(key);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The tiles of a sparse array.
+    pub(crate) fn tiles(&self, name: u64, kind: Kind) -> Option<Arc<Tiles>> {
+        match &self.shard(name).lock().get(&(name, kind.space()))?.holds {
+            Holds::Tiles(tiles) => Some(Arc::clone(tiles)),
+            Holds::Charge(_) | Holds::Part(_) => None,
+        }
+    }
+
+    /// The charge of imported external memory.
+    pub(crate) fn external(&self, name: u64) -> Option<Arc<Charge>> {
+        match &self
+            .shard(name)
+            .lock()
+            .get(&(name, Kind::External.space()))?
+            .holds
+        {
+            Holds::Part(charge) => Some(Arc::clone(charge)),
+            Holds::Charge(_) | Holds::Tiles(_) => None,
+        }
     }
 
     /// Takes out all that `dead` says is gone.
@@ -139,11 +282,7 @@ mod tests {
     use super::*;
 
     fn allocation(kind: Kind, context: usize) -> Allocation {
-        Allocation {
-            context: CUcontext(context),
-            kind,
-            charge: Charge::for_tests(),
-        }
+        Allocation::new(CUcontext(context), kind, Holds::Charge(Charge::for_tests()))
     }
 
     #[test]
@@ -151,14 +290,14 @@ mod tests {
         let allocations = Allocations::new();
         assert!(allocations.insert(512, allocation(Kind::Pooled, 1)).is_none());
         assert!(
-            allocations.take(512, Kind::Array).is_none(),
+            matches!(allocations.end(512, Kind::Array), Ended::Unknown),
             "an array of the same number is another thing"
         );
         assert!(
-            allocations.take(512, Kind::Linear).is_some(),
+            matches!(allocations.end(512, Kind::Linear), Ended::All(_)),
             "an address is an address, however it was made"
         );
-        assert!(allocations.take(512, Kind::Linear).is_none());
+        assert!(matches!(allocations.end(512, Kind::Linear), Ended::Unknown));
     }
 
     #[test]

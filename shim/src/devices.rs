@@ -4,6 +4,7 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use vcuda_driver_api::prelude::*;
+use vcuda_region::limits::NO_MEMORY_LIMIT;
 use vcuda_region::reservation::Reservation;
 use vcuda_region::shared::{ObjectKey, Shared};
 use vcuda_region::slots::Slot;
@@ -48,9 +49,10 @@ impl Device {
             .map_or(0, |(region, index)| region.memory_limit_bytes(index))
     }
 
-    /// What all processes of the container have on this device (bytes).
+    /// What all processes of the container have on this device (bytes), with what the driver holds for this one now.
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
+        self.shim.holdings.recount(self);
         self.region()
             .map_or(0, |(region, index)| region.usage.used_bytes(index))
     }
@@ -80,8 +82,13 @@ impl Device {
         })
     }
 
+    /// What `attempt` gets from the ledger, given the slot, where the device stands in it, and the limit in bytes. Tried
+    /// again after room was made.
+    ///
+    /// # Errors
+    /// As [`Device::reserve`].
     #[inline]
-    fn count<T>(
+    pub(crate) fn count<T>(
         &'static self,
         bytes: u64,
         attempt: impl Fn(&'static Slot<'static>, DeviceIndex, u64) -> Result<T, ledger::Denied>,
@@ -110,6 +117,22 @@ impl Device {
         })
     }
 
+    /// Counts `bytes` that the driver has taken already, wherever the limit is.
+    ///
+    /// # Errors
+    /// They are counted, and beyond the limit.
+    pub(crate) fn charge_taken(&self, bytes: u64) -> Result<(), Denied> {
+        let Some(((region, index), slot)) = self.region().zip(self.shim.slot()) else {
+            return Err(Denied);
+        };
+        let within = slot.reserve(index, bytes, region.memory_limit_bytes(index));
+        let fits = within.is_ok();
+        if let Ok(reservation) = within.or_else(|_| slot.reserve(index, bytes, NO_MEMORY_LIMIT)) {
+            reservation.commit();
+        }
+        if fits { Ok(()) } else { Err(Denied) }
+    }
+
     /// What `attempt` gets from the ledger, tried once more after room was made. Only the second refusal is a denial.
     #[inline]
     fn insist<T>(&'static self, mut attempt: impl FnMut() -> Result<T, ledger::Denied>) -> Result<T, Denied> {
@@ -126,6 +149,7 @@ impl Device {
     fn make_room(&'static self) {
         // What the dead held, and the driver's own use as it is now.
         self.shim.look();
+        self.shim.holdings.make_room(self);
     }
 
     /// A denial that is final: counted, and said in the log.
@@ -176,6 +200,7 @@ impl Device {
 
     /// What this process has on the device, overhead left out (bytes).
     pub(crate) fn own_bytes(&self) -> u64 {
+        self.shim.holdings.recount(self);
         let Some(((_, index), slot)) = self.region().zip(self.shim.slot()) else {
             return 0;
         };
@@ -259,6 +284,11 @@ impl Reserved {
     pub(crate) fn commit(self) {
         self.reservation.commit();
     }
+}
+
+/// Whether memory of this location is on the GPU whose ordinal is the location's id.
+pub(crate) fn is_device(location: CUmemLocationType) -> bool {
+    location == CUmemLocationType::DEVICE || location == CUmemLocationType::DEVICE_LOCALITY_DOMAIN
 }
 
 /// More GPUs than any machine shows one process.

@@ -3,15 +3,22 @@
 mod array;
 mod context;
 mod device;
+mod external;
 mod graph;
+mod graph_memory;
 mod host;
+mod ipc;
 mod launch;
 mod lookup;
 mod memory;
 mod module;
+mod multicast;
 mod nvml;
-pub(crate) mod pool;
+mod pool;
+mod sparse;
+mod synchronise;
 mod vmm;
+mod vmm_share;
 
 use core::cmp;
 use core::ffi::{c_char, c_void};
@@ -39,12 +46,40 @@ hooks! {
     pass cuMemFreeAsync_ptsz            => pool::free_ptsz;
     pass cuMemPoolCreate                => pool::create;
     pass cuMemPoolDestroy               => pool::destroy;
+    pass cuMemPoolTrimTo                => pool::trim;
+    pass cuMemPoolSetAttribute          => pool::set_attribute;
+    pass cuStreamSynchronize            => synchronise::stream;
+    pass cuStreamSynchronize_ptsz       => synchronise::stream;
+    pass cuEventSynchronize             => synchronise::event;
+    pass cuCtxSynchronize               => synchronise::context;
+    pass cuCtxSynchronize_v2            => synchronise::context_v2;
 
     deny cuMemCreate                    => vmm::create;
     pass cuMemRelease                   => vmm::release;
     pass cuMemRetainAllocationHandle    => vmm::retain;
-    pass cuMemMap                       => vmm::map;
+    deny cuMemMap                       => vmm::map;
     pass cuMemUnmap                     => vmm::unmap;
+    pass cuMemExportToShareableHandle   => vmm_share::export;
+    deny cuMemImportFromShareableHandle => vmm_share::import;
+    pass cuMemMapArrayAsync             => sparse::map;
+    pass cuMemMapArrayAsync_ptsz        => sparse::map_per_thread;
+    pass cuMulticastCreate              => multicast::create;
+    pass cuMulticastAddDevice           => multicast::add_device;
+    pass cuMulticastBindMem             => multicast::bind_mem;
+    pass cuMulticastBindMem_v2          => multicast::bind_mem_v2;
+    pass cuMulticastBindAddr            => multicast::bind_addr;
+    pass cuMulticastBindAddr_v2         => multicast::bind_addr_v2;
+    pass cuMulticastUnbind              => multicast::unbind;
+
+    pass cuIpcGetMemHandle              => ipc::export;
+    deny cuIpcOpenMemHandle             => ipc::open;
+    deny cuIpcOpenMemHandle_v2          => ipc::open;
+    pass cuIpcCloseMemHandle            => ipc::close;
+
+    deny cuImportExternalMemory         => external::import;
+    pass cuExternalMemoryGetMappedBuffer => external::buffer;
+    pass cuExternalMemoryGetMappedMipmappedArray => external::mipmap;
+    pass cuDestroyExternalMemory        => external::destroy;
 
     deny cuArrayCreate                  => array::create_v1;
     deny cuArrayCreate_v2               => array::create;
@@ -92,6 +127,18 @@ hooks! {
 
     pass cuGraphLaunch                  => graph::launch;
     pass cuGraphLaunch_ptsz             => graph::launch_per_thread;
+    pass cuGraphUpload                  => graph_memory::upload;
+    pass cuGraphUpload_ptsz             => graph_memory::upload_per_thread;
+    pass cuGraphAddMemAllocNode         => graph_memory::add_allocation;
+    pass cuGraphAddNode                 => graph_memory::add_node;
+    pass cuGraphAddNode_v2              => graph_memory::add_node_v2;
+    pass cuGraphAddNode_v3              => graph_memory::add_node_v2;
+    pass cuGraphInstantiate             => graph_memory::instantiate;
+    pass cuGraphInstantiate_v2          => graph_memory::instantiate;
+    pass cuGraphInstantiateWithFlags    => graph_memory::instantiate_with_flags;
+    pass cuGraphInstantiateWithParams   => graph_memory::instantiate_with_params;
+    pass cuGraphInstantiateWithParams_ptsz => graph_memory::instantiate_with_params;
+    pass cuDeviceGraphMemTrim           => graph_memory::trim;
     pass cuGraphExecDestroy             => graph::exec_destroy;
     pass cuGraphExecUpdate              => graph::exec_update;
     pass cuGraphExecUpdate_v2           => graph::exec_update_v2;

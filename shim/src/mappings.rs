@@ -1,6 +1,6 @@
-//! Physical memory of `cuMemCreate`: paid for until its last handle and its last mapping are gone (CUDA Driver API,
-//! Virtual Memory Management: "the memory is freed when all outstanding mappings are unmapped and all outstanding
-//! references to the handle are released").
+//! Physical memory of `cuMemCreate`, and of `cuMemImportFromShareableHandle`: paid for until its last handle and its last
+//! mapping are gone (CUDA Driver API, Virtual Memory Management: "the memory is freed when all outstanding mappings are
+//! unmapped and all outstanding references to the handle are released").
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,14 +8,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
-use crate::charge::Charge;
-
-/// One piece of physical memory. Its bytes are given back with its last owner.
-#[derive(Debug)]
-pub(crate) struct Backing {
-    /// What is counted for it.
-    pub(crate) charge: Charge,
-}
+mod backing;
+pub(crate) use backing::{Backing, Binding};
 
 /// A mapping that [`Mappings::unmap`] took out.
 pub(crate) type Mapping = (CUdeviceptr, u64, Arc<Backing>);
@@ -36,9 +30,20 @@ impl Mappings {
         drop(before);
     }
 
-    /// Counts one more reference to `backing` by `handle`.
+    /// Counts one more reference by `handle`: to what it stands for already, or else to `backing`. A driver may give an
+    /// object that is imported twice the same handle or two.
     pub(crate) fn retain(&self, handle: CUmemGenericAllocationHandle, backing: Arc<Backing>) {
-        self.handles.lock().entry(handle).or_insert((backing, 0)).1 += 1;
+        let mut handles = self.handles.lock();
+        let known = handles.get_mut(&handle);
+        if let Some((_, references)) = known {
+            *references += 1;
+        } else {
+            handles.insert(handle, (backing, 1));
+            return;
+        }
+        drop(handles);
+        // Its last owner may be this one, and gives its bytes back: without the lock.
+        drop(backing);
     }
 
     /// Takes one reference away. Who holds the answer holds the memory.
@@ -63,7 +68,8 @@ impl Mappings {
 
     /// Notes a mapping.
     pub(crate) fn map(&self, (address, bytes, backing): Mapping) {
-        self.ranges.lock().insert(address, (bytes, backing));
+        let before = self.ranges.lock().insert(address, (bytes, backing));
+        drop(before);
     }
 
     /// Takes out the mappings that begin in the range.
@@ -78,20 +84,29 @@ impl Mappings {
 
     /// The memory mapped at an address.
     pub(crate) fn at(&self, address: CUdeviceptr) -> Option<Arc<Backing>> {
+        self.over(address, 1).pop()
+    }
+
+    /// The memory mapped anywhere in a range.
+    pub(crate) fn over(&self, address: CUdeviceptr, bytes: u64) -> Vec<Arc<Backing>> {
+        let end = address.saturating_add(bytes);
         let ranges = self.ranges.lock();
-        let (start, (length, backing)) = ranges.range(..=address).next_back()?;
-        (address - start < *length).then(|| Arc::clone(backing))
+        ranges
+            .range(..end)
+            .rev()
+            .take_while(|(start, (length, _))| start.saturating_add(*length) > address)
+            .map(|(_, (_, backing))| Arc::clone(backing))
+            .collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::charge::Charge;
 
     fn backing() -> Arc<Backing> {
-        Arc::new(Backing {
-            charge: Charge::for_tests(),
-        })
+        Arc::new(Backing::charged(Charge::for_tests()))
     }
 
     #[test]
@@ -110,6 +125,53 @@ mod tests {
         assert!(mappings.unmap(0, 4096).is_empty());
         drop(mappings.unmap(4096, 8192));
         assert!(alive.upgrade().is_none());
+    }
+
+    #[test]
+    fn mapped_twice_it_lives_until_both_are_gone() {
+        let mappings = Mappings::default();
+        mappings.create(5, backing());
+        let memory = mappings.release(5).unwrap();
+        let alive = Arc::downgrade(&memory);
+        mappings.map((0, 10, Arc::clone(&memory)));
+        mappings.map((50, 10, memory));
+        assert_eq!(mappings.over(5, 50).len(), 2);
+        assert_eq!(mappings.over(10, 40).len(), 0);
+        drop(mappings.unmap(50, 10));
+        assert!(alive.upgrade().is_some());
+        // The handle can be had again from the mapping, and keeps the memory.
+        mappings.retain(5, mappings.at(0).unwrap());
+        drop(mappings.unmap(0, 10));
+        assert!(alive.upgrade().is_some());
+        drop(mappings.release(5));
+        assert!(alive.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_handle_that_the_driver_uses_again_stands_for_the_new_memory() {
+        let mappings = Mappings::default();
+        let first = backing();
+        let alive = Arc::downgrade(&first);
+        mappings.create(5, first);
+        drop(mappings.release(5));
+        mappings.create(5, backing());
+        assert!(alive.upgrade().is_none());
+        assert!(mappings.release(5).is_some() && mappings.release(5).is_none());
+    }
+
+    #[test]
+    fn one_object_imported_twice_under_one_handle_is_one() {
+        let mappings = Mappings::default();
+        mappings.create(5, backing());
+        let again = backing();
+        let surplus = Arc::downgrade(&again);
+        mappings.retain(5, again);
+        assert!(
+            surplus.upgrade().is_none(),
+            "the handle stands for what it stood for"
+        );
+        assert!(mappings.release(5).is_some() && mappings.behind(5).is_some());
+        assert!(mappings.release(5).is_some() && mappings.behind(5).is_none());
     }
 
     #[test]

@@ -12,7 +12,6 @@ use vcuda_driver_api::prelude::*;
 
 use crate::devices::Device;
 use crate::ffi::{elf, real};
-use crate::hooks::pool::Home;
 use crate::hooks::real as hooked;
 use crate::shim::{self, Shim};
 
@@ -106,8 +105,8 @@ impl Overhead {
         }
     }
 
-    /// NVML's figure for this process, less what the ledger has and what lies idle in pools, where the next allocation
-    /// finds it (bytes).
+    /// NVML's figure for this process, less what the ledger has (bytes): with what pools and graphs hold, which
+    /// [`Device::own_bytes`] asks for first.
     fn figure(&self, device: &'static Device) -> Option<u64> {
         let handle = self.handle(device)?;
         let is_listed = self.is_listed.load(Ordering::Relaxed);
@@ -126,7 +125,7 @@ impl Overhead {
             let overhead = bytes.checked_sub(own_bytes)?;
             if own_bytes == device.own_bytes() {
                 self.is_listed.store(true, Ordering::Relaxed);
-                return Some(overhead.saturating_sub(idle_in_pools(device)));
+                return Some(overhead);
             }
         }
         None
@@ -172,33 +171,6 @@ fn card_used_bytes(handle: nvmlDevice_t) -> Option<u64> {
     // SAFETY: NVML writes the structure or nothing.
     unsafe { hooked::nvmlDeviceGetMemoryInfo(handle, &raw mut memory) }.ok()?;
     Some(memory.used)
-}
-
-/// What pools of the device hold beyond what is allocated from them (bytes).
-fn idle_in_pools(device: &Device) -> u64 {
-    let mut default = CUmemoryPool::NULL;
-    // SAFETY: the driver writes a handle or nothing.
-    let asked = unsafe { real::cuDeviceGetDefaultMemPool(&raw mut default, device.ordinal) };
-    let mut idle_bytes = if asked.is_ok() { idle_in(default) } else { 0 };
-    // The lock is held while the driver is asked, so that no pool is destroyed under the question.
-    let pools = device.shim().pools.lock();
-    for (pool, home) in pools.iter() {
-        if *pool != default && *home == Home::Device(device.ordinal) {
-            idle_bytes += idle_in(*pool);
-        }
-    }
-    idle_bytes
-}
-
-fn idle_in(pool: CUmemoryPool) -> u64 {
-    let attribute = |attribute| {
-        let mut bytes = 0_u64;
-        // SAFETY: the driver writes 64 bits for these attributes or nothing.
-        let asked = unsafe { real::cuMemPoolGetAttribute(pool, attribute, (&raw mut bytes).cast()) };
-        if asked.is_ok() { bytes } else { 0 }
-    };
-    attribute(CUmemPool_attribute::RESERVED_MEM_CURRENT)
-        .saturating_sub(attribute(CUmemPool_attribute::USED_MEM_CURRENT))
 }
 
 /// What NVML says that this process has (bytes); nothing if it is not listed or NVML does not know.

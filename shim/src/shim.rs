@@ -10,16 +10,17 @@ use std::path::Path;
 
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
-use vcuda_driver_api::prelude::{CUcontext, CUmemoryPool};
+use vcuda_driver_api::prelude::CUcontext;
 use vcuda_region::limits::Limits;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::{Slot, Usage};
-use vcuda_region::{DeviceIndex, directory};
+use vcuda_region::{DeviceIndex, clock, directory};
 
 use crate::allocations::Allocations;
 use crate::config::Config;
 use crate::devices::{self, Device, Devices};
-use crate::hooks::pool::Home;
+use crate::graph_memory::Executables;
+use crate::holdings::Holdings;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
 use crate::timing::Launches;
@@ -42,8 +43,10 @@ pub(crate) struct Shim {
     pub(crate) allocations: Allocations,
     /// Physical memory that the application maps itself.
     pub(crate) mappings: Mappings,
-    /// Where the memory of the pools is that this process made or used.
-    pub(crate) pools: Mutex<HashMap<CUmemoryPool, Home>>,
+    /// What the driver holds for pools and graphs.
+    pub(crate) holdings: Holdings,
+    /// The executable graphs that allocate memory.
+    pub(crate) graphs: Executables,
     /// The contexts that this process made, and where.
     pub(crate) contexts: Mutex<HashMap<CUcontext, &'static Device>>,
     /// What the driver itself takes.
@@ -52,6 +55,7 @@ pub(crate) struct Shim {
     pub(crate) launches: OnceCell<Option<Launches>>,
     identity: OnceCell<Identity>,
     looked_ns: AtomicU64,
+    look_again_ns: AtomicU64,
     devices: Devices,
     region: Result<Region, String>,
     slot: OnceCell<Slot<'static>>,
@@ -84,12 +88,14 @@ impl Shim {
             config,
             allocations: Allocations::new(),
             mappings: Mappings::default(),
-            pools: Mutex::default(),
+            holdings: Holdings::default(),
+            graphs: Executables::default(),
             contexts: Mutex::default(),
             overhead: Overhead::default(),
             launches: OnceCell::new(),
             identity: OnceCell::new(),
             looked_ns: AtomicU64::new(0),
+            look_again_ns: AtomicU64::new(0),
             devices: Devices::new(),
             region,
             slot: OnceCell::new(),
@@ -157,13 +163,20 @@ impl Shim {
         }
     }
 
-    /// Looks before somebody is refused: thoroughly if that is due, and else for those only that have just ended.
+    /// Looks before somebody is refused: thoroughly if that is due, and else for those only that have just ended. A
+    /// process that is refused all the time spends a tenth of it here at most: some microseconds for each of its
+    /// neighbours, and then ten times as long without a look.
     #[cold]
     pub(crate) fn look(&'static self) {
         let looked_ns = self.looked_ns.load(Ordering::Relaxed);
         self.look_if_due();
-        if self.looked_ns.load(Ordering::Relaxed) == looked_ns {
+        let began_ns = clock::now_ns();
+        let is_due = began_ns >= self.look_again_ns.load(Ordering::Relaxed);
+        if is_due && self.looked_ns.load(Ordering::Relaxed) == looked_ns {
             self.reap(ProcessView::brief);
+            let now_ns = clock::now_ns();
+            let pause_ns = (10 * (now_ns - began_ns)).min(LOOK_EVERY_NS);
+            self.look_again_ns.store(now_ns + pause_ns, Ordering::Relaxed);
         }
     }
 

@@ -182,15 +182,25 @@ needed! {
     cuCtxSetCurrent
     cuDeviceGetCount
     cuDeviceGetDefaultMemPool
+    cuDeviceGetGraphMemAttribute
+    cuDeviceGetMemPool
     cuDeviceGetUuid
     cuDeviceGetUuid_v2
     cuDevicePrimaryCtxGetState
     cuEventCreate
+    cuEventDestroy_v2
     cuEventElapsedTime
     cuEventQuery
     cuEventRecord
+    cuMemGetAddressRange_v2
+    cuMemGetAllocationPropertiesFromHandle
+    cuGraphChildGraphNodeGetGraph
+    cuGraphGetNodes
+    cuGraphMemAllocNodeGetParams
+    cuGraphNodeGetType
     cuMemPoolGetAttribute
     cuMipmappedArrayGetMemoryRequirements
+    cuPointerGetAttribute
     cuStreamGetCtx
     cuStreamIsCapturing
     cuStreamIsCapturing_ptsz

@@ -5,11 +5,13 @@
 //! `cuArrayGetMemoryRequirements`). So a twin of that kind, which has no memory, is made, asked and destroyed. Sparse and
 //! deferred arrays cost nothing themselves: the memory that is mapped into them pays.
 
+use std::sync::Arc;
+
 use vcuda_driver_api::prelude::*;
 
 use super::memory::{freed_as, keep};
 use super::real as hooked;
-use crate::allocations::Kind;
+use crate::allocations::{Allocation, Holds, Kind};
 use crate::devices::{current_context, current_ordinal};
 use crate::ffi::{Call, real};
 use crate::shim;
@@ -137,13 +139,18 @@ fn counted<H: Copy>(
     let Some(shape) = shape.filter(|shape| !place.is_null() && shape.Width > 0) else {
         return call.real();
     };
-    if shape.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) != 0 {
-        return call.real();
-    }
     let Some(device) = shim.current_device() else {
         return call.real();
     };
     let context = current_context();
+    if shape.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) != 0 {
+        call.real()?;
+        // SAFETY: the driver returned success, so it has just written a handle here.
+        let handle = unsafe { place.read() };
+        let empty = Allocation::new(context, kind, Holds::Tiles(Arc::default()));
+        drop(shim.allocations.insert(name(handle), empty));
+        return Ok(());
+    }
     let bytes = need_of_twin(&shape, levels, kind).unwrap_or_else(|| bytes_of_elements(&shape, levels));
     let reserved = device.reserve(bytes)?;
     call.real()?;
@@ -189,53 +196,93 @@ fn need_of_twin(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> 
 
 /// The bytes of all elements of all levels. A height or depth of 0 means that there is no such dimension.
 fn bytes_of_elements(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) -> u64 {
-    let is_layered = shape.Flags & CUDA_ARRAY3D_LAYERED != 0;
-    let half = |extent: usize, level: u32| (extent as u64).checked_shr(level).unwrap_or(0).max(1);
-    let bits = bits_per_element(shape.Format, u64::from(shape.NumChannels));
-    (0..levels.clamp(1, 64))
+    let element = Element::of(shape.Format, u64::from(shape.NumChannels));
+    // The depth of a layered array counts its layers, which are as many on each level; a cube has six faces on each.
+    let is_layered = shape.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
+    let depth_dimension = if is_layered { 0 } else { shape.Depth };
+    let largest = shape.Width.max(shape.Height).max(depth_dimension).max(1);
+    // "The number of levels is clamped to 1 + floor(log2(max(width, height, depth)))" (`cuMipmappedArrayCreate`).
+    (0..levels.clamp(1, 1 + largest.ilog2()))
         .map(|level| {
-            // The depth of a layered array counts its layers, which are as many on each level.
+            let half = |extent: usize| (extent as u64 >> level).max(1);
             let depth = if is_layered {
-                half(shape.Depth, 0)
+                (shape.Depth as u64).max(1)
             } else {
-                half(shape.Depth, level)
+                half(shape.Depth)
             };
-            half(shape.Width, level)
-                .saturating_mul(half(shape.Height, level))
-                .saturating_mul(depth)
-                .saturating_mul(bits)
-                .div_ceil(8)
+            let width = half(shape.Width).checked_next_multiple_of(element.side);
+            let height = match shape.Height {
+                0 => Some(1),
+                height => half(height).checked_next_multiple_of(element.side),
+            };
+            width
+                .zip(height)
+                .and_then(|(width, height)| {
+                    width
+                        .checked_mul(height)?
+                        .checked_mul(depth)?
+                        .checked_mul(element.bits)
+                })
+                .map_or(u64::MAX / 8, |bits| bits.div_ceil(8))
         })
         .fold(0, u64::saturating_add)
 }
 
-/// Bits of one element, all its channels together. Formats that pack channels or blocks say their own number.
-fn bits_per_element(format: CUarray_format, channels: u64) -> u64 {
-    use CUarray_format as F;
-    let channels = channels.max(1);
-    match format {
-        F::UNSIGNED_INT8 | F::SIGNED_INT8 => 8 * channels,
-        F::UNSIGNED_INT16 | F::SIGNED_INT16 | F::HALF => 16 * channels,
-        F::UNSIGNED_INT32 | F::SIGNED_INT32 | F::FLOAT => 32 * channels,
-        F::UNORM_INT8X1 | F::SNORM_INT8X1 => 8,
-        F::UNORM_INT8X2 | F::SNORM_INT8X2 | F::UNORM_INT16X1 | F::SNORM_INT16X1 => 16,
-        F::UNORM_INT8X4 | F::SNORM_INT8X4 | F::UNORM_INT16X2 | F::SNORM_INT16X2 | F::UNORM_INT_101010_2 => 32,
-        F::UNORM_INT16X4 | F::SNORM_INT16X4 => 64,
-        F::BC1_UNORM | F::BC1_UNORM_SRGB | F::BC4_UNORM | F::BC4_SNORM => 4,
-        F::BC2_UNORM
-        | F::BC2_UNORM_SRGB
-        | F::BC3_UNORM
-        | F::BC3_UNORM_SRGB
-        | F::BC5_UNORM
-        | F::BC5_SNORM
-        | F::BC6H_UF16
-        | F::BC6H_SF16
-        | F::BC7_UNORM
-        | F::BC7_UNORM_SRGB => 8,
-        F::NV12 => 12,
-        F::P010 | F::P016 => 24,
-        // Video and unknown formats: no more than four channels of 16 bits.
-        _ => 64,
+/// How much an element of a format takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Element {
+    /// Bits, all its channels together.
+    bits: u64,
+    /// Elements come in squares of this side: blocks that are compressed, or that share their colour.
+    side: u64,
+}
+
+impl Element {
+    /// Formats that pack channels, blocks or planes say their own number of channels. Where the documentation leaves room
+    /// (packed 4:2:2), the larger; a format that is not known is none that takes less than four channels of 32 bits.
+    fn of(format: CUarray_format, channels: u64) -> Self {
+        use CUarray_format as F;
+        let (bits, side) = match format {
+            F::UNSIGNED_INT8 | F::SIGNED_INT8 => (8 * channels.max(1), 1),
+            F::UNSIGNED_INT16 | F::SIGNED_INT16 | F::HALF => (16 * channels.max(1), 1),
+            F::UNSIGNED_INT32 | F::SIGNED_INT32 | F::FLOAT => (32 * channels.max(1), 1),
+            F::UNORM_INT8X1 | F::SNORM_INT8X1 => (8, 1),
+            F::UNORM_INT8X2 | F::SNORM_INT8X2 | F::UNORM_INT16X1 | F::SNORM_INT16X1 => (16, 1),
+            F::UNORM_INT8X4
+            | F::SNORM_INT8X4
+            | F::UNORM_INT16X2
+            | F::SNORM_INT16X2
+            | F::UNORM_INT_101010_2 => (32, 1),
+            F::UNORM_INT16X4 | F::SNORM_INT16X4 => (64, 1),
+            F::BC1_UNORM | F::BC1_UNORM_SRGB | F::BC4_UNORM | F::BC4_SNORM => (4, 4),
+            F::BC2_UNORM
+            | F::BC2_UNORM_SRGB
+            | F::BC3_UNORM
+            | F::BC3_UNORM_SRGB
+            | F::BC5_UNORM
+            | F::BC5_SNORM
+            | F::BC6H_UF16
+            | F::BC6H_SF16
+            | F::BC7_UNORM
+            | F::BC7_UNORM_SRGB => (8, 4),
+            F::NV12 | F::UINT8_SEMIPLANAR_420 | F::UINT8_PLANAR_420 => (12, 2),
+            F::NV16 | F::UINT8_SEMIPLANAR_422 | F::UINT8_PLANAR_422 => (16, 2),
+            F::P010 | F::P016 | F::UINT16_SEMIPLANAR_420 | F::UINT16_PLANAR_420 => (24, 2),
+            F::Y444_PLANAR8 | F::YUV444_8BIT_SEMI_PLANAR | F::UINT8_SEMIPLANAR_444 | F::UINT8_PLANAR_444 => {
+                (24, 1)
+            }
+            F::P210 | F::P216 | F::UINT16_SEMIPLANAR_422 | F::UINT16_PLANAR_422 => (32, 2),
+            F::YUY2 | F::UINT8_PACKED_422 => (32, 2),
+            F::AYUV | F::Y410 | F::UINT8_PACKED_444 => (32, 1),
+            F::Y444_PLANAR10
+            | F::YUV444_16BIT_SEMI_PLANAR
+            | F::UINT16_SEMIPLANAR_444
+            | F::UINT16_PLANAR_444 => (48, 1),
+            F::Y210 | F::Y216 => (64, 2),
+            F::Y416 => (64, 1),
+            _ => (128, 4),
+        };
+        Self { bits, side }
     }
 }
 
@@ -268,9 +315,52 @@ mod tests {
             bytes_of_elements(&shape(4, 4, 4, CUDA_ARRAY3D_LAYERED), 3),
             8 * 4 * (16 + 4 + 1)
         );
+        let six_faces = shape(4, 4, 6, CUDA_ARRAY3D_CUBEMAP);
+        assert_eq!(bytes_of_elements(&six_faces, 3), 8 * 6 * (16 + 4 + 1));
         assert_eq!(
-            bytes_of_elements(&shape(usize::MAX, usize::MAX, 2, 0), u32::MAX),
-            u64::MAX
+            bytes_of_elements(&shape(4, 4, 0, 0), 30),
+            8 * (16 + 4 + 1),
+            "there are no more levels"
         );
+        assert!(bytes_of_elements(&shape(usize::MAX, usize::MAX, 2, 0), u32::MAX) > 1 << 60);
+    }
+
+    #[test]
+    fn no_format_is_free_and_none_takes_bits_for_bytes() {
+        let bytes = |format, channels| {
+            let shape = CUDA_ARRAY3D_DESCRIPTOR {
+                Format: format,
+                NumChannels: channels,
+                ..shape(8, 8, 0, 0)
+            };
+            bytes_of_elements(&shape, 1)
+        };
+        for number in 0..=u32::from(u8::MAX) {
+            let bytes = bytes(CUarray_format(number), 1);
+            assert!((32..=8 * 8 * 16).contains(&bytes), "format {number}: {bytes}");
+        }
+        assert_eq!(bytes(CUarray_format::UNSIGNED_INT8, 1), 64);
+        assert_eq!(bytes(CUarray_format::UNSIGNED_INT8, 4), 256);
+        assert_eq!(bytes(CUarray_format::HALF, 2), 256);
+        assert_eq!(bytes(CUarray_format::FLOAT, 4), 1024);
+        // Channels are in the format's name.
+        assert_eq!(bytes(CUarray_format::UNORM_INT16X4, 4), 512);
+        assert_eq!(bytes(CUarray_format::NV12, 3), 96);
+        assert_eq!(bytes(CUarray_format::P016, 3), 192);
+        assert_eq!(bytes(CUarray_format::Y444_PLANAR8, 3), 192);
+        assert_eq!(bytes(CUarray_format::BC1_UNORM, 4), 32);
+        assert_eq!(bytes(CUarray_format::BC7_UNORM, 4), 64);
+    }
+
+    #[test]
+    fn blocks_are_whole() {
+        let one = CUDA_ARRAY3D_DESCRIPTOR {
+            Format: CUarray_format::BC1_UNORM,
+            NumChannels: 4,
+            ..shape(5, 1, 0, 0)
+        };
+        assert_eq!(bytes_of_elements(&one, 1), 8 * 2);
+        // The levels of 1 x 1 are a block each: 16 + 8 + 8.
+        assert_eq!(bytes_of_elements(&one, 9), 8 * 2 + 8 + 8);
     }
 }

@@ -3,7 +3,7 @@
 
 use vcuda_driver_api::prelude::*;
 
-use crate::allocations::{Allocation, Kind};
+use crate::allocations::Allocation;
 use crate::devices::{Device, current_context};
 use crate::ffi::{Call, real};
 use crate::shim::{self, Shim};
@@ -75,6 +75,7 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
     let gone = shim
         .allocations
         .take_all(|allocation| lives_in(allocation, context));
+    let ordered = shim.holdings.ordered.take(context);
     timing::context_closing(context);
     let status = call.real();
     let ended = status.is_ok() && has_ended();
@@ -83,6 +84,7 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
         let device = shim.contexts.lock().remove(&context);
         end(shim, device, context, gone);
     } else {
+        shim.holdings.ordered.put_back(ordered);
         shim.allocations.put_back(gone);
     }
     status
@@ -99,10 +101,14 @@ pub(super) fn release_primary(call: &Call<'_, CUresult>, ordinal: CUdevice) -> C
     let Some(context) = primary(ordinal) else {
         return call.real();
     };
+    let ordered = shim.holdings.ordered.take(context);
     timing::context_closing(context);
     let status = call.real();
     let ended = !is_primary_active(ordinal);
     timing::context_closed(context, ended);
+    if !ended {
+        shim.holdings.ordered.put_back(ordered);
+    }
     status?;
     if ended {
         let gone = shim
@@ -141,7 +147,7 @@ fn end(shim: &Shim, device: Option<&'static Device>, context: CUcontext, gone: V
 
 /// Memory of a pool belongs to its device and outlives the context.
 fn lives_in(allocation: &Allocation, context: CUcontext) -> bool {
-    allocation.context == context && allocation.kind != Kind::Pooled
+    allocation.context == context && allocation.kind.ends_with_context()
 }
 
 /// The device's primary context, if it is active.

@@ -6,22 +6,28 @@ use vcuda_region::predict::Key;
 
 use crate::capture;
 use crate::ffi::Call;
+use crate::graph_memory;
+use crate::shim;
 use crate::timing::{self, COSTS, Launches, Stream};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    crate::shim::passes()
+    shim::passes()
 }
 
 /// `cuGraphLaunch`.
 pub(super) fn launch(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> CUresult {
-    meter(call, graph, Stream::legacy(stream))
+    launched(call, graph, Stream::legacy(stream))
 }
 
 /// `cuGraphLaunch_ptsz`.
 pub(super) fn launch_per_thread(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> CUresult {
-    meter(call, graph, Stream::per_thread(stream))
+    launched(call, graph, Stream::per_thread(stream))
+}
+
+fn launched(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUresult {
+    super::graph_memory::backed(graph, stream, || meter(call, graph, stream))
 }
 
 fn meter(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUresult {
@@ -34,9 +40,18 @@ fn meter(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUres
     }
 }
 
-/// `cuGraphExecDestroy`: the handle may come back as another.
+/// `cuGraphExecDestroy`: the handle may come back as another. What it allocated stays with the device's graphs.
 pub(super) fn exec_destroy(call: &Call<'_, CUresult>, graph: CUgraphExec) -> CUresult {
-    call.real()?;
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let parts = shim.graphs.take(graph);
+    if let Err(error) = call.real() {
+        if let Some(parts) = parts {
+            shim.graphs.put_back(graph, parts);
+        }
+        return Err(error);
+    }
     COSTS.forget(Key::graph(graph.0));
     Ok(())
 }
@@ -45,24 +60,29 @@ pub(super) fn exec_destroy(call: &Call<'_, CUresult>, graph: CUgraphExec) -> CUr
 pub(super) fn exec_update(
     call: &Call<'_, CUresult>,
     graph: CUgraphExec,
-    _from: CUgraph,
+    from: CUgraph,
     _error_node: *mut CUgraphNode,
     _result: *mut CUgraphExecUpdateResult,
 ) -> CUresult {
-    call.real()?;
-    COSTS.relearn(Key::graph(graph.0));
-    Ok(())
+    updated(call, graph, from)
 }
 
 /// `cuGraphExecUpdate_v2`: as [`exec_update`].
 pub(super) fn exec_update_v2(
     call: &Call<'_, CUresult>,
     graph: CUgraphExec,
-    _from: CUgraph,
+    from: CUgraph,
     _result: *mut CUgraphExecUpdateResultInfo,
 ) -> CUresult {
+    updated(call, graph, from)
+}
+
+fn updated(call: &Call<'_, CUresult>, graph: CUgraphExec, from: CUgraph) -> CUresult {
     call.real()?;
     COSTS.relearn(Key::graph(graph.0));
+    if let Some(shim) = shim::get().filter(|_| graph_memory::has_nodes()) {
+        shim.graphs.note(graph, graph_memory::parts_of(shim, from));
+    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use vcuda_driver_api::prelude::*;
 
-use crate::allocations::{Allocation, Kind};
+use crate::allocations::{Allocation, Ended, Holds, Kind};
 use crate::devices::{Reserved, current_context};
 use crate::ffi::Call;
 use crate::shim::{self, Shim};
@@ -151,7 +151,31 @@ fn pitched<A: Word, P: Word>(
 
 /// Takes the record out before the driver frees, since the address may be handed out again at once.
 pub(super) fn freed(call: &Call<'_, CUresult>, address: u64) -> CUresult {
-    freed_as(call, address, Kind::Linear)
+    match super::pool::freed_now(call, address) {
+        Some(status) => status,
+        None => freed_as(call, address, Kind::Linear),
+    }
+}
+
+/// A free whose time its stream decides: `leave` gets what stays counted until then.
+pub(super) fn freed_after(
+    call: &Call<'_, CUresult>,
+    address: u64,
+    leave: impl FnOnce(Allocation),
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let ended = shim.allocations.end(address, Kind::Linear);
+    match (call.real(), ended) {
+        (Ok(()), Ended::All(allocation)) => leave(allocation),
+        (Ok(()), Ended::Unknown | Ended::Opening) => {}
+        (Err(error), ended) => {
+            shim.allocations.undo(address, Kind::Linear, ended);
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 /// The end of an address, an array or a mipmapped array.
@@ -159,10 +183,10 @@ pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUre
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    let taken = shim.allocations.take(name, kind);
+    let ended = shim.allocations.end(name, kind);
     let status = call.real();
-    if let (Some(allocation), Err(_)) = (taken, status) {
-        shim.allocations.insert(name, allocation);
+    if status.is_err() {
+        shim.allocations.undo(name, kind, ended);
     }
     status
 }
@@ -170,10 +194,6 @@ pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUre
 /// Commits a reservation and notes what it was for.
 #[inline]
 pub(super) fn keep(shim: &Shim, reserved: Reserved, name: u64, context: CUcontext, kind: Kind) {
-    let allocation = Allocation {
-        context,
-        kind,
-        charge: reserved.into(),
-    };
+    let allocation = Allocation::new(context, kind, Holds::Charge(reserved.into()));
     drop(shim.allocations.insert(name, allocation));
 }

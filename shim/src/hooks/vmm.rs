@@ -1,10 +1,11 @@
-//! Physical memory that the application maps itself: `cuMemCreate` and what holds its memory. Address reservations cost
-//! nothing; memory imported from another process is paid for there.
+//! Physical memory that the application maps itself: `cuMemCreate`, and what holds its memory. Address reservations cost
+//! nothing. Memory from another process is in `vmm_share.rs`.
 
 use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
+use crate::devices::is_device;
 use crate::ffi::Call;
 use crate::mappings::Backing;
 use crate::shim;
@@ -13,11 +14,6 @@ use crate::shim;
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
-}
-
-/// Whether memory of this location is on the GPU whose ordinal is the location's id.
-pub(super) fn is_device(location: CUmemLocationType) -> bool {
-    location == CUmemLocationType::DEVICE || location == CUmemLocationType::DEVICE_LOCALITY_DOMAIN
 }
 
 /// `cuMemCreate`: charged on the device that the properties name, whatever device is current.
@@ -46,9 +42,7 @@ pub(super) fn create(
     call.real()?;
     // SAFETY: the driver returned success, so it has just written a handle here.
     let handle = unsafe { handle.read() };
-    let backing = Backing {
-        charge: reserved.into(),
-    };
+    let backing = Backing::charged(reserved.into());
     shim.mappings.create(handle, Arc::new(backing));
     Ok(())
 }
@@ -87,7 +81,8 @@ pub(super) fn retain(
     Ok(())
 }
 
-/// `cuMemMap`: holds the memory too.
+/// `cuMemMap`: holds the memory too. What is mapped for the first time of memory from outside of the container shows its
+/// size only now: if that does not fit, the mapping is undone, and nobody has seen it.
 pub(super) fn map(
     call: &Call<'_, CUresult>,
     address: CUdeviceptr,
@@ -101,9 +96,15 @@ pub(super) fn map(
     };
     let backing = shim.mappings.behind(handle);
     call.real()?;
-    if let Some(backing) = backing {
-        shim.mappings.map((address, bytes as u64, backing));
+    let Some(backing) = backing else {
+        return Ok(());
+    };
+    if let Err(denied) = backing.cover(bytes as u64) {
+        // SAFETY: unmaps what the call above has mapped; the application does not know of it yet.
+        let _ = unsafe { super::real::cuMemUnmap(address, bytes) };
+        return Err(denied.into());
     }
+    shim.mappings.map((address, bytes as u64, backing));
     Ok(())
 }
 

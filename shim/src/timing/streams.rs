@@ -48,7 +48,7 @@ impl Stream {
     }
 
     /// The handle that means this stream in every function.
-    pub(super) fn explicit(self) -> CUstream {
+    pub(crate) fn explicit(self) -> CUstream {
         match (self.handle.0, self.default) {
             (0, Default::PerThread) => CUstream(PER_THREAD),
             _ => self.handle,

@@ -1,0 +1,204 @@
+//! What the driver holds for this process beyond what it has handed out: the memory of pools and of graphs.
+//!
+//! The container pays for what is held, not only for what is in use (CUDA Driver API, Stream Ordered Memory Allocator:
+//! a pool keeps freed memory up to its release threshold, until a synchronisation or a trim; Graph Management: memory
+//! of graphs is kept until `cuDeviceGraphMemTrim`). `holdings/books.rs` is the arithmetic, `holdings/holding.rs` asks
+//! the driver, `holdings/ordered.rs` has what is given back when a stream gets there. Nothing here synchronises: what
+//! the driver has given back is seen at the next synchronisation of the application's own, before an answer about
+//! memory and before a denial.
+
+mod books;
+mod holding;
+mod ordered;
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+pub(crate) use holding::Holding;
+pub(crate) use ordered::{Ordered, Owed};
+
+use crate::capture;
+use crate::devices::Device;
+use crate::timing::Relaxed;
+
+/// A synchronisation may give something back. Outside of the state, since synchronisations of programs without pools
+/// pay no more than this load for it.
+static IS_EBBING: AtomicBool = AtomicBool::new(false);
+
+/// Where a pool's memory is, and who pays.
+#[derive(Debug, Clone)]
+pub(crate) enum Home {
+    /// On a device of the process.
+    Device(Arc<Holding>),
+    /// Not on a GPU.
+    Host,
+    /// In the process that exported the pool, which pays.
+    Imported,
+}
+
+/// All of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Holdings {
+    is_any: AtomicBool,
+    pools: Mutex<HashMap<CUmemoryPool, Home>>,
+    graphs: Mutex<HashMap<CUdevice, Arc<Holding>>>,
+    /// Pieces of pools, by address: bytes and pool.
+    blocks: Mutex<HashMap<CUdeviceptr, Block>>,
+    /// What is given back when a stream gets there.
+    pub(crate) ordered: Ordered,
+}
+
+/// A piece of a pool. It keeps a pool that was destroyed.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// Its pool.
+    pub(crate) holding: Arc<Holding>,
+    bytes: u64,
+}
+
+impl Holdings {
+    /// The memory of this pool is there.
+    pub(crate) fn note(&self, pool: CUmemoryPool, home: Home) {
+        self.pools.lock().insert(pool, home);
+    }
+
+    /// A pool whose memory is on this device.
+    pub(crate) fn note_on(&self, pool: CUmemoryPool, device: &'static Device) -> Home {
+        self.is_any.store(true, Ordering::Relaxed);
+        let home = Home::Device(Arc::new(Holding::of_pool(device, pool)));
+        // Another thread may have met it at the same time.
+        self.pools.lock().entry(pool).or_insert(home).clone()
+    }
+
+    /// Where the pool's memory is, if the pool is known.
+    pub(crate) fn home(&self, pool: CUmemoryPool) -> Option<Home> {
+        self.pools.lock().get(&pool).cloned()
+    }
+
+    /// Forgets a pool that is about to be destroyed.
+    pub(crate) fn forget(&self, pool: CUmemoryPool) -> Option<Home> {
+        self.pools.lock().remove(&pool)
+    }
+
+    /// The memory of the device's graphs.
+    pub(crate) fn graphs(&self, device: &'static Device) -> Arc<Holding> {
+        self.is_any.store(true, Ordering::Relaxed);
+        let mut graphs = self.graphs.lock();
+        let holding = graphs
+            .entry(device.ordinal)
+            .or_insert_with(|| Arc::new(Holding::of_graphs(device)));
+        Arc::clone(holding)
+    }
+
+    /// A piece of a pool is at this address.
+    pub(crate) fn allocated(&self, address: CUdeviceptr, bytes: u64, holding: &Arc<Holding>) {
+        holding.lives(bytes);
+        let block = Block {
+            holding: Arc::clone(holding),
+            bytes,
+        };
+        self.put(address, block);
+    }
+
+    /// Takes out the piece of a pool at this address, which is about to be freed.
+    pub(crate) fn take(&self, address: CUdeviceptr) -> Option<Block> {
+        if !self.is_any() {
+            return None;
+        }
+        let block = self.blocks.lock().remove(&address)?;
+        block.holding.freed(block.bytes);
+        Some(block)
+    }
+
+    /// It was not freed after all.
+    pub(crate) fn put_back(&self, address: CUdeviceptr, block: Block) {
+        block.holding.lives(block.bytes);
+        self.put(address, block);
+    }
+
+    fn put(&self, address: CUdeviceptr, block: Block) {
+        let before = self.blocks.lock().insert(address, block);
+        // Freed without our knowing.
+        if let Some(block) = before {
+            block.holding.freed(block.bytes);
+        }
+    }
+
+    /// Whether there is anything to look at.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Relaxed)
+    }
+
+    /// A free was ordered, or a pool's threshold lowered: a synchronisation may give something back.
+    pub(crate) fn ebb(&self) {
+        self.is_any.store(true, Ordering::Relaxed);
+        IS_EBBING.store(true, Ordering::Relaxed);
+    }
+
+    /// The application has waited for the GPU.
+    pub(crate) fn synchronised(&self) {
+        // Cleared first: what is freed from now on is looked at again.
+        IS_EBBING.store(false, Ordering::Relaxed);
+        let mut is_ebbing = self.ordered.poll();
+        for holding in self.of(None) {
+            is_ebbing |= holding.recount();
+        }
+        if is_ebbing {
+            IS_EBBING.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Before an answer: counts what the driver holds on the device now.
+    #[inline]
+    pub(crate) fn recount(&self, device: &Device) {
+        if self.is_any() {
+            self.recount_all(device);
+        }
+    }
+
+    #[cold]
+    fn recount_all(&self, device: &Device) {
+        self.ordered.poll();
+        for holding in self.of(Some(device)) {
+            holding.recount();
+        }
+    }
+
+    /// Before a denial: has the driver give back what nobody uses on the device.
+    #[cold]
+    pub(crate) fn make_room(&self, device: &Device) {
+        if !self.is_any() {
+            return;
+        }
+        let _relaxed = capture::any_open().then(Relaxed::enter);
+        self.ordered.poll();
+        for holding in self.of(Some(device)) {
+            holding.trim();
+        }
+    }
+
+    /// The holdings, of one device or all. Looked at without the locks held.
+    fn of(&self, device: Option<&Device>) -> Vec<Arc<Holding>> {
+        let is_there =
+            |holding: &&Arc<Holding>| device.is_none_or(|device| device.ordinal == holding.device.ordinal);
+        let pools = self.pools.lock();
+        let pools = pools.values().filter_map(|home| match home {
+            Home::Device(holding) => Some(holding),
+            Home::Host | Home::Imported => None,
+        });
+        let mut found: Vec<_> = pools.filter(is_there).cloned().collect();
+        found.extend(self.graphs.lock().values().filter(is_there).cloned());
+        found
+    }
+}
+
+/// Whether synchronisations need looking at.
+#[inline]
+pub(crate) fn is_ebbing() -> bool {
+    IS_EBBING.load(Ordering::Relaxed)
+}

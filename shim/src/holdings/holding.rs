@@ -1,0 +1,353 @@
+//! One holding: a pool, or the memory of a device's graphs.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use vcuda_driver_api::prelude::*;
+use vcuda_region::slots::Slot;
+use vcuda_region::{DeviceIndex, ledger};
+
+use super::books::{Books, Correction};
+use crate::devices::{Denied, Device};
+use crate::ffi::real;
+use crate::hooks::real as hooked;
+
+/// How often a request that does not fit looks again while others of this process are on their way, whose share of
+/// what is held is not known before they are back.
+const LOOKS: u32 = 64;
+
+/// Who holds the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// A pool of stream-ordered memory.
+    Pool(CUmemoryPool),
+    /// The graphs of the device.
+    Graphs,
+    /// A pool that was destroyed while memory of it lived: it cannot be asked any more, and ends with that memory.
+    Orphan,
+}
+
+/// Memory that the driver holds. What is counted for it is given back with it.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    /// Where the memory is.
+    pub(crate) device: &'static Device,
+    /// What is allocated from it and not yet freed by the application, each piece rounded up (bytes).
+    live_bytes: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    holder: Holder,
+    books: Books,
+}
+
+/// A request on its way to the driver. What was counted for it is settled when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Promise<'h> {
+    holding: &'h Holding,
+    bytes: u64,
+    growth: u64,
+    is_asked: bool,
+}
+
+impl Holding {
+    /// Of a pool.
+    pub(super) fn of_pool(device: &'static Device, pool: CUmemoryPool) -> Self {
+        Self::new(device, Holder::Pool(pool))
+    }
+
+    /// Of the device's graphs.
+    pub(super) fn of_graphs(device: &'static Device) -> Self {
+        Self::new(device, Holder::Graphs)
+    }
+
+    fn new(device: &'static Device, holder: Holder) -> Self {
+        Self {
+            device,
+            live_bytes: AtomicU64::new(0),
+            state: Mutex::new(State {
+                holder,
+                books: Books::new(),
+            }),
+        }
+    }
+
+    /// Counts what a request of `bytes` may make a pool grow by. A request that the pool can serve from what it holds
+    /// needs nothing.
+    ///
+    /// # Errors
+    /// It would not fit, whatever was given back.
+    pub(crate) fn promise(&self, bytes: u64) -> Result<Promise<'_>, Denied> {
+        self.device.count(bytes, |slot, index, limit_bytes| {
+            self.attempt(|state| {
+                let used = state.holder.used(self.device).unwrap_or(0);
+                let (first, least) = state.books.growth(used, bytes);
+                let growth = grow(slot, index, limit_bytes, first).or_else(|denied| {
+                    if least < first {
+                        grow(slot, index, limit_bytes, least)
+                    } else {
+                        Err(denied)
+                    }
+                })?;
+                state.books.promise(bytes, growth);
+                Ok(Promise {
+                    holding: self,
+                    bytes,
+                    growth,
+                    is_asked: true,
+                })
+            })
+        })
+    }
+
+    /// Counts what the launch of a graph that allocates `bytes` may take. `epoch` is when the graph was last mapped.
+    ///
+    /// # Errors
+    /// It would not fit, whatever was given back.
+    pub(crate) fn promise_launch(&self, bytes: u64, epoch: &AtomicU64) -> Result<Promise<'_>, Denied> {
+        self.device.count(bytes, |slot, index, limit_bytes| {
+            self.attempt(|state| {
+                let is_mapped = epoch.load(Ordering::Relaxed) == state.books.epoch;
+                let most = state.books.growth_of_graph(bytes, is_mapped);
+                let growth = grow(slot, index, limit_bytes, most).or_else(|denied| {
+                    // Graphs share memory while they do not run at the same time: what is in use may leave enough.
+                    let used = state.holder.used(self.device).unwrap_or(u64::MAX);
+                    match state.books.growth(used, bytes) {
+                        (_, least) if least < most => grow(slot, index, limit_bytes, least),
+                        _ => Err(denied),
+                    }
+                })?;
+                if !is_mapped {
+                    state.books.map(bytes);
+                    epoch.store(state.books.epoch, Ordering::Relaxed);
+                }
+                state.books.promise(bytes, growth);
+                Ok(Promise {
+                    holding: self,
+                    bytes,
+                    growth,
+                    // A graph that runs again in memory of its own is launched without further questions (I6).
+                    is_asked: growth > 0 || most > 0,
+                })
+            })
+        })
+    }
+
+    fn attempt<T>(
+        &self,
+        mut admit: impl FnMut(&mut State) -> Result<T, ledger::Denied>,
+    ) -> Result<T, ledger::Denied> {
+        let mut looks = 0;
+        loop {
+            let mut state = self.state.lock();
+            match admit(&mut state) {
+                Err(_) if state.books.is_busy() && looks < LOOKS => {
+                    drop(state);
+                    looks += 1;
+                    std::thread::yield_now();
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Counts what the driver says that it holds. `true` if it may yet give something back by itself.
+    pub(crate) fn recount(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.books.is_empty() {
+            return false;
+        }
+        // More than was counted is counted all the same: it is taken.
+        let _ = self.follow(&mut state);
+        self.may_shrink(&state)
+    }
+
+    /// Asks the driver to give back what nobody uses, and counts what is left.
+    pub(crate) fn trim(&self) {
+        let mut state = self.state.lock();
+        if !state.books.is_empty() {
+            state.holder.trim(self.device);
+            let _ = self.follow(&mut state);
+        }
+    }
+
+    /// The pool is about to be destroyed: from now on nobody asks it anything. What it holds beyond what lives in it
+    /// goes with it in any case, and goes now, while the driver can still say how much.
+    pub(crate) fn orphan(&self) {
+        let mut state = self.state.lock();
+        if !state.books.is_empty() {
+            state.holder.trim(self.device);
+            let _ = self.follow(&mut state);
+        }
+        state.holder = Holder::Orphan;
+    }
+
+    /// The pool was not destroyed after all.
+    pub(crate) fn adopt(&self, pool: CUmemoryPool) {
+        self.state.lock().holder = Holder::Pool(pool);
+    }
+
+    /// Whether the pool was destroyed.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.state.lock().holder == Holder::Orphan
+    }
+
+    /// A piece of `bytes` is allocated.
+    pub(super) fn lives(&self, bytes: u64) {
+        self.live_bytes.fetch_add(rounded(bytes), Ordering::Relaxed);
+    }
+
+    /// A piece of `bytes` is freed by the application.
+    pub(super) fn freed(&self, bytes: u64) {
+        self.live_bytes.fetch_sub(rounded(bytes), Ordering::Relaxed);
+    }
+
+    /// Makes the books say what the driver says.
+    ///
+    /// # Errors
+    /// It holds more than was counted for it, and that is beyond the limit. It is counted all the same.
+    fn follow(&self, state: &mut State) -> Result<u64, (u64, Denied)> {
+        let Some(held) = state.holder.held(self.device) else {
+            return Ok(0);
+        };
+        let is_busy = state.books.is_busy();
+        let is_graphs = state.holder == Holder::Graphs;
+        // Unknown: as if all were in use.
+        let used = if is_busy || is_graphs {
+            state.holder.used(self.device).unwrap_or(held)
+        } else {
+            0
+        };
+        let correction = state.books.recount(held, used);
+        if is_graphs && used == 0 {
+            state.books.graphs_are_idle();
+        }
+        match correction {
+            Correction::None => Ok(0),
+            Correction::Release(bytes) => {
+                self.device.release(bytes);
+                Ok(0)
+            }
+            Correction::Charge(bytes) => self
+                .device
+                .charge_taken(bytes)
+                .map(|()| bytes)
+                .map_err(|d| (bytes, d)),
+        }
+    }
+
+    /// A request has come back, answered or refused.
+    fn settle(&self, promise: &Promise<'_>) -> Result<(), Denied> {
+        let mut state = self.state.lock();
+        state.books.fulfil(promise.bytes, promise.growth);
+        if !promise.is_asked {
+            return Ok(());
+        }
+        let followed = self.follow(&mut state);
+        let (Ok(missing) | Err((missing, _))) = followed;
+        if missing > 0 {
+            state.books.learn(promise.bytes, promise.growth, missing);
+        }
+        followed.map(drop).map_err(|(_, denied)| denied)
+    }
+
+    /// Whether a synchronisation may make the driver give memory of a pool back: it holds more than its threshold lets
+    /// it keep, and some of it is free or about to be.
+    fn may_shrink(&self, state: &MutexGuard<'_, State>) -> bool {
+        let Holder::Pool(pool) = state.holder else {
+            return false;
+        };
+        let held = state.books.charged();
+        let threshold = pool_figure(pool, CUmemPool_attribute::RELEASE_THRESHOLD).unwrap_or(0);
+        let used = state.holder.used(self.device).unwrap_or(0);
+        let is_freeing = used > self.live_bytes.load(Ordering::Relaxed);
+        held > threshold && (is_freeing || state.books.steps(used) < held)
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.device.release(self.state.get_mut().books.charged());
+    }
+}
+
+impl Promise<'_> {
+    /// The driver has answered: counts what it holds now.
+    ///
+    /// # Errors
+    /// It took more than was counted, and that is beyond the limit. It is counted all the same, until it is gone.
+    pub(crate) fn settle(self) -> Result<(), Denied> {
+        let settled = self.holding.settle(&self);
+        core::mem::forget(self);
+        settled
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        let _ = self.holding.settle(self);
+    }
+}
+
+impl Holder {
+    /// What is held (bytes); nothing if nobody can tell.
+    fn held(self, device: &Device) -> Option<u64> {
+        match self {
+            Self::Pool(pool) => pool_figure(pool, CUmemPool_attribute::RESERVED_MEM_CURRENT),
+            Self::Graphs => graph_figure(device, CUgraphMem_attribute::RESERVED_MEM_CURRENT),
+            Self::Orphan => None,
+        }
+    }
+
+    /// What is in use of it (bytes).
+    fn used(self, device: &Device) -> Option<u64> {
+        match self {
+            Self::Pool(pool) => pool_figure(pool, CUmemPool_attribute::USED_MEM_CURRENT),
+            Self::Graphs => graph_figure(device, CUgraphMem_attribute::USED_MEM_CURRENT),
+            Self::Orphan => None,
+        }
+    }
+
+    /// Gives back what is not in use.
+    fn trim(self, device: &Device) {
+        match self {
+            // SAFETY: the pool is not destroyed while the holding's lock is held.
+            Self::Pool(pool) => drop(unsafe { hooked::cuMemPoolTrimTo(pool, 0) }),
+            // SAFETY: an ordinal of the driver's own.
+            Self::Graphs => drop(unsafe { hooked::cuDeviceGraphMemTrim(device.ordinal) }),
+            Self::Orphan => {}
+        }
+    }
+}
+
+/// Counts `bytes` for growth.
+fn grow(slot: &Slot<'_>, index: DeviceIndex, limit_bytes: u64, bytes: u64) -> Result<u64, ledger::Denied> {
+    if bytes > 0 {
+        slot.reserve(index, bytes, limit_bytes)?.commit();
+    }
+    Ok(bytes)
+}
+
+/// A pool hands memory out in pieces of 512 bytes at the most.
+fn rounded(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(512).unwrap_or(bytes)
+}
+
+fn pool_figure(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
+    let mut bytes = 0_u64;
+    let place: *mut c_void = (&raw mut bytes).cast();
+    // SAFETY: the driver writes 64 bits for these attributes or nothing.
+    unsafe { real::cuMemPoolGetAttribute(pool, attribute, place) }.ok()?;
+    Some(bytes)
+}
+
+fn graph_figure(device: &Device, attribute: CUgraphMem_attribute) -> Option<u64> {
+    let mut bytes = 0_u64;
+    let place: *mut c_void = (&raw mut bytes).cast();
+    // SAFETY: the driver writes 64 bits for these attributes or nothing.
+    unsafe { real::cuDeviceGetGraphMemAttribute(device.ordinal, attribute, place) }.ok()?;
+    Some(bytes)
+}

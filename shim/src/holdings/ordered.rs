@@ -1,0 +1,133 @@
+//! Memory that is freed when a stream gets there (`cuMemFreeAsync`), and that nobody but the stream can tell of: memory
+//! of `cuMemAlloc`, and the last piece of a pool that was destroyed. An event behind the free says when; it is asked and
+//! never waited for. Pools that live are asked themselves.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+use super::Block;
+use crate::allocations::Allocation;
+use crate::capture;
+use crate::devices::{context_of_stream, current_context};
+use crate::ffi::real;
+use crate::mappings::Backing;
+use crate::timing::{Relaxed, Stream};
+
+/// What is given back when it is dropped.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held to be dropped")]
+pub(crate) enum Owed {
+    /// Memory of `cuMemAlloc`.
+    Linear(Allocation),
+    /// A piece of a destroyed pool.
+    Block(Block),
+    /// What was mapped into a sparse array.
+    Tiles(Vec<Arc<Backing>>),
+}
+
+#[derive(Debug)]
+struct Waiting {
+    event: CUevent,
+    context: CUcontext,
+    #[expect(dead_code, reason = "held to be dropped")]
+    owed: Owed,
+}
+
+/// What waited for streams of one context.
+#[derive(Debug)]
+#[must_use = "dropping it gives all of it back"]
+pub(crate) struct Taken(Vec<Waiting>);
+
+/// In the order of the frees.
+#[derive(Debug, Default)]
+pub(crate) struct Ordered {
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+impl Ordered {
+    /// Gives back `owed` once the stream has done all that it was told to do up to now.
+    pub(crate) fn after(&self, stream: Stream, owed: Owed) {
+        let of_stream = context_of_stream(stream.explicit());
+        let current = current_context();
+        let context = if of_stream.is_null() { current } else { of_stream };
+        let is_elsewhere = context != current;
+        if is_elsewhere {
+            // SAFETY: a context that the driver has just named; popped again below.
+            if unsafe { real::cuCtxPushCurrent_v2(context) }.is_err() {
+                return;
+            }
+        }
+        let relaxed = capture::any_open().then(Relaxed::enter);
+        let event = mark(stream);
+        drop(relaxed);
+        if is_elsewhere {
+            let mut popped = CUcontext::NULL;
+            // SAFETY: undoes the push above.
+            let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+        }
+        // Without an event nobody will tell: given back now.
+        if let Some(event) = event {
+            self.waiting.lock().push(Waiting { event, context, owed });
+        }
+    }
+
+    /// Gives back what streams have got to. `true` if anything is left. Nothing is asked during captures, which the
+    /// question could break (CUDA Driver API, `cuThreadExchangeStreamCaptureMode`), unless this thread is exempt.
+    pub(crate) fn poll(&self) -> bool {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_empty() {
+            return false;
+        }
+        let _relaxed = capture::any_open().then(Relaxed::enter);
+        let is_over = |waiting: &mut Waiting| {
+            // SAFETY: our event, whose context has not ended.
+            match unsafe { real::cuEventQuery(waiting.event) } {
+                Err(CUerror::NOT_READY) => false,
+                Ok(()) => {
+                    // SAFETY: as above; nobody else knows it.
+                    let _ = unsafe { real::cuEventDestroy_v2(waiting.event) };
+                    true
+                }
+                // The context has broken, and its memory with it.
+                Err(_) => true,
+            }
+        };
+        let over: Vec<Waiting> = waiting.extract_if(.., is_over).collect();
+        let is_left = !waiting.is_empty();
+        drop(waiting);
+        drop(over);
+        is_left
+    }
+
+    /// Takes out what waits for streams of a context that is about to end, and its events with it. Dropped, it is given
+    /// back.
+    pub(crate) fn take(&self, context: CUcontext) -> Taken {
+        let mut waiting = self.waiting.lock();
+        Taken(
+            waiting
+                .extract_if(.., |waiting| waiting.context == context)
+                .collect(),
+        )
+    }
+
+    /// The context did not end.
+    pub(crate) fn put_back(&self, taken: Taken) {
+        self.waiting.lock().extend(taken.0);
+    }
+}
+
+/// An event behind what the stream was told to do so far.
+fn mark(stream: Stream) -> Option<CUevent> {
+    let mut event = CUevent::NULL;
+    // SAFETY: the driver writes an event or nothing.
+    unsafe { real::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0) }.ok()?;
+    // SAFETY: our event, and the stream that the application has just used.
+    if unsafe { real::cuEventRecord(event, stream.explicit()) }.is_err() {
+        // SAFETY: nobody else knows it.
+        let _ = unsafe { real::cuEventDestroy_v2(event) };
+        return None;
+    }
+    Some(event)
+}

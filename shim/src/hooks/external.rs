@@ -1,0 +1,122 @@
+//! Memory of other interfaces, such as Vulkan (CUDA Driver API, "External Resource Interoperability"): charged when it is
+//! imported, with the size that the application names, on the device of the current context. What is mapped from it costs
+//! nothing more, and holds it.
+//!
+//! The descriptor may also be one that a process of the container has exported (`cuMemExportToShareableHandle`): then it is
+//! paid for already.
+
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use super::memory::freed_as;
+use crate::allocations::{Allocation, Holds, Kind};
+use crate::charge::Charge;
+use crate::devices::current_context;
+use crate::ffi::Call;
+use crate::shim;
+use crate::tag;
+
+/// Nothing is limited: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    shim::passes()
+}
+
+/// `cuImportExternalMemory`.
+pub(super) fn import(
+    call: &Call<'_, CUresult>,
+    memory: *mut CUexternalMemory,
+    description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    if memory.is_null() || description.is_null() {
+        return call.real();
+    }
+    // SAFETY: not null; the driver is about to read it too.
+    let description = unsafe { description.read() };
+    let Some(device) = shim.current_device().filter(|_| is_plausible(&description)) else {
+        return call.real();
+    };
+    let context = current_context();
+    // With success the descriptor is the driver's, so it is looked at before.
+    let key = file_of(&description)
+        .and_then(|file| tag::name(file, None, false))
+        .map(|tag| tag.key);
+    let known = key.and_then(|key| Charge::join(shim, key));
+    let charge = match (known, key) {
+        (Some(charge), _) => charge,
+        (None, Some(key)) => Charge::adopt(device, key, description.size)?,
+        (None, None) => device.reserve(description.size)?.into(),
+    };
+    call.real()?;
+    // SAFETY: the driver returned success, so it has just written a handle here.
+    let memory = unsafe { memory.read() };
+    let imported = Allocation::new(context, Kind::External, Holds::Part(Arc::new(charge)));
+    drop(shim.allocations.insert(memory.0 as u64, imported));
+    Ok(())
+}
+
+/// `cuExternalMemoryGetMappedBuffer`: ends by `cuMemFree`.
+pub(super) fn buffer(
+    call: &Call<'_, CUresult>,
+    address: *mut CUdeviceptr,
+    memory: CUexternalMemory,
+    _description: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+) -> CUresult {
+    mapped(call, address, memory, Kind::Linear, |address| address)
+}
+
+/// `cuExternalMemoryGetMappedMipmappedArray`: ends by `cuMipmappedArrayDestroy`.
+pub(super) fn mipmap(
+    call: &Call<'_, CUresult>,
+    mipmap: *mut CUmipmappedArray,
+    memory: CUexternalMemory,
+    _description: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+) -> CUresult {
+    mapped(call, mipmap, memory, Kind::Mipmap, |mipmap| mipmap.0 as u64)
+}
+
+/// `cuDestroyExternalMemory`: what is mapped from it is freed by itself ("must be explicitly freed").
+pub(super) fn destroy(call: &Call<'_, CUresult>, memory: CUexternalMemory) -> CUresult {
+    freed_as(call, memory.0 as u64, Kind::External)
+}
+
+fn mapped<H: Copy>(
+    call: &Call<'_, CUresult>,
+    place: *mut H,
+    memory: CUexternalMemory,
+    kind: Kind,
+    name: impl Fn(H) -> u64,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let whole = shim.allocations.external(memory.0 as u64);
+    call.real()?;
+    if let Some(whole) = whole.filter(|_| !place.is_null()) {
+        // SAFETY: the driver returned success, so it has just written an address or a handle here.
+        let name = name(unsafe { place.read() });
+        let part = Allocation::new(current_context(), kind, Holds::Part(whole));
+        drop(shim.allocations.insert(name, part));
+    }
+    Ok(())
+}
+
+/// The descriptor, of the kinds that come as one.
+fn file_of(description: &CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> Option<c_int> {
+    use CUexternalMemoryHandleType as Type;
+    // SAFETY: the kind says that this member was filled; any number is valid.
+    matches!(description.r#type, Type::OPAQUE_FD | Type::DMABUF_FD).then(|| unsafe { description.handle.fd })
+}
+
+/// Whether the driver may find memory by this description: of a known kind, of some size, and the descriptor is open.
+/// Otherwise it has its own word for what is wrong, however large the size.
+fn is_plausible(description: &CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> bool {
+    let known = CUexternalMemoryHandleType::OPAQUE_FD.0..=CUexternalMemoryHandleType::DMABUF_FD.0;
+    // SAFETY: asks for the flags of a descriptor, which may be any number.
+    let is_open = |file| unsafe { libc::fcntl(file, libc::F_GETFD) } >= 0;
+    description.size > 0 && known.contains(&description.r#type.0) && file_of(description).is_none_or(is_open)
+}

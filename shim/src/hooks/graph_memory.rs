@@ -1,0 +1,154 @@
+//! Graphs that allocate memory: where their allocation nodes are made, instantiated, uploaded and trimmed. Launches are
+//! in `graph.rs`. Nothing here is asked or counted for a stream in capture.
+
+use vcuda_driver_api::prelude::*;
+
+use crate::capture;
+use crate::ffi::Call;
+use crate::graph_memory::{self, parts_of, with_memory};
+use crate::shim;
+use crate::timing::Stream;
+
+/// Nothing is limited: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    shim::passes()
+}
+
+/// `cuGraphAddMemAllocNode`.
+pub(super) fn add_allocation(
+    call: &Call<'_, CUresult>,
+    _node: *mut CUgraphNode,
+    _graph: CUgraph,
+    _dependencies: *const CUgraphNode,
+    _count: usize,
+    _parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+) -> CUresult {
+    graph_memory::expect_nodes();
+    call.real()
+}
+
+/// `cuGraphAddNode`.
+pub(super) fn add_node(
+    call: &Call<'_, CUresult>,
+    _node: *mut CUgraphNode,
+    _graph: CUgraph,
+    _dependencies: *const CUgraphNode,
+    _count: usize,
+    parameters: *mut CUgraphNodeParams,
+) -> CUresult {
+    added(call, parameters)
+}
+
+/// `cuGraphAddNode_v2`, `_v3`.
+pub(super) fn add_node_v2(
+    call: &Call<'_, CUresult>,
+    _node: *mut CUgraphNode,
+    _graph: CUgraph,
+    _dependencies: *const CUgraphNode,
+    _data: *const CUgraphEdgeData,
+    _count: usize,
+    parameters: *mut CUgraphNodeParams,
+) -> CUresult {
+    added(call, parameters)
+}
+
+fn added(call: &Call<'_, CUresult>, parameters: *mut CUgraphNodeParams) -> CUresult {
+    call.real()?;
+    // SAFETY: the driver returned success, so it has just read parameters here, which begin with their type.
+    if !parameters.is_null() && unsafe { (*parameters).r#type } == CUgraphNodeType::MEM_ALLOC {
+        graph_memory::expect_nodes();
+    }
+    Ok(())
+}
+
+/// `cuGraphInstantiate`, `_v2`.
+pub(super) fn instantiate(
+    call: &Call<'_, CUresult>,
+    made: *mut CUgraphExec,
+    graph: CUgraph,
+    _error_node: *mut CUgraphNode,
+    _log: *mut c_char,
+    _log_bytes: usize,
+) -> CUresult {
+    instantiated(call, made, graph)
+}
+
+/// `cuGraphInstantiateWithFlags`.
+pub(super) fn instantiate_with_flags(
+    call: &Call<'_, CUresult>,
+    made: *mut CUgraphExec,
+    graph: CUgraph,
+    _flags: u64,
+) -> CUresult {
+    instantiated(call, made, graph)
+}
+
+/// `cuGraphInstantiateWithParams`, `_ptsz`: may upload at once.
+pub(super) fn instantiate_with_params(
+    call: &Call<'_, CUresult>,
+    made: *mut CUgraphExec,
+    graph: CUgraph,
+    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult {
+    const UPLOAD: u64 = CUgraphInstantiate_flags::UPLOAD.0 as u64;
+    let Some(shim) = shim::get().filter(|_| graph_memory::has_nodes()) else {
+        return call.real();
+    };
+    // SAFETY: not null; the driver is about to read it.
+    if parameters.is_null() || unsafe { (*parameters).flags } & UPLOAD == 0 {
+        return instantiated(call, made, graph);
+    }
+    let parts = parts_of(shim, graph);
+    with_memory(&parts, || call.real())?;
+    if !made.is_null() {
+        // SAFETY: the driver returned success, so it has just written a handle here.
+        shim.graphs.note(unsafe { made.read() }, parts);
+    }
+    Ok(())
+}
+
+fn instantiated(call: &Call<'_, CUresult>, made: *mut CUgraphExec, graph: CUgraph) -> CUresult {
+    call.real()?;
+    if made.is_null() || !graph_memory::has_nodes() {
+        return Ok(());
+    }
+    if let Some(shim) = shim::get() {
+        // SAFETY: the driver returned success, so it has just written a handle here.
+        shim.graphs.note(unsafe { made.read() }, parts_of(shim, graph));
+    }
+    Ok(())
+}
+
+/// `cuGraphUpload`.
+pub(super) fn upload(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> CUresult {
+    backed(graph, Stream::legacy(stream), || call.real())
+}
+
+/// `cuGraphUpload_ptsz`.
+pub(super) fn upload_per_thread(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> CUresult {
+    backed(graph, Stream::per_thread(stream), || call.real())
+}
+
+/// A launch or an upload, after which memory stands behind the graph's allocations.
+#[inline]
+pub(super) fn backed(graph: CUgraphExec, stream: Stream, launch: impl FnOnce() -> CUresult) -> CUresult {
+    if graph_memory::may_allocate(graph)
+        && !capture::is_capturing(stream.handle, stream.default)
+        && let Some(parts) = shim::get().and_then(|shim| shim.graphs.parts(graph))
+    {
+        return with_memory(&parts, launch);
+    }
+    launch()
+}
+
+/// `cuDeviceGraphMemTrim`: what graphs have given back is free for others.
+pub(super) fn trim(call: &Call<'_, CUresult>, ordinal: CUdevice) -> CUresult {
+    let status = call.real();
+    if let Some(shim) = shim::get().filter(|shim| shim.holdings.is_any())
+        && let Some(device) = shim.device(ordinal)
+    {
+        shim.holdings.recount(device);
+    }
+    status
+}

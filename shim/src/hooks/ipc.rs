@@ -1,0 +1,149 @@
+//! Memory of `cuMemAlloc` that is passed from process to process by handles of 64 bytes (CUDA Driver API,
+//! `cuIpcGetMemHandle`).
+//!
+//! The exporter pays as before, and the container gets to know the memory; who opens it in the container pays nothing. If
+//! the exporter lets go or dies first, the memory stays counted as long as somebody has it open. Memory from outside of
+//! the container is paid for by whoever opens it first, once in the container.
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::shared::ObjectKey;
+
+use crate::allocations::{Allocation, Holds, Kind};
+use crate::charge::Charge;
+use crate::devices::{Denied, Device, current_context};
+use crate::ffi::{Call, real};
+use crate::shim::{self, Shim};
+
+/// Nothing is limited: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    shim::passes()
+}
+
+/// `cuIpcGetMemHandle`.
+pub(super) fn export(
+    call: &Call<'_, CUresult>,
+    handle: *mut CUipcMemHandle,
+    address: CUdeviceptr,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    call.real()?;
+    if !handle.is_null() {
+        // SAFETY: the driver returned success, so it has just written a handle here.
+        let handle = unsafe { handle.read() };
+        exported(shim, address, key_of(&handle));
+    }
+    Ok(())
+}
+
+/// `cuIpcOpenMemHandle`, `_v2`.
+pub(super) fn open(
+    call: &Call<'_, CUresult>,
+    address: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    _flags: c_uint,
+) -> CUresult {
+    imported(call, address, key_of(&handle), Kind::Opened, |address| {
+        // SAFETY: closes what has just been opened; the application does not know of it yet.
+        let _ = unsafe { super::real::cuIpcCloseMemHandle(address) };
+    })
+}
+
+/// `cuIpcCloseMemHandle`: ends one of the openings.
+pub(super) fn close(call: &Call<'_, CUresult>, address: CUdeviceptr) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let ended = shim.allocations.end_opened(address);
+    let status = call.real();
+    if status.is_err() {
+        shim.allocations.undo(address, Kind::Opened, ended);
+    }
+    status
+}
+
+/// What is at an address of this process is known to the container from here on.
+pub(super) fn exported(shim: &Shim, address: CUdeviceptr, key: ObjectKey) {
+    if !shim.allocations.share(address, key)
+        && let Some((base, _)) = range_of(address)
+    {
+        // The handle is that of the whole allocation, wherever in it the address is.
+        shim.allocations.share(base, key);
+    }
+}
+
+/// Opens memory of another process. What is known to the container is held before the driver is asked, since its exporter
+/// may let go meanwhile. What is from outside tells its size only when it is open: if that does not fit, it is closed
+/// again, and the application has seen nothing.
+pub(super) fn imported(
+    call: &Call<'_, CUresult>,
+    place: *mut CUdeviceptr,
+    key: ObjectKey,
+    kind: Kind,
+    close: impl Fn(CUdeviceptr),
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    if place.is_null() {
+        return call.real();
+    }
+    let known = Charge::join(shim, key);
+    // SAFETY: the application expects the driver to write here.
+    let before = unsafe { place.read() };
+    call.real()?;
+    // SAFETY: the driver returned success, so it has just written an address here.
+    let address = unsafe { place.read() };
+    if shim.allocations.open_again(address, key) {
+        return Ok(()); // the driver counts its openings, and so do we
+    }
+    let charge = match known.map_or_else(|| adopt(shim, address, key), Ok) {
+        Ok(charge) => charge,
+        Err(denied) => {
+            close(address);
+            // SAFETY: as above.
+            unsafe { place.write(before) };
+            return Err(denied.into());
+        }
+    };
+    let opened = Allocation::new(current_context(), kind, Holds::Charge(charge));
+    drop(shim.allocations.insert(address, opened));
+    Ok(())
+}
+
+/// Counts what is open at an address. What the driver does not tell the size of is refused: it would be free.
+fn adopt(shim: &'static Shim, address: CUdeviceptr, key: ObjectKey) -> Result<Charge, Denied> {
+    let (_, bytes) = range_of(address).ok_or(Denied)?;
+    Charge::adopt(device_at(shim, address).ok_or(Denied)?, key, bytes)
+}
+
+/// Base and length (bytes) of the allocation that an address is in (CUDA Driver API, `cuMemGetAddressRange`).
+fn range_of(address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
+    let (mut base, mut bytes) = (0, 0);
+    // SAFETY: the driver judges the address itself, and writes an address and a length or nothing.
+    unsafe { real::cuMemGetAddressRange_v2(&raw mut base, &raw mut bytes, address) }.ok()?;
+    (bytes > 0).then_some((base, bytes as u64))
+}
+
+/// The device that the memory at an address is on.
+fn device_at(shim: &'static Shim, address: CUdeviceptr) -> Option<&'static Device> {
+    let mut ordinal: c_int = 0;
+    let attribute = CUpointer_attribute::DEVICE_ORDINAL;
+    // SAFETY: the driver judges the address itself, and writes a number for this attribute or nothing.
+    let asked = unsafe { real::cuPointerGetAttribute((&raw mut ordinal).cast(), attribute, address) };
+    match asked {
+        Ok(()) => shim.device(ordinal),
+        Err(_) => shim.current_device(),
+    }
+}
+
+fn key_of(handle: &CUipcMemHandle) -> ObjectKey {
+    #[allow(
+        clippy::cast_sign_loss,
+        reason = "C's `char`, signed on some machines, holds a byte"
+    )]
+    let bytes = handle.reserved.map(|byte| byte as u8);
+    ObjectKey::of(&bytes)
+}

@@ -1,0 +1,165 @@
+//! Multicast objects (CUDA Driver API, "Multicast Object Management"): they cost nothing themselves. Memory that is bound
+//! to one stays held until it is unbound or the object is gone, whatever becomes of its own handle and mappings.
+
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::ffi::Call;
+use crate::mappings::{Backing, Binding};
+use crate::shim::{self, Shim};
+
+/// Nothing is limited: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    shim::passes()
+}
+
+/// `cuMulticastCreate`.
+pub(super) fn create(
+    call: &Call<'_, CUresult>,
+    object: *mut CUmemGenericAllocationHandle,
+    _properties: *const CUmulticastObjectProp,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    call.real()?;
+    if !object.is_null() {
+        // SAFETY: the driver returned success, so it has just written a handle here.
+        let object = unsafe { object.read() };
+        shim.mappings.create(object, Arc::new(Backing::free(None)));
+    }
+    Ok(())
+}
+
+/// `cuMulticastAddDevice`: an imported handle that has this done to it is a multicast object.
+pub(super) fn add_device(
+    call: &Call<'_, CUresult>,
+    object: CUmemGenericAllocationHandle,
+    _device: CUdevice,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    call.real()?;
+    if let Some(object) = shim.mappings.behind(object) {
+        object.set_free();
+    }
+    Ok(())
+}
+
+/// `cuMulticastBindMem`.
+pub(super) fn bind_mem(
+    call: &Call<'_, CUresult>,
+    object: CUmemGenericAllocationHandle,
+    offset: usize,
+    memory: CUmemGenericAllocationHandle,
+    _memory_offset: usize,
+    bytes: usize,
+    _flags: u64,
+) -> CUresult {
+    bound(call, None, object, offset, bytes, |shim| {
+        shim.mappings.behind(memory).into_iter().collect()
+    })
+}
+
+/// `cuMulticastBindMem_v2`: names the device too.
+#[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
+pub(super) fn bind_mem_v2(
+    call: &Call<'_, CUresult>,
+    object: CUmemGenericAllocationHandle,
+    ordinal: CUdevice,
+    offset: usize,
+    memory: CUmemGenericAllocationHandle,
+    _memory_offset: usize,
+    bytes: usize,
+    _flags: u64,
+) -> CUresult {
+    bound(call, Some(ordinal), object, offset, bytes, |shim| {
+        shim.mappings.behind(memory).into_iter().collect()
+    })
+}
+
+/// `cuMulticastBindAddr`. Memory of a pool, which may be bound too, is the pool's to hold.
+pub(super) fn bind_addr(
+    call: &Call<'_, CUresult>,
+    object: CUmemGenericAllocationHandle,
+    offset: usize,
+    address: CUdeviceptr,
+    bytes: usize,
+    _flags: u64,
+) -> CUresult {
+    bound(call, None, object, offset, bytes, |shim| {
+        shim.mappings.over(address, bytes as u64)
+    })
+}
+
+/// `cuMulticastBindAddr_v2`: names the device too.
+pub(super) fn bind_addr_v2(
+    call: &Call<'_, CUresult>,
+    object: CUmemGenericAllocationHandle,
+    ordinal: CUdevice,
+    offset: usize,
+    address: CUdeviceptr,
+    bytes: usize,
+    _flags: u64,
+) -> CUresult {
+    bound(call, Some(ordinal), object, offset, bytes, |shim| {
+        shim.mappings.over(address, bytes as u64)
+    })
+}
+
+/// `cuMulticastUnbind`: taken out before the driver unbinds, since the range may be bound again at once.
+pub(super) fn unbind(
+    call: &Call<'_, CUresult>,
+    object: CUmemGenericAllocationHandle,
+    ordinal: CUdevice,
+    offset: usize,
+    bytes: usize,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let object = shim.mappings.behind(object);
+    let gone = object
+        .as_ref()
+        .map(|object| object.unbind(ordinal, offset as u64, bytes as u64));
+    let status = call.real();
+    if let (Some(object), Some(gone), Err(_)) = (object, gone, status) {
+        for binding in gone {
+            object.bind(binding);
+        }
+    }
+    status
+}
+
+fn bound(
+    call: &Call<'_, CUresult>,
+    ordinal: Option<CUdevice>,
+    object: CUmemGenericAllocationHandle,
+    offset: usize,
+    bytes: usize,
+    memory: impl Fn(&'static Shim) -> Vec<Arc<Backing>>,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    // Held, should another thread let go of it meanwhile.
+    let (object, memory) = (shim.mappings.behind(object), memory(shim));
+    call.real()?;
+    let Some(object) = object else {
+        return Ok(());
+    };
+    object.set_free();
+    let ordinal = ordinal.or_else(|| memory.first().and_then(|memory| memory.ordinal()));
+    if let Some(ordinal) = ordinal.filter(|_| !memory.is_empty()) {
+        object.bind(Binding {
+            ordinal,
+            offset: offset as u64,
+            bytes: bytes as u64,
+            memory,
+        });
+    }
+    Ok(())
+}

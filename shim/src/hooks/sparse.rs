@@ -1,0 +1,83 @@
+//! Physical memory that is mapped into sparse arrays, and into arrays whose mapping was deferred (CUDA Driver API,
+//! `cuMemMapArrayAsync`): the arrays cost nothing, and what is mapped stays held whatever becomes of its handle.
+//!
+//! Mappings are made and undone in the order of a stream. Memory is held from the call that maps it, which is earlier than
+//! the stream gets there, to the moment that the stream has got to its unmapping (`holdings/ordered.rs`): never less than the driver
+//! holds.
+
+use vcuda_driver_api::prelude::*;
+
+use crate::allocations::Kind;
+use crate::ffi::Call;
+use crate::holdings::Owed;
+use crate::shim;
+use crate::tiles::Region;
+use crate::timing::Stream;
+
+/// Nothing is limited: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    shim::passes()
+}
+
+/// `cuMemMapArrayAsync`.
+pub(super) fn map(
+    call: &Call<'_, CUresult>,
+    list: *mut CUarrayMapInfo,
+    count: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    mapped(call, list, count, Stream::legacy(stream))
+}
+
+/// `cuMemMapArrayAsync_ptsz`.
+pub(super) fn map_per_thread(
+    call: &Call<'_, CUresult>,
+    list: *mut CUarrayMapInfo,
+    count: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    mapped(call, list, count, Stream::per_thread(stream))
+}
+
+fn mapped(call: &Call<'_, CUresult>, list: *mut CUarrayMapInfo, count: c_uint, stream: Stream) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    if list.is_null() || count == 0 {
+        return call.real();
+    }
+    // Copied and held before the driver is asked: another thread may let go of a handle meanwhile.
+    let operations: Vec<_> = (0..count as usize)
+        .map(|at| {
+            // SAFETY: the application says that so many descriptions stand here; the driver is about to read them too.
+            let place = unsafe { list.add(at) };
+            // SAFETY: as above.
+            let info = unsafe { place.read() };
+            let backing = shim.mappings.behind(info.memHandle);
+            (info, backing)
+        })
+        .collect();
+    call.real()?;
+    let mut gone = Vec::new();
+    for (info, backing) in operations {
+        let kind = match info.resourceType {
+            CUresourcetype::ARRAY => Kind::Array,
+            CUresourcetype::MIPMAPPED_ARRAY => Kind::Mipmap,
+            _ => continue,
+        };
+        let tiles = shim.allocations.tiles(info.resource.0 as u64, kind);
+        let Some((tiles, region)) = tiles.zip(Region::of(&info)) else {
+            continue;
+        };
+        match (info.memOperationType, backing) {
+            (CUmemOperationType::MAP, Some(backing)) => gone.extend(tiles.map(region, backing)),
+            _ => gone.extend(tiles.unmap(&region)),
+        }
+    }
+    if !gone.is_empty() {
+        shim.holdings.ordered.after(stream, Owed::Tiles(gone));
+        shim.holdings.ebb();
+    }
+    Ok(())
+}
