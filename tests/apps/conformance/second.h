@@ -98,4 +98,11 @@ static inline size_t free_bytes(void)
     OK(cuMemGetInfo_v2(&free_now, &total));
     return free_now;
 }
+
+/* What a killed process held comes back soon, not at once: not on a real driver, nor with a container's count. */
+static inline int free_becomes(size_t bytes)
+{
+    for (int i = 0; i < 2000 && free_bytes() != bytes; i++) usleep(1000);
+    return free_bytes() == bytes;
+}
 #endif
