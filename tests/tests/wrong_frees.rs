@@ -1,0 +1,28 @@
+//! Frees of what is not there reach the driver, which answers, and move no counter.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use vcuda_tests::{Bed, Door, app, succeeded};
+
+#[test]
+fn a_free_of_what_is_not_there_is_the_drivers_to_answer() {
+    let bed = Bed::new();
+    let program = app("wrong_frees", Door::Dlsym);
+    let bare = succeeded(&bed.bare(&program).output().unwrap());
+    let tenant = succeeded(&bed.tenant(&["--memory", "79GiB"], &program).output().unwrap());
+    assert!(!bare.contains("moved"), "the driver's own books moved:\n{bare}");
+    let differences: Vec<String> = bare
+        .lines()
+        .zip(tenant.lines())
+        .filter(|(bare, tenant)| bare != tenant)
+        .map(|(bare, tenant)| format!("bare   {bare}\ntenant {tenant}"))
+        .collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert_eq!(bare.lines().count(), tenant.lines().count());
+    vcuda_tests::eventually("nothing is left on the card", std::time::Duration::from_secs(1), || {
+        bed.used_bytes() == 0
+    });
+}
