@@ -9,6 +9,7 @@ use crate::account::Meter;
 use crate::ledger::Record;
 use crate::primitive::{AtomicU32, AtomicU64};
 use crate::seqlock::Versioned;
+use crate::shared::{HOLDER_WORDS, MAX_OBJECTS, ObjectRecord};
 use crate::{MAX_DEVICES, MAX_SLOTS};
 
 /// First word of `limits`: the letters `vculimit`.
@@ -16,7 +17,7 @@ pub const LIMITS_MAGIC: u64 = u64::from_le_bytes(*b"vculimit");
 /// First word of `usage`: the letters `vcuusage`.
 pub const USAGE_MAGIC: u64 = u64::from_le_bytes(*b"vcuusage");
 /// Version of both layouts.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes reserved for a container's name.
 pub const NAME_BYTES: usize = 128;
 /// Words of a device's configuration, its checksum included.
@@ -88,13 +89,19 @@ pub struct UsageFile {
     pub header: Header,
     /// One more than the highest slot ever used: how far a sum has to look. Never falls.
     pub slots_used: AtomicU32,
-    reserved: [AtomicU32; 27],
+    /// One more than the highest place of an object ever used. Never falls.
+    pub objects_used: AtomicU32,
+    reserved: [AtomicU32; 26],
     /// Who holds which slot.
     pub identities: [IdentityRecord; MAX_SLOTS],
     /// Memory and GPU time of each process, per device: a sum over one device walks through adjacent lines.
     pub devices: [[SlotDevice; MAX_SLOTS]; MAX_DEVICES],
     /// The container's account of GPU time, per device.
     pub accounts: [Account; MAX_DEVICES],
+    /// What each object that processes share is at the moment. See [`crate::shared`].
+    pub object_states: [AtomicU64; MAX_OBJECTS],
+    /// The objects.
+    pub objects: [ObjectRecord; MAX_OBJECTS],
 }
 
 /// The owner of a slot. See [`crate::slots`].
@@ -150,8 +157,14 @@ const _: () = {
     assert!(offset_of!(UsageFile, identities) == 128);
     assert!(offset_of!(UsageFile, devices) == 128 + 128 * MAX_SLOTS);
     assert!(offset_of!(UsageFile, accounts) == 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES));
+    assert!(offset_of!(UsageFile, objects_used) == 20);
+    assert!(size_of::<ObjectRecord>() == (64 + HOLDER_WORDS * 8).next_multiple_of(64));
+    let accounts = 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES);
+    assert!(offset_of!(UsageFile, object_states) == accounts + MAX_DEVICES * size_of::<Account>());
+    assert!(offset_of!(UsageFile, objects) == offset_of!(UsageFile, object_states) + MAX_OBJECTS * 8);
     assert!(
         size_of::<UsageFile>()
-            == 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES) + MAX_DEVICES * size_of::<Account>()
+            == (offset_of!(UsageFile, objects) + MAX_OBJECTS * size_of::<ObjectRecord>())
+                .next_multiple_of(128)
     );
 };

@@ -15,13 +15,18 @@
 //! asked for can be cancelled. `tests/ledger_model.rs` searches all interleavings of the protocol, the loom models here
 //! check this code, with one party frozen before any of its accesses.
 //!
+//! Objects that several processes hold count beside the records; see [`crate::shared`].
+//!
 //! The announcement and the look at the others are a store and loads of different words, ordered by sequential
 //! consistency.
 
-use crate::layout::SlotDevice;
+use crate::MAX_SLOTS;
+use crate::layout::{IdentityRecord, SlotDevice};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence, pause};
+use crate::shared::Objects;
 
 mod denied;
+mod objects;
 mod owner;
 pub use denied::Denied;
 
@@ -62,7 +67,7 @@ const RANK_MAX: u64 = 15;
 const TAG_SHIFT: u32 = 8;
 
 /// More than any GPU has. A larger wish is counted as this much.
-const COUNTABLE_BYTES: u64 = 1 << 56;
+pub(crate) const COUNTABLE_BYTES: u64 = 1 << 56;
 
 /// How long a process of lower rank gives one of higher rank to finish: some 50 microseconds, with the processor offered
 /// to it, so that it finishes if it only waited for that.
@@ -222,19 +227,45 @@ impl Record {
     }
 }
 
-/// The records of all processes on one device, and how many of them were ever used.
+/// All that counts on one device: the records of all processes, how many of them were ever used, and the objects that
+/// several processes hold.
 #[derive(Clone, Copy)]
 pub(crate) struct Ledger<'u> {
     pub(crate) records: &'u [SlotDevice],
     pub(crate) slots_used: &'u AtomicU32,
+    pub(crate) device: usize,
+    pub(crate) objects: Objects<'u>,
+    /// Who has which slot, to know which of its processes an object's payer was.
+    pub(crate) identities: &'u [IdentityRecord],
 }
 
-/// All records but one, added up.
-struct Sum {
-    counted_bytes: u64,
-    undecided_bytes: u64,
-    /// Sum of the heads. Each of them only grows, so two equal sums mean that none has changed.
-    heads: u64,
+/// Who asks, and is left out of the sum of the others. As a number, which decides between equal ranks: a slot, or
+/// [`MAX_SLOTS`] and the place of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Party(usize);
+
+impl Party {
+    /// Nobody is left out.
+    pub(crate) const NOBODY: Self = Self(usize::MAX);
+
+    /// A process.
+    #[inline]
+    pub(crate) fn slot(slot: usize) -> Self {
+        Self(slot)
+    }
+
+    /// An object that is adopted.
+    pub(crate) fn object(place: usize) -> Self {
+        Self(MAX_SLOTS + place)
+    }
+}
+
+/// All that counts but one party, added up.
+pub(crate) struct Sum {
+    pub(crate) counted_bytes: u64,
+    pub(crate) undecided_bytes: u64,
+    /// Sum of the heads, and of the objects' states. Each of them only grows, so two equal sums mean that none has changed.
+    pub(crate) changes: u64,
 }
 
 impl Ledger<'_> {
@@ -250,10 +281,10 @@ impl Ledger<'_> {
     /// the time.
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
-        let mut sum = self.others(usize::MAX);
-        for _ in 0..8 {
-            let again = self.others(usize::MAX);
-            if again.heads == sum.heads {
+        let mut sum = self.others(Party::NOBODY);
+        for _ in 0..64 {
+            let again = self.others(Party::NOBODY);
+            if again.changes == sum.changes {
                 break;
             }
             sum = again;
@@ -261,20 +292,25 @@ impl Ledger<'_> {
         sum.counted_bytes
     }
 
+    /// What counts beside `me`. The objects come after the records: what moves from a record to an object while this
+    /// looks is seen twice (and looked at again), never missed.
     #[inline]
-    fn others(&self, me: usize) -> Sum {
+    pub(crate) fn others(&self, me: Party) -> Sum {
         let mut sum = Sum {
             counted_bytes: 0,
             undecided_bytes: 0,
-            heads: 0,
+            changes: 0,
         };
         for (slot, record) in self.used_records().iter().enumerate() {
-            if slot != me {
+            if Party::slot(slot) != me {
                 let seen = record.ledger.read();
                 sum.counted_bytes = sum.counted_bytes.saturating_add(seen.counted_bytes());
                 sum.undecided_bytes = sum.undecided_bytes.saturating_add(seen.undecided_bytes());
-                sum.heads = sum.heads.wrapping_add(seen.head.0);
+                sum.changes = sum.changes.wrapping_add(seen.head.0);
             }
+        }
+        if self.objects.used() > 0 {
+            self.add_objects(me, &mut sum);
         }
         sum
     }
@@ -313,7 +349,7 @@ impl Ledger<'_> {
         loop {
             let mine = own.announce(used, asked, rank);
             loop {
-                let others = self.others(me);
+                let others = self.others(Party::slot(me));
                 let counted = others.counted_bytes.saturating_add(used);
                 let needed = counted.saturating_add(asked);
                 if needed.saturating_add(others.undecided_bytes) <= limit_bytes {
@@ -323,7 +359,7 @@ impl Ledger<'_> {
                     break;
                 }
                 if needed > limit_bytes {
-                    if self.others(me).heads == others.heads {
+                    if self.others(Party::slot(me)).changes == others.changes {
                         own.settle(used);
                         return Err(Denied {
                             requested_bytes: asked,
@@ -332,7 +368,7 @@ impl Ledger<'_> {
                         });
                     }
                 } else if own.head.load(Ordering::Acquire) == mine.0 {
-                    self.overrule(me, mine);
+                    self.overrule(Party::slot(me), mine.rank());
                 } else {
                     break;
                 }
@@ -343,25 +379,33 @@ impl Ledger<'_> {
 
     /// Ends what others ask for and is not decided: those of lower rank at once, the others after a moment.
     #[cold]
-    fn overrule(&self, me: usize, mine: Head) {
+    pub(crate) fn overrule(&self, me: Party, rank: u64) {
         for (slot, record) in self.used_records().iter().enumerate() {
             let head = Head(record.ledger.head.load(Ordering::Acquire));
-            if slot == me || head.state() != ASKED {
-                continue;
-            }
-            if (head.rank(), me) > (mine.rank(), slot) {
-                let mut turns = 0..PATIENCE;
-                while record.ledger.head.load(Ordering::Acquire) == head.0
-                    && let Some(turn) = turns.next()
-                {
-                    pause(turn);
+            let other = Party::slot(slot);
+            if other != me && head.state() == ASKED {
+                if (head.rank(), me.0) > (rank, other.0) {
+                    wait_while(|| record.ledger.head.load(Ordering::Acquire) == head.0);
                 }
+                record.ledger.turn(head, CANCELLED);
             }
-            record.ledger.turn(head, CANCELLED);
         }
+        self.overrule_objects(me, rank);
     }
 }
 
+/// Gives another party a moment to finish.
+fn wait_while(is_unfinished: impl Fn() -> bool) {
+    let mut turns = 0..PATIENCE;
+    while is_unfinished()
+        && let Some(turn) = turns.next()
+    {
+        pause(turn);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod table;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;

@@ -38,7 +38,6 @@ pub mod process;
 #[cfg(not(loom))]
 pub mod reservation;
 pub mod seqlock;
-#[cfg(not(loom))]
 pub mod shared;
 #[cfg(not(loom))]
 pub mod slots;

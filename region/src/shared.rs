@@ -1,17 +1,66 @@
-//! Objects that more than one process of the container may hold, each charged once.
+//! Objects that more than one process of the container may hold (memory opened by IPC, shareable handles, imported pool
+//! pointers, external memory), each charged once.
+//!
+//! An object has a [state](state::State) and an [`ObjectRecord`] in a table of `usage`. It is counted in one of two ways:
+//! - its *payer's* own record in the ledger includes it: memory that a process of the container has allocated and then
+//!   [`Slot::share`]d with others, and
+//! - else the object itself counts: memory from outside, which a process has [`Slot::adopt`]ed, and memory whose payer
+//!   let go or died while others held it.
+//!
+//! *Never uncounted, never twice*: the payer's record includes the object as long as its slot is still the same
+//! process's, its head is not empty, and the head's tag is at most the object's `until`. The payer first sets `until` to
+//! the tag that its record has, and then gives the bytes back: the one store of the head that takes them out of the record
+//! is what makes the object count. The dead are emptied by an exchange of the head, with the same effect. Once not
+//! paid, an object is never paid again, so that a sum which reads the records first and the objects then cannot miss it.
+//!
+//! *Held*: each holder has a bit, set by itself and cleared by itself or by those who clear its slot when it is dead. Who
+//! finds an object without holders frees it. It is closing first, so that a holder who came at the same time, and is
+//! not seen, sees that and undoes it.
+//!
+//! *One object a key*: an object to be adopted is a party of the ledger like a process: it is announced, then everybody
+//! else's records and objects are read, and then it is granted by one exchange, or cancelled by others. Whoever wants the
+//! same object meanwhile holds it too and drives it on. Of two of the same key one yields before any is granted.
+//!
+//! Every step can be the last one of its process or take for ever: nobody waits for anybody, and what was left half done
+//! counts nothing or is finished by others. The bytes of the table are the tenant's: all of them are valid.
 
-use crate::DeviceIndex;
-use crate::ledger::Denied;
+#[cfg(doc)]
 use crate::slots::Slot;
+use crate::{DeviceIndex, MAX_SLOTS};
 
+mod adopt;
+#[cfg(not(loom))]
+mod holds;
 mod key;
+mod record;
+pub(crate) mod state;
+mod table;
+#[cfg(not(loom))]
+pub(crate) use holds::Holds;
 pub use key::ObjectKey;
+pub use record::ObjectRecord;
+pub(crate) use record::Payer;
+pub(crate) use table::Objects;
+
+/// How many objects a container can share at a time. (Miri follows each word of their records.)
+pub const MAX_OBJECTS: usize = if cfg!(miri) { 8 } else { 1024 };
+
+/// Holders that one word names.
+const HOLDERS_A_WORD: usize = 32;
+/// Words of holders. (Loom follows each of them.)
+pub(crate) const HOLDER_WORDS: usize = if cfg!(loom) {
+    1
+} else {
+    MAX_SLOTS.div_ceil(HOLDERS_A_WORD)
+};
 
 /// A process's hold on an object that others may hold too, until [`Slot::part`]. A forked child must leave its parent's
 /// alone, as it does with the slot.
 #[must_use = "the object is held until `Slot::part`"]
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Shared {
+    /// Where it stands in the table; nothing if it is counted in its process's own record like memory of its own.
+    place: Option<usize>,
     device: DeviceIndex,
     bytes: u64,
 }
@@ -30,37 +79,9 @@ impl Shared {
     }
 }
 
-impl Slot<'_> {
-    /// Exporter: memory already counted in this slot becomes known to the container. From here on it is given back by
-    /// [`Slot::part`] and no longer by [`Slot::release`]. An object that this process holds already is held once more.
-    /// `None`: there is no room (or somebody else counts that object); nothing has changed, and importers pay themselves.
-    pub fn share(&self, _key: ObjectKey, _device: DeviceIndex, _bytes: u64) -> Option<Shared> {
-        None
-    }
-
-    /// Importer: holds the object of this key, for which nothing more is counted. `None`: the container does not know it.
-    pub fn join(&self, _key: ObjectKey) -> Option<Shared> {
-        None
-    }
-
-    /// Importer of an object from outside of the container: counts its `bytes`, once for all processes that adopt it.
-    ///
-    /// # Errors
-    /// It would not fit.
-    pub fn adopt(
-        &self,
-        _key: ObjectKey,
-        device: DeviceIndex,
-        bytes: u64,
-        limit_bytes: u64,
-    ) -> Result<Shared, Denied> {
-        self.reserve(device, bytes, limit_bytes)?.commit();
-        Ok(Shared { device, bytes })
-    }
-
-    /// Lets go. What was counted for the object stays counted as long as another process of the container holds it.
-    #[expect(clippy::needless_pass_by_value, reason = "the hold ends here")]
-    pub fn part(&self, object: Shared) {
-        self.release(object.device, object.bytes);
-    }
-}
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;

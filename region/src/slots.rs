@@ -14,6 +14,7 @@ use crate::ledger::Ledger;
 use crate::map::{Mapped, Mapping, OpenError, open_checked};
 use crate::primitive::Ordering;
 use crate::process::{Identity, Liveness, ProcessView};
+use crate::shared::Objects;
 use crate::{DeviceIndex, MAX_SLOTS};
 
 mod slot;
@@ -157,8 +158,10 @@ impl Usage {
     fn claim_own(&self, me: &Identity) -> Option<Slot<'_>> {
         self.identities().find_map(|(index, record)| {
             let state = record.state();
-            let holder = record.identity(state)?;
-            (holder.is_same(me) && self.take(index, record, state, me)).then(|| self.slot(index))
+            let is_ours = record.identity(state)?.is_same(me);
+            // What the program before an `exec` held is cleared like a dead process's.
+            (is_ours && self.clear(index, record) && self.take(index, record, record.state(), me))
+                .then(|| self.slot(index))
         })
     }
 
@@ -169,12 +172,15 @@ impl Usage {
             .enumerate()
             .find_map(|(index, record)| {
                 let state = record.state();
-                (state.status() == FREE && self.take(index, record, state, me)).then(|| self.slot(index))
+                self.take(index, record, state, me).then(|| self.slot(index))
             })
     }
 
-    /// Makes the slot `me`'s, if its state is still `state`.
+    /// Makes the slot `me`'s, if it is free and its state is still `state`.
     fn take(&self, index: usize, record: &IdentityRecord, state: State, me: &Identity) -> bool {
+        if state.status() != FREE {
+            return false;
+        }
         // Before the slot is held, and so before anything is announced in it: whoever adds up or clears must look this far.
         let needed = u32::try_from(index + 1).unwrap_or(u32::MAX);
         self.mapping.slots_used.fetch_max(needed, Ordering::SeqCst);
@@ -199,9 +205,12 @@ impl Usage {
     /// Empties and frees the slots of processes that are gone. Returns how many. Any number of processes may do this at
     /// the same time, and be killed in it.
     pub fn reap_dead(&self, view: &ProcessView) -> usize {
-        self.identities()
+        let dead = self.identities();
+        let count = dead
             .filter(|(index, record)| self.is_dead(record, view) && self.clear(*index, record))
-            .count()
+            .count();
+        self.objects().sweep();
+        count
     }
 
     fn is_dead(&self, record: &IdentityRecord, view: &ProcessView) -> bool {
@@ -232,6 +241,9 @@ impl Usage {
                 line.meter.give_back(account);
             }
         }
+        // After the records: an object that it paid counts by itself now, for as long as others hold it.
+        self.objects().clear(index, || record.state() == clearing);
+        self.objects().sweep();
         record.turn(clearing, clearing.turned(FREE))
     }
 
@@ -246,6 +258,12 @@ impl Usage {
     #[must_use]
     pub fn used_bytes(&self, device: DeviceIndex) -> u64 {
         self.ledger(device).used_bytes()
+    }
+
+    /// What of it no process counts: objects from outside of the container, and those whose payer is gone (bytes).
+    #[must_use]
+    pub fn unpaid_bytes(&self, device: DeviceIndex) -> u64 {
+        self.ledger(device).unpaid_bytes()
     }
 
     /// The container's account of GPU time on `device`.
@@ -288,11 +306,29 @@ impl Usage {
         reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
     )]
     #[inline]
-    fn ledger(&self, device: DeviceIndex) -> Ledger<'_> {
+    pub(crate) fn ledger(&self, device: DeviceIndex) -> Ledger<'_> {
         Ledger {
             records: &self.mapping.devices[device.get()],
             slots_used: &self.mapping.slots_used,
+            device: device.get(),
+            objects: self.objects(),
+            identities: &self.mapping.identities,
         }
+    }
+
+    #[inline]
+    pub(crate) fn objects(&self) -> Objects<'_> {
+        Objects {
+            states: &self.mapping.object_states,
+            records: &self.mapping.objects,
+            used: &self.mapping.objects_used,
+        }
+    }
+
+    /// The word of a slot's state.
+    pub(crate) fn identity_state(&self, slot: usize) -> u64 {
+        let record = self.mapping.identities.get(slot);
+        record.map_or(0, |record| record.state().0)
     }
 
     #[expect(

@@ -8,29 +8,24 @@ use loom::sync::atomic::AtomicU64 as Plain;
 const LIMIT: u64 = 10;
 
 struct Table {
-    records: Vec<SlotDevice>,
-    slots_used: AtomicU32,
+    inner: super::table::Table,
     granted: Plain,
 }
 
 impl Table {
     fn new(slots: u32) -> Arc<Self> {
-        let records = (0..slots).map(|_| SlotDevice::default()).collect();
         Arc::new(Self {
-            records,
-            slots_used: AtomicU32::new(slots),
+            inner: super::table::Table::new(slots, 0),
             granted: Plain::new(0),
         })
     }
 
+    fn record(&self, slot: usize) -> &Record {
+        self.inner.record(slot)
+    }
+
     fn reserve(&self, slot: usize, bytes: u64) -> bool {
-        let ledger = Ledger {
-            records: &self.records,
-            slots_used: &self.slots_used,
-        };
-        let granted = ledger
-            .reserve(slot, &self.records[slot].ledger, bytes, LIMIT)
-            .is_ok();
+        let granted = self.inner.reserve(slot, bytes, LIMIT).is_ok();
         if granted {
             let before = self.granted.fetch_add(bytes, Ordering::Relaxed);
             assert!(before + bytes <= LIMIT, "over the limit");
@@ -40,15 +35,11 @@ impl Table {
 
     fn release(&self, slot: usize, bytes: u64) {
         self.granted.fetch_sub(bytes, Ordering::Relaxed);
-        self.records[slot].ledger.release(bytes);
+        self.record(slot).release(bytes);
     }
 
     fn used_bytes(&self) -> u64 {
-        Ledger {
-            records: &self.records,
-            slots_used: &self.slots_used,
-        }
-        .used_bytes()
+        self.inner.ledger().used_bytes()
     }
 }
 
@@ -119,7 +110,7 @@ fn loom_a_reader_sees_amounts_of_one_moment() {
             assert!(writer.reserve(0, 2));
             writer.release(0, 6);
         });
-        let used = table.records[0].ledger.read().counted_bytes();
+        let used = table.record(0).read().counted_bytes();
         assert!(matches!(used, 0 | 4 | 6 | 8), "{used}");
         thread.join().unwrap();
     });
@@ -142,7 +133,7 @@ fn loom_three_ask_and_one_stands_still_anywhere() {
                 })
             });
             let outcomes = parties.map(|party| party.join().unwrap());
-            let frozen = table.records[1].ledger.read().counted_bytes();
+            let frozen = table.record(1).read().counted_bytes();
             assert!(!outcomes[0] || frozen == 5);
             assert_eq!(outcomes[1], frozen == 0, "granted unless the other was");
             // What is left fits for the third, to the byte, whatever the one that stands still has asked for.
@@ -161,14 +152,12 @@ fn loom_emptying_a_dead_record_twice_while_its_next_owner_begins() {
         let owner = Arc::new(Plain::new(1));
         let (late, late_owner) = (Arc::clone(&table), Arc::clone(&owner));
         let late = loom::thread::spawn(move || {
-            late.records[0]
-                .ledger
-                .empty(|| late_owner.load(Ordering::Acquire) == 1);
+            late.record(0).empty(|| late_owner.load(Ordering::Acquire) == 1);
         });
-        table.records[0].ledger.empty(|| true);
+        table.record(0).empty(|| true);
         owner.store(2, Ordering::Release);
         table.granted.fetch_sub(8, Ordering::Relaxed);
-        table.records[0].ledger.begin();
+        table.record(0).begin();
         assert!(table.reserve(0, 3));
         late.join().unwrap();
         assert_eq!(table.used_bytes(), 3);

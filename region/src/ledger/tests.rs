@@ -1,43 +1,13 @@
 //! The ledger against a model, and each party standing still before any of its accesses.
 
+use super::table::Table;
 use super::*;
 use crate::primitive::counted::standing_still_after;
 use proptest::prelude::*;
 
-struct Table {
-    records: Vec<SlotDevice>,
-    slots_used: AtomicU32,
-}
-
-impl Table {
-    fn new(slots: u32) -> Self {
-        let records = (0..slots).map(|_| SlotDevice::default()).collect();
-        Self {
-            records,
-            slots_used: AtomicU32::new(slots),
-        }
-    }
-
-    fn ledger(&self) -> Ledger<'_> {
-        Ledger {
-            records: &self.records,
-            slots_used: &self.slots_used,
-        }
-    }
-
-    fn reserve(&self, slot: usize, bytes: u64, limit: u64) -> Result<(), Denied> {
-        self.ledger()
-            .reserve(slot, &self.records[slot].ledger, bytes, limit)
-    }
-
-    fn record(&self, slot: usize) -> &Record {
-        &self.records[slot].ledger
-    }
-}
-
 #[test]
 fn to_the_byte() {
-    let table = Table::new(3);
+    let table = Table::new(3, 0);
     assert_eq!(table.reserve(0, 60, 100), Ok(()));
     let denied = Denied {
         requested_bytes: 41,
@@ -56,7 +26,7 @@ fn to_the_byte() {
 
 #[test]
 fn absurd_amounts_neither_wrap_nor_stay() {
-    let table = Table::new(2);
+    let table = Table::new(2, 0);
     assert_eq!(table.reserve(0, u64::MAX, u64::MAX - 1), Ok(()));
     table.record(0).release(u64::MAX);
     assert!(table.reserve(0, u64::MAX, 1 << 40).is_err());
@@ -74,7 +44,7 @@ fn absurd_amounts_neither_wrap_nor_stay() {
 
 #[test]
 fn overhead_is_never_refused_and_then_refuses() {
-    let table = Table::new(2);
+    let table = Table::new(2, 0);
     assert_eq!(table.reserve(0, 10, 100), Ok(()));
     table.record(1).set_overhead(95);
     assert_eq!(table.ledger().used_bytes(), 105);
@@ -86,7 +56,7 @@ fn overhead_is_never_refused_and_then_refuses() {
 
 #[test]
 fn a_dead_record_counts_nothing_and_a_late_cleaner_harms_nobody() {
-    let table = Table::new(2);
+    let table = Table::new(2, 0);
     assert_eq!(table.reserve(0, 70, 100), Ok(()));
     table.record(0).empty(|| true);
     assert_eq!(table.ledger().used_bytes(), 0);
@@ -102,7 +72,7 @@ fn a_party_that_stands_still_anywhere_holds_up_nobody() {
     let mut granted = 0;
     let mut accesses = 0;
     loop {
-        let table = Table::new(2);
+        let table = Table::new(2, 0);
         assert_eq!(table.reserve(0, 20, 100), Ok(()));
         let finished = standing_still_after(accesses, || table.reserve(0, 50, 100)).is_some();
         let is_granted = table.record(0).read().counted_bytes() == 70;
@@ -155,7 +125,7 @@ proptest! {
 
     #[test]
     fn agrees_with_a_plain_sum(acts in proptest::collection::vec(act(), 0..if cfg!(miri) { 15 } else { 60 }), limit in 50..150_u64) {
-        let table = Table::new(4);
+        let table = Table::new(4, 0);
         let mut used = [0_u64; 4];
         let mut overhead = [0_u64; 4];
         for act in acts {

@@ -1,8 +1,9 @@
 //! What names an object in every process of the container.
 
-use std::io;
-
+#[cfg(not(loom))]
 use crate::sys;
+#[cfg(not(loom))]
+use std::io;
 
 /// The name of an object that several processes may hold: two words that all of them derive alike, from what the driver
 /// gave to be passed on, and that no other object of the container has.
@@ -44,6 +45,7 @@ impl ObjectKey {
     ///
     /// # Errors
     /// The kernel gives no random bytes.
+    #[cfg(not(loom))]
     pub fn unique() -> io::Result<Self> {
         let [first, second] = sys::random_words()?;
         Ok(Self::from_parts(first, second))
@@ -68,6 +70,7 @@ const fn mix(value: u64, by: u64) -> u64 {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use std::collections::HashSet;

@@ -3,8 +3,9 @@
 use super::Usage;
 use crate::account::Meter;
 use crate::ledger::{Denied, Record};
-use crate::primitive::{AtomicU32, Ordering, pause};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, pause};
 use crate::reservation::Reservation;
+use crate::shared::Holds;
 use crate::{DeviceIndex, MAX_DEVICES};
 
 /// A process's place in `usage`. All its threads share it. It is not given back by a drop: whoever dies is found dead,
@@ -16,6 +17,7 @@ pub struct Slot<'u> {
     /// Held by the thread that writes the record of a device, for some 30 ns. In this process's own memory: the kernel
     /// never runs half of a process, and a forked child claims a slot, and with it locks, of its own.
     locks: [AtomicU32; MAX_DEVICES],
+    pub(crate) holds: Holds,
 }
 
 impl<'u> Slot<'u> {
@@ -24,6 +26,7 @@ impl<'u> Slot<'u> {
             usage,
             index,
             locks: Default::default(),
+            holds: Holds::default(),
         }
     }
 
@@ -62,6 +65,12 @@ impl<'u> Slot<'u> {
         self.record(device).release(bytes);
     }
 
+    /// Gives back `bytes` that an object counts from the same instant on, unless nobody holds it.
+    pub(crate) fn hand_over(&self, device: DeviceIndex, bytes: u64, until: &AtomicU64) {
+        let _lock = self.lock(device);
+        self.record(device).hand_over(bytes, until);
+    }
+
     /// Sets what the driver itself takes for this process on `device` (context, modules, local memory; bytes). No limit
     /// holds it up; what is beyond the limit denies new reservations.
     pub fn set_overhead(&self, device: DeviceIndex, bytes: u64) {
@@ -72,7 +81,9 @@ impl<'u> Slot<'u> {
     /// Makes a committed reservation of `bytes` part of the overhead on `device`: the sum stays as it is.
     pub fn count_as_overhead(&self, device: DeviceIndex, bytes: u64) {
         let _lock = self.lock(device);
-        self.record(device).overhead_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.record(device)
+            .overhead_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Adds to the overhead on `device` (bytes); see [`Slot::set_overhead`].

@@ -1,0 +1,86 @@
+//! The objects' part of the sum.
+
+use super::{COUNTABLE_BYTES, EMPTY, Head, Ledger, Party, Record, Sum, TAG_SHIFT, wait_while};
+use crate::primitive::{AtomicU64, Ordering};
+use crate::shared::state::{ASKED, CANCELLED, FREE, State};
+use crate::shared::{ObjectRecord, Payer};
+
+impl Record {
+    /// The tag of its head.
+    fn tag(&self) -> u64 {
+        self.head.load(Ordering::Relaxed) >> TAG_SHIFT
+    }
+
+    /// Takes `bytes` out, which an object of the table counts from the same instant on. Its threads exclude each other
+    /// around this call.
+    pub(crate) fn hand_over(&self, bytes: u64, until: &AtomicU64) {
+        // Before the head: who sees the later head sees this too.
+        until.store(self.tag(), Ordering::Relaxed);
+        self.release(bytes);
+    }
+
+    /// Whether the record is still one that includes an object which it paid `until` a tag.
+    fn includes(&self, until: &AtomicU64) -> bool {
+        // The head first: pairs with `hand_over`.
+        let head = Head(self.head.load(Ordering::SeqCst));
+        head.0 & EMPTY == 0 && head.0 >> TAG_SHIFT <= until.load(Ordering::Relaxed)
+    }
+}
+
+impl Ledger<'_> {
+    /// Whether a process's record includes the object. Once it does not, it never will.
+    fn is_paid(&self, object: &ObjectRecord) -> bool {
+        let payer = Payer(object.payer.load(Ordering::Relaxed));
+        let place = payer
+            .slot()
+            .and_then(|slot| self.records.get(slot).zip(self.identities.get(slot)));
+        place.is_some_and(|(line, identity)| {
+            // The head before the slot's state: its next owner takes the slot while the head is empty.
+            line.ledger.includes(&object.until) && payer.is_still(identity.state.load(Ordering::Acquire))
+        })
+    }
+
+    #[inline(never)]
+    pub(super) fn add_objects(&self, me: Party, sum: &mut Sum) {
+        for (place, word, record) in self.objects.all() {
+            let state = State(word.load(Ordering::SeqCst));
+            if Party::object(place) == me {
+                continue;
+            }
+            sum.changes = sum.changes.wrapping_add(state.0);
+            if state.status() == FREE || state.device() != self.device {
+                continue;
+            }
+            let bytes = || record.bytes.load(Ordering::Relaxed).min(COUNTABLE_BYTES);
+            if state.is_granted() && !self.is_paid(record) {
+                sum.counted_bytes = sum.counted_bytes.saturating_add(bytes());
+            } else if state.status() == ASKED {
+                sum.undecided_bytes = sum.undecided_bytes.saturating_add(bytes());
+            }
+        }
+    }
+
+    /// What is counted by objects and by no process (bytes).
+    pub(crate) fn unpaid_bytes(&self) -> u64 {
+        let mut sum = Sum {
+            counted_bytes: 0,
+            undecided_bytes: 0,
+            changes: 0,
+        };
+        self.add_objects(Party::NOBODY, &mut sum);
+        sum.counted_bytes
+    }
+
+    pub(super) fn overrule_objects(&self, me: Party, rank: u64) {
+        for (place, word, _) in self.objects.all() {
+            let state = State(word.load(Ordering::SeqCst));
+            let other = Party::object(place);
+            if other != me && state.status() == ASKED && state.device() == self.device {
+                if (state.rank(), me.0) > (rank, other.0) {
+                    wait_while(|| self.objects.state(place) == state);
+                }
+                self.objects.turn(place, state, state.next(CANCELLED));
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a process holds: the operations on shared objects, as its slot has them.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use super::adopt::ATTEMPTS;
+use super::record::Payer;
+use super::state::LIVE;
+use super::{ObjectKey, Objects, Shared};
+use crate::DeviceIndex;
+use crate::ledger::Denied;
+use crate::primitive::Ordering;
+use crate::slots::Slot;
+
+/// How often this process holds the object at a place. Its threads exclude each other here: what they do is rare, and
+/// waits for no other process.
+#[derive(Debug, Default)]
+pub(crate) struct Holds(Mutex<HashMap<usize, u64>>);
+
+impl Slot<'_> {
+    /// Exporter: memory already counted in this slot becomes known to the container. From here on it is given back by
+    /// [`Slot::part`] and no longer by [`Slot::release`]. An object that this process holds already is held once more.
+    /// `None`: there is no room, or somebody else counts that object: nothing has changed, and importers pay themselves.
+    pub fn share(&self, key: ObjectKey, device: DeviceIndex, bytes: u64) -> Option<Shared> {
+        let mut holds = self.holds.0.lock();
+        let objects = self.usage().objects();
+        if let Some(place) = objects.find(key) {
+            *holds.get_mut(&place)? += 1;
+            return shared_at(&objects, place);
+        }
+        let payer = Payer::of(self.index(), self.usage().identity_state(self.index()));
+        let place = objects.insert(self.index(), device.get(), (key, bytes), payer, LIVE)?;
+        holds.insert(place, 1);
+        shared_at(&objects, place)
+    }
+
+    /// Importer: holds the object of this key, for which nothing more is counted. `None`: the container does not know it.
+    pub fn join(&self, key: ObjectKey) -> Option<Shared> {
+        let mut holds = self.holds.0.lock();
+        let objects = self.usage().objects();
+        for _ in 0..ATTEMPTS {
+            let place = objects.find(key)?;
+            if let Some(count) = holds.get_mut(&place) {
+                *count += 1;
+                return shared_at(&objects, place);
+            }
+            if !objects.state(place).is_granted() {
+                return None;
+            }
+            if objects.hold(place, self.index(), key) {
+                holds.insert(place, 1);
+                return shared_at(&objects, place);
+            }
+        }
+        None
+    }
+
+    /// Importer of an object from outside of the container: counts its `bytes`, once for all processes that adopt it.
+    ///
+    /// # Errors
+    /// It would not fit.
+    pub fn adopt(
+        &self,
+        key: ObjectKey,
+        device: DeviceIndex,
+        bytes: u64,
+        limit_bytes: u64,
+    ) -> Result<Shared, Denied> {
+        if let Some(shared) = self.join(key) {
+            return Ok(shared);
+        }
+        let mut holds = self.holds.0.lock();
+        let ledger = self.usage().ledger(device);
+        if let Some(place) = ledger.adopt(self.index(), key, bytes, limit_bytes)?
+            && let Some(shared) = shared_at(&ledger.objects, place)
+        {
+            *holds.entry(place).or_insert(0) += 1;
+            return Ok(shared);
+        }
+        // No room in the table: it is counted as memory of this process's own, and again for whoever else adopts it.
+        self.reserve(device, bytes, limit_bytes)?.commit();
+        Ok(Shared {
+            place: None,
+            device,
+            bytes,
+        })
+    }
+
+    /// Lets go. What is counted for the object stays counted for as long as another process of the container holds it.
+    #[expect(clippy::needless_pass_by_value, reason = "the hold ends here")]
+    pub fn part(&self, object: Shared) {
+        let Some(place) = object.place else {
+            return self.release(object.device, object.bytes);
+        };
+        let mut holds = self.holds.0.lock();
+        match holds.get_mut(&place) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) => {
+                holds.remove(&place);
+                let objects = self.usage().objects();
+                let record = objects.at(place).1;
+                let me = Payer::of(self.index(), self.usage().identity_state(self.index()));
+                if record.payer.load(Ordering::Relaxed) == me.0 {
+                    self.hand_over(object.device, object.bytes, &record.until);
+                }
+                objects.let_go(place, self.index());
+            }
+            None => {}
+        }
+    }
+}
+
+/// The object at `place`, which is held.
+fn shared_at(objects: &Objects<'_>, place: usize) -> Option<Shared> {
+    Some(Shared {
+        place: Some(place),
+        device: DeviceIndex::new(objects.state(place).device())?,
+        bytes: objects.at(place).1.bytes.load(Ordering::Relaxed),
+    })
+}

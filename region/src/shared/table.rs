@@ -1,0 +1,175 @@
+//! The table of objects: finding, claiming, holding, closing.
+
+use super::record::Payer;
+use super::state::{ABANDONED, ASKED, CANCELLED, CLOSING, FREE, LIVE, State, WRITING};
+use super::{ObjectKey, ObjectRecord};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
+
+/// All objects of a container.
+#[derive(Clone, Copy)]
+pub(crate) struct Objects<'u> {
+    pub(crate) states: &'u [AtomicU64],
+    pub(crate) records: &'u [ObjectRecord],
+    /// One more than the highest place ever used. Never falls.
+    pub(crate) used: &'u AtomicU32,
+}
+
+impl<'u> Objects<'u> {
+    /// How far a look at all of them goes. Read after the announcement of who looks, as the states are: it is raised
+    /// before a place is claimed.
+    #[inline]
+    pub(crate) fn used(&self) -> usize {
+        (self.used.load(Ordering::SeqCst) as usize).min(self.states.len())
+    }
+
+    /// The places that were ever used: state, record.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &'u AtomicU64, &'u ObjectRecord)> + use<'u> {
+        let places = self.states.iter().zip(self.records).take(self.used());
+        places
+            .enumerate()
+            .map(|(place, (state, record))| (place, state, record))
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "callers have the place from a walk over the table"
+    )]
+    pub(crate) fn at(&self, place: usize) -> (&'u AtomicU64, &'u ObjectRecord) {
+        (&self.states[place], &self.records[place])
+    }
+
+    pub(crate) fn state(&self, place: usize) -> State {
+        State(self.at(place).0.load(Ordering::SeqCst))
+    }
+
+    /// Exchanges the state.
+    pub(crate) fn turn(&self, place: usize, from: State, to: State) -> bool {
+        self.at(place)
+            .0
+            .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// The object of this key: one that is granted before any other, else the first. There may be several for as long as
+    /// it takes one of two to yield.
+    pub(crate) fn find(&self, key: ObjectKey) -> Option<usize> {
+        let mut found = None;
+        for (place, state, record) in self.all() {
+            let state = State(state.load(Ordering::SeqCst));
+            if state.is_known() && record.is_named(key) {
+                if state.is_granted() {
+                    return Some(place);
+                }
+                found = found.or(Some(place));
+            }
+        }
+        found
+    }
+
+    /// Takes a free place for an object, with `slot` as its only holder, and makes it known in `status`. `None` if there
+    /// is no place.
+    pub(crate) fn insert(
+        &self,
+        slot: usize,
+        device: usize,
+        (key, bytes): (ObjectKey, u64),
+        payer: Payer,
+        status: u64,
+    ) -> Option<usize> {
+        let places = self.states.iter().zip(self.records).enumerate();
+        for (place, (word, record)) in places {
+            let free = State(word.load(Ordering::Acquire));
+            if free.status() != FREE {
+                continue;
+            }
+            // Before the place is claimed, and so before anything is announced in it.
+            let needed = u32::try_from(place + 1).unwrap_or(u32::MAX);
+            self.used.fetch_max(needed, Ordering::SeqCst);
+            let claimed = free.claimed(slot, device);
+            if !self.turn(place, free, claimed) {
+                continue;
+            }
+            record.write(key, bytes, payer);
+            record.hold(slot, || true);
+            // Fails if someone took us for dead: then nothing was ours yet, and there is no object.
+            return self.turn(place, claimed, claimed.next(status)).then_some(place);
+        }
+        None
+    }
+
+    /// Makes `slot` a holder of the object of this key at `place`. `false` if it is not there any more.
+    pub(crate) fn hold(&self, place: usize, slot: usize, key: ObjectKey) -> bool {
+        let record = self.at(place).1;
+        let is_there = || self.state(place).is_known() && record.is_named(key);
+        while record.hold(slot, is_there) {
+            loop {
+                let state = self.state(place);
+                if !state.is_known() || !record.is_named(key) {
+                    // And frees what someone left because of this holder.
+                    self.let_go(place, slot);
+                    return false;
+                }
+                // Someone has not seen this holder and is about to free the object: not any more.
+                if state.status() != CLOSING || self.turn(place, state, state.next(LIVE)) {
+                    break;
+                }
+            }
+            // If the place was freed and claimed for the same object again meanwhile, its new owner has wiped the bit.
+            if record.is_held_by(slot) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Ends the hold of `slot` on the object at `place`, and the object if it was the last one.
+    pub(crate) fn let_go(&self, place: usize, slot: usize) {
+        self.at(place).1.let_go(slot, || true);
+        self.close(place);
+    }
+
+    /// Frees the object at `place` if nobody holds it.
+    pub(crate) fn close(&self, place: usize) {
+        let record = self.at(place).1;
+        loop {
+            let state = self.state(place);
+            let to = match state.status() {
+                LIVE => CLOSING,
+                // Nobody is left to drive it. Who comes now finds it so.
+                ASKED | CANCELLED => ABANDONED,
+                CLOSING | ABANDONED => FREE,
+                _ => return,
+            };
+            if record.is_held() {
+                // Whoever closed it before may have been killed: no harm, but the next look need not wonder.
+                if state.status() == CLOSING {
+                    self.turn(place, state, state.next(LIVE));
+                }
+                return;
+            }
+            self.turn(place, state, state.next(to));
+        }
+    }
+
+    /// Clears what a dead process held and what it was about to write. `is_still_dead` says whether the slot still belongs
+    /// to it; it is asked after each look, so that nothing of its next owner is touched.
+    pub(crate) fn clear(&self, slot: usize, is_still_dead: impl Fn() -> bool) {
+        for (place, word, record) in self.all() {
+            let state = State(word.load(Ordering::Acquire));
+            if state.status() == WRITING && state.owner() == slot && is_still_dead() {
+                self.turn(place, state, state.next(FREE));
+            }
+            record.let_go(slot, &is_still_dead);
+        }
+    }
+
+    /// Frees the objects that nobody holds: the last of their holders was killed, or stands still.
+    pub(crate) fn sweep(&self) {
+        for (place, word, record) in self.all() {
+            let status = State(word.load(Ordering::Acquire)).status();
+            if !matches!(status, FREE | WRITING) && !record.is_held() {
+                self.close(place);
+            }
+        }
+    }
+}
