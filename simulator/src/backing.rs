@@ -116,13 +116,22 @@ impl Reserve {
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn take(device: &'static Device, bytes: u64) -> Result<(), CUerror> {
     let client = &process()?.client;
-    match client.take(device.gpu, bytes) {
-        Ok(()) => Ok(()),
-        Err(Refused::OutOfMemory { .. }) if release_unused(device) => {
-            client.take(device.gpu, bytes).map_err(|_| CUerror::OUT_OF_MEMORY)
-        }
-        Err(_) => Err(CUerror::OUT_OF_MEMORY),
+    take_by(device, || client.take(device.gpu, bytes))
+}
+
+/// As [`take`], in the caller's way of taking.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) fn take_by<R>(
+    device: &'static Device,
+    taking: impl Fn() -> Result<R, Refused>,
+) -> Result<R, CUerror> {
+    match taking() {
+        Err(Refused::OutOfMemory { .. }) if release_unused(device) => taking(),
+        answer => answer,
     }
+    .map_err(|_| CUerror::OUT_OF_MEMORY)
 }
 
 /// Whether anything was given back.

@@ -8,7 +8,7 @@
 use core::ffi::c_void;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -26,6 +26,8 @@ const PAGE: u64 = 4096;
 pub(crate) enum Sort {
     /// Memory of `cuMemAlloc`.
     Linear = 1,
+    /// A physical allocation of `cuMemCreate`.
+    Physical,
 }
 
 impl Sort {
@@ -44,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) device: &'static Device,
     /// Bytes that it takes there.
     pub(crate) bytes: u64,
+    /// What its maker said that it is, the [`Sort`] first.
+    pub(crate) tag: u64,
     contents: File,
 }
 
@@ -87,6 +91,7 @@ impl Shared {
                 id: object.id,
                 device,
                 bytes: object.bytes,
+                tag: object.tag,
                 contents,
             }),
             (device, _) => {
@@ -113,6 +118,7 @@ impl Shared {
                 id,
                 device,
                 bytes,
+                tag,
                 contents,
             }),
             Err(_) => {
@@ -122,6 +128,31 @@ impl Shared {
         }
     }
 
+    /// Takes memory as an object.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub(crate) fn create(device: &'static Device, bytes: u64, tag: u64) -> Result<Shared, CUerror> {
+        let client = &process()?.client;
+        let id = crate::backing::take_by(device, || client.object_create(device.gpu, bytes, tag))?;
+        let gpu = device.gpu;
+        Shared::of(&Object { id, gpu, bytes, tag })
+    }
+
+    /// The file that holds the contents.
+    pub(crate) fn contents(&self) -> BorrowedFd<'_> {
+        self.contents.as_fd()
+    }
+
+    /// A descriptor for other processes: the object stays as long as it or a duplicate is open anywhere.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OPERATING_SYSTEM`.
+    pub(crate) fn export(&self) -> Result<OwnedFd, CUerror> {
+        let file = process()?.client.object_export(self.id);
+        file.map(OwnedFd::from).map_err(|_| CUerror::OPERATING_SYSTEM)
+    }
+
     /// Shows the contents from `offset` on at addresses of this process that nothing else uses.
     ///
     /// # Errors
@@ -129,6 +160,29 @@ impl Shared {
     fn show(&self, address: u64, bytes: u64) -> CUresult {
         map(address, bytes, Some(self.contents.as_fd()))
     }
+}
+
+/// The object that a descriptor, which stays the caller's, was exported of.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for any other descriptor, or none.
+pub(crate) fn object_of(descriptor: i32) -> Result<ObjectId, CUerror> {
+    let object = process()?.client.object_of_descriptor(&duplicate(descriptor)?);
+    object.ok_or(CUerror::INVALID_VALUE)
+}
+
+/// A descriptor of the same open file.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a number that is none.
+pub(crate) fn duplicate(descriptor: i32) -> Result<File, CUerror> {
+    // SAFETY: a number that is no descriptor is an error, and nothing else is touched.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    // SAFETY: the descriptor just made, owned by nobody else.
+    Ok(unsafe { File::from_raw_fd(copy) })
 }
 
 /// Ranges of an arena that show an object, by first address.

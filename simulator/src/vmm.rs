@@ -1,22 +1,25 @@
 //! Virtual memory management (CUDA Driver API, "Virtual Memory Management"): physical allocations.
 //! `mapping.rs` has reserved addresses and what is mapped there, `vmm_api.rs` the exported functions.
 //!
-//! A physical allocation is a memory file; mapping it maps the file over the reserved addresses. It is charged
-//! until "all outstanding mappings to it have been unmapped and all outstanding references to the handle have
-//! been released" (`cuMemRelease`).
+//! A physical allocation is a file; mapping it maps the file over the reserved addresses. It is charged until "all
+//! outstanding mappings to it have been unmapped and all outstanding references to the handle have been released"
+//! (`cuMemRelease`), and "all shareable handles are closed" (`cuMemExportToShareableHandle`): one that may be exported is
+//! an object of the machine from the beginning.
 
 pub(crate) mod mapping;
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vcuda_driver_api::CUerror;
-use vcuda_driver_api::cuda::CUmemAllocationProp;
+use vcuda_driver_api::cuda::{CUmemAllocationHandleType, CUmemAllocationProp};
+use vcuda_machine::ObjectId;
 
 use crate::device::Device;
 use crate::memory::{Allocation, Kind};
 use crate::process::process;
+use crate::sharing::{self, Shared, Sort};
 use crate::table::{Kind as HandleKind, Table};
 
 /// Sizes and addresses are multiples of this, bytes: the size of a large page.
@@ -36,10 +39,17 @@ pub(crate) struct Physical {
     pub(crate) bytes: u64,
     /// As asked for at its creation.
     pub(crate) properties: CUmemAllocationProp,
-    file: OwnedFd,
-    /// Whether this process pays for it: an imported one is its exporter's.
-    is_charged: bool,
+    memory: Memory,
     users: Mutex<Users>,
+}
+
+/// What the bytes are in.
+#[derive(Debug)]
+enum Memory {
+    /// A memory file of this process alone.
+    Own(OwnedFd),
+    /// An object, made here or imported.
+    Shared(Shared),
 }
 
 // SAFETY: the raw pointer in `properties` is a number that is handed back, never followed.
@@ -56,7 +66,7 @@ struct Users {
 
 impl Drop for Physical {
     fn drop(&mut self) {
-        if self.is_charged
+        if matches!(self.memory, Memory::Own(_))
             && let Ok(process) = process()
         {
             process.client.give(self.device.gpu, self.bytes);
@@ -74,18 +84,17 @@ impl Physical {
         bytes: u64,
         properties: CUmemAllocationProp,
     ) -> Result<usize, CUerror> {
-        let file = memory_file(device, bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
-        crate::backing::take(device, bytes)?;
-        Ok(Physical::keep(device, bytes, properties, file, true))
+        let memory = if properties.requestedHandleTypes == CUmemAllocationHandleType::NONE {
+            let file = memory_file(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
+            crate::backing::take(device, bytes)?;
+            Memory::Own(file)
+        } else {
+            Memory::Shared(Shared::create(device, bytes, tag(&properties))?)
+        };
+        Ok(Physical::keep(device, bytes, properties, memory))
     }
 
-    fn keep(
-        device: &'static Device,
-        bytes: u64,
-        properties: CUmemAllocationProp,
-        file: OwnedFd,
-        is_charged: bool,
-    ) -> usize {
+    fn keep(device: &'static Device, bytes: u64, properties: CUmemAllocationProp, memory: Memory) -> usize {
         let users = Mutex::new(Users {
             handles: 1,
             mappings: 0,
@@ -96,19 +105,38 @@ impl Physical {
                 device,
                 bytes,
                 properties,
-                file,
-                is_charged,
+                memory,
                 users,
             })
             .0
     }
 
-    /// A file descriptor of the same memory, the caller's to close.
+    /// A file descriptor of the same memory, the caller's to close, which holds it.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OPERATING_SYSTEM` where the process has no more descriptors.
+    /// `CUDA_ERROR_INVALID_VALUE` for memory that was not asked for as exportable; `CUDA_ERROR_OPERATING_SYSTEM` where
+    /// the process has no more descriptors.
     pub(crate) fn export(&self) -> Result<OwnedFd, CUerror> {
-        self.file.try_clone().map_err(|_| CUerror::OPERATING_SYSTEM)
+        match &self.memory {
+            Memory::Own(_) => Err(CUerror::INVALID_VALUE),
+            Memory::Shared(shared) => shared.export(),
+        }
+    }
+
+    /// The file that holds the contents.
+    fn contents(&self) -> BorrowedFd<'_> {
+        match &self.memory {
+            Memory::Own(file) => file.as_fd(),
+            Memory::Shared(shared) => shared.contents(),
+        }
+    }
+
+    /// The object that it is, if it is one.
+    fn object(&self) -> Option<ObjectId> {
+        match &self.memory {
+            Memory::Own(_) => None,
+            Memory::Shared(shared) => Some(shared.id),
+        }
     }
 
     /// One more reference by handle.
@@ -124,6 +152,24 @@ impl Physical {
             drop(users);
             PHYSICALS.remove(self.handle);
         }
+    }
+}
+
+/// Keeps an allocation as a mapping of it does: tiles of sparse arrays, memory bound to a multicast object.
+#[derive(Debug)]
+pub(crate) struct Hold(Arc<Physical>);
+
+impl Hold {
+    /// Holds it until dropped.
+    pub(crate) fn new(physical: Arc<Physical>) -> Hold {
+        physical.change(|users| users.mappings += 1);
+        Hold(physical)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.change(|users| users.mappings -= 1);
     }
 }
 
@@ -150,56 +196,50 @@ pub(crate) fn release(handle: u64) -> Result<(), CUerror> {
     Ok(())
 }
 
-/// Imports a descriptor that [`Physical::export`] gave, here or in another process.
+/// Imports a descriptor that [`Physical::export`] gave, here or in another process. A second import in this process gives
+/// the same handle once more ("there is no guarantee that the contents of handle will be the same").
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for any other descriptor, or memory of a GPU that this process does not see.
 pub(crate) fn import(descriptor: i32) -> Result<usize, CUerror> {
-    let link =
-        std::fs::read_link(format!("/proc/self/fd/{descriptor}")).map_err(|_| CUerror::INVALID_VALUE)?;
-    let (gpu, bytes) = link.to_str().and_then(parse_name).ok_or(CUerror::INVALID_VALUE)?;
-    let devices = &process()?.devices;
-    let device = devices
-        .iter()
-        .find(|device| device.gpu == gpu)
-        .ok_or(CUerror::INVALID_VALUE)?;
-    // SAFETY: a plain duplicate; the descriptor has just been seen to be open.
-    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
-    if copy < 0 {
-        return Err(CUerror::OPERATING_SYSTEM);
-    }
-    // SAFETY: the descriptor just made, owned by nobody else.
-    let file = unsafe { OwnedFd::from_raw_fd(copy) };
-    let identity = identity_of(&file).ok_or(CUerror::INVALID_VALUE)?;
-    if let Some(known) = PHYSICALS
-        .all()
-        .iter()
-        .find(|known| identity_of(&known.file) == Some(identity))
-    {
+    let object = sharing::object_of(descriptor)?;
+    let is_it = |known: &&Arc<Physical>| known.object() == Some(object);
+    if let Some(known) = PHYSICALS.all().iter().find(is_it) {
         return Ok(known.retain());
     }
-    Ok(Physical::keep(
-        device,
-        bytes,
-        crate::vmm_api::device_properties(device.ordinal),
-        file,
-        false,
-    ))
+    let shared = Shared::hold(object, None, Sort::Physical).map_err(|error| match error {
+        CUerror::INVALID_HANDLE => CUerror::INVALID_VALUE,
+        other => other,
+    })?;
+    let (device, bytes) = (shared.device, shared.bytes);
+    let properties = properties(shared.tag, device.ordinal);
+    Ok(Physical::keep(device, bytes, properties, Memory::Shared(shared)))
 }
 
-fn identity_of(file: &OwnedFd) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    std::fs::metadata(path)
-        .ok()
-        .map(|metadata| (metadata.dev(), metadata.ino()))
+/// What importers must know of an allocation, as the object's tag.
+fn tag(properties: &CUmemAllocationProp) -> u64 {
+    let flags = &properties.allocFlags;
+    Sort::Physical as u64
+        | u64::from(properties.requestedHandleTypes.0 as u8) << 8
+        | u64::from(flags.compressionType) << 16
+        | u64::from(flags.gpuDirectRDMACapable) << 24
+        | u64::from(flags.usage) << 32
 }
 
-/// The file's name says what it holds, so that an importer knows.
-fn memory_file(device: &Device, bytes: u64) -> Option<OwnedFd> {
-    let name = std::ffi::CString::new(format!("vcuda-vmm:{}:{bytes}", device.gpu)).ok()?;
+/// What [`tag`] says; a device has another ordinal in each process.
+fn properties(tag: u64, ordinal: i32) -> CUmemAllocationProp {
+    let byte = |number: u32| (tag >> (8 * number)) as u8;
+    let mut properties = crate::vmm_api::device_properties(ordinal);
+    properties.requestedHandleTypes = CUmemAllocationHandleType(u32::from(byte(1)));
+    properties.allocFlags.compressionType = byte(2);
+    properties.allocFlags.gpuDirectRDMACapable = byte(3);
+    properties.allocFlags.usage = (tag >> 32) as u16;
+    properties
+}
+
+fn memory_file(bytes: u64) -> Option<OwnedFd> {
     // SAFETY: a call that makes a new file of this name; nothing else is touched.
-    let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    let descriptor = unsafe { libc::memfd_create(c"vcuda-vmm".as_ptr(), libc::MFD_CLOEXEC) };
     if descriptor < 0 {
         return None;
     }
@@ -208,13 +248,6 @@ fn memory_file(device: &Device, bytes: u64) -> Option<OwnedFd> {
     let length = libc::off_t::try_from(bytes).ok()?;
     // SAFETY: sets the length of the file just made; it stays sparse.
     (unsafe { libc::ftruncate(descriptor, length) } == 0).then_some(file)
-}
-
-/// "/memfd:vcuda-vmm:0:2097152 (deleted)": GPU and bytes.
-fn parse_name(link: &str) -> Option<(usize, u64)> {
-    let name = link.strip_prefix("/memfd:vcuda-vmm:")?;
-    let (gpu, bytes) = name.split_whitespace().next()?.split_once(':')?;
-    Some((gpu.parse().ok()?, bytes.parse().ok()?))
 }
 
 /// `CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES`.

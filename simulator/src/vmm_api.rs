@@ -54,7 +54,7 @@ fn is_whole(bytes: usize) -> bool {
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_NOT_SUPPORTED` for memory of the host,
-/// handle types other than file descriptors, and tile pools.
+/// and handle types other than file descriptors.
 fn check(properties: &CUmemAllocationProp) -> CUresult {
     if properties.r#type != CUmemAllocationType::PINNED {
         return Err(CUerror::INVALID_VALUE);
@@ -67,9 +67,7 @@ fn check(properties: &CUmemAllocationProp) -> CUresult {
         _ => return Err(CUerror::INVALID_VALUE),
     }
     let only_files = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR.0;
-    if properties.requestedHandleTypes.0 & !only_files != 0
-        || properties.allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL != 0
-    {
+    if properties.requestedHandleTypes.0 & !only_files != 0 {
         return Err(CUerror::NOT_SUPPORTED);
     }
     Ok(())
@@ -178,7 +176,9 @@ fn export_handle(
     flags: u64,
 ) -> CUresult {
     let physical = physical(handle)?;
-    if flags != 0 || place.is_null() || physical.properties.requestedHandleTypes.0 & kind.0 == 0 {
+    // File descriptors are the only type that can have been requested, see `check`.
+    let is_requested = physical.properties.requestedHandleTypes.0 & kind.0 == kind.0;
+    if flags != 0 || place.is_null() || kind == CUmemAllocationHandleType::NONE || !is_requested {
         return Err(CUerror::INVALID_VALUE);
     }
     put(place.cast::<c_int>(), physical.export()?.into_raw_fd())
@@ -194,10 +194,22 @@ fn import_handle(
     if place.is_null() {
         return Err(CUerror::INVALID_VALUE);
     }
-    if kind != CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR {
-        return Err(CUerror::NOT_SUPPORTED);
-    }
+    only_descriptors(kind)?;
     put(place, vmm::import(handle as usize as c_int)? as u64)
+}
+
+/// "If the current process cannot support the memory described by this shareable handle, this API will error as
+/// CUDA_ERROR_NOT_SUPPORTED": Windows' handles, and those of a fabric.
+///
+/// # Errors
+/// That, and `CUDA_ERROR_INVALID_VALUE` for what is no type.
+pub(crate) fn only_descriptors(kind: CUmemAllocationHandleType) -> CUresult {
+    use CUmemAllocationHandleType as T;
+    match kind {
+        T::POSIX_FILE_DESCRIPTOR => Ok(()),
+        T::WIN32 | T::WIN32_KMT | T::FABRIC => Err(CUerror::NOT_SUPPORTED),
+        _ => Err(CUerror::INVALID_VALUE),
+    }
 }
 
 /// The same for the minimum and the recommended one.

@@ -52,6 +52,10 @@ fn ipc() {
     everywhere("ipc");
 }
 #[test]
+fn shareable() {
+    everywhere("shareable");
+}
+#[test]
 fn module() {
     everywhere("module");
 }

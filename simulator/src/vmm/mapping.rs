@@ -101,7 +101,7 @@ pub(crate) fn map(base: u64, bytes: u64, physical: &Arc<Physical>) -> Result<(),
     }
     let (flags, file) = (
         libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE,
-        physical.file.as_raw_fd(),
+        physical.contents().as_raw_fd(),
     );
     // SAFETY: the range lies in a reservation of this module, and nothing is mapped there.
     let got = unsafe {
