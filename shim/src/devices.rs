@@ -192,40 +192,52 @@ impl Device {
 
     /// What the driver itself takes for this process, as last measured (bytes).
     pub(crate) fn overhead_bytes(&self) -> u64 {
-        let Some(((_, index), slot)) = self.region().zip(self.shim.slot()) else {
-            return 0;
-        };
-        slot.overhead_bytes(index)
+        self.amounts().1
     }
 
     /// What this process has on the device, overhead left out (bytes).
     pub(crate) fn own_bytes(&self) -> u64 {
         self.shim.holdings.recount(self);
-        let Some(((_, index), slot)) = self.region().zip(self.shim.slot()) else {
-            return 0;
-        };
-        slot.used_bytes(index).saturating_sub(slot.overhead_bytes(index))
+        let (used_bytes, overhead_bytes) = self.amounts();
+        used_bytes.saturating_sub(overhead_bytes)
     }
 
-    /// Sets what the driver itself takes for this process (bytes).
+    fn amounts(&self) -> (u64, u64) {
+        self.place().map_or((0, 0), |(index, slot)| slot.amounts(index))
+    }
+
+    /// Sets what the driver itself takes for this process (bytes), whether it fits or not.
     pub(crate) fn set_overhead(&self, bytes: u64) {
-        if let (Some((_, index)), Some(slot)) = (self.region(), self.shim.slot()) {
+        if let Some((index, slot)) = self.place() {
             slot.set_overhead(index, bytes);
-        }
-    }
-
-    /// Adds to what the driver itself takes for this process (bytes).
-    pub(crate) fn charge_overhead(&self, bytes: u64) {
-        if let (Some((_, index)), Some(slot)) = (self.region(), self.shim.slot()) {
-            slot.charge_overhead(index, bytes);
         }
     }
 
     /// Takes from what the driver itself takes for this process (bytes).
     pub(crate) fn release_overhead(&self, bytes: u64) {
-        if let (Some((_, index)), Some(slot)) = (self.region(), self.shim.slot()) {
+        if let Some((index, slot)) = self.place() {
             slot.release_overhead(index, bytes);
         }
+    }
+
+    /// What the last context took that a process of the container made here (bytes): the first one of its process, or a
+    /// further one. 0 if none is known.
+    pub(crate) fn context_bytes(&self, is_first: bool) -> u64 {
+        self.region().map_or(0, |(region, index)| {
+            region.usage.account(index).context_bytes(is_first)
+        })
+    }
+
+    /// Notes what a context took (bytes).
+    pub(crate) fn note_context(&self, is_first: bool, bytes: u64) {
+        if let Some((region, index)) = self.region() {
+            region.usage.account(index).note_context(is_first, bytes);
+        }
+    }
+
+    /// The process's own records of this device.
+    fn place(&self) -> Option<(DeviceIndex, &'static Slot<'static>)> {
+        self.region().map(|(_, index)| index).zip(self.shim.slot())
     }
 
     /// A device of which nothing was granted.
@@ -277,6 +289,15 @@ impl Reserved {
     pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), Denied> {
         let device = self.device;
         device.insist(|| self.reservation.resize(bytes, device.memory_limit_bytes()))
+    }
+
+    /// The bytes are the driver's own use from now on: they count as overhead, and no moment as nothing or twice.
+    pub(crate) fn become_overhead(self) {
+        let (device, bytes) = (self.device, self.bytes());
+        self.reservation.commit();
+        if let Some((index, slot)) = device.place() {
+            slot.count_as_overhead(index, bytes);
+        }
     }
 
     /// The allocation exists: its bytes stay counted until [`Device::release`].

@@ -4,6 +4,7 @@ pub(crate) mod cancel;
 pub(crate) mod dlsym;
 pub(crate) mod elf;
 pub(crate) mod inside;
+pub(crate) mod peek;
 pub(crate) mod real;
 pub(crate) mod table;
 mod walk;

@@ -6,6 +6,7 @@ mod device;
 mod external;
 mod graph;
 mod graph_memory;
+pub(crate) mod green;
 mod host;
 mod ipc;
 mod launch;
@@ -19,6 +20,8 @@ mod sparse;
 mod synchronise;
 mod vmm;
 mod vmm_share;
+
+pub(crate) use context::primary as primary_context;
 
 use core::cmp;
 use core::ffi::{c_char, c_void};
@@ -93,6 +96,10 @@ hooks! {
     pass cuCtxCreate_v2                 => context::create;
     pass cuCtxCreate_v3                 => context::create_v3;
     pass cuCtxCreate_v4                 => context::create_v4;
+    pass cuGLCtxCreate                  => context::create;
+    pass cuGLCtxCreate_v2               => context::create;
+    pass cuVDPAUCtxCreate               => context::create_vdpau;
+    pass cuVDPAUCtxCreate_v2            => context::create_vdpau;
     pass cuCtxDestroy                   => context::destroy;
     pass cuCtxDestroy_v2                => context::destroy;
     pass cuCtxDetach                    => context::detach;
@@ -101,16 +108,21 @@ hooks! {
     pass cuDevicePrimaryCtxRelease_v2   => context::release_primary;
     pass cuDevicePrimaryCtxReset        => context::release_primary;
     pass cuDevicePrimaryCtxReset_v2     => context::release_primary;
+    pass cuGreenCtxCreate               => green::create;
+    pass cuGreenCtxDestroy              => green::destroy;
+    pass cuCtxFromGreenCtx              => green::context;
 
     pass cuModuleLoad                   => module::load;
     pass cuModuleLoadData               => module::load_data;
     pass cuModuleLoadDataEx             => module::load_data_ex;
-    pass cuModuleLoadFatBinary          => module::load_fat_binary;
+    pass cuModuleLoadFatBinary          => module::load_data;
     pass cuLibraryLoadData              => module::library_load;
     pass cuLibraryLoadFromFile          => module::library_load_file;
     pass cuLibraryGetModule             => module::library_module;
     pass cuKernelGetFunction            => module::kernel_function;
+    pass cuFuncLoad                     => module::function_load;
     pass cuCtxSetLimit                  => module::set_limit;
+    pass cuCtxEnablePeerAccess          => module::enable_peer;
     pass cuModuleUnload                 => module::unload;
     pass cuLibraryUnload                => module::library_unload;
 

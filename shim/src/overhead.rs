@@ -1,202 +1,422 @@
-//! What the driver itself takes of a GPU for this process: contexts, modules, rounding. Measured, never guessed (I9):
-//! NVML's figure for the process less what the ledger has; where NVML does not list us (another PID namespace), the
-//! difference that making a context made on the card.
+//! What the driver itself takes of a GPU for this process: contexts, code, heaps, rounding. Measured, never guessed (I9).
+//!
+//! Three ways, the first that there is:
+//! 1. NVML's figure for this process, less what the ledger has. It finds contexts and code that came about without a call
+//!    that we saw.
+//! 2. Where NVML does not list us (a PID namespace that its driver does not translate): what is in use on the card, before
+//!    and after a context or code is made.
+//! 3. Where there is no NVML: the same difference from `cuMemGetInfo`, which needs a context. For a process's first one, and
+//!    if no process of the container has measured one yet, a second is made for a moment and stands in.
+//!
+//! A difference holds what neighbours did meanwhile, and is therefore taken for contexts, while for code it never is a
+//! reason to refuse.
+//!
+//! What the driver took is known only afterwards. A context, code or a heap that does not fit is taken back, and the
+//! answer is out-of-memory; what the last context took is noted for the container, so that the next one which does not fit is
+//! refused before the driver is asked.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::ffi::CString;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
+use vcuda_region::process::ProcessView;
 
-use crate::devices::Device;
-use crate::ffi::{elf, real};
+use crate::devices::{Denied, Device, Reserved, current_context};
+use crate::ffi::real;
 use crate::hooks::real as hooked;
 use crate::shim::{self, Shim};
+
+mod figure;
+pub(crate) mod still;
+mod watch;
+
+use figure::Listed;
+use still::Moving;
+use watch::Watch;
 
 /// No context was ever this large: a difference beyond it is a neighbour's doing.
 const LARGEST_CONTEXT_BYTES: u64 = 4 << 30;
 
 /// Between measurements that nothing asked for, small changes are left alone: the driver hands memory out in blocks, and
 /// what an answer says should follow from what the program did.
-const NOTICEABLE_BYTES: u64 = 16 << 20;
+const NOTICEABLE_BYTES: u64 = 4 << 20;
+
+/// Whose NVML's process of our number is: not known yet.
+const UNKNOWN: u8 = 0;
+/// Ours.
+const OURS: u8 = 1;
+/// Another PID namespace's.
+const FOREIGN: u8 = 2;
 
 /// How this process measures.
 #[derive(Debug, Default)]
 pub(crate) struct Overhead {
     nvml: OnceCell<bool>,
-    /// NVML has listed this process: its figure can be trusted.
-    is_listed: AtomicBool,
-    /// Contexts whose overhead was seen as a difference: what to give back with them.
-    by_difference: Mutex<Vec<(CUcontext, &'static Device, u64)>>,
+    /// [`UNKNOWN`], [`OURS`] or [`FOREIGN`].
+    listing: AtomicU8,
+    /// One thread measures and charges at a time.
+    measuring: Mutex<()>,
+    /// What each context was charged with, to give back with it where NVML cannot tell.
+    noted: Mutex<Vec<(CUcontext, u64)>>,
+    /// The calls that move memory now.
+    moving: Moving,
+    watch: Watch,
 }
 
-/// The card before a context is made.
+/// What the driver is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A context.
+    Context,
+    /// A green context, with or without the primary context.
+    Green,
+    /// Anything within one.
+    Code,
+}
+
+/// Overhead as measured (bytes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Figure {
+    /// So much.
+    Exact(u64),
+    /// So much or more: others of our threads were moving memory.
+    AtLeast(u64),
+    /// Nobody tells.
+    Unknown,
+}
+
+/// The card before something is made.
 #[derive(Debug)]
-pub(crate) struct Before {
-    device: &'static Device,
+struct Before {
     card_used_bytes: Option<u64>,
+    /// A context on the device, by which the driver tells that.
+    witness: CUcontext,
+    /// The witness was made for this alone.
+    is_made: bool,
 }
 
-/// The driver has loaded or unloaded code, or changed the size of a heap, on the current device.
+/// The driver has unloaded code, or something else has changed on the current device that needs no leave.
 pub(crate) fn changed() {
-    let device = shim::get().and_then(Shim::current_device);
-    if let Some(device) = device.filter(|device| device.grant.is_some()) {
-        device.shim().overhead.measure(device);
+    if let Some(shim) = shim::get()
+        && let Some(device) = shim.current_device().filter(|device| device.grant.is_some())
+    {
+        shim.overhead.measure(device);
+        shim.overhead.watch.stir();
     }
+}
+
+/// Code may be loaded later, at a launch.
+pub(crate) fn may_change() {
+    if let Some(shim) = shim::get() {
+        shim.overhead.watch.stir();
+        shim.look_if_due();
+    }
+}
+
+/// Has the driver make something that takes memory for itself. Returns what it took (bytes).
+///
+/// # Errors
+/// The driver's; or it does not fit, and `unmake` has undone it.
+pub(crate) fn take(
+    device: &'static Device,
+    what: What,
+    make: impl FnOnce() -> CUresult,
+    unmake: impl FnOnce(),
+) -> Result<u64, CUerror> {
+    device.shim().overhead.take(device, what, make, unmake)
 }
 
 impl Overhead {
-    /// Looks at the card before a context is made on `device`.
-    pub(crate) fn before(&self, device: &'static Device) -> Before {
-        let is_needed = !self.is_listed.load(Ordering::Relaxed);
-        let handle = if is_needed { self.handle(device) } else { None };
-        Before {
-            device,
-            card_used_bytes: handle.and_then(card_used_bytes),
-        }
-    }
-
-    /// Charges what the new `context` took.
-    pub(crate) fn after(&self, before: &Before, context: CUcontext) {
-        let device = before.device;
-        if self.measure(device) {
-            return;
-        }
-        let now = self.handle(device).and_then(card_used_bytes);
-        let (Some(now), Some(then)) = (now, before.card_used_bytes) else {
-            return;
+    fn take(
+        &'static self,
+        device: &'static Device,
+        what: What,
+        make: impl FnOnce() -> CUresult,
+        unmake: impl FnOnce(),
+    ) -> Result<u64, CUerror> {
+        let is_first = device.overhead_bytes() == 0;
+        let expected_bytes = device.context_bytes(is_first);
+        let reserved = match what {
+            // Nothing known: it takes something, at any rate.
+            What::Context => Some(device.reserve(expected_bytes.max(1))?),
+            What::Green | What::Code => None,
         };
-        let bytes = now.saturating_sub(then);
-        if bytes <= LARGEST_CONTEXT_BYTES {
-            device.charge_overhead(bytes);
-            self.by_difference.lock().push((context, device, bytes));
+        let before = self.before(device, what, expected_bytes);
+        let made = make();
+        if made.is_err() {
+            before.forget();
+            made?;
         }
-    }
-
-    /// Gives back what a destroyed context had taken.
-    pub(crate) fn ended(&self, device: &'static Device, context: CUcontext) {
-        if self.measure(device) {
-            return;
-        }
-        let mut noted = self.by_difference.lock();
-        if let Some(at) = noted.iter().position(|(of, _, _)| *of == context) {
-            let (_, device, bytes) = noted.swap_remove(at);
-            device.release_overhead(bytes);
-        }
-    }
-
-    /// Sets the overhead to what NVML's figure for this process makes of it; `false` if NVML does not tell.
-    pub(crate) fn measure(&self, device: &'static Device) -> bool {
-        let Some(bytes) = self.figure(device) else {
-            return false;
-        };
-        device.set_overhead(bytes);
-        true
-    }
-
-    /// Follows what changed without a call that we saw: lazily loaded code, contexts of the runtime library.
-    pub(crate) fn follow(&self, device: &'static Device) {
-        if let Some(bytes) = self.figure(device)
-            && bytes.abs_diff(device.overhead_bytes()) >= NOTICEABLE_BYTES
-        {
-            device.set_overhead(bytes);
-        }
-    }
-
-    /// NVML's figure for this process, less what the ledger has (bytes): with what pools and graphs hold, which
-    /// [`Device::own_bytes`] asks for first.
-    fn figure(&self, device: &'static Device) -> Option<u64> {
-        let handle = self.handle(device)?;
-        let is_listed = self.is_listed.load(Ordering::Relaxed);
-        if !is_listed {
-            // Without a context nothing is taken, and no slot need be.
-            process_bytes(handle)?;
-        }
-        // Other threads allocate meanwhile: a figure counts if the ledger did not move under it.
-        for _ in 0..4 {
-            let own_bytes = device.own_bytes();
-            let Some(bytes) = process_bytes(handle) else {
-                // Listed once and no more: its contexts are gone.
-                return is_listed.then_some(0);
-            };
-            // A figure below what we hold is some other process's: PIDs of another namespace.
-            let overhead = bytes.checked_sub(own_bytes)?;
-            if own_bytes == device.own_bytes() {
-                self.is_listed.store(true, Ordering::Relaxed);
-                return Some(overhead);
+        let settled = self.settle(device, what, reserved, &before);
+        before.forget();
+        match settled {
+            Ok((bytes, is_exact)) => {
+                if what == What::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
+                    // A difference may hold a neighbour's memory: the least is the truest.
+                    if is_exact || expected_bytes == 0 || bytes < expected_bytes {
+                        device.note_context(is_first, bytes);
+                    }
+                }
+                self.watch.stir();
+                Ok(bytes)
+            }
+            Err(excess_bytes) => {
+                unmake();
+                // Counted until here: the memory was in use.
+                device.release_overhead(excess_bytes);
+                self.measure(device);
+                Err(Denied.into())
             }
         }
-        None
+    }
+
+    /// Charges what the driver took beyond what is counted. Returns that (bytes), and whether it is exact.
+    ///
+    /// # Errors
+    /// It does not fit. It is counted nevertheless; says how much, to be given back once it is undone.
+    fn settle(
+        &'static self,
+        device: &'static Device,
+        what: What,
+        reserved: Option<Reserved>,
+        before: &Before,
+    ) -> Result<(u64, bool), u64> {
+        let _measuring = self.measuring.lock();
+        let was_bytes = device.overhead_bytes();
+        if let Some(reserved) = reserved {
+            reserved.become_overhead();
+        }
+        let counted_bytes = device.overhead_bytes();
+        let (figure, is_told) = match self.figure(device, 64) {
+            Figure::Unknown => (self.difference(device, before, was_bytes), false),
+            figure => (figure, true),
+        };
+        let target_bytes = match figure {
+            Figure::Exact(bytes) => bytes,
+            Figure::AtLeast(bytes) => bytes.max(counted_bytes),
+            Figure::Unknown => counted_bytes,
+        };
+        if let Some(more_bytes) = target_bytes.checked_sub(counted_bytes).filter(|more| *more > 0) {
+            match device.reserve(more_bytes) {
+                Ok(more) => more.become_overhead(),
+                Err(Denied) => {
+                    device.set_overhead(target_bytes);
+                    if is_told || what != What::Code {
+                        return Err(target_bytes - was_bytes.min(target_bytes));
+                    }
+                }
+            }
+        } else {
+            device.set_overhead(target_bytes);
+        }
+        let is_exact = is_told && matches!(figure, Figure::Exact(_));
+        Ok((target_bytes.saturating_sub(was_bytes), is_exact))
+    }
+
+    /// Notes what a context was charged with, or code in it (bytes).
+    pub(crate) fn note(&self, context: CUcontext, bytes: u64) {
+        let mut noted = self.noted.lock();
+        match noted.iter_mut().find(|(of, _)| *of == context) {
+            Some((_, sum)) => *sum = sum.saturating_add(bytes),
+            None => noted.push((context, bytes)),
+        }
+    }
+
+    /// Gives back what a context that has ended had taken.
+    pub(crate) fn ended(&'static self, device: &'static Device, context: CUcontext) {
+        let _measuring = self.measuring.lock();
+        let noted = {
+            let mut noted = self.noted.lock();
+            let at = noted.iter().position(|(of, _)| *of == context);
+            at.map_or(0, |at| noted.swap_remove(at).1)
+        };
+        match self.figure(device, 64) {
+            Figure::Exact(bytes) => device.set_overhead(bytes),
+            Figure::AtLeast(_) | Figure::Unknown => device.release_overhead(noted),
+        }
+        self.watch.stir();
+    }
+
+    /// Sets the overhead to what NVML's figure for this process makes of it, if NVML tells.
+    pub(crate) fn measure(&'static self, device: &'static Device) {
+        let _measuring = self.measuring.lock();
+        match self.figure(device, 16) {
+            Figure::Exact(bytes) => device.set_overhead(bytes),
+            Figure::AtLeast(bytes) if bytes > device.overhead_bytes() => device.set_overhead(bytes),
+            Figure::AtLeast(_) | Figure::Unknown => {}
+        }
+    }
+
+    /// Follows what changed without a call that we saw. Nothing if another thread is at it.
+    pub(crate) fn follow(&'static self, device: &'static Device) {
+        let Some(_measuring) = self.measuring.try_lock() else {
+            return;
+        };
+        let counted_bytes = device.overhead_bytes();
+        match self.figure(device, 4) {
+            Figure::Exact(bytes) if bytes.abs_diff(counted_bytes) >= NOTICEABLE_BYTES => {
+                device.set_overhead(bytes);
+            }
+            Figure::AtLeast(bytes) if bytes >= counted_bytes.saturating_add(NOTICEABLE_BYTES) => {
+                device.set_overhead(bytes);
+            }
+            _ => {}
+        }
+    }
+
+    /// NVML's figure for this process, less what the ledger has. Looked at up to `attempts` times, until no other thread
+    /// was moving memory meanwhile.
+    fn figure(&'static self, device: &'static Device, attempts: u32) -> Figure {
+        if self.listing.load(Ordering::Relaxed) == FOREIGN {
+            return Figure::Unknown;
+        }
+        let Some(handle) = self.handle(device) else {
+            return Figure::Unknown;
+        };
+        let mut least = Figure::Unknown;
+        for attempt in 0..attempts {
+            if attempt > 0 {
+                std::thread::yield_now();
+            }
+            let before = (self.moving.still(), device.own_bytes());
+            let bytes = match figure::process_bytes(handle) {
+                Listed::Bytes(bytes) => bytes,
+                // Listed before and no more: its contexts are gone. Never listed: nothing is known.
+                Listed::Not if self.listing.load(Ordering::Relaxed) == OURS => 0,
+                Listed::Not | Listed::Untold => return Figure::Unknown,
+            };
+            let after = (self.moving.still(), device.own_bytes());
+            if before.1 != after.1 {
+                continue;
+            }
+            // What is charged in full and not all there yet (managed memory) hides the driver's own use: it stays as it was
+            // last known. Of a process that was never listed such a figure is some other's.
+            let Some(overhead_bytes) = bytes.checked_sub(before.1) else {
+                if bytes == 0 && before.0.is_some() && before.0 == after.0 {
+                    return Figure::Exact(0);
+                }
+                return least;
+            };
+            self.listing.store(OURS, Ordering::Relaxed);
+            if before.0.is_some() && before.0 == after.0 {
+                return Figure::Exact(overhead_bytes);
+            }
+            least = Figure::AtLeast(overhead_bytes);
+        }
+        least
+    }
+
+    /// What is more on the card than before.
+    fn difference(&'static self, device: &'static Device, before: &Before, was_bytes: u64) -> Figure {
+        let now = self.card_used_bytes(device, before.witness);
+        match (now, before.card_used_bytes) {
+            (Some(now), Some(then)) if now.saturating_sub(then) <= LARGEST_CONTEXT_BYTES => {
+                Figure::Exact(was_bytes.saturating_add(now.saturating_sub(then)))
+            }
+            _ => Figure::Unknown,
+        }
+    }
+
+    /// Looks at the card before something is made.
+    fn before(&'static self, device: &'static Device, what: What, expected_bytes: u64) -> Before {
+        let mut before = Before {
+            card_used_bytes: None,
+            witness: CUcontext::NULL,
+            is_made: false,
+        };
+        let handle = self.handle(device);
+        if what == What::Context && self.listing.load(Ordering::Relaxed) == UNKNOWN {
+            self.look_for_a_namesake(device, handle);
+        }
+        if self.listing.load(Ordering::Relaxed) == OURS {
+            return before;
+        }
+        if handle.is_none() {
+            before.witness = witness_on(device);
+            if before.witness.is_null() && what == What::Context && expected_bytes == 0 {
+                before.witness = make_witness(device);
+                before.is_made = !before.witness.is_null();
+            }
+        }
+        before.card_used_bytes = self.card_used_bytes(device, before.witness);
+        before
+    }
+
+    /// Before this process has any context, NVML may list its number: then it is another process's, of another PID
+    /// namespace.
+    fn look_for_a_namesake(&self, device: &'static Device, handle: Option<nvmlDevice_t>) {
+        let sees_all = || {
+            let me = device.shim().identity();
+            me.is_some_and(|me| ProcessView::new(*me).sees_all())
+        };
+        if let Some(handle) = handle
+            && matches!(figure::process_bytes(handle), Listed::Bytes(_))
+            && witness_on(device).is_null()
+            && !sees_all()
+        {
+            self.listing.store(FOREIGN, Ordering::Relaxed);
+        }
+    }
+
+    /// What is in use on the card, by whomever (bytes).
+    fn card_used_bytes(&self, device: &'static Device, witness: CUcontext) -> Option<u64> {
+        match self.handle(device) {
+            Some(handle) => figure::card_used_by_nvml(handle),
+            None if witness.is_null() => None,
+            None => figure::card_used_by_driver(witness),
+        }
     }
 
     /// NVML's handle of a device; nothing if NVML cannot be had.
     fn handle(&self, device: &Device) -> Option<nvmlDevice_t> {
-        if !*self.nvml.get_or_init(start_nvml) {
+        if !*self.nvml.get_or_init(figure::start_nvml) {
             return None;
         }
-        let uuid = CString::new(device.uuid.to_string()).ok()?;
-        let mut handle = nvmlDevice_t::NULL;
-        // SAFETY: a C string; NVML writes a handle or nothing.
-        unsafe { real::nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut handle) }.ok()?;
-        Some(handle)
+        figure::handle_of(device)
     }
 }
 
-/// Opens NVML, which the application may not have done. The CUDA driver is in use already.
-fn start_nvml() -> bool {
-    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-    const NVML: &CStr = real::Library::Nvml.soname();
-    let Some(address) = elf::libc_symbol(c"dlopen") else {
-        return false;
-    };
-    // SAFETY: dlopen(3) has this type.
-    let dlopen: Dlopen = unsafe { core::mem::transmute(address) };
-    // SAFETY: a C string.
-    if unsafe { dlopen(NVML.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null() {
-        return false;
-    }
-    // SAFETY: NVML counts its users: the application's own start and shutdown keep their meaning.
-    unsafe { real::nvmlInit_v2() }.is_ok()
-}
-
-/// What is in use on the card, by whomever (bytes).
-fn card_used_bytes(handle: nvmlDevice_t) -> Option<u64> {
-    let mut memory = nvmlMemory_t {
-        total: 0,
-        free: 0,
-        used: 0,
-    };
-    // SAFETY: NVML writes the structure or nothing.
-    unsafe { hooked::nvmlDeviceGetMemoryInfo(handle, &raw mut memory) }.ok()?;
-    Some(memory.used)
-}
-
-/// What NVML says that this process has (bytes); nothing if it is not listed or NVML does not know.
-fn process_bytes(handle: nvmlDevice_t) -> Option<u64> {
-    const NOT_AVAILABLE: u64 = u64::MAX;
-    let empty = nvmlProcessInfo_t {
-        pid: 0,
-        usedGpuMemory: 0,
-        gpuInstanceId: 0,
-        computeInstanceId: 0,
-    };
-    let mut infos = vec![empty; 64];
-    loop {
-        let mut count = c_uint::try_from(infos.len()).ok()?;
-        // SAFETY: room for `count` records; NVML writes as many at most and says how many there are.
-        let asked = unsafe {
-            real::nvmlDeviceGetComputeRunningProcesses_v3(handle, &raw mut count, infos.as_mut_ptr())
-        };
-        if asked == Err(NvmlError::INSUFFICIENT_SIZE) && infos.len() < 65_536 {
-            infos.resize((count as usize).max(infos.len()) * 2, empty);
-            continue;
+impl Before {
+    fn forget(&self) {
+        if self.is_made {
+            // SAFETY: a context of our own that nobody else knows.
+            let _ = unsafe { hooked::cuCtxDestroy_v2(self.witness) };
         }
-        asked.ok()?;
-        infos.truncate(count as usize);
-        let me = std::process::id();
-        let own = infos.iter().find(|info| info.pid == me)?;
-        return Some(own.usedGpuMemory).filter(|bytes| *bytes != NOT_AVAILABLE);
     }
+}
+
+/// A context of this process on the device; null if none is known.
+fn witness_on(device: &'static Device) -> CUcontext {
+    let shim: &'static Shim = device.shim();
+    let current = current_context();
+    if !current.is_null()
+        && shim
+            .current_device()
+            .is_some_and(|own| own.ordinal == device.ordinal)
+    {
+        return current;
+    }
+    let known = {
+        let contexts = shim.contexts.lock();
+        contexts
+            .iter()
+            .find_map(|(context, on)| (on.ordinal == device.ordinal).then_some(*context))
+    };
+    known
+        .or_else(|| crate::hooks::primary_context(device.ordinal))
+        .unwrap_or(CUcontext::NULL)
+}
+
+/// A context for a moment, current to nobody; null if the driver makes none.
+fn make_witness(device: &Device) -> CUcontext {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver writes a handle or nothing.
+    if unsafe { hooked::cuCtxCreate_v2(&raw mut context, 0, device.ordinal) }.is_err() {
+        return CUcontext::NULL;
+    }
+    let mut popped = CUcontext::NULL;
+    // SAFETY: the new context was made current to this thread; it is not to stay so.
+    let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+    context
 }

@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::devices::{self, Device, Devices};
 use crate::graph_memory::Executables;
 use crate::holdings::Holdings;
+use crate::hooks::green::Greens;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
 use crate::timing::Launches;
@@ -49,6 +50,8 @@ pub(crate) struct Shim {
     pub(crate) graphs: Executables,
     /// The contexts that this process made, and where.
     pub(crate) contexts: Mutex<HashMap<CUcontext, &'static Device>>,
+    /// Green contexts.
+    pub(crate) greens: Mutex<Greens>,
     /// What the driver itself takes.
     pub(crate) overhead: Overhead,
     /// How launches are metered; made at the first one that is.
@@ -91,6 +94,7 @@ impl Shim {
             holdings: Holdings::default(),
             graphs: Executables::default(),
             contexts: Mutex::default(),
+            greens: Mutex::default(),
             overhead: Overhead::default(),
             launches: OnceCell::new(),
             identity: OnceCell::new(),
@@ -148,7 +152,7 @@ impl Shim {
         }
     }
 
-    fn identity(&self) -> Option<&Identity> {
+    pub(crate) fn identity(&self) -> Option<&Identity> {
         self.identity.get_or_try_init(Identity::current).ok()
     }
 
@@ -184,6 +188,11 @@ impl Shim {
     #[cold]
     fn look_around(&'static self) {
         self.reap(ProcessView::new);
+        self.follow_overhead();
+    }
+
+    /// Measures the driver's own use on the devices that this process has used.
+    pub(crate) fn follow_overhead(&'static self) {
         for device in self.devices.used().filter(|device| device.grant.is_some()) {
             self.overhead.follow(device);
         }
@@ -226,6 +235,15 @@ pub(crate) fn get() -> Option<&'static Shim> {
     match fork::word().load(Ordering::Acquire) {
         PASSES => None,
         UNBUILT | BUILDING => build(),
+        pointer => Some(at(pointer)),
+    }
+}
+
+/// The state, if it has been built; nothing is built for the question.
+#[inline]
+pub(crate) fn built() -> Option<&'static Shim> {
+    match fork::word().load(Ordering::Acquire) {
+        PASSES | UNBUILT | BUILDING => None,
         pointer => Some(at(pointer)),
     }
 }

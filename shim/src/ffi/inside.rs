@@ -77,6 +77,20 @@ impl Inside {
     }
 }
 
+/// Notes whether the call that this thread is in moves memory ([`crate::overhead::still`]).
+#[inline]
+pub(crate) fn set_moving(is_moving: bool) {
+    // SAFETY: the word belongs to this thread alone. Callers are inside a hook, so it is not 0.
+    unsafe { word().write(if is_moving { 2 } else { 1 }) };
+}
+
+/// Whether the call that this thread is in moves memory; no, outside of hooks.
+#[inline]
+pub(crate) fn is_moving() -> bool {
+    // SAFETY: as above.
+    unsafe { word().read() == 2 }
+}
+
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {

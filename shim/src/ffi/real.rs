@@ -175,8 +175,10 @@ macro_rules! needed {
 
 needed! {
     cuArrayGetMemoryRequirements
+    cuCtxDisablePeerAccess
     cuCtxGetCurrent
     cuCtxGetDevice
+    cuCtxGetLimit
     cuCtxPopCurrent_v2
     cuCtxPushCurrent_v2
     cuCtxSetCurrent

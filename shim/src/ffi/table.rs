@@ -158,7 +158,9 @@ macro_rules! export {
                 // SAFETY: the arguments go on as they came.
                 let real = || unsafe { super::real::$name($($arg),*) };
                 const SHIELDED: bool = $crate::ffi::cancel::is_shielded(stringify!($module));
+                const MOVES: bool = $crate::overhead::still::moves(stringify!($module));
                 $crate::ffi::guarded::<SHIELDED, _>($crate::ffi::Answer::$answer, &real, |call| {
+                    let _mover = if MOVES { $crate::overhead::still::enter() } else { None };
                     super::$module::$handler(call, $($arg),*)
                 })
             }

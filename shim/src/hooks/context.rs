@@ -1,11 +1,15 @@
 //! Contexts: what the driver takes for one is charged when it is made, and all that lived in it is given back when it
-//! ends. Retaining a primary context that is active already changes nothing.
+//! ends. One that does not fit is not made: the answer is out-of-memory, and the process may go on, on another GPU say.
+//! Retaining a primary context that is active already changes nothing.
 
 use vcuda_driver_api::prelude::*;
 
+use super::real as hooked;
 use crate::allocations::Allocation;
 use crate::devices::{Device, current_context};
+use crate::ffi::peek::Kept;
 use crate::ffi::{Call, real};
+use crate::overhead::{self, What};
 use crate::shim::{self, Shim};
 use crate::timing;
 
@@ -15,7 +19,7 @@ pub(super) fn idle() -> bool {
     shim::passes()
 }
 
-/// `cuCtxCreate`, `_v2`.
+/// `cuCtxCreate`, `_v2`; `cuGLCtxCreate`, `_v2`.
 pub(super) fn create(
     call: &Call<'_, CUresult>,
     context: *mut CUcontext,
@@ -48,13 +52,27 @@ pub(super) fn create_v4(
     created(call, context, ordinal)
 }
 
+/// `cuVDPAUCtxCreate`, `_v2`.
+pub(super) fn create_vdpau(
+    call: &Call<'_, CUresult>,
+    context: *mut CUcontext,
+    _flags: c_uint,
+    ordinal: CUdevice,
+    _vdpau: c_uint,
+    _get: *mut c_void,
+) -> CUresult {
+    created(call, context, ordinal)
+}
+
 /// `cuDevicePrimaryCtxRetain`.
 pub(super) fn retain(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice) -> CUresult {
     if is_primary_active(ordinal) {
-        call.real()
-    } else {
-        created(call, context, ordinal)
+        return call.real();
     }
+    made(call, context, ordinal, |_| {
+        // SAFETY: gives back the reference that the driver has just given.
+        let _ = unsafe { hooked::cuDevicePrimaryCtxRelease_v2(ordinal) };
+    })
 }
 
 /// `cuCtxDestroy`, `_v2`.
@@ -92,6 +110,11 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
 
 /// `cuDevicePrimaryCtxRelease`, `_v2`, `cuDevicePrimaryCtxReset`, `_v2`.
 pub(super) fn release_primary(call: &Call<'_, CUresult>, ordinal: CUdevice) -> CUresult {
+    primary_may_end(call, ordinal)
+}
+
+/// A call after which the device's primary context may be gone.
+pub(super) fn primary_may_end(call: &Call<'_, CUresult>, ordinal: CUdevice) -> CUresult {
     let Some(shim) = shim::get() else {
         return call.real();
     };
@@ -111,34 +134,52 @@ pub(super) fn release_primary(call: &Call<'_, CUresult>, ordinal: CUdevice) -> C
     }
     status?;
     if ended {
+        let mut contexts = shim.greens.lock().end(ordinal);
+        contexts.push(context);
         let gone = shim
             .allocations
-            .take_all(|allocation| lives_in(allocation, context));
+            .take_all(|allocation| contexts.iter().any(|context| lives_in(allocation, *context)));
+        shim.contexts.lock().remove(&context);
         end(shim, Some(device), context, gone);
     }
     Ok(())
 }
 
 fn created(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice) -> CUresult {
+    made(call, context, ordinal, |context| {
+        // SAFETY: just made, and nobody uses it yet. It is no longer current then.
+        let _ = unsafe { hooked::cuCtxDestroy_v2(context) };
+    })
+}
+
+/// A context that does not fit is undone, and its handle with it.
+fn made(
+    call: &Call<'_, CUresult>,
+    place: *mut CUcontext,
+    ordinal: CUdevice,
+    unmake: impl FnOnce(CUcontext),
+) -> CUresult {
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    let Some(device) = shim.device(ordinal).filter(|device| device.grant.is_some()) else {
+    let Some((device, kept)) = shim.device(ordinal).zip(Kept::at(place)) else {
         return call.real();
     };
-    let before = shim.overhead.before(device);
-    call.real()?;
-    if !context.is_null() {
-        // SAFETY: the driver returned success, so it has just written a handle here.
-        let context = unsafe { context.read() };
-        shim.contexts.lock().insert(context, device);
-        shim.overhead.after(&before, context);
-    }
+    let bytes = overhead::take(device, What::Context, || call.real(), || unmake(kept.take_back()))?;
+    let context = kept.now();
+    shim.greens.lock().forget(context);
+    shim.contexts.lock().insert(context, device);
+    shim.overhead.note(context, bytes);
     Ok(())
 }
 
 /// Gives back what lived in a context that has ended.
-fn end(shim: &Shim, device: Option<&'static Device>, context: CUcontext, gone: Vec<(u64, Allocation)>) {
+fn end(
+    shim: &'static Shim,
+    device: Option<&'static Device>,
+    context: CUcontext,
+    gone: Vec<(u64, Allocation)>,
+) {
     drop(gone);
     if let Some(device) = device {
         shim.overhead.ended(device, context);
@@ -151,15 +192,15 @@ fn lives_in(allocation: &Allocation, context: CUcontext) -> bool {
 }
 
 /// The device's primary context, if it is active.
-fn primary(ordinal: CUdevice) -> Option<CUcontext> {
+pub(crate) fn primary(ordinal: CUdevice) -> Option<CUcontext> {
     if !is_primary_active(ordinal) {
         return None;
     }
     let mut context = CUcontext::NULL;
     // SAFETY: the driver writes a handle or nothing; the reference is given back at once.
-    unsafe { super::real::cuDevicePrimaryCtxRetain(&raw mut context, ordinal) }.ok()?;
+    unsafe { hooked::cuDevicePrimaryCtxRetain(&raw mut context, ordinal) }.ok()?;
     // SAFETY: gives back the reference taken above; the application holds its own.
-    let _ = unsafe { super::real::cuDevicePrimaryCtxRelease_v2(ordinal) };
+    let _ = unsafe { hooked::cuDevicePrimaryCtxRelease_v2(ordinal) };
     Some(context)
 }
 

@@ -1,10 +1,15 @@
-//! Code on the GPU, and the heaps of a context: the driver takes memory for them, which is measured when it has changed.
-//! A library is loaded into a context when its module or one of its kernels is first asked for.
+//! Code on the GPU, and the heaps of a context: the driver takes memory for them, which is measured when it has changed, and
+//! taken back if it does not fit. A library is loaded into a context when its module or one of its kernels is first asked
+//! for, or when a kernel is first launched.
 
 use vcuda_driver_api::prelude::*;
 
-use crate::ffi::Call;
-use crate::{overhead, shim, timing};
+use super::real as hooked;
+use crate::devices::current_context;
+use crate::ffi::peek::Kept;
+use crate::ffi::{Call, real};
+use crate::overhead::{self, What};
+use crate::{shim, timing};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -12,61 +17,83 @@ pub(super) fn idle() -> bool {
     shim::passes()
 }
 
-fn measured(call: &Call<'_, CUresult>) -> CUresult {
-    call.real()?;
-    overhead::changed();
+/// Has the driver take memory in the current context, or undo it if that does not fit.
+fn taken(call: &Call<'_, CUresult>, make: impl FnOnce() -> CUresult, unmake: impl FnOnce()) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let Some(device) = shim.current_device().filter(|device| device.grant.is_some()) else {
+        return call.real();
+    };
+    let bytes = overhead::take(device, What::Code, make, unmake)?;
+    shim.overhead.note(current_context(), bytes);
     Ok(())
 }
 
-/// For what programs call thousands of times.
+/// A module that does not fit is unloaded again, and its handle with it.
+fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> CUresult {
+    let Some(kept) = Kept::at(place) else {
+        return call.real();
+    };
+    taken(
+        call,
+        || call.real(),
+        || {
+            // SAFETY: just loaded, and nobody uses it yet.
+            let _ = unsafe { hooked::cuModuleUnload(kept.take_back()) };
+        },
+    )
+}
+
+/// A library, as a module. One that is loaded before there is a context takes nothing yet.
+fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> CUresult {
+    let Some(kept) = Kept::at(place) else {
+        return call.real();
+    };
+    taken(
+        call,
+        || call.real(),
+        || {
+            // SAFETY: just loaded, and nobody uses it yet.
+            let _ = unsafe { hooked::cuLibraryUnload(kept.take_back()) };
+        },
+    )
+}
+
+/// For what programs call thousands of times, and what cannot be undone.
 fn followed(call: &Call<'_, CUresult>) -> CUresult {
     call.real()?;
-    if let Some(shim) = shim::get() {
-        shim.look_if_due();
-    }
+    overhead::may_change();
     Ok(())
 }
 
 /// `cuModuleLoad`.
-pub(super) fn load(call: &Call<'_, CUresult>, _module: *mut CUmodule, _path: *const c_char) -> CUresult {
-    measured(call)
+pub(super) fn load(call: &Call<'_, CUresult>, place: *mut CUmodule, _path: *const c_char) -> CUresult {
+    module(call, place)
 }
 
-/// `cuModuleLoadData`.
-pub(super) fn load_data(
-    call: &Call<'_, CUresult>,
-    _module: *mut CUmodule,
-    _image: *const c_void,
-) -> CUresult {
-    measured(call)
+/// `cuModuleLoadData`, `cuModuleLoadFatBinary`.
+pub(super) fn load_data(call: &Call<'_, CUresult>, place: *mut CUmodule, _image: *const c_void) -> CUresult {
+    module(call, place)
 }
 
 /// `cuModuleLoadDataEx`.
 pub(super) fn load_data_ex(
     call: &Call<'_, CUresult>,
-    _module: *mut CUmodule,
+    place: *mut CUmodule,
     _image: *const c_void,
     _count: c_uint,
     _options: *mut CUjit_option,
     _values: *mut *mut c_void,
 ) -> CUresult {
-    measured(call)
-}
-
-/// `cuModuleLoadFatBinary`.
-pub(super) fn load_fat_binary(
-    call: &Call<'_, CUresult>,
-    _module: *mut CUmodule,
-    _image: *const c_void,
-) -> CUresult {
-    measured(call)
+    module(call, place)
 }
 
 /// `cuLibraryLoadData`.
 #[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
 pub(super) fn library_load(
     call: &Call<'_, CUresult>,
-    _library: *mut CUlibrary,
+    place: *mut CUlibrary,
     _code: *const c_void,
     _jit_options: *mut CUjit_option,
     _jit_values: *mut *mut c_void,
@@ -75,14 +102,14 @@ pub(super) fn library_load(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> CUresult {
-    measured(call)
+    library(call, place)
 }
 
 /// `cuLibraryLoadFromFile`.
 #[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
 pub(super) fn library_load_file(
     call: &Call<'_, CUresult>,
-    _library: *mut CUlibrary,
+    place: *mut CUlibrary,
     _path: *const c_char,
     _jit_options: *mut CUjit_option,
     _jit_values: *mut *mut c_void,
@@ -91,7 +118,7 @@ pub(super) fn library_load_file(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> CUresult {
-    measured(call)
+    library(call, place)
 }
 
 /// `cuLibraryGetModule`.
@@ -112,9 +139,39 @@ pub(super) fn kernel_function(
     followed(call)
 }
 
-/// `cuCtxSetLimit`: stacks, heaps and buffers of the device's side.
-pub(super) fn set_limit(call: &Call<'_, CUresult>, _limit: CUlimit, _value: usize) -> CUresult {
-    measured(call)
+/// `cuFuncLoad`.
+pub(super) fn function_load(call: &Call<'_, CUresult>, _function: CUfunction) -> CUresult {
+    followed(call)
+}
+
+/// `cuCtxSetLimit`: stacks, heaps and buffers of the device's side. What that takes is known afterwards; a limit that does
+/// not fit is set back.
+pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, _value: usize) -> CUresult {
+    let mut before = 0;
+    // SAFETY: the driver writes a number or nothing.
+    if unsafe { real::cuCtxGetLimit(&raw mut before, limit) }.is_err() {
+        return call.real();
+    }
+    taken(
+        call,
+        || call.real(),
+        || {
+            // SAFETY: takes numbers only.
+            let _ = unsafe { hooked::cuCtxSetLimit(limit, before) };
+        },
+    )
+}
+
+/// `cuCtxEnablePeerAccess`: page tables on the current device.
+pub(super) fn enable_peer(call: &Call<'_, CUresult>, peer: CUcontext, _flags: c_uint) -> CUresult {
+    taken(
+        call,
+        || call.real(),
+        || {
+            // SAFETY: the driver has just taken this handle.
+            let _ = unsafe { real::cuCtxDisablePeerAccess(peer) };
+        },
+    )
 }
 
 /// `cuModuleUnload`. Handles of its kernels may come back as others: what they cost is learnt anew.

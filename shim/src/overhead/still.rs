@@ -1,0 +1,110 @@
+//! Whether a figure of the driver's and the ledger belong together: only while no other call of this process is between the
+//! two. A call that takes or gives memory counts first and asks the driver then, or the other way round; in between the
+//! ledger has what the driver has not.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::ffi::inside;
+use crate::shim;
+
+/// Threads seldom meet in one of these.
+const SHARDS: usize = 16;
+
+/// How many threads are in calls that move memory (low half), and how many ever went in (high half).
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Shard(AtomicU64);
+
+/// The calls of this process that are moving memory.
+#[derive(Debug, Default)]
+pub(crate) struct Moving {
+    shards: [Shard; SHARDS],
+}
+
+const ONE_IN: u64 = 1 << 32 | 1;
+const COUNT: u64 = 0xffff_ffff;
+
+/// The calling thread is in a call that may move memory, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Mover {
+    shard: &'static Shard,
+}
+
+impl Drop for Mover {
+    #[inline]
+    fn drop(&mut self) {
+        inside::set_moving(false);
+        // Pairs with the loads in `still`: whoever no longer sees us in also sees what we did.
+        self.shard.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Notes that a call begins which may move memory. Nothing before the state is built.
+#[inline]
+pub(crate) fn enter() -> Option<Mover> {
+    let shard = shim::built()?.overhead.moving.shard();
+    // Sequentially consistent: before anything that the call does.
+    shard.0.fetch_add(ONE_IN, Ordering::SeqCst);
+    inside::set_moving(true);
+    Some(Mover { shard })
+}
+
+/// Whether the functions of a module of hooks may move memory.
+pub(crate) const fn moves(module: &str) -> bool {
+    !matches!(
+        module.as_bytes(),
+        b"launch" | b"host" | b"lookup" | b"nvml" | b"device"
+    )
+}
+
+impl Moving {
+    /// By the stack's address, which differs from thread to thread and costs nothing to know.
+    #[expect(clippy::indexing_slicing, reason = "reduced to the length of the array")]
+    #[inline]
+    fn shard(&self) -> &Shard {
+        let on_stack = Cell::new(0_u8);
+        let address = core::ptr::from_ref(&on_stack).addr();
+        &self.shards[(address >> 16 ^ address >> 21) % SHARDS]
+    }
+
+    /// Nothing while other threads are moving memory; else a number that changes when one begins to.
+    pub(super) fn still(&self) -> Option<u64> {
+        let (mut inside_now, mut ever) = (0, 0_u64);
+        for shard in &self.shards {
+            let word = shard.0.load(Ordering::SeqCst);
+            inside_now += word & COUNT;
+            ever = ever.wrapping_add(word >> 32);
+        }
+        (inside_now == u64::from(inside::is_moving())).then_some(ever)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_under_way_is_seen_and_one_that_has_ended_too() {
+        let moving: &'static Moving = Box::leak(Box::default());
+        let before = moving.still();
+        assert!(before.is_some());
+        let shard = moving.shard();
+        shard.0.fetch_add(ONE_IN, Ordering::SeqCst);
+        assert_eq!(moving.still(), None);
+        inside::set_moving(true);
+        assert!(
+            moving.still().is_some(),
+            "the thread that asks may itself be in such a call"
+        );
+        drop(Mover { shard });
+        assert!(moving.still().is_some());
+        assert_ne!(moving.still(), before);
+    }
+
+    #[test]
+    fn launches_and_questions_move_nothing() {
+        assert!(moves("memory") && moves("pool") && moves("context") && moves("module"));
+        assert!(!moves("launch") && !moves("nvml"));
+    }
+}

@@ -1,0 +1,114 @@
+//! Code that the driver loads when a kernel is first launched is found without a call of ours that could look: a thread
+//! looks, often after something that may bring it and ever more seldom while nothing does. It calls NVML, and CUDA only to
+//! ask pools and graphs what they hold.
+
+use core::ffi::c_void;
+use core::panic::AssertUnwindSafe;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::shim;
+use crate::timing::{Relaxed, sys};
+
+/// Between two looks: the first after something happened, and so on while nothing does (ms).
+const PAUSES_MS: [u64; 7] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000];
+
+/// The thread, and how it is told.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    is_started: AtomicBool,
+    /// Changes when something happened.
+    bell: AtomicU32,
+    /// The thread sleeps until the bell changes, or for long.
+    is_resting: AtomicBool,
+    /// The process ends: nobody is asked any more.
+    is_over: AtomicBool,
+    is_looking: AtomicBool,
+}
+
+impl Watch {
+    /// Something happened after which the driver may take memory later.
+    pub(crate) fn stir(&'static self) {
+        self.bell.fetch_add(1, Ordering::SeqCst);
+        if !self.is_started.load(Ordering::Acquire) {
+            self.start();
+        } else if self.is_resting.swap(false, Ordering::SeqCst) {
+            sys::futex_wake_all(&self.bell);
+        }
+    }
+
+    #[cold]
+    fn start(&'static self) {
+        if self.is_started.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Libraries tidy up when the process ends, and must not be called then. Registered after they were loaded, this
+        // runs before their own handlers.
+        // SAFETY: the handler takes nothing and returns nothing.
+        unsafe { libc::atexit(at_exit) };
+        if !sys::start_thread(run) {
+            self.is_started.store(false, Ordering::Release);
+        }
+    }
+
+    /// Looks, unless the process is ending.
+    fn look(&self, look: impl FnOnce()) {
+        // Sequentially consistent, as in `end`: either the end is seen here, or this look there.
+        self.is_looking.store(true, Ordering::SeqCst);
+        if !self.is_over.load(Ordering::SeqCst) {
+            look();
+        }
+        self.is_looking.store(false, Ordering::SeqCst);
+    }
+
+    /// No look begins any more; one under way is waited for, for a moment.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        for _ in 0..100 {
+            if !self.is_looking.load(Ordering::SeqCst) {
+                return;
+            }
+            std::thread::sleep(core::time::Duration::from_millis(1));
+        }
+    }
+
+    fn watch(&self, look: impl Fn()) {
+        let mut pauses = PAUSES_MS.iter().peekable();
+        loop {
+            let heard = self.bell.load(Ordering::Acquire);
+            self.look(&look);
+            // What happens often is looked at as often as this at most.
+            std::thread::sleep(core::time::Duration::from_millis(PAUSES_MS[0]));
+            self.is_resting.store(true, Ordering::SeqCst);
+            if self.bell.load(Ordering::SeqCst) == heard {
+                let pause_ms = pauses.peek().copied().copied().unwrap_or(PAUSES_MS[6]);
+                sys::futex_wait(&self.bell, heard, pause_ms * 1_000_000);
+            }
+            self.is_resting.store(false, Ordering::SeqCst);
+            if self.bell.load(Ordering::Acquire) == heard {
+                pauses.next();
+            } else {
+                pauses = PAUSES_MS.iter().peekable();
+            }
+        }
+    }
+}
+
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    sys::settle_in(c"vcuda-measure");
+    // What the driver is asked from here must not break captures of the application (I5).
+    let _mode = Relaxed::enter();
+    if let Some(shim) = shim::built() {
+        // A bug here ends the watching, not the application.
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            shim.overhead.watch.watch(|| shim.follow_overhead());
+        }));
+    }
+    core::ptr::null_mut()
+}
+
+extern "C" fn at_exit() {
+    // A forked child has no such thread, and finds nothing built.
+    if let Some(shim) = shim::built() {
+        shim.overhead.watch.end();
+    }
+}
