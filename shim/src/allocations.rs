@@ -19,8 +19,6 @@ use crate::tiles::Tiles;
 pub(crate) enum Kind {
     /// Lives in its context: `cuMemAlloc`, pitched, managed.
     Linear,
-    /// Lives in a pool of its device.
-    Pooled,
     /// Another process's, opened in this context.
     Opened,
     /// Of another process's pool.
@@ -37,7 +35,7 @@ impl Kind {
     /// Addresses and the kinds of handles are named by numbers of their own.
     const fn space(self) -> u64 {
         match self {
-            Self::Linear | Self::Pooled | Self::Opened | Self::Imported => 0,
+            Self::Linear | Self::Opened | Self::Imported => 0,
             Self::Array => 1,
             Self::Mipmap => 2,
             Self::External => 3,
@@ -46,7 +44,7 @@ impl Kind {
 
     /// Whether it ends with the context it was made in. Memory of a pool belongs to its device.
     pub(crate) const fn ends_with_context(self) -> bool {
-        !matches!(self, Self::Pooled | Self::Imported)
+        !matches!(self, Self::Imported)
     }
 }
 
@@ -288,7 +286,7 @@ mod tests {
     #[test]
     fn a_record_is_taken_once() {
         let allocations = Allocations::new();
-        assert!(allocations.insert(512, allocation(Kind::Pooled, 1)).is_none());
+        assert!(allocations.insert(512, allocation(Kind::Opened, 1)).is_none());
         assert!(
             matches!(allocations.end(512, Kind::Array), Ended::Unknown),
             "an array of the same number is another thing"

@@ -104,9 +104,13 @@ pub(crate) fn with_memory(parts: &[Part], launch: impl FnOnce() -> CUresult) -> 
         .iter()
         .map(|part| part.holding.promise_launch(part.bytes, &part.epoch))
         .collect();
-    // What the driver takes beyond what its nodes say is counted; the launch is under way.
-    let _promised = promised?;
-    launch()
+    let promised = promised?;
+    launch()?;
+    for promise in promised {
+        // What the driver took beyond what its nodes say is counted: the launch is under way.
+        let _ = promise.settle();
+    }
+    Ok(())
 }
 
 /// What a graph allocates, by device.

@@ -118,6 +118,13 @@ impl Books {
         self.charged = self.charged.saturating_add(growth);
     }
 
+    /// Nothing came of the `growth` that was counted for a request which has come back. Says what to give back.
+    pub(super) fn undo(&mut self, growth: u64) -> u64 {
+        let undone = growth.min(self.charged);
+        self.charged -= undone;
+        undone
+    }
+
     /// A request of `bytes` for which `growth` was counted has come back, and the driver holds more than is counted:
     /// the next ones are counted as it takes memory.
     pub(super) fn learn(&mut self, bytes: u64, growth: u64, missing: u64) {

@@ -44,7 +44,7 @@ struct State {
     books: Books,
 }
 
-/// A request on its way to the driver. What was counted for it is settled when it is dropped.
+/// A request on its way to the driver. Dropped, it was refused.
 #[derive(Debug)]
 pub(crate) struct Promise<'h> {
     holding: &'h Holding,
@@ -62,6 +62,11 @@ impl Holding {
     /// Of the device's graphs.
     pub(super) fn of_graphs(device: &'static Device) -> Self {
         Self::new(device, Holder::Graphs)
+    }
+
+    /// Whether the driver knows a pool by this handle.
+    pub(crate) fn is_pool(pool: CUmemoryPool) -> bool {
+        pool_figure(pool, CUmemPool_attribute::RESERVED_MEM_CURRENT).is_some()
     }
 
     fn new(device: &'static Device, holder: Holder) -> Self {
@@ -161,7 +166,8 @@ impl Holding {
             return false;
         }
         // More than was counted is counted all the same: it is taken.
-        let _ = self.follow(&mut state);
+        let held = state.holder.held(self.device);
+        let _ = self.follow(&mut state, held);
         self.may_shrink(&state)
     }
 
@@ -169,9 +175,14 @@ impl Holding {
     pub(crate) fn trim(&self) {
         let mut state = self.state.lock();
         if !state.books.is_empty() {
-            state.holder.trim(self.device);
-            let _ = self.follow(&mut state);
+            self.trim_now(&mut state);
         }
+    }
+
+    fn trim_now(&self, state: &mut State) {
+        state.holder.trim(self.device);
+        let held = state.holder.held(self.device);
+        let _ = self.follow(state, held);
     }
 
     /// The pool is about to be destroyed: from now on nobody asks it anything. What it holds beyond what lives in it
@@ -179,8 +190,7 @@ impl Holding {
     pub(crate) fn orphan(&self) {
         let mut state = self.state.lock();
         if !state.books.is_empty() {
-            state.holder.trim(self.device);
-            let _ = self.follow(&mut state);
+            self.trim_now(&mut state);
         }
         state.holder = Holder::Orphan;
     }
@@ -209,8 +219,8 @@ impl Holding {
     ///
     /// # Errors
     /// It holds more than was counted for it, and that is beyond the limit. It is counted all the same.
-    fn follow(&self, state: &mut State) -> Result<u64, (u64, Denied)> {
-        let Some(held) = state.holder.held(self.device) else {
+    fn follow(&self, state: &mut State, held: Option<u64>) -> Result<u64, (u64, Denied)> {
+        let Some(held) = held else {
             return Ok(0);
         };
         let is_busy = state.books.is_busy();
@@ -240,13 +250,18 @@ impl Holding {
     }
 
     /// A request has come back, answered or refused.
-    fn settle(&self, promise: &Promise<'_>) -> Result<(), Denied> {
+    fn settle(&self, promise: &Promise<'_>, was_refused: bool) -> Result<(), Denied> {
         let mut state = self.state.lock();
         state.books.fulfil(promise.bytes, promise.growth);
-        if !promise.is_asked {
+        if !promise.is_asked && !was_refused {
             return Ok(());
         }
-        let followed = self.follow(&mut state);
+        let held = state.holder.held(self.device);
+        if was_refused && held.is_none() {
+            self.device.release(state.books.undo(promise.growth));
+            return Ok(());
+        }
+        let followed = self.follow(&mut state, held);
         let (Ok(missing) | Err((missing, _))) = followed;
         if missing > 0 {
             state.books.learn(promise.bytes, promise.growth, missing);
@@ -280,7 +295,7 @@ impl Promise<'_> {
     /// # Errors
     /// It took more than was counted, and that is beyond the limit. It is counted all the same, until it is gone.
     pub(crate) fn settle(self) -> Result<(), Denied> {
-        let settled = self.holding.settle(&self);
+        let settled = self.holding.settle(&self, false);
         core::mem::forget(self);
         settled
     }
@@ -288,7 +303,7 @@ impl Promise<'_> {
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
-        let _ = self.holding.settle(self);
+        let _ = self.holding.settle(self, true);
     }
 }
 

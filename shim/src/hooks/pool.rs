@@ -304,7 +304,7 @@ fn device_of_stream(shim: &'static Shim, stream: CUstream) -> Option<&'static De
 }
 
 /// Whose device a pool is on that nobody noted: a device's own pool, or one made behind our back, which is taken to be
-/// on the current device.
+/// on the current device. Nothing for a handle that is none, or without a context.
 fn owner_of(shim: &'static Shim, pool: CUmemoryPool) -> Option<&'static Device> {
     let mut devices = 0;
     // SAFETY: the driver writes a count or nothing.
@@ -317,6 +317,7 @@ fn owner_of(shim: &'static Shim, pool: CUmemoryPool) -> Option<&'static Device> 
     });
     match owner {
         Some(ordinal) => shim.device(ordinal),
-        None => shim.current_device(),
+        None if Holding::is_pool(pool) => shim.current_device(),
+        None => None,
     }
 }

@@ -1,0 +1,132 @@
+//! What pools and graphs hold is paid for, to the byte (I7, I9): by what the driver keeps, not by what it handed out. The
+//! programs check `cuMemGetInfo` against the driver's own figures; here the simulated machine's record is the judge:
+//! never above the quota at any instant, and the same figure as `vcuda smi`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::process::Command;
+use std::time::Duration;
+
+use vcuda_tests::{Bed, Door, MIB, Running, app, eventually, succeeded};
+
+/// Contexts that cost little and no rounding, so that every figure is exact.
+const EXACT: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"80GiB\"\n\
+                     [[gpus]]\nmemory_bytes = \"80GiB\"\n";
+
+fn peak_bytes(bed: &Bed, gpu: usize) -> u64 {
+    bed.report()["gpus"][gpu]["memory_peak_bytes"].as_u64().unwrap()
+}
+
+fn smi_bytes(bed: &Bed) -> u64 {
+    bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
+        .as_u64()
+        .unwrap()
+}
+
+/// Runs a scenario in 256 MiB, by each door, and looks at the most that was ever taken.
+fn within_quota(program: &str, scenario: &str, doors: &[Door]) {
+    for door in doors {
+        let bed = Bed::with_config(EXACT);
+        let mut command = bed.tenant(&["--memory", "256MiB"], app(program, *door));
+        let said = succeeded(&command.arg(scenario).output().unwrap());
+        assert!(said.ends_with(&format!("passed {scenario}\n")), "{said}");
+        for gpu in 0..2 {
+            let peak = peak_bytes(&bed, gpu);
+            assert!(peak <= 256 * MIB, "{scenario}: {peak} bytes on GPU {gpu}");
+        }
+    }
+}
+
+/// The machine's own figure, `vcuda smi`'s, and after SIGKILL those of a fresh process.
+fn one_figure_and_none_left(program: &str, at_least: u64) {
+    let bed = Bed::with_config(EXACT);
+    let program = app(program, Door::Dlsym);
+    let quota = ["--memory", "256MiB", "--name", "one"];
+    let start = |command: &mut Command| {
+        let mut running = Running::start(command.arg("hold"));
+        running.wait_for("holding");
+        running
+    };
+    let mut first = start(&mut bed.tenant(&quota, &program));
+    let used = bed.used_bytes();
+    assert!(used >= at_least + 4 * MIB, "{used}");
+    assert_eq!(smi_bytes(&bed), used);
+    let mut second = start(&mut bed.tenant(&quota, &program));
+    assert_eq!(smi_bytes(&bed), bed.used_bytes());
+    first.signal(libc::SIGKILL);
+    first.finish();
+    eventually("the dead process's share is gone", Duration::from_secs(1), || {
+        smi_bytes(&bed) == used && bed.used_bytes() == used
+    });
+    second.signal(libc::SIGKILL);
+    second.finish();
+    assert!(peak_bytes(&bed, 0) <= 256 * MIB);
+}
+
+#[test]
+fn a_pool_is_paid_for_up_to_its_threshold_and_down_to_its_trim() {
+    within_quota("pools", "threshold", &Door::ALL);
+}
+
+#[test]
+fn idle_memory_of_pools_gives_way_before_anybody_is_refused() {
+    within_quota("pools", "full", &[Door::ProcAddress]);
+}
+
+#[test]
+fn what_is_freed_in_order_is_paid_for_until_the_stream_is_there() {
+    within_quota("pools", "ordered", &[Door::Dlsym]);
+}
+
+#[test]
+fn a_destroyed_pool_is_paid_for_while_its_memory_lives() {
+    within_quota("pools", "destroyed", &[Door::Dlsym]);
+}
+
+#[test]
+fn a_pool_on_another_gpu_is_paid_for_there() {
+    within_quota("pools", "second", &[Door::Dlsym]);
+}
+
+#[test]
+fn threads_on_one_pool_never_pass_the_quota() {
+    within_quota("pools", "threads", &[Door::Link]);
+}
+
+#[test]
+fn pools_cost_the_same_everywhere_and_nothing_after_death() {
+    one_figure_and_none_left("pools", 70 * MIB);
+}
+
+#[test]
+fn graphs_are_paid_for_from_launch_to_trim() {
+    within_quota("graph_memory", "launch", &Door::ALL);
+}
+
+#[test]
+fn a_graph_beyond_the_quota_is_refused_and_a_smaller_one_runs() {
+    within_quota("graph_memory", "refused", &[Door::Dlsym]);
+}
+
+#[test]
+fn memory_that_outlives_its_graph_is_paid_for() {
+    within_quota("graph_memory", "outlives", &[Door::Dlsym]);
+}
+
+#[test]
+fn graphs_within_graphs_and_on_another_gpu_are_found() {
+    within_quota("graph_memory", "nested", &[Door::ProcAddress]);
+}
+
+#[test]
+fn graphs_launched_by_threads_never_pass_the_quota() {
+    within_quota("graph_memory", "threads", &[Door::Link]);
+}
+
+#[test]
+fn graphs_cost_the_same_everywhere_and_nothing_after_death() {
+    one_figure_and_none_left("graph_memory", 60 * MIB);
+}
