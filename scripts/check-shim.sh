@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the built shim (I2): scripts/check-shim.sh [FOLDER OF THE RELEASE BUILD]
-#   exports = hook table + dlsym + dlvsym; nothing needed but libc and its loader; no undefined cu*/nvml* symbol;
+#   exports = hook table + dlsym, dlvsym, dlopen, dlmopen; nothing needed but libc and its loader; no undefined cu*/nvml* symbol;
 #   prints the highest glibc symbol version and the size.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ complain() { echo "check-shim: $*"; failed=1; }
 rows=$(sed -nE 's/^ *(deny|pass) +([A-Za-z0-9_]+) *=>.*/\2/p' shim/src/hooks.rs | sort -u)
 [ -n "$rows" ] || complain "found no rows in shim/src/hooks.rs"
 exports=$(nm -D --defined-only "$shim" | awk '{print $NF}' | sed 's/@.*//' | sort -u)
-wanted=$(printf '%s\ndlsym\ndlvsym\n' "$rows" | sort -u)
+wanted=$(printf '%s\ndlsym\ndlvsym\ndlopen\ndlmopen\n' "$rows" | sort -u)
 if [ "$exports" != "$wanted" ]; then
     complain "exports and hook table differ (< exported only, > in the table only):"
     diff <(echo "$exports") <(echo "$wanted") | grep '^[<>]' || true

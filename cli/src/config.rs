@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 
 /// The tenant's directory, set by `vcuda run`, read by the shim.
-pub(crate) const ENV_TENANT: &str = "VCUDA_DIR";
+pub(crate) const ENV_TENANT: &str = vcuda_region::directory::ENV_DIRECTORY;
 /// The simulated machine's directory.
 pub(crate) const ENV_MACHINE: &str = "VCUDA_SIM";
 /// Libraries that the loader puts before all others.

@@ -4,11 +4,17 @@
 //! run` leaves to the command and all its descendants (for those that have not used a GPU yet), and the slots in `usage`
 //! (for those that closed all descriptors). Whoever removes a directory holds its lock exclusively; whoever joins one
 //! holds it shared and then looks whether the directory is still there.
+//!
+//! A container's processes may have any user id, so the directory and `limits` may be read, and `usage` written, by
+//! everybody who can reach them. On the host nobody else can: `containers`, above, is its owner's alone, and only what
+//! its owner mounts into a container, or leaves open for a command, leads past it.
 
 use core::time::Duration;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::layout::{LimitsFile, UsageFile};
@@ -22,6 +28,9 @@ use crate::{GpuUuid, MAX_DEVICES};
 
 mod error;
 pub use error::DirectoryError;
+
+/// The variable by which `vcuda run` tells its command where the directory is.
+pub const ENV_DIRECTORY: &str = "VCUDA_DIR";
 
 /// Where a managed container finds its directory.
 pub const MANAGED: &str = "/etc/vcuda";
@@ -41,11 +50,25 @@ fn resolve_with(managed: &Path, from_environment: Option<&Path>) -> Option<PathB
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
             ) =>
         {
-            from_environment.map(Path::to_owned)
+            from_environment.map(|directory| within_reach(directory.to_owned()))
         }
         // There, or hidden from us: either way this is a managed container.
         _ => Some(managed.to_owned()),
     }
+}
+
+/// `directory` itself, or, where the way to it is closed to us, the descriptor of it that `vcuda run` left open: a command
+/// of another user (by `su`, `setpriv`, a set-user-ID program) has no other way.
+fn within_reach(directory: PathBuf) -> PathBuf {
+    let closed =
+        |error: io::Error| (error.kind() == io::ErrorKind::PermissionDenied).then_some(directory.as_path());
+    let Some(closed) = fs::metadata(&directory).err().and_then(closed) else {
+        return directory;
+    };
+    let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    open.map(|entry| entry.path())
+        .find(|descriptor| fs::read_link(descriptor).is_ok_and(|target| target == closed))
+        .unwrap_or(directory)
 }
 
 /// What a new tenant is given.
@@ -200,7 +223,7 @@ fn entries(containers: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
     }
 }
 
-/// Makes `root` and `containers` in it, and checks that nobody else can write there.
+/// Makes `root` and `containers` in it, and checks that nobody else can write in the one or enter the other.
 fn prepare(root: &Path) -> Result<PathBuf, DirectoryError> {
     let containers = root.join("containers");
     DirBuilder::new()
@@ -215,7 +238,14 @@ fn prepare(root: &Path) -> Result<PathBuf, DirectoryError> {
             return Err(DirectoryError::Unsafe(path.to_owned()));
         }
     }
+    // Made by an earlier version, or by hand.
+    permit(&containers, 0o700).map_err(|error| DirectoryError::Io(containers.clone(), error))?;
     Ok(containers)
+}
+
+/// Sets the mode, whatever the umask.
+fn permit(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
 fn open_directory(path: &Path) -> io::Result<File> {
@@ -238,7 +268,7 @@ enum Held {
 fn hold(path: &Path, lock: &File, me: &Identity) -> Result<Held, DirectoryError> {
     let io = |error| DirectoryError::Io(path.to_owned(), error);
     let alone = sys::try_lock(lock, Lock::Exclusive).map_err(io)?;
-    if alone && is_linked(path, lock) && !has_living_slots(path, me) {
+    if alone && is_linked(path, lock) && !has_living_slots(path, me) && !is_meant_by_a_process(path) {
         return Ok(Held::Dead);
     }
     // From exclusive to shared the lock is open for a moment: hence the look at the name comes after it.
@@ -256,6 +286,24 @@ fn hold(path: &Path, lock: &File, me: &Identity) -> Result<Held, DirectoryError>
 fn is_linked(path: &Path, lock: &File) -> bool {
     let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
     fs::symlink_metadata(path).is_ok_and(|named| lock.metadata().is_ok_and(|open| same(named, open)))
+}
+
+/// Whether a process other than the calling one was started with this directory in its environment: a daemon closes what
+/// it inherits, and may use a GPU only later.
+fn is_meant_by_a_process(path: &Path) -> bool {
+    let mut meant = ENV_DIRECTORY.as_bytes().to_vec();
+    meant.push(b'=');
+    meant.extend_from_slice(path.as_os_str().as_bytes());
+    let is_process = |name: &OsStr| name.as_bytes().iter().all(u8::is_ascii_digit);
+    let me = std::process::id().to_string();
+    // Another user's environment is not shown, nor that of a process that has just ended.
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| is_process(&entry.file_name()) && entry.file_name() != me.as_str())
+        .filter_map(|entry| fs::read(entry.path().join("environ")).ok())
+        .any(|environment| environment.split(|byte| *byte == 0).any(|one| one == meant))
 }
 
 /// A `usage` that cannot be read has no slots: its processes, should they live, only harmed themselves.
@@ -320,17 +368,18 @@ fn fill_new(new: &Path, tenant: &Tenant, me: &Identity, now_ns: u64) -> io::Resu
     DirBuilder::new().mode(0o700).create(new)?;
     let lock = open_directory(new)?;
     sys::try_lock(&lock, Lock::Shared)?;
-    let mapped = new_file::<LimitsFile>(&new.join("limits"))?;
+    let mapped = new_file::<LimitsFile>(&new.join("limits"), 0o644)?;
     limits::fill(&mapped, &tenant.name, &tenant.devices, now_ns);
-    let mapped = new_file::<UsageFile>(&new.join("usage"))?;
+    let mapped = new_file::<UsageFile>(&new.join("usage"), 0o666)?;
     slots::fill(&mapped);
+    permit(new, 0o755)?;
     let usage = Usage::open(new).map_err(io::Error::other)?;
     usage.claim(me).map_err(io::Error::other)?;
     Ok(lock)
 }
 
 /// A new file of the size of `T`, all zeros, its space reserved: a full disk shows here, and never as a fault later.
-fn new_file<T: Mapped>(path: &Path) -> io::Result<Mapping<T>> {
+fn new_file<T: Mapped>(path: &Path, mode: u32) -> io::Result<Mapping<T>> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -338,5 +387,6 @@ fn new_file<T: Mapped>(path: &Path) -> io::Result<Mapping<T>> {
         .mode(0o600)
         .open(path)?;
     sys::reserve_space(&file, size_of::<T>())?;
+    permit(path, mode)?;
     Mapping::of_file(&file, true)
 }

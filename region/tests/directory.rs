@@ -12,6 +12,7 @@ use vcuda_region::directory::{self, Directory, DirectoryError, Origin, Tenant};
 use vcuda_region::limits::{DeviceConfig, Limits, LimitsWriter, OpenError, Policy, WriteError};
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::shared::ObjectKey;
 use vcuda_region::slots::Usage;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
@@ -90,10 +91,13 @@ fn a_new_directory_says_what_it_was_given() {
     let (directory, origin) = make(root.path(), "a");
     assert_eq!(origin, Origin::Created);
     assert_eq!(directory.path(), root.path().join("containers/a"));
-    assert_eq!(fs::metadata(directory.path()).unwrap().mode() & 0o777, 0o700);
-    for file in ["limits", "usage"] {
+    // Any user of a container may read and count; on the host the way there is closed.
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(root.path().join("containers")), 0o700);
+    assert_eq!(mode(directory.path().to_owned()), 0o755);
+    for (file, expected) in [("limits", 0o644), ("usage", 0o666)] {
         let metadata = fs::metadata(directory.path().join(file)).unwrap();
-        assert_eq!(metadata.mode() & 0o777, 0o600);
+        assert_eq!(metadata.mode() & 0o777, expected);
         assert!(
             metadata.blocks() * 512 >= metadata.len(),
             "the space of {file} is reserved"
@@ -176,6 +180,14 @@ fn runs_of_one_name_share_a_directory_and_its_memory() {
     let used: Vec<_> = seen.iter().map(|process| process.devices[0].used_bytes).collect();
     assert_eq!(used.iter().sum::<u64>(), 4 * GIB);
     assert_eq!(observer.account(device(0)).unwrap().denied, 1);
+    let memory = observer.memory(device(0)).unwrap();
+    assert_eq!((memory.used_bytes, memory.shared_bytes), (4 * GIB, 0));
+    // What is shared is seen once, with its payer or without.
+    let key = ObjectKey::of(b"exported");
+    let _exported = slot.share(key, device(0), 2 * GIB).unwrap();
+    let imported = mine.join(key).unwrap();
+    let memory = observer.memory(device(0)).unwrap();
+    assert_eq!((memory.used_bytes, memory.shared_bytes), (4 * GIB, 0));
 
     // Killed: out of sight at once, and its bytes are free after the next look for the dead.
     other.kill();
@@ -187,7 +199,13 @@ fn runs_of_one_name_share_a_directory_and_its_memory() {
         GIB
     );
     assert_eq!(usage.reap_dead(&view), 1);
+    // What it exported stays counted for as long as the other holds it.
+    let memory = observer.memory(device(0)).unwrap();
+    assert_eq!((memory.used_bytes, memory.shared_bytes), (3 * GIB, 2 * GIB));
+    assert_eq!(usage.used_bytes(device(0)), 3 * GIB);
+    mine.part(imported);
     assert_eq!(usage.used_bytes(device(0)), GIB);
+    assert_eq!(observer.memory(device(0)).unwrap().used_bytes, GIB);
     mine.reserve(device(0), 3 * GIB, 4 * GIB).unwrap().commit();
 }
 
@@ -228,6 +246,32 @@ fn a_directory_lives_as_long_as_a_slot_or_the_lock_is_held() {
             .memory_limit_bytes(device(0)),
         Ok(GIB)
     );
+}
+
+#[test]
+fn a_daemon_that_closed_everything_finds_its_directory() {
+    let root = root();
+    let me = Identity::current().unwrap();
+    let stranger = Sleeper::new();
+    let (directory, _) =
+        Directory::create_or_join(root.path(), &tenant("a"), &stranger.identity, now_ns()).unwrap();
+    // No slot, no descriptor: what it has is its environment.
+    let start = |variable: &str| {
+        Command::new("sleep")
+            .arg("1000")
+            .env(variable, directory.path())
+            .spawn()
+            .unwrap()
+    };
+    let (mut daemon, mut other) = (start(directory::ENV_DIRECTORY), start("ANOTHER"));
+    stranger.kill();
+    drop(directory);
+    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0);
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 1);
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 #[test]

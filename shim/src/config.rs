@@ -4,7 +4,7 @@ use std::env::var_os;
 use std::path::PathBuf;
 
 /// The tenant's directory, set by `vcuda run`. Ignored in a container that has `/etc/vcuda/limits`.
-pub(crate) const ENV_DIRECTORY: &str = "VCUDA_DIR";
+pub(crate) const ENV_DIRECTORY: &str = vcuda_region::directory::ENV_DIRECTORY;
 /// A lower memory limit for this process, as Kubernetes writes sizes: `4Gi`, `4GiB`, `4096MiB`, `4G`.
 pub(crate) const ENV_MEMORY: &str = "VCUDA_MEMORY";
 /// A file to which the shim appends what it does and why.

@@ -1,6 +1,7 @@
 //! The C boundary: how a call of the application reaches a handler, and how the shim reaches the driver.
 
 pub(crate) mod cancel;
+mod deep;
 pub(crate) mod dlsym;
 pub(crate) mod elf;
 pub(crate) mod inside;

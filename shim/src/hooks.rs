@@ -24,7 +24,7 @@ mod vmm_share;
 pub(crate) use context::primary as primary_context;
 
 use core::cmp;
-use core::ffi::{c_char, c_void};
+use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use vcuda_driver_api::{CUresult, nvmlReturn_t};
@@ -234,8 +234,9 @@ pub(crate) fn find_all() {
 }
 
 /// Whether the C string `string` is `name`.
-pub(crate) fn is(string: *const c_char, name: &str) -> bool {
-    !string.is_null() && compare(name, string).is_eq()
+pub(crate) fn is_same(name: &CStr, string: *const c_char) -> bool {
+    // SAFETY: not null, so a C string, as its caller's promise to dlsym(3) was.
+    !string.is_null() && unsafe { CStr::from_ptr(string) } == name
 }
 
 /// Orders a row's name against a C string, without measuring the string first.

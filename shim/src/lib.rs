@@ -25,3 +25,4 @@ mod shim;
 mod tag;
 mod tiles;
 mod timing;
+mod ways;

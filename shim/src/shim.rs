@@ -25,7 +25,7 @@ use crate::hooks::green::Greens;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
 use crate::timing::Launches;
-use crate::{fork, log};
+use crate::{fork, log, ways};
 
 /// Values of the word (see [`fork::word`]) that are no pointer to a [`Shim`].
 const UNBUILT: usize = 0;
@@ -172,6 +172,7 @@ impl Shim {
     /// neighbours, and then ten times as long without a look.
     #[cold]
     pub(crate) fn look(&'static self) {
+        ways::tell(self);
         let looked_ns = self.looked_ns.load(Ordering::Relaxed);
         self.look_if_due();
         let began_ns = clock::now_ns();

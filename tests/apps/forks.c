@@ -180,7 +180,7 @@ static int begin_anew(void)
 static void await(pid_t child, int i, int kind)
 {
     int status = 0, ended = 0;
-    double bound = seconds() + 20;
+    double bound = seconds() + 10;
     while (!(ended = waitpid(child, &status, WNOHANG)) && seconds() < bound) usleep(100);
     if (ended) {
         if (status && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && kind == 6)) {
@@ -204,7 +204,7 @@ int main(int argc, char **argv)
     pthread_t threads[KINDS];
     for (size_t i = 0; i < KINDS; i++) pthread_create(&threads[i], NULL, busy, (void *)i);
     char *anew[] = {"forks", NULL};
-    for (int i = 0; i < count && failures < 5; i++) {
+    for (int i = 0; i < count && failures < 3; i++) {
         pid_t child = -1;
         /* Most children go on without exec: those are the ones that meet what the parent held. */
         int kind = i % 16 < 9 ? 0 : i % 16 - 8;

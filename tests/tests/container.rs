@@ -1,5 +1,6 @@
-//! A real container (runc) with the three things that docs/containers.md names: the shim by /etc/ld.so.preload, `limits`
-//! read-only and `usage` writable under /etc/vcuda. Its quota holds also under `env -i`, on a read-only root, as nobody.
+//! Real containers (runc) with the three things that docs/containers.md names: the shim by /etc/ld.so.preload, `limits`
+//! read-only and `usage` writable under /etc/vcuda. The quota holds without any environment, and for a user whom nobody
+//! knows, without capabilities, on a read-only root without /tmp, under the system call filters that runtimes ship.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -8,147 +9,373 @@
 )]
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use vcuda_tests::{Bed, Door, GIB, Running, app, release_dir, skip, succeeded, text};
+use vcuda_tests::{Bed, Door, GIB, Running, app, eventually, release_dir, skip, succeeded, text};
 
-/// A bundle whose root is this machine's own userland, read-only.
-fn bundle(bed: &Bed, tenant: &Path, args: &[&str], uid: u32) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let root = dir.path().join("rootfs");
-    for folder in [
-        "etc/vcuda",
-        "proc",
-        "dev",
-        "tmp",
-        "sim",
-        "machine",
-        "usr",
-        "app",
-        "shim",
-    ] {
-        fs::create_dir_all(root.join(folder)).unwrap();
-    }
-    for link in ["bin", "sbin", "lib", "lib64"] {
-        if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
-            std::os::unix::fs::symlink(target, root.join(link)).unwrap();
-        }
-    }
-    for file in ["etc/vcuda/limits", "etc/vcuda/usage", "etc/ld.so.preload"] {
-        fs::write(root.join(file), "").unwrap();
-    }
-    let preload = dir.path().join("preload");
-    fs::write(&preload, "/shim/libvcuda_shim.so\n").unwrap();
-    let simulator = dir.path().join("sim");
-    fs::create_dir(&simulator).unwrap();
-    for (library, name) in [("cuda", "libcuda.so.1"), ("nvml", "libnvidia-ml.so.1")] {
-        let from = release_dir().join(format!("libvcuda_simulator_{library}.so"));
-        fs::copy(from, simulator.join(name)).unwrap();
-    }
-    let bind = |from: &Path, to: &str, mode: &str| json!({"destination": to, "source": from, "type": "bind", "options": ["rbind", mode]});
-    let config = json!({
-        "ociVersion": "1.0.2",
-        "process": {
-            "terminal": false, "user": {"uid": uid, "gid": uid}, "args": args, "cwd": "/", "noNewPrivileges": true,
-            "env": ["PATH=/usr/bin:/bin", "VCUDA_SIM=/machine", "LD_LIBRARY_PATH=/sim"],
-        },
-        "root": {"path": root, "readonly": true},
-        "mounts": [
-            {"destination": "/proc", "type": "proc", "source": "proc"},
-            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
-            bind(Path::new("/usr"), "/usr", "ro"),
-            bind(&release_dir(), "/shim", "ro"),
-            bind(&release_dir().join("test-apps"), "/app", "ro"),
-            bind(&simulator, "/sim", "ro"),
-            bind(&bed.machine(), "/machine", "rw"),
-            bind(&preload, "/etc/ld.so.preload", "ro"),
-            bind(&tenant.join("limits"), "/etc/vcuda/limits", "ro"),
-            bind(&tenant.join("usage"), "/etc/vcuda/usage", "rw"),
-        ],
-        "linux": {"namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}, {"type": "network"}]},
-    });
-    fs::write(
-        dir.path().join("config.json"),
-        serde_json::to_vec(&config).unwrap(),
-    )
-    .unwrap();
-    dir
+/// In no container's /etc/passwd.
+const NOBODY_KNOWS: u32 = 123_456;
+const ENVIRONMENT: [&str; 3] = ["PATH=/usr/bin:/bin", "VCUDA_SIM=/machine", "LD_LIBRARY_PATH=/sim"];
+
+/// A tenant for containers, whose directory lives as long as its keeper.
+struct Tenant {
+    bed: Bed,
+    directory: PathBuf,
+    _keeper: Running,
 }
 
-/// Runs the container to its end; `None` where there is no runtime that works here.
-fn contain(bundle: &Path, name: &str) -> Option<std::process::Output> {
-    let id = format!("vcuda-test-{name}-{}", std::process::id());
-    let output = Command::new("runc")
-        .arg("--root")
-        .arg(bundle.join("state"))
-        .args(["run", "-b"])
-        .arg(bundle)
-        .arg(id)
-        .output();
-    match output {
-        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("runc run failed") => {
-            skip(&format!(
-                "container: runc does not work here: {}",
-                text(&output).replace('\n', " ")
-            ));
-            None
-        }
-        Ok(output) => Some(output),
-        Err(error) => {
-            skip(&format!(
-                "container: no runc ({error}); scripts/test.sh installs it where apt-get can"
-            ));
-            None
+impl Tenant {
+    fn new() -> Self {
+        let bed = Bed::new();
+        let quota = ["--memory", "2GiB", "--cores", "50", "--name", "web"];
+        let keeper = Running::start(bed.tenant(&quota, "sleep").arg("120"));
+        let directory = bed.runtime().join("vcuda/containers/web");
+        eventually("the tenant's directory", Duration::from_secs(5), || {
+            directory.join("usage").exists()
+        });
+        succeeded(&bed.bare("true").output().unwrap());
+        // A real card's device files are open to every user.
+        succeeded(
+            &Command::new("chmod")
+                .args(["-R", "a+rwX"])
+                .arg(bed.machine())
+                .output()
+                .unwrap(),
+        );
+        Tenant {
+            bed,
+            directory,
+            _keeper: keeper,
         }
     }
+}
+
+/// A container whose root is this machine's own userland, read-only.
+struct Container<'a> {
+    tenant: &'a Tenant,
+    uid: u32,
+    seccomp: Option<Value>,
+    /// What is in `/extra`.
+    extra: Option<&'a Path>,
+    privileges: bool,
+    /// The line in `/etc/ld.so.preload`.
+    preload: &'a str,
+}
+
+impl<'a> Container<'a> {
+    fn new(tenant: &'a Tenant, uid: u32) -> Self {
+        Container {
+            tenant,
+            uid,
+            seccomp: None,
+            extra: None,
+            privileges: false,
+            preload: "/shim/libvcuda_shim.so\n",
+        }
+    }
+
+    fn bundle(&self, args: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let root = dir.path().join("rootfs");
+        for folder in [
+            "etc/vcuda",
+            "proc",
+            "dev",
+            "sim",
+            "machine",
+            "usr",
+            "app",
+            "shim",
+            "extra",
+        ] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        for link in ["bin", "sbin", "lib", "lib64"] {
+            if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
+                symlink(target, root.join(link)).unwrap();
+            }
+        }
+        for file in ["etc/vcuda/limits", "etc/vcuda/usage", "etc/ld.so.preload"] {
+            fs::write(root.join(file), "").unwrap();
+        }
+        let preload = dir.path().join("preload");
+        fs::write(&preload, self.preload).unwrap();
+        let simulator = dir.path().join("sim");
+        fs::create_dir(&simulator).unwrap();
+        for (library, name) in [("cuda", "libcuda.so.1"), ("nvml", "libnvidia-ml.so.1")] {
+            let from = release_dir().join(format!("libvcuda_simulator_{library}.so"));
+            fs::copy(from, simulator.join(name)).unwrap();
+        }
+        let bind = |from: &Path, to: &str, mode: &str| json!({"destination": to, "source": from, "type": "bind", "options": ["rbind", mode]});
+        let none: [&str; 0] = [];
+        let extra = self.extra.unwrap_or(&simulator);
+        let mut config = json!({
+            "ociVersion": "1.0.2",
+            "process": {
+                "terminal": false, "user": {"uid": self.uid, "gid": self.uid}, "args": args, "cwd": "/",
+                "noNewPrivileges": !self.privileges, "env": ENVIRONMENT,
+                "capabilities": {"bounding": none, "effective": none, "inheritable": none, "permitted": none, "ambient": none},
+            },
+            "root": {"path": root, "readonly": true},
+            "mounts": [
+                {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "nodev", "hidepid=2"]},
+                {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
+                bind(Path::new("/usr"), "/usr", "ro"),
+                bind(&release_dir(), "/shim", "ro"),
+                bind(&release_dir().join("test-apps"), "/app", "ro"),
+                bind(&simulator, "/sim", "ro"),
+                bind(extra, "/extra", "ro"),
+                bind(&self.tenant.bed.machine(), "/machine", "rw"),
+                bind(&preload, "/etc/ld.so.preload", "ro"),
+                bind(&self.tenant.directory.join("limits"), "/etc/vcuda/limits", "ro"),
+                bind(&self.tenant.directory.join("usage"), "/etc/vcuda/usage", "rw"),
+            ],
+            "linux": {
+                "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}, {"type": "network"}],
+                "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"],
+                "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
+            },
+        });
+        if let Some(filter) = &self.seccomp {
+            config["linux"]["seccomp"] = filter.clone();
+        }
+        let path = dir.path().join("config.json");
+        fs::write(path, serde_json::to_vec(&config).unwrap()).unwrap();
+        dir
+    }
+
+    /// Runs the container to its end; `None` where there is no runtime that works here.
+    fn run(&self, args: &[&str]) -> Option<Output> {
+        let bundle = self.bundle(args);
+        let id = format!("vcuda-test-{}", bundle.path().file_name()?.to_str()?);
+        let output = Command::new("runc")
+            .arg("--root")
+            .arg(bundle.path().join("state"))
+            .args(["run", "-b"])
+            .arg(bundle.path())
+            .arg(id.replace('.', ""))
+            .stdin(Stdio::null())
+            .output();
+        match output {
+            Ok(output) if String::from_utf8_lossy(&output.stderr).contains("runc run failed") => {
+                let words = text(&output).replace('\n', " ");
+                skip(&format!("container: runc does not work here: {words}"));
+                None
+            }
+            Ok(output) => Some(output),
+            Err(error) => {
+                skip(&format!(
+                    "container: no runc ({error}); scripts/test.sh installs it where apt-get can"
+                ));
+                None
+            }
+        }
+    }
+}
+
+fn inside(program: &Path) -> String {
+    format!("/app/{}", program.file_name().unwrap().to_string_lossy())
+}
+
+/// The filter that Debian's package of podman's defaults installs (the same in kind as docker's), for a process without
+/// capabilities, in the runtime's own format.
+fn shipped_filter() -> Option<Value> {
+    let file = fs::read("/usr/share/containers/seccomp.json");
+    let Ok(profile) = file else {
+        skip("container: no /usr/share/containers/seccomp.json (package golang-github-containers-common)");
+        return None;
+    };
+    let profile: Value = serde_json::from_slice(&profile).unwrap();
+    let machine = if cfg!(target_arch = "x86_64") {
+        "amd64"
+    } else {
+        "arm64"
+    };
+    let names = |rule: &Value, kind: &str, list: &str| {
+        rule[kind][list].as_array().map(|names| {
+            names
+                .iter()
+                .map(|one| one.as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        })
+    };
+    let applies = |rule: &&Value| {
+        names(rule, "includes", "caps").is_none()
+            && names(rule, "includes", "arches").is_none_or(|names| names.iter().any(|one| one == machine))
+            && names(rule, "excludes", "arches").is_none_or(|names| names.iter().all(|one| one != machine))
+    };
+    let rules: Vec<Value> = profile["syscalls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(applies)
+        .map(|rule| {
+            let mut rule = rule.clone();
+            for key in ["includes", "excludes", "comment", "errno"] {
+                rule.as_object_mut().unwrap().remove(key);
+            }
+            rule
+        })
+        .collect();
+    assert!(rules.len() > 5, "{rules:?}");
+    Some(json!({
+        "defaultAction": profile["defaultAction"], "defaultErrnoRet": profile["defaultErrnoRet"], "syscalls": rules,
+    }))
+}
+
+/// A filter of an older runtime: what it does not know, it refuses with EPERM, from which programs cannot tell that
+/// they should try something else (seccomp(2), clone(2)); and the usual forbidden calls.
+fn old_filter() -> Value {
+    let refused = vec![
+        "statx",
+        "faccessat2",
+        "openat2",
+        "close_range",
+        "pidfd_open",
+        "pidfd_getfd",
+        "pidfd_send_signal",
+        "process_madvise",
+        "futex_waitv",
+        "membarrier",
+        "rseq",
+        "memfd_secret",
+        "landlock_create_ruleset",
+        "io_uring_setup",
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "kcmp",
+        "bpf",
+        "perf_event_open",
+        "userfaultfd",
+        "unshare",
+        "setns",
+        "mount",
+        "umount2",
+        "pivot_root",
+        "keyctl",
+        "add_key",
+        "request_key",
+        "quotactl",
+        "reboot",
+        "swapon",
+        "init_module",
+        "kexec_load",
+        "mbind",
+        "set_mempolicy",
+        "get_mempolicy",
+        "sched_setattr",
+        "name_to_handle_at",
+    ];
+    json!({
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "syscalls": [
+            {"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": 1},
+            {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38},
+        ],
+    })
 }
 
 #[test]
 fn a_containers_quota_holds() {
-    let bed = Bed::new();
-    let quota = app("quota", Door::Dlsym);
-    let hold = app("hold", Door::Dlsym);
-    let inside = |program: &Path| format!("/app/{}", program.file_name().unwrap().to_string_lossy());
-    // The directory lives as long as its keeper.
-    let _keeper = Running::start(
-        bed.tenant(&["--memory", "2GiB", "--cores", "50", "--name", "web"], "sleep")
-            .arg("120"),
+    let tenant = Tenant::new();
+    let (quota, hold) = (
+        inside(&app("quota", Door::Dlsym)),
+        inside(&app("hold", Door::Dlsym)),
     );
-    let tenant = bed.runtime().join("vcuda/containers/web");
-    vcuda_tests::eventually(
-        "the tenant's directory",
-        std::time::Duration::from_secs(5),
-        || tenant.join("usage").exists(),
-    );
-    succeeded(&bed.bare("true").output().unwrap());
-    let (quota, hold) = (inside(&quota), inside(&hold));
     let limit = (2 * GIB).to_string();
-    let Some(output) = contain(bundle(&bed, &tenant, &[&quota, &limit], 0).path(), "root") else {
+    let Some(output) = Container::new(&tenant, 0).run(&[&quota, &limit]) else {
         return;
     };
     assert!(succeeded(&output).contains("passed"));
-    // No environment: the preload file and /etc/vcuda still hold. The program waits, so it is stopped by a time limit.
+    // No environment, or one that contradicts: the preload file and /etc/vcuda still hold. The program waits, so it is
+    // stopped by a time limit.
     let wiped = [
         "timeout",
         "3",
         "env",
         "-i",
         "LD_LIBRARY_PATH=/sim",
+        "LD_PRELOAD=",
         "VCUDA_SIM=/machine",
-        "VCUDA_DIR=/tmp",
+        "VCUDA_DIR=/dev",
+        "VCUDA_MEMORY=64GiB",
         &hold,
         &limit,
     ];
-    let output = contain(bundle(&bed, &tenant, &wiped, 0).path(), "wiped").unwrap();
+    let output = Container::new(&tenant, 0).run(&wiped).unwrap();
     assert!(
         String::from_utf8_lossy(&output.stdout).contains("holding 0 denied 1"),
         "{}",
         text(&output)
     );
+    // Without the library the very same container has the whole card: it is the preload that holds the quota.
+    let mut open = Container::new(&tenant, 0);
+    open.preload = "";
+    let output = open.run(&["timeout", "2", &hold, &limit]).unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains(&format!("holding {limit} denied 0")),
+        "{}",
+        text(&output)
+    );
     // What the container used is gone with it, and the host saw it under the tenant's name.
-    let smi: Value = bed.smi();
+    let smi: Value = tenant.bed.smi();
     assert_eq!(smi["gpus"][0]["tenants"][0]["name"], "web");
     assert_eq!(smi["gpus"][0]["tenants"][0]["memory_used_bytes"], 0);
+}
+
+#[test]
+fn any_user_without_capabilities_under_filters() {
+    let tenant = Tenant::new();
+    let (quota, nvml) = (
+        inside(&app("quota", Door::Dlsym)),
+        inside(&app("forks", Door::Dlsym)),
+    );
+    let limit = (2 * GIB).to_string();
+    for filter in [None, shipped_filter(), Some(old_filter())] {
+        let mut container = Container::new(&tenant, NOBODY_KNOWS);
+        container.seccomp = filter;
+        let Some(output) = container.run(&[&quota, &limit]) else {
+            return;
+        };
+        assert_eq!(succeeded(&output), "passed quota\n");
+        // Threads, metered launches, children.
+        let output = container.run(&[&nvml, "32"]).unwrap();
+        assert_eq!(succeeded(&output), "children done\npassed forks\n");
+        assert!(output.stderr.is_empty());
+        // What the host sees, and what its own user may do with it, is as ever.
+        eventually("what the container used is back", Duration::from_secs(2), || {
+            tenant.bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"] == 0
+        });
+    }
+}
+
+/// A set-user-ID program is loaded in secure-execution mode, in which the loader heeds `/etc/ld.so.preload` and nothing
+/// of the environment.
+#[test]
+fn a_set_user_id_program_says_what_it_always_says() {
+    let tenant = Tenant::new();
+    let extra = tempfile::tempdir().unwrap();
+    fs::set_permissions(extra.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = extra.path().join("id");
+    fs::copy("/usr/bin/id", &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    let mut container = Container::new(&tenant, NOBODY_KNOWS);
+    container.privileges = true;
+    container.extra = Some(extra.path());
+    let Some(limited) = container.run(&["/extra/id"]) else {
+        return;
+    };
+    container.preload = "";
+    let plain = container.run(&["/extra/id"]).unwrap();
+    assert!(succeeded(&plain).contains("euid=0"), "{}", text(&plain));
+    assert_eq!(
+        (limited.stdout, limited.stderr, limited.status),
+        (plain.stdout, plain.stderr, plain.status)
+    );
 }

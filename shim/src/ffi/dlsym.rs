@@ -9,12 +9,13 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use super::deep::{self, DLMOPEN, DLOPEN};
 use super::elf;
 use crate::hooks;
 
 /// Where a call goes: by a jump to `jump`, or, if that is 0, back to the caller with `answer`. Two registers.
 #[repr(C)]
-struct Route {
+pub(super) struct Route {
     jump: usize,
     answer: *mut c_void,
 }
@@ -182,34 +183,36 @@ extern "C" fn route_dlvsym(
     answer(target.look_up(handle, caller, |handle| unsafe { real(handle, name, version) }))
 }
 
-const fn answer(answer: *mut c_void) -> Route {
+pub(super) const fn answer(answer: *mut c_void) -> Route {
     Route { jump: 0, answer }
 }
 
-const fn jump(jump: usize) -> Route {
+pub(super) const fn jump(jump: usize) -> Route {
     Route {
         jump,
         answer: core::ptr::null_mut(),
     }
 }
 
-static DLSYM: LibcFunction = LibcFunction {
-    name: c"dlsym",
-    address: AtomicUsize::new(0),
-};
-static DLVSYM: LibcFunction = LibcFunction {
-    name: c"dlvsym",
-    address: AtomicUsize::new(0),
-};
+pub(super) static DLSYM: LibcFunction = LibcFunction::new(c"dlsym");
+static DLVSYM: LibcFunction = LibcFunction::new(c"dlvsym");
 
 /// A function of the C library, found by its symbol table: asking `dlsym` for it would be asking ourselves.
-struct LibcFunction {
+#[derive(Debug)]
+pub(super) struct LibcFunction {
     name: &'static CStr,
     address: AtomicUsize,
 }
 
 impl LibcFunction {
-    fn get(&self) -> Option<usize> {
+    pub(super) const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            address: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn get(&self) -> Option<usize> {
         let address = self.address.load(Ordering::Relaxed);
         if address != 0 {
             return Some(address);
@@ -220,7 +223,30 @@ impl LibcFunction {
     }
 }
 
-/// A name that we answer for: a row of the table, or one of these two functions themselves.
+/// The functions of libc that we stand before, and ours.
+fn own(name: *const c_char) -> Option<(&'static LibcFunction, *mut c_void)> {
+    let all = [
+        (&DLSYM, dlsym as *const ()),
+        (&DLVSYM, dlvsym as *const ()),
+        (&DLOPEN, deep::dlopen as *const ()),
+        (&DLMOPEN, deep::dlmopen as *const ()),
+    ];
+    all.into_iter()
+        .find(|(function, _)| hooks::is_same(function.name, name))
+        .map(|(function, hook)| (function, hook.cast_mut().cast()))
+}
+
+/// Ours for a name, and libc's if that is where theirs is.
+pub(super) fn ours(
+    name: *const c_char,
+) -> Option<(&'static CStr, *mut c_void, Option<&'static LibcFunction>)> {
+    match hooks::row(name) {
+        Some(row) => Some((row.slot().name(), row.hook(), None)),
+        None => own(name).map(|(function, hook)| (function.name, hook, Some(function))),
+    }
+}
+
+/// A name that we answer for: a row of the table, or one of these functions of libc.
 struct Target {
     name: &'static CStr,
     /// Ours.
@@ -242,22 +268,13 @@ impl Target {
                 soname,
             });
         }
-        let own = |function: &LibcFunction, hook: *const ()| {
-            let real = function.get()? as *mut c_void;
-            Some(Self {
-                name: function.name,
-                hook: hook.cast_mut().cast(),
-                real,
-                soname: c"libc.so.6",
-            })
-        };
-        if hooks::is(name, "dlsym") {
-            own(&DLSYM, dlsym as *const ())
-        } else if hooks::is(name, "dlvsym") {
-            own(&DLVSYM, dlvsym as *const ())
-        } else {
-            None
-        }
+        let (function, hook) = own(name)?;
+        Some(Self {
+            name: function.name,
+            hook,
+            real: function.get()? as *mut c_void,
+            soname: c"libc.so.6",
+        })
     }
 
     /// The hook where the application would have got the real function, and otherwise what it would have got without
@@ -331,10 +348,7 @@ impl Target {
 
 /// Takes the error of a lookup that the application did not make out of `dlerror`.
 fn forget_error() {
-    static DLERROR: LibcFunction = LibcFunction {
-        name: c"dlerror",
-        address: AtomicUsize::new(0),
-    };
+    static DLERROR: LibcFunction = LibcFunction::new(c"dlerror");
     type Dlerror = unsafe extern "C" fn() -> *mut c_char;
     if let Some(address) = DLERROR.get() {
         // SAFETY: dlerror(3) has this type.
@@ -345,7 +359,7 @@ fn forget_error() {
 }
 
 /// An address in the shim.
-fn here() -> usize {
+pub(super) fn here() -> usize {
     here as *const () as usize
 }
 

@@ -11,6 +11,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 pub(crate) struct Object<'a> {
     base: usize,
     headers: &'a [libc::Elf64_Phdr],
+    dynamic: usize,
     symbols: usize,
     strings: usize,
     gnu_hash: usize,
@@ -26,6 +27,36 @@ struct Dyn {
     tag: i64,
     value: u64,
 }
+
+/// A relocation with an addend, the only kind on the architectures that CUDA runs on.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Relocation {
+    offset: u64,
+    info: u64,
+    addend: i64,
+}
+
+/// A word of a loaded object that the loader fills with the address of a function of some other object.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Import {
+    /// Where the word is.
+    pub(super) place: usize,
+    /// The function's name, as long as the object is loaded.
+    pub(super) name: *const c_char,
+}
+
+const DT_PLTRELSZ: i64 = 2;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_RPATH: i64 = 15;
+const DT_JMPREL: i64 = 23;
+const DT_RUNPATH: i64 = 29;
+/// The relocations that are the plain address of a symbol: R_*_GLOB_DAT, R_*_JUMP_SLOT, R_*_64 (psABI).
+#[cfg(target_arch = "x86_64")]
+const ADDRESSES: [u32; 3] = [6, 7, 1];
+#[cfg(target_arch = "aarch64")]
+const ADDRESSES: [u32; 3] = [1025, 1026, 257];
 
 const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
@@ -88,6 +119,7 @@ impl<'a> Object<'a> {
         let mut object = Self {
             base,
             headers,
+            dynamic: 0,
             symbols: 0,
             strings: 0,
             gnu_hash: 0,
@@ -95,13 +127,9 @@ impl<'a> Object<'a> {
             versions: 0,
             soname: None,
         };
-        let mut at = base.wrapping_add(usize::try_from(dynamic.p_vaddr).ok()?);
-        loop {
-            // SAFETY: the dynamic section of a loaded object is mapped and ends with a null tag, seen below.
-            let entry: Dyn = unsafe { read(at) };
-            let value = usize::try_from(entry.value).ok()?;
-            match entry.tag {
-                0 => break,
+        object.dynamic = base.wrapping_add(usize::try_from(dynamic.p_vaddr).ok()?);
+        for (tag, value) in object.entries() {
+            match tag {
                 DT_HASH => object.sysv_hash = object.relocated(value),
                 DT_STRTAB => object.strings = object.relocated(value),
                 DT_SYMTAB => object.symbols = object.relocated(value),
@@ -110,9 +138,84 @@ impl<'a> Object<'a> {
                 DT_SONAME => object.soname = Some(value),
                 _ => {}
             }
-            at += size_of::<Dyn>();
         }
         (object.strings != 0 && object.symbols != 0).then_some(object)
+    }
+
+    /// Tags and values of the dynamic section.
+    fn entries(&self) -> impl Iterator<Item = (i64, usize)> + use<> {
+        let mut at = self.dynamic;
+        core::iter::from_fn(move || {
+            // SAFETY: the dynamic section of a loaded object is mapped and ends with a null tag, after which nothing is
+            // read.
+            let entry: Dyn = unsafe { read(at) };
+            if entry.tag == 0 {
+                return None;
+            }
+            at += size_of::<Dyn>();
+            Some((entry.tag, usize::try_from(entry.value).unwrap_or(0)))
+        })
+    }
+
+    /// Whether the object says where libraries that it opens by name alone are looked for.
+    pub(super) fn has_search_path(&self) -> bool {
+        self.entries().any(|(tag, _)| tag == DT_RUNPATH)
+    }
+
+    /// Whether it says so for what it loads, too.
+    pub(super) fn has_inherited_path(&self) -> bool {
+        self.entries().any(|(tag, _)| tag == DT_RPATH)
+    }
+
+    /// Whether the object's own name is one of these.
+    pub(super) fn is_any(&self, sonames: &[&CStr]) -> bool {
+        sonames.iter().any(|soname| self.is(soname))
+    }
+
+    /// Whether the word at `place` is read-only since the object was relocated.
+    pub(super) fn is_sealed(&self, place: usize) -> bool {
+        let offset = place.wrapping_sub(self.base) as u64;
+        self.headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_GNU_RELRO)
+            .any(|header| offset.wrapping_sub(header.p_vaddr) < header.p_memsz)
+    }
+
+    /// The functions that the object takes from others.
+    pub(super) fn imports(&self) -> impl Iterator<Item = Import> + '_ {
+        let value = |wanted| {
+            self.entries()
+                .find(|(tag, _)| *tag == wanted)
+                .map_or(0, |(_, value)| value)
+        };
+        let table = |start, bytes| {
+            (
+                self.relocated(value(start)),
+                value(bytes) / size_of::<Relocation>(),
+            )
+        };
+        [table(DT_JMPREL, DT_PLTRELSZ), table(DT_RELA, DT_RELASZ)]
+            .into_iter()
+            .flat_map(|(start, count)| (0..count).map(move |index| start + index * size_of::<Relocation>()))
+            .filter_map(|at| {
+                // SAFETY: the dynamic section says where the table is and how large.
+                let relocation: Relocation = unsafe { read(at) };
+                self.import(&relocation)
+            })
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the halves are what is asked for")]
+    fn import(&self, relocation: &Relocation) -> Option<Import> {
+        let (kind, index) = (relocation.info as u32, (relocation.info >> 32) as usize);
+        if index == 0 || relocation.addend != 0 || !ADDRESSES.contains(&kind) {
+            return None;
+        }
+        // SAFETY: a relocation names only symbols of this object's symbol table.
+        let symbol: libc::Elf64_Sym = unsafe { read(self.symbols + size_of::<libc::Elf64_Sym>() * index) };
+        (symbol.st_shndx == 0).then(|| Import {
+            place: self.base.wrapping_add(relocation.offset as usize),
+            name: (self.strings + symbol.st_name as usize) as *const c_char,
+        })
     }
 
     /// glibc relocates these pointers in place, save where the section is read-only (the vDSO): then they are offsets.

@@ -1,0 +1,116 @@
+//! Libraries that use the driver by themselves, however they are opened: linked against it or asking for it, plainly, with
+//! `RTLD_DEEPBIND`, in a namespace of their own. What can be led to the shim is refused beyond the quota; what cannot is
+//! charged as overhead once it is measured, named in the log, and counted.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use vcuda_tests::{Bed, GIB, release_dir, succeeded, workspace};
+
+const QUOTA: [&str; 2] = ["--memory", "2GiB"];
+
+fn compile(output: &Path, arguments: &[&str], source: &str) {
+    let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut command = Command::new(cc);
+    command.args(["-O1", "-g", "-o"]).arg(output);
+    command
+        .arg(workspace().join("tests/apps").join(source))
+        .args(arguments)
+        .arg("-ldl");
+    succeeded(&command.output().unwrap());
+}
+
+/// The libraries: `asks` opens the driver itself; `lazy` and `now` are linked against it, bound late and at once.
+fn plugins(folder: &Path) -> [PathBuf; 3] {
+    std::os::unix::fs::symlink(
+        release_dir().join("libvcuda_simulator_cuda.so"),
+        folder.join("libcuda.so"),
+    )
+    .unwrap();
+    let links = format!("-L{}", folder.display());
+    let library = |name: &str, arguments: &[&str]| {
+        let path = folder.join(format!("lib{name}.so"));
+        compile(&path, &[&["-shared", "-fPIC"], arguments].concat(), "plugin.c");
+        path
+    };
+    let linked = ["-DPLUGIN_LINKED", links.as_str(), "-lcuda"];
+    [
+        library("asks", &[]),
+        library("lazy", &[&linked[..], &["-Wl,-z,lazy"]].concat()),
+        library("now", &[&linked[..], &["-Wl,-z,now,-z,relro"]].concat()),
+    ]
+}
+
+/// The program, which exports its own functions as a plugin's host does.
+fn host(folder: &Path) -> PathBuf {
+    let path = folder.join("host");
+    compile(&path, &["-DVIA_DLSYM", "-rdynamic", "-lpthread"], "plugins.c");
+    path
+}
+
+#[test]
+fn a_plugin_is_limited_however_it_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let (host, plugins) = (host(folder.path()), plugins(folder.path()));
+    let limit = (2 * GIB).to_string();
+    let bed = Bed::new();
+    for plugin in &plugins {
+        for how in ["plain", "deep"] {
+            succeeded(&bed.bare(&host).arg(plugin).args([how, "0"]).output().unwrap());
+            let tenant = bed
+                .tenant(&QUOTA, &host)
+                .arg(plugin)
+                .args([how, &limit])
+                .output()
+                .unwrap();
+            succeeded(&tenant);
+        }
+        // By its name alone: the loader's search path finds it.
+        let mut tenant = bed.tenant(&QUOTA, &host);
+        tenant.arg(plugin.file_name().unwrap()).args(["deep", &limit]);
+        succeeded(&tenant.env("LD_LIBRARY_PATH", folder.path()).output().unwrap());
+    }
+}
+
+#[test]
+fn what_a_driver_in_another_namespace_takes_is_charged_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (host, plugins) = (host(folder.path()), plugins(folder.path()));
+    let bed = Bed::new();
+    let log = bed.runtime().join("log");
+    let [asks, _, now] = &plugins;
+    for plugin in [asks, now] {
+        succeeded(&bed.bare(&host).arg(plugin).args(["apart", "0"]).output().unwrap());
+        let mut tenant = bed.tenant(&QUOTA, &host);
+        tenant
+            .arg(plugin)
+            .args(["apart", &(2 * GIB).to_string()])
+            .env("VCUDA_LOG", &log);
+        succeeded(&tenant.output().unwrap());
+        let words = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(words.matches("a second driver is loaded").count(), 1, "{words}");
+        std::fs::remove_file(&log).unwrap();
+    }
+}
+
+/// Nothing is noted where nothing was missed.
+#[test]
+fn a_plugin_that_was_caught_is_not_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (host, plugins) = (host(folder.path()), plugins(folder.path()));
+    let bed = Bed::new();
+    let log = bed.runtime().join("log");
+    let mut tenant = bed.tenant(&QUOTA, &host);
+    tenant
+        .arg(&plugins[1])
+        .args(["deep", &(2 * GIB).to_string()])
+        .env("VCUDA_LOG", &log);
+    succeeded(&tenant.output().unwrap());
+    assert!(!std::fs::read_to_string(&log).unwrap().contains("past the shim"));
+}
