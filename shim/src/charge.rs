@@ -38,6 +38,15 @@ impl Charge {
         Ok(Self::together(device, key, device.adopt(key, bytes)?))
     }
 
+    /// Bytes that are counted in this process's slot already, and are given back by this from now on.
+    pub(crate) fn counted(device: &'static Device, bytes: u64) -> Self {
+        Self {
+            device,
+            bytes,
+            together: None,
+        }
+    }
+
     fn together(device: &'static Device, key: ObjectKey, shared: Shared) -> Self {
         Self {
             device,
@@ -85,11 +94,7 @@ impl From<Reserved> for Charge {
     /// What the bytes were reserved for exists. Cannot fail.
     #[inline]
     fn from(reserved: Reserved) -> Self {
-        let charge = Self {
-            device: reserved.device(),
-            bytes: reserved.bytes(),
-            together: None,
-        };
+        let charge = Self::counted(reserved.device(), reserved.bytes());
         reserved.commit();
         charge
     }

@@ -9,6 +9,7 @@
 
 mod books;
 mod holding;
+mod lent;
 mod ordered;
 
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
+use vcuda_region::shared::ObjectKey;
 
 pub(crate) use holding::Holding;
 pub(crate) use ordered::{Ordered, Owed};
@@ -24,6 +26,7 @@ pub(crate) use ordered::{Ordered, Owed};
 use crate::capture;
 use crate::devices::Device;
 use crate::timing::Relaxed;
+use lent::Lent;
 
 /// A synchronisation may give something back. Outside of the state, since synchronisations of programs without pools
 /// pay no more than this load for it.
@@ -58,6 +61,8 @@ pub(crate) struct Block {
     /// Its pool.
     pub(crate) holding: Arc<Holding>,
     bytes: u64,
+    /// What other processes may have imported: it is counted apart.
+    lent: Option<Lent>,
 }
 
 impl Holdings {
@@ -100,6 +105,7 @@ impl Holdings {
         let block = Block {
             holding: Arc::clone(holding),
             bytes,
+            lent: None,
         };
         self.put(address, block);
     }
@@ -118,6 +124,15 @@ impl Holdings {
     pub(crate) fn put_back(&self, address: CUdeviceptr, block: Block) {
         block.holding.lives(block.bytes);
         self.put(address, block);
+    }
+
+    /// Tells the container under which key other processes import the piece at this address.
+    pub(crate) fn lend(&self, address: CUdeviceptr, key: ObjectKey) {
+        if let Some(block) = self.blocks.lock().get_mut(&address)
+            && block.lent.is_none()
+        {
+            block.lent = Lent::of(&block.holding, block.bytes, key);
+        }
     }
 
     fn put(&self, address: CUdeviceptr, block: Block) {

@@ -16,6 +16,7 @@ mod module;
 mod multicast;
 mod nvml;
 mod pool;
+mod pool_share;
 mod sparse;
 mod synchronise;
 mod vmm;
@@ -51,6 +52,9 @@ hooks! {
     pass cuMemPoolDestroy               => pool::destroy;
     pass cuMemPoolTrimTo                => pool::trim;
     pass cuMemPoolSetAttribute          => pool::set_attribute;
+    pass cuMemPoolImportFromShareableHandle => pool_share::import;
+    pass cuMemPoolExportPointer         => pool_share::export_pointer;
+    deny cuMemPoolImportPointer         => pool_share::import_pointer;
     pass cuStreamSynchronize            => synchronise::stream;
     pass cuStreamSynchronize_ptsz       => synchronise::stream;
     pass cuEventSynchronize             => synchronise::event;

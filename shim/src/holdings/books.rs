@@ -16,6 +16,8 @@ const LARGEST_STEP: u64 = 1 << 30;
 pub(super) struct Books {
     /// Counted in the ledger for what is held.
     charged: u64,
+    /// Of that, what is given back by others: pieces that other processes may hold.
+    lent: u64,
     /// Requests that are with the driver and may use what is held.
     promised: u64,
     /// Counted in the ledger for the growth that these requests may cause.
@@ -46,6 +48,7 @@ impl Books {
     pub(super) const fn new() -> Self {
         Self {
             charged: 0,
+            lent: 0,
             promised: 0,
             granted: 0,
             mapped: 0,
@@ -58,6 +61,27 @@ impl Books {
     /// What is counted.
     pub(super) fn charged(&self) -> u64 {
         self.charged
+    }
+
+    /// What of it is given back here, and not by others.
+    pub(super) fn own(&self) -> u64 {
+        self.charged.saturating_sub(self.lent)
+    }
+
+    /// `bytes` of what is counted are given back by others from now on. `false` if so much is not counted.
+    pub(super) fn lend(&mut self, bytes: u64) -> bool {
+        let is_counted = self.own() >= bytes;
+        if is_counted {
+            self.lent += bytes;
+        }
+        is_counted
+    }
+
+    /// What was lent is about to be given back. If it is still held, the next recount counts it.
+    pub(super) fn reclaim(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.lent);
+        self.lent -= bytes;
+        self.charged = self.charged.saturating_sub(bytes);
     }
 
     /// Whether requests are with the driver.
@@ -146,7 +170,7 @@ impl Books {
         } else {
             0
         };
-        let needed = held.max(promised);
+        let needed = held.max(promised).max(self.lent);
         if needed < self.charged {
             let surplus = self.charged - needed;
             self.charged = needed;
@@ -209,6 +233,26 @@ mod tests {
         books.fulfil(8 * MIB, 0);
         assert_eq!(books.recount(8 * MIB, 8 * MIB), Correction::None);
         assert_eq!(books.charged(), 8 * MIB);
+    }
+
+    #[test]
+    fn what_is_lent_is_given_back_by_others_and_counted_again_if_it_stays() {
+        let mut books = Books::new();
+        request(&mut books, 0, 8 * MIB, 8 * MIB);
+        assert!(!books.lend(9 * MIB));
+        assert!(books.lend(6 * MIB));
+        assert!(!books.lend(3 * MIB), "it is not there twice");
+        assert_eq!((books.charged(), books.own()), (8 * MIB, 2 * MIB));
+        // What is free serves as before, and a pool that shrinks gives back no more than its own.
+        assert_eq!(books.growth(6 * MIB, 2 * MIB), (0, 0));
+        assert_eq!(books.recount(MIB, 0), Correction::Release(2 * MIB));
+        assert_eq!(books.recount(8 * MIB, 0), Correction::Charge(2 * MIB));
+        // Freed: the pool keeps it, or it is another process's now.
+        books.reclaim(4 * MIB);
+        assert_eq!(books.recount(8 * MIB, 0), Correction::Charge(4 * MIB));
+        books.reclaim(2 * MIB);
+        assert_eq!(books.recount(6 * MIB, 0), Correction::None);
+        assert_eq!(books.own(), 6 * MIB);
     }
 
     #[test]

@@ -195,6 +195,19 @@ impl Holding {
         state.holder = Holder::Orphan;
     }
 
+    /// Of what is counted here, whoever asked gives `bytes` back to the ledger. `false` if so much is not counted.
+    pub(super) fn lend(&self, bytes: u64) -> bool {
+        self.state.lock().books.lend(bytes)
+    }
+
+    /// Counts `bytes` that were lent anew, as far as they are still held.
+    pub(super) fn reclaim(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.books.reclaim(bytes);
+        let held = state.holder.held(self.device);
+        let _ = self.follow(&mut state, held);
+    }
+
     /// The pool was not destroyed after all.
     pub(crate) fn adopt(&self, pool: CUmemoryPool) {
         self.state.lock().holder = Holder::Pool(pool);
@@ -285,7 +298,7 @@ impl Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.device.release(self.state.get_mut().books.charged());
+        self.device.release(self.state.get_mut().books.own());
     }
 }
 

@@ -151,12 +151,16 @@ fn counted<H: Copy>(
         drop(shim.allocations.insert(name(handle), empty));
         return Ok(());
     }
-    let bytes = need_of_twin(&shape, levels, kind).unwrap_or_else(|| bytes_of_elements(&shape, levels));
-    let reserved = device.reserve(bytes)?;
+    let need = need_of_twin(&shape, levels, kind);
+    let reserved = device.reserve(need.unwrap_or_else(|| bytes_of_elements(&shape, levels)))?;
     call.real()?;
     // SAFETY: the driver returned success, so it has just written a handle here.
     let handle = unsafe { place.read() };
     keep(shim, reserved, name(handle), context, kind);
+    if need.is_none() {
+        // What the driver took beyond the elements is seen by NVML.
+        crate::overhead::changed();
+    }
     Ok(())
 }
 

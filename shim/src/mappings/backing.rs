@@ -34,6 +34,7 @@ pub(crate) struct Binding {
     /// How much of it (bytes).
     pub(crate) bytes: u64,
     /// The memory.
+    #[expect(dead_code, reason = "held to be dropped")]
     pub(crate) memory: Vec<Arc<Backing>>,
 }
 
@@ -132,7 +133,7 @@ impl Backing {
         }
     }
 
-    /// Takes out what is bound on a GPU within a range.
+    /// Takes out what is bound on a GPU within a range, wholly.
     pub(crate) fn unbind(&self, ordinal: i32, offset: u64, bytes: u64) -> Vec<Binding> {
         let end = offset.saturating_add(bytes);
         let is_within = |bound: &Binding| {
@@ -152,6 +153,16 @@ impl Backing {
             Content::Charged(charge, _) => Some(charge.device().ordinal),
             Content::Unsized(device, _) => Some(device.ordinal),
             Content::Free(..) => None,
+        }
+    }
+}
+
+impl Drop for Backing {
+    /// A multicast object that other processes may hold lives on with what is bound to it, until they let go, which
+    /// nobody here sees: what this process did not unbind stays counted as long as it lives. More is counted, never less.
+    fn drop(&mut self) {
+        if let Content::Free(Some(_), bindings) = self.content.get_mut() {
+            core::mem::forget(core::mem::take(bindings));
         }
     }
 }

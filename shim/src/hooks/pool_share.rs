@@ -1,0 +1,75 @@
+//! Pools and pieces of pools that are passed from process to process (CUDA Driver API, Stream Ordered Memory Allocator).
+//!
+//! An imported pool costs nothing, and nothing can be allocated from it: the exporter pays for what the pool holds. A
+//! piece whose pointer is exported becomes an object of the container; its importers pay nothing, unless it is from outside.
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::shared::ObjectKey;
+
+use super::ipc::imported;
+use crate::allocations::Kind;
+use crate::ffi::Call;
+use crate::holdings::Home;
+use crate::shim;
+
+/// Nothing is limited: the driver alone is asked.
+#[inline]
+pub(super) fn idle() -> bool {
+    shim::passes()
+}
+
+/// `cuMemPoolImportFromShareableHandle`.
+pub(super) fn import(
+    call: &Call<'_, CUresult>,
+    pool: *mut CUmemoryPool,
+    _shareable: *mut c_void,
+    _kind: CUmemAllocationHandleType,
+    _flags: u64,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    call.real()?;
+    if !pool.is_null() {
+        // SAFETY: the driver returned success, so it has just written a handle here.
+        let pool = unsafe { pool.read() };
+        shim.holdings.note(pool, Home::Imported);
+    }
+    Ok(())
+}
+
+/// `cuMemPoolExportPointer`.
+pub(super) fn export_pointer(
+    call: &Call<'_, CUresult>,
+    data: *mut CUmemPoolPtrExportData,
+    address: CUdeviceptr,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    call.real()?;
+    if !data.is_null() {
+        // SAFETY: the driver returned success, so it has just written its data here.
+        let data = unsafe { data.read() };
+        shim.holdings.lend(address, ObjectKey::of(&data.reserved));
+    }
+    Ok(())
+}
+
+/// `cuMemPoolImportPointer`: ends by `cuMemFree` or `cuMemFreeAsync`.
+pub(super) fn import_pointer(
+    call: &Call<'_, CUresult>,
+    address: *mut CUdeviceptr,
+    _pool: CUmemoryPool,
+    data: *mut CUmemPoolPtrExportData,
+) -> CUresult {
+    if data.is_null() {
+        return call.real();
+    }
+    // SAFETY: not null; the driver is about to read it too.
+    let key = ObjectKey::of(&unsafe { data.read() }.reserved);
+    imported(call, address, key, Kind::Imported, |address| {
+        // SAFETY: frees what has just been imported; the application does not know of it yet.
+        let _ = unsafe { super::real::cuMemFree_v2(address) };
+    })
+}
