@@ -153,17 +153,35 @@ static size_t used(void)
     OK(cuMemGetInfo_v2(&free_bytes, &total));
     return total - free_bytes;
 }
+enum State { AS_USUAL, NO_CONTEXT, CAPTURING };
 /* One wrong call. Returns its status. */
-static CUresult wrong(const char *what, const struct Kind *by, uint64_t handle)
+static CUresult wrong_in(enum State state, const char *what, const struct Kind *by, uint64_t handle)
 {
+    CUstream stream = NULL;
+    CUgraph graph = NULL;
     size_t before = used();
+    if (state == NO_CONTEXT) OK(cuCtxSetCurrent(NULL));
+    if (state == CAPTURING) {
+        OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
+        OK(cuStreamBeginCapture_v2(stream, CAPTURE_GLOBAL));
+    }
     CUresult code = by->release(handle);
+    if (state == CAPTURING) {
+        cuCtxSetCurrent(context);
+        cuStreamEndCapture(stream, &graph);
+        OK(cuStreamDestroy_v2(stream));
+        if (graph) OK(cuGraphDestroy(graph));
+    }
     long moved = (long)(used() - before);
     printf("%s by %s: %d", what, by->name, code);
     if (code && moved) printf(", memory in use moved by %ld", moved);
     printf("\n");
     fflush(stdout);
     return code;
+}
+static CUresult wrong(const char *what, const struct Kind *by, uint64_t handle)
+{
+    return wrong_in(AS_USUAL, what, by, handle);
 }
 static void try_kind(const struct Kind *kind)
 {
@@ -189,6 +207,10 @@ static void try_kind(const struct Kind *kind)
         OK(cuStreamSynchronize(NULL));
         OK(kind->make(&handle));
     }
+    snprintf(what, sizeof what, "%s without a context", kind->name);
+    if (wrong_in(NO_CONTEXT, what, kind, handle) == SUCCESS) OK((cuCtxSetCurrent(context), kind->make(&handle)));
+    snprintf(what, sizeof what, "%s during a capture", kind->name);
+    if (wrong_in(CAPTURING, what, kind, handle) == SUCCESS) OK((cuCtxSetCurrent(context), kind->make(&handle)));
     size_t with = used();
     OK(kind->release(handle));
     OK(cuCtxSetCurrent(context));
