@@ -158,6 +158,8 @@ const _: () = {
     assert!(offset_of!(UsageFile, devices) == 128 + 128 * MAX_SLOTS);
     assert!(offset_of!(UsageFile, accounts) == 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES));
     assert!(offset_of!(UsageFile, objects_used) == 20);
+    assert!(offset_of!(ObjectRecord, bytes) == 16 && offset_of!(ObjectRecord, payer) == 24);
+    assert!(offset_of!(ObjectRecord, until) == 32 && offset_of!(ObjectRecord, holders) == 64);
     assert!(size_of::<ObjectRecord>() == (64 + HOLDER_WORDS * 8).next_multiple_of(64));
     let accounts = 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES);
     assert!(offset_of!(UsageFile, object_states) == accounts + MAX_DEVICES * size_of::<Account>());

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::account::{Account, BUSY_WORDS, Meter};
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
-use crate::ledger::Record;
+use crate::ledger::{Ledger, Party, Record};
 use crate::map::{OpenError, open_checked};
-use crate::primitive::{AtomicU64, Ordering};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 use crate::process::{Identity, Liveness, ProcessView};
+use crate::shared::{MAX_OBJECTS, ObjectRecord, Objects};
 use crate::slots::{State, identity_of_words};
 use crate::{DeviceIndex, MAX_SLOTS};
 
@@ -83,6 +84,16 @@ pub struct AccountUse {
     pub denied: u64,
 }
 
+/// The container's memory on one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryUse {
+    /// What the container has (bytes): that of its processes, and `shared_bytes`.
+    pub used_bytes: u64,
+    /// What of it no process counts: objects from outside of the container, and those whose payer is gone (bytes). See
+    /// [`crate::shared`].
+    pub shared_bytes: u64,
+}
+
 impl Observer {
     /// Opens `usage` in `directory`.
     ///
@@ -114,9 +125,9 @@ impl Observer {
         for device in DeviceIndex::all().take(device_count) {
             let lines = self.lines(device, slots)?;
             for process in &mut found {
-                process
-                    .devices
-                    .push(lines.get(process.slot).copied().unwrap_or_default());
+                let line = lines.get(process.slot);
+                let use_now = line.map(|(line, head)| use_of_line(line, *head));
+                process.devices.push(use_now.unwrap_or_default());
             }
         }
         Ok(found)
@@ -153,9 +164,86 @@ impl Observer {
             .collect())
     }
 
-    /// The use of `device` by the first `slots` slots. A record is read between two looks at its head, so that both
-    /// amounts are of the same moment; one that never stands still is taken as it comes.
-    fn lines(&self, device: DeviceIndex, slots: usize) -> Result<Vec<DeviceUse>, OpenError> {
+    /// What the container has on `device`. The dead count until somebody of the container clears them.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn memory(&self, device: DeviceIndex) -> Result<MemoryUse, OpenError> {
+        let mut seen = self.seen(device)?;
+        for _ in 0..8 {
+            let again = self.seen(device)?;
+            let is_one_moment = again.1 == seen.1;
+            seen = again;
+            if is_one_moment {
+                break;
+            }
+        }
+        Ok(seen.0)
+    }
+
+    /// One look at records and objects, in the order in which a ledger takes them, and the sum of what has changed.
+    fn seen(&self, device: DeviceIndex) -> Result<(MemoryUse, u64), OpenError> {
+        let [slots, places] = [
+            (offset_of!(UsageFile, slots_used), MAX_SLOTS),
+            (offset_of!(UsageFile, objects_used), MAX_OBJECTS),
+        ]
+        .map(|(offset, most)| Ok((half(&self.read(offset, 4)?, 0) as usize).min(most)));
+        let (slots, places) = (slots?, places?);
+        let records: Vec<SlotDevice> = self
+            .lines(device, slots)?
+            .into_iter()
+            .map(|(line, head)| SlotDevice {
+                ledger: record_of_line(&line, head),
+                meter: Meter::default(),
+            })
+            .collect();
+        let states = self.read(offset_of!(UsageFile, object_states), places * 8)?;
+        let objects = self.read(offset_of!(UsageFile, objects), places * size_of::<ObjectRecord>())?;
+        let identities = self.read(
+            offset_of!(UsageFile, identities),
+            slots * size_of::<IdentityRecord>(),
+        )?;
+        let [slots_used, objects_used] =
+            [slots, places].map(|used| AtomicU32::new(u32::try_from(used).unwrap_or(0)));
+        let states: Vec<AtomicU64> = (0..places)
+            .map(|place| AtomicU64::new(word(&states, place * 8)))
+            .collect();
+        let objects: Vec<ObjectRecord> = objects
+            .chunks_exact(size_of::<ObjectRecord>())
+            .map(|bytes| ObjectRecord::of_words(|position| word(bytes, position * 8)))
+            .collect();
+        let identities: Vec<IdentityRecord> = identities
+            .chunks_exact(size_of::<IdentityRecord>())
+            .map(|bytes| {
+                let record = IdentityRecord::default();
+                record
+                    .state
+                    .store(word(bytes, offset_of!(IdentityRecord, state)), Ordering::Relaxed);
+                record
+            })
+            .collect();
+        let ledger = Ledger {
+            records: &records,
+            slots_used: &slots_used,
+            device: device.get(),
+            objects: Objects {
+                states: &states,
+                records: &objects,
+                used: &objects_used,
+            },
+            identities: &identities,
+        };
+        let sum = ledger.others(Party::NOBODY);
+        let memory = MemoryUse {
+            used_bytes: sum.counted_bytes,
+            shared_bytes: ledger.unpaid_bytes(),
+        };
+        Ok((memory, sum.changes))
+    }
+
+    /// The lines of `device` of the first `slots` slots, each with its head. A record is read between two looks at its
+    /// head, so that both amounts are of the same moment; one that never stands still is taken as it comes.
+    fn lines(&self, device: DeviceIndex, slots: usize) -> Result<Vec<(Vec<u8>, u64)>, OpenError> {
         const LINE: usize = size_of::<SlotDevice>();
         let offset = offset_of!(UsageFile, devices) + device.get() * MAX_SLOTS * LINE;
         let mut before = self.read(offset, slots * LINE)?;
@@ -163,12 +251,10 @@ impl Observer {
         for attempt in 0..8 {
             let lines = self.read(offset, slots * LINE)?;
             let after = self.read(offset, slots * LINE)?;
-            for (slot, use_now) in found.iter_mut().enumerate() {
+            for ((slot, line), found) in lines.chunks_exact(LINE).enumerate().zip(&mut found) {
                 let head = |bytes| word(bytes, slot * LINE);
-                if use_now.is_none() && (head(&before) == head(&after) || attempt == 7) {
-                    *use_now = lines
-                        .get(slot * LINE..)
-                        .map(|line| use_of_line(line, head(&after)));
+                if found.is_none() && (head(&before) == head(&after) || attempt == 7) {
+                    *found = Some((line.to_vec(), head(&after)));
                 }
             }
             before = after;
@@ -219,10 +305,20 @@ fn account_offset(device: DeviceIndex) -> usize {
     offset_of!(UsageFile, accounts) + device.get() * size_of::<Account>()
 }
 
+/// The words of a line: of its record, and of its meter.
+fn words_of_line(line: &[u8]) -> [u64; 16] {
+    core::array::from_fn(|position| word(line, position * 8))
+}
+
+fn record_of_line(line: &[u8], head: u64) -> Record {
+    let [_, copies @ .., _, _, _] = *words_of_line(line).first_chunk::<8>().unwrap_or(&[0; 8]);
+    Record::of_words(head, copies)
+}
+
 fn use_of_line(line: &[u8], head: u64) -> DeviceUse {
-    let words: [u64; 16] = core::array::from_fn(|position| word(line, position * 8));
-    let [_, copies @ .., peak_bytes, denied, overhead_bytes] = *words.first_chunk::<8>().unwrap_or(&[0; 8]);
-    let record = Record::of_words(head, copies);
+    let words = words_of_line(line);
+    let [.., peak_bytes, denied, overhead_bytes] = *words.first_chunk::<8>().unwrap_or(&[0; 8]);
+    let record = record_of_line(line, head);
     let meter = Meter::of_words(words.last_chunk::<8>().unwrap_or(&[0; 8]));
     let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
     DeviceUse {

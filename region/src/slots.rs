@@ -158,10 +158,13 @@ impl Usage {
     fn claim_own(&self, me: &Identity) -> Option<Slot<'_>> {
         self.identities().find_map(|(index, record)| {
             let state = record.state();
-            let is_ours = record.identity(state)?.is_same(me);
+            if !record.identity(state)?.is_same(me) {
+                return None;
+            }
             // What the program before an `exec` held is cleared like a dead process's.
-            (is_ours && self.clear(index, record) && self.take(index, record, record.state(), me))
-                .then(|| self.slot(index))
+            let is_cleared = self.clear(index, record);
+            self.objects().sweep();
+            (is_cleared && self.take(index, record, record.state(), me)).then(|| self.slot(index))
         })
     }
 
@@ -209,6 +212,7 @@ impl Usage {
         let count = dead
             .filter(|(index, record)| self.is_dead(record, view) && self.clear(*index, record))
             .count();
+        // What only the dead held, or the last holder has not ended because it stands still.
         self.objects().sweep();
         count
     }
@@ -243,7 +247,6 @@ impl Usage {
         }
         // After the records: an object that it paid counts by itself now, for as long as others hold it.
         self.objects().clear(index, || record.state() == clearing);
-        self.objects().sweep();
         record.turn(clearing, clearing.turned(FREE))
     }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::OpenOptions;
+use std::mem::offset_of;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
@@ -10,9 +11,11 @@ use proptest::prelude::*;
 use vcuda_region::account::BUSY_WORDS;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, Directory, Tenant};
+use vcuda_region::layout::UsageFile;
 use vcuda_region::limits::{DeviceConfig, Limits};
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::shared::ObjectKey;
 use vcuda_region::slots::Usage;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
@@ -36,6 +39,7 @@ proptest! {
     fn whatever_is_in_the_files_readers_answer(
         usage_scribbles in proptest::collection::vec((0.0..1.0_f64, proptest::collection::vec(any::<u8>(), 1..4096)), 0..20),
         head in proptest::collection::vec(any::<u8>(), 112..2000),
+        objects in proptest::collection::vec(any::<u8>(), 0..20_000),
         limits_scribbles in proptest::collection::vec((0.0..1.0_f64, proptest::collection::vec(any::<u8>(), 1..40)), 0..3),
     ) {
         let root = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap();
@@ -52,6 +56,9 @@ proptest! {
         }
         // Always the number of slots and the first identities.
         scribble(&path.join("usage"), 0.0, &head);
+        // And the objects.
+        let first_object = offset_of!(UsageFile, object_states) as f64 / size_of::<UsageFile>() as f64;
+        scribble(&path.join("usage"), first_object, &objects);
         for (at, bytes) in &limits_scribbles {
             scribble(&path.join("limits"), *at, bytes);
         }
@@ -60,6 +67,7 @@ proptest! {
         prop_assert!(processes.len() <= 512);
         for device in DeviceIndex::all() {
             observer.account(device).unwrap();
+            observer.memory(device).unwrap();
             observer.busy(device, &mut [0; BUSY_WORDS]).unwrap();
         }
         let usage = Usage::open(path).unwrap();
@@ -71,6 +79,18 @@ proptest! {
                 slot.release(device, 4096);
             }
             slot.set_overhead(device, 7);
+            let key = ObjectKey::of(b"key");
+            let objects = [
+                slot.share(key, device, 100),
+                slot.join(key),
+                slot.adopt(ObjectKey::of(b"other"), device, 100, 1 << 30).ok(),
+                // A name and an amount that the scribbles may have left there.
+                slot.join(ObjectKey::from_parts(u64::from_ne_bytes([head[0]; 8]), 0)),
+            ];
+            let _ = usage.unpaid_bytes(device);
+            for object in objects.into_iter().flatten() {
+                slot.part(object);
+            }
             let _ = (usage.in_flight(device), slot.meter(device).launches(), usage.account(device).denied());
             slot.leave();
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use vcuda_region::DeviceIndex;
 use vcuda_region::clock::now_ns;
 use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::shared::{ObjectKey, Shared};
 use vcuda_region::slots::{Slot, Usage};
 
 const LIMIT: u64 = 1000;
@@ -165,6 +166,99 @@ fn killed_at_random_they_leave_nothing() {
     let slot = usage.claim(&me).unwrap();
     assert!(slot.index() < 20, "places are used again");
     slot.reserve(device(), LIMIT, LIMIT).unwrap().commit();
+}
+
+/// Exports, imports and lets go of a few objects at random; `is_over` is asked after each step.
+fn exchange(slot: &Slot<'_>, seed: u64, mut is_over: impl FnMut() -> bool) {
+    let mut numbers = Numbers(seed);
+    let mut held: Vec<Shared> = Vec::new();
+    while !is_over() {
+        // Objects from outside have the same size for everybody, who exports makes a name of its own.
+        let outside = numbers.below(3);
+        let key = ObjectKey::from_parts(1 + outside, 0);
+        match numbers.below(4) {
+            0 => held.extend(slot.adopt(key, device(), 100 + 50 * outside, LIMIT)),
+            1 => held.extend(slot.join(ObjectKey::from_parts(10 + numbers.below(6), 0))),
+            2 => {
+                let key = ObjectKey::from_parts(10 + slot.index() as u64, 0);
+                if let Some(own) = slot.join(key) {
+                    held.push(own);
+                } else if let Ok(reservation) = slot.reserve(device(), 60, LIMIT) {
+                    reservation.commit();
+                    held.push(slot.share(key, device(), 60).unwrap());
+                }
+            }
+            _ => {
+                if !held.is_empty() {
+                    let which = numbers.below(held.len() as u64);
+                    slot.part(held.swap_remove(usize::try_from(which).unwrap()));
+                }
+            }
+        }
+        // Whatever is held is counted, whoever dies.
+        let mut kinds: Vec<&Shared> = Vec::new();
+        for object in &held {
+            if !kinds.contains(&object) {
+                kinds.push(object);
+            }
+        }
+        let mine: u64 = kinds.iter().map(|object| object.bytes()).sum();
+        let used = slot.usage().used_bytes(device());
+        assert!((mine..=LIMIT).contains(&used), "{used} counted, {mine} held");
+        if held.len() > 12 {
+            held.drain(..).for_each(|object| slot.part(object));
+        }
+    }
+    held.drain(..).for_each(|object| slot.part(object));
+}
+
+#[test]
+fn what_is_held_is_counted_whoever_is_killed() {
+    let usage = Usage::in_memory().unwrap();
+    let me = Identity::current().unwrap();
+    let failed = shared_word();
+    let mut numbers = Numbers(9);
+    let start = |seed, rounds: u64| {
+        child(|| {
+            let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+            let view = ProcessView::new(Identity::current().unwrap());
+            let mut round = 0;
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                exchange(&slot, seed, || {
+                    round += 1;
+                    if round % 500 == 0 {
+                        slot.usage().reap_dead(&view);
+                    }
+                    round > rounds
+                });
+            }));
+            if ended.is_err() {
+                failed.store(1, Ordering::SeqCst);
+            }
+        })
+    };
+    let mut children: Vec<i32> = (0..4).map(|seed| start(seed, u64::MAX)).collect();
+    for kill in 0..100 {
+        std::thread::sleep(Duration::from_micros(numbers.below(4000)));
+        let victim = usize::try_from(numbers.below(4)).unwrap();
+        signal(children[victim], libc::SIGKILL);
+        wait(children[victim]);
+        children[victim] = start(100 + kill, u64::MAX);
+    }
+    // The last ones let go of everything themselves.
+    for pid in children {
+        signal(pid, libc::SIGKILL);
+        wait(pid);
+    }
+    usage.reap_dead(&ProcessView::new(me));
+    let children: Vec<i32> = (0..4).map(|seed| start(seed, 4000)).collect();
+    for pid in children {
+        wait(pid);
+    }
+    assert_eq!(usage.used_bytes(device()), 0, "before anybody is cleared");
+    usage.reap_dead(&ProcessView::new(me));
+    assert_eq!(failed.load(Ordering::SeqCst), 0);
+    assert_eq!((usage.used_bytes(device()), usage.processes().count()), (0, 0));
 }
 
 #[test]

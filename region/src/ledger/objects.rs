@@ -71,6 +71,17 @@ impl Ledger<'_> {
         sum.counted_bytes
     }
 
+    /// Of the objects at these places, what is counted by them and by no process (bytes).
+    #[cfg(not(loom))]
+    pub(crate) fn unpaid_among(&self, places: impl Iterator<Item = usize>) -> u64 {
+        let unpaid = places.filter(|place| {
+            let state = self.objects.state(*place);
+            state.device() == self.device && state.is_granted() && !self.is_paid(self.objects.at(*place).1)
+        });
+        let bytes = unpaid.map(|place| self.objects.at(place).1.bytes.load(Ordering::Relaxed));
+        bytes.fold(0, |sum, bytes| sum.saturating_add(bytes.min(COUNTABLE_BYTES)))
+    }
+
     pub(super) fn overrule_objects(&self, me: Party, rank: u64) {
         for (place, word, _) in self.objects.all() {
             let state = State(word.load(Ordering::SeqCst));

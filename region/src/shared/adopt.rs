@@ -57,6 +57,8 @@ impl Ledger<'_> {
         let mut rank = 0;
         loop {
             let mine = objects.state(place);
+            // Whoever announced it: the look at the others comes after that.
+            fence(Ordering::SeqCst);
             match mine.status() {
                 LIVE => return Ok(true),
                 CLOSING => {
@@ -70,8 +72,6 @@ impl Ledger<'_> {
                 ASKED if mine.device() == self.device && objects.is_only_one(place, key) => {}
                 _ => return Ok(false),
             }
-            // Whoever announced it: what follows comes after that.
-            fence(Ordering::SeqCst);
             loop {
                 let others = self.others(Party::object(place));
                 let needed = others.counted_bytes.saturating_add(bytes);

@@ -87,6 +87,17 @@ impl Slot<'_> {
         })
     }
 
+    /// What this process holds on `device` of objects that no process's record includes (bytes): they are not in
+    /// [`Slot::used_bytes`], but the driver may say of any one of their holders that it has them.
+    #[must_use]
+    pub fn unpaid_held_bytes(&self, device: DeviceIndex) -> u64 {
+        let holds = self.holds.0.lock();
+        if holds.is_empty() {
+            return 0;
+        }
+        self.usage().ledger(device).unpaid_among(holds.keys().copied())
+    }
+
     /// Lets go. What is counted for the object stays counted for as long as another process of the container holds it.
     #[expect(clippy::needless_pass_by_value, reason = "the hold ends here")]
     pub fn part(&self, object: Shared) {

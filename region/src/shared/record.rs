@@ -58,6 +58,16 @@ fn holders(word: u64) -> u64 {
 }
 
 impl ObjectRecord {
+    /// A record read elsewhere, as far as a sum needs it: `word` is its word at a position.
+    #[cfg(not(loom))]
+    pub(crate) fn of_words(word: impl Fn(usize) -> u64) -> Self {
+        let record = Self::default();
+        for (position, to) in [(2, &record.bytes), (3, &record.payer), (4, &record.until)] {
+            to.store(word(position), Ordering::Relaxed);
+        }
+        record
+    }
+
     pub(crate) fn is_named(&self, key: ObjectKey) -> bool {
         self.key
             .iter()

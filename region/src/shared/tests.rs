@@ -72,6 +72,7 @@ fn an_exported_object_is_counted_once_until_the_last_one_parts() {
         (exporter.used_bytes(device()), usage.unpaid_bytes(device())),
         (60, 0)
     );
+    assert_eq!(importer.unpaid_held_bytes(device()), 0, "the exporter has it");
     assert!(
         importer.share(key(7), device(), 60).is_some(),
         "held, so shared further"

@@ -153,6 +153,7 @@ impl<'u> Slot<'u> {
     pub fn leave(self) {
         if let Some(record) = self.usage.mapping.identities.get(self.index) {
             self.usage.clear(self.index, record);
+            self.usage.objects().sweep();
         }
     }
 
