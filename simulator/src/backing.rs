@@ -91,14 +91,17 @@ impl Reserve {
         counts.used = counts.used.saturating_sub(bytes);
     }
 
+    /// Bytes that were held are another process's now.
+    pub(crate) fn lose(&self, bytes: u64) {
+        let mut counts = self.counts.lock();
+        counts.reserved = counts.reserved.saturating_sub(bytes);
+    }
+
     /// Gives back what is held beyond `keep` and not in use.
     pub(crate) fn trim(&self, keep: u64) {
         let mut counts = self.counts.lock();
-        let kept = counts
-            .used
-            .checked_next_multiple_of(STEP)
-            .unwrap_or(u64::MAX)
-            .max(keep);
+        let kept = counts.used.max(keep);
+        let kept = kept.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
         if kept < counts.reserved
             && let Ok(process) = process()
         {

@@ -14,7 +14,7 @@
 //! | `context`, `context_api`, `primary`, `current` | Context; Primary Context Management |
 //! | `memory`, `memory_api`, `arena`, `backing`, `host`, `pointer`, `managed` | Memory; Unified Addressing |
 //! | `transfer`, `fill`, `copy`, `copy_shapes`, `batch`, `set` | Memory Management, copies and sets |
-//! | `pool`, `pool_api` | Stream Ordered Memory Allocator |
+//! | `pool`, `pool_api`, `pool_share` | Stream Ordered Memory Allocator |
 //! | `vmm`, `vmm_api` | Virtual Memory Management |
 //! | `sharing`, `ipc` | what other processes hold too; Memory Management, IPC |
 //! | `array`, `array_api` | Memory Management, arrays |
@@ -76,6 +76,7 @@ mod occupancy;
 mod pointer;
 mod pool;
 mod pool_api;
+mod pool_share;
 mod primary;
 mod process;
 mod set;

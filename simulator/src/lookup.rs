@@ -41,6 +41,7 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
         crate::occupancy::EXPORTS,
         crate::pointer::EXPORTS,
         crate::pool_api::EXPORTS,
+        crate::pool_share::EXPORTS,
         crate::primary::EXPORTS,
         crate::set::EXPORTS,
         crate::vmm_api::EXPORTS,

@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Pool(usize),
     /// Of a graph's allocation node.
     Graph,
+    /// A block of another process's pool; the handle is the imported pool's.
+    Imported(usize),
     /// Memory of another process, opened by `cuIpcOpenMemHandle`.
     Ipc,
     /// A mapping of the physical memory of this number (`vmm.rs`).
@@ -215,7 +217,7 @@ pub(crate) fn free_context(context: &Context) {
             }
             Kind::Registered(_) => drop(remove(range.base, Kind::is_host)),
             Kind::Ipc => crate::ipc::close_all(range.base),
-            Kind::Pool(_) | Kind::Graph | Kind::Mapped(_) => {}
+            Kind::Pool(_) | Kind::Imported(_) | Kind::Graph | Kind::Mapped(_) => {}
         }
     }
 }

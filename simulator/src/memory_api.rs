@@ -110,7 +110,7 @@ fn free(address: CUdeviceptr) -> CUresult {
             memory::release(process()?, &allocation);
             Ok(())
         }
-        Kind::Pool(_) => {
+        Kind::Pool(_) | Kind::Imported(_) => {
             if let Ok(context) = current() {
                 crate::stream::synchronize_context(&context)?;
             }

@@ -103,7 +103,7 @@ fn answer(
         A::IS_GPU_DIRECT_RDMA_CAPABLE => byte(false),
         A::ACCESS_FLAGS => put(data.cast::<c_uint>(), of.access.load(Ordering::Relaxed)),
         A::MEMPOOL_HANDLE => {
-            let pool = if let Kind::Pool(handle) = of.kind {
+            let pool = if let Kind::Pool(handle) | Kind::Imported(handle) = of.kind {
                 handle
             } else {
                 0

@@ -5,7 +5,7 @@
 //! reaches the free. What a pool holds beyond its release threshold goes back to the device at the next
 //! synchronisation of a stream, an event or a context.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::backing::Reserve;
 use crate::device::{Device, device};
 use crate::memory::{self, Kind};
 use crate::process::process;
+use crate::sharing::{self, Shared};
 use crate::table::{Kind as HandleKind, Table};
 
 /// All pools.
@@ -38,15 +39,38 @@ pub(crate) struct Pool {
     pub(crate) reuse: [AtomicBool; 3],
     /// `CUmemPoolProps.maxSize`, bytes; `u64::MAX` for the system's limit.
     pub(crate) limit: u64,
+    /// `CUmemPoolProps.handleTypes`.
+    pub(crate) handle_types: CUmemAllocationHandleType,
+    /// "Imported memory pools do not support creating new allocations"; what they show is the exporter's.
+    pub(crate) is_imported: bool,
+    /// What other processes import, or this one has imported (`pool_share.rs`).
+    pub(crate) object: Mutex<Option<Arc<Shared>>>,
     /// `cuMemPoolSetAccess`: `CUmemAccess_flags` of other devices, by ordinal.
     pub(crate) access: Mutex<BTreeMap<CUdevice, u32>>,
-    /// Blocks in use. A destroyed pool lives on until they are free.
-    blocks: AtomicUsize,
 }
 
 impl Pool {
     /// Makes a pool.
-    pub(crate) fn create(device: &'static Device, limit: u64) -> Arc<Pool> {
+    pub(crate) fn create(
+        device: &'static Device,
+        limit: u64,
+        handle_types: CUmemAllocationHandleType,
+    ) -> Arc<Pool> {
+        Pool::keep(device, limit, handle_types, None)
+    }
+
+    /// A pool of another process.
+    pub(crate) fn import(shared: Shared) -> Arc<Pool> {
+        let handle_types = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
+        Pool::keep(shared.device, u64::MAX, handle_types, Some(Arc::new(shared)))
+    }
+
+    fn keep(
+        device: &'static Device,
+        limit: u64,
+        handle_types: CUmemAllocationHandleType,
+        imported: Option<Arc<Shared>>,
+    ) -> Arc<Pool> {
         HAS_POOLS.store(true, Ordering::Relaxed);
         POOLS
             .insert_with(|handle| Pool {
@@ -56,8 +80,10 @@ impl Pool {
                 threshold: AtomicU64::new(0),
                 reuse: [const { AtomicBool::new(true) }; 3],
                 limit,
+                handle_types,
+                is_imported: imported.is_some(),
+                object: Mutex::new(imported),
                 access: Mutex::default(),
-                blocks: AtomicUsize::new(0),
             })
             .1
     }
@@ -65,8 +91,11 @@ impl Pool {
     /// A block of the pool.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` for an imported pool.
     pub(crate) fn allocate(self: &Arc<Pool>, bytes: u64) -> Result<u64, CUerror> {
+        if self.is_imported {
+            return Err(CUerror::INVALID_VALUE);
+        }
         if let Err(error) = self.reserve.enter(bytes, self.limit) {
             // Memory may lie unused in other pools.
             if !crate::backing::release_unused(self.device) {
@@ -78,7 +107,6 @@ impl Pool {
             self.reserve.leave(bytes);
             return Err(CUerror::OUT_OF_MEMORY);
         };
-        self.blocks.fetch_add(1, Ordering::Relaxed);
         memory::insert(base, bytes, Kind::Pool(self.handle), self.device, None);
         BLOCKS.lock().insert(base, Arc::clone(self));
         Ok(base)
@@ -93,10 +121,15 @@ impl Pool {
 /// The pool of each block in use, by address: a destroyed pool has no handle any more.
 static BLOCKS: Mutex<BTreeMap<u64, Arc<Pool>>> = Mutex::new(BTreeMap::new());
 
+/// The pool of a block in use.
+pub(crate) fn of_block(address: u64) -> Option<Arc<Pool>> {
+    BLOCKS.lock().get(&address).cloned()
+}
+
 /// The stream has reached the free of a block (or the program has waited for it): it goes back to its pool. Memory of
 /// `cuMemAlloc` goes back to the device.
 pub(crate) fn free_now(address: u64) {
-    if crate::graph_memory::free(address).is_ok() {
+    if crate::graph_memory::free(address).is_ok() || crate::pool_share::free(address) {
         return;
     }
     let is_freed_in_order = |kind: &Kind| matches!(kind, Kind::Pool(_) | Kind::Device | Kind::Managed);
@@ -112,11 +145,16 @@ pub(crate) fn free_now(address: u64) {
     let Some(pool) = BLOCKS.lock().remove(&address) else {
         return;
     };
+    // Of a block that another process still holds, which the documentation forbids, the bytes are that one's now.
+    let is_own = sharing::hide(address).is_none_or(sharing::unmake);
     range.device.arena.give(range.base, range.bytes);
     pool.reserve.leave(range.bytes);
-    let was_last = pool.blocks.fetch_sub(1, Ordering::Relaxed) == 1;
-    // "It is released after all of its allocations have been freed" (`cuMemPoolDestroy`).
-    if was_last && POOLS.get(pool.handle).is_none() {
+    if !is_own {
+        pool.reserve.lose(range.bytes);
+    }
+    // "The resources will be released once there are no more outstanding allocations" (`cuMemPoolDestroy`): those of a
+    // block with it (assumed).
+    if POOLS.get(pool.handle).is_none() {
         pool.trim(0);
     }
 }
@@ -158,7 +196,7 @@ pub(crate) fn default_pool(ordinal: CUdevice) -> Result<Arc<Pool>, CUerror> {
     let device = device(ordinal)?;
     let mut pools = device.pools.lock();
     if pools.default == 0 {
-        pools.default = Pool::create(device, u64::MAX).handle;
+        pools.default = Pool::create(device, u64::MAX, CUmemAllocationHandleType::NONE).handle;
     }
     POOLS.get(pools.default).ok_or(CUerror::UNKNOWN)
 }

@@ -12,6 +12,7 @@ use crate::graph_memory::GraphBlock;
 use crate::memory::{self, Kind, READ_WRITE};
 use crate::pool::{POOLS, Pool, current_pool, default_pool, pool};
 use crate::stream::{Null, resolve};
+use crate::vmm_api::only_descriptors;
 use crate::work::Work;
 
 export! {
@@ -28,10 +29,6 @@ export! {
     cuMemPoolGetAttribute => get_attribute;
     cuMemPoolSetAccess => set_access;
     cuMemPoolGetAccess => get_access;
-    cuMemPoolExportToShareableHandle => export_to_handle;
-    cuMemPoolImportFromShareableHandle => import_from_handle;
-    cuMemPoolExportPointer => export_pointer;
-    cuMemPoolImportPointer => import_pointer;
     cuDeviceGetDefaultMemPool => get_default;
     cuDeviceGetMemPool => get_current;
     cuDeviceSetMemPool => set_current;
@@ -87,7 +84,7 @@ fn free_async<const PER_THREAD: bool>(address: CUdeviceptr, stream: CUstream) ->
         let range = memory::at(address).ok_or(CUerror::INVALID_VALUE)?;
         if !matches!(
             range.kind,
-            Kind::Pool(_) | Kind::Graph | Kind::Device | Kind::Managed
+            Kind::Pool(_) | Kind::Imported(_) | Kind::Graph | Kind::Device | Kind::Managed
         ) {
             return Err(CUerror::INVALID_VALUE);
         }
@@ -104,15 +101,14 @@ fn create(place: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> CUresu
     }
     match properties.location.r#type {
         CUmemLocationType::DEVICE => {}
-        CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA | CUmemLocationType::HOST_NUMA_CURRENT => {
-            return Err(CUerror::NOT_SUPPORTED);
-        }
+        CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA => return Err(CUerror::NOT_SUPPORTED),
+        // "Specifying CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ... will result in CUDA_ERROR_INVALID_VALUE."
         _ => return Err(CUerror::INVALID_VALUE),
     }
     let device = device(properties.location.id).map_err(|_| CUerror::INVALID_VALUE)?;
-    // Pools are not shared between processes here (`CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES` is 0).
+    // `CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES` has file descriptors alone.
     if properties.handleTypes != CUmemAllocationHandleType::NONE {
-        return Err(CUerror::NOT_SUPPORTED);
+        only_descriptors(properties.handleTypes)?;
     }
     // "If set to 0, the maximum size defaults to a system dependent value."
     let limit = if properties.maxSize == 0 {
@@ -120,7 +116,10 @@ fn create(place: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> CUresu
     } else {
         properties.maxSize as u64
     };
-    put(place, CUmemoryPool(Pool::create(device, limit).handle))
+    put(
+        place,
+        CUmemoryPool(Pool::create(device, limit, properties.handleTypes).handle),
+    )
 }
 
 /// "If any pointers obtained from this pool haven't been freed, cuMemPoolDestroy will return immediately and
@@ -190,7 +189,7 @@ fn get_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
         A::USED_MEM_CURRENT => put(value.cast::<u64>(), counts.used),
         A::USED_MEM_HIGH => put(value.cast::<u64>(), counts.used_high),
         A::ALLOCATION_TYPE => put(value.cast::<c_uint>(), CUmemAllocationType::PINNED.0),
-        A::EXPORT_HANDLE_TYPES => put(value.cast::<c_uint>(), CUmemAllocationHandleType::NONE.0),
+        A::EXPORT_HANDLE_TYPES => put(value.cast::<c_uint>(), pool.handle_types.0),
         A::LOCATION_ID => put(value.cast::<c_int>(), pool.device.ordinal),
         A::LOCATION_TYPE => put(value.cast::<c_uint>(), CUmemLocationType::DEVICE.0),
         A::MAX_POOL_SIZE => put(
@@ -237,41 +236,6 @@ fn get_access(flags: *mut CUmemAccess_flags, handle: CUmemoryPool, location: *mu
     )
 }
 
-/// Sharing pools between processes is not simulated.
-fn export_to_handle(
-    _handle: *mut c_void,
-    from: CUmemoryPool,
-    _kind: CUmemAllocationHandleType,
-    _flags: u64,
-) -> CUresult {
-    pool(from)?;
-    Err(CUerror::NOT_SUPPORTED)
-}
-
-fn import_from_handle(
-    _place: *mut CUmemoryPool,
-    _handle: *mut c_void,
-    _kind: CUmemAllocationHandleType,
-    _flags: u64,
-) -> CUresult {
-    crate::process::process()?;
-    Err(CUerror::NOT_SUPPORTED)
-}
-
-fn export_pointer(_data: *mut CUmemPoolPtrExportData, _address: CUdeviceptr) -> CUresult {
-    crate::process::process()?;
-    Err(CUerror::NOT_SUPPORTED)
-}
-
-fn import_pointer(
-    _place: *mut CUdeviceptr,
-    _pool: CUmemoryPool,
-    _data: *mut CUmemPoolPtrExportData,
-) -> CUresult {
-    crate::process::process()?;
-    Err(CUerror::NOT_SUPPORTED)
-}
-
 fn get_default(place: *mut CUmemoryPool, ordinal: CUdevice) -> CUresult {
     put(place, CUmemoryPool(default_pool(ordinal)?.handle))
 }
@@ -280,10 +244,11 @@ fn get_current(place: *mut CUmemoryPool, ordinal: CUdevice) -> CUresult {
     put(place, CUmemoryPool(current_pool(ordinal)?.handle))
 }
 
-/// "The memory pool must be local to the specified device."
+/// "The memory pool must be local to the specified device"; "imported memory pools may not be used".
 fn set_current(ordinal: CUdevice, handle: CUmemoryPool) -> CUresult {
     let device = device(ordinal)?;
-    if pool(handle)?.device.ordinal != ordinal {
+    let pool = pool(handle)?;
+    if pool.device.ordinal != ordinal || pool.is_imported {
         return Err(CUerror::INVALID_VALUE);
     }
     device.pools.lock().current = handle.0;

@@ -28,6 +28,10 @@ pub(crate) enum Sort {
     Linear = 1,
     /// A physical allocation of `cuMemCreate`.
     Physical,
+    /// A pool; without bytes.
+    Pool,
+    /// A block of a pool.
+    PoolBlock,
 }
 
 impl Sort {
@@ -108,7 +112,7 @@ impl Shared {
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY` where the machine or its disk has no room for it.
-    fn make(device: &'static Device, bytes: u64, tag: u64) -> Result<Shared, CUerror> {
+    pub(crate) fn make(device: &'static Device, bytes: u64, tag: u64) -> Result<Shared, CUerror> {
         let client = &process()?.client;
         let id = client
             .object_make(device.gpu, bytes, tag)

@@ -56,6 +56,10 @@ fn shareable() {
     everywhere("shareable");
 }
 #[test]
+fn pool_share() {
+    everywhere("pool_share");
+}
+#[test]
 fn module() {
     everywhere("module");
 }
