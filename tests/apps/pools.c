@@ -5,6 +5,7 @@
     X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (CUmemoryPool *, CUdevice))
 #include "driver.h"
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #define MIB ((size_t)1 << 20)
 enum { RELEASE_THRESHOLD = 4, RESERVED = 5, USED = 7 };
@@ -211,7 +212,7 @@ static void second(void)
 }
 
 /* Threads that fill and empty one pool and pools of their own; the caller looks at the machine's highest figure. */
-static size_t served;
+static size_t served, refused;
 static void *storm(void *number)
 {
     unsigned seed = (unsigned)(size_t)number * 2654435761u + 1;
@@ -221,9 +222,9 @@ static void *storm(void *number)
     OK(cuCtxSetCurrent(context));
     OK(cuStreamCreate(&s, STREAM_NON_BLOCKING));
     if ((size_t)number % 2) keep(mine, UINT64_MAX);
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 8000; i++) {
         seed = seed * 1103515245 + 12345;
-        size_t bytes = (seed >> 7) % (9 * MIB) + 1;
+        size_t bytes = (seed >> 7) % (24 * MIB) + 1;
         CUdeviceptr *p = &held[(seed >> 5) % 8];
         if (*p) {
             OK(seed >> 30 ? cuMemFreeAsync(*p, s) : cuMemFree_v2(*p));
@@ -231,7 +232,7 @@ static void *storm(void *number)
         } else {
             CUresult code = seed >> 28 & 1 ? cuMemAllocAsync(p, bytes, s) : cuMemAllocFromPoolAsync(p, bytes, mine, s);
             if (code != SUCCESS) EXPECT(OUT_OF_MEMORY, code);
-            else __atomic_fetch_add(&served, 1, __ATOMIC_RELAXED);
+            __atomic_fetch_add(code == SUCCESS ? &served : &refused, 1, __ATOMIC_RELAXED);
         }
         if (i % 50 == 0) OK(cuStreamSynchronize(s));
         if (i % 170 == 0) OK(cuMemPoolTrimTo(mine, 3 * MIB));
@@ -249,7 +250,7 @@ static void threads(void)
     keep(pool, 20 * MIB);
     for (size_t i = 0; i < 6; i++) pthread_create(&all[i], NULL, storm, (void *)i);
     for (size_t i = 0; i < 6; i++) pthread_join(all[i], NULL);
-    CHECK(served > 1000);
+    CHECK(served > 1000 && refused > 100);
     keep(pool, 0);
     OK(cuCtxSynchronize());
     CHECK(figure(pool, RESERVED) == 0);
@@ -264,16 +265,56 @@ static void hold(void)
     OK(cuMemAllocAsync(&p, 30 * MIB, stream));
     OK(cuMemAllocAsync(&q, 40 * MIB, stream));
     OK(cuMemFreeAsync(q, stream));
+    /* Gone with the synchronisation, after which nothing is asked. */
+    CUmemoryPool brief = own_pool(0);
+    OK(cuMemAllocFromPoolAsync(&p, 25 * MIB, brief, stream));
+    OK(cuMemAlloc_v2(&q, 15 * MIB));
+    OK(cuMemFreeAsync(p, stream));
+    OK(cuMemFreeAsync(q, stream));
     synchronise();
     printf("holding\n");
     fflush(stdout);
     pause();
 }
 
+/* Another process of the container has at once what a synchronisation has given back here. */
+static void neighbour(int from, int to, int is_parent)
+{
+    CUdeviceptr p, q;
+    char byte = 0;
+    if (!is_parent) {
+        CHECK(write(to, &byte, 1) == 1); /* both have their contexts */
+        CHECK(read(from, &byte, 1) == 1);
+        base = used();
+        CHECK(write(to, &byte, 1) == 1);
+        CHECK(read(from, &byte, 1) == 1);
+        CHECK(used() == base);
+        OK(cuMemAlloc_v2(&p, limit - base));
+        CHECK(write(to, &byte, 1) == 1);
+        return;
+    }
+    CHECK(read(from, &byte, 1) == 1);
+    CHECK(write(to, &byte, 1) == 1);
+    CHECK(read(from, &byte, 1) == 1);
+    synchronise(); /* with nothing on its way */
+    OK(cuMemAllocAsync(&p, 100 * MIB, stream));
+    OK(cuMemAlloc_v2(&q, 50 * MIB));
+    OK(launch(spin, stream, 10000000));
+    OK(cuMemFreeAsync(p, stream));
+    OK(cuMemFreeAsync(q, stream));
+    synchronise();
+    CHECK(write(to, &byte, 1) == 1);
+    CHECK(read(from, &byte, 1) == 1);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
     size_t left;
+    int to_child[2], to_parent[2];
+    pid_t child = 1;
+    CHECK(pipe(to_child) == 0 && pipe(to_parent) == 0);
+    if (!strcmp(what, "neighbour")) child = fork();
     setup();
     OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
     OK(cuDeviceGetDefaultMemPool(&pool, device));
@@ -286,6 +327,13 @@ int main(int argc, char **argv)
     else if (!strcmp(what, "second")) second();
     else if (!strcmp(what, "threads")) threads();
     else if (!strcmp(what, "hold")) hold();
+    else if (!strcmp(what, "neighbour")) {
+        neighbour(child ? to_parent[0] : to_child[0], child ? to_child[1] : to_parent[1], child != 0);
+        if (!child) return failures != 0;
+        int status = 1;
+        waitpid(child, &status, 0);
+        CHECK(status == 0);
+    }
     else CHECK(!"a scenario");
     return finish(what);
 }

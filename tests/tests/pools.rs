@@ -97,6 +97,11 @@ fn threads_on_one_pool_never_pass_the_quota() {
 }
 
 #[test]
+fn what_a_synchronisation_gives_back_is_there_for_other_processes() {
+    within_quota("pools", "neighbour", &[Door::Dlsym]);
+}
+
+#[test]
 fn pools_cost_the_same_everywhere_and_nothing_after_death() {
     one_figure_and_none_left("pools", 70 * MIB);
 }
