@@ -195,6 +195,12 @@ impl Device {
         self.amounts().1
     }
 
+    /// What this process holds together with others and has not in its own books (bytes).
+    pub(crate) fn unpaid_held_bytes(&self) -> u64 {
+        let slot = self.region().zip(self.shim.slot());
+        slot.map_or(0, |((_, index), slot)| slot.unpaid_held_bytes(index))
+    }
+
     /// What this process has on the device, overhead left out (bytes).
     pub(crate) fn own_bytes(&self) -> u64 {
         self.shim.holdings.recount(self);

@@ -92,6 +92,16 @@ fn an_exported_object_is_counted_once_until_the_last_one_parts() {
         (100, 60)
     );
     assert_eq!(exporter.used_bytes(device()), 0);
+    let other_device = DeviceIndex::new(2).unwrap();
+    assert_eq!(
+        [
+            importer.unpaid_held_bytes(device()),
+            exporter.unpaid_held_bytes(device()),
+            importer.unpaid_held_bytes(other_device)
+        ],
+        [60, 0, 0],
+        "once, however often it is held"
+    );
     assert!(!allocate(&exporter, 1));
     third.part(adopted);
     importer.part(clone(&imported));
