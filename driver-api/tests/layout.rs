@@ -231,6 +231,10 @@ fn fields_lie_where_c_puts_them() {
         CUdevSmResource {
             smCount 0, minSmPartitionSize 4, smCoscheduledAlignment 8, flags 12, localityDomainId 16,
         }
+        CU_DEV_SM_RESOURCE_GROUP_PARAMS {
+            smCount 0, coscheduledSmCount 4, preferredCoscheduledSmCount 8, flags 12, localityDomainId 16,
+            reserved 20,
+        }
         CUdevWorkqueueConfigResource {
             device 0, wqConcurrencyLimit 4, sharingScope 8,
         }

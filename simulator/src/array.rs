@@ -4,6 +4,7 @@
 //! one's layout is opaque ("CUDA arrays are opaque memory layouts"), and so is its true size: here it is the
 //! bytes of its texels, rounded up.
 
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -13,6 +14,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::memory::{self, Kind};
 use crate::process::process;
+use crate::sparse::Mapped;
 use crate::table::{Kind as HandleKind, Table};
 
 /// All arrays; levels of mipmapped arrays once they have been asked for.
@@ -29,15 +31,33 @@ pub(crate) struct Storage {
     device: &'static Device,
     /// `Context::unique` of the owner.
     context: u64,
-    /// Zero for an array whose memory is mapped later.
+    /// Where the contents are.
     base: u64,
+    /// What is mapped into an array whose memory is mapped later (`sparse.rs`).
+    mapped: Option<Mutex<Mapped>>,
 }
+
+/// How contents of arrays are noted that cost no memory.
+const UNPAID: Kind = Kind::Mapped(0);
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        if let Ok(process) = process()
-            && let Some(range) = memory::remove(self.base, |kind| kind == Kind::Global)
-        {
+        let kind = if self.mapped.is_some() {
+            UNPAID
+        } else {
+            Kind::Global
+        };
+        let Ok(process) = process() else { return };
+        // Memory of another interface is not an array's own.
+        if crate::external::free(self.base).is_ok() {
+            return;
+        }
+        let Some(range) = memory::remove(self.base, |found| found == kind) else {
+            return;
+        };
+        if self.mapped.is_some() {
+            self.device.arena.give(range.base, range.bytes);
+        } else {
             memory::release(process, &range);
         }
     }
@@ -59,8 +79,7 @@ impl Array {
     /// Makes an array; its bytes are taken from the context's device.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for an impossible description, `CUDA_ERROR_OUT_OF_MEMORY`,
-    /// `CUDA_ERROR_NOT_SUPPORTED` for a sparse one.
+    /// `CUDA_ERROR_INVALID_VALUE` for an impossible description, `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) fn create(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, context: &Context) -> Result<Array, CUerror> {
         let bytes = check(descriptor, 1)?;
         let storage = Storage::create(bytes, descriptor.Flags, context)?;
@@ -92,11 +111,17 @@ impl Array {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` while nothing has been mapped into it.
     pub(crate) fn base(&self) -> Result<u64, CUerror> {
-        if self.storage.base == 0 {
+        let is_empty = |mapped: &Mutex<Mapped>| mapped.lock().is_empty();
+        if self.storage.mapped.as_ref().is_some_and(is_empty) {
             Err(CUerror::INVALID_VALUE)
         } else {
             Ok(self.storage.base + self.offset)
         }
+    }
+
+    /// Its memory.
+    pub(crate) fn storage(&self) -> Arc<Storage> {
+        Arc::clone(&self.storage)
     }
 
     /// The device that it is on.
@@ -130,14 +155,43 @@ impl Mipmap {
         levels: u32,
         context: &Context,
     ) -> Result<Mipmap, CUerror> {
+        Mipmap::on(descriptor, levels, |bytes| {
+            Storage::create(bytes, descriptor.Flags, context)
+        })
+    }
+
+    /// On memory of another interface; `base` shows so many bytes of it.
+    ///
+    /// # Errors
+    /// As [`Array::create`], and those of `base`.
+    pub(crate) fn external(
+        descriptor: &CUDA_ARRAY3D_DESCRIPTOR,
+        levels: u32,
+        context: &Context,
+        base: impl FnOnce(u64) -> Result<u64, CUerror>,
+    ) -> Result<Mipmap, CUerror> {
+        Mipmap::on(descriptor, levels, |bytes| {
+            Ok(Arc::new(Storage {
+                device: context.device,
+                context: context.unique,
+                base: base(bytes)?,
+                mapped: None,
+            }))
+        })
+    }
+
+    fn on(
+        descriptor: &CUDA_ARRAY3D_DESCRIPTOR,
+        levels: u32,
+        storage: impl FnOnce(u64) -> Result<Arc<Storage>, CUerror>,
+    ) -> Result<Mipmap, CUerror> {
         let largest = descriptor
             .Width
             .max(descriptor.Height)
             .max(descriptor.Depth)
             .max(1);
         let levels = levels.clamp(1, 1 + largest.ilog2());
-        let bytes = check(descriptor, levels)?;
-        let storage = Storage::create(bytes, descriptor.Flags, context)?;
+        let storage = storage(check(descriptor, levels)?)?;
         Ok(Mipmap {
             descriptor: *descriptor,
             storage,
@@ -173,10 +227,19 @@ impl Mipmap {
         }
     }
 
+    /// Its memory.
+    pub(crate) fn storage(&self) -> Arc<Storage> {
+        Arc::clone(&self.storage)
+    }
+
+    /// How many levels it has.
+    pub(crate) fn level_count(&self) -> u32 {
+        self.levels.lock().len() as u32
+    }
+
     /// Bytes of all levels.
     pub(crate) fn bytes(&self) -> u64 {
-        let levels = self.levels.lock().len() as u32;
-        (0..levels)
+        (0..self.level_count())
             .filter_map(|level| level_bytes(&self.descriptor, level))
             .sum()
     }
@@ -185,16 +248,30 @@ impl Mipmap {
 impl Storage {
     fn create(bytes: u64, flags: u32, context: &Context) -> Result<Arc<Storage>, CUerror> {
         let device = context.device;
-        let base = if flags & CUDA_ARRAY3D_DEFERRED_MAPPING == 0 {
-            memory::allocate(bytes.next_multiple_of(ALIGNMENT), Kind::Global, device, None)?
+        let bytes = bytes
+            .checked_next_multiple_of(ALIGNMENT)
+            .ok_or(CUerror::OUT_OF_MEMORY)?;
+        let (base, mapped) = if flags & (CUDA_ARRAY3D_DEFERRED_MAPPING | CUDA_ARRAY3D_SPARSE) == 0 {
+            (memory::allocate(bytes, Kind::Global, device, None)?, None)
         } else {
-            0
+            let base = device.arena.take(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
+            let range = memory::insert(base, bytes, UNPAID, device, None);
+            range.access.store(memory::READ_WRITE, Ordering::Relaxed);
+            (base, Some(Mutex::default()))
         };
         Ok(Arc::new(Storage {
             device,
             context: context.unique,
             base,
+            mapped,
         }))
+    }
+
+    /// Changes what is mapped into an array whose memory is mapped later.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Mapped)) {
+        if let Some(mapped) = &self.mapped {
+            change(&mut mapped.lock());
+        }
     }
 }
 
@@ -223,8 +300,10 @@ pub(crate) fn array(handle: usize) -> Result<Arc<Array>, CUerror> {
 fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result<u64, CUerror> {
     let d = descriptor;
     let has_layers = d.Flags & CUDA_ARRAY3D_LAYERED != 0;
-    if d.Flags & CUDA_ARRAY3D_SPARSE != 0 {
-        return Err(CUerror::NOT_SUPPORTED);
+    // Sparse arrays are 2D, layered 2D or 3D; none is mapped both by tiles and as a whole.
+    let is_sparse = d.Flags & CUDA_ARRAY3D_SPARSE != 0;
+    if is_sparse && (d.Height == 0 || d.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING != 0) {
+        return Err(CUerror::INVALID_VALUE);
     }
     // "Only 1D, 2D and 3D arrays": depth needs height, unless it counts layers; layers need a count.
     if d.Width == 0 || (d.Depth > 0 && d.Height == 0 && !has_layers) || (has_layers && d.Depth == 0) {
@@ -248,7 +327,8 @@ fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result<u64, CUerr
     Ok(bytes)
 }
 
-fn level_descriptor(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
+/// As the level of a mipmapped array is described.
+pub(crate) fn level_descriptor(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
     let half = |extent: usize| if extent == 0 { 0 } else { (extent >> level).max(1) };
     let counts_layers = whole.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
     CUDA_ARRAY3D_DESCRIPTOR {
@@ -270,8 +350,13 @@ fn level_bytes(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> Option<u64> {
         .checked_mul(d.Depth.max(1) as u64)
 }
 
+/// Bytes of one box of texels.
+pub(crate) fn level_extent_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, extent: [u64; 3]) -> u64 {
+    extent.iter().product::<u64>() * texel_bytes(descriptor).unwrap_or(0)
+}
+
 /// "Packed components per CUDA array element; it may be 1, 2, or 4."
-fn texel_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Option<u64> {
+pub(crate) fn texel_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Option<u64> {
     use CUarray_format as F;
     let component = match descriptor.Format {
         F::UNSIGNED_INT8 | F::SIGNED_INT8 => 1,

@@ -21,13 +21,11 @@ export! {
     cuArray3DGetDescriptor => get_descriptor_3d_v1;
     cuArrayDestroy => destroy;
     cuArrayGetMemoryRequirements => get_requirements;
-    cuArrayGetSparseProperties => get_sparse_properties;
     cuArrayGetPlane => get_plane;
     cuMipmappedArrayCreate => create_mipmap;
     cuMipmappedArrayDestroy => destroy_mipmap;
     cuMipmappedArrayGetLevel => get_level;
     cuMipmappedArrayGetMemoryRequirements => get_mipmap_requirements;
-    cuMipmappedArrayGetSparseProperties => get_mipmap_sparse_properties;
 }
 
 fn make(place: *mut CUarray, descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> CUresult {
@@ -170,12 +168,6 @@ fn get_requirements(
     put(place, requirements(array.bytes()))
 }
 
-/// No array is sparse here.
-fn get_sparse_properties(_place: *mut CUDA_ARRAY_SPARSE_PROPERTIES, handle: CUarray) -> CUresult {
-    array(handle.0)?;
-    Err(CUerror::INVALID_VALUE)
-}
-
 /// No array has a format of several planes here.
 fn get_plane(_place: *mut CUarray, handle: CUarray, _plane: c_uint) -> CUresult {
     array(handle.0)?;
@@ -229,12 +221,4 @@ fn get_mipmap_requirements(
         return Err(CUerror::INVALID_VALUE);
     }
     put(place, requirements(mipmap.bytes()))
-}
-
-fn get_mipmap_sparse_properties(
-    _place: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
-    handle: CUmipmappedArray,
-) -> CUresult {
-    mipmap(handle)?;
-    Err(CUerror::INVALID_VALUE)
 }

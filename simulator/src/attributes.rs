@@ -56,6 +56,7 @@ pub(crate) fn value(device: &Device, attribute: CUdevice_attribute) -> Option<i3
     Some(match attribute {
         A::MULTIPROCESSOR_COUNT => config.sms as i32,
         A::COMPUTE_CAPABILITY_MAJOR => major as i32,
+        A::MULTICAST_SUPPORTED => i32::from(major >= 9),
         A::COMPUTE_CAPABILITY_MINOR => minor as i32,
         A::CLOCK_RATE => config.clock_mhz.saturating_mul(1000) as i32,
         A::MEMORY_CLOCK_RATE => config.memory_clock_mhz.saturating_mul(1000) as i32,
@@ -166,13 +167,13 @@ fn switch(attribute: CUdevice_attribute) -> Option<i32> {
         | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
         | A::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
         | A::READ_ONLY_HOST_REGISTER_SUPPORTED
+        | A::DMA_BUF_SUPPORTED
         | A::MEMORY_POOLS_SUPPORTED
         // File descriptors (`CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`).
         | A::MEMPOOL_SUPPORTED_HANDLE_TYPES
         | A::SPARSE_CUDA_ARRAY_SUPPORTED
         | A::DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
         | A::UNIFIED_FUNCTION_POINTERS => Some(1),
-        A::MULTICAST_SUPPORTED => Some(i32::from(config.capability().0 >= 9)),
         // Left out of the simulation, as a real GPU may leave them out.
         attribute if (1..=A::MULTICAST_SUPPORTED.0 + 1).contains(&attribute.0) => Some(0),
         attribute if (A::HOST_NUMA_ID.0..=A::HOST_NUMA_MULTINODE_IPC_SUPPORTED.0).contains(&attribute.0) => {

@@ -10,7 +10,9 @@ use vcuda_driver_api::prelude::*;
 use vcuda_machine::ContextId;
 
 use crate::device::Device;
+use crate::limits::Limits;
 use crate::process::process;
+use crate::resource::Sms;
 use crate::stream::ContextStreams;
 use crate::table::{Kind, Table};
 
@@ -26,7 +28,7 @@ pub(crate) struct Context {
     pub(crate) device: &'static Device,
     /// What the machine knows it by.
     pub(crate) id: ContextId,
-    /// `cuCtxGetId`: unique over the life of the program.
+    /// Unique over the life of the program.
     pub(crate) unique: u64,
     /// Whether it is its device's primary one.
     pub(crate) is_primary: bool,
@@ -36,8 +38,8 @@ pub(crate) struct Context {
     pub(crate) api_version: u32,
     /// `cuCtxAttach`'s count.
     pub(crate) attached: AtomicI32,
-    /// By `CUlimit`.
-    pub(crate) limits: [AtomicU64; 8],
+    /// `cuCtxSetLimit`.
+    pub(crate) limits: Limits,
     /// `CUfunc_cache`, `CUsharedconfig`.
     pub(crate) cache_config: AtomicU32,
     /// See `cache_config`.
@@ -46,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) peers: Mutex<Vec<usize>>,
     /// Its streams, the default ones among them.
     pub(crate) streams: ContextStreams,
+    /// Set where it stands for a green context: then `device`, `id` and `unique` are the primary context's.
+    pub(crate) green: Option<crate::green::Part>,
     alive: AtomicBool,
 }
 
@@ -78,11 +82,12 @@ impl Context {
             flags: AtomicU32::new(flags),
             api_version,
             attached: AtomicI32::new(1),
-            limits: DEFAULT_LIMITS.map(AtomicU64::new),
+            limits: Limits::new(device),
             cache_config: AtomicU32::new(0),
             shared_config: AtomicU32::new(0),
             peers: Mutex::new(Vec::new()),
             streams: ContextStreams::new(),
+            green: None,
             alive: AtomicBool::new(true),
         };
         Ok(match again {
@@ -95,10 +100,48 @@ impl Context {
         })
     }
 
+    /// Makes the form of a green context that calls for contexts take.
+    pub(crate) fn green(primary: &Arc<Context>, green: usize, sms: Option<Sms>) -> Arc<Context> {
+        let load = |word: &AtomicU32| AtomicU32::new(word.load(Ordering::Relaxed));
+        let make = |handle| Context {
+            handle,
+            device: primary.device,
+            id: primary.id,
+            unique: primary.unique,
+            is_primary: false,
+            flags: load(&primary.flags),
+            api_version: primary.api_version,
+            attached: AtomicI32::new(1),
+            limits: Limits::new(primary.device),
+            cache_config: load(&primary.cache_config),
+            shared_config: load(&primary.shared_config),
+            peers: Mutex::new(primary.peers.lock().clone()),
+            streams: ContextStreams::new(),
+            green: Some(crate::green::Part {
+                handle: green,
+                unique: UNIQUE.fetch_add(1, Ordering::Relaxed),
+                sms,
+                primary: Arc::clone(primary),
+            }),
+            alive: AtomicBool::new(true),
+        };
+        CONTEXTS.insert_with(make).1
+    }
+
     /// Whether it may still be used.
     #[inline]
     pub(crate) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
+    }
+
+    /// `cuCtxGetId`.
+    pub(crate) fn public_id(&self) -> u64 {
+        self.green.as_ref().map_or(self.unique, |part| part.unique)
+    }
+
+    /// Ends the form of a green context; false if it has ended already.
+    pub(crate) fn end_green(&self) -> bool {
+        self.alive.swap(false, Ordering::AcqRel)
     }
 
     /// Ends it and all that is in it: memory, modules, streams, events ("destroys and cleans up all
@@ -110,10 +153,12 @@ impl Context {
             return Err(CUerror::INVALID_CONTEXT);
         }
         let process = process()?;
+        crate::green::forget_primary(self);
         crate::stream::destroy_all(self);
         crate::module::forget_context(self);
         crate::array::forget_context(self);
         crate::memory::free_context(self);
+        self.limits.end();
         process.client.context_destroy(self.id);
         if !self.is_primary {
             CONTEXTS.remove(self.handle);
@@ -121,11 +166,6 @@ impl Context {
         Ok(())
     }
 }
-
-/// By `CUlimit`: stack size, printf buffer, malloc heap (bytes; the values that the CUDA documentation
-/// names as defaults), runtime synchronisation depth, pending launches, L2 fetch granularity (bytes),
-/// persisting L2 (bytes), an unused one. Assumed where the documentation is silent.
-const DEFAULT_LIMITS: [u64; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0];
 
 /// The context behind a handle, alive.
 ///

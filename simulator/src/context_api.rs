@@ -99,10 +99,10 @@ fn create_with_parameters(
 }
 
 /// "If ctx is current to the calling thread then ctx will also be popped from the current thread's context
-/// stack." A primary context is not destroyed by this call (`CUDA_ERROR_INVALID_CONTEXT`, assumed).
+/// stack." A primary or a green context is not destroyed by this call (`CUDA_ERROR_INVALID_CONTEXT`, assumed).
 fn destroy(handle: CUcontext) -> CUresult {
     let context = context(handle.0)?;
-    if context.is_primary {
+    if context.is_primary || context.green.is_some() {
         return Err(CUerror::INVALID_CONTEXT);
     }
     context.destroy()?;
@@ -190,7 +190,7 @@ fn set_flags(flags: c_uint) -> CUresult {
 }
 
 fn get_id(handle: CUcontext, place: *mut u64) -> CUresult {
-    put(place, given(handle)?.unique)
+    put(place, given(handle)?.public_id())
 }
 
 fn synchronize_given(handle: CUcontext) -> CUresult {
@@ -218,18 +218,18 @@ fn limit_index(context: &Context, limit: CUlimit) -> Result<usize, CUerror> {
     }
 }
 
-/// "The driver is free to modify the requested value to meet h/w requirements": it is kept as given.
+/// "The driver is free to modify the requested value to meet h/w requirements": it is kept as given. What it costs is
+/// in `limits.rs`.
 fn set_limit(limit: CUlimit, value: usize) -> CUresult {
     let context = current()?;
-    context.limits[limit_index(&context, limit)?].store(value as u64, Ordering::Relaxed);
-    Ok(())
+    crate::limits::of(&context).set(limit_index(&context, limit)?, value as u64)
 }
 
 fn get_limit(place: *mut usize, limit: CUlimit) -> CUresult {
     let context = current()?;
     put(
         place,
-        context.limits[limit_index(&context, limit)?].load(Ordering::Relaxed) as usize,
+        crate::limits::of(&context).get(limit_index(&context, limit)?) as usize,
     )
 }
 

@@ -37,7 +37,7 @@ static EVENTS: Table<Event> = Table::new(Kind::Event);
 pub(crate) struct Event {
     /// What the program knows it by.
     pub(crate) handle: usize,
-    context_unique: u64,
+    pub(crate) context_unique: u64,
     flags: CUevent_flags,
     last: Mutex<Recorded>,
 }
@@ -86,7 +86,7 @@ impl Event {
     ///
     /// # Errors
     /// `CUDA_ERROR_CAPTURED_EVENT`.
-    fn stamp(&self) -> Result<Option<Stamp>, CUerror> {
+    pub(crate) fn stamp(&self) -> Result<Option<Stamp>, CUerror> {
         let last = self.last.lock().clone();
         match last {
             Recorded::Never => Ok(None),

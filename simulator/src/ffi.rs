@@ -32,9 +32,13 @@ macro_rules! export {
 }
 pub(crate) use export;
 
-/// Runs a handler; a panic must not cross the C boundary and becomes `CUDA_ERROR_UNKNOWN`.
+/// Runs a handler, unless the call is to fail; a panic must not cross the C boundary and becomes
+/// `CUDA_ERROR_UNKNOWN`.
 #[inline]
-pub(crate) fn guard(body: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn guard(name: &str, body: impl FnOnce() -> CUresult) -> CUresult {
+    if let Some(code) = crate::faults::strike(name) {
+        return Err(code);
+    }
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(CUerror::UNKNOWN))
 }
 

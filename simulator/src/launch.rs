@@ -18,6 +18,7 @@ use crate::attributes::{BLOCKS_PER_MULTIPROCESSOR, THREADS_PER_MULTIPROCESSOR};
 use crate::capture;
 use crate::graph::node::Operation;
 use crate::launch::arguments::{Arguments, Given};
+use crate::limits::FREE_LOCAL;
 use crate::module::Function;
 use crate::stream::queue::Stream;
 
@@ -174,16 +175,20 @@ pub(crate) fn launch(
         return recording.add(Operation::Kernel(kernel)).map(drop);
     }
     check(&function, &shape, given, is_cooperative)?;
+    if function.info.local_bytes > FREE_LOCAL {
+        let context = crate::context::context(stream.context)?;
+        crate::limits::of(&context).need_local(u64::from(function.info.local_bytes))?;
+    }
     let argument = if function.pace.needs_argument() {
         given.first()?
     } else {
         0
     };
-    let duration_ns = function.pace.duration_ns(shape.blocks(), function.sms, argument);
+    let duration_ns = function.pace.duration_ns(shape.blocks(), stream.sms, argument);
     stream
         .submit(Command::Kernel {
             duration_ns,
-            sms: shape.sms(function.sms),
+            sms: shape.sms(stream.sms),
         })
         .map(drop)
 }

@@ -12,12 +12,16 @@
 //! |---|---|
 //! | `device`, `attributes`, `visible`, `errors` | Initialization; Version; Device; Error Handling; Peer Access |
 //! | `context`, `context_api`, `primary`, `current` | Context; Primary Context Management |
+//! | `faults` | none: failures on request |
+//! | `limits` | Context, `cuCtxSetLimit` |
+//! | `green`, `resource` | Green Contexts |
 //! | `memory`, `memory_api`, `arena`, `backing`, `host`, `pointer`, `managed` | Memory; Unified Addressing |
 //! | `transfer`, `fill`, `copy`, `copy_shapes`, `batch`, `set` | Memory Management, copies and sets |
 //! | `pool`, `pool_api`, `pool_share` | Stream Ordered Memory Allocator |
 //! | `vmm`, `vmm_api` | Virtual Memory Management |
-//! | `sharing`, `ipc` | what other processes hold too; Memory Management, IPC |
-//! | `array`, `array_api` | Memory Management, arrays |
+//! | `sharing`, `ipc`, `external` | what other processes hold too; Memory Management, IPC; External Resource Interoperability |
+//! | `multicast` | Multicast Object Management |
+//! | `array`, `array_api`, `sparse` | Memory Management, arrays; `cuMemMapArrayAsync` |
 //! | `image`, `module`, `module_api`, `library`, `library_api`, `function_api`, `linker` | Module; Library; Execution Control, attributes |
 //! | `occupancy` | Occupancy |
 //! | `stream`, `event`, `launch`, `hostfunc` | Stream; Event; Execution Control; Stream Memory Operations |
@@ -37,7 +41,7 @@ macro_rules! export_one {
     ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($argument: $type),*) -> $result {
-            $crate::ffi::guard(move || $handler($($argument),*))
+            $crate::ffi::guard(stringify!($name), move || $handler($($argument),*))
         }
     };
 }
@@ -56,15 +60,19 @@ mod copy_shapes;
 mod current;
 mod device;
 mod errors;
+mod external;
+mod faults;
 mod ffi;
 mod fill;
 mod function_api;
 mod graph_memory;
+mod green;
 mod host;
 mod image;
 mod ipc;
 mod library;
 mod library_api;
+mod limits;
 mod linker;
 mod lookup;
 mod managed;
@@ -72,6 +80,7 @@ mod memory;
 mod memory_api;
 mod module;
 mod module_api;
+mod multicast;
 mod occupancy;
 mod pointer;
 mod pool;
@@ -79,8 +88,10 @@ mod pool_api;
 mod pool_share;
 mod primary;
 mod process;
+mod resource;
 mod set;
 mod sharing;
+mod sparse;
 mod table;
 mod transfer;
 mod unsupported;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use vcuda_driver_api::prelude::*;
 
 use crate::context::{Context, check_flags};
-use crate::device::{Primary, device};
+use crate::device::{Device, Primary, device};
 use crate::ffi::{export, put};
 
 export! {
@@ -30,6 +30,14 @@ fn retain(place: *mut CUcontext, ordinal: CUdevice) -> CUresult {
     if place.is_null() {
         return Err(CUerror::INVALID_VALUE);
     }
+    put(place, CUcontext(retain_on(device)?.handle))
+}
+
+/// `cuDevicePrimaryCtxRetain`.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) fn retain_on(device: &'static Device) -> Result<Arc<Context>, CUerror> {
     let mut primary = device.primary.lock();
     let context = match &primary.context {
         Some(context) => Arc::clone(context),
@@ -42,13 +50,21 @@ fn retain(place: *mut CUcontext, ordinal: CUdevice) -> CUresult {
         }
     };
     primary.retained += 1;
-    put(place, CUcontext(context.handle))
+    Ok(context)
 }
 
 /// "The primary context will be automatically reset once the last reference to it is released"; a release
 /// without a retain is `CUDA_ERROR_INVALID_CONTEXT`.
 fn release(ordinal: CUdevice) -> CUresult {
-    let mut primary = device(ordinal)?.primary.lock();
+    release_on(device(ordinal)?)
+}
+
+/// `cuDevicePrimaryCtxRelease`.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_CONTEXT`.
+pub(crate) fn release_on(device: &'static Device) -> CUresult {
+    let mut primary = device.primary.lock();
     if primary.retained == 0 {
         return Err(CUerror::INVALID_CONTEXT);
     }

@@ -93,6 +93,13 @@ fn begin(has_begun: bool) {
 
 fn join() -> CUresult {
     let machine = machine()?.clone();
+    crate::faults::arm(machine.config()).map_err(|name| {
+        refused(MachineError::Value {
+            field: "faults.functions".into(),
+            value: name,
+            remedy: "name an exported symbol, as cuMemAlloc_v2".into(),
+        })
+    })?;
     let devices = crate::device::visible(&machine);
     if devices.is_empty() {
         return Err(CUerror::NO_DEVICE);

@@ -17,11 +17,12 @@ use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use vcuda_driver_api::cuda::CUstream;
 use vcuda_driver_api::{CUerror, CUresult};
-use vcuda_machine::StreamId;
+use vcuda_machine::{Command, Stamp, StreamId};
 
 use crate::capture;
 use crate::context::Context;
 use crate::current::current;
+use crate::event::Event;
 use crate::graph::node::Operation;
 use crate::process::process;
 use crate::stream::queue::{Group, Role, Stream};
@@ -60,7 +61,11 @@ impl Null {
 pub(crate) struct ContextStreams {
     group: Arc<Group>,
     legacy: OnceCell<Arc<Stream>>,
+    /// Waits for all others when an event is recorded in the whole context.
+    gathering: OnceCell<Arc<Stream>>,
     all: Mutex<Vec<Arc<Stream>>>,
+    /// What the whole context was made to wait for: streams made later wait for it too.
+    held: Mutex<Vec<Stamp>>,
 }
 
 impl ContextStreams {
@@ -69,7 +74,9 @@ impl ContextStreams {
         ContextStreams {
             group: Arc::default(),
             legacy: OnceCell::new(),
+            gathering: OnceCell::new(),
             all: Mutex::new(Vec::new()),
+            held: Mutex::new(Vec::new()),
         }
     }
 
@@ -100,7 +107,7 @@ pub(crate) fn create(context: &Context, flags: u32, priority: i32) -> Result<Arc
     let id = new_queue(context, priority)?;
     let make = |handle| Stream::new(context, Role::Created(handle), flags, priority, id);
     let (_, stream) = STREAMS.insert_with(make);
-    adopt(context, &stream);
+    adopt(context, &stream)?;
     Ok(stream)
 }
 
@@ -113,18 +120,99 @@ fn new_queue(context: &Context, priority: i32) -> Result<StreamId, CUerror> {
 
 /// Makes a default stream.
 fn make(context: &Context, role: Role) -> Result<Arc<Stream>, CUerror> {
-    let stream = Arc::new(Stream::new(context, role, 0, 0, new_queue(context, 0)?));
-    adopt(context, &stream);
+    let flags = if role == Role::Gathering {
+        queue::NON_BLOCKING
+    } else {
+        0
+    };
+    let stream = Arc::new(Stream::new(context, role, flags, 0, new_queue(context, 0)?));
+    adopt(context, &stream)?;
     Ok(stream)
 }
 
 /// Makes a stream one of its context's.
-fn adopt(context: &Context, stream: &Arc<Stream>) {
+fn adopt(context: &Context, stream: &Arc<Stream>) -> CUresult {
     stream.join(&context.streams.group);
+    for stamp in held_by(context) {
+        stream.submit(Command::Wait {
+            ticket: stamp.ticket(),
+        })?;
+    }
     let mut all = context.streams.all.lock();
     // A destroyed stream is kept for context-wide waits until its work is done.
     all.retain(|stream| !stream.is_ended() || !stream.is_idle());
     all.push(Arc::clone(stream));
+    Ok(())
+}
+
+/// What new streams of a context have to wait for.
+fn held_by(context: &Context) -> Vec<Stamp> {
+    let mut held = context.streams.held.lock().clone();
+    if let Some(part) = &context.green {
+        held.extend(part.primary.streams.held.lock().iter().cloned());
+    }
+    held
+}
+
+/// The context's stream that has waited for all work so far in the context and its green contexts.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` where the machine has no room for another stream.
+pub(crate) fn gather(context: &Context) -> Result<Arc<Stream>, CUerror> {
+    let gathering = context
+        .streams
+        .gathering
+        .get_or_try_init(|| make(context, Role::Gathering))?;
+    for stream in with_parts(context) {
+        if !Arc::ptr_eq(&stream, gathering) && !stream.is_ended() {
+            let stamp = stream.mark()?;
+            gathering.submit(Command::Wait {
+                ticket: stamp.ticket(),
+            })?;
+        }
+    }
+    Ok(Arc::clone(gathering))
+}
+
+/// Makes all work to come of the context and its green contexts wait for an event.
+///
+/// # Errors
+/// Those of [`Event::hold_up`].
+pub(crate) fn hold_up_all(context: &Context, event: &Event) -> CUresult {
+    for stream in with_parts(context) {
+        if !stream.is_ended() {
+            event.hold_up(&stream)?;
+        }
+    }
+    let Some(stamp) = event.stamp()? else {
+        return Ok(());
+    };
+    let client = &process()?.client;
+    let mut held = context.streams.held.lock();
+    held.retain(|stamp| !client.is_done(stamp.ticket()));
+    held.push(stamp);
+    Ok(())
+}
+
+/// The streams of a context and of its green contexts.
+fn with_parts(context: &Context) -> Vec<Arc<Stream>> {
+    let mut streams = context.streams.all();
+    for part in crate::green::parts_of(context) {
+        streams.extend(part.streams.all());
+    }
+    streams
+}
+
+/// A green context ends: its streams remain as handles that can only be destroyed, after their work.
+pub(crate) fn detach_all(context: &Context) {
+    for stream in context.streams.all() {
+        // As in `destroy_all`.
+        let _ = stream.wait_until_idle();
+        capture::forget(&stream);
+        stream.detach();
+        stream.end();
+    }
+    context.streams.all.lock().clear();
 }
 
 /// The legacy default stream of a context.
@@ -139,6 +227,10 @@ pub(crate) fn legacy(context: &Context) -> Result<Arc<Stream>, CUerror> {
 /// The calling thread's own default stream in a context. It blocks with the legacy stream ("the per-thread
 /// default stream is not a non-blocking stream").
 pub(crate) fn per_thread(context: &Context) -> Result<Arc<Stream>, CUerror> {
+    // "CUDA_ERROR_INVALID_HANDLE if a green context is current" (`cuStreamGetCtx_v2`).
+    if context.green.is_some() {
+        return Err(CUerror::INVALID_HANDLE);
+    }
     let own = |stream: &&Arc<Stream>| stream.context_unique == context.unique && !stream.is_ended();
     let known = OWN.try_with(|streams| streams.0.borrow().iter().find(own).cloned());
     if let Ok(Some(stream)) = known {
@@ -167,7 +259,12 @@ pub(crate) fn resolve(stream: CUstream, null: Null) -> Result<Arc<Stream>, CUerr
         (0, Null::PerThread) | (PER_THREAD, _) => per_thread(&*current()?),
         (handle, _) => {
             process()?;
-            STREAMS.get(handle).ok_or(CUerror::INVALID_HANDLE)
+            let stream = STREAMS.get(handle).ok_or(CUerror::INVALID_HANDLE)?;
+            // "Any subsequent API calls involving these streams" (`cuGreenCtxDestroy`).
+            if stream.is_detached() {
+                return Err(CUerror::STREAM_DETACHED);
+            }
+            Ok(stream)
         }
     }
 }
@@ -207,6 +304,12 @@ pub(crate) fn synchronize_context(context: &Context) -> CUresult {
     crate::hostfunc::permit()?;
     capture::refuse_context(context)?;
     drain(context)?;
+    // "If the current context is the primary context, green contexts that have been created will also be
+    // synchronized" (`cuCtxSynchronize`).
+    for part in crate::green::parts_of(context) {
+        capture::refuse_context(&part)?;
+        drain(&part)?;
+    }
     crate::pool::synchronized();
     Ok(())
 }

@@ -28,6 +28,9 @@ pub(crate) enum Kind {
     Array,
     MipmappedArray,
     Link,
+    ExternalMemory,
+    GreenContext,
+    ResourceDescription,
 }
 
 const INDEX_BITS: u32 = 24;

@@ -300,7 +300,7 @@ fn place_of(start: u64, reach: u64, kind: CUmemorytype) -> Result<Place, CUerror
         Some(_) => Err(CUerror::INVALID_VALUE),
         None if kind == CUmemorytype::DEVICE => Err(CUerror::INVALID_VALUE),
         // Memory that CUDA knows nothing of is the host's own.
-        None if crate::ffi::is_possible(start as *const u8) => Ok(Place::Pageable),
+        None if crate::ffi::is_possible(start as *const u8) && reach < 1 << 46 => Ok(Place::Pageable),
         None => Err(CUerror::INVALID_VALUE),
     }
 }

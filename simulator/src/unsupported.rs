@@ -19,7 +19,7 @@ macro_rules! unsupported {
         $(
             #[unsafe(no_mangle)]
             extern "C" fn $name() -> CUresult {
-                guard(|| refuse(stringify!($name)))
+                guard(stringify!($name), || refuse(stringify!($name)))
             }
         )*
     };
@@ -50,17 +50,17 @@ unsupported! {
     cuCheckpointProcessRestore cuCheckpointProcessUnlock cuCoredumpDeregisterCompleteCallback
     cuCoredumpDeregisterStartCallback cuCoredumpGetAttribute cuCoredumpGetAttributeGlobal
     cuCoredumpRegisterCompleteCallback cuCoredumpRegisterStartCallback cuCoredumpSetAttribute
-    cuCoredumpSetAttributeGlobal cuCtxFromGreenCtx cuCtxGetDevResource cuCtxRecordEvent
-    cuCtxWaitEvent cuDestroyExternalMemory cuDestroyExternalSemaphore cuDevResourceGenerateDesc
-    cuDevSmResourceSplit cuDevSmResourceSplitByCount cuDeviceGetCliqueCount cuDeviceGetCliqueInfo
-    cuDeviceGetDevResource cuDeviceGetFabricClusterUuid cuDeviceGetLuid
+    cuCoredumpSetAttributeGlobal
+    cuDestroyExternalSemaphore
+    cuDeviceGetCliqueCount cuDeviceGetCliqueInfo
+    cuDeviceGetFabricClusterUuid cuDeviceGetLuid
     cuDeviceGetNvSciSyncAttributes cuDeviceGetP2PAtomicCapabilities
     cuDeviceGetTexture1DLinearMaxWidth cuDeviceRegisterAsyncNotification
     cuDeviceUnregisterAsyncNotification cuEGLApiInit cuEGLStreamConsumerAcquireFrame
     cuEGLStreamConsumerConnect cuEGLStreamConsumerConnectWithFlags cuEGLStreamConsumerDisconnect
     cuEGLStreamConsumerReleaseFrame cuEGLStreamProducerConnect cuEGLStreamProducerDisconnect
-    cuEGLStreamProducerPresentFrame cuEGLStreamProducerReturnFrame cuExternalMemoryGetMappedBuffer
-    cuExternalMemoryGetMappedMipmappedArray cuFabricCpyBatchAsync cuFabricCpyBatchAsync_ptsz
+    cuEGLStreamProducerPresentFrame cuEGLStreamProducerReturnFrame 
+    cuFabricCpyBatchAsync cuFabricCpyBatchAsync_ptsz
     cuGLCtxCreate cuGLCtxCreate_v2 cuGLGetDevices cuGLGetDevices_v2 cuGLInit cuGLMapBufferObject
     cuGLMapBufferObjectAsync cuGLMapBufferObjectAsync_v2 cuGLMapBufferObjectAsync_v2_ptsz
     cuGLMapBufferObject_v2 cuGLMapBufferObject_v2_ptds cuGLRegisterBufferObject
@@ -79,27 +79,27 @@ unsupported! {
     cuGraphicsResourceGetMappedPointer_v2 cuGraphicsResourceSetMapFlags
     cuGraphicsResourceSetMapFlags_v2 cuGraphicsSubResourceGetMappedArray cuGraphicsUnmapResources
     cuGraphicsUnmapResources_ptsz cuGraphicsUnregisterResource cuGraphicsVDPAURegisterOutputSurface
-    cuGraphicsVDPAURegisterVideoSurface cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxGetDevResource
-    cuGreenCtxGetId cuGreenCtxRecordEvent cuGreenCtxStreamCreate cuGreenCtxWaitEvent
-    cuImportExternalMemory cuImportExternalSemaphore cuIpcGetEventHandle cuIpcOpenEventHandle
+    cuGraphicsVDPAURegisterVideoSurface
+
+    cuImportExternalSemaphore cuIpcGetEventHandle cuIpcOpenEventHandle
     cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem
     cuLogicalEndpointCreate cuLogicalEndpointDestroy cuLogicalEndpointExport
     cuLogicalEndpointGetLimits cuLogicalEndpointIdRelease cuLogicalEndpointIdReserve
     cuLogicalEndpointImport cuLogicalEndpointQuery cuLogicalEndpointUnbind cuLogsCurrent
     cuLogsDumpToFile cuLogsDumpToMemory cuLogsRegisterCallback cuLogsUnregisterCallback
     cuMemBatchDecompressAsync cuMemBatchDecompressAsync_ptsz cuMemGetAttribute cuMemGetAttribute_v2
-    cuMemGetHandleForAddressRange cuMemGetLocationInfo cuMemMapArrayAsync cuMemMapArrayAsync_ptsz
+    cuMemGetLocationInfo
     cuMemcpy2D cuMemcpy2DAsync cuMemcpy2DUnaligned cuMemcpy3D cuMemcpy3DAsync cuMemcpyAtoA
     cuMemcpyAtoD cuMemcpyAtoH cuMemcpyAtoHAsync cuMemcpyDtoA cuMemcpyDtoD cuMemcpyDtoDAsync
     cuMemcpyDtoH cuMemcpyDtoHAsync cuMemcpyHtoA cuMemcpyHtoAAsync cuMemcpyHtoD cuMemcpyHtoDAsync
     cuMemsetD16 cuMemsetD2D16 cuMemsetD2D32 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuModuleGetSurfRef
-    cuModuleGetTexRef cuMulticastAddDevice cuMulticastBindAddr cuMulticastBindAddr_v2
-    cuMulticastBindMem cuMulticastBindMem_v2 cuMulticastCreate cuMulticastGetGranularity
-    cuMulticastUnbind cuParamSetTexRef cuProfilerInitialize cuSignalExternalSemaphoresAsync
+    cuModuleGetTexRef
+
+    cuParamSetTexRef cuProfilerInitialize cuSignalExternalSemaphoresAsync
     cuSignalExternalSemaphoresAsync_ptsz cuStreamBeginCaptureToCig cuStreamBeginCaptureToCig_ptsz
     cuStreamBeginRecaptureToGraph cuStreamBeginRecaptureToGraph_ptsz cuStreamEndCaptureToCig
-    cuStreamEndCaptureToCig_ptsz cuStreamGetDevResource cuStreamGetDevResource_ptsz
-    cuStreamGetGreenCtx cuSurfObjectCreate cuSurfObjectDestroy cuSurfObjectGetResourceDesc
+    cuStreamEndCaptureToCig_ptsz
+    cuSurfObjectCreate cuSurfObjectDestroy cuSurfObjectGetResourceDesc
     cuSurfRefGetArray cuSurfRefSetArray cuTensorMapEncodeIm2col cuTensorMapEncodeIm2colWide
     cuTensorMapEncodeTiled cuTensorMapReplaceAddress cuTensorMapSetAllocationClass cuTexObjectCreate
     cuTexObjectDestroy cuTexObjectGetResourceDesc cuTexObjectGetResourceViewDesc

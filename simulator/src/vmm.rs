@@ -18,6 +18,7 @@ use vcuda_machine::ObjectId;
 
 use crate::device::Device;
 use crate::memory::{Allocation, Kind};
+use crate::multicast::Team;
 use crate::process::process;
 use crate::sharing::{self, Shared, Sort};
 use crate::table::{Kind as HandleKind, Table};
@@ -39,6 +40,8 @@ pub(crate) struct Physical {
     pub(crate) bytes: u64,
     /// As asked for at its creation.
     pub(crate) properties: CUmemAllocationProp,
+    /// Set for a multicast object.
+    pub(crate) team: Option<Team>,
     memory: Memory,
     users: Mutex<Users>,
 }
@@ -48,6 +51,8 @@ pub(crate) struct Physical {
 enum Memory {
     /// A memory file of this process alone.
     Own(OwnedFd),
+    /// The same for what costs nothing.
+    Unpaid(OwnedFd),
     /// An object, made here or imported.
     Shared(Shared),
 }
@@ -91,10 +96,36 @@ impl Physical {
         } else {
             Memory::Shared(Shared::create(device, bytes, tag(&properties))?)
         };
-        Ok(Physical::keep(device, bytes, properties, memory))
+        Ok(Physical::keep(device, bytes, properties, memory, None))
     }
 
-    fn keep(device: &'static Device, bytes: u64, properties: CUmemAllocationProp, memory: Memory) -> usize {
+    /// Makes a multicast object.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY` where the process has no more descriptors.
+    pub(crate) fn create_unpaid(bytes: u64, team: Team) -> Result<usize, CUerror> {
+        let device = crate::device::device(0)?;
+        let properties = CUmemAllocationProp {
+            requestedHandleTypes: CUmemAllocationHandleType::NONE,
+            ..crate::vmm_api::device_properties(device.ordinal)
+        };
+        let file = memory_file(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
+        Ok(Physical::keep(
+            device,
+            bytes,
+            properties,
+            Memory::Unpaid(file),
+            Some(team),
+        ))
+    }
+
+    fn keep(
+        device: &'static Device,
+        bytes: u64,
+        properties: CUmemAllocationProp,
+        memory: Memory,
+        team: Option<Team>,
+    ) -> usize {
         let users = Mutex::new(Users {
             handles: 1,
             mappings: 0,
@@ -105,6 +136,7 @@ impl Physical {
                 device,
                 bytes,
                 properties,
+                team,
                 memory,
                 users,
             })
@@ -118,7 +150,7 @@ impl Physical {
     /// the process has no more descriptors.
     pub(crate) fn export(&self) -> Result<OwnedFd, CUerror> {
         match &self.memory {
-            Memory::Own(_) => Err(CUerror::INVALID_VALUE),
+            Memory::Own(_) | Memory::Unpaid(_) => Err(CUerror::INVALID_VALUE),
             Memory::Shared(shared) => shared.export(),
         }
     }
@@ -126,7 +158,7 @@ impl Physical {
     /// The file that holds the contents.
     fn contents(&self) -> BorrowedFd<'_> {
         match &self.memory {
-            Memory::Own(file) => file.as_fd(),
+            Memory::Own(file) | Memory::Unpaid(file) => file.as_fd(),
             Memory::Shared(shared) => shared.contents(),
         }
     }
@@ -134,7 +166,7 @@ impl Physical {
     /// The object that it is, if it is one.
     fn object(&self) -> Option<ObjectId> {
         match &self.memory {
-            Memory::Own(_) => None,
+            Memory::Own(_) | Memory::Unpaid(_) => None,
             Memory::Shared(shared) => Some(shared.id),
         }
     }
@@ -213,7 +245,13 @@ pub(crate) fn import(descriptor: i32) -> Result<usize, CUerror> {
     })?;
     let (device, bytes) = (shared.device, shared.bytes);
     let properties = properties(shared.tag, device.ordinal);
-    Ok(Physical::keep(device, bytes, properties, Memory::Shared(shared)))
+    Ok(Physical::keep(
+        device,
+        bytes,
+        properties,
+        Memory::Shared(shared),
+        None,
+    ))
 }
 
 /// What importers must know of an allocation, as the object's tag.
@@ -248,6 +286,11 @@ fn memory_file(bytes: u64) -> Option<OwnedFd> {
     let length = libc::off_t::try_from(bytes).ok()?;
     // SAFETY: sets the length of the file just made; it stays sparse.
     (unsafe { libc::ftruncate(descriptor, length) } == 0).then_some(file)
+}
+
+/// The allocation behind a mapping, which keeps it.
+pub(crate) fn mapped(handle: u64) -> Option<Arc<Physical>> {
+    PHYSICALS.get(handle as usize)
 }
 
 /// `CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES`.

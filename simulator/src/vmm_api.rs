@@ -127,6 +127,9 @@ fn map(
     if flags != 0 || offset != 0 || !is_whole(bytes) || !base.is_multiple_of(GRANULARITY) {
         return Err(CUerror::INVALID_VALUE);
     }
+    if let Some(team) = &physical.team {
+        team.wait_for_all();
+    }
     mapping::map(base, bytes as u64, &physical)
 }
 

@@ -40,6 +40,18 @@ fn array() {
     everywhere("array");
 }
 #[test]
+fn sparse() {
+    everywhere("sparse");
+}
+#[test]
+fn multicast() {
+    everywhere("multicast");
+}
+#[test]
+fn green() {
+    everywhere("green");
+}
+#[test]
 fn pool() {
     everywhere("pool");
 }

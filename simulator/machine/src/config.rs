@@ -32,6 +32,9 @@ pub struct Config {
     /// Bytes that each loaded module takes (charged by the simulated driver).
     #[serde(deserialize_with = "bytes::deserialize")]
     pub module_bytes: u64,
+    /// Bytes that each green context takes beside its primary context's (charged by the simulated driver).
+    #[serde(deserialize_with = "bytes::deserialize")]
+    pub green_context_bytes: u64,
     /// NVML reports a process's memory in multiples of this.
     #[serde(deserialize_with = "bytes::deserialize")]
     pub granularity_bytes: u64,
@@ -91,6 +94,23 @@ pub struct FaultConfig {
     pub fail_nth_allocation: Option<u64>,
     /// Kernels of these names never end.
     pub never_ending_kernels: Vec<String>,
+    /// Functions of the driver that fail, by exported symbol.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub functions: BTreeMap<String, FunctionFault>,
+}
+
+/// When a function fails, counted in each process for itself, and with what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FunctionFault {
+    /// This call fails (1 = the first).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nth: Option<u64>,
+    /// Every so manyth call fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<u64>,
+    /// The `CUresult`.
+    pub code: u32,
 }
 
 /// One GPU.

@@ -46,7 +46,9 @@ mod tests;
 pub use bytes::parse_bytes;
 pub use client::{Client, Object, ObjectId, Stamp};
 pub use command::{Command, ContextId, Engine, StreamId, Ticket};
-pub use config::{ClockKind, Config, FaultConfig, GpuConfig, KernelConfig, MAX_GPUS, RING_ENTRIES};
+pub use config::{
+    ClockKind, Config, FaultConfig, FunctionFault, GpuConfig, KernelConfig, MAX_GPUS, RING_ENTRIES,
+};
 pub use directory::machine_directory;
 pub use error::{MachineError, QueueFull, Refused};
 pub use machine::Machine;

@@ -63,8 +63,15 @@ fn create_with_priority(place: *mut CUstream, flags: c_uint, priority: c_int) ->
     if place.is_null() || flags & !NON_BLOCKING != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
-    put(place, CUstream(create(&context, flags, priority)?.handle))
+    put(
+        place,
+        CUstream(create(&context, flags, priority_within(priority))?.handle),
+    )
+}
+
+/// The nearest priority that there is.
+pub(crate) fn priority_within(priority: c_int) -> c_int {
+    priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY)
 }
 
 /// Returns at once; work pending in the stream still runs. A default stream cannot be destroyed (assumed:
@@ -133,14 +140,23 @@ fn get_context<const PER_THREAD: bool>(stream: CUstream, place: *mut CUcontext) 
     put(place, CUcontext(resolve(stream, Null::of(PER_THREAD))?.context))
 }
 
-/// No simulated stream belongs to a green context.
+/// "If the stream is associated with a green context, the API returns the green context and the primary context".
 fn get_contexts<const PER_THREAD: bool>(
     stream: CUstream,
     place: *mut CUcontext,
     green: *mut CUgreenCtx,
 ) -> CUresult {
-    get_context::<PER_THREAD>(stream, place)?;
-    put(green, CUgreenCtx::NULL)
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    let context = crate::context::context(stream.context)?;
+    let primary = context
+        .green
+        .as_ref()
+        .map_or(context.handle, |part| part.primary.handle);
+    if green.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(place, CUcontext(primary))?;
+    put(green, crate::green::of_context(stream.context))
 }
 
 fn get_device<const PER_THREAD: bool>(stream: CUstream, place: *mut CUdevice) -> CUresult {

@@ -28,6 +28,8 @@ pub(crate) enum Role {
     Legacy,
     /// A thread's own default stream.
     PerThread,
+    /// Nobody's: see `stream::gather`.
+    Gathering,
     /// Made by the program; known by this handle.
     Created(usize),
 }
@@ -75,6 +77,9 @@ pub(crate) struct Stream {
     id: StreamId,
     group: OnceCell<Arc<Group>>,
     ended: AtomicBool,
+    detached: AtomicBool,
+    /// Multiprocessors of its green context; all of the device's where it has none.
+    pub(crate) sms: u32,
     /// The other side's count (see [`Group`]) up to which this stream is in order. The lock keeps a wait
     /// and the command it is for in the order in which threads asked.
     seen: Mutex<u64>,
@@ -86,6 +91,7 @@ impl Stream {
     /// A stream over the machine's `id`; [`Stream::join`] completes it.
     pub(crate) fn new(context: &Context, role: Role, flags: u32, priority: i32, id: StreamId) -> Stream {
         let handle = match role {
+            Role::Gathering => 0,
             Role::Legacy => super::LEGACY,
             Role::PerThread => super::PER_THREAD,
             Role::Created(handle) => handle,
@@ -104,6 +110,12 @@ impl Stream {
             id,
             group: OnceCell::new(),
             ended: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
+            sms: context
+                .green
+                .as_ref()
+                .and_then(|part| part.sms)
+                .map_or(context.device.config.sms, |sms| sms.count),
             seen: Mutex::new(0),
         }
     }
@@ -142,6 +154,16 @@ impl Stream {
     /// Whether the program has destroyed it.
     pub(crate) fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Whether its green context has ended.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Relaxed)
+    }
+
+    /// Its green context ends.
+    pub(crate) fn detach(&self) {
+        self.detached.store(true, Ordering::Relaxed);
     }
 
     /// Ends it: "the resources associated with hStream will be released automatically once the device has

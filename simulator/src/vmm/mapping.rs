@@ -219,6 +219,15 @@ pub(crate) fn retain_at(address: u64) -> Result<usize, CUerror> {
     Ok(mapping_at(&mapped, address)?.physical.retain())
 }
 
+/// The allocation that is mapped at an address.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped.
+pub(crate) fn physical_at(address: u64) -> Result<Arc<Physical>, CUerror> {
+    let mapped = MAPPED.lock();
+    Ok(Arc::clone(&mapping_at(&mapped, address)?.physical))
+}
+
 fn mapping_at(mapped: &BTreeMap<u64, Mapping>, address: u64) -> Result<&Mapping, CUerror> {
     let (start, mapping) = mapped
         .range(..=address)

@@ -134,6 +134,8 @@ list! { device_list $
     cuGreenCtxGetDevResource: (ctx: CUgreenCtx, resource: *mut CUdevResource, kind: CUdevResourceType);
     cuDevSmResourceSplitByCount: (result: *mut CUdevResource, nb_groups: *mut c_uint,
         input: *const CUdevResource, remainder: *mut CUdevResource, flags: c_uint, min_count: c_uint);
+    cuDevSmResourceSplit: (result: *mut CUdevResource, nb_groups: c_uint, input: *const CUdevResource,
+        remainder: *mut CUdevResource, flags: c_uint, group_params: *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS);
     cuDevResourceGenerateDesc: (desc: *mut CUdevResourceDesc, resources: *mut CUdevResource,
         nb_resources: c_uint);
     cuGreenCtxRecordEvent: (ctx: CUgreenCtx, event: CUevent);

@@ -71,6 +71,11 @@ structs! {
         smCount: c_uint, minSmPartitionSize: c_uint, smCoscheduledAlignment: c_uint, flags: c_uint,
         localityDomainId: c_uint,
     }
+    /// What `cuDevSmResourceSplit` makes a group of.
+    struct CU_DEV_SM_RESOURCE_GROUP_PARAMS [64] {
+        smCount: c_uint, coscheduledSmCount: c_uint, preferredCoscheduledSmCount: c_uint, flags: c_uint,
+        localityDomainId: c_uint, reserved: [c_uint; 11],
+    }
     /// Configuration of work queues.
     struct CUdevWorkqueueConfigResource [12] {
         device: CUdevice, wqConcurrencyLimit: c_uint, sharingScope: CUdevWorkqueueConfigScope,

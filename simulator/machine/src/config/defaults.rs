@@ -1,6 +1,6 @@
 //! Default values, and what is derived from the directory: UUIDs, PCI addresses.
 
-use super::{ClockKind, Config, FaultConfig, GpuConfig, KernelConfig, RING_ENTRIES};
+use super::{ClockKind, Config, FaultConfig, FunctionFault, GpuConfig, KernelConfig, RING_ENTRIES};
 
 impl Default for Config {
     fn default() -> Self {
@@ -10,6 +10,7 @@ impl Default for Config {
             cuda_version: 12040,
             context_bytes: 480 << 20,
             module_bytes: 0,
+            green_context_bytes: 4 << 20,
             granularity_bytes: 2 << 20,
             slice_ns: 2_000_000,
             switch_ns: 20_000,
@@ -33,6 +34,17 @@ impl Default for KernelConfig {
             default_ns_per_wave: 2_000,
             work_ns_per_iteration: 10,
             duration_ns: Default::default(),
+        }
+    }
+}
+
+impl Default for FunctionFault {
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, at no call.
+    fn default() -> Self {
+        FunctionFault {
+            nth: None,
+            every: None,
+            code: 2,
         }
     }
 }

@@ -25,6 +25,7 @@ impl Config {
         within("copy_latency_ns", self.copy_latency_ns, 0, 1_000_000_000)?;
         within("context_bytes", self.context_bytes, 0, 1 << 40)?;
         within("module_bytes", self.module_bytes, 0, 1 << 40)?;
+        within("green_context_bytes", self.green_context_bytes, 0, 1 << 40)?;
         within(
             "kernels.work_ns_per_iteration",
             self.kernels.work_ns_per_iteration,
@@ -38,6 +39,15 @@ impl Config {
                 0,
                 "the first allocation is 1",
             ));
+        }
+        for (name, fault) in &self.faults.functions {
+            let field = format!("faults.functions.{name}");
+            if fault.code == 0 || fault.nth == Some(0) || fault.every == Some(0) {
+                return Err(value(&field, 0, "calls are counted from 1, and 0 is success"));
+            }
+            if fault.nth.is_none() && fault.every.is_none() {
+                return Err(value(&field, "no call", "say nth or every"));
+            }
         }
         for (index, gpu) in self.gpus.iter().enumerate() {
             gpu.validate(index)?;
