@@ -22,7 +22,9 @@ fn a_free_of_what_is_not_there_is_the_drivers_to_answer() {
         .collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert_eq!(bare.lines().count(), tenant.lines().count());
-    vcuda_tests::eventually("nothing is left on the card", std::time::Duration::from_secs(1), || {
-        bed.used_bytes() == 0
-    });
+    vcuda_tests::eventually(
+        "nothing is left on the card",
+        std::time::Duration::from_secs(1),
+        || bed.used_bytes() == 0,
+    );
 }

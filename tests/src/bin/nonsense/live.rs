@@ -123,6 +123,11 @@ impl Driver {
                 properties.location.r#type = CUmemLocationType::DEVICE;
                 let _ = ask!(self.cuda cuMemCreate(place, 2 << 20, &raw const properties, 0));
             }
+            "CUexternalMemory" => self.external(place.cast()),
+            "CUdevResourceDesc" => made = self.resources().0 as u64,
+            "CUgreenCtx" => {
+                let _ = ask!(self.cuda cuGreenCtxCreate(place.cast(), self.resources(), 0, 1));
+            }
             "CUmemoryPool" => {
                 // SAFETY: as above.
                 let mut properties: CUmemPoolProps = unsafe { std::mem::zeroed() };
@@ -184,6 +189,37 @@ impl Driver {
             _ => {}
         }
         made
+    }
+
+    /// Memory that went out as a descriptor and came back as another interface's.
+    fn external(&self, place: *mut CUexternalMemory) {
+        const DESCRIPTOR: u32 = 1;
+        // SAFETY: numbers and null pointers; zeros are a value of it.
+        let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };
+        properties.r#type = CUmemAllocationType::PINNED;
+        properties.location.r#type = CUmemLocationType::DEVICE;
+        properties.requestedHandleTypes = CUmemAllocationHandleType(DESCRIPTOR);
+        let (mut handle, mut descriptor) = (0, -1);
+        let _ = ask!(self.cuda cuMemCreate(&raw mut handle, 2 << 20, &raw const properties, 0));
+        let kind = CUmemAllocationHandleType(DESCRIPTOR);
+        let out = (&raw mut descriptor).cast();
+        let _ = ask!(self.cuda cuMemExportToShareableHandle(out, handle, kind, 0));
+        // SAFETY: as above.
+        let mut foreign: CUDA_EXTERNAL_MEMORY_HANDLE_DESC = unsafe { std::mem::zeroed() };
+        foreign.r#type = CUexternalMemoryHandleType(DESCRIPTOR);
+        foreign.handle.fd = descriptor;
+        foreign.size = 2 << 20;
+        let _ = ask!(self.cuda cuImportExternalMemory(place, &raw const foreign));
+    }
+
+    /// A description of all multiprocessors of the first GPU.
+    fn resources(&self) -> CUdevResourceDesc {
+        let mut description = CUdevResourceDesc::NULL;
+        // SAFETY: numbers; zeros are a value of it.
+        let mut all: CUdevResource = unsafe { std::mem::zeroed() };
+        let _ = ask!(self.cuda cuDeviceGetDevResource(0, &raw mut all, CUdevResourceType(1)));
+        let _ = ask!(self.cuda cuDevResourceGenerateDesc(&raw mut description, &raw mut all, 1));
+        description
     }
 
     /// A graph of one node.
