@@ -22,7 +22,11 @@ CUresult cuCtxPopCurrent_v2(void **c) { if (c) *c = &context_storage; return 0; 
 CUresult cuCtxGetDevice(int *d) { *d = 0; return 0; }
 CUresult cuCtxSynchronize(void) { return 0; }
 CUresult cuMemGetInfo_v2(size_t *f, size_t *t) { *f = 79ull << 30; *t = 80ull << 30; return 0; }
-CUresult cuMemAlloc_v2(uintptr_t *p, size_t n) { *p = next_address; next_address += (n + 511) & ~(size_t)511; return 0; }
+CUresult cuMemAlloc_v2(uintptr_t *p, size_t n)
+{
+    *p = __atomic_fetch_add(&next_address, (n + 511) & ~(size_t)511, __ATOMIC_RELAXED);
+    return 0;
+}
 CUresult cuMemFree_v2(uintptr_t p) { (void)p; return 0; }
 CUresult cuStreamCreate(void **s, unsigned f) { (void)f; *s = &stream_storage; return 0; }
 CUresult cuStreamIsCapturing(void *s, int *c) { (void)s; *c = 0; return 0; }

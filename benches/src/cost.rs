@@ -8,127 +8,92 @@
 //! and each figure is the smallest difference of paired runs' medians; instructions are counted by callgrind as the
 //! difference between two numbers of calls, which is the same on every machine.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use vcuda_benches::{Driver, Stage, median, printed};
 
 /// One measured situation: what the program calls, under which quota, and what the project promises.
 struct Case {
     title: &'static str,
     call: &'static str,
     quota: Option<&'static [&'static str]>,
+    /// Other processes of the tenant that hold slots.
+    neighbours: u32,
     goal_ns: f64,
 }
 
-const CASES: [Case; 4] = [
+const CASES: [Case; 5] = [
     Case {
         title: "launch, no limit",
         call: "launch",
         quota: Some(&["--memory", "8GiB"]),
+        neighbours: 0,
         goal_ns: 5.0,
     },
     Case {
         title: "launch within its share",
         call: "launch",
         quota: Some(&["--cores", "90"]),
+        neighbours: 0,
         goal_ns: 25.0,
     },
     Case {
         title: "allocate + free",
         call: "alloc",
         quota: Some(&["--memory", "8GiB"]),
+        neighbours: 0,
         goal_ns: 150.0,
+    },
+    Case {
+        title: "allocate + free, 64 slots",
+        call: "alloc",
+        quota: Some(&["--memory", "8GiB"]),
+        neighbours: 63,
+        goal_ns: 300.0,
     },
     Case {
         title: "cuMemGetInfo",
         call: "info",
         quota: Some(&["--memory", "8GiB"]),
+        neighbours: 0,
         goal_ns: 40.0,
     },
 ];
 
-/// Everything one run needs: the no-op driver, the program, the release build.
+/// The stage, and a program that holds slots of the tenant.
 struct Bench {
-    dir: tempfile::TempDir,
-    release: PathBuf,
+    stage: Stage,
 }
 
 impl Bench {
-    fn new() -> Result<Self> {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| here.join("../target"), PathBuf::from);
-        let bench = Bench {
-            dir: tempfile::tempdir()?,
-            release: target.join("release").canonicalize()?,
-        };
-        ensure!(
-            bench.release.join("libvcuda_shim.so").exists(),
-            "no libvcuda_shim.so in {}: run `cargo build --release --workspace` first",
-            bench.release.display()
-        );
-        let library = bench.dir.path().join("libcuda.so.1");
-        let source = |name: &str| here.join("apps").join(name);
-        cc(Command::new("cc")
-            .args(["-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"])
-            .arg(&library)
-            .arg(source("noop.c")))?;
-        cc(Command::new("cc")
-            .args(["-O2", "-o"])
-            .arg(bench.program())
-            .arg(source("cost.c"))
-            .arg(&library))?;
-        Ok(bench)
-    }
-
-    fn program(&self) -> PathBuf {
-        self.dir.path().join("cost")
-    }
-
-    /// The program bare, or as a tenant whose "simulated" driver is replaced by the no-op one.
+    /// The program bare, or as a tenant whose "simulated" driver is replaced by the no-op one, beside so many processes
+    /// of the tenant that have used the GPU and wait.
     fn command(&self, case: &Case, hooked: bool, tool: &[&str], calls: u64) -> Command {
-        let mut inner: Vec<std::ffi::OsString> = tool.iter().map(Into::into).collect();
-        inner.extend([self.program().into(), case.call.into(), calls.to_string().into()]);
-        let mut command = match (hooked, case.quota) {
-            (true, Some(quota)) => {
-                let mut command = Command::new(self.release.join("vcuda"));
-                command.args(["run", "--sim"]).args(quota).args(["--", "env"]);
-                command
-                    .arg(format!("LD_LIBRARY_PATH={}", self.dir.path().display()))
-                    .args(inner);
-                command
-            }
-            _ => {
-                let mut command = Command::new("env");
-                command.args(inner);
-                command
-            }
-        };
-        command.env("LD_LIBRARY_PATH", self.dir.path());
+        let quota = case.quota.filter(|_| hooked);
+        let mut command = self.stage.command(Driver::Noop, quota);
+        let program = self.stage.program("cost");
+        if quota.is_some() && case.neighbours > 0 {
+            let script = format!(
+                "'{0}' crowd {1} '{0}' {2} {calls}",
+                program.display(),
+                case.neighbours,
+                case.call
+            );
+            command.args(["sh", "-c", &script]);
+            return command;
+        }
         command
-            .env("VCUDA_SIM", self.dir.path().join("machine"))
-            .env("XDG_RUNTIME_DIR", self.dir.path());
-        // The no-op driver's card has a UUID of its own, which the quota must name.
-        std::fs::create_dir_all(self.dir.path().join("machine")).ok();
-        std::fs::write(
-            self.dir.path().join("machine/machine.toml"),
-            "[[gpus]]\nuuid = \"GPU-11111111-1111-1111-1111-111111111111\"\n",
-        )
-        .ok();
+            .args(tool)
+            .arg(program)
+            .args([case.call, &calls.to_string()]);
         command
     }
 
     /// Nanoseconds per call.
     fn ns(&self, case: &Case, hooked: bool) -> Result<f64> {
-        let output = self.command(case, hooked, &[], 1_000_000).output()?;
-        let text = String::from_utf8(output.stdout)?;
-        ensure!(
-            output.status.success(),
-            "{}: {}{text}",
-            case.title,
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let text = printed(&mut self.command(case, hooked, &[], 1_000_000))?;
         text.trim()
             .parse()
             .with_context(|| format!("{}: {text:?} is no number", case.title))
@@ -136,10 +101,13 @@ impl Bench {
 
     /// Instructions per call, or `None` where valgrind is not installed.
     fn instructions(&self, case: &Case, hooked: bool) -> Result<Option<f64>> {
+        if case.neighbours > 0 {
+            return Ok(None);
+        }
         let mut totals = [0.0; 2];
         let calls = [20_000, 40_000];
         for (total, calls) in totals.iter_mut().zip(calls) {
-            let out = self.dir.path().join("callgrind.out");
+            let out = self.stage.dir().join("callgrind.out");
             let flag = format!("--callgrind-out-file={}", out.display());
             let tool = [
                 "valgrind",
@@ -164,30 +132,14 @@ impl Bench {
     }
 }
 
-fn cc(command: &mut Command) -> Result<()> {
-    let output = command.output().context("no C compiler")?;
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// What preloading the shim adds to a program that never touches CUDA: the median difference of 300 paired runs of
 /// `true`, in microseconds.
-fn preload_us(release: &Path) -> Result<f64> {
-    let shim = release.join("libvcuda_shim.so");
+fn preload_us(shim: &Path) -> Result<f64> {
     let run = |preload: bool| -> Result<f64> {
         let mut command = Command::new("true");
         command.env_remove("LD_PRELOAD");
         if preload {
-            command.env("LD_PRELOAD", &shim);
+            command.env("LD_PRELOAD", shim);
         }
         let start = vcuda_region::clock::now_ns();
         ensure!(command.status()?.success(), "`true` failed");
@@ -201,7 +153,9 @@ fn preload_us(release: &Path) -> Result<f64> {
 
 #[expect(clippy::print_stdout, reason = "the table is what the program is for")]
 fn main() -> Result<()> {
-    let bench = Bench::new()?;
+    let bench = Bench {
+        stage: Stage::new(&["cost"])?,
+    };
     let mut table = comfy_table::Table::new();
     table.set_header(["call", "driver ns", "added ns", "goal ns", "added instructions"]);
     for case in &CASES {
@@ -213,7 +167,7 @@ fn main() -> Result<()> {
         }
         let instructions = match (bench.instructions(case, true)?, bench.instructions(case, false)?) {
             (Some(hooked), Some(driver)) => format!("{:.0}", hooked - driver),
-            _ => "no valgrind".to_owned(),
+            _ => "not counted".to_owned(),
         };
         table.add_row([
             case.title.to_owned(),
@@ -226,7 +180,7 @@ fn main() -> Result<()> {
     println!("{table}");
     println!(
         "preloaded into `true`: {:.0} us more (goal 300)",
-        preload_us(&bench.release)?
+        preload_us(&bench.stage.shim())?
     );
     Ok(())
 }
