@@ -178,8 +178,7 @@ pub(crate) fn close_all(base: u64) {
 }
 
 fn close(base: u64) {
-    if let Some(range) = memory::remove(base, |kind| kind == Kind::Ipc) {
-        sharing::hide(base);
-        range.device.arena.give(base, range.bytes);
+    if memory::remove(base, |kind| kind == Kind::Ipc).is_some() {
+        sharing::end(base);
     }
 }

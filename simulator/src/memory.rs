@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Pool(usize),
     /// Of a graph's allocation node.
     Graph,
+    /// A buffer on memory of another interface (`external.rs`).
+    External,
     /// A block of another process's pool; the handle is the imported pool's.
     Imported(usize),
     /// Memory of another process, opened by `cuIpcOpenMemHandle`.
@@ -195,6 +197,7 @@ pub(crate) fn release(process: &Process, allocation: &Allocation) {
 /// A context ends: its memory goes ("destroys and cleans up all resources associated with the context").
 pub(crate) fn free_context(context: &Context) {
     let Ok(process) = process() else { return };
+    crate::external::forget_context(context.unique);
     let owned: Vec<_> = {
         let memory = MEMORY.read();
         memory
@@ -217,6 +220,10 @@ pub(crate) fn free_context(context: &Context) {
             }
             Kind::Registered(_) => drop(remove(range.base, Kind::is_host)),
             Kind::Ipc => crate::ipc::close_all(range.base),
+            Kind::External => {
+                // It was there a moment ago; if it has been freed meanwhile, all is done.
+                let _ = crate::external::free(range.base);
+            }
             Kind::Pool(_) | Kind::Imported(_) | Kind::Graph | Kind::Mapped(_) => {}
         }
     }

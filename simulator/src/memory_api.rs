@@ -117,6 +117,10 @@ fn free(address: CUdeviceptr) -> CUresult {
             crate::pool::free_now(address);
             Ok(())
         }
+        Kind::External => {
+            wait_for_owner(allocation.context.1)?;
+            crate::external::free(address)
+        }
         Kind::Graph => crate::graph_memory::free(address),
         // "Memory returned from cuIpcOpenMemHandle must be freed with cuIpcCloseMemHandle."
         Kind::Global | Kind::Ipc | Kind::Mapped(_) | Kind::Host(_) | Kind::Registered(_) => {

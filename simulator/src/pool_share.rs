@@ -114,12 +114,11 @@ fn import_pointer(
 
 /// The stream has reached the free of an imported block: the exporter's is not touched.
 pub(crate) fn free(address: u64) -> bool {
-    let range = memory::remove(address, |kind| matches!(kind, Kind::Imported(_)));
-    if let Some(range) = &range {
-        sharing::hide(address);
-        range.device.arena.give(address, range.bytes);
+    let is_imported = memory::remove(address, |kind| matches!(kind, Kind::Imported(_))).is_some();
+    if is_imported {
+        sharing::end(address);
     }
-    range.is_some()
+    is_imported
 }
 
 /// These functions know no invalid handles, only invalid values.

@@ -32,6 +32,8 @@ pub(crate) enum Sort {
     Pool,
     /// A block of a pool.
     PoolBlock,
+    /// A file from outside, for another interface's memory.
+    Foreign,
 }
 
 impl Sort {
@@ -157,13 +159,46 @@ impl Shared {
         file.map(OwnedFd::from).map_err(|_| CUerror::OPERATING_SYSTEM)
     }
 
-    /// Shows the contents from `offset` on at addresses of this process that nothing else uses.
+    /// Holds memory that another interface made, as a file; its first `bytes` are taken from the device with the first
+    /// hold in any process.
     ///
     /// # Errors
-    /// `CUDA_ERROR_MAP_FAILED`.
-    fn show(&self, address: u64, bytes: u64) -> CUresult {
-        map(address, bytes, Some(self.contents.as_fd()))
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` where others hold fewer bytes of it.
+    pub(crate) fn foreign(device: &'static Device, bytes: u64, contents: File) -> Result<Shared, CUerror> {
+        let client = &process()?.client;
+        let tag = Sort::Foreign as u64;
+        let object = crate::backing::take_by(device, || {
+            let hold = || client.object_of_file(&contents, device.gpu, bytes, tag);
+            // Another process may make it an object at this moment.
+            hold().or_else(|refused| {
+                if refused == Refused::Gone {
+                    hold()
+                } else {
+                    Err(refused)
+                }
+            })
+        })?;
+        let shared = Shared {
+            id: object.id,
+            device,
+            bytes: object.bytes,
+            tag,
+            contents,
+        };
+        if object.bytes < bytes {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        Ok(shared)
     }
+}
+
+/// Addresses of an arena that show a part of an object.
+#[derive(Debug)]
+struct Range {
+    shared: Arc<Shared>,
+    /// Whole pages: where the showing begins, which may be before the range, and its length.
+    start: u64,
+    length: u64,
 }
 
 /// The object that a descriptor, which stays the caller's, was exported of.
@@ -190,11 +225,11 @@ pub(crate) fn duplicate(descriptor: i32) -> Result<File, CUerror> {
 }
 
 /// Ranges of an arena that show an object, by first address.
-static RANGES: Mutex<BTreeMap<u64, Arc<Shared>>> = Mutex::new(BTreeMap::new());
+static RANGES: Mutex<BTreeMap<u64, Range>> = Mutex::new(BTreeMap::new());
 
 /// The object that the range at `base` shows.
 pub(crate) fn at(base: u64) -> Option<Arc<Shared>> {
-    RANGES.lock().get(&base).cloned()
+    RANGES.lock().get(&base).map(|range| Arc::clone(&range.shared))
 }
 
 /// Makes an object of a range of an arena, whose bytes this process has taken. Its contents stay what they are.
@@ -210,16 +245,22 @@ pub(crate) fn share(
     // Nothing that was submitted is done meanwhile, so nothing is written that would be lost.
     crate::stream::effects::hold_still(|| {
         let mut ranges = RANGES.lock();
-        if let Some(shared) = ranges.get(&base) {
-            return Ok(Arc::clone(shared));
+        if let Some(range) = ranges.get(&base) {
+            return Ok(Arc::clone(&range.shared));
         }
         let shared = Arc::new(Shared::make(device, bytes, tag)?);
-        let moved = copy_out(base, bytes, &shared.contents).and_then(|()| shared.show(base, bytes));
+        let moved = copy_out(base, bytes, &shared.contents)
+            .and_then(|()| map(base, bytes, Some((shared.contents(), 0))));
         if moved.is_err() {
             unmake(shared);
             return Err(CUerror::MAP_FAILED);
         }
-        ranges.insert(base, Arc::clone(&shared));
+        let range = Range {
+            shared: Arc::clone(&shared),
+            start: base,
+            length: bytes,
+        };
+        ranges.insert(base, range);
         Ok(shared)
     })
 }
@@ -229,22 +270,49 @@ pub(crate) fn share(
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY` without address space, `CUDA_ERROR_MAP_FAILED`.
 pub(crate) fn import(shared: Shared) -> Result<u64, CUerror> {
-    let (arena, bytes) = (&shared.device.arena, shared.bytes);
-    let base = arena.take(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
-    if let Err(error) = shared.show(base, bytes) {
-        arena.give(base, bytes);
-        return Err(error);
-    }
-    RANGES.lock().insert(base, Arc::new(shared));
-    Ok(base)
+    let bytes = shared.bytes;
+    show(&Arc::new(shared), 0, bytes)
 }
 
-/// Ends the showing of an object; the addresses are private memory again. Says which object it was.
+/// Shows `bytes` of an object from `offset` on in the arena of its device.
+///
+/// # Errors
+/// As [`import`].
+pub(crate) fn show(shared: &Arc<Shared>, offset: u64, bytes: u64) -> Result<u64, CUerror> {
+    let arena = &shared.device.arena;
+    let before = offset % PAGE;
+    let length = before + bytes;
+    let start = arena.take(length).ok_or(CUerror::OUT_OF_MEMORY)?;
+    if let Err(error) = map(start, length, Some((shared.contents(), offset - before))) {
+        arena.give(start, length);
+        return Err(error);
+    }
+    let range = Range {
+        shared: Arc::clone(shared),
+        start,
+        length,
+    };
+    RANGES.lock().insert(start + before, range);
+    Ok(start + before)
+}
+
+/// Ends the showing of an object that another process or interface made, and gives the addresses back.
+pub(crate) fn end(base: u64) {
+    let range = RANGES.lock().remove(&base);
+    if let Some(range) = range {
+        // If this fails the addresses show an object that is nobody's, which does no harm.
+        let _ = map(range.start, range.length, None);
+        range.shared.device.arena.give(range.start, range.length);
+    }
+}
+
+/// Ends the showing of an object at addresses of this process's own memory, which is private again. Says which object
+/// it was.
 pub(crate) fn hide(base: u64) -> Option<Arc<Shared>> {
-    let shared = RANGES.lock().remove(&base)?;
-    // If this fails the addresses show an object that is nobody's, which does no harm.
-    let _ = map(base, shared.bytes, None);
-    Some(shared)
+    let range = RANGES.lock().remove(&base)?;
+    // As above.
+    let _ = map(base, range.length, None);
+    Some(range.shared)
 }
 
 /// Makes an object plain memory of this process again, if nobody else holds it.
@@ -259,8 +327,8 @@ pub(crate) fn unmake(shared: Arc<Shared>) -> bool {
     is_own
 }
 
-/// Puts a file's beginning, or private memory, in place of what is at an address.
-fn map(address: u64, bytes: u64, file: Option<BorrowedFd<'_>>) -> CUresult {
+/// Puts a file's contents from some offset on, or private memory, in place of what is at an address.
+fn map(address: u64, bytes: u64, file: Option<(BorrowedFd<'_>, u64)>) -> CUresult {
     let length = bytes.next_multiple_of(PAGE) as usize;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let kind = if file.is_some() {
@@ -269,9 +337,18 @@ fn map(address: u64, bytes: u64, file: Option<BorrowedFd<'_>>) -> CUresult {
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
     };
     let flags = kind | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    let descriptor = file.map_or(-1, |file| file.as_raw_fd());
+    let (descriptor, offset) = file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset));
     // SAFETY: callers pass a range of an arena that is theirs; arenas give out whole pages.
-    let got = unsafe { libc::mmap(address as *mut c_void, length, protection, flags, descriptor, 0) };
+    let got = unsafe {
+        libc::mmap(
+            address as *mut c_void,
+            length,
+            protection,
+            flags,
+            descriptor,
+            offset as libc::off_t,
+        )
+    };
     if got == libc::MAP_FAILED {
         return Err(CUerror::MAP_FAILED);
     }

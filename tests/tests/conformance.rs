@@ -72,6 +72,10 @@ fn pool_share() {
     everywhere("pool_share");
 }
 #[test]
+fn external() {
+    everywhere("external");
+}
+#[test]
 fn module() {
     everywhere("module");
 }
