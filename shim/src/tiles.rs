@@ -48,15 +48,13 @@ impl Region {
     }
 
     fn overlaps(&self, other: &Self) -> bool {
-        let axes = self
+        let mut axes = self
             .from
             .iter()
             .zip(&self.to)
             .zip(other.from.iter().zip(&other.to));
         self.part == other.part
-            && axes
-                .map(|((from, to), (other_from, other_to))| from < other_to && other_from < to)
-                .all(|meets| meets)
+            && axes.all(|((from, to), (other_from, other_to))| from < other_to && other_from < to)
     }
 
     /// What is left of it without `other`, in boxes.

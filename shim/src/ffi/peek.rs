@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn a_wild_pointer_holds_nothing() {
-        assert_eq!(peek(&raw const *&7_u64), Some(7));
+        assert_eq!(peek(core::ptr::from_ref(&7_u64)), Some(7));
         assert_eq!(peek(core::ptr::null::<u64>()), None);
-        assert_eq!(peek(8 as *const u64), None);
+        assert_eq!(peek(core::ptr::dangling::<u64>()), None);
         assert_eq!(peek(usize::MAX as *const u64), None);
     }
 }
