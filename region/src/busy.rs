@@ -115,6 +115,20 @@ pub fn bins_of(value: u64, ring_words: usize, word: u64) -> u64 {
     }
 }
 
+/// How much of the time from `from_ns` to `to_ns` (monotonic clock) is marked as busy (thousandths), in whole words.
+#[must_use]
+pub fn busy_permille(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u32 {
+    let word_of = |at_ns: u64| at_ns / BIN_NS / BINS_PER_WORD;
+    let (from, to) = (word_of(from_ns), word_of(to_ns));
+    let seen = (to - from.min(to)).min(words.len() as u64);
+    let busy: u64 = (to - seen..to)
+        .filter_map(|word| Some((word, words.get(place(words.len(), word).0)?)))
+        .map(|(word, cell)| bins_of(cell.load(Ordering::Relaxed), words.len(), word))
+        .map(|bins| u64::from(bins.count_ones()))
+        .sum();
+    u32::try_from(busy * 1000 / (seen * BINS_PER_WORD).max(1)).unwrap_or(1000)
+}
+
 /// Where word number `word` lies in a ring, and the tag that it carries there.
 #[must_use]
 pub fn place(ring_words: usize, word: u64) -> (usize, u16) {
@@ -142,6 +156,27 @@ mod tests {
 
     fn ring(words: usize) -> Vec<AtomicU64> {
         (0..words).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn the_busy_part_of_a_window() {
+        let words = ring(WORDS);
+        let word_ns = BIN_NS * BINS_PER_WORD;
+        let begin = 10 * RING_NS;
+        assert_eq!(busy_permille(&words, begin, begin + 100 * word_ns), 0);
+        let _ = mark(&words, begin, begin + 30 * word_ns);
+        assert_eq!(busy_permille(&words, begin, begin + 100 * word_ns), 300);
+        assert_eq!(
+            busy_permille(&words, begin + 50 * word_ns, begin + 100 * word_ns),
+            0
+        );
+        assert_eq!(busy_permille(&words, begin, begin), 0);
+        assert_eq!(
+            busy_permille(&words, begin + RING_NS, begin + RING_NS + 30 * word_ns),
+            0,
+            "a round later"
+        );
+        assert_eq!(busy_permille(&[], begin, begin + word_ns), 0);
     }
 
     #[test]

@@ -263,6 +263,16 @@ impl Usage {
         self.ledger(device).used_bytes()
     }
 
+    /// What the process of a slot has on `device`, and had at most (bytes). Slots are as [`Usage::processes`] numbers them.
+    #[must_use]
+    pub fn used_and_peak_bytes(&self, device: DeviceIndex, slot: usize) -> (u64, u64) {
+        if slot >= MAX_SLOTS {
+            return (0, 0);
+        }
+        let record = &self.line(device, slot).ledger;
+        (record.used_bytes(), record.peak_bytes.load(Ordering::Relaxed))
+    }
+
     /// What of it no process counts: objects from outside of the container, and those whose payer is gone (bytes).
     #[must_use]
     pub fn unpaid_bytes(&self, device: DeviceIndex) -> u64 {

@@ -194,6 +194,26 @@ hooks! {
     pass cuDeviceTotalMem_v2            => device::total;
     pass nvmlDeviceGetMemoryInfo        => nvml::memory;
     pass nvmlDeviceGetMemoryInfo_v2     => nvml::memory_v2;
+    pass nvmlDeviceGetBAR1MemoryInfo    => nvml::bar1;
+    pass nvmlDeviceGetAttributes        => nvml::attributes;
+    pass nvmlDeviceGetAttributes_v2     => nvml::attributes;
+    pass nvmlDeviceGetComputeRunningProcesses => nvml::compute_v1;
+    pass nvmlDeviceGetComputeRunningProcesses_v2 => nvml::compute;
+    pass nvmlDeviceGetComputeRunningProcesses_v3 => nvml::compute;
+    pass nvmlDeviceGetGraphicsRunningProcesses => nvml::graphics_v1;
+    pass nvmlDeviceGetGraphicsRunningProcesses_v2 => nvml::graphics;
+    pass nvmlDeviceGetGraphicsRunningProcesses_v3 => nvml::graphics;
+    pass nvmlDeviceGetMPSComputeRunningProcesses => nvml::mps_v1;
+    pass nvmlDeviceGetMPSComputeRunningProcesses_v2 => nvml::mps;
+    pass nvmlDeviceGetMPSComputeRunningProcesses_v3 => nvml::mps;
+    pass nvmlDeviceGetRunningProcessDetailList => nvml::details;
+    pass nvmlDeviceGetUtilizationRates  => nvml::rates;
+    pass nvmlDeviceGetProcessUtilization => nvml::of_processes;
+    pass nvmlDeviceGetProcessesUtilizationInfo => nvml::of_processes_info;
+    pass nvmlDeviceGetSamples           => nvml::samples;
+    pass nvmlDeviceGetAccountingPids    => nvml::accounting_pids;
+    pass nvmlDeviceGetAccountingStats   => nvml::accounting_stats;
+    pass nvmlDeviceGetAccountingStats_v2 => nvml::accounting_stats_v2;
 
     pass cuGetProcAddress               => lookup::proc_address;
     pass cuGetProcAddress_v2            => lookup::proc_address_v2;

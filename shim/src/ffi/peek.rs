@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 
 /// The value at an application's pointer; nothing if nothing can be read there. The kernel reads, so that a wild pointer is
 /// no fault of ours: the driver judges it.
-fn peek<T: Copy>(place: *const T) -> Option<T> {
+pub(crate) fn peek<T: Copy>(place: *const T) -> Option<T> {
     if place.is_null() {
         return None;
     }

@@ -207,7 +207,6 @@ needed! {
     cuStreamIsCapturing
     cuStreamIsCapturing_ptsz
     cuThreadExchangeStreamCaptureMode
-    nvmlDeviceGetComputeRunningProcesses_v3
     nvmlDeviceGetHandleByUUID
     nvmlDeviceGetUUID
     nvmlInit_v2

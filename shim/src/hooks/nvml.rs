@@ -1,11 +1,35 @@
-//! What NVML tools are told: the memory of a granted GPU is the quota. Other GPUs are described as they are.
+//! What NVML tools are told: of a granted GPU the quota, the container's own processes, and the GPU time that they used.
+//!
+//! - *Memory* is the quota, as `cuMemGetInfo` tells it. A GPU that was not granted stays listed under its index, UUID and
+//!   size, and has nothing free.
+//! - *Processes* are those of the container that hold a slot, with the PIDs that this process knows them by and the memory
+//!   that the ledger has. Those of another PID namespace have no such PID and are left out.
+//! - *Utilisation* is the part of the GPU's time that the container used, as `vcuda smi` tells it: a container at its cap of
+//!   30 % shows 30.
+//!
+//! A container with the whole card, and a process without limits, get NVML's own answers untouched, as do handles of MIG
+//! instances, to which no quota applies. Count, order, UUIDs, serials and addresses of GPUs are NVML's: nothing asks the
+//! shim for them. No field of `nvmlDeviceGetFieldValues` speaks of memory in use, processes or utilisation.
+
+mod accounting;
+mod array;
+mod memory;
+mod processes;
+mod utilization;
+
+use core::ffi::CStr;
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::GpuUuid;
 use vcuda_region::limits::NO_MEMORY_LIMIT;
+use vcuda_region::{DeviceIndex, GpuUuid};
 
-use crate::ffi::{Call, real};
-use crate::shim;
+pub(super) use accounting::{accounting_pids, accounting_stats, accounting_stats_v2};
+pub(super) use memory::{attributes, bar1, memory, memory_v2};
+pub(super) use processes::{compute, compute_v1, details, graphics, graphics_v1, mps, mps_v1};
+pub(super) use utilization::{of_processes, of_processes_info, rates, samples};
+
+use crate::ffi::real;
+use crate::shim::{self, Region, Shim};
 
 /// Nothing is limited: NVML alone is asked.
 #[inline]
@@ -13,89 +37,66 @@ pub(super) fn idle() -> bool {
     shim::passes()
 }
 
-/// `nvmlDeviceGetMemoryInfo`.
-pub(super) fn memory(
-    call: &Call<'_, nvmlReturn_t>,
-    device: nvmlDevice_t,
-    memory: *mut nvmlMemory_t,
-) -> nvmlReturn_t {
-    call.real()?;
-    if memory.is_null() {
-        return Ok(());
-    }
-    // SAFETY: NVML returned success, so it has just written the structure.
-    let card = unsafe { memory.read() };
-    if let Some(quota) = quota(device, card.total, card.free) {
-        let told = nvmlMemory_t {
-            total: quota.total_bytes,
-            free: quota.free_bytes,
-            used: quota.used_bytes,
-        };
-        // SAFETY: as above.
-        unsafe { memory.write(told) };
-    }
-    Ok(())
+/// A GPU of which this container has a part, or nothing.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    shim: &'static Shim,
+    /// Nothing was granted of it, or the limits cannot be used.
+    grant: Option<(&'static Region, DeviceIndex)>,
 }
 
-/// `nvmlDeviceGetMemoryInfo_v2`: `total = reserved + free + used` stays true (NVML API, `nvmlMemory_v2_t`).
-pub(super) fn memory_v2(
-    call: &Call<'_, nvmlReturn_t>,
-    device: nvmlDevice_t,
-    memory: *mut nvmlMemory_v2_t,
-) -> nvmlReturn_t {
-    /// Size and version of the structure as NVML writes them: another version has another shape.
-    const VERSION_2: c_uint = 0x0200_0028;
-    call.real()?;
-    if memory.is_null() {
-        return Ok(());
+impl Part {
+    /// The part of a GPU; nothing if NVML's own answer is right: no limits apply, the whole card is granted, or the handle
+    /// is none, or none of a GPU.
+    fn of(device: nvmlDevice_t) -> Option<Self> {
+        let shim = shim::get()?;
+        let uuid = uuid_of(device)?;
+        let grant = shim
+            .region()
+            .and_then(|region| Some((region, region.limits.find(&uuid)?)));
+        let part = Self { shim, grant };
+        let is_whole = grant.is_some_and(|(region, index)| {
+            part.memory_limit_bytes() == NO_MEMORY_LIMIT && !region.limits.is_metered(index)
+        });
+        if is_whole {
+            return None;
+        }
+        shim.look_if_due();
+        Some(part)
     }
-    // SAFETY: NVML returned success, so it has just written the structure, which begins with its version.
-    if unsafe { (*memory).version } != VERSION_2 {
-        return Ok(());
+
+    /// The memory limit (bytes), [`NO_MEMORY_LIMIT`] where there is none.
+    fn memory_limit_bytes(&self) -> u64 {
+        self.grant
+            .map_or(0, |(region, index)| region.memory_limit_bytes(index))
     }
-    // SAFETY: of this version, thus of this shape.
-    let card = unsafe { memory.read() };
-    if let Some(quota) = quota(device, card.total, card.free) {
-        let told = nvmlMemory_v2_t {
-            version: card.version,
-            total: quota.total_bytes,
-            reserved: quota
-                .total_bytes
-                .saturating_sub(quota.free_bytes)
-                .saturating_sub(quota.used_bytes),
-            free: quota.free_bytes,
-            used: quota.used_bytes,
+
+    /// The container's processes that have something of this GPU.
+    fn processes(&self) -> Vec<Process> {
+        let (Some((region, index)), Some(me)) = (self.grant, self.shim.identity()) else {
+            return Vec::new();
         };
-        // SAFETY: as above.
-        unsafe { memory.write(told) };
+        let own = region.usage.processes();
+        own.filter(|(_, identity)| identity.pid_namespace == me.pid_namespace)
+            .map(|(slot, identity)| {
+                let (used_bytes, peak_bytes) = region.usage.used_and_peak_bytes(index, slot);
+                Process {
+                    pid: identity.pid,
+                    used_bytes,
+                    peak_bytes,
+                }
+            })
+            .filter(|process| process.used_bytes > 0)
+            .collect()
     }
-    Ok(())
 }
 
-struct Quota {
-    total_bytes: u64,
-    free_bytes: u64,
+/// A process of the container.
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    pid: c_uint,
     used_bytes: u64,
-}
-
-/// The quota of a GPU: as `cuMemGetInfo` tells it. Nothing for a GPU without a memory limit of ours.
-fn quota(device: nvmlDevice_t, card_total_bytes: u64, card_free_bytes: u64) -> Option<Quota> {
-    let shim = shim::get()?;
-    let region = shim.region()?;
-    let index = region.limits.find(&uuid_of(device)?)?;
-    let limit_bytes = region.memory_limit_bytes(index);
-    if limit_bytes == NO_MEMORY_LIMIT {
-        return None;
-    }
-    shim.look_if_due();
-    let total_bytes = limit_bytes.min(card_total_bytes);
-    let used_bytes = region.usage.used_bytes(index);
-    let free_bytes = total_bytes.saturating_sub(used_bytes).min(card_free_bytes);
-    Some(Quota {
-        total_bytes,
-        free_bytes,
-        used_bytes,
-    })
+    peak_bytes: u64,
 }
 
 /// A GPU's UUID from NVML, which writes it as we do.
@@ -104,6 +105,6 @@ fn uuid_of(device: nvmlDevice_t) -> Option<GpuUuid> {
     // SAFETY: room for 96 characters; NVML writes a C string within them or nothing.
     unsafe { real::nvmlDeviceGetUUID(device, text.as_mut_ptr(), 96) }.ok()?;
     // SAFETY: NVML returned success, so the array holds a C string.
-    let text = unsafe { core::ffi::CStr::from_ptr(text.as_ptr()) };
+    let text = unsafe { CStr::from_ptr(text.as_ptr()) };
     text.to_str().ok()?.parse().ok()
 }

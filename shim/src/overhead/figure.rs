@@ -60,7 +60,7 @@ pub(super) fn process_bytes(handle: nvmlDevice_t) -> Listed {
         let mut count = c_uint::try_from(infos.len()).unwrap_or(0);
         // SAFETY: room for `count` records; NVML writes as many at most and says how many there are.
         let asked = unsafe {
-            real::nvmlDeviceGetComputeRunningProcesses_v3(handle, &raw mut count, infos.as_mut_ptr())
+            hooked::nvmlDeviceGetComputeRunningProcesses_v3(handle, &raw mut count, infos.as_mut_ptr())
         };
         match asked {
             Ok(()) => infos.truncate(count as usize),

@@ -1,0 +1,93 @@
+//! NVML's accounting: of the container's own processes that live, with the ledger's peak of memory.
+
+use vcuda_driver_api::prelude::*;
+
+use super::array::{get_all, is_usable, put_all};
+use super::{Part, Process};
+use crate::ffi::Call;
+use crate::ffi::peek::peek;
+use crate::hooks::real as hooked;
+
+/// `nvmlDeviceGetAccountingPids`.
+pub(in super::super) fn accounting_pids(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    pids: *mut c_uint,
+) -> nvmlReturn_t {
+    let Some(part) = Part::of(device).filter(|_| is_usable(count, pids)) else {
+        return call.real();
+    };
+    let own = part.processes();
+    let mut listed = get_all(0, |count, pids| {
+        // SAFETY: room for as many PIDs as it says.
+        unsafe { hooked::nvmlDeviceGetAccountingPids(device, count, pids) }
+    })?;
+    listed.retain(|pid| own.iter().any(|process| process.pid == *pid));
+    put_all(count, pids, &listed)
+}
+
+/// NVML's answer about one process, if it is the container's own. Of others NVML would say the same: there are none.
+fn of_own(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    pid: c_uint,
+) -> Result<Option<Process>, NvmlError> {
+    let Some(part) = Part::of(device) else {
+        call.real()?;
+        return Ok(None);
+    };
+    // Accounting may be off, or the place for the answer wild: NVML says so.
+    call.real()?;
+    let own = part.processes().into_iter().find(|process| process.pid == pid);
+    own.map(Some).ok_or(NvmlError::NOT_FOUND)
+}
+
+/// `nvmlDeviceGetAccountingStats`.
+pub(in super::super) fn accounting_stats(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    pid: c_uint,
+    stats: *mut nvmlAccountingStats_t,
+) -> nvmlReturn_t {
+    let before = peek(stats.cast_const());
+    match of_own(call, device, pid) {
+        Ok(Some(process)) if before.is_some() => {
+            // SAFETY: NVML returned success, so it has just written the structure.
+            unsafe { (*stats).maxMemoryUsage = process.peak_bytes };
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        Err(why) => {
+            if let Some(before) = before {
+                // SAFETY: readable before; NVML may have written another process's figures here.
+                unsafe { stats.write(before) };
+            }
+            Err(why)
+        }
+    }
+}
+
+/// `nvmlDeviceGetAccountingStats_v2`: the structure names the process.
+pub(in super::super) fn accounting_stats_v2(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    stats: *mut nvmlAccountingStats_v2_t,
+) -> nvmlReturn_t {
+    let Some(before) = peek(stats.cast_const()) else {
+        return call.real();
+    };
+    match of_own(call, device, before.pid) {
+        Ok(Some(process)) => {
+            // SAFETY: NVML returned success, so it has just written the structure.
+            unsafe { (*stats).maxMemoryUsage = process.peak_bytes };
+            Ok(())
+        }
+        Ok(None) => Ok(()),
+        Err(why) => {
+            // SAFETY: readable before; NVML may have written another process's figures here.
+            unsafe { stats.write(before) };
+            Err(why)
+        }
+    }
+}

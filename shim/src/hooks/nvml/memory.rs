@@ -1,0 +1,133 @@
+//! Memory of a GPU.
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::limits::NO_MEMORY_LIMIT;
+
+use super::Part;
+use crate::ffi::Call;
+
+/// What is said of a GPU's memory (bytes).
+struct Told {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+/// As `cuMemGetInfo` tells it. Nothing where no memory limit of ours applies.
+fn told(device: nvmlDevice_t, card_total: u64, card_free: u64) -> Option<Told> {
+    let part = Part::of(device)?;
+    let limit = part.memory_limit_bytes();
+    if limit == NO_MEMORY_LIMIT {
+        return None;
+    }
+    let used = part
+        .grant
+        .map_or(0, |(region, index)| region.usage.used_bytes(index));
+    // Nothing granted: the card keeps its size, since programs divide by it.
+    let total = if limit == 0 {
+        card_total
+    } else {
+        limit.min(card_total)
+    };
+    Some(Told {
+        total,
+        free: limit.saturating_sub(used).min(card_free),
+        used,
+    })
+}
+
+/// `nvmlDeviceGetMemoryInfo`.
+pub(in super::super) fn memory(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_t,
+) -> nvmlReturn_t {
+    call.real()?;
+    if memory.is_null() {
+        return Ok(());
+    }
+    // SAFETY: NVML returned success, so it has just written the structure.
+    let card = unsafe { memory.read() };
+    if let Some(Told { total, free, used }) = told(device, card.total, card.free) {
+        // SAFETY: as above.
+        unsafe { memory.write(nvmlMemory_t { total, free, used }) };
+    }
+    Ok(())
+}
+
+/// `nvmlDeviceGetMemoryInfo_v2`: `total = reserved + free + used` stays true (NVML API, `nvmlMemory_v2_t`).
+pub(in super::super) fn memory_v2(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_v2_t,
+) -> nvmlReturn_t {
+    call.real()?;
+    if memory.is_null() {
+        return Ok(());
+    }
+    // SAFETY: NVML returned success, so it has just written the structure, which begins with its version.
+    if unsafe { (*memory).version } != nvmlMemory_v2 {
+        return Ok(());
+    }
+    // SAFETY: of this version, thus of this shape.
+    let card = unsafe { memory.read() };
+    if let Some(Told { total, free, used }) = told(device, card.total, card.free) {
+        let told = nvmlMemory_v2_t {
+            version: card.version,
+            total,
+            reserved: total.saturating_sub(free).saturating_sub(used),
+            free,
+            used,
+        };
+        // SAFETY: as above.
+        unsafe { memory.write(told) };
+    }
+    Ok(())
+}
+
+/// `nvmlDeviceGetBAR1MemoryInfo`: a window onto the memory, no larger than the quota and no fuller than it. What of the
+/// window each container uses nobody knows.
+pub(in super::super) fn bar1(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    window: *mut nvmlBAR1Memory_t,
+) -> nvmlReturn_t {
+    call.real()?;
+    if window.is_null() {
+        return Ok(());
+    }
+    // SAFETY: NVML returned success, so it has just written the structure.
+    let card = unsafe { window.read() };
+    if let Some(told) = told(device, card.bar1Total, card.bar1Free) {
+        let total = told.total.min(card.bar1Total);
+        let used = told.used.min(card.bar1Used).min(total);
+        let window_told = nvmlBAR1Memory_t {
+            bar1Total: total,
+            bar1Free: total - used,
+            bar1Used: used,
+        };
+        // SAFETY: as above.
+        unsafe { window.write(window_told) };
+    }
+    Ok(())
+}
+
+/// `nvmlDeviceGetAttributes`, `_v2`: of MIG instances; where a GPU has an answer, its memory is the quota.
+pub(in super::super) fn attributes(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    attributes: *mut nvmlDeviceAttributes_t,
+) -> nvmlReturn_t {
+    call.real()?;
+    if attributes.is_null() {
+        return Ok(());
+    }
+    // SAFETY: NVML returned success, so it has just written the structure.
+    let mut card = unsafe { attributes.read() };
+    if let Some(told) = told(device, card.memorySizeMB << 20, 0) {
+        card.memorySizeMB = told.total >> 20;
+        // SAFETY: as above.
+        unsafe { attributes.write(card) };
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Utilisation: the part of the GPU's time that the container used over the last second.
+//!
+//! A metered container has it in its busy map. For another one NVML's samples of its own processes are added up; the share
+//! of memory traffic is known from them alone.
+
+use vcuda_driver_api::prelude::*;
+use vcuda_region::{busy, clock};
+
+use super::Part;
+use super::array::{get_all, is_usable, put_all};
+use crate::ffi::Call;
+use crate::ffi::peek::peek;
+use crate::hooks::real as hooked;
+
+/// Over which time a rate is taken.
+const WINDOW_NS: u64 = 1_000_000_000;
+
+const NO_SAMPLE: nvmlProcessUtilizationSample_t = nvmlProcessUtilizationSample_t {
+    pid: 0,
+    timeStamp: 0,
+    smUtil: 0,
+    memUtil: 0,
+    encUtil: 0,
+    decUtil: 0,
+};
+
+/// NVML's samples of the container's processes, newer than `seen_us` (microseconds since 1970).
+///
+/// # Errors
+/// NVML's own; `NVML_ERROR_NOT_FOUND` where there is nothing new.
+fn own_samples(
+    part: &Part,
+    device: nvmlDevice_t,
+    seen_us: u64,
+) -> Result<Vec<nvmlProcessUtilizationSample_t>, NvmlError> {
+    let mut samples = get_all(NO_SAMPLE, |count, samples| {
+        // SAFETY: room for as many samples as it says.
+        unsafe { hooked::nvmlDeviceGetProcessUtilization(device, samples, count, seen_us) }
+    })?;
+    let own = part.processes();
+    samples.retain(|sample| own.iter().any(|process| process.pid == sample.pid));
+    if samples.is_empty() {
+        return Err(NvmlError::NOT_FOUND);
+    }
+    Ok(samples)
+}
+
+/// What the container used of the GPU, and of its memory's bandwidth (percent).
+///
+/// # Errors
+/// NVML's own, where nothing else knows.
+fn percent(part: &Part, device: nvmlDevice_t) -> Result<nvmlUtilization_t, NvmlError> {
+    let metered = part
+        .grant
+        .filter(|(region, index)| region.limits.is_metered(*index))
+        .map(|(region, index)| {
+            let now_ns = clock::now_ns();
+            let words = &region.usage.account(index).busy;
+            busy::busy_permille(words, now_ns.saturating_sub(WINDOW_NS), now_ns).div_ceil(10)
+        });
+    let samples = match own_samples(part, device, now_us().saturating_sub(WINDOW_NS / 1000)) {
+        Err(NvmlError::NOT_FOUND) => Vec::new(),
+        Err(_) if metered.is_some() || part.grant.is_none() => Vec::new(),
+        samples => samples?,
+    };
+    // The newest of each process.
+    let newest = samples.iter().filter(|sample| {
+        let mut others = samples.iter();
+        !others.any(|other| other.pid == sample.pid && other.timeStamp > sample.timeStamp)
+    });
+    let (mut gpu, mut memory) = (0_u32, 0_u32);
+    for sample in newest {
+        gpu = gpu.saturating_add(sample.smUtil);
+        memory = memory.saturating_add(sample.memUtil);
+    }
+    Ok(nvmlUtilization_t {
+        gpu: metered.unwrap_or(gpu).min(100),
+        memory: memory.min(100),
+    })
+}
+
+/// NVML's time stamps (microseconds since 1970).
+fn now_us() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
+}
+
+/// `nvmlDeviceGetUtilizationRates`.
+pub(in super::super) fn rates(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    rates: *mut nvmlUtilization_t,
+) -> nvmlReturn_t {
+    let Some((before, part)) = peek(rates.cast_const()).zip(Part::of(device)) else {
+        return call.real();
+    };
+    call.real()?;
+    let told = percent(&part, device);
+    // SAFETY: NVML returned success, so it has just written the structure: the whole card's figures.
+    unsafe { rates.write(told.unwrap_or(before)) };
+    told.map(|_| ())
+}
+
+/// `nvmlDeviceGetProcessUtilization`: NVML's samples of the container's processes.
+pub(in super::super) fn of_processes(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    samples: *mut nvmlProcessUtilizationSample_t,
+    count: *mut c_uint,
+    seen_us: u64,
+) -> nvmlReturn_t {
+    // Without room NVML tells how much to bring, which need not be exact.
+    let is_asked = !samples.is_null() && is_usable(count, samples);
+    let Some(part) = Part::of(device).filter(|_| is_asked) else {
+        return call.real();
+    };
+    put_all(count, samples, &own_samples(&part, device, seen_us)?)
+}
+
+/// `nvmlDeviceGetProcessesUtilizationInfo`: the same with more engines.
+pub(in super::super) fn of_processes_info(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    list: *mut nvmlProcessesUtilizationInfo_t,
+) -> nvmlReturn_t {
+    const NONE: nvmlProcessUtilizationInfo_v1_t = nvmlProcessUtilizationInfo_v1_t {
+        timeStamp: 0,
+        pid: 0,
+        smUtil: 0,
+        memUtil: 0,
+        encUtil: 0,
+        decUtil: 0,
+        jpgUtil: 0,
+        ofaUtil: 0,
+    };
+    let usable = |header: &nvmlProcessesUtilizationInfo_t| {
+        header.version == nvmlProcessesUtilizationInfo_v1
+            && !header.procUtilArray.is_null()
+            && is_usable(&raw const header.processSamplesCount, header.procUtilArray)
+    };
+    let header = peek(list.cast_const()).filter(usable);
+    let Some((mut header, part)) = header.zip(Part::of(device)) else {
+        return call.real();
+    };
+    let mut samples = get_all(NONE, |count, array| {
+        // SAFETY: `get_all` gives a number.
+        let room = unsafe { count.read() };
+        let mut asked = nvmlProcessesUtilizationInfo_t {
+            processSamplesCount: room,
+            procUtilArray: array,
+            ..header
+        };
+        // SAFETY: a list of this version, with room for as many entries as it says.
+        let status = unsafe { hooked::nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut asked) };
+        // SAFETY: as above.
+        unsafe { count.write(asked.processSamplesCount) };
+        status
+    })?;
+    let own = part.processes();
+    samples.retain(|sample| own.iter().any(|process| process.pid == sample.pid));
+    if samples.is_empty() {
+        return Err(NvmlError::NOT_FOUND);
+    }
+    let status = put_all(
+        &raw mut header.processSamplesCount,
+        header.procUtilArray,
+        &samples,
+    );
+    // SAFETY: readable above, and NVML would write here too.
+    unsafe { list.write_unaligned(header) };
+    status
+}
+
+/// `nvmlDeviceGetSamples`: of the utilisation of GPU and memory, one sample, of now. Samples of power and clocks are the
+/// card's.
+pub(in super::super) fn samples(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    kind: nvmlSamplingType_t,
+    seen_us: u64,
+    value_type: *mut nvmlValueType_t,
+    count: *mut c_uint,
+    array: *mut nvmlSample_t,
+) -> nvmlReturn_t {
+    let is_memory = kind == nvmlSamplingType_t::MEMORY_UTILIZATION_SAMPLES;
+    let is_ours = is_memory || kind == nvmlSamplingType_t::GPU_UTILIZATION_SAMPLES;
+    let room = peek(count.cast_const());
+    let is_asked = is_ours
+        && room != Some(0)
+        && !array.is_null()
+        && is_usable(count, array)
+        && peek(value_type.cast_const()).is_some();
+    // Without room NVML tells how much to bring, which need not be exact.
+    let Some(part) = Part::of(device).filter(|_| is_asked) else {
+        return call.real();
+    };
+    let told = percent(&part, device)?;
+    let sample = nvmlSample_t {
+        timeStamp: now_us(),
+        sampleValue: nvmlValue_t {
+            uiVal: if is_memory { told.memory } else { told.gpu },
+        },
+    };
+    if sample.timeStamp <= seen_us {
+        return Err(NvmlError::NOT_FOUND);
+    }
+    // SAFETY: readable above, and NVML would write here too.
+    unsafe { value_type.write(nvmlValueType_t::UNSIGNED_INT) };
+    put_all(count, array, &[sample])
+}
