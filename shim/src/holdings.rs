@@ -161,7 +161,8 @@ impl Holdings {
         IS_EBBING.store(false, Ordering::Relaxed);
         let mut is_ebbing = self.ordered.poll();
         for holding in self.of(None) {
-            is_ebbing |= holding.recount();
+            holding.recount();
+            is_ebbing |= holding.is_ebbing();
         }
         if is_ebbing {
             IS_EBBING.store(true, Ordering::Relaxed);

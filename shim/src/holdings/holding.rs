@@ -159,16 +159,20 @@ impl Holding {
         }
     }
 
-    /// Counts what the driver says that it holds. `true` if it may yet give something back by itself.
-    pub(crate) fn recount(&self) -> bool {
+    /// Counts what the driver says that it holds.
+    pub(crate) fn recount(&self) {
         let mut state = self.state.lock();
-        if state.books.is_empty() {
-            return false;
+        if !state.books.is_empty() {
+            // More than was counted is counted all the same: it is taken.
+            let held = state.holder.held(self.device);
+            let _ = self.follow(&mut state, held);
         }
-        // More than was counted is counted all the same: it is taken.
-        let held = state.holder.held(self.device);
-        let _ = self.follow(&mut state, held);
-        self.may_shrink(&state)
+    }
+
+    /// Whether it may yet give something back by itself.
+    pub(crate) fn is_ebbing(&self) -> bool {
+        let state = self.state.lock();
+        !state.books.is_empty() && self.may_shrink(&state)
     }
 
     /// Asks the driver to give back what nobody uses, and counts what is left.
