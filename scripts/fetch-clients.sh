@@ -7,7 +7,7 @@ env=target/clients
 failed=0
 [ -x $env/bin/python ] || python3 -m venv $env || { echo "SKIPPED clients: python3 -m venv failed"; exit 1; }
 pip() { $env/bin/python -m pip --disable-pip-version-check -q "$@"; }
-for package in cuda-bindings cuda-core tinygrad nvidia-ml-py nvidia-cuda-nvrtc-cu12 ${VCUDA_TEST_LARGE:+numba-cuda gpustat nvitop}; do
+for package in cuda-bindings cuda-core tinygrad nvidia-ml-py numpy nvidia-cuda-nvrtc-cu12 ${VCUDA_TEST_LARGE:+numba-cuda gpustat nvitop}; do
     $env/bin/python -m pip --disable-pip-version-check show -q "$package" 2>/dev/null || pip install "$package" ||
         { echo "could not install $package"; failed=1; }
 done

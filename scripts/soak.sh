@@ -28,6 +28,8 @@ part "the engine: processes killed at random for a minute, books balanced after 
 cargo test --release -q -p vcuda-machine -- --ignored
 part "quotas: processes killed at random instants, the simulator's own peak is the judge"
 repeat cargo test -q -p vcuda-tests --test storm
+part "forks while every hook is busy, 20000 of them"
+VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test forks
 part "shares, conformance, doors"
 repeat cargo test -q -p vcuda-tests --test share --test conformance --test doors --test hostile
 part "the demo"

@@ -17,9 +17,12 @@ cargo build --release --workspace
 step "clients from PyPI"
 scripts/fetch-clients.sh || skip "some clients: see above"
 
-step "container runtime"
-command -v runc >/dev/null || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends runc; } >target/apt.log 2>&1; } ||
-    skip "runc: not installed and apt-get could not (target/apt.log)"
+step "container runtime, its filter of system calls, strace"
+have() { case $1 in golang-*) [ -e /usr/share/containers/seccomp.json ] ;; *) command -v "$1" >/dev/null ;; esac; }
+for package in runc strace golang-github-containers-common; do
+    have $package || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends $package; } >target/apt.log 2>&1; } ||
+        skip "$package: not installed and apt-get could not (target/apt.log)"
+done
 
 step "the built library and the crate edges"
 scripts/check-deps.sh

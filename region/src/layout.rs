@@ -116,7 +116,9 @@ pub struct IdentityRecord {
     pub namespaces: AtomicU64,
     /// The command's name as the kernel has it (`/proc/PID/comm`, 15 bytes).
     pub name: [AtomicU64; 2],
-    reserved: [AtomicU64; 11],
+    /// Ways to the driver past the shim that the process knows of.
+    pub ways: AtomicU64,
+    reserved: [AtomicU64; 10],
 }
 
 /// One process on one device: two cache lines.

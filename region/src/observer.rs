@@ -262,6 +262,15 @@ impl Observer {
         Ok(found.into_iter().map(Option::unwrap_or_default).collect())
     }
 
+    /// How many ways to the driver past the shim the process in `slot` knows of.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn ways(&self, slot: usize) -> Result<u64, OpenError> {
+        let record = offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
+        Ok(word(&self.read(record + offset_of!(IdentityRecord, ways), 8)?, 0))
+    }
+
     /// The container's account on `device`.
     ///
     /// # Errors

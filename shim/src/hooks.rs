@@ -257,6 +257,19 @@ pub(crate) fn find_all() {
     FOUND.store(found > 0, Ordering::Release);
 }
 
+/// Whether a variant of the function that `base` names is hooked: `cuMemAlloc` as `cuMemAlloc_v2`.
+pub(crate) fn is_variant_hooked(base: *const c_char) -> bool {
+    if base.is_null() {
+        return false;
+    }
+    // SAFETY: not null: the name that the driver has just found.
+    let Ok(base) = unsafe { CStr::from_ptr(base) }.to_str() else {
+        return false;
+    };
+    let is_variant = |rest: &str| rest.is_empty() || rest.starts_with("_v") || rest.starts_with("_pt");
+    NAMES.iter().any(|name| name.strip_prefix(base).is_some_and(is_variant))
+}
+
 /// Whether the C string `string` is `name`.
 pub(crate) fn is_same(name: &CStr, string: *const c_char) -> bool {
     // SAFETY: not null, so a C string, as its caller's promise to dlsym(3) was.

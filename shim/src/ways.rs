@@ -1,7 +1,7 @@
 //! Ways to the driver that pass the shim. What cannot be led here is at least known: said once in the log, and counted.
 //! The memory that is taken by such a way is charged all the same, once measured, as overhead.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::fs;
 
 use crate::ffi::elf;
@@ -17,19 +17,16 @@ pub(crate) enum Way {
     Namespace,
     /// An address for a hooked name that is none of the driver's known functions.
     Address,
-    /// A private table of the driver's.
-    Table,
 }
 
 impl Way {
-    const ALL: [Self; 4] = [Self::DeepBind, Self::Namespace, Self::Address, Self::Table];
+    const ALL: [Self; 3] = [Self::DeepBind, Self::Namespace, Self::Address];
 
     fn words(self) -> &'static str {
         match self {
             Self::DeepBind => "a library opened with RTLD_DEEPBIND calls the driver directly",
             Self::Namespace => "a second driver is loaded, in a namespace of dlmopen",
             Self::Address => "cuGetProcAddress gave an unknown address for a hooked name",
-            Self::Table => "a private table of the driver was fetched",
         }
     }
 
@@ -42,8 +39,8 @@ impl Way {
     }
 }
 
-static SEEN: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
-static TOLD: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
+static SEEN: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
+static TOLD: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 static NEWS: AtomicBool = AtomicBool::new(false);
 
 /// Says what was noted since the last time.
@@ -57,19 +54,50 @@ pub(crate) fn tell(shim: &'static Shim) {
 #[cold]
 fn tell_news(shim: &'static Shim) {
     NEWS.store(false, Ordering::Relaxed);
+    let mut known = 0;
     for ((way, seen), told) in Way::ALL.into_iter().zip(&SEEN).zip(&TOLD) {
-        if seen.load(Ordering::Relaxed) == 0 || told.load(Ordering::Relaxed) {
+        let seen = seen.load(Ordering::Relaxed);
+        if seen == 0 {
             continue;
         }
-        if way == Way::Namespace && !is_driver_loaded_twice() {
+        if way == Way::Namespace && !told.load(Ordering::Relaxed) && !is_driver_loaded_twice() {
             // It may yet be: looked for again at the next look.
             NEWS.store(true, Ordering::Relaxed);
             continue;
         }
+        known += u64::from(seen);
         if !told.swap(true, Ordering::Relaxed) {
             shim.log(format_args!("{}: past the shim", way.words()));
         }
     }
+    if let Some(slot) = shim.slot().filter(|_| known > 0) {
+        slot.tell_ways(known);
+    }
+}
+
+/// The private tables of the driver that were asked for, by a digest of their id: each is said once. NVIDIA's own
+/// libraries fetch some at every start, so they are no sign of a way past the shim.
+static TABLES: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// Whether this table was not asked for before, as far as is remembered.
+pub(crate) fn is_new_table(id: &[u8; 16]) -> bool {
+    let [first, second] = [0, 8].map(|at| {
+        id.get(at..)
+            .and_then(<[u8]>::first_chunk)
+            .map_or(0, |half| u64::from_ne_bytes(*half))
+    });
+    let key = first
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(second)
+        .max(1);
+    for place in &TABLES {
+        match place.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(there) if there == key => return false,
+            Err(_) => {}
+        }
+    }
+    false
 }
 
 /// Whether the driver's file is mapped from its beginning more than once: each namespace has a copy of its own.

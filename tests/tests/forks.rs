@@ -51,3 +51,113 @@ fn children_forked_while_threads_are_inside_hooks() {
         bed.used_bytes() == 0
     });
 }
+
+/// The shim holds no descriptor, so none can be closed under it.
+#[test]
+fn a_process_that_closes_every_descriptor_goes_on() {
+    let bed = Bed::new();
+    let program = app("closes", Door::Dlsym);
+    let bare = succeeded(&bed.bare(&program).output().unwrap());
+    let tenant = succeeded(&bed.tenant(&QUOTA, &program).output().unwrap());
+    assert_eq!(bare, tenant);
+}
+
+/// A daemon closes what it inherits and its starter ends; only then it uses the GPU, and has the quota that it was started
+/// with, though commands that clear away the dead came between.
+#[test]
+fn a_daemon_finds_its_quota_later() {
+    let bed = Bed::new();
+    let hold = app("hold", Door::Dlsym);
+    let script = format!(
+        "(trap '' HUP; exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; setsid sh -c 'echo $$ >{0}.pid; while [ ! -e {0}.go ]; do sleep 0.05; done; \
+         exec {1} 1073741824 8589934592 >{0}.out' </dev/null >/dev/null 2>&1 &)",
+        bed.runtime().join("daemon").display(),
+        hold.display()
+    );
+    succeeded(&bed.tenant(&QUOTA, "sh").args(["-c", &script]).output().unwrap());
+    let file = |name: &str| bed.runtime().join(format!("daemon.{name}"));
+    let read = |name: &str| std::fs::read_to_string(file(name)).unwrap_or_default();
+    eventually("the daemon", Duration::from_secs(5), || {
+        read("pid").ends_with('\n')
+    });
+    // Clears away tenants that are gone.
+    assert_eq!(bed.smi()["gpus"][0]["tenants"][0]["name"], "forking");
+    std::fs::write(file("go"), "").unwrap();
+    eventually("its memory", Duration::from_secs(10), || {
+        read("out").contains("holding")
+    });
+    let pid: i32 = read("pid").trim().parse().unwrap();
+    // SAFETY: ends the daemon that this test started.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    assert_eq!(read("out"), "holding 1073741824 denied 1\n");
+    eventually("the tenant is gone", Duration::from_secs(5), || {
+        bed.smi()["gpus"][0]["tenants"].as_array().unwrap().is_empty()
+    });
+}
+
+/// `vcuda run` by root for a command of another user, to whom the way to the directory is closed.
+#[test]
+fn a_command_of_another_user_has_the_quota() {
+    use std::os::unix::fs::PermissionsExt as _;
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        vcuda_tests::skip("another user's command: needs root");
+        return;
+    }
+    let bed = Bed::new();
+    succeeded(&bed.bare("true").output().unwrap());
+    let open = |path: &std::path::Path| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    // The simulated card and the links to its driver are for everybody, as a real one's are; the tenant's directory is not.
+    let run = bed.runtime();
+    std::fs::create_dir_all(run.join("vcuda")).unwrap();
+    for folder in [run.parent().unwrap(), &run, &run.join("vcuda")] {
+        open(folder);
+    }
+    let mut chmod = std::process::Command::new("chmod");
+    succeeded(&chmod.args(["-R", "a+rwX"]).arg(bed.machine()).output().unwrap());
+    let quota = app("quota", Door::Dlsym);
+    let user = [
+        "--reuid=123456",
+        "--regid=123456",
+        "--clear-groups",
+        "--bounding-set=-all",
+    ];
+    let mut tenant = bed.tenant(&["--memory", "2GiB", "--name", "lent"], "setpriv");
+    tenant.args(user).arg(&quota).arg((2u64 << 30).to_string());
+    let output = tenant.output().unwrap();
+    if String::from_utf8_lossy(&output.stderr).contains("cannot be preloaded") {
+        vcuda_tests::skip(
+            "another user's command: this checkout lies where other users cannot read the shim",
+        );
+        return;
+    }
+    assert_eq!(succeeded(&output), "passed quota\n");
+    // Of itself the directory is nobody else's.
+    let mode = std::fs::metadata(run.join("vcuda/containers")).unwrap();
+    assert_eq!(mode.permissions().mode() & 0o777, 0o700);
+}
+
+/// The clients of `tests/tests/clients.rs`, in Python's own ways of making children.
+#[test]
+fn pythons_multiprocessing() {
+    let python = vcuda_tests::workspace().join("target/clients/bin/python");
+    let found = std::process::Command::new(&python)
+        .args(["-c", "import cuda.bindings.driver"])
+        .output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        vcuda_tests::skip(
+            "multiprocessing: no cuda-bindings in target/clients (scripts/fetch-clients.sh does where PyPI answers)",
+        );
+        return;
+    }
+    let script = vcuda_tests::workspace().join("tests/clients/forking.py");
+    let bed = Bed::new();
+    for way in ["fork", "spawn", "late"] {
+        for mut command in [bed.bare(&python), bed.tenant(&QUOTA, &python)] {
+            command.arg(&script).arg(way).env("PYTHONDONTWRITEBYTECODE", "1");
+            assert_eq!(succeeded(&command.output().unwrap()), format!("passed {way}\n"));
+        }
+    }
+}

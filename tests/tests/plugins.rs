@@ -9,9 +9,9 @@
 )]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use vcuda_tests::{Bed, GIB, release_dir, succeeded, workspace};
+use vcuda_tests::{Bed, GIB, Running, release_dir, succeeded, workspace};
 
 const QUOTA: [&str; 2] = ["--memory", "2GiB"];
 
@@ -113,4 +113,51 @@ fn a_plugin_that_was_caught_is_not_counted() {
         .env("VCUDA_LOG", &log);
     succeeded(&tenant.output().unwrap());
     assert!(!std::fs::read_to_string(&log).unwrap().contains("past the shim"));
+}
+
+/// An address that belongs to no function we know, and the driver's private tables: they pass unchanged, each is said once,
+/// the address is counted, and `vcuda doctor` tells of it.
+#[test]
+fn what_the_driver_gives_and_nobody_knows_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libcuda.so.1");
+    compile(
+        &library,
+        &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"],
+        "strange.c",
+    );
+    let code = "import ctypes\n\
+        lib = ctypes.CDLL('libcuda.so.1')\n\
+        address, found = ctypes.c_void_p(), ctypes.c_int()\n\
+        def get(name):\n\
+        \x20   assert lib.cuGetProcAddress_v2(name, ctypes.byref(address), 12000, ctypes.c_uint64(0), ctypes.byref(found)) == 0\n\
+        \x20   return address.value\n\
+        hidden = get(b'cuMemAlloc')\n\
+        assert get(b'cuMemAlloc') == hidden and get(b'cuMemFree') == hidden\n\
+        get(b'cuDeviceGetName')\n\
+        for id in [b'a' * 16, b'b' * 16, b'a' * 16]:\n\
+        \x20   assert lib.cuGetExportTable(ctypes.byref(address), id) == 0 and address.value\n\
+        print('asked', flush=True)\n\
+        input()\n";
+    let bed = Bed::new();
+    let log = bed.runtime().join("log");
+    let mut tenant = bed.tenant(&["--memory", "2GiB", "--name", "strange"], "env");
+    tenant
+        .arg(format!("LD_LIBRARY_PATH={}", folder.path().display()))
+        .args(["python3", "-c", code])
+        .env("VCUDA_LOG", &log)
+        .stdin(Stdio::piped());
+    let mut tenant = Running::start(&mut tenant);
+    tenant.wait_for("asked");
+    let words = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(words.matches("an unknown address").count(), 1, "{words}");
+    assert_eq!(words.matches("cuGetExportTable").count(), 2, "{words}");
+    let doctor = bed.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
+    let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let findings = findings["findings"].as_array().unwrap();
+    let told = |finding: &&serde_json::Value| {
+        finding["link"] == "tenant strange"
+            && finding["seen"].as_str().unwrap().contains("3 ways past the shim")
+    };
+    assert_eq!(findings.iter().filter(told).count(), 1, "{findings:?}");
 }

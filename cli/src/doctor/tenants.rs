@@ -1,7 +1,7 @@
 //! The tenants that run now: are their limits sound, were they denied memory, is the shim in their processes?
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use vcuda_region::limits::Limits;
 use vcuda_region::observer::Observer;
@@ -10,9 +10,12 @@ use vcuda_region::{directory, limits};
 
 use super::Finding;
 use super::probe::SHIM;
-use crate::config::Environment;
+use crate::config::{ENV_TENANT, Environment};
 use crate::quantity::MemorySize;
 use crate::smi;
+
+/// File names of the driver as they stand in a process's maps: NVIDIA's and the simulator's.
+const DRIVERS: [&str; 2] = ["/libcuda.so.", "/libvcuda_simulator_cuda.so"];
 
 pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
     let Ok(root) = environment.runtime_root() else {
@@ -78,12 +81,34 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
             ),
         });
     }
-    findings.extend(
-        processes
-            .iter()
-            .filter_map(|process| unshimmed(&link, process.identity.pid)),
-    );
+    for process in &processes {
+        let pid = process.identity.pid;
+        findings.extend(unshimmed(&link, pid));
+        findings.extend(
+            observer
+                .ways(process.slot)
+                .ok()
+                .and_then(|ways| past(&link, pid, ways)),
+        );
+    }
+    findings.extend(strays(&link, path));
     findings
+}
+
+/// What the shim itself knows to pass it.
+fn past(link: &str, pid: u32, ways: u64) -> Option<Finding> {
+    let number = match ways {
+        0 => return None,
+        1 => "1 way".to_owned(),
+        more => format!("{more} ways"),
+    };
+    Some(Finding::note(
+        link,
+        format!(
+            "process {pid} has {number} past the shim to the driver (dlmopen, RTLD_DEEPBIND, unknown functions)"
+        ),
+        "what it takes there is charged once NVML shows it; VCUDA_LOG=FILE names the ways; see docs/limits.md",
+    ))
 }
 
 /// A process of the tenant that does not have the shim: it was started without the preload.
@@ -91,11 +116,36 @@ fn unshimmed(link: &str, pid: u32) -> Option<Finding> {
     // Unreadable maps (another user's process, or it has just ended) prove nothing.
     let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
     let maps = String::from_utf8_lossy(&maps);
-    (!maps.is_empty() && !maps.contains(SHIM)).then(|| {
-        Finding::broken(
-            link,
-            format!("process {pid} runs without the shim: it is not limited"),
-            "see `vcuda doctor -- CMD` with its command",
-        )
-    })
+    (!maps.is_empty() && !maps.contains(SHIM)).then(|| without_shim(link, pid))
+}
+
+/// Processes started in this tenant that have loaded a driver and not the shim: they hold no slot, their environment
+/// names the tenant.
+fn strays(link: &str, tenant: &Path) -> Vec<Finding> {
+    let mut meant = format!("{ENV_TENANT}=").into_bytes();
+    meant.extend_from_slice(tenant.as_os_str().as_encoded_bytes());
+    let is_meant = |process: &Path| {
+        fs::read(process.join("environ"))
+            .is_ok_and(|variables| variables.split(|byte| *byte == 0).any(|one| one == meant))
+    };
+    let has_only_a_driver = |process: &Path| {
+        fs::read(process.join("maps")).is_ok_and(|maps| {
+            let maps = String::from_utf8_lossy(&maps);
+            !maps.contains(SHIM) && DRIVERS.iter().any(|driver| maps.contains(driver))
+        })
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .filter(|(_, process): &(u32, PathBuf)| is_meant(process) && has_only_a_driver(process))
+        .map(|(pid, _)| without_shim(link, pid))
+        .collect()
+}
+
+fn without_shim(link: &str, pid: u32) -> Finding {
+    Finding::broken(
+        link,
+        format!("process {pid} runs without the shim: it is not limited"),
+        "see `vcuda doctor -- CMD` with its command",
+    )
 }

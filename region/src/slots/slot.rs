@@ -50,6 +50,13 @@ impl<'u> Slot<'u> {
         outcome.map(|()| Reservation::new(self, device, bytes))
     }
 
+    /// Tells how many ways to the driver past the shim the process knows of.
+    pub fn tell_ways(&self, ways: u64) {
+        if let Some(identity) = self.usage.mapping.identities.get(self.index) {
+            identity.ways.store(ways, Ordering::Relaxed);
+        }
+    }
+
     /// Counts one refusal on `device`, for this process and for the container. Only the caller knows whether it tries
     /// again, with the dead cleared or memory of its own given back.
     #[cold]

@@ -5,7 +5,8 @@ use core::ffi::{c_char, c_int, c_void};
 
 use vcuda_driver_api::prelude::*;
 
-use crate::ffi::Call;
+use crate::ffi::{Call, elf};
+use crate::ways::{self, Way};
 
 /// Never: a hook must be handed out before it is known whether a limit applies.
 pub(super) const fn idle() -> bool {
@@ -15,14 +16,14 @@ pub(super) const fn idle() -> bool {
 /// `cuGetProcAddress`, before CUDA 12.
 pub(super) fn proc_address(
     call: &Call<'_, CUresult>,
-    _symbol: *const c_char,
+    symbol: *const c_char,
     function: *mut *mut c_void,
     _version: c_int,
     _flags: u64,
 ) -> CUresult {
     let status = call.real();
     if status.is_ok() {
-        exchange(function);
+        exchange(symbol, function);
     }
     status
 }
@@ -45,8 +46,9 @@ pub(super) fn export_table(
     table: *mut *const c_void,
     id: *const CUuuid,
 ) -> CUresult {
-    note_table("cuGetExportTable", table, id.cast());
-    call.real()
+    let status = call.real();
+    note_table("cuGetExportTable", table, id.cast(), status.is_ok());
+    status
 }
 
 /// `nvmlInternalGetExportTable`: passes likewise.
@@ -55,22 +57,29 @@ pub(super) fn nvml_export_table(
     table: *mut *const c_void,
     id: *const c_void,
 ) -> nvmlReturn_t {
-    note_table("nvmlInternalGetExportTable", table, id);
-    call.real()
+    let status = call.real();
+    note_table("nvmlInternalGetExportTable", table, id, status.is_ok());
+    status
 }
 
-fn note_table(function: &str, table: *mut *const c_void, id: *const c_void) {
+fn note_table(function: &str, table: *mut *const c_void, id: *const c_void, is_given: bool) {
     let Some(shim) = crate::shim::get() else { return };
     if shim.config.log.is_none() || table.is_null() || id.is_null() {
         return;
     }
-    // SAFETY: not null: the 16 bytes of a UUID, which the driver is about to read too.
+    // SAFETY: not null: the 16 bytes of a UUID, which the driver has read too.
     let id = unsafe { id.cast::<[u8; 16]>().read_unaligned() };
-    shim.log(format_args!("{function} {:032x}", u128::from_be_bytes(id)));
+    if ways::is_new_table(&id) {
+        let outcome = if is_given { "given" } else { "refused" };
+        shim.log(format_args!(
+            "{function} {:032x}: {outcome}",
+            u128::from_be_bytes(id)
+        ));
+    }
 }
 
 /// Puts the hook in the place of the driver's function, if it has one.
-fn exchange(function: *mut *mut c_void) {
+fn exchange(symbol: *const c_char, function: *mut *mut c_void) {
     if function.is_null() {
         return;
     }
@@ -83,5 +92,29 @@ fn exchange(function: *mut *mut c_void) {
     if let Some(hook) = crate::hooks::hook_of(address) {
         // SAFETY: as above.
         unsafe { function.write(hook) };
+    } else if crate::hooks::is_variant_hooked(symbol) && !is_exported(address) {
+        Way::Address.note();
+        if let Some(shim) = crate::shim::get() {
+            ways::tell(shim);
+        }
     }
+}
+
+/// Whether the driver exports a function at `address`: one that the table leaves alone on purpose.
+fn is_exported(address: *mut c_void) -> bool {
+    type Dladdr = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
+    let Some(dladdr) = elf::libc_symbol(c"dladdr") else {
+        return true;
+    };
+    // SAFETY: dladdr(3) has this type.
+    let dladdr: Dladdr = unsafe { core::mem::transmute(dladdr) };
+    let mut found = libc::Dl_info {
+        dli_fname: core::ptr::null(),
+        dli_fbase: core::ptr::null_mut(),
+        dli_sname: core::ptr::null(),
+        dli_saddr: core::ptr::null_mut(),
+    };
+    // SAFETY: any address may be asked for; room for the answer.
+    let is_known = unsafe { dladdr(address, &raw mut found) } != 0;
+    is_known && found.dli_saddr == address && !found.dli_sname.is_null()
 }
