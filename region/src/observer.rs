@@ -267,7 +267,8 @@ impl Observer {
     /// # Errors
     /// The file cannot be read, or was truncated.
     pub fn ways(&self, slot: usize) -> Result<u64, OpenError> {
-        let record = offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
+        let record =
+            offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
         Ok(word(&self.read(record + offset_of!(IdentityRecord, ways), 8)?, 0))
     }
 

@@ -267,7 +267,9 @@ pub(crate) fn is_variant_hooked(base: *const c_char) -> bool {
         return false;
     };
     let is_variant = |rest: &str| rest.is_empty() || rest.starts_with("_v") || rest.starts_with("_pt");
-    NAMES.iter().any(|name| name.strip_prefix(base).is_some_and(is_variant))
+    NAMES
+        .iter()
+        .any(|name| name.strip_prefix(base).is_some_and(is_variant))
 }
 
 /// Whether the C string `string` is `name`.

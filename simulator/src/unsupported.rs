@@ -59,7 +59,7 @@ unsupported! {
     cuDeviceUnregisterAsyncNotification cuEGLApiInit cuEGLStreamConsumerAcquireFrame
     cuEGLStreamConsumerConnect cuEGLStreamConsumerConnectWithFlags cuEGLStreamConsumerDisconnect
     cuEGLStreamConsumerReleaseFrame cuEGLStreamProducerConnect cuEGLStreamProducerDisconnect
-    cuEGLStreamProducerPresentFrame cuEGLStreamProducerReturnFrame 
+    cuEGLStreamProducerPresentFrame cuEGLStreamProducerReturnFrame
     cuFabricCpyBatchAsync cuFabricCpyBatchAsync_ptsz
     cuGLCtxCreate cuGLCtxCreate_v2 cuGLGetDevices cuGLGetDevices_v2 cuGLInit cuGLMapBufferObject
     cuGLMapBufferObjectAsync cuGLMapBufferObjectAsync_v2 cuGLMapBufferObjectAsync_v2_ptsz
