@@ -194,6 +194,7 @@ hooks! {
     pass cuDeviceTotalMem_v2            => device::total;
     pass nvmlDeviceGetMemoryInfo        => nvml::memory;
     pass nvmlDeviceGetMemoryInfo_v2     => nvml::memory_v2;
+    pass nvmlDeviceGetConfComputeProtectedMemoryUsage => nvml::memory;
     pass nvmlDeviceGetBAR1MemoryInfo    => nvml::bar1;
     pass nvmlDeviceGetAttributes        => nvml::attributes;
     pass nvmlDeviceGetAttributes_v2     => nvml::attributes;

@@ -31,7 +31,6 @@ fn every_name_is_hooked_or_passed_for_a_reason() {
 }
 
 #[test]
-#[ignore = "some doors are still open"]
 fn what_takes_memory_is_passed_only_if_that_costs_nothing() {
     let doors = tree().open_doors();
     assert!(doors.is_empty(), "{}", doors.join("\n"));

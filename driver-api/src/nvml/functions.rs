@@ -46,6 +46,7 @@ list! { nvml_list $
         attributes: *mut nvmlDeviceAttributes_t);
     nvmlDeviceGetMemoryInfo: (device: nvmlDevice_t, memory: *mut nvmlMemory_t);
     nvmlDeviceGetMemoryInfo_v2: (device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t);
+    nvmlDeviceGetConfComputeProtectedMemoryUsage: (device: nvmlDevice_t, memory: *mut nvmlMemory_t);
     nvmlDeviceGetBAR1MemoryInfo: (device: nvmlDevice_t, bar1_memory: *mut nvmlBAR1Memory_t);
     nvmlDeviceGetMemoryLimits_v1: (device: nvmlDevice_t, limits: *mut nvmlGetMemoryLimits_v1_t);
     nvmlDeviceGetUtilizationRates: (device: nvmlDevice_t, utilization: *mut nvmlUtilization_t);

@@ -36,7 +36,8 @@ fn told(device: nvmlDevice_t, card_total: u64, card_free: u64) -> Option<Told> {
     })
 }
 
-/// `nvmlDeviceGetMemoryInfo`.
+/// `nvmlDeviceGetMemoryInfo`; `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which tells the same of a card in confidential
+/// mode.
 pub(in super::super) fn memory(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
