@@ -85,6 +85,22 @@ impl Reserve {
         Ok(())
     }
 
+    /// Takes what is needed to use so many bytes more.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, with nothing changed.
+    pub(crate) fn hold(&self, bytes: u64) -> Result<(), CUerror> {
+        let (used, used_high) = {
+            let counts = self.counts.lock();
+            (counts.used, counts.used_high)
+        };
+        self.enter(bytes, u64::MAX)?;
+        let mut counts = self.counts.lock();
+        counts.used = counts.used.saturating_sub(bytes);
+        counts.used_high = used_high.max(used);
+        Ok(())
+    }
+
     /// Ends the use of bytes, which stay held.
     pub(crate) fn leave(&self, bytes: u64) {
         let mut counts = self.counts.lock();

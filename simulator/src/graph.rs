@@ -19,7 +19,7 @@ pub(crate) mod topology;
 pub(crate) mod update;
 pub(crate) mod user_object;
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
@@ -39,15 +39,21 @@ static NODES: Table<Owner> = Table::new(Kind::GraphNode);
 
 /// What a node's handle leads to: its graph, in which the handle is the key.
 #[derive(Debug)]
-struct Owner(Weak<Graph>);
+struct Owner {
+    graph: Weak<Graph>,
+    /// `cuGraphNodeGetLocalId`.
+    id: u32,
+}
 
 /// A graph.
 #[derive(Debug)]
 pub(crate) struct Graph {
     /// What the program knows it by.
     pub(crate) handle: usize,
+    /// `cuGraphGetId`; executable graphs have ids of the same row.
+    pub(crate) id: u32,
     /// It belongs to a child graph node: the program cannot destroy it.
-    is_embedded: bool,
+    is_embedded: AtomicBool,
     /// Executable graphs made of it that are alive.
     pub(crate) instances: AtomicUsize,
     body: Mutex<Body>,
@@ -60,19 +66,27 @@ pub(crate) struct Body {
     pub(crate) topology: Topology<Operation>,
     /// References to user objects that it owns.
     pub(crate) references: Vec<Reference>,
+    /// How many nodes have been made: the next one's id.
+    made: u32,
     /// In a clone: the original's nodes and what became of them (`cuGraphNodeFindInClone`).
     copies: HashMap<NodeKey, NodeKey>,
 }
 
 impl Body {
-    /// Whether it has allocation or free nodes: then neither nodes nor edges can be removed, and it can be
-    /// neither cloned nor embedded.
+    /// Whether it has allocation or free nodes, itself or in a graph that was moved into it: then neither nodes nor
+    /// edges can be removed, and it can be neither cloned nor embedded, except by being moved.
     pub(crate) fn has_memory_nodes(&self) -> bool {
-        self.topology
-            .nodes()
-            .iter()
-            .any(|node| node.payload.is_memory_node())
+        self.topology.nodes().iter().any(|node| match &node.payload {
+            Operation::Child(child) => child.with(|body| body.has_memory_nodes()),
+            other => other.is_memory_node(),
+        })
     }
+}
+
+/// The id of a graph or executable graph, unique over the life of the process.
+pub(crate) fn next_id() -> u32 {
+    static IDS: AtomicU32 = AtomicU32::new(1);
+    IDS.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Graph {
@@ -80,7 +94,8 @@ impl Graph {
         GRAPHS
             .insert_with(|handle| Graph {
                 handle,
-                is_embedded,
+                id: next_id(),
+                is_embedded: AtomicBool::new(is_embedded),
                 instances: AtomicUsize::new(0),
                 body: Mutex::default(),
             })
@@ -109,7 +124,7 @@ impl Graph {
     ) -> Result<NodeKey, CUerror> {
         let mut body = self.body.lock();
         body.topology.check(dependencies)?;
-        if operation.is_memory_node() && self.is_embedded {
+        if operation.is_memory_node() && self.is_embedded() {
             return Err(CUerror::INVALID_VALUE);
         }
         if let Operation::Free(address) = &operation {
@@ -120,9 +135,50 @@ impl Graph {
                 return Err(CUerror::INVALID_VALUE);
             }
         }
-        let key = NODES.insert(Owner(Arc::downgrade(self)));
+        let key = NODES.insert(self.owner_of_next(&mut body));
         body.topology.add(key, operation, dependencies)?;
         Ok(key)
+    }
+
+    fn owner_of_next(self: &Arc<Graph>, body: &mut Body) -> Owner {
+        let id = body.made;
+        body.made += 1;
+        Owner {
+            graph: Arc::downgrade(self),
+            id,
+        }
+    }
+
+    /// Whether it belongs to a child graph node.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.is_embedded.load(Ordering::Relaxed)
+    }
+
+    /// Makes it a child graph node's (`CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`).
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for one that belongs to a node already, or is being captured into (assumed).
+    pub(crate) fn give_away(self: Arc<Graph>) -> Result<Arc<Graph>, CUerror> {
+        if capture::is_open(self.handle) || self.is_embedded.swap(true, Ordering::Relaxed) {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        Ok(self)
+    }
+
+    /// Whether it is a graph or has it embedded, at any depth.
+    pub(crate) fn leads_to(&self, other: &Graph) -> bool {
+        self.handle == other.handle
+            || self.with(|body| {
+                body.topology.nodes().iter().any(|node| match &node.payload {
+                    Operation::Child(child) => child.leads_to(other),
+                    _ => false,
+                })
+            })
+    }
+
+    /// Undoes [`Graph::give_away`].
+    pub(crate) fn take_back(&self) {
+        self.is_embedded.store(false, Ordering::Relaxed);
     }
 
     /// Checks dependencies that a later node would have.
@@ -208,7 +264,7 @@ impl Graph {
             };
             let copied = |edge: &topology::Edge| body.copies.get(&edge.from).map(|from| (*from, edge.data));
             let dependencies: Vec<_> = node.dependencies.iter().filter_map(copied).collect();
-            let key = NODES.insert(Owner(Arc::downgrade(&graph)));
+            let key = NODES.insert(graph.owner_of_next(&mut body));
             body.topology.add(key, operation, &dependencies)?;
             body.copies.insert(node.key, key);
         }
@@ -255,8 +311,13 @@ pub(crate) fn node(handle: CUgraphNode) -> Result<(Arc<Graph>, NodeKey), CUerror
     crate::hostfunc::permit()?;
     crate::process::process()?;
     let owner = NODES.get(handle.0).ok_or(CUerror::INVALID_VALUE)?;
-    let graph = owner.0.upgrade().ok_or(CUerror::INVALID_VALUE)?;
+    let graph = owner.graph.upgrade().ok_or(CUerror::INVALID_VALUE)?;
     Ok((graph, handle.0))
+}
+
+/// The id of a node within its graph.
+pub(crate) fn local_id(key: NodeKey) -> u32 {
+    NODES.get(key).map_or(0, |owner| owner.id)
 }
 
 /// Ends a graph with its nodes.

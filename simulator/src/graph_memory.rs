@@ -2,7 +2,8 @@
 //! `cuDeviceGetGraphMemAttribute`).
 //!
 //! A node's address is fixed when the node is made; memory stands behind it from the node's run until the
-//! memory is freed, and is then held for later runs until `cuDeviceGraphMemTrim`.
+//! memory is freed, and is then held for later runs until `cuDeviceGraphMemTrim`. It is taken at the first launch,
+//! or at an upload before it.
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -116,6 +117,24 @@ impl GraphBlock {
         memory::insert(self.0.address, self.0.bytes, Kind::Graph, self.0.device, None);
         Ok(())
     }
+}
+
+/// Takes the memory for allocations that are to run, or nothing.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) fn prepare<'a>(blocks: impl Iterator<Item = &'a GraphBlock>) -> CUresult {
+    let mut needed: BTreeMap<CUdevice, (&'static Device, u64)> = BTreeMap::new();
+    for block in blocks {
+        let entry = needed
+            .entry(block.device().ordinal)
+            .or_insert((block.device(), 0));
+        entry.1 = entry.1.saturating_add(block.bytes());
+    }
+    for (device, bytes) in needed.into_values() {
+        reserve_of(device).hold(bytes)?;
+    }
+    Ok(())
 }
 
 /// The memory at an address is freed (by a node, or by `cuMemFree` and `cuMemFreeAsync` outside the graph).

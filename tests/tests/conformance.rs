@@ -119,3 +119,32 @@ fn simulated_captures() {
 fn simulated_graphs() {
     simulated("sim_graph");
 }
+#[test]
+fn simulated_graph_memory() {
+    simulated("sim_graph_memory");
+}
+/// Bare only: as a tenant the figures are the tenant's, measured in NVML's granularity.
+#[test]
+fn simulated_limits() {
+    let bed = Bed::new();
+    succeeded(&bed.bare(app("sim_limits", Door::Dlsym)).output().unwrap());
+}
+#[test]
+fn simulated_faults() {
+    let program = app("sim_faults", Door::Dlsym);
+    let bed = Bed::with_config(
+        "[faults.functions]\n\
+         cuMemAlloc_v2 = { nth = 2 }\n\
+         cuArrayCreate_v2 = { every = 3, code = 719 }\n\
+         cuMemRelease = { nth = 1, code = 401 }\n",
+    );
+    succeeded(&bed.bare(&program).output().unwrap());
+    succeeded(&bed.tenant(&[], &program).output().unwrap());
+    let unknown = Bed::with_config("[faults.functions]\ncuMemAllocate = { nth = 1 }\n");
+    let refused = unknown.bare(&program).output().unwrap();
+    assert!(!refused.status.success());
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("cuMemAllocate"),
+        "the name is told"
+    );
+}

@@ -1,12 +1,14 @@
 //! The exported functions that add nodes.
 
+use std::sync::Arc;
+
 use vcuda_driver_api::prelude::*;
 
 use crate::ffi::{export, get, put};
 use crate::graph::edges::pairs;
 use crate::graph::node::Operation;
 use crate::graph::parameters::{self, widened};
-use crate::graph::{discard, graph};
+use crate::graph::{Graph, discard, graph};
 
 export! {
     cuGraphAddKernelNode => add_kernel_v1;
@@ -22,6 +24,7 @@ export! {
     cuGraphAddMemFreeNode => add_free;
     cuGraphAddNode => add_node_v1;
     cuGraphAddNode_v2 => add_node;
+    cuGraphAddNode_v3 => add_node;
 }
 
 /// Where a new node goes, and where its handle does.
@@ -32,6 +35,8 @@ struct Place {
     dependencies: *const CUgraphNode,
     data: *const CUgraphEdgeData,
     count: usize,
+    /// Whether a child graph is the caller's own, not a copy.
+    is_moved: bool,
 }
 
 impl Place {
@@ -42,6 +47,7 @@ impl Place {
             dependencies,
             data: core::ptr::null(),
             count,
+            is_moved: false,
         }
     }
 
@@ -55,16 +61,33 @@ impl Place {
         graph.check_dependencies(&dependencies)?;
         let operation = make()?;
         let child = if let Operation::Child(child) = &operation {
-            Some(child.handle)
+            Some(Arc::clone(child))
         } else {
             None
         };
-        match graph.add(operation, &dependencies) {
+        // A graph that is moved could come to contain itself.
+        let added = if child.as_ref().is_some_and(|child| child.leads_to(&graph)) {
+            Err(CUerror::INVALID_VALUE)
+        } else {
+            graph.add(operation, &dependencies)
+        };
+        match added {
             Ok(key) => put(self.node, CUgraphNode(key)),
             Err(error) => {
-                child.into_iter().for_each(discard);
+                if let Some(child) = child {
+                    self.refuse(&child);
+                }
                 Err(error)
             }
+        }
+    }
+
+    /// A child graph that was moved is its owner's again; a copy ends.
+    fn refuse(self, child: &Graph) {
+        if self.is_moved {
+            child.take_back();
+        } else {
+            discard(child.handle);
         }
     }
 }
@@ -188,7 +211,7 @@ fn add_node_v1(
     count: usize,
     params: *mut CUgraphNodeParams,
 ) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| parameters::tagged(params))
+    add_node(node, graph, dependencies, core::ptr::null(), count, params)
 }
 
 fn add_node(
@@ -205,6 +228,7 @@ fn add_node(
         dependencies,
         data,
         count,
+        is_moved: parameters::moves_child(params),
     }
     .add(|| parameters::tagged(params))
 }

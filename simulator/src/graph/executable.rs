@@ -31,6 +31,8 @@ static EXECUTABLES: Table<Executable> = Table::new(Kind::GraphExec);
 pub(crate) struct Executable {
     /// What the program knows it by.
     pub(crate) handle: usize,
+    /// `cuGraphExecGetId`.
+    pub(crate) id: u32,
     /// As given to instantiate, the upload apart.
     pub(crate) flags: u64,
     graph: Weak<Graph>,
@@ -76,6 +78,7 @@ impl Executable {
         };
         let make = |handle| Executable {
             handle,
+            id: super::next_id(),
             flags,
             graph: Arc::downgrade(graph),
             state: Mutex::new(state),
@@ -143,6 +146,20 @@ impl Executable {
         };
         effects::add(end, Box::new(free_own));
         Ok(())
+    }
+
+    /// `cuGraphUpload`: takes the memory that a launch needs ("performing all mappings for that graph immediately",
+    /// CUDA C++ Programming Guide, "Graph Memory Nodes").
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY`.
+    pub(crate) fn upload(&self) -> CUresult {
+        let state = self.state.lock();
+        let blocks = state.plan.iter().filter_map(|action| match action {
+            Action::Alloc { block, .. } if !block.is_backed() => Some(block),
+            _ => None,
+        });
+        graph_memory::prepare(blocks)
     }
 
     /// Puts memory behind the graph's allocations; all or none.

@@ -63,7 +63,20 @@ fn instantiate(graph: &Arc<Graph>, flags: u64) -> Result<Arc<Executable>, (CUerr
     if capture::is_open(graph.handle) {
         return Err((CUerror::ILLEGAL_STATE, 0));
     }
-    Executable::create(graph, flags & !UPLOAD).map_err(|(error, node)| (error, node.unwrap_or(0)))
+    // One that was moved into a child graph node "cannot be independently instantiated".
+    if graph.is_embedded() && graph.with(|body| body.has_memory_nodes()) {
+        return Err((CUerror::INVALID_VALUE, 0));
+    }
+    let made =
+        Executable::create(graph, flags & !UPLOAD).map_err(|(error, node)| (error, node.unwrap_or(0)))?;
+    if flags & UPLOAD != 0
+        && let Err(error) = made.upload()
+    {
+        // Nothing else has seen its handle.
+        let _ = destroy(CUgraphExec(made.handle));
+        return Err((error, 0));
+    }
+    Ok(made)
 }
 
 /// The form before CUDA 12, with a node and a text about an error.
@@ -142,11 +155,12 @@ fn launch<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUre
     }
 }
 
-/// There is nothing to upload; the checks are a launch's.
+/// What is uploaded here is the memory of the graph's allocations.
 fn upload<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUresult {
-    executable(handle)?;
+    let executable = executable(handle)?;
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    capture::refuse(&stream)
+    capture::refuse(&stream)?;
+    executable.upload()
 }
 
 fn update_v1(

@@ -4,7 +4,8 @@ use vcuda_driver_api::prelude::*;
 
 use crate::capture;
 use crate::ffi::{export, put, text};
-use crate::graph::{Graph, discard, dot, graph, node};
+use crate::graph::executable::executable;
+use crate::graph::{Graph, discard, dot, graph, local_id, node};
 
 export! {
     cuGraphCreate => create;
@@ -13,6 +14,11 @@ export! {
     cuGraphNodeFindInClone => find_in_clone;
     cuGraphNodeGetType => get_type;
     cuGraphDebugDotPrint => print_dot;
+    cuGraphGetId => get_id;
+    cuGraphExecGetId => get_executable_id;
+    cuGraphNodeGetContainingGraph => get_containing_graph;
+    cuGraphNodeGetLocalId => get_local_id;
+    cuGraphNodeGetToolsId => get_tools_id;
 }
 
 /// "Flags: must be 0."
@@ -29,7 +35,7 @@ fn create(place: *mut CUgraph, flags: c_uint) -> CUresult {
 /// `INVALID_VALUE`).
 fn destroy(handle: CUgraph) -> CUresult {
     let graph = graph(handle)?;
-    if graph.is_embedded || capture::is_open(graph.handle) {
+    if graph.is_embedded() || capture::is_open(graph.handle) {
         return Err(CUerror::INVALID_VALUE);
     }
     discard(graph.handle);
@@ -57,6 +63,28 @@ fn get_type(handle: CUgraphNode, place: *mut CUgraphNodeType) -> CUresult {
     let (graph, key) = node(handle)?;
     let kind = graph.with(|body| body.topology.get(key).map(|node| node.payload.kind()));
     put(place, kind.ok_or(CUerror::INVALID_VALUE)?)
+}
+
+fn get_id(handle: CUgraph, place: *mut c_uint) -> CUresult {
+    put(place, graph(handle)?.id)
+}
+
+fn get_executable_id(handle: CUgraphExec, place: *mut c_uint) -> CUresult {
+    put(place, executable(handle)?.id)
+}
+
+fn get_containing_graph(handle: CUgraphNode, place: *mut CUgraph) -> CUresult {
+    put(place, CUgraph(node(handle)?.0.handle))
+}
+
+fn get_local_id(handle: CUgraphNode, place: *mut c_uint) -> CUresult {
+    put(place, local_id(node(handle)?.1))
+}
+
+/// Assumed: the graph's id above the node's.
+fn get_tools_id(handle: CUgraphNode, place: *mut u64) -> CUresult {
+    let (graph, key) = node(handle)?;
+    put(place, u64::from(graph.id) << 32 | u64::from(local_id(key)))
 }
 
 /// Writes a description for Graphviz.

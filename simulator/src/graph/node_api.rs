@@ -26,6 +26,7 @@ export! {
     cuGraphMemAllocNodeGetParams => get_allocation;
     cuGraphMemFreeNodeGetParams => get_freed;
     cuGraphNodeSetParams => set_tagged;
+    cuGraphNodeGetParams => get_tagged;
     cuGraphKernelNodeCopyAttributes => copy_attributes;
     cuGraphKernelNodeGetAttribute => get_attribute;
     cuGraphKernelNodeSetAttribute => set_attribute;
@@ -178,6 +179,13 @@ fn get_freed(node: CUgraphNode, place: *mut CUdeviceptr) -> CUresult {
         _ => None,
     })?;
     put(place, address)
+}
+
+fn get_tagged(node: CUgraphNode, place: *mut CUgraphNodeParams) -> CUresult {
+    put(
+        place,
+        read(node, |operation| Some(parameters::of_operation(operation)))??,
+    )
 }
 
 /// A child graph's node cannot be given another graph here (assumed).

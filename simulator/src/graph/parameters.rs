@@ -208,10 +208,12 @@ pub(crate) fn tagged(params: *mut CUgraphNodeParams) -> Result<Operation, CUerro
         CUgraphNodeType::HOST => host(value.cast()),
         CUgraphNodeType::GRAPH => {
             let node = get(value.cast::<CUDA_CHILD_GRAPH_NODE_PARAMS>())?;
-            if node.ownership != CUgraphChildGraphNodeOwnership::CLONE {
-                return Err(CUerror::NOT_SUPPORTED);
+            let graph = crate::graph::graph(node.graph)?;
+            match node.ownership {
+                CUgraphChildGraphNodeOwnership::CLONE => graph.copy(true).map(Operation::Child),
+                CUgraphChildGraphNodeOwnership::MOVE => graph.give_away().map(Operation::Child),
+                _ => Err(CUerror::INVALID_VALUE),
             }
-            Ok(Operation::Child(crate::graph::graph(node.graph)?.copy(true)?))
         }
         CUgraphNodeType::EMPTY => Ok(Operation::Empty),
         CUgraphNodeType::WAIT_EVENT => {
@@ -229,6 +231,79 @@ pub(crate) fn tagged(params: *mut CUgraphNodeParams) -> Result<Operation, CUerro
         CUgraphNodeType(known) if known <= 18 => Err(CUerror::NOT_SUPPORTED),
         _ => Err(CUerror::INVALID_VALUE),
     }
+}
+
+/// Whether a child graph node is to own the caller's graph itself.
+pub(crate) fn moves_child(params: *mut CUgraphNodeParams) -> bool {
+    let is_child = get(params.cast_const()).is_ok_and(|params| params.r#type == CUgraphNodeType::GRAPH);
+    is_child
+        && get(value_of(params).cast::<CUDA_CHILD_GRAPH_NODE_PARAMS>())
+            .is_ok_and(|node| node.ownership == CUgraphChildGraphNodeOwnership::MOVE)
+}
+
+/// The reverse, as `cuGraphNodeGetParams` gives it: arrays are owned by the node.
+///
+/// # Errors
+/// `NOT_SUPPORTED` for batches of memory operations (assumed).
+pub(crate) fn of_operation(operation: &Operation) -> Result<CUgraphNodeParams, CUerror> {
+    // SAFETY: integers, handles and raw pointers only, for which zero is a value.
+    let mut params: CUgraphNodeParams = unsafe { core::mem::zeroed() };
+    params.r#type = operation.kind();
+    let value = &mut params.value;
+    match operation {
+        Operation::Kernel(kernel) => value.kernel = of_kernel(kernel),
+        Operation::Copy(transfer, context) => {
+            value.memcpy = CUDA_MEMCPY_NODE_PARAMS {
+                flags: 0,
+                reserved: 0,
+                copyCtx: CUcontext(*context),
+                copyParams: transfer.params,
+            }
+        }
+        Operation::Set(fill, context) => {
+            let of = fill.params;
+            value.memset = CUDA_MEMSET_NODE_PARAMS_v2 {
+                dst: of.dst,
+                pitch: of.pitch,
+                value: of.value,
+                elementSize: of.elementSize,
+                width: of.width,
+                height: of.height,
+                ctx: CUcontext(*context),
+            }
+        }
+        Operation::Host(host) => {
+            value.host = CUDA_HOST_NODE_PARAMS_v2 {
+                r#fn: Some(host.function),
+                userData: host.data,
+                syncMode: 0,
+                ctx: CUcontext::NULL,
+            }
+        }
+        // "Set when params are queried to prevent accidentally reusing the driver-owned graph object".
+        Operation::Child(child) => {
+            value.graph = CUDA_CHILD_GRAPH_NODE_PARAMS {
+                graph: CUgraph(child.handle),
+                ownership: CUgraphChildGraphNodeOwnership::INVALID,
+            }
+        }
+        Operation::Empty => {}
+        Operation::EventRecord(event) => {
+            value.eventRecord = CUDA_EVENT_RECORD_NODE_PARAMS {
+                event: CUevent(event.handle),
+                ctx: CUcontext::NULL,
+            }
+        }
+        Operation::EventWait(event) => {
+            value.eventWait = CUDA_EVENT_WAIT_NODE_PARAMS {
+                event: CUevent(event.handle),
+            }
+        }
+        Operation::Alloc(allocation) => value.alloc = of_allocation(allocation),
+        Operation::Free(address) => value.free = CUDA_MEM_FREE_NODE_PARAMS { dptr: *address },
+        Operation::Memory(_) => return Err(CUerror::NOT_SUPPORTED),
+    }
+    Ok(params)
 }
 
 /// An event, as graph calls name errors.

@@ -1,0 +1,142 @@
+/* Graph memory as the driver reports it and as the machine has it, to the byte; ids and parameters of nodes; child
+ * graphs that are moved. CUDA Driver API, "Graph Management"; CUDA C++ Programming Guide, "Graph Memory Nodes". */
+#include <stddef.h>
+typedef struct {
+    int type, reserved[3];
+    union {
+        long long words[29];
+        struct { void *graph; unsigned ownership; } child;
+        struct {
+            unsigned char pool[88];
+            const void *access;
+            size_t access_count, bytes;
+            unsigned long long address;
+        } alloc;
+        unsigned long long freed;
+    };
+    long long reserved2;
+} NodeParams;
+#define EXTRA_FUNCTIONS(X)                                                                                             \
+    X(cuGraphAddNode_v2, cuGraphAddNode, 12030,                                                                        \
+      (CUgraphNode *, CUgraph, const CUgraphNode *, const void *, size_t, NodeParams *))                               \
+    X(cuGraphNodeGetParams, cuGraphNodeGetParams, 13020, (CUgraphNode, NodeParams *))                                  \
+    X(cuGraphGetId, cuGraphGetId, 13010, (CUgraph, unsigned *))                                                        \
+    X(cuGraphExecGetId, cuGraphExecGetId, 13010, (CUgraphExec, unsigned *))                                            \
+    X(cuGraphNodeGetLocalId, cuGraphNodeGetLocalId, 13010, (CUgraphNode, unsigned *))                                  \
+    X(cuGraphNodeGetContainingGraph, cuGraphNodeGetContainingGraph, 13010, (CUgraphNode, CUgraph *))                   \
+    X(cuGraphClone, cuGraphClone, 10000, (CUgraph *, CUgraph))                                                         \
+    X(cuGraphAddChildGraphNode, cuGraphAddChildGraphNode, 10000,                                                       \
+      (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraph))                                                  \
+    X(cuGraphUpload, cuGraphUpload, 11010, (CUgraphExec, CUstream))                                                    \
+    X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040, (CUdevice, int, void *))                      \
+    X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (CUdevice))
+#include "driver.h"
+enum { ALLOC = 10, FREE = 11, CHILD = 4, MOVE = 1, USED = 0, RESERVED = 2, AUTO_FREE = 1, SIZE = 5 << 20 };
+static size_t free_now(void)
+{
+    size_t left = 0, total;
+    OK(cuMemGetInfo_v2(&left, &total));
+    return left;
+}
+static uint64_t graph_memory(int attribute)
+{
+    uint64_t value = 0;
+    OK(cuDeviceGetGraphMemAttribute(device, attribute, &value));
+    return value;
+}
+static size_t start;
+/* What the attributes say is what the machine has given. */
+static void expect(uint64_t used, uint64_t reserved)
+{
+    CHECK(graph_memory(USED) == used);
+    CHECK(graph_memory(RESERVED) == reserved);
+    CHECK(start - free_now() == reserved);
+}
+static NodeParams allocation(void)
+{
+    NodeParams params = {.type = ALLOC};
+    PoolProps pool = {.alloc_type = 1, .location = {1, device}};
+    memcpy(params.alloc.pool, &pool, sizeof pool);
+    params.alloc.bytes = SIZE;
+    return params;
+}
+int main(void)
+{
+    setup();
+    CUstream stream;
+    CUgraph graph, child, clone, found;
+    CUgraphNode alloc, freed, node, inner;
+    CUgraphExec exec, other;
+    NodeParams params = allocation(), got = {0};
+    unsigned id = 0, exec_id = 0, first = 7, second = 7;
+    OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
+    start = free_now();
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddNode_v2(&alloc, graph, NULL, NULL, 0, &params));
+    CUdeviceptr address = params.alloc.address;
+    OK(cuGraphNodeGetParams(alloc, &got));
+    CHECK(got.type == ALLOC && got.alloc.address == address && got.alloc.bytes == SIZE);
+    EXPECT(INVALID_VALUE, cuGraphNodeGetParams(alloc, NULL));
+    OK(cuGraphGetId(graph, &id));
+    OK(cuGraphAddEmptyNode(&node, graph, &alloc, 1));
+    OK(cuGraphNodeGetLocalId(alloc, &first));
+    OK(cuGraphNodeGetLocalId(node, &second));
+    CHECK(first == 0 && second == 1);
+    OK(cuGraphNodeGetContainingGraph(node, &found));
+    CHECK(found == graph);
+    expect(0, 0);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, AUTO_FREE));
+    OK(cuGraphExecGetId(exec, &exec_id));
+    CHECK(exec_id != id);
+    EXPECT(INVALID_VALUE, cuGraphInstantiateWithFlags(&other, graph, 0)); /* one at a time */
+    EXPECT(INVALID_VALUE, cuGraphClone(&clone, graph));
+    expect(0, 0);
+    OK(cuGraphUpload(exec, stream));
+    expect(0, 6 << 20);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    expect(SIZE, 6 << 20);
+    OK(cuGraphLaunch(exec, stream)); /* frees by itself first */
+    OK(cuStreamSynchronize(stream));
+    expect(SIZE, 6 << 20);
+    OK(cuDeviceGraphMemTrim(device)); /* in use */
+    expect(SIZE, 6 << 20);
+    OK(cuMemFreeAsync(address, stream));
+    OK(cuStreamSynchronize(stream));
+    expect(0, 6 << 20);
+    OK(cuDeviceGraphMemTrim(device));
+    expect(0, 0);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    /* A child graph with allocations can be moved, not copied. */
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphCreate(&child, 0));
+    params = allocation();
+    OK(cuGraphAddNode_v2(&inner, child, NULL, NULL, 0, &params));
+    NodeParams end = {.type = FREE, .freed = params.alloc.address};
+    OK(cuGraphAddNode_v2(&freed, child, &inner, NULL, 1, &end));
+    EXPECT(INVALID_VALUE, cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
+    NodeParams move = {.type = CHILD, .child = {child, MOVE}};
+    NodeParams self = {.type = CHILD, .child = {graph, MOVE}};
+    EXPECT(INVALID_VALUE, cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &self));
+    OK(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &move));
+    EXPECT(INVALID_VALUE, cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &move)); /* belongs to a node already */
+    EXPECT(INVALID_VALUE, cuGraphDestroy(child));
+    EXPECT(INVALID_VALUE, cuGraphInstantiateWithFlags(&exec, child, 0));
+    params = allocation();
+    EXPECT(INVALID_VALUE, cuGraphAddNode_v2(&inner, child, NULL, NULL, 0, &params));
+    EXPECT(INVALID_VALUE, cuGraphClone(&clone, graph));
+    OK(cuGraphNodeGetParams(node, &got));
+    CHECK(got.type == CHILD && got.child.graph == child && got.child.ownership == (unsigned)-1);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    EXPECT(INVALID_VALUE, cuGraphInstantiateWithFlags(&other, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    expect(0, 6 << 20);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    EXPECT(INVALID_VALUE, cuGraphDestroy(child)); /* went with its parent */
+    OK(cuDeviceGraphMemTrim(device));
+    expect(0, 0);
+    return finish("sim_graph_memory");
+}
