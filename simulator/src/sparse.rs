@@ -262,6 +262,7 @@ fn check(entry: &CUarrayMapInfo, ordinal: i32) -> Result<Change, CUerror> {
         let parts = match entry.subresourceType {
             // SAFETY: the type says that this member counts; all bit patterns are valid numbers.
             CUarraySparseSubresourceType::SPARSE_LEVEL => {
+                // SAFETY: both forms of the union are integers only, so any bytes are a value of either.
                 layout.tiles(&unsafe { entry.subresource.sparseLevel })?
             }
             CUarraySparseSubresourceType::MIPTAIL => {
