@@ -25,6 +25,33 @@ fn measure(name: &str, mut call: impl FnMut()) {
     println!("{name:<44} {:>8.1} ns", best as f64 / f64::from(CALLS));
 }
 
+/// Threads of one process at once: elapsed time by pairs done (ns), the median of several rounds.
+fn contended(me: &Identity, device: DeviceIndex, threads: u32) -> Result<f64, Box<dyn std::error::Error>> {
+    const ROUNDS: u32 = 2_000_000;
+    let usage = Usage::in_memory()?;
+    let slot = usage.claim(me)?;
+    let round = || {
+        let start = now_ns();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS / threads {
+                        if let Ok(reservation) = slot.reserve(device, black_box(4096), 4 * GIB) {
+                            reservation.commit();
+                            slot.release(device, black_box(4096));
+                        }
+                    }
+                });
+            }
+        });
+        now_ns() - start
+    };
+    let mut rounds: Vec<u64> = (0..9).map(|_| round()).collect();
+    rounds.sort_unstable();
+    let median = rounds.get(4).copied().unwrap_or(0);
+    Ok(median as f64 / f64::from(ROUNDS))
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = DeviceIndex::new(0).ok_or("device 0")?;
     let uuid = GpuUuid::from_bytes([7; 16]);
@@ -59,6 +86,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         measure(&format!("used_bytes, {neighbours} neighbours"), || {
             black_box(usage.used_bytes(device));
         });
+    }
+    for threads in [1, 2, 8] {
+        println!(
+            "{:<44} {:>8.1} ns",
+            format!("reserve + commit + release, {threads} threads at once"),
+            contended(&me, device, threads)?
+        );
     }
     let usage = Usage::in_memory()?;
     let slot = usage.claim(&me)?;

@@ -59,6 +59,8 @@ const ASKED: u64 = 1;
 const GRANTED: u64 = 2;
 const CANCELLED: u64 = 3;
 const STATE: u64 = 3;
+/// Bit 0: what is asked for does not count.
+const UNGRANTED: u64 = ASKED & CANCELLED;
 /// Bit 2: nothing counts, whatever the copies say. So a dead process's record is emptied by one exchange.
 const EMPTY: u64 = 4;
 /// Bits 4 to 7: how often the announcement was cancelled, which is its rank.
@@ -304,12 +306,18 @@ impl Ledger<'_> {
         for (slot, record) in self.used_records().iter().enumerate() {
             if Party::slot(slot) != me {
                 let seen = record.ledger.read();
-                sum.counted_bytes = sum.counted_bytes.saturating_add(seen.counted_bytes());
-                sum.undecided_bytes = sum.undecided_bytes.saturating_add(seen.undecided_bytes());
                 sum.changes = sum.changes.wrapping_add(seen.head.0);
+                if seen.head.0 & (EMPTY | UNGRANTED) == 0 {
+                    // Almost always: settled (and then nothing is asked for) or granted.
+                    let both = seen.used_bytes.saturating_add(seen.asked_bytes);
+                    sum.counted_bytes = sum.counted_bytes.saturating_add(both);
+                } else {
+                    sum.counted_bytes = sum.counted_bytes.saturating_add(seen.counted_bytes());
+                    sum.undecided_bytes = sum.undecided_bytes.saturating_add(seen.undecided_bytes());
+                }
             }
         }
-        if self.objects.used() > 0 {
+        if self.objects.is_ever_used() {
             self.add_objects(me, &mut sum);
         }
         sum

@@ -207,6 +207,12 @@ impl ProcessView {
         let Some(stat) = Stat::parse(&text) else {
             return Liveness::Unknown;
         };
+        self.verdict(&stat, other)
+    }
+
+    /// On `other`, where its PID now shows `stat`. The PID may be another process's by now; so may the number of a
+    /// namespace, which the kernel gives out again as soon as the last container to have it is gone.
+    fn verdict(&self, stat: &Stat<'_>, other: &Identity) -> Liveness {
         let same_clock = other.time_namespace == self.me.time_namespace;
         if stat.is_dead() || (same_clock && stat.start_ticks != other.start_ticks) {
             Liveness::Dead
@@ -249,10 +255,7 @@ impl ProcessView {
             }
             if same_pid {
                 let text = read(&format!("{path}/stat")).unwrap_or_default();
-                return match Stat::parse(&text) {
-                    Some(stat) if !stat.is_dead() => Liveness::Alive,
-                    _ => Liveness::Dead,
-                };
+                return Stat::parse(&text).map_or(Liveness::Dead, |stat| self.verdict(&stat, other));
             }
         }
         if sees_namespace {
@@ -373,6 +376,28 @@ mod tests {
             Liveness::Unknown
         };
         assert_eq!(ProcessView::new(me).liveness(&stranger), expected);
+    }
+
+    #[test]
+    fn a_pid_and_a_namespace_that_were_given_out_again_are_another_process() {
+        let me = Identity::current().unwrap();
+        let view = ProcessView::new(me);
+        let line = "1 (sleep) S 0 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
+        let stat = Stat::parse(line).unwrap();
+        let started = |start_ticks| Identity {
+            pid: 1,
+            start_ticks,
+            pid_namespace: me.pid_namespace ^ 1,
+            ..me
+        };
+        assert_eq!(view.verdict(&stat, &started(4711)), Liveness::Alive);
+        assert_eq!(view.verdict(&stat, &started(4710)), Liveness::Dead);
+        // With a clock of its own, the times cannot be compared.
+        let elsewhere = Identity {
+            time_namespace: me.time_namespace ^ 1,
+            ..started(4710)
+        };
+        assert_eq!(view.verdict(&stat, &elsewhere), Liveness::Alive);
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(crate) struct Charge {
 struct Together {
     key: ObjectKey,
     shared: Shared,
+    /// Counted in this process's own record, as far as that goes; else by the object or its exporter.
+    is_own: bool,
 }
 
 impl Charge {
@@ -51,7 +53,11 @@ impl Charge {
         Self {
             device,
             bytes: shared.bytes(),
-            together: Some(Box::new(Together { key, shared })),
+            together: Some(Box::new(Together {
+                key,
+                shared,
+                is_own: false,
+            })),
         }
     }
 
@@ -60,13 +66,27 @@ impl Charge {
     pub(crate) fn share(&mut self, key: ObjectKey) {
         if self.together.is_none() {
             let shared = self.device.share(key, self.bytes);
-            self.together = shared.map(|shared| Box::new(Together { key, shared }));
+            self.together = shared.map(|shared| {
+                Box::new(Together {
+                    key,
+                    shared,
+                    is_own: true,
+                })
+            });
         }
     }
 
     /// Under which key the container knows it.
     pub(crate) fn key(&self) -> Option<ObjectKey> {
         self.together.as_ref().map(|together| together.key)
+    }
+
+    /// What of it is counted in this process's own record (bytes).
+    pub(crate) fn own_bytes(&self) -> u64 {
+        match &self.together {
+            Some(together) if !together.is_own => 0,
+            _ => self.bytes,
+        }
     }
 
     /// The device that pays.

@@ -53,6 +53,7 @@ impl Device {
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.shim.holdings.recount(self);
+        self.shim.adrift.poll();
         self.region()
             .map_or(0, |(region, index)| region.usage.used_bytes(index))
     }
@@ -150,6 +151,7 @@ impl Device {
         // What the dead held, and the driver's own use as it is now.
         self.shim.look();
         self.shim.holdings.make_room(self);
+        self.shim.adrift.poll();
     }
 
     /// A denial that is final: counted, and said in the log.
@@ -195,17 +197,22 @@ impl Device {
         self.amounts().1
     }
 
-    /// What this process holds together with others and has not in its own books (bytes).
-    pub(crate) fn unpaid_held_bytes(&self) -> u64 {
+    /// Beyond [`Device::own_bytes`], what the driver may say that this process has (bytes): what it holds together with
+    /// others and nobody pays for by himself, and what only descriptors hold.
+    pub(crate) fn ambiguous_bytes(&self) -> u64 {
         let slot = self.region().zip(self.shim.slot());
-        slot.map_or(0, |((_, index), slot)| slot.unpaid_held_bytes(index))
+        let unpaid_bytes = slot.map_or(0, |((_, index), slot)| slot.unpaid_held_bytes(index));
+        unpaid_bytes.saturating_add(self.shim.adrift.own_bytes(self))
     }
 
-    /// What this process has on the device, overhead left out (bytes).
+    /// What this process has on the device for certain, by the driver's books too; overhead left out (bytes).
     pub(crate) fn own_bytes(&self) -> u64 {
         self.shim.holdings.recount(self);
+        self.shim.adrift.poll();
         let (used_bytes, overhead_bytes) = self.amounts();
-        used_bytes.saturating_sub(overhead_bytes)
+        used_bytes
+            .saturating_sub(overhead_bytes)
+            .saturating_sub(self.shim.adrift.own_bytes(self))
     }
 
     fn amounts(&self) -> (u64, u64) {

@@ -7,6 +7,7 @@
 //! (`devices.rs`), reserves the bytes in the region, calls the driver, and notes the address (`allocations.rs`), or the
 //! reservation drops and the bytes go back.
 
+mod adrift;
 mod allocations;
 mod capture;
 mod charge;

@@ -299,8 +299,9 @@ impl Overhead {
                 return least;
             };
             // Memory that other processes hold too, and that its exporter let go of, is in the figure of one of its holders,
-            // and the driver does not say of which one: as long as the figure can be explained by it, nothing has changed.
-            let least_bytes = overhead_bytes.saturating_sub(device.unpaid_held_bytes());
+            // and the driver does not say of which one; memory that only descriptors hold may be in nobody's. As long as
+            // the figure can be explained so, nothing has changed.
+            let least_bytes = overhead_bytes.saturating_sub(device.ambiguous_bytes());
             let overhead_bytes = device.overhead_bytes().clamp(least_bytes, overhead_bytes);
             self.listing.store(OURS, Ordering::Relaxed);
             if before.0.is_some() && before.0 == after.0 {

@@ -16,6 +16,7 @@ use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::{Slot, Usage};
 use vcuda_region::{DeviceIndex, clock, directory};
 
+use crate::adrift::Adrift;
 use crate::allocations::Allocations;
 use crate::config::Config;
 use crate::devices::{self, Device, Devices};
@@ -44,6 +45,8 @@ pub(crate) struct Shim {
     pub(crate) allocations: Allocations,
     /// Physical memory that the application maps itself.
     pub(crate) mappings: Mappings,
+    /// Memory that only descriptors hold.
+    pub(crate) adrift: Adrift,
     /// What the driver holds for pools and graphs.
     pub(crate) holdings: Holdings,
     /// The executable graphs that allocate memory.
@@ -91,6 +94,7 @@ impl Shim {
             config,
             allocations: Allocations::new(),
             mappings: Mappings::default(),
+            adrift: Adrift::default(),
             holdings: Holdings::default(),
             graphs: Executables::default(),
             contexts: Mutex::default(),

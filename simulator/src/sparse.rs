@@ -260,9 +260,8 @@ fn check(entry: &CUarrayMapInfo, ordinal: i32) -> Result<Change, CUerror> {
         (vec![Part::Whole], bytes)
     } else if flags & CUDA_ARRAY3D_SPARSE != 0 {
         let parts = match entry.subresourceType {
-            // SAFETY: the type says that this member counts; all bit patterns are valid numbers.
             CUarraySparseSubresourceType::SPARSE_LEVEL => {
-                // SAFETY: both forms of the union are integers only, so any bytes are a value of either.
+                // SAFETY: the type says that this member counts; all bit patterns are valid numbers.
                 layout.tiles(&unsafe { entry.subresource.sparseLevel })?
             }
             CUarraySparseSubresourceType::MIPTAIL => {

@@ -22,6 +22,12 @@ impl<'u> Objects<'u> {
         (self.used.load(Ordering::SeqCst) as usize).min(self.states.len())
     }
 
+    /// Whether there was ever an object: the one load that they cost while there was none.
+    #[inline]
+    pub(crate) fn is_ever_used(&self) -> bool {
+        self.used.load(Ordering::SeqCst) != 0
+    }
+
     /// The places that were ever used: state, record.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &'u AtomicU64, &'u ObjectRecord)> + use<'u> {
         let places = self.states.iter().zip(self.records).take(self.used());

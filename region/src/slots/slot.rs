@@ -16,9 +16,14 @@ pub struct Slot<'u> {
     index: usize,
     /// Held by the thread that writes the record of a device, for some 30 ns. In this process's own memory: the kernel
     /// never runs half of a process, and a forked child claims a slot, and with it locks, of its own.
-    locks: [AtomicU32; MAX_DEVICES],
+    locks: [Lock; MAX_DEVICES],
     pub(crate) holds: Holds,
 }
+
+/// A lock in cache lines of its own: those who wait disturb neither the other devices' nor what all threads read.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Lock(AtomicU32);
 
 impl<'u> Slot<'u> {
     pub(super) fn new(usage: &'u Usage, index: usize) -> Self {
@@ -175,7 +180,7 @@ impl<'u> Slot<'u> {
     )]
     #[inline]
     fn lock(&self, device: DeviceIndex) -> Locked<'_> {
-        let word = &self.locks[device.get()];
+        let Lock(word) = &self.locks[device.get()];
         if word
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
             .is_err()
@@ -191,9 +196,11 @@ impl<'u> Slot<'u> {
 #[cold]
 fn wait_for(word: &AtomicU32) {
     let mut turn = 0;
-    while word
-        .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)
-        .is_err()
+    // Looks before it tries: a try takes the line away from the thread that is about to open the lock.
+    while word.load(Ordering::Relaxed) != 0
+        || word
+            .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
     {
         if turn < 4096 {
             pause(turn);

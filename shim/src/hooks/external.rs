@@ -43,7 +43,7 @@ pub(super) fn import(
     let context = current_context();
     // With success the descriptor is the driver's, so it is looked at before.
     let key = file_of(&description)
-        .and_then(|file| tag::name(file, None, false))
+        .and_then(|file| tag::name(file, None, description.size, false))
         .map(|tag| tag.key);
     let known = key.and_then(|key| Charge::join(shim, key));
     let charge = match (known, key) {

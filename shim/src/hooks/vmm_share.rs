@@ -2,7 +2,9 @@
 //! `cuMemImportFromShareableHandle`.
 //!
 //! The exporter pays as before, and the container gets to know the memory; importers of the container pay nothing. Memory
-//! from outside is paid for by its first importer, from the moment that its size is known: when it is mapped.
+//! from outside is paid for by its first importer, from the moment that its size is known: when it is imported, if its
+//! exporter has named it (`tag.rs`), and else when it is mapped. Memory whose last handle and mapping are gone while a
+//! descriptor of it is open stays counted (`adrift.rs`).
 
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::ObjectKey;
 
 use crate::charge::Charge;
-use crate::devices::{Device, is_device};
+use crate::devices::{Denied, Device, is_device};
 use crate::ffi::{Call, real};
 use crate::mappings::Backing;
 use crate::shim::{self, Shim};
@@ -43,7 +45,7 @@ pub(super) fn export(
         CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR => {
             // SAFETY: the driver returned success, so it has just written a descriptor here.
             let file = unsafe { shareable.cast::<c_int>().read() };
-            if let Some(tag) = tag::name(file, backing.key(), backing.is_free()) {
+            if let Some(tag) = tag::name(file, backing.key(), backing.bytes(), backing.is_free()) {
                 backing.share(tag.key);
             }
         }
@@ -75,6 +77,7 @@ pub(super) fn import(
         CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR => tag::read(shareable as usize as c_int),
         CUmemAllocationHandleType::FABRIC if !shareable.is_null() => Some(Tag {
             key: fabric_key(shareable),
+            bytes: 0,
             is_free: false,
         }),
         _ => None,
@@ -83,36 +86,63 @@ pub(super) fn import(
     let known = tag
         .filter(|tag| !tag.is_free)
         .and_then(|tag| Charge::join(shim, tag.key));
+    // SAFETY: the application expects the driver to write here.
+    let before = unsafe { handle.read() };
     call.real()?;
     // SAFETY: the driver returned success, so it has just written a handle here.
     let imported = unsafe { handle.read() };
-    let backing = match (known, tag) {
-        (Some(charge), _) => Backing::charged(charge),
-        (None, Some(tag)) if tag.is_free => Backing::free(Some(tag.key)),
-        (None, tag) => {
-            let Some(device) = device_of(shim, imported) else {
-                return Ok(()); // not on a GPU of this process
-            };
-            #[expect(clippy::cast_possible_truncation, reason = "as above")]
-            #[expect(clippy::cast_possible_wrap, reason = "as above")]
-            let named = || match kind {
-                CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR => {
-                    tag::name(shareable as usize as c_int, None, false)
-                }
-                _ => None,
-            };
-            match tag
-                .or_else(named)
-                .map(|tag| tag.key)
-                .or_else(|| ObjectKey::unique().ok())
-            {
-                Some(key) => Backing::of_unknown_size(device, key),
-                None => return Ok(()),
-            }
-        }
+    let found = match known {
+        Some(charge) => Ok(Some(Backing::charged(charge))),
+        None => from_outside(shim, imported, tag, || name(shareable, kind)),
     };
-    shim.mappings.retain(imported, Arc::new(backing));
+    match found {
+        Ok(Some(backing)) => shim.mappings.retain(imported, Arc::new(backing)),
+        Ok(None) => {} // not on a GPU of this process
+        Err(denied) => {
+            // SAFETY: gives back what has just been imported; the application does not know of it yet.
+            let _ = unsafe { super::real::cuMemRelease(imported) };
+            // SAFETY: as above.
+            unsafe { handle.write(before) };
+            return Err(denied.into());
+        }
+    }
     Ok(())
+}
+
+/// Memory that the container does not know.
+///
+/// # Errors
+/// Its size is known, and does not fit.
+fn from_outside(
+    shim: &'static Shim,
+    handle: CUmemGenericAllocationHandle,
+    tag: Option<Tag>,
+    name: impl Fn() -> Option<Tag>,
+) -> Result<Option<Backing>, Denied> {
+    if let Some(tag) = tag.filter(|tag| tag.is_free) {
+        return Ok(Some(Backing::free(Some(tag.key))));
+    }
+    let Some(device) = device_of(shim, handle) else {
+        return Ok(None);
+    };
+    if let Some(tag) = tag.filter(|tag| tag.bytes > 0) {
+        return Charge::adopt(device, tag.key, tag.bytes).map(|charge| Some(Backing::charged(charge)));
+    }
+    let key = tag.or_else(name).map(|tag| tag.key);
+    let key = key.or_else(|| ObjectKey::unique().ok());
+    Ok(key.map(|key| Backing::of_unknown_size(device, key)))
+}
+
+/// Names memory that nobody has named, so that other processes of the container know it.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "the descriptor is passed in the pointer's place"
+)]
+fn name(shareable: *mut c_void, kind: CUmemAllocationHandleType) -> Option<Tag> {
+    (kind == CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR)
+        .then(|| tag::name(shareable as usize as c_int, None, 0, false))
+        .flatten()
 }
 
 /// A fabric handle names its memory in all processes.

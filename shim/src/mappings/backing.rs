@@ -108,6 +108,14 @@ impl Backing {
         }
     }
 
+    /// Bytes counted, as far as they are known.
+    pub(crate) fn bytes(&self) -> u64 {
+        match &*self.content.lock() {
+            Content::Charged(charge, more) => charge.bytes() + more.iter().map(Charge::bytes).sum::<u64>(),
+            Content::Unsized(..) | Content::Free(..) => 0,
+        }
+    }
+
     /// Whether it costs nothing itself.
     pub(crate) fn is_free(&self) -> bool {
         matches!(*self.content.lock(), Content::Free(..))
@@ -160,9 +168,16 @@ impl Backing {
 impl Drop for Backing {
     /// A multicast object that other processes may hold lives on with what is bound to it, until they let go, which
     /// nobody here sees: what this process did not unbind stays counted as long as it lives. More is counted, never less.
+    /// Memory that was passed on as a descriptor is kept by that too.
     fn drop(&mut self) {
-        if let Content::Free(Some(_), bindings) = self.content.get_mut() {
-            core::mem::forget(core::mem::take(bindings));
+        let content = core::mem::replace(self.content.get_mut(), Content::Free(None, Vec::new()));
+        match content {
+            Content::Free(Some(_), bindings) => core::mem::forget(bindings),
+            Content::Charged(charge, more) => {
+                let adrift = &charge.device().shim().adrift;
+                adrift.keep(charge, more);
+            }
+            Content::Free(None, _) | Content::Unsized(..) => {}
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct Config {
     pub queue_depth: u64,
     /// Length of one utilization sample, ns (NVML: 1/6 s to 1 s).
     pub sample_ns: u64,
+    /// Whether NVML's accounting mode is on.
+    pub accounting: bool,
     /// Bytes per microsecond of a copy between host and device.
     pub copy_bytes_per_us: u64,
     /// Bytes per microsecond of a copy or set within a device.

@@ -1,7 +1,7 @@
 //! The table: every simulated function and what answers it. All other names are in `unsupported`.
 #![allow(non_snake_case, reason = "NVML's names")]
 
-use crate::{events, identity, links, memory, processes, samples, state, status, system};
+use crate::{accounting, events, identity, links, memory, processes, samples, state, status, system};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use vcuda_driver_api::nvml::*;
 use vcuda_driver_api::nvmlReturn_t;
@@ -67,7 +67,11 @@ exports! {
     nvmlDeviceGetMPSComputeRunningProcesses_v2 => processes::none_v2;
     nvmlDeviceGetMPSComputeRunningProcesses_v3 => processes::none_v2;
     nvmlDeviceGetRunningProcessDetailList => processes::details;
-    nvmlDeviceGetAccountingMode => processes::accounting_mode;
+    nvmlDeviceGetAccountingMode => accounting::mode;
+    nvmlDeviceGetAccountingBufferSize => accounting::buffer_size;
+    nvmlDeviceGetAccountingPids => accounting::pids;
+    nvmlDeviceGetAccountingStats => accounting::stats;
+    nvmlDeviceGetAccountingStats_v2 => accounting::stats_v2;
 
     nvmlDeviceGetUtilizationRates => samples::rates;
     nvmlDeviceGetEncoderUtilization => samples::idle_engine;

@@ -8,7 +8,7 @@
 //! | `exports` | the table: name => handler; `unsupported`: all other names |
 //! | `state` | initialisation, device handles |
 //! | `answer` | writing through the caller's pointers |
-//! | `system`, `identity`, `memory`, `processes`, `samples`, `status`, `links`, `events` | the handlers |
+//! | `system`, `identity`, `memory`, `processes`, `accounting`, `samples`, `status`, `links`, `events` | the handlers |
 //!
 //! Source of behaviour: NVML API reference guide, under the names of the functions. What has no source is marked
 //! "assumed". A function whose structure carries a version refuses every version that it does not know.
@@ -16,6 +16,7 @@
 #[macro_use]
 mod export;
 
+mod accounting;
 mod answer;
 mod events;
 mod exports;

@@ -4,7 +4,7 @@ use crate::answer::{get, put, put_all, version};
 use crate::state::device;
 use std::ffi::c_uint;
 use vcuda_driver_api::nvml::{
-    NVML_NO_INSTANCE, nvmlDevice_t, nvmlEnableState_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t,
+    NVML_NO_INSTANCE, nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t,
     nvmlProcessDetailList_v1, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
 };
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
@@ -93,10 +93,4 @@ pub(crate) fn details(handle: nvmlDevice_t, list: *mut nvmlProcessDetailList_t) 
     let outcome = put_all(header.procArray, &raw mut header.numProcArrayEntries, &entries);
     put(list, header)?;
     outcome
-}
-
-/// Accounting is off, so its figures are not supported.
-pub(crate) fn accounting_mode(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) -> nvmlReturn_t {
-    device(handle)?;
-    put(target, nvmlEnableState_t::DISABLED)
 }

@@ -16,6 +16,7 @@ impl Default for Config {
             switch_ns: 20_000,
             queue_depth: RING_ENTRIES,
             sample_ns: 166_666_667,
+            accounting: false,
             // PCIe 5.0 x16 and HBM3 in round figures.
             copy_bytes_per_us: 50_000,
             device_copy_bytes_per_us: 1_500_000,

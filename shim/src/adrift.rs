@@ -1,0 +1,66 @@
+//! Memory whose last handle and mapping are gone while a descriptor of it is open, here or in another process: the driver
+//! keeps it, so it stays counted. The kernel tells of which memory descriptors are open (`tag.rs`); it is asked when the
+//! last handle goes, before an answer and before a denial.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::charge::Charge;
+use crate::devices::Device;
+use crate::tag;
+
+/// All that only descriptors hold.
+#[derive(Debug, Default)]
+pub(crate) struct Adrift {
+    is_any: AtomicBool,
+    held: Mutex<Vec<(Charge, Vec<Charge>)>>,
+}
+
+impl Adrift {
+    /// Keeps what is counted for memory that nothing of this process holds any more, as long as a descriptor does.
+    pub(crate) fn keep(&self, charge: Charge, more: Vec<Charge>) {
+        let is_open = charge.key().is_some_and(|key| !tag::are_open(&[key]).is_empty());
+        if is_open {
+            self.held.lock().push((charge, more));
+            self.is_any.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives back what no descriptor holds any more.
+    #[inline]
+    pub(crate) fn poll(&self) {
+        if self.is_any.load(Ordering::Relaxed) {
+            self.look();
+        }
+    }
+
+    /// What of it is on a device and in this process's own record (bytes).
+    pub(crate) fn own_bytes(&self, device: &Device) -> u64 {
+        if !self.is_any.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let held = self.held.lock();
+        let charges = held
+            .iter()
+            .flat_map(|(charge, more)| core::iter::once(charge).chain(more));
+        let here = charges.filter(|charge| charge.device().ordinal == device.ordinal);
+        here.map(Charge::own_bytes).sum()
+    }
+
+    #[cold]
+    fn look(&self) {
+        // Whoever finds it locked need not look too.
+        let Some(mut held) = self.held.try_lock() else {
+            return;
+        };
+        let keys: Vec<_> = held.iter().filter_map(|(charge, _)| charge.key()).collect();
+        let open = tag::are_open(&keys);
+        let is_over =
+            |(charge, _): &mut (Charge, Vec<Charge>)| charge.key().is_none_or(|key| !open.contains(&key));
+        let over: Vec<_> = held.extract_if(.., is_over).collect();
+        self.is_any.store(!held.is_empty(), Ordering::Relaxed);
+        drop(held);
+        drop(over);
+    }
+}

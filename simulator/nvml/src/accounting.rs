@@ -1,0 +1,120 @@
+//! Accounting (NVML API reference, "Accounting Statistics"): off unless `machine.toml` says `accounting = true`, as it is
+//! after a driver was loaded. Switching it needs rights that nobody has here.
+//!
+//! The figures are those of the machine's record: a process is in it from its first use of the GPU on, dead or alive.
+//! Assumed: the time of a process that has ended is that from its first kernel to its last; sums of samples are not kept.
+
+use crate::answer::{get, put, put_all};
+use crate::state::{Device, device};
+use std::collections::BTreeMap;
+use std::ffi::c_uint;
+use vcuda_driver_api::nvml::{
+    nvmlAccountingStats_t, nvmlAccountingStats_v2_t, nvmlDevice_t, nvmlEnableState_t,
+};
+use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_machine::ProcessReport;
+
+/// Processes that the circular buffer of real drivers was seen to hold (assumed for all).
+const BUFFER: c_uint = 4000;
+
+pub(crate) fn mode(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) -> nvmlReturn_t {
+    let is_on = device(handle)?.opened.machine.config().accounting;
+    put(
+        target,
+        if is_on {
+            nvmlEnableState_t::ENABLED
+        } else {
+            nvmlEnableState_t::DISABLED
+        },
+    )
+}
+
+/// The device of a handle, if accounting is on.
+///
+/// # Errors
+/// `NVML_ERROR_NOT_SUPPORTED` "if accounting mode is disabled".
+fn accounted(handle: nvmlDevice_t) -> Result<Device, NvmlError> {
+    let device = device(handle)?;
+    if device.opened.machine.config().accounting {
+        Ok(device)
+    } else {
+        Err(NvmlError::NOT_SUPPORTED)
+    }
+}
+
+pub(crate) fn buffer_size(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
+    accounted(handle)?;
+    put(target, BUFFER)
+}
+
+/// "In case of pid collision stats of only the latest process will be reported": the living one, else the last.
+fn processes(device: Device) -> BTreeMap<c_uint, ProcessReport> {
+    let report = device.opened.machine.report();
+    let here = |process: &ProcessReport| process.gpu_uuid == device.config.uuid;
+    report
+        .processes
+        .into_iter()
+        .filter(here)
+        .map(|process| (process.pid, process))
+        .collect()
+}
+
+pub(crate) fn pids(handle: nvmlDevice_t, count: *mut c_uint, pids: *mut c_uint) -> nvmlReturn_t {
+    let device = accounted(handle)?;
+    let known: Vec<c_uint> = processes(device).into_keys().collect();
+    put_all(pids, count, &known)
+}
+
+/// Percent of its life in which kernels of the process ran, and its life in ns.
+fn life(device: Device, process: &ProcessReport) -> (c_uint, u64) {
+    let end = if process.alive {
+        device.opened.machine.now_ns()
+    } else {
+        process.last_ns
+    };
+    let ns = end.saturating_sub(process.first_ns);
+    let percent = (process.service_ns.min(ns) * 100).checked_div(ns).unwrap_or(0);
+    (c_uint::try_from(percent).unwrap_or(100), ns)
+}
+
+fn stats_of(handle: nvmlDevice_t, pid: c_uint) -> Result<nvmlAccountingStats_t, NvmlError> {
+    let device = accounted(handle)?;
+    let process = processes(device).remove(&pid).ok_or(NvmlError::NOT_FOUND)?;
+    let (percent, ns) = life(device, &process);
+    Ok(nvmlAccountingStats_t {
+        gpuUtilization: percent,
+        memoryUtilization: 0,
+        maxMemoryUsage: process.memory_peak_bytes,
+        // "The time is reported as 0 if the process is not terminated".
+        time: if process.alive { 0 } else { ns / 1_000_000 },
+        startTime: device.opened.timestamp_us(process.first_ns),
+        isRunning: c_uint::from(process.alive),
+        reserved: [0; 5],
+    })
+}
+
+pub(crate) fn stats(handle: nvmlDevice_t, pid: c_uint, target: *mut nvmlAccountingStats_t) -> nvmlReturn_t {
+    put(target, stats_of(handle, pid)?)
+}
+
+/// The process is named in the structure.
+pub(crate) fn stats_v2(handle: nvmlDevice_t, target: *mut nvmlAccountingStats_v2_t) -> nvmlReturn_t {
+    device(handle)?;
+    let asked = get(target)?;
+    let of = stats_of(handle, asked.pid)?;
+    put(
+        target,
+        nvmlAccountingStats_v2_t {
+            pid: asked.pid,
+            isRunning: of.isRunning,
+            gpuUtilization: of.gpuUtilization,
+            memoryUtilization: of.memoryUtilization,
+            maxMemoryUsage: of.maxMemoryUsage,
+            sampleCount: 0,
+            sumGpuUtil: 0,
+            sumFbUtil: 0,
+            time: of.time,
+            startTime: of.startTime,
+        },
+    )
+}
