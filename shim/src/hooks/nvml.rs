@@ -7,9 +7,9 @@
 //! - *Utilisation* is the part of the GPU's time that the container used, as `vcuda smi` tells it: a container at its cap of
 //!   30 % shows 30.
 //!
-//! A container with the whole card, and a process without limits, get NVML's own answers untouched, as do handles of MIG
-//! instances, to which no quota applies. Count, order, UUIDs, serials and addresses of GPUs are NVML's: nothing asks the
-//! shim for them. No field of `nvmlDeviceGetFieldValues` speaks of memory in use, processes or utilisation.
+//! Where the container has the whole card's memory, its figures are NVML's; its processes are its own all the same. A
+//! process without limits gets NVML's own answers untouched, as do handles of MIG instances, to which no quota applies.
+//! Count, order, UUIDs, serials and addresses of GPUs are NVML's: nothing asks the shim for them. No field of `nvmlDeviceGetFieldValues` speaks of memory in use, processes or utilisation.
 
 mod accounting;
 mod array;
@@ -20,7 +20,6 @@ mod utilization;
 use core::ffi::CStr;
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::limits::NO_MEMORY_LIMIT;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 pub(super) use accounting::{accounting_pids, accounting_stats, accounting_stats_v2};
@@ -46,26 +45,18 @@ struct Part {
 }
 
 impl Part {
-    /// The part of a GPU; nothing if NVML's own answer is right: no limits apply, the whole card is granted, or the handle
-    /// is none, or none of a GPU.
+    /// The part of a GPU; nothing if NVML's own answer is right: no limits apply, or the handle is none, or none of a GPU.
     fn of(device: nvmlDevice_t) -> Option<Self> {
         let shim = shim::get()?;
         let uuid = uuid_of(device)?;
         let grant = shim
             .region()
             .and_then(|region| Some((region, region.limits.find(&uuid)?)));
-        let part = Self { shim, grant };
-        let is_whole = grant.is_some_and(|(region, index)| {
-            part.memory_limit_bytes() == NO_MEMORY_LIMIT && !region.limits.is_metered(index)
-        });
-        if is_whole {
-            return None;
-        }
         shim.look_if_due();
-        Some(part)
+        Some(Self { shim, grant })
     }
 
-    /// The memory limit (bytes), [`NO_MEMORY_LIMIT`] where there is none.
+    /// The memory limit (bytes), [`vcuda_region::limits::NO_MEMORY_LIMIT`] where there is none.
     fn memory_limit_bytes(&self) -> u64 {
         self.grant
             .map_or(0, |(region, index)| region.memory_limit_bytes(index))
