@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use vcuda_driver_api::prelude::*;
 use vcuda_region::limits::NO_MEMORY_LIMIT;
+use vcuda_region::process::ProcessView;
 use vcuda_region::reservation::Reservation;
 use vcuda_region::shared::{ObjectKey, Shared};
 use vcuda_region::slots::Slot;
@@ -172,9 +173,14 @@ impl Device {
     }
 
     /// Lets go of an object.
-    pub(crate) fn part(&self, shared: Shared) {
+    pub(crate) fn part(&'static self, shared: Shared) {
         if let Some(slot) = self.shim.slot() {
+            let was_ambiguous = self.ambiguous_bytes() > 0;
             slot.part(shared);
+            if was_ambiguous {
+                // What the driver says of this process can be told apart better now.
+                self.shim.overhead.follow(self);
+            }
         }
     }
 
@@ -203,6 +209,19 @@ impl Device {
         let slot = self.region().zip(self.shim.slot());
         let unpaid_bytes = slot.map_or(0, |((_, index), slot)| slot.unpaid_held_bytes(index));
         unpaid_bytes.saturating_add(self.shim.adrift.own_bytes(self))
+    }
+
+    /// Whether the driver may say at any moment that this process has what another one has until then: it holds something
+    /// together with a process that pays for it, and that may end. Those that have ended by now are cleared.
+    pub(crate) fn may_inherit(&self) -> bool {
+        let holds = || {
+            let place = self.place();
+            place.is_some_and(|(index, slot)| slot.holds_of_others(index))
+        };
+        holds() && {
+            self.shim.reap(ProcessView::brief);
+            holds()
+        }
     }
 
     /// What this process has on the device for certain, by the driver's books too; overhead left out (bytes).

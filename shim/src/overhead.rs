@@ -16,6 +16,7 @@
 //! refused before the driver is asked.
 
 use core::sync::atomic::{AtomicU8, Ordering};
+use core::time::Duration;
 
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -41,6 +42,9 @@ const LARGEST_CONTEXT_BYTES: u64 = 4 << 30;
 /// Between measurements that nothing asked for, small changes are left alone: the driver hands memory out in blocks, and
 /// what an answer says should follow from what the program did.
 const NOTICEABLE_BYTES: u64 = 4 << 20;
+
+/// How long a figure stands that could be a dying neighbour's memory, before it is believed.
+const SETTLED_AFTER: Duration = Duration::from_millis(2);
 
 /// Whose NVML's process of our number is: not known yet.
 const UNKNOWN: u8 = 0;
@@ -275,6 +279,7 @@ impl Overhead {
             return Figure::Unknown;
         };
         let mut least = Figure::Unknown;
+        let mut doubted_bytes = None;
         for attempt in 0..attempts {
             if attempt > 0 {
                 std::thread::yield_now();
@@ -298,12 +303,22 @@ impl Overhead {
                 }
                 return least;
             };
+            // Asked after the driver: whoever had died by then is cleared by now.
+            let may_inherit = device.may_inherit();
             // Memory that other processes hold too, and that its exporter let go of, is in the figure of one of its holders,
             // and the driver does not say of which one; memory that only descriptors hold may be in nobody's. As long as
             // the figure can be explained so, nothing has changed.
             let least_bytes = overhead_bytes.saturating_sub(device.ambiguous_bytes());
             let overhead_bytes = device.overhead_bytes().clamp(least_bytes, overhead_bytes);
             self.listing.store(OURS, Ordering::Relaxed);
+            // The driver lets a process's memory go a moment before its end can be seen, or its own word can be read.
+            if may_inherit
+                && overhead_bytes > device.overhead_bytes()
+                && doubted_bytes.replace(overhead_bytes) != Some(overhead_bytes)
+            {
+                std::thread::sleep(SETTLED_AFTER);
+                continue;
+            }
             if before.0.is_some() && before.0 == after.0 {
                 return Figure::Exact(overhead_bytes);
             }

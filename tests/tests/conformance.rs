@@ -64,12 +64,10 @@ fn ipc() {
     everywhere("ipc");
 }
 #[test]
-#[ignore = "red as a tenant: memory that only a descriptor holds; see the note of issue 3"]
 fn shareable() {
     everywhere("shareable");
 }
 #[test]
-#[ignore = "red as a tenant: memory that only a descriptor holds; see the note of issue 3"]
 fn pool_share() {
     everywhere("pool_share");
 }

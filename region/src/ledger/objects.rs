@@ -82,6 +82,17 @@ impl Ledger<'_> {
         bytes.fold(0, |sum, bytes| sum.saturating_add(bytes.min(COUNTABLE_BYTES)))
     }
 
+    /// Whether any of the objects at these places is in the record of a process that is not `me`.
+    #[cfg(not(loom))]
+    pub(crate) fn is_any_paid_by_others(&self, me: Payer, mut places: impl Iterator<Item = usize>) -> bool {
+        places.any(|place| {
+            let record = self.objects.at(place).1;
+            self.objects.state(place).device() == self.device
+                && self.is_paid(record)
+                && record.payer.load(Ordering::Relaxed) != me.0
+        })
+    }
+
     pub(super) fn overrule_objects(&self, me: Party, rank: u64) {
         for (place, word, _) in self.objects.all() {
             let state = State(word.load(Ordering::SeqCst));

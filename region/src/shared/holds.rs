@@ -98,6 +98,19 @@ impl Slot<'_> {
         self.usage().ledger(device).unpaid_among(holds.keys().copied())
     }
 
+    /// Whether this process holds anything on `device` that another process's record includes: the driver says that the
+    /// other has it, until the other lets go or dies.
+    #[must_use]
+    pub fn holds_of_others(&self, device: DeviceIndex) -> bool {
+        let holds = self.holds.0.lock();
+        !holds.is_empty() && {
+            let me = Payer::of(self.index(), self.usage().identity_state(self.index()));
+            self.usage()
+                .ledger(device)
+                .is_any_paid_by_others(me, holds.keys().copied())
+        }
+    }
+
     /// Lets go. What is counted for the object stays counted for as long as another process of the container holds it.
     #[expect(clippy::needless_pass_by_value, reason = "the hold ends here")]
     pub fn part(&self, object: Shared) {

@@ -73,6 +73,15 @@ fn an_exported_object_is_counted_once_until_the_last_one_parts() {
         (60, 0)
     );
     assert_eq!(importer.unpaid_held_bytes(device()), 0, "the exporter has it");
+    let other_device = DeviceIndex::new(2).unwrap();
+    assert_eq!(
+        [
+            importer.holds_of_others(device()),
+            exporter.holds_of_others(device()),
+            importer.holds_of_others(other_device)
+        ],
+        [true, false, false]
+    );
     assert!(
         importer.share(key(7), device(), 60).is_some(),
         "held, so shared further"
@@ -92,7 +101,7 @@ fn an_exported_object_is_counted_once_until_the_last_one_parts() {
         (100, 60)
     );
     assert_eq!(exporter.used_bytes(device()), 0);
-    let other_device = DeviceIndex::new(2).unwrap();
+    assert!(!importer.holds_of_others(device()), "nobody's any more");
     assert_eq!(
         [
             importer.unpaid_held_bytes(device()),
