@@ -24,15 +24,19 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::process::ProcessView;
 
 use crate::devices::{Denied, Device, Reserved, current_context};
-use crate::ffi::real;
-use crate::hooks::real as hooked;
-use crate::shim::{self, Shim};
+use crate::shim;
 
+mod card;
 mod figure;
+mod noted;
 pub(crate) mod still;
 mod watch;
 
+pub(crate) use noted::Thing;
+
+use card::Card;
 use figure::Listed;
+use noted::Noted;
 use still::Moving;
 use watch::Watch;
 
@@ -61,8 +65,7 @@ pub(crate) struct Overhead {
     listing: AtomicU8,
     /// One thread measures and charges at a time.
     measuring: Mutex<()>,
-    /// What each context was charged with, to give back with it where NVML cannot tell.
-    noted: Mutex<Vec<(CUcontext, u64)>>,
+    noted: Noted,
     /// The calls that move memory now.
     moving: Moving,
     watch: Watch,
@@ -73,8 +76,10 @@ pub(crate) struct Overhead {
 pub(crate) enum What {
     /// A context.
     Context,
-    /// A green context, with or without the primary context.
+    /// A green context in the primary context.
     Green,
+    /// A green context, and the primary context for it.
+    GreenAndContext,
     /// Anything within one.
     Code,
 }
@@ -88,16 +93,6 @@ enum Figure {
     AtLeast(u64),
     /// Nobody tells.
     Unknown,
-}
-
-/// The card before something is made.
-#[derive(Debug)]
-struct Before {
-    card_used_bytes: Option<u64>,
-    /// A context on the device, by which the driver tells that.
-    witness: CUcontext,
-    /// The witness was made for this alone.
-    is_made: bool,
 }
 
 /// The driver has unloaded code, or something else has changed on the current device that needs no leave.
@@ -116,6 +111,30 @@ pub(crate) fn may_change() {
         shim.overhead.watch.stir();
         shim.look_if_due();
     }
+}
+
+/// Has the driver make something for which it may load code. Where NVML tells, that is found later.
+///
+/// # Errors
+/// The driver's.
+pub(crate) fn may_take(make: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return make();
+    };
+    let Some(device) = shim.current_device().filter(|device| device.grant.is_some()) else {
+        return make();
+    };
+    if shim.overhead.listing.load(Ordering::Relaxed) == OURS {
+        make()?;
+        may_change();
+        return Ok(());
+    }
+    // It cannot be undone, and need not: a difference never is a reason to refuse code.
+    let bytes = shim.overhead.take(device, What::Code, make, || {})?;
+    let context = current_context();
+    shim.overhead
+        .note(device, context, Thing::Context(context), bytes);
+    Ok(())
 }
 
 /// Has the driver make something that takes memory for itself. Returns what it took (bytes).
@@ -143,7 +162,7 @@ impl Overhead {
         let expected_bytes = device.context_bytes(is_first);
         let reserved = match what {
             // Nothing known: it takes something, at any rate.
-            What::Context => Some(device.reserve(expected_bytes.max(1))?),
+            What::Context | What::GreenAndContext => Some(device.reserve(expected_bytes.max(1))?),
             What::Green | What::Code => None,
         };
         let before = self.before(device, what, expected_bytes);
@@ -184,7 +203,7 @@ impl Overhead {
         device: &'static Device,
         what: What,
         reserved: Option<Reserved>,
-        before: &Before,
+        before: &Card,
     ) -> Result<(u64, bool), u64> {
         let _measuring = self.measuring.lock();
         let was_bytes = device.overhead_bytes();
@@ -193,7 +212,7 @@ impl Overhead {
         }
         let counted_bytes = device.overhead_bytes();
         let (figure, is_told) = match self.figure(device, 64) {
-            Figure::Unknown => (self.difference(device, before, was_bytes), false),
+            Figure::Unknown => (Self::difference(before, was_bytes), false),
             figure => (figure, true),
         };
         let target_bytes = match figure {
@@ -218,38 +237,16 @@ impl Overhead {
         Ok((target_bytes.saturating_sub(was_bytes), is_exact))
     }
 
-    /// Notes what a context was charged with, or code in it (bytes).
-    pub(crate) fn note(&self, context: CUcontext, bytes: u64) {
-        let mut noted = self.noted.lock();
-        match noted.iter_mut().find(|(of, _)| *of == context) {
-            Some((_, sum)) => *sum = sum.saturating_add(bytes),
-            None => noted.push((context, bytes)),
-        }
-    }
-
-    /// Gives back what a context that has ended had taken.
-    pub(crate) fn ended(&'static self, device: &'static Device, context: CUcontext) {
+    /// Sets the overhead to what NVML's figure for this process makes of it. Returns whether NVML tells.
+    pub(crate) fn measure(&'static self, device: &'static Device) -> bool {
         let _measuring = self.measuring.lock();
-        let noted = {
-            let mut noted = self.noted.lock();
-            let at = noted.iter().position(|(of, _)| *of == context);
-            at.map_or(0, |at| noted.swap_remove(at).1)
-        };
-        match self.figure(device, 64) {
-            Figure::Exact(bytes) => device.set_overhead(bytes),
-            Figure::AtLeast(_) | Figure::Unknown => device.release_overhead(noted),
-        }
-        self.watch.stir();
-    }
-
-    /// Sets the overhead to what NVML's figure for this process makes of it, if NVML tells.
-    pub(crate) fn measure(&'static self, device: &'static Device) {
-        let _measuring = self.measuring.lock();
-        match self.figure(device, 16) {
+        let figure = self.figure(device, 16);
+        match figure {
             Figure::Exact(bytes) => device.set_overhead(bytes),
             Figure::AtLeast(bytes) if bytes > device.overhead_bytes() => device.set_overhead(bytes),
             Figure::AtLeast(_) | Figure::Unknown => {}
         }
+        figure != Figure::Unknown
     }
 
     /// Follows what changed without a call that we saw. Nothing if another thread is at it.
@@ -328,39 +325,26 @@ impl Overhead {
     }
 
     /// What is more on the card than before.
-    fn difference(&'static self, device: &'static Device, before: &Before, was_bytes: u64) -> Figure {
-        let now = self.card_used_bytes(device, before.witness);
-        match (now, before.card_used_bytes) {
-            (Some(now), Some(then)) if now.saturating_sub(then) <= LARGEST_CONTEXT_BYTES => {
-                Figure::Exact(was_bytes.saturating_add(now.saturating_sub(then)))
+    fn difference(before: &Card, was_bytes: u64) -> Figure {
+        match before.more_bytes() {
+            Some(more_bytes) if more_bytes <= LARGEST_CONTEXT_BYTES => {
+                Figure::Exact(was_bytes.saturating_add(more_bytes))
             }
             _ => Figure::Unknown,
         }
     }
 
-    /// Looks at the card before something is made.
-    fn before(&'static self, device: &'static Device, what: What, expected_bytes: u64) -> Before {
-        let mut before = Before {
-            card_used_bytes: None,
-            witness: CUcontext::NULL,
-            is_made: false,
-        };
-        let handle = self.handle(device);
-        if what == What::Context && self.listing.load(Ordering::Relaxed) == UNKNOWN {
-            self.look_for_a_namesake(device, handle);
+    /// Looks at the card before something is made, if NVML will not tell afterwards.
+    fn before(&'static self, device: &'static Device, what: What, expected_bytes: u64) -> Card {
+        let nvml = self.handle(device);
+        let is_context = matches!(what, What::Context | What::GreenAndContext);
+        if is_context && self.listing.load(Ordering::Relaxed) == UNKNOWN {
+            self.look_for_a_namesake(device, nvml);
         }
         if self.listing.load(Ordering::Relaxed) == OURS {
-            return before;
+            return Card::UNSEEN;
         }
-        if handle.is_none() {
-            before.witness = witness_on(device);
-            if before.witness.is_null() && what == What::Context && expected_bytes == 0 {
-                before.witness = make_witness(device);
-                before.is_made = !before.witness.is_null();
-            }
-        }
-        before.card_used_bytes = self.card_used_bytes(device, before.witness);
-        before
+        Card::seen(device, nvml, is_context && expected_bytes == 0)
     }
 
     /// Before this process has any context, NVML may list its number: then it is another process's, of another PID
@@ -372,19 +356,10 @@ impl Overhead {
         };
         if let Some(handle) = handle
             && matches!(figure::process_bytes(handle), Listed::Bytes(_))
-            && witness_on(device).is_null()
+            && card::witness_on(device).is_null()
             && !sees_all()
         {
             self.listing.store(FOREIGN, Ordering::Relaxed);
-        }
-    }
-
-    /// What is in use on the card, by whomever (bytes).
-    fn card_used_bytes(&self, device: &'static Device, witness: CUcontext) -> Option<u64> {
-        match self.handle(device) {
-            Some(handle) => figure::card_used_by_nvml(handle),
-            None if witness.is_null() => None,
-            None => figure::card_used_by_driver(witness),
         }
     }
 
@@ -395,48 +370,4 @@ impl Overhead {
         }
         figure::handle_of(device)
     }
-}
-
-impl Before {
-    fn forget(&self) {
-        if self.is_made {
-            // SAFETY: a context of our own that nobody else knows.
-            let _ = unsafe { hooked::cuCtxDestroy_v2(self.witness) };
-        }
-    }
-}
-
-/// A context of this process on the device; null if none is known.
-fn witness_on(device: &'static Device) -> CUcontext {
-    let shim: &'static Shim = device.shim();
-    let current = current_context();
-    if !current.is_null()
-        && shim
-            .current_device()
-            .is_some_and(|own| own.ordinal == device.ordinal)
-    {
-        return current;
-    }
-    let known = {
-        let contexts = shim.contexts.lock();
-        contexts
-            .iter()
-            .find_map(|(context, on)| (on.ordinal == device.ordinal).then_some(*context))
-    };
-    known
-        .or_else(|| crate::hooks::primary_context(device.ordinal))
-        .unwrap_or(CUcontext::NULL)
-}
-
-/// A context for a moment, current to nobody; null if the driver makes none.
-fn make_witness(device: &Device) -> CUcontext {
-    let mut context = CUcontext::NULL;
-    // SAFETY: the driver writes a handle or nothing.
-    if unsafe { hooked::cuCtxCreate_v2(&raw mut context, 0, device.ordinal) }.is_err() {
-        return CUcontext::NULL;
-    }
-    let mut popped = CUcontext::NULL;
-    // SAFETY: the new context was made current to this thread; it is not to stay so.
-    let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
-    context
 }

@@ -9,7 +9,7 @@ use crate::allocations::Allocation;
 use crate::devices::{Device, current_context};
 use crate::ffi::peek::Kept;
 use crate::ffi::{Call, real};
-use crate::overhead::{self, What};
+use crate::overhead::{self, Thing, What};
 use crate::shim::{self, Shim};
 use crate::timing;
 
@@ -169,7 +169,8 @@ fn made(
     let context = kept.now();
     shim.greens.lock().forget(context);
     shim.contexts.lock().insert(context, device);
-    shim.overhead.note(context, bytes);
+    shim.overhead
+        .note(device, context, Thing::Context(context), bytes);
     Ok(())
 }
 
@@ -204,7 +205,7 @@ pub(crate) fn primary(ordinal: CUdevice) -> Option<CUcontext> {
     Some(context)
 }
 
-fn is_primary_active(ordinal: CUdevice) -> bool {
+pub(super) fn is_primary_active(ordinal: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: the driver writes two numbers or nothing.
     let asked = unsafe { real::cuDevicePrimaryCtxGetState(ordinal, &raw mut flags, &raw mut active) };

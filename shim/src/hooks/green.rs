@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 use vcuda_driver_api::prelude::*;
 
-use super::context::primary_may_end;
+use super::context::{is_primary_active, primary, primary_may_end};
 use super::real as hooked;
 use crate::ffi::Call;
 use crate::ffi::peek::Kept;
-use crate::overhead::{self, What};
+use crate::overhead::{self, Thing, What};
 use crate::shim;
 
 /// Nothing is limited: the driver alone is asked.
@@ -58,8 +58,23 @@ pub(super) fn create(
         // SAFETY: just made, and nobody uses it yet.
         let _ = unsafe { hooked::cuGreenCtxDestroy(kept.take_back()) };
     };
-    overhead::take(device, What::Green, || call.real(), unmake)?;
+    let had_primary = is_primary_active(ordinal);
+    let what = if had_primary {
+        What::Green
+    } else {
+        What::GreenAndContext
+    };
+    let bytes = overhead::take(device, what, || call.real(), unmake)?;
     shim.greens.lock().known.insert(kept.now(), ordinal);
+    if let Some(primary) = primary(ordinal) {
+        // The primary context may outlive this one, and be most of it.
+        let thing = if had_primary {
+            Thing::Green(kept.now())
+        } else {
+            Thing::Context(primary)
+        };
+        shim.overhead.note(device, primary, thing, bytes);
+    }
     Ok(())
 }
 
@@ -72,11 +87,12 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, green: CUgreenCtx) -> CUresult 
     let Some(ordinal) = shim.greens.lock().known.remove(&green) else {
         return call.real();
     };
-    let status = primary_may_end(call, ordinal);
+    let destroy = || primary_may_end(call, ordinal);
+    let status = shim
+        .overhead
+        .end(shim.device(ordinal), Thing::Green(green), destroy);
     if status.is_err() {
         shim.greens.lock().known.insert(green, ordinal);
-    } else if let Some(device) = shim.device(ordinal) {
-        shim.overhead.measure(device);
     }
     status
 }

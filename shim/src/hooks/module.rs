@@ -8,7 +8,7 @@ use super::real as hooked;
 use crate::devices::current_context;
 use crate::ffi::peek::Kept;
 use crate::ffi::{Call, real};
-use crate::overhead::{self, What};
+use crate::overhead::{self, Thing, What};
 use crate::{shim, timing};
 
 /// Nothing is limited: the driver alone is asked.
@@ -17,16 +17,21 @@ pub(super) fn idle() -> bool {
     shim::passes()
 }
 
-/// Has the driver take memory in the current context, or undo it if that does not fit.
-fn taken(call: &Call<'_, CUresult>, make: impl FnOnce() -> CUresult, unmake: impl FnOnce()) -> CUresult {
+/// Has the driver take memory for a thing in the current context, or undo it if that does not fit.
+fn taken(
+    call: &Call<'_, CUresult>,
+    thing: impl FnOnce(CUcontext) -> Thing,
+    unmake: impl FnOnce(),
+) -> CUresult {
     let Some(shim) = shim::get() else {
         return call.real();
     };
     let Some(device) = shim.current_device().filter(|device| device.grant.is_some()) else {
         return call.real();
     };
-    let bytes = overhead::take(device, What::Code, make, unmake)?;
-    shim.overhead.note(current_context(), bytes);
+    let bytes = overhead::take(device, What::Code, || call.real(), unmake)?;
+    let context = current_context();
+    shim.overhead.note(device, context, thing(context), bytes);
     Ok(())
 }
 
@@ -37,7 +42,7 @@ fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> CUresult {
     };
     taken(
         call,
-        || call.real(),
+        |_| Thing::Module(kept.now()),
         || {
             // SAFETY: just loaded, and nobody uses it yet.
             let _ = unsafe { hooked::cuModuleUnload(kept.take_back()) };
@@ -52,7 +57,7 @@ fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> CUresult {
     };
     taken(
         call,
-        || call.real(),
+        |_| Thing::Library(kept.now()),
         || {
             // SAFETY: just loaded, and nobody uses it yet.
             let _ = unsafe { hooked::cuLibraryUnload(kept.take_back()) };
@@ -62,9 +67,7 @@ fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> CUresult {
 
 /// For what programs call thousands of times, and what cannot be undone.
 fn followed(call: &Call<'_, CUresult>) -> CUresult {
-    call.real()?;
-    overhead::may_change();
-    Ok(())
+    overhead::may_take(|| call.real())
 }
 
 /// `cuModuleLoad`.
@@ -146,15 +149,18 @@ pub(super) fn function_load(call: &Call<'_, CUresult>, _function: CUfunction) ->
 
 /// `cuCtxSetLimit`: stacks, heaps and buffers of the device's side. What that takes is known afterwards; a limit that does
 /// not fit is set back.
-pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, _value: usize) -> CUresult {
+pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize) -> CUresult {
     let mut before = 0;
     // SAFETY: the driver writes a number or nothing.
     if unsafe { real::cuCtxGetLimit(&raw mut before, limit) }.is_err() {
         return call.real();
     }
+    if value < before {
+        return lowered(call, Thing::Limit(current_context(), limit));
+    }
     taken(
         call,
-        || call.real(),
+        |context| Thing::Limit(context, limit),
         || {
             // SAFETY: takes numbers only.
             let _ = unsafe { hooked::cuCtxSetLimit(limit, before) };
@@ -162,30 +168,41 @@ pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, _value: usize
     )
 }
 
+/// A limit is lowered: what that frees is known afterwards too.
+fn lowered(call: &Call<'_, CUresult>, limit: Thing) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let Some(device) = shim.current_device().filter(|device| device.grant.is_some()) else {
+        return call.real();
+    };
+    shim.overhead.lower(device, limit, || call.real())
+}
+
 /// `cuCtxEnablePeerAccess`: page tables on the current device.
 pub(super) fn enable_peer(call: &Call<'_, CUresult>, peer: CUcontext, _flags: c_uint) -> CUresult {
-    taken(
-        call,
-        || call.real(),
-        || {
-            // SAFETY: the driver has just taken this handle.
-            let _ = unsafe { real::cuCtxDisablePeerAccess(peer) };
-        },
-    )
+    taken(call, Thing::Context, || {
+        // SAFETY: the driver has just taken this handle.
+        let _ = unsafe { real::cuCtxDisablePeerAccess(peer) };
+    })
 }
 
 /// `cuModuleUnload`. Handles of its kernels may come back as others: what they cost is learnt anew.
-pub(super) fn unload(call: &Call<'_, CUresult>, _module: CUmodule) -> CUresult {
-    call.real()?;
-    timing::COSTS.relearn_all();
-    overhead::changed();
-    Ok(())
+pub(super) fn unload(call: &Call<'_, CUresult>, module: CUmodule) -> CUresult {
+    ended(call, Thing::Module(module))
 }
 
 /// `cuLibraryUnload`: as a module.
-pub(super) fn library_unload(call: &Call<'_, CUresult>, _library: CUlibrary) -> CUresult {
-    call.real()?;
+pub(super) fn library_unload(call: &Call<'_, CUresult>, library: CUlibrary) -> CUresult {
+    ended(call, Thing::Library(library))
+}
+
+fn ended(call: &Call<'_, CUresult>, thing: Thing) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    let device = shim.current_device().filter(|device| device.grant.is_some());
+    shim.overhead.end(device, thing, || call.real())?;
     timing::COSTS.relearn_all();
-    overhead::changed();
     Ok(())
 }

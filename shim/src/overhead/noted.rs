@@ -1,0 +1,164 @@
+//! What each thing was charged with, to give back with it where NVML cannot tell what is left.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+use super::{Figure, Overhead, What};
+use crate::devices::Device;
+
+/// What the driver takes memory for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Thing {
+    /// A context, and what came about in it by itself.
+    Context(CUcontext),
+    /// A module.
+    Module(CUmodule),
+    /// A library.
+    Library(CUlibrary),
+    /// A green context.
+    Green(CUgreenCtx),
+    /// A limit of a context beyond what it had at first.
+    Limit(CUcontext, CUlimit),
+}
+
+/// A thing's bytes, where they were taken, and the context with which it ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Note {
+    pub(super) device: &'static Device,
+    pub(super) context: CUcontext,
+    pub(super) bytes: u64,
+}
+
+/// What is noted.
+#[derive(Debug, Default)]
+pub(super) struct Noted(Mutex<HashMap<Thing, Note>>);
+
+impl Noted {
+    /// Adds to what a thing was charged with.
+    pub(super) fn add(&self, thing: Thing, note: Note) {
+        if note.bytes > 0 {
+            let mut noted = self.0.lock();
+            let sum = noted.entry(thing).or_insert(Note { bytes: 0, ..note });
+            sum.bytes = sum.bytes.saturating_add(note.bytes);
+        }
+    }
+
+    /// What a thing was charged with; that is noted no more.
+    pub(super) fn take(&self, thing: Thing) -> Option<Note> {
+        self.0.lock().remove(&thing)
+    }
+
+    /// What a context and everything in it were charged with (bytes); that is noted no more.
+    pub(super) fn take_context(&self, context: CUcontext) -> u64 {
+        let mut noted = self.0.lock();
+        let ended = noted.extract_if(|_, note| note.context == context);
+        ended.fold(0, |sum: u64, (_, note)| sum.saturating_add(note.bytes))
+    }
+}
+
+impl Overhead {
+    /// Notes what a thing in a context was charged with (bytes).
+    pub(crate) fn note(&self, device: &'static Device, context: CUcontext, thing: Thing, bytes: u64) {
+        let note = Note {
+            device,
+            context,
+            bytes,
+        };
+        self.noted.add(thing, note);
+    }
+
+    /// Has the driver end a thing, and gives back what it had taken.
+    pub(crate) fn end(
+        &'static self,
+        device: Option<&'static Device>,
+        thing: Thing,
+        end: impl FnOnce() -> CUresult,
+    ) -> CUresult {
+        // Taken out first: the handle may come back at once.
+        let note = self.noted.take(thing);
+        let ended = end();
+        if let Some(note) = note.filter(|_| ended.is_err()) {
+            self.noted.add(thing, note);
+        }
+        ended?;
+        let Some(device) = note.map(|note| note.device).or(device) else {
+            return Ok(());
+        };
+        let is_told = self.measure(device);
+        if let Some(note) = note.filter(|_| !is_told) {
+            device.release_overhead(note.bytes);
+        }
+        self.watch.stir();
+        Ok(())
+    }
+
+    /// Has the driver lower what a thing may take, and gives back what that freed.
+    pub(crate) fn lower(
+        &'static self,
+        device: &'static Device,
+        thing: Thing,
+        lower: impl FnOnce() -> CUresult,
+    ) -> CUresult {
+        let before = self.before(device, What::Code, 0);
+        lower()?;
+        if !self.measure(device)
+            && let Some(note) = self.noted.take(thing)
+        {
+            // A neighbour may have freed something meanwhile: never more than was charged for it.
+            let freed_bytes = before.less_bytes().unwrap_or(0).min(note.bytes);
+            device.release_overhead(freed_bytes);
+            let bytes = note.bytes - freed_bytes;
+            self.noted.add(thing, Note { bytes, ..note });
+        }
+        Ok(())
+    }
+
+    /// Gives back what a context that has ended had taken.
+    pub(crate) fn ended(&'static self, device: &'static Device, context: CUcontext) {
+        let _measuring = self.measuring.lock();
+        let noted = self.noted.take_context(context);
+        match self.figure(device, 64) {
+            Figure::Exact(bytes) => device.set_overhead(bytes),
+            Figure::AtLeast(_) | Figure::Unknown => device.release_overhead(noted),
+        }
+        self.watch.stir();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shim::Shim;
+
+    #[test]
+    fn everything_is_given_back_once() {
+        let (noted, device) = (Noted::default(), Device::for_tests(Shim::for_tests()));
+        let [one, two] = [CUcontext(1), CUcontext(2)];
+        let add = |thing, context, bytes| {
+            noted.add(
+                thing,
+                Note {
+                    device,
+                    context,
+                    bytes,
+                },
+            );
+        };
+        let limit = Thing::Limit(one, CUlimit::STACK_SIZE);
+        add(Thing::Context(one), one, 100);
+        add(limit, one, 30);
+        add(limit, one, 10);
+        add(Thing::Module(CUmodule(1)), two, 7);
+        assert_eq!(noted.take(limit).map(|note| note.bytes), Some(40));
+        assert!(noted.take(limit).is_none());
+        add(limit, one, 1);
+        assert_eq!(noted.take_context(one), 101);
+        assert_eq!(noted.take_context(one), 0);
+        assert_eq!(
+            noted.take(Thing::Module(CUmodule(1))).map(|note| note.bytes),
+            Some(7)
+        );
+    }
+}
