@@ -347,17 +347,27 @@ impl Meter {
         }
     }
 
-    /// Makes the record its new owner's. What a dead owner left in the lease goes back to `account`.
+    /// Makes the record its new owner's. What a dead owner left in the lease goes back to `account`. Nothing is written
+    /// where nobody ever wrote.
     pub(crate) fn begin(&self, account: &Account) {
-        self.give_back(account);
-        self.taken_ns.store(0, Ordering::Relaxed);
-        for word in [
+        let words = [
             &self.lease,
             &self.settled_launches,
             &self.charged_ns,
             &self.held_ns,
             &self.mispredicted_ns,
-        ] {
+        ];
+        let times = [&self.taken_ns, &self.settled_ns];
+        let counts = [&self.holds, &self.debt_admits];
+        if words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+            && times.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+            && counts.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+        {
+            return;
+        }
+        self.give_back(account);
+        self.taken_ns.store(0, Ordering::Relaxed);
+        for word in words {
             word.store(0, Ordering::Relaxed);
         }
         self.settled_ns.store(0, Ordering::Relaxed);

@@ -85,7 +85,8 @@ impl Device {
     }
 
     /// What `attempt` gets from the ledger, given the slot, where the device stands in it, and the limit in bytes. Tried
-    /// again after room was made.
+    /// again after room was made; what fits needs no look at the neighbours (where hundreds start at once, each would look
+    /// at all the others).
     ///
     /// # Errors
     /// As [`Device::reserve`].
@@ -95,7 +96,6 @@ impl Device {
         bytes: u64,
         attempt: impl Fn(&'static Slot<'static>, DeviceIndex, u64) -> Result<T, ledger::Denied>,
     ) -> Result<T, Denied> {
-        self.shim.look_if_due();
         let Some((region, index)) = self.region() else {
             return Err(self.refuse(bytes));
         };

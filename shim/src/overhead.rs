@@ -181,7 +181,12 @@ impl Overhead {
                         device.note_context(is_first, bytes);
                     }
                 }
-                self.watch.stir();
+                if what == What::Code {
+                    // Some of it may only come when it is first run.
+                    self.watch.stir();
+                } else {
+                    self.watch.start_if_needed();
+                }
                 Ok(bytes)
             }
             Err(excess_bytes) => {
@@ -354,10 +359,11 @@ impl Overhead {
             let me = device.shim().identity();
             me.is_some_and(|me| ProcessView::new(*me).sees_all())
         };
+        // What costs least is asked first.
         if let Some(handle) = handle
+            && !sees_all()
             && matches!(figure::process_bytes(handle), Listed::Bytes(_))
             && card::witness_on(device).is_null()
-            && !sees_all()
         {
             self.listing.store(FOREIGN, Ordering::Relaxed);
         }

@@ -160,8 +160,8 @@ impl Shim {
         self.identity.get_or_try_init(Identity::current).ok()
     }
 
-    /// Looks around if nobody in this process has for a while: an answer about memory counts neither the dead nor what
-    /// the driver gave back long ago.
+    /// Before an answer about memory: looks around if nobody in this process has for a while, so that neither the dead
+    /// count nor what the driver gave back long ago.
     #[inline]
     pub(crate) fn look_if_due(&'static self) {
         let now_ns = coarse_ns();

@@ -50,8 +50,18 @@ impl Record {
         }
     }
 
-    /// Makes the record its new owner's, with nothing counted.
+    /// Whether nobody ever wrote here: the head only grows.
+    fn is_untouched(&self) -> bool {
+        let others = [&self.peak_bytes, &self.denied, &self.overhead_bytes];
+        self.head.load(Ordering::Relaxed) == 0 && others.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Makes the record its new owner's, with nothing counted. What was never used is left alone: a process that starts
+    /// would else write to a page of its own for each GPU that the container does not have.
     pub(crate) fn begin(&self) {
+        if self.is_untouched() {
+            return;
+        }
         self.settle(0);
         self.peak_bytes.store(0, Ordering::Relaxed);
         self.denied.store(0, Ordering::Relaxed);

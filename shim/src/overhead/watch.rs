@@ -9,8 +9,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::shim;
 use crate::timing::{Relaxed, sys};
 
-/// Between two looks: the first after something happened, and so on while nothing does (ms).
-const PAUSES_MS: [u64; 7] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000];
+/// From what happened to the first look (ms).
+const SHOWS_AFTER_MS: u64 = 100;
+/// Between further looks, while nothing happens (ms).
+const PAUSES_MS: [u64; 5] = [500, 500, 1_000, 2_000, 5_000];
+/// After these (ms).
+const LONGEST_PAUSE_MS: u64 = 10_000;
 
 /// The thread, and how it is told.
 #[derive(Debug, Default)]
@@ -26,6 +30,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// Something happened, and its memory was measured: a look is due some time.
+    pub(crate) fn start_if_needed(&'static self) {
+        if !self.is_started.load(Ordering::Acquire) {
+            self.start();
+        }
+    }
+
     /// Something happened after which the driver may take memory later.
     pub(crate) fn stir(&'static self) {
         self.bell.fetch_add(1, Ordering::SeqCst);
@@ -72,23 +83,22 @@ impl Watch {
     }
 
     fn watch(&self, look: impl Fn()) {
-        let mut pauses = PAUSES_MS.iter().peekable();
+        let mut heard = 0;
+        let mut pauses = PAUSES_MS.iter();
         loop {
-            let heard = self.bell.load(Ordering::Acquire);
-            self.look(&look);
-            // What happens often is looked at as often as this at most.
-            std::thread::sleep(core::time::Duration::from_millis(PAUSES_MS[0]));
             self.is_resting.store(true, Ordering::SeqCst);
             if self.bell.load(Ordering::SeqCst) == heard {
-                let pause_ms = pauses.peek().copied().copied().unwrap_or(PAUSES_MS[6]);
+                let pause_ms = pauses.next().copied().unwrap_or(LONGEST_PAUSE_MS);
                 sys::futex_wait(&self.bell, heard, pause_ms * 1_000_000);
             }
             self.is_resting.store(false, Ordering::SeqCst);
-            if self.bell.load(Ordering::Acquire) == heard {
-                pauses.next();
-            } else {
-                pauses = PAUSES_MS.iter().peekable();
+            if self.bell.load(Ordering::Acquire) != heard {
+                // What was heard of takes its time to show, and is looked at as often as this at most.
+                std::thread::sleep(core::time::Duration::from_millis(SHOWS_AFTER_MS));
+                heard = self.bell.load(Ordering::Acquire);
+                pauses = PAUSES_MS.iter();
             }
+            self.look(&look);
         }
     }
 }
