@@ -1,0 +1,269 @@
+//! Memory that processes share: charged once in a container, at its exporter; from outside at whoever imports it; counted as
+//! long as somebody holds it, and no longer, whoever dies when. Judged by the simulated machine's record (I7, I8).
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use vcuda_tests::{Bed, Door, MIB, Running, Tenant, app, eventually};
+
+/// Small contexts that cost whole blocks, and exact figures.
+const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
+/// With the one variable of the programs' module.
+const CONTEXT: u64 = 4 * MIB + 8;
+const SHARED: u64 = 64 * MIB;
+const KINDS: [&str; 5] = ["ipc", "file", "external", "pool", "multicast"];
+/// Within this the dead are forgotten (I8).
+const SOON: Duration = Duration::from_secs(1);
+
+/// A process of `apps/sharing.c`.
+struct Peer {
+    running: RefCell<Running>,
+    path: PathBuf,
+}
+
+impl Peer {
+    fn start(bed: &Bed, tenant: &Tenant<'_>, name: &str) -> Self {
+        let path = bed.runtime().join(name);
+        let mut command = tenant.command(app("sharing", Door::Dlsym));
+        let mut running = Running::start(command.arg(&path).stdin(Stdio::piped()));
+        running.wait_for("ready");
+        Peer {
+            running: RefCell::new(running),
+            path,
+        }
+    }
+
+    fn ask(&self, words: &str) -> String {
+        let mut running = self.running.borrow_mut();
+        writeln!(running.0.stdin.as_mut().unwrap(), "{words}").unwrap();
+        running.wait_for("")
+    }
+
+    fn does(&self, words: &str) {
+        assert_eq!(self.ask(words), "done", "{words}");
+    }
+
+    /// This process is told of what the other one made, and opens it.
+    fn takes_from(&self, other: &Peer) {
+        self.hears_of(other);
+        self.does("take");
+        assert_eq!(self.ask("read"), "good");
+    }
+
+    fn hears_of(&self, other: &Peer) {
+        other.does(&format!("send {}", self.path.display()));
+    }
+
+    /// What the container uses (bytes), as every process in it is told.
+    fn used(&self) -> u64 {
+        self.ask("used").parse().unwrap()
+    }
+
+    fn is_killed(self) {
+        let mut running = self.running.into_inner();
+        running.signal(libc::SIGKILL);
+        running.finish();
+    }
+
+    fn ends(self) {
+        let mut running = self.running.into_inner();
+        drop(running.0.stdin.take());
+        running.wait_for("passed sharing");
+        assert!(running.finish().success());
+    }
+}
+
+/// The container's figure becomes this, and the card's is the same: there is one container.
+fn becomes(bed: &Bed, witness: &Peer, bytes: u64, what: &str) {
+    let mut figures = (0, 0);
+    let end = std::time::SystemTime::now() + SOON;
+    while figures != (bytes, bytes) {
+        assert!(
+            std::time::SystemTime::now() < end,
+            "{what}: the container says {}, the card {}, and it should be {bytes}",
+            figures.0,
+            figures.1
+        );
+        figures = (witness.used(), bed.used_bytes());
+    }
+}
+
+/// The processes end, and the card has everything back.
+fn end(bed: &Bed, peers: Vec<Peer>) {
+    peers.into_iter().for_each(Peer::ends);
+    eventually("the card has all back", SOON, || bed.used_bytes() == 0);
+}
+
+/// Nothing is left in the books, and the card never gave out more than this (bytes).
+fn ends_clean(bed: &Bed, most: u64) {
+    let smi = bed.smi();
+    for tenant in smi["gpus"][0]["tenants"].as_array().unwrap() {
+        assert_eq!(tenant["memory_used_bytes"], 0, "{smi}");
+    }
+    let peak = bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+    assert!(peak <= most, "{peak} of {most}");
+}
+
+/// Several hold it, one opened it twice: it counts once, until the last has let go.
+#[test]
+fn a_container_pays_once_for_what_its_processes_share() {
+    let bed = Bed::with_config(MACHINE);
+    // Room for the contexts, for what is shared, and for half of it once more.
+    let quota = 3 * CONTEXT + SHARED + SHARED / 2;
+    let tenant = bed.keep("one", &["--memory", &quota.to_string()]);
+    for kind in KINDS {
+        let [maker, first, second] =
+            ["maker", "first", "second"].map(|name| Peer::start(&bed, &tenant, name));
+        let base = 3 * CONTEXT;
+        becomes(&bed, &maker, base, kind);
+        maker.does(&format!("make {kind} 64"));
+        for peer in [&first, &second] {
+            peer.takes_from(&maker);
+            assert_eq!([peer.used(), bed.used_bytes()], [base + SHARED; 2], "{kind}");
+        }
+        first.does("again");
+        assert_eq!(first.ask("read"), "good");
+        assert_eq!([first.used(), bed.used_bytes()], [base + SHARED; 2], "{kind}");
+        // What is left of the quota is left.
+        assert_eq!(second.ask("make ipc 33"), "CUDA_ERROR_OUT_OF_MEMORY", "{kind}");
+        second.does("make ipc 32");
+        assert_eq!([first.used(), bed.used_bytes()], [quota; 2], "{kind}");
+        second.does("free");
+        first.does("let");
+        assert_eq!(first.ask("read"), "good");
+        assert_eq!([first.used(), bed.used_bytes()], [base + SHARED; 2], "{kind}");
+        maker.does("free");
+        for peer in [&first, &second] {
+            peer.does("forget");
+        }
+        assert_eq!(
+            [first.used(), bed.used_bytes()],
+            [base + SHARED; 2],
+            "{kind}: freed, and held by two"
+        );
+        first.does("let");
+        assert_eq!(second.ask("read"), "good");
+        assert_eq!(
+            [first.used(), bed.used_bytes()],
+            [base + SHARED; 2],
+            "{kind}: one has let go"
+        );
+        second.does("let");
+        becomes(&bed, &first, base, kind);
+        end(&bed, vec![maker, first, second]);
+    }
+    ends_clean(&bed, quota);
+}
+
+/// Whoever dies: what the living hold is counted once, and is gone with the last of them.
+#[test]
+fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
+    let bed = Bed::with_config(MACHINE);
+    let quota = 4 * CONTEXT + SHARED + MIB;
+    let tenant = bed.keep("one", &["--memory", &quota.to_string()]);
+    for kind in KINDS {
+        let [maker, first, second, witness] =
+            ["maker", "first", "second", "witness"].map(|name| Peer::start(&bed, &tenant, name));
+        maker.does(&format!("make {kind} 64"));
+        for peer in [&first, &second] {
+            peer.takes_from(&maker);
+            peer.does("forget");
+        }
+        becomes(&bed, &witness, 4 * CONTEXT + SHARED, kind);
+        // An importer.
+        first.is_killed();
+        becomes(
+            &bed,
+            &witness,
+            3 * CONTEXT + SHARED,
+            &format!("{kind}: an importer died"),
+        );
+        assert_eq!(second.ask("read"), "good");
+        // The exporter.
+        maker.is_killed();
+        becomes(
+            &bed,
+            &witness,
+            2 * CONTEXT + SHARED,
+            &format!("{kind}: the exporter died"),
+        );
+        assert_eq!(second.ask("read"), "good");
+        assert_eq!(witness.ask("make ipc 65"), "CUDA_ERROR_OUT_OF_MEMORY");
+        // The last.
+        second.is_killed();
+        becomes(&bed, &witness, CONTEXT, &format!("{kind}: the last one died"));
+        witness.does("make ipc 64");
+        witness.does("free");
+        // Alone in the container: no importer is left but one who lets go in order.
+        let [maker, last] = ["anew", "last"].map(|name| Peer::start(&bed, &tenant, name));
+        maker.does(&format!("make {kind} 64"));
+        last.takes_from(&maker);
+        last.does("forget");
+        maker.is_killed();
+        becomes(
+            &bed,
+            &witness,
+            2 * CONTEXT + SHARED,
+            &format!("{kind}: the exporter died, again"),
+        );
+        last.does("let");
+        becomes(&bed, &witness, 2 * CONTEXT, &format!("{kind}: let go in order"));
+        end(&bed, vec![last, witness]);
+    }
+    ends_clean(&bed, quota);
+}
+
+/// From another container: paid for there too, once, however many of its processes open it; refused where it does not fit.
+#[test]
+fn what_comes_from_outside_is_paid_for_by_its_importers() {
+    let bed = Bed::with_config(MACHINE);
+    let fits = 2 * CONTEXT + SHARED;
+    let tenants = [("home", fits), ("roomy", fits), ("tight", fits - 1)];
+    let tenants = tenants.map(|(name, bytes)| bed.keep(name, &["--memory", &bytes.to_string()]));
+    for kind in KINDS {
+        let maker = Peer::start(&bed, &tenants[0], "maker");
+        let [first, second] = ["first", "second"].map(|name| Peer::start(&bed, &tenants[1], name));
+        let [tight, beside] = ["tight", "beside"].map(|name| Peer::start(&bed, &tenants[2], name));
+        maker.does(&format!("make {kind} 64"));
+        assert_eq!(maker.used(), CONTEXT + SHARED);
+        first.takes_from(&maker);
+        assert_eq!(first.used(), 2 * CONTEXT + SHARED, "{kind}");
+        second.takes_from(&maker);
+        second.does("again");
+        assert_eq!(second.used(), 2 * CONTEXT + SHARED, "{kind}");
+        assert_eq!(maker.used(), CONTEXT + SHARED, "{kind}");
+        tight.hears_of(&maker);
+        assert_eq!(tight.ask("take"), "CUDA_ERROR_OUT_OF_MEMORY", "{kind}");
+        assert_eq!(beside.used(), 2 * CONTEXT, "{kind}");
+        for peer in [&first, &second, &tight] {
+            peer.does("forget");
+        }
+        // The card has it once.
+        assert_eq!(bed.used_bytes(), 5 * CONTEXT + SHARED, "{kind}");
+        maker.is_killed();
+        eventually("it is the importers' alone", SOON, || {
+            bed.used_bytes() == 4 * CONTEXT + SHARED && second.used() == 2 * CONTEXT + SHARED
+        });
+        first.is_killed();
+        eventually("it is the last one's", SOON, || {
+            bed.used_bytes() == 3 * CONTEXT + SHARED && second.used() == CONTEXT + SHARED
+        });
+        second.does("let");
+        assert_eq!(second.used(), CONTEXT + SHARED, "{kind}: it was opened twice");
+        second.does("let");
+        eventually("it is nobody's", SOON, || {
+            bed.used_bytes() == 3 * CONTEXT && second.used() == CONTEXT
+        });
+        end(&bed, vec![second, tight, beside]);
+    }
+    ends_clean(&bed, 5 * CONTEXT + SHARED);
+}
