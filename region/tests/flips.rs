@@ -1,7 +1,12 @@
 //! Every byte of the two files, changed while they are in use: readers, writers and the processes themselves answer, and
 //! nobody panics, hangs or takes a wrong limit for a right one. `VCUDA_SOAK` changes each bit instead of each byte.
 #![cfg(not(any(loom, miri)))]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, or says where it hung"
+)]
 
 use std::fs::{self, OpenOptions};
 use std::mem::offset_of;
@@ -71,7 +76,7 @@ fn each_changed(path: &Path, parts: &[Part], mut look: impl FnMut(&str, usize) +
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 // The thread cannot be ended, so the test is.
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    println!("no answer after {last:?} was changed");
+                    eprintln!("no answer after {last:?} was changed");
                     std::process::abort();
                 }
             }

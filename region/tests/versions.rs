@@ -1,7 +1,11 @@
 //! Files of the release before and of the release after, as those would make them: until there are releases, a header
 //! changed by hand. A program goes together with both or says which two versions do not; a quota is never read wrong.
 #![cfg(not(any(loom, miri)))]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
