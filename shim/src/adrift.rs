@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::charge::Charge;
 use crate::devices::Device;
@@ -20,18 +20,22 @@ pub(crate) struct Adrift {
 impl Adrift {
     /// Keeps what is counted for memory that nothing of this process holds any more, as long as a descriptor does.
     pub(crate) fn keep(&self, charge: Charge, more: Vec<Charge>) {
-        let is_open = charge.key().is_some_and(|key| !tag::are_open(&[key]).is_empty());
-        if is_open {
-            self.held.lock().push((charge, more));
-            self.is_any.store(true, Ordering::Relaxed);
+        if charge.key().is_some() {
+            let mut held = self.held.lock();
+            held.push((charge, more));
+            // An earlier hold on the same memory may be over too, and this may be the process's last call for long.
+            self.look(held);
         }
     }
 
     /// Gives back what no descriptor holds any more.
     #[inline]
     pub(crate) fn poll(&self) {
-        if self.is_any.load(Ordering::Relaxed) {
-            self.look();
+        // Whoever finds it locked need not look too.
+        if self.is_any.load(Ordering::Relaxed)
+            && let Some(held) = self.held.try_lock()
+        {
+            self.look(held);
         }
     }
 
@@ -49,11 +53,7 @@ impl Adrift {
     }
 
     #[cold]
-    fn look(&self) {
-        // Whoever finds it locked need not look too.
-        let Some(mut held) = self.held.try_lock() else {
-            return;
-        };
+    fn look(&self, mut held: MutexGuard<'_, Vec<(Charge, Vec<Charge>)>>) {
         let keys: Vec<_> = held.iter().filter_map(|(charge, _)| charge.key()).collect();
         let open = tag::are_open(&keys);
         let is_over =

@@ -19,6 +19,8 @@ const FREE: u64 = 1 << 61;
 const WORD: u64 = u64::from_le_bytes(*b"vcudatag");
 /// What a byte of the lock stands for (bytes): no GPU hands out physical memory in smaller pieces.
 const UNIT: u64 = 4096;
+/// How often the kernel's list is read before it is believed that something is not on it.
+const LOOKS: u32 = 4;
 
 /// What a descriptor says of its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,21 +102,29 @@ pub(crate) fn name(file: c_int, known: Option<ObjectKey>, bytes: u64, is_free: b
 }
 
 /// Of these objects, those of which the kernel says that a descriptor is open anywhere.
+///
+/// The kernel hands its list out page by page, and loses its place in it when locks before that are released: a line can
+/// be missed (one look in some thousand, while others lock and unlock all the time). So what is not found is looked for again.
 pub(crate) fn are_open(keys: &[ObjectKey]) -> Vec<ObjectKey> {
-    let wanted: Vec<_> = keys
+    let mut wanted: Vec<_> = keys
         .iter()
         .filter_map(|key| Some((offset_of(*key)?, *key)))
         .collect();
-    let Ok(locks) = std::fs::read_to_string("/proc/locks") else {
-        return Vec::new();
-    };
-    let mut open: Vec<_> = locks
-        .lines()
-        .filter_map(|line| lock_in(line.split_once(':')?.1))
-        .filter_map(|lock| wanted.iter().find(|(first, _)| *first == lock.first))
-        .map(|(_, key)| *key)
-        .collect();
-    open.dedup();
+    let mut open = Vec::new();
+    for _ in 0..LOOKS {
+        if wanted.is_empty() {
+            break;
+        }
+        let Ok(locks) = std::fs::read_to_string("/proc/locks") else {
+            break;
+        };
+        let listed: Vec<_> = locks
+            .lines()
+            .filter_map(|line| lock_in(line.split_once(':')?.1))
+            .collect();
+        let is_listed = |(first, _): &mut (u64, ObjectKey)| listed.iter().any(|lock| lock.first == *first);
+        open.extend(wanted.extract_if(.., is_listed).map(|(_, key)| key));
+    }
     open
 }
 

@@ -39,7 +39,7 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
 /// One tenant's limits, denials and processes.
 pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
     let link = format!("tenant {name}");
-    let limits = match Limits::read(path) {
+    let limits = match Limits::open(path) {
         Ok(limits) => limits,
         Err(error) => {
             let remedy = "its programs get no GPU memory; end them and start them again";

@@ -54,8 +54,7 @@ impl Client {
         })?
     }
 
-    /// Takes `bytes` and does `then` in one commit. Before a refusal the dead are looked for: their memory is free. Before
-    /// a new peak too: a driver takes a process's memory back as it ends, so the peak holds nothing of the dead.
+    /// Takes `bytes` and does `then` in one commit. Before a refusal the dead are looked for: their memory is free.
     pub(super) fn claim<R>(
         &self,
         gpu: usize,
@@ -68,21 +67,26 @@ impl Client {
         };
         let refused = {
             let local = &mut *shared.local.lock();
-            let attempt = |local: &mut _, has_looked: bool| {
+            // The highest figure counts the living alone: a driver frees before anybody can learn of a death.
+            shared.refresh(local)?;
+            let card = local.base.gpus.get(gpu);
+            if card.is_some_and(|card| card.used.saturating_add(bytes) > card.peak) {
+                shared.bury_the_dead(local)?;
+            }
+            let attempt = |local: &mut _| {
                 shared.transact(local, None, |core| {
-                    let free = free(core, gpu, total, bytes, has_looked);
-                    match self.try_claim(core, gpu, bytes, free, &then) {
+                    match self.try_claim(core, gpu, bytes, total, &then) {
                         Ok(result) => Change::Made(Ok(result)),
                         Err(refused) => Change::None(Err(refused)),
                     }
                 })
             };
-            match attempt(local, !shared.liveness.has_others())? {
+            match attempt(local)? {
                 Err(Refused::OutOfMemory { .. }) => {}
                 answer => return answer,
             }
             shared.bury_the_dead(local)?;
-            match attempt(local, true)? {
+            match attempt(local)? {
                 Err(refused @ Refused::OutOfMemory { .. }) => refused,
                 answer => return answer,
             }
@@ -96,9 +100,10 @@ impl Client {
         core: &mut Core,
         gpu: usize,
         bytes: u64,
-        free: u64,
+        total: u64,
         then: &impl Fn(&mut Core, u64) -> Result<R, Refused>,
     ) -> Result<R, Refused> {
+        let free = total.saturating_sub(core.gpus.get(gpu).map_or(total, |row| row.used));
         if bytes > free {
             return Err(Refused::OutOfMemory {
                 requested: bytes,
@@ -118,15 +123,4 @@ impl Client {
         }
         Ok(result)
     }
-}
-
-/// What is free on a GPU of `total` bytes; nothing if `bytes` would make a new peak and the dead were not looked for.
-fn free(core: &Core, gpu: usize, total: u64, bytes: u64, has_looked: bool) -> u64 {
-    let Some(card) = core.gpus.get(gpu) else {
-        return 0;
-    };
-    if !has_looked && card.used.saturating_add(bytes) > card.peak {
-        return 0;
-    }
-    total.saturating_sub(card.used)
 }

@@ -1,0 +1,216 @@
+//! A process stopped or killed between any two instructions of a hook holds up nobody, refuses nobody who fits, and takes
+//! nothing with it (I7, I8).
+//!
+//! One process is led through the shim's instructions while it makes memory of a kind and gives it back. Wherever it
+//! stands, a second process of the same tenant must get what is free, to the byte, and no more. Then the first one goes
+//! on and must succeed, or is killed and must be gone from the books. In each round it is stopped once: stopped for others
+//! at every instruction it would never get a sum of all records to hold still, and what it announced would be cancelled
+//! again and again, which no real process meets that is not slowed down a million times. What the driver does in between
+//! is not stepped through; `simulator/machine` has tests of its own.
+//!
+//! In CI some of the instructions are visited, with `VCUDA_SOAK` each one that is on the way, in loops the first few times.
+#![cfg(target_arch = "x86_64")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::time::Duration;
+
+use vcuda_tests::{Bed, MIB, eventually, skip, tracer};
+
+mod course;
+mod peer;
+mod scene;
+
+use course::{Course, begin, end};
+use scene::{From, Kind, Scene, start};
+
+/// What is made and given back.
+const BYTES: u64 = 32 * MIB;
+const LIMIT: u64 = 128 * MIB;
+/// A context, with the one variable of the programs' module.
+const CONTEXT: u64 = 4 * MIB + 8;
+const A_SECOND: Duration = Duration::from_secs(1);
+
+const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
+
+macro_rules! tests {
+    ($($test:ident $name:literal $from:ident,)*) => {
+        mod stopped {
+            $(#[test] fn $test() { super::if_permitted(super::stopped, $name, super::From::$from) })*
+        }
+        mod killed {
+            $(#[test] fn $test() { super::if_permitted(super::killed, $name, super::From::$from) })*
+        }
+    };
+}
+
+tests! {
+    linear "linear" Nobody,
+    managed "managed" Nobody,
+    pitch "pitch" Nobody,
+    stream_ordered "async" Nobody,
+    pool "pool" Nobody,
+    physical "create" Nobody,
+    array "array" Nobody,
+    mipmap "mipmap" Nobody,
+    context "context" Nobody,
+    exported "export" Nobody,
+    opened "open" Peer,
+    opened_and_dropped_by_its_exporter "open" LeavingPeer,
+    opened_from_outside "open" Outside,
+    passed_as_descriptor "descriptor" Nobody,
+    first_use "first" Nobody,
+}
+
+fn if_permitted(test: fn(Kind), name: &'static str, from: From) {
+    if tracer::is_permitted() {
+        test(Kind { name, from });
+    } else {
+        skip("stepping through the shim: this machine permits no ptrace");
+    }
+}
+
+/// Stops the first process at places of its rounds, with the second one at work, and lets it go on.
+fn stopped(kind: Kind) {
+    let bed = Bed::with_config(MACHINE);
+    let mut scene = Scene::new(&bed, kind);
+    // A process uses the GPU for the first time only once.
+    let is_first = kind.name == "first";
+    let everything = scene.peer.free_bytes();
+    let mut traced = scene.start();
+    let handle = scene.handle();
+    let course = Course::of(&mut traced, &handle, &mut scene.peer);
+    scene.drop_export();
+    let alone = if is_first {
+        everything
+    } else {
+        scene.peer.free_bytes()
+    };
+    let (mut visited, mut missed) = (0, 0);
+    for place in course.places(60, 3) {
+        let at = || format!("{kind:?} at {place:?}");
+        if is_first {
+            traced = scene.start();
+        }
+        let handle = scene.handle();
+        begin(&mut traced, &handle);
+        let is_there = course.lead(&traced, place);
+        if kind.from == From::LeavingPeer {
+            scene.drop_export();
+        }
+        let free = scene.peer.free_to_the_byte(at);
+        assert!(
+            (course.least..=alone).contains(&free),
+            "{free} are free: {}",
+            at()
+        );
+        end(&traced, place, is_there);
+        if kind.from == From::Peer {
+            scene.drop_export();
+        }
+        if is_first {
+            scene.peer.has_everything(everything, at);
+        } else {
+            assert_eq!(scene.peer.free_to_the_byte(at), alone, "after {}", at());
+        }
+        *(if is_there { &mut visited } else { &mut missed }) += 1;
+    }
+    assert!(visited > 2 * missed, "{visited} visited, {missed} not on its way");
+    if !is_first {
+        assert!(traced.finish().success());
+    }
+    scene.judge();
+}
+
+/// Kills the first process at places of its round.
+fn killed(kind: Kind) {
+    let bed = Bed::with_config(MACHINE);
+    let mut scene = Scene::new(&bed, kind);
+    let everything = scene.peer.free_bytes();
+    let alone = bed.used_bytes();
+    let mut traced = scene.start();
+    let handle = scene.handle();
+    let course = Course::of(&mut traced, &handle, &mut scene.peer);
+    scene.drop_export();
+    drop(traced);
+    let (mut visited, mut missed) = (0, 0);
+    for (n, place) in course.places(12, 1).into_iter().enumerate() {
+        let at = || format!("{kind:?} at {place:?}");
+        let mut traced = scene.start();
+        let handle = scene.handle();
+        begin(&mut traced, &handle);
+        let is_there = course.lead(&traced, place);
+        // Still a zombie while the others look.
+        traced.kill();
+        scene.drop_export();
+        // Who needs it looks for the dead at once, who only asks finds nothing of them after a second.
+        if n % 12 == 5 {
+            eventually("the dead have nothing", A_SECOND, || {
+                scene.peer.free_bytes() == everything
+            });
+        }
+        scene.peer.has_everything(everything, at);
+        *(if is_there { &mut visited } else { &mut missed }) += 1;
+    }
+    assert!(visited > 2 * missed, "{visited} visited, {missed} not on its way");
+    eventually("the driver has everything back", A_SECOND, || {
+        bed.used_bytes() == alone
+    });
+    assert_eq!(scene.tenant.used_bytes(), alone - scene.outside_bytes());
+    scene.judge();
+}
+
+/// Stops and kills a process that clears away a dead one, whose memory it needs.
+#[test]
+fn whoever_clears_the_dead_away_may_stop_and_die() {
+    if_permitted(clearing, "linear", From::Nobody);
+}
+
+fn clearing(kind: Kind) {
+    let bed = Bed::with_config(MACHINE);
+    let mut scene = Scene::new(&bed, kind);
+    let everything = scene.peer.free_bytes();
+    // One that is about to allocate, and one that has died with all that there was.
+    let pair = |scene: &mut Scene<'_>| {
+        let mut heir = scene.start();
+        let mut dead = start(&scene.tenant, kind.name, everything - 2 * CONTEXT, "");
+        begin(&mut dead, "");
+        dead.run_to_mark();
+        assert_eq!(scene.peer.free_bytes(), 0);
+        dead.kill();
+        begin(&mut heir, "");
+        (heir, dead)
+    };
+    let (heir, dead) = pair(&mut scene);
+    let course = Course {
+        halves: [heir.path_to_mark(), Vec::new()],
+        least: 0,
+    };
+    drop((heir, dead));
+    let (mut visited, mut missed) = (0, 0);
+    for (n, place) in course.places(40, 1).into_iter().enumerate() {
+        let at = || format!("clearing at {place:?}");
+        let (mut heir, dead) = pair(&mut scene);
+        let is_there = course.lead(&heir, place);
+        let rest = everything - CONTEXT - BYTES;
+        eventually("the dead one's memory can be had", A_SECOND, || {
+            scene.peer.can_have(rest)
+        });
+        if n % 2 == 0 {
+            heir.kill();
+        } else {
+            end(&heir, place, is_there);
+            assert_eq!(scene.peer.free_to_the_byte(at), everything - CONTEXT);
+            assert!(heir.finish().success());
+        }
+        scene.peer.has_everything(everything, at);
+        drop(dead);
+        *(if is_there { &mut visited } else { &mut missed }) += 1;
+    }
+    assert!(visited > 2 * missed, "{visited} visited, {missed} not on its way");
+    scene.judge();
+}
