@@ -76,7 +76,7 @@ pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(),
     match directory::resolve(environment.tenant.as_deref()) {
         Some(tenant) => findings.extend(chain::of_this_tenant(&tenant)),
         None => {
-            findings.extend(tenants::findings(environment));
+            findings.extend(tenants::findings(args.sim, environment));
             if !args.command.is_empty() {
                 findings.extend(chain::of_a_new_tenant(args.sim, environment));
             }

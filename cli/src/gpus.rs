@@ -63,6 +63,8 @@ pub(crate) struct Gpu {
     pub(crate) memory_total_bytes: u64,
     /// Of all processes, tenants or not.
     pub(crate) memory_used_bytes: u64,
+    /// What the driver keeps for itself and never gives to a program (bytes).
+    pub(crate) memory_reserved_bytes: u64,
 }
 
 /// Where GPUs are.
@@ -135,6 +137,7 @@ fn real_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlProblem> {
             name: nvml.name(gpu)?,
             memory_total_bytes: memory.total,
             memory_used_bytes: memory.used,
+            memory_reserved_bytes: nvml.reserved_bytes(gpu),
         });
     }
     Ok(gpus)
@@ -149,6 +152,7 @@ fn simulated_gpus(machine: &Machine) -> Result<Vec<Gpu>, Failure> {
             name: gpu.name.clone(),
             memory_total_bytes: memory.total_bytes,
             memory_used_bytes: memory.used_bytes,
+            memory_reserved_bytes: 0,
         })
     })
     .collect()
@@ -200,22 +204,30 @@ pub(crate) fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>
     Ok(chosen)
 }
 
-/// Refuses a quota that is larger than the smallest of `gpus`.
-pub(crate) fn fits(quota: MemorySize, gpus: &[Gpu]) -> Result<(), Failure> {
-    match gpus
-        .iter()
-        .filter(|gpu| gpu.memory_total_bytes < quota.0)
-        .min_by_key(|gpu| gpu.memory_total_bytes)
-    {
-        None => Ok(()),
-        Some(gpu) => Err(Failure::Usage(format!(
-            "--memory {quota} ({} bytes) is more than {} has: {} ({} bytes); ask for at most that",
-            quota.0,
-            gpu.uuid,
-            MemorySize(gpu.memory_total_bytes),
-            gpu.memory_total_bytes,
-        ))),
+impl Gpu {
+    /// The most that programs can have of it (bytes).
+    pub(crate) fn usable_bytes(&self) -> u64 {
+        self.memory_total_bytes.saturating_sub(self.memory_reserved_bytes)
     }
+}
+
+/// Refuses a quota beyond what the smallest of `gpus` can give: nothing is oversubscribed.
+pub(crate) fn fits(quota: MemorySize, gpus: &[Gpu]) -> Result<(), Failure> {
+    let smallest = gpus.iter().min_by_key(|gpu| gpu.usable_bytes());
+    let Some(gpu) = smallest.filter(|gpu| gpu.usable_bytes() < quota.0) else {
+        return Ok(());
+    };
+    let kept = match gpu.memory_reserved_bytes {
+        0 => String::new(),
+        bytes => format!(", of which the driver keeps {}", MemorySize(bytes)),
+    };
+    Err(Failure::Usage(format!(
+        "--memory {quota} ({} bytes) is more than {} has for programs: {} ({} bytes){kept}; ask for at most that",
+        quota.0,
+        gpu.uuid,
+        MemorySize(gpu.usable_bytes()),
+        gpu.usable_bytes(),
+    )))
 }
 
 #[cfg(test)]
@@ -229,6 +241,7 @@ mod tests {
             name: format!("GPU {digit}"),
             memory_total_bytes,
             memory_used_bytes: 0,
+            memory_reserved_bytes: 0,
         }
     }
 
@@ -237,6 +250,20 @@ mod tests {
         let selectors: Vec<GpuSelector> = text.split(',').map(|one| one.parse().unwrap()).collect();
         let chosen = chosen(&gpus, &selectors).map_err(|failure| failure.to_string())?;
         Ok(chosen.iter().map(|gpu| gpu.uuid.as_bytes()[0]).collect())
+    }
+
+    #[test]
+    fn a_quota_beyond_what_a_gpu_gives_is_refused_with_the_figure() {
+        let mut gpus = [gpu(0x10, 80 << 30), gpu(0x11, 40 << 30)];
+        assert!(fits(MemorySize(40 << 30), &gpus).is_ok());
+        let refused = fits(MemorySize((40 << 30) + 1), &gpus).unwrap_err().to_string();
+        assert!(refused.contains("42949672960 bytes"), "{refused}");
+        // What the driver keeps is nobody's.
+        gpus[1].memory_reserved_bytes = 1 << 30;
+        assert!(fits(MemorySize(39 << 30), &gpus).is_ok());
+        let refused = fits(MemorySize(40 << 30), &gpus).unwrap_err().to_string();
+        assert!(refused.contains("41875931136 bytes"), "{refused}");
+        assert!(refused.contains("keeps 1 GiB"), "{refused}");
     }
 
     #[test]

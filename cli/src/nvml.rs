@@ -7,7 +7,9 @@ use std::fmt;
 use libloading::Library;
 use thiserror::Error;
 use vcuda_driver_api::NvmlError;
-use vcuda_driver_api::nvml::{fn_types, nvmlComputeMode_t, nvmlDevice_t, nvmlMemory_t};
+use vcuda_driver_api::nvml::{
+    fn_types, nvmlComputeMode_t, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2, nvmlMemory_v2_t,
+};
 
 const NAME: &str = "libnvidia-ml.so.1";
 
@@ -138,6 +140,24 @@ impl Nvml {
         // SAFETY: `memory` is valid for writing.
         checked!(nvmlDeviceGetMemoryInfo, unsafe { get(gpu.0, &raw mut memory) })?;
         Ok(memory)
+    }
+
+    /// What the driver keeps for itself (bytes); 0 where it does not tell.
+    pub(crate) fn reserved_bytes(&self, gpu: NvmlGpu) -> u64 {
+        let ask = || {
+            let get = function!(self, nvmlDeviceGetMemoryInfo_v2);
+            let mut memory = nvmlMemory_v2_t {
+                version: nvmlMemory_v2,
+                total: 0,
+                reserved: 0,
+                free: 0,
+                used: 0,
+            };
+            // SAFETY: `memory` is valid for writing, and of the version that it names.
+            checked!(nvmlDeviceGetMemoryInfo_v2, unsafe { get(gpu.0, &raw mut memory) })?;
+            Ok::<_, NvmlProblem>(memory.reserved)
+        };
+        ask().unwrap_or(0)
     }
 
     /// Who may make contexts on the GPU.

@@ -68,7 +68,7 @@ impl Peer {
         self.ask("used").parse().unwrap()
     }
 
-    fn is_killed(self) {
+    fn killed(self) {
         let mut running = self.running.into_inner();
         running.signal(libc::SIGKILL);
         running.finish();
@@ -180,7 +180,7 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
         }
         becomes(&bed, &witness, 4 * CONTEXT + SHARED, kind);
         // An importer.
-        first.is_killed();
+        first.killed();
         becomes(
             &bed,
             &witness,
@@ -189,7 +189,7 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
         );
         assert_eq!(second.ask("read"), "good");
         // The exporter.
-        maker.is_killed();
+        maker.killed();
         becomes(
             &bed,
             &witness,
@@ -199,7 +199,7 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
         assert_eq!(second.ask("read"), "good");
         assert_eq!(witness.ask("make ipc 65"), "CUDA_ERROR_OUT_OF_MEMORY");
         // The last.
-        second.is_killed();
+        second.killed();
         becomes(&bed, &witness, CONTEXT, &format!("{kind}: the last one died"));
         witness.does("make ipc 64");
         witness.does("free");
@@ -208,7 +208,7 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
         maker.does(&format!("make {kind} 64"));
         last.takes_from(&maker);
         last.does("forget");
-        maker.is_killed();
+        maker.killed();
         becomes(
             &bed,
             &witness,
@@ -249,11 +249,11 @@ fn what_comes_from_outside_is_paid_for_by_its_importers() {
         }
         // The card has it once.
         assert_eq!(bed.used_bytes(), 5 * CONTEXT + SHARED, "{kind}");
-        maker.is_killed();
+        maker.killed();
         eventually("it is the importers' alone", SOON, || {
             bed.used_bytes() == 4 * CONTEXT + SHARED && second.used() == 2 * CONTEXT + SHARED
         });
-        first.is_killed();
+        first.killed();
         eventually("it is the last one's", SOON, || {
             bed.used_bytes() == 3 * CONTEXT + SHARED && second.used() == CONTEXT + SHARED
         });

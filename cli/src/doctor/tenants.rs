@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 use vcuda_region::limits::Limits;
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
-use vcuda_region::{directory, limits};
+use vcuda_region::{GpuUuid, directory, limits};
 
 use super::Finding;
 use super::probe::SHIM;
 use crate::config::{ENV_TENANT, Environment};
+use crate::gpus::{Gpu, Inventory};
 use crate::quantity::MemorySize;
 use crate::smi;
 
 /// File names of the driver as they stand in a process's maps: NVIDIA's and the simulator's.
 const DRIVERS: [&str; 2] = ["/libcuda.so.", "/libvcuda_simulator_cuda.so"];
 
-pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
+pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
     let Ok(root) = environment.runtime_root() else {
         return Vec::new();
     };
@@ -27,6 +28,7 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
         Ok(tenants) => tenants
             .iter()
             .flat_map(|(name, path)| tenant(name, path))
+            .chain(promised(is_simulated, environment, &tenants))
             .collect(),
         Err(error) => vec![Finding::broken(
             "tenants",
@@ -34,6 +36,40 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
             "make the directory readable",
         )],
     }
+}
+
+/// GPUs of which the tenants together were promised more than there is. Each quota holds all the same, but its owner may be
+/// refused by the card before it is reached.
+fn promised(is_simulated: bool, environment: &Environment, tenants: &[(String, PathBuf)]) -> Vec<Finding> {
+    let gpus = Inventory::find(environment, is_simulated)
+        .and_then(|inventory| inventory.gpus())
+        .unwrap_or_default();
+    let quotas: Vec<(GpuUuid, u64)> = tenants
+        .iter()
+        .filter_map(|(_, path)| Limits::open(path).ok())
+        .flat_map(|limits| {
+            let quota = |(device, uuid)| Some((uuid, limits.memory_limit_bytes(device).ok()?));
+            limits.devices().filter_map(quota).collect::<Vec<_>>()
+        })
+        .filter(|(_, bytes)| *bytes != limits::NO_MEMORY_LIMIT)
+        .collect();
+    let note = |gpu: &Gpu| {
+        let of_this = quotas.iter().filter(|(uuid, _)| *uuid == gpu.uuid);
+        let sum = of_this.fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        (sum > gpu.usable_bytes()).then(|| {
+            Finding::note(
+                "quotas",
+                format!(
+                    "{}: the tenants were promised {} of {}",
+                    gpu.uuid,
+                    MemorySize(sum),
+                    MemorySize(gpu.usable_bytes())
+                ),
+                "the card may be full before a quota is; vcuda set NAME --memory SIZE lowers one",
+            )
+        })
+    };
+    gpus.iter().filter_map(note).collect()
 }
 
 /// One tenant's limits, denials and processes.

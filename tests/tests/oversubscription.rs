@@ -1,0 +1,102 @@
+//! Nothing is oversubscribed: a quota that a card cannot give is refused where it is asked for, with the figure, and managed
+//! memory counts in full. What several tenants were promised together is said.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::process::Output;
+
+use serde_json::Value;
+use vcuda_tests::{Bed, Door, GIB, MIB, Running, app, succeeded, text};
+
+const MACHINE: &str = "[[gpus]]\nmemory_bytes = \"8GiB\"\n[[gpus]]\nmemory_bytes = \"4GiB\"\n";
+
+/// Wrong use, in one line with what was asked for and what there is (bytes), and which GPU has it.
+fn is_refused(output: &Output, asked: u64, has: u64, uuid: &str) {
+    assert_eq!(output.status.code(), Some(64), "{}", text(output));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(words.trim().lines().count(), 1, "{words}");
+    for figure in [asked.to_string(), has.to_string(), uuid.to_owned()] {
+        assert!(words.contains(&figure), "no {figure} in {words}");
+    }
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_quota_beyond_the_card_is_refused_with_the_figure() {
+    let bed = Bed::with_config(MACHINE);
+    let report = bed.report();
+    let uuid = |gpu: usize| report["gpus"][gpu]["uuid"].as_str().unwrap();
+    let run = |quota: &[&str]| bed.tenant(quota, "true").output().unwrap();
+    let over = (8 * GIB + 1).to_string();
+    // Without --gpu each card gives it: the smallest decides.
+    is_refused(&run(&["--memory", "5GiB"]), 5 * GIB, 4 * GIB, uuid(1));
+    is_refused(
+        &run(&["--gpu", "0", "--memory", &over]),
+        8 * GIB + 1,
+        8 * GIB,
+        uuid(0),
+    );
+    is_refused(
+        &run(&["--gpu", "0", "--gpu", "1", "--memory", "8GiB"]),
+        8 * GIB,
+        4 * GIB,
+        uuid(1),
+    );
+    for quota in [&["--memory", "4GiB"][..], &["--gpu", "0", "--memory", "8GiB"]] {
+        succeeded(&run(quota));
+    }
+    // Nor can it be had later; what it was stays.
+    let poll = app("poll_limit", Door::Dlsym);
+    let mut running = Running::start(&mut bed.tenant(&["--memory", "2GiB", "--name", "grows"], poll));
+    running.wait_for("total");
+    let set = |memory: &str| bed.vcuda(["set", "grows", "--memory", memory]).output().unwrap();
+    is_refused(&set("5GiB"), 5 * GIB, 4 * GIB, uuid(1));
+    let quota = |gpu: usize| bed.smi()["gpus"][gpu]["tenants"][0]["memory_limit_bytes"].clone();
+    assert_eq!([quota(0), quota(1)], [2 * GIB, 2 * GIB]);
+    succeeded(&set("4GiB"));
+    assert_eq!(
+        running.wait_for(&format!("total {}", 4 * GIB)),
+        format!("total {}", 4 * GIB)
+    );
+    // The refused left nothing behind.
+    assert_eq!(bed.smi()["gpus"][0]["tenants"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn managed_memory_is_charged_in_full() {
+    let bed = Bed::with_config(MACHINE);
+    for door in Door::ALL {
+        let mut command = bed.tenant(&["--memory", "2GiB"], app("managed", door));
+        succeeded(&command.arg((48 * MIB + 1).to_string()).output().unwrap());
+    }
+}
+
+/// More was promised than there is: no quota is wrong by that, but whoever is refused should find out why.
+#[test]
+fn what_was_promised_together_is_told() {
+    let bed = Bed::with_config(MACHINE);
+    let notes = || {
+        let said = succeeded(&bed.vcuda(["doctor", "--sim", "--json"]).output().unwrap());
+        let said: Value = serde_json::from_str(&said).unwrap();
+        let findings = said["findings"].as_array().unwrap().iter();
+        let notes = findings.filter(|one| one["link"] == "quotas" && one["health"] == "note");
+        notes
+            .map(|one| one["seen"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let _one = bed.keep("one", &["--gpu", "0", "--memory", "5GiB"]);
+    let _whole = bed.keep("whole", &[]);
+    assert!(notes().is_empty(), "{:?}", notes());
+    let _two = bed.keep("two", &["--memory", "3.5GiB"]);
+    let found = notes();
+    let uuid = bed.report()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].contains(&uuid) && found[0].contains("8.5 GiB of 8 GiB"),
+        "{found:?}"
+    );
+}
