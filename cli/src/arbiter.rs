@@ -107,7 +107,9 @@ fn serve(root: &Path, me: &Identity) -> Result<(), Failure> {
 fn arbitrate(tenants: &mut Tenants, now_ns: u64) -> bool {
     let mut on_gpu: BTreeMap<GpuUuid, Vec<(usize, DeviceIndex)>> = BTreeMap::new();
     for (at, tenant) in tenants.iter_mut().enumerate() {
-        tenant.beat(now_ns);
+        if !tenant.beat(now_ns) {
+            continue;
+        }
         for (device, uuid) in tenant.devices() {
             on_gpu.entry(uuid).or_default().push((at, device));
         }

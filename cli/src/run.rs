@@ -111,7 +111,7 @@ fn visible(gpus: &[Gpu]) -> OsString {
 /// A run that joins must not silently get another quota than it asked for.
 fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<(), Failure> {
     let name = &tenant.name;
-    let limits = Limits::open(directory.path()).map_err(failed)?;
+    let limits = Limits::read(directory.path()).map_err(failed)?;
     for (uuid, _) in &tenant.devices {
         let device = limits.find(uuid).ok_or_else(|| {
             Failure::Usage(format!(

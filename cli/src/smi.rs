@@ -219,7 +219,7 @@ impl Watch {
 
 fn open(path: &Path) -> Result<(Limits, Observer), Failure> {
     Ok((
-        Limits::open(path).map_err(failed)?,
+        Limits::read(path).map_err(failed)?,
         Observer::open(path).map_err(failed)?,
     ))
 }

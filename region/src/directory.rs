@@ -306,9 +306,13 @@ fn is_meant_by_a_process(path: &Path) -> bool {
         .any(|environment| environment.split(|byte| *byte == 0).any(|one| one == meant))
 }
 
-/// A `usage` that cannot be read has no slots: its processes, should they live, only harmed themselves.
+/// A `usage` that cannot be read has no slots: its processes, should they live, only harmed themselves. One of another
+/// version may have some: whoever can read it removes it.
 fn has_living_slots(path: &Path, me: &Identity) -> bool {
-    Observer::open(path).is_ok_and(|usage| usage.has_living(&ProcessView::new(*me)).unwrap_or(false))
+    match Observer::open(path) {
+        Ok(usage) => usage.has_living(&ProcessView::new(*me)).unwrap_or(false),
+        Err(error) => error.is_of_another_version(),
+    }
 }
 
 /// A directory half made or half removed: nobody holds it, and the one who began has had time to lock it.
@@ -332,7 +336,7 @@ fn remove(path: &Path) -> Result<(), DirectoryError> {
 }
 
 fn join(path: &Path, me: &Identity) -> Result<(), DirectoryError> {
-    Limits::open(path).map_err(DirectoryError::Open)?;
+    Limits::read(path).map_err(DirectoryError::Open)?;
     let usage = Usage::open(path).map_err(DirectoryError::Open)?;
     usage
         .claim(me)

@@ -2,7 +2,7 @@
 //!
 //! Atomic integers only: no `bool`, enum, float, reference or hidden padding, so that any bytes are a valid value and
 //! what a stranger wrote can be read. All zero is a valid, empty `usage`. The numbers are the machine's own (the files
-//! never leave it). A change of layout changes [`VERSION`].
+//! never leave it). A change of layout changes [`VERSION`]; which versions go together, [`crate::header`] says.
 
 use crate::account::Account;
 use crate::account::Meter;
@@ -17,7 +17,10 @@ pub const LIMITS_MAGIC: u64 = u64::from_le_bytes(*b"vculimit");
 /// First word of `usage`: the letters `vcuusage`.
 pub const USAGE_MAGIC: u64 = u64::from_le_bytes(*b"vcuusage");
 /// Version of both layouts.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 4;
+/// The oldest version whose files this program uses, and whose programs can use this one's files. Until there is a
+/// release, the version before is one that nothing ever wrote, of the same words: so the way of an upgrade is walked.
+pub const OLDEST_VERSION: u32 = 3;
 /// Bytes reserved for a container's name.
 pub const NAME_BYTES: usize = 128;
 /// Words of a device's configuration, its checksum included.
@@ -25,23 +28,25 @@ pub const CONFIG_WORDS: usize = 9;
 /// Words of a device's pace, its checksum included.
 pub const PACE_WORDS: usize = 6;
 
-/// What a reader checks first in either file.
+/// What a reader checks first in either file. The same in every version.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Header {
     /// [`LIMITS_MAGIC`] or [`USAGE_MAGIC`].
     pub magic: AtomicU64,
-    /// [`VERSION`].
+    /// [`VERSION`] of who made the file.
     pub version: AtomicU32,
+    /// The oldest version whose programs can use the file.
+    pub compatible_version: AtomicU32,
     /// Size of the file in bytes.
-    pub size_bytes: AtomicU32,
+    pub size_bytes: AtomicU64,
 }
 
 /// `limits`.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct LimitsFile {
-    /// Magic, version, size.
+    /// Magic, versions, size.
     pub header: Header,
     /// How many of `devices` are in use.
     pub device_count: AtomicU32,
@@ -85,13 +90,13 @@ pub struct DeviceLimits {
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct UsageFile {
-    /// Magic, version, size.
+    /// Magic, versions, size.
     pub header: Header,
     /// One more than the highest slot ever used: how far a sum has to look. Never falls.
     pub slots_used: AtomicU32,
     /// One more than the highest place of an object ever used. Never falls.
     pub objects_used: AtomicU32,
-    reserved: [AtomicU32; 26],
+    reserved: [AtomicU32; 24],
     /// Who holds which slot.
     pub identities: [IdentityRecord; MAX_SLOTS],
     /// Memory and GPU time of each process, per device: a sum over one device walks through adjacent lines.
@@ -134,17 +139,19 @@ pub struct SlotDevice {
 #[cfg(not(loom))]
 const _: () = {
     use core::mem::{align_of, offset_of, size_of};
-    assert!(size_of::<Header>() == 16);
+    assert!(size_of::<Header>() == 24);
+    assert!(offset_of!(Header, version) == 8 && offset_of!(Header, compatible_version) == 12);
+    assert!(offset_of!(Header, size_bytes) == 16);
     assert!(size_of::<IdentityRecord>() == 128);
     assert!(size_of::<Record>() == 64 && size_of::<Meter>() == 64);
     assert!(size_of::<SlotDevice>() == 128 && align_of::<SlotDevice>() == 128);
     assert!(offset_of!(SlotDevice, ledger) == 0 && offset_of!(SlotDevice, meter) == 64);
 
-    assert!(offset_of!(LimitsFile, device_count) == 16);
-    assert!(offset_of!(LimitsFile, name) == 24);
-    assert!(offset_of!(LimitsFile, checksum) == 152);
-    assert!(offset_of!(LimitsFile, generation) == 160);
-    assert!(offset_of!(LimitsFile, arbiter_beat_ns) == 168);
+    assert!(offset_of!(LimitsFile, device_count) == 24);
+    assert!(offset_of!(LimitsFile, name) == 32);
+    assert!(offset_of!(LimitsFile, checksum) == 160);
+    assert!(offset_of!(LimitsFile, generation) == 168);
+    assert!(offset_of!(LimitsFile, arbiter_beat_ns) == 176);
     assert!(offset_of!(LimitsFile, devices) == 256);
     assert!(offset_of!(DeviceLimits, metered) == 16);
     assert!(offset_of!(DeviceLimits, turn_bell) == 20);
@@ -155,11 +162,11 @@ const _: () = {
     assert!(size_of::<DeviceLimits>() == 384);
     assert!(size_of::<LimitsFile>() == 256 + MAX_DEVICES * 384);
 
-    assert!(offset_of!(UsageFile, slots_used) == 16);
+    assert!(offset_of!(UsageFile, slots_used) == 24);
     assert!(offset_of!(UsageFile, identities) == 128);
     assert!(offset_of!(UsageFile, devices) == 128 + 128 * MAX_SLOTS);
     assert!(offset_of!(UsageFile, accounts) == 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES));
-    assert!(offset_of!(UsageFile, objects_used) == 20);
+    assert!(offset_of!(UsageFile, objects_used) == 28);
     assert!(offset_of!(ObjectRecord, bytes) == 16 && offset_of!(ObjectRecord, payer) == 24);
     assert!(offset_of!(ObjectRecord, until) == 32 && offset_of!(ObjectRecord, holders) == 64);
     assert!(size_of::<ObjectRecord>() == (64 + HOLDER_WORDS * 8).next_multiple_of(64));

@@ -22,6 +22,8 @@ pub mod clock;
 pub mod controller;
 #[cfg(not(loom))]
 pub mod directory;
+#[cfg(not(loom))]
+mod header;
 pub mod layout;
 pub mod ledger;
 #[cfg(not(loom))]
@@ -30,6 +32,8 @@ pub mod limits;
 mod map;
 #[cfg(not(loom))]
 pub mod observer;
+#[cfg(not(loom))]
+mod open;
 #[cfg(not(loom))]
 pub mod predict;
 mod primitive;

@@ -1,11 +1,13 @@
 //! `limits`: what the container may use. Written by one at a time, read by all the container's processes.
 
 use core::fmt;
+use std::fs::File;
 use std::path::Path;
 
 use crate::account::Pace;
 use crate::layout::{DeviceLimits, LimitsFile};
-use crate::map::{Mapped, Mapping, open_checked};
+use crate::map::{Mapped, Mapping};
+use crate::open::{open_checked, read_bytes};
 use crate::primitive::{AtomicU32, Ordering};
 use crate::seqlock::checksum;
 use crate::{DeviceIndex, GpuUuid};
@@ -15,10 +17,13 @@ mod config;
 mod words;
 mod writer;
 
-pub use crate::map::OpenError;
+pub use crate::open::OpenError;
 pub use config::{DeviceConfig, NO_MEMORY_LIMIT, NOT_METERED, Policy};
 pub(crate) use words::fill;
 pub use writer::{LimitsWriter, WriteError};
+
+/// How often a file that looks damaged is read: a value may have changed twice while it was read.
+const READ_ATTEMPTS: u32 = 8;
 
 /// What was read from `limits` cannot be right. A managed process then gets no GPU memory (I11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +46,8 @@ pub struct Turn {
     pub until_ns: u64,
 }
 
-/// A container's limits, mapped read-only: a running process sees a change at its next look.
+/// A container's limits. Mapped ([`Limits::open`]), they change as they are changed; read ([`Limits::read`]), they stay as
+/// they were.
 #[derive(Debug)]
 pub struct Limits {
     mapping: Mapping<LimitsFile>,
@@ -50,20 +56,39 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Opens and checks `limits` in `directory`.
+    /// Opens, checks and maps `limits` in `directory`: for the container's own processes.
     ///
     /// # Errors
     /// Missing, a link, not a file, of another version or size, or damaged: see [`OpenError`].
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
-        Self::open_as(directory, false)
+        let path = directory.join("limits");
+        let file = open_checked::<LimitsFile>(&path, false)?;
+        let now = Self::copied(&path, &file)?;
+        let mapping = Mapping::of_file(&file, false).map_err(|error| OpenError::Io(path, error))?;
+        Ok(Self { mapping, ..now })
     }
 
-    fn open_as(directory: &Path, writable: bool) -> Result<Self, OpenError> {
+    /// Reads and checks `limits` in `directory` as they are now: for everybody else. Nothing stays open or mapped, so
+    /// whatever becomes of the file later is no matter.
+    ///
+    /// # Errors
+    /// As [`Limits::open`].
+    pub fn read(directory: &Path) -> Result<Self, OpenError> {
         let path = directory.join("limits");
-        let file = open_checked::<LimitsFile>(&path, writable)?;
-        let mapping =
-            Mapping::of_file(&file, writable).map_err(|error| OpenError::Io(path.clone(), error))?;
-        Self::checked(mapping).ok_or(OpenError::Damaged(path))
+        let file = open_checked::<LimitsFile>(&path, false)?;
+        Self::copied(&path, &file)
+    }
+
+    /// A sound copy of what is in `file`. A writer that was at work is given time to finish.
+    fn copied(path: &Path, file: &File) -> Result<Self, OpenError> {
+        for _ in 0..READ_ATTEMPTS {
+            let bytes = read_bytes::<LimitsFile>(path, file)?;
+            let copy = Mapping::of_bytes(&bytes).map_err(|error| OpenError::Io(path.to_owned(), error))?;
+            if let Some(limits) = Self::checked(copy) {
+                return Ok(limits);
+            }
+        }
+        Err(OpenError::Damaged(path.to_owned()))
     }
 
     /// Limits in this process's own memory, for tests and for models of a machine.
@@ -79,7 +104,7 @@ impl Limits {
         fill(&mapping, name, devices, now_ns);
         let limits =
             Self::checked(mapping).ok_or_else(|| std::io::Error::other("name or devices out of bounds"))?;
-        Ok(LimitsWriter { limits, lock: None })
+        Ok(LimitsWriter { limits, file: None })
     }
 
     fn checked(mapping: Mapping<LimitsFile>) -> Option<Self> {

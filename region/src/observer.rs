@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::account::{Account, BUSY_WORDS, Meter};
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::ledger::{Ledger, Party, Record};
-use crate::map::{OpenError, open_checked};
+use crate::open::{OpenError, open_checked};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 use crate::process::{Identity, Liveness, ProcessView};
 use crate::shared::{MAX_OBJECTS, ObjectRecord, Objects};

@@ -10,6 +10,7 @@ use crate::primitive::{AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub struct Versioned<const N: usize> {
     sequence: AtomicU64,
+    // The even one first, see `stores`.
     copies: [[AtomicU64; N]; 2],
 }
 
@@ -34,6 +35,24 @@ impl<const N: usize> Versioned<N> {
         }
         // Pairs with the acquire load in `read_first`.
         self.sequence.store(sequence.wrapping_add(1), Ordering::Release);
+    }
+
+    /// What [`Versioned::write`] stores, for who can reach the memory only by writing to its file: offsets in bytes from
+    /// the start of the value, to be written in this order. Bytes may arrive one after another: which copy is read hangs on
+    /// one bit of the sequence, and both copies are whole when it changes.
+    #[cfg(not(loom))]
+    pub(crate) fn stores(&self, words: [u64; N]) -> [(usize, Vec<u8>); 2] {
+        let next = self.sequence.load(Ordering::Relaxed).wrapping_add(1);
+        let copies = size_of::<AtomicU64>();
+        let copy = if next & 1 == 0 {
+            copies
+        } else {
+            copies + N * size_of::<AtomicU64>()
+        };
+        [
+            (copy, words.iter().flat_map(|word| word.to_ne_bytes()).collect()),
+            (0, next.to_ne_bytes().to_vec()),
+        ]
     }
 
     /// The value as some writer left it.
@@ -93,6 +112,28 @@ mod tests {
         value.write([4, 5, 6]);
         assert_eq!(value.read(), [4, 5, 6]);
         assert_eq!(value.read_first::<2>(), [4, 5]);
+    }
+
+    #[test]
+    fn what_is_stored_by_offset_is_what_a_write_stores() {
+        let (value, elsewhere) = (Versioned::<3>::default(), Versioned::<3>::default());
+        for round in 1..=3 {
+            let words = [round, 10 * round, 100 * round];
+            for (offset, bytes) in elsewhere.stores(words) {
+                assert_ne!(elsewhere.read(), words, "before the last store");
+                for (at, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
+                    let place = offset / 8 + at;
+                    let word = match place.checked_sub(1) {
+                        None => &elsewhere.sequence,
+                        Some(place) => &elsewhere.copies[place / 3][place % 3],
+                    };
+                    word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+                }
+            }
+            value.write(words);
+            assert_eq!(elsewhere.read(), words);
+            assert_eq!(format!("{value:?}"), format!("{elsewhere:?}"));
+        }
     }
 
     #[test]

@@ -9,9 +9,10 @@ use core::fmt;
 use std::path::Path;
 
 use crate::account::{Account, Meter};
-use crate::layout::{IdentityRecord, SlotDevice, UsageFile, VERSION};
+use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::ledger::Ledger;
-use crate::map::{Mapped, Mapping, OpenError, open_checked};
+use crate::map::{Mapped, Mapping};
+use crate::open::{OpenError, open_to_write};
 use crate::primitive::Ordering;
 use crate::process::{Identity, Liveness, ProcessView};
 use crate::shared::Objects;
@@ -124,10 +125,10 @@ impl Usage {
     /// Opens and checks `usage` in `directory`.
     ///
     /// # Errors
-    /// Missing, a link, not a file, of another version or size: see [`OpenError`].
+    /// Missing, a link, not a file, of another version or size, with a hole that a full disk cannot fill: see [`OpenError`].
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         let path = directory.join("usage");
-        let file = open_checked::<UsageFile>(&path, true)?;
+        let file = open_to_write::<UsageFile>(&path)?;
         let mapping = Mapping::of_file(&file, true).map_err(|error| OpenError::Io(path, error))?;
         Ok(Self { mapping })
     }
@@ -357,12 +358,7 @@ impl Usage {
 
 /// Makes zeroed memory a `usage` in which no slot is held.
 pub(crate) fn fill(file: &UsageFile) {
-    file.header.version.store(VERSION, Ordering::Relaxed);
-    file.header.size_bytes.store(
-        u32::try_from(size_of::<UsageFile>()).unwrap_or(0),
-        Ordering::Relaxed,
-    );
-    file.header.magic.store(UsageFile::MAGIC, Ordering::Release);
+    file.header.fill(UsageFile::MAGIC, size_of::<UsageFile>());
 }
 
 /// All slots are held by living processes.

@@ -413,7 +413,7 @@ fn a_damaged_file_is_refused_with_one_clear_line() {
             opened_after(file, |path| truncate(path, 4096)),
             opened_after(file, |path| truncate(path, 1 << 30)),
             opened_after(file, |path| write_at(path, 0, &[0; 8])),
-            opened_after(file, |path| write_at(path, 8, &[99])),
+            opened_after(file, |path| write_at(path, 8, &[99, 0, 0, 0, 99])),
             opened_after(file, |path| {
                 fs::rename(path, path.with_extension("real")).unwrap();
                 symlink(path.with_extension("real"), path).unwrap();

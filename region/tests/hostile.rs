@@ -22,13 +22,13 @@ use vcuda_region::{DeviceIndex, GpuUuid};
 fn scribble(path: &Path, at: f64, bytes: &[u8]) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     let size = file.metadata().unwrap().len();
-    // The first 16 bytes decide whether the file is opened at all; that has its own tests.
+    // The first 24 bytes decide whether the file is opened at all; that has its own tests.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a position in a file of some MiB"
     )]
-    let offset = 16 + (at * (size - 16 - bytes.len() as u64) as f64) as u64;
+    let offset = 24 + (at * (size - 24 - bytes.len() as u64) as f64) as u64;
     file.write_all_at(bytes, offset).unwrap();
 }
 

@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
 use vcuda_region::limits::NO_MEMORY_LIMIT;
 use vcuda_region::process::ProcessView;
@@ -33,6 +34,8 @@ pub(crate) struct Device {
     pub(crate) uuid: GpuUuid,
     /// Where its grant stands in `limits`; nothing if the container was not given this GPU or has no usable limits.
     pub(crate) grant: Option<DeviceIndex>,
+    /// What its driver pads the rows of pitched memory to (bytes).
+    pub(crate) pitch_unit: OnceCell<u64>,
     shim: &'static Shim,
 }
 
@@ -279,6 +282,7 @@ impl Device {
             ordinal: 0,
             uuid: GpuUuid::from_bytes([0; 16]),
             grant: None,
+            pitch_unit: OnceCell::new(),
             shim,
         }))
     }
@@ -381,6 +385,7 @@ impl Devices {
             ordinal,
             uuid,
             grant,
+            pitch_unit: OnceCell::new(),
             shim,
         }));
         match place.compare_exchange(core::ptr::null_mut(), device, Ordering::AcqRel, Ordering::Acquire) {

@@ -15,6 +15,7 @@ mod memory;
 mod module;
 mod multicast;
 mod nvml;
+mod pitch;
 mod pool;
 mod pool_share;
 mod sparse;
@@ -36,8 +37,8 @@ use crate::ffi::table::{Row, entry, hooks};
 hooks! {
     deny cuMemAlloc                     => memory::alloc_v1;
     deny cuMemAlloc_v2                  => memory::alloc;
-    deny cuMemAllocPitch                => memory::pitch_v1;
-    deny cuMemAllocPitch_v2             => memory::pitch;
+    deny cuMemAllocPitch                => pitch::pitch_v1;
+    deny cuMemAllocPitch_v2             => pitch::pitch;
     deny cuMemAllocManaged              => memory::managed;
     pass cuMemFree                      => memory::free_v1;
     pass cuMemFree_v2                   => memory::free;

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
-enum { HELD = 48, STREAMS = 2, BLOCK = 2 << 20, UNTOUCHED = 0x5a };
+enum { HELD = 48, STREAMS = 2, BLOCK = 2 << 20, UNTOUCHED = 0x5a, INJECTED = 999 };
 enum kind { NONE, LINEAR, MANAGED, PITCH, ASYNC, FROM_POOL, VMM, ARRAY, ARRAY_3D, MIPMAP, KINDS };
 typedef struct { enum kind kind; CUdeviceptr address; size_t bytes; void *array; } Held;
 
@@ -30,14 +30,18 @@ static int judge(const char *what, CUresult code, const void *out, size_t size)
 {
     if (code == SUCCESS) return 1;
     for (size_t i = 0; i < size; i++)
-        if (((const unsigned char *)out)[i] != UNTOUCHED) { wrong("a refusal wrote its out-parameter", code); break; }
+        if (((const unsigned char *)out)[i] != UNTOUCHED) { wrong("a refusal wrote its out-parameter", code); wrong(what, code); break; }
     if (code == OUT_OF_MEMORY) atomic_fetch_add(&refused, 1);
-    else if (code == 999 /* unknown: injected */) atomic_fetch_add(&failed, 1);
+    else if (code == INJECTED) atomic_fetch_add(&failed, 1);
     else wrong(what, code);
     return 0;
 }
 #define TRY(out, call) (memset(&(out), UNTOUCHED, sizeof(out)), judge(#call, (call), &(out), sizeof(out)))
 
+/* Again as often as the machine was told to fail it. */
+#define INSIST(code, call) while (((code) = (call)) == INJECTED) atomic_fetch_add(&failed, 1)
+
+/* What was told to fail is still held, and counted. */
 static void drop(Held *h, CUstream stream, unsigned *seed)
 {
     CUresult code = SUCCESS;
@@ -47,11 +51,16 @@ static void drop(Held *h, CUstream stream, unsigned *seed)
         code = rand_r(seed) % 4 ? cuMemFreeAsync(h->address, stream) : cuMemFree_v2(h->address);
         break;
     case VMM:
-        if ((code = cuMemUnmap(h->address, h->bytes)) == SUCCESS) code = cuMemAddressFree(h->address, h->bytes);
+        if ((code = cuMemUnmap(h->address, h->bytes)) == SUCCESS)
+            INSIST(code, cuMemAddressFree(h->address, h->bytes));
         break;
     case ARRAY: case ARRAY_3D: code = cuArrayDestroy(h->array); break;
     case MIPMAP: code = cuMipmappedArrayDestroy(h->array); break;
     default: break;
+    }
+    if (code == INJECTED) {
+        atomic_fetch_add(&failed, 1);
+        return;
     }
     if (code != SUCCESS) wrong("free", code);
     h->kind = NONE;
@@ -74,9 +83,16 @@ static void make(Held *h, CUstream stream, unsigned *seed)
         h->bytes = (bytes + BLOCK - 1) / BLOCK * BLOCK;
         if (!TRY(handle, cuMemCreate(&handle, h->bytes, &prop, 0))) break;
         CUresult code = cuMemAddressReserve(&h->address, h->bytes, 0, 0, 0);
-        if (code == SUCCESS && (code = cuMemMap(h->address, h->bytes, 0, handle, 0)) == SUCCESS) made = 1;
-        else wrong("map", code);
-        if ((code = cuMemRelease(handle)) != SUCCESS) wrong("release", code);
+        if (code != SUCCESS) wrong("reserve", code);
+        code = cuMemMap(h->address, h->bytes, 0, handle, 0);
+        made = code == SUCCESS;
+        if (code == INJECTED) {
+            atomic_fetch_add(&failed, 1);
+            code = cuMemAddressFree(h->address, h->bytes);
+        }
+        if (code != SUCCESS) wrong("map", code);
+        INSIST(code, cuMemRelease(handle));
+        if (code != SUCCESS) wrong("release", code);
         break;
     }
     case ARRAY: {
@@ -121,14 +137,31 @@ static void *run(void *argument)
             code = cuMemGetInfo_v2(&free_bytes, &total);
             if (code != SUCCESS || free_bytes > total) wrong("free above total", code);
             break;
-        case 2: if ((code = cuStreamSynchronize(stream)) != SUCCESS) wrong("synchronise", code); break;
-        case 3: if ((code = cuMemPoolTrimTo(pool, 0)) != SUCCESS) wrong("trim", code); break;
+        case 2: INSIST(code, cuStreamSynchronize(stream)); if (code != SUCCESS) wrong("synchronise", code); break;
+        case 3: INSIST(code, cuMemPoolTrimTo(pool, 0)); if (code != SUCCESS) wrong("trim", code); break;
         default: if (h->kind) drop(h, stream, &seed); else make(h, stream, &seed);
         }
     }
-    for (int i = 0; i < HELD; i++) if (held[i].kind) drop(&held[i], streams[i % STREAMS], &seed);
-    for (int i = 0; i < STREAMS; i++) if (cuStreamSynchronize(streams[i]) != SUCCESS) wrong("synchronise", 0);
+    for (int i = 0; i < HELD; i++) while (held[i].kind) drop(&held[i], streams[i % STREAMS], &seed);
+    for (int i = 0; i < STREAMS; i++) {
+        CUresult code;
+        INSIST(code, cuStreamSynchronize(streams[i]));
+        if (code != SUCCESS) wrong("synchronise", code);
+    }
     return NULL;
+}
+
+/* A context, as soon as the others leave room for one. */
+static void begin(void)
+{
+    CUresult code;
+    driver_open();
+    OK(cuInit(0));
+    OK(cuDeviceGet(&device, 0));
+    while ((code = cuDevicePrimaryCtxRetain(&context, device)) == OUT_OF_MEMORY) usleep(1000);
+    OK(code);
+    OK(cuCtxSetCurrent(context));
+    if (failures) exit(finish("begin"));
 }
 
 int main(int argc, char **argv)
@@ -138,7 +171,7 @@ int main(int argc, char **argv)
     unsigned seed = atoi(argv[3]);
     largest = argc > 4 ? strtoull(argv[4], NULL, 0) : 64 << 20;
     if (getenv("STORM_PAUSE_US")) pause_us = atol(getenv("STORM_PAUSE_US"));
-    setup();
+    begin();
     PoolProps properties = {.alloc_type = 1, .location = {1, 0}};
     OK(cuMemPoolCreate(&pool, &properties));
     uint64_t keep = ~0ull;

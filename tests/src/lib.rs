@@ -30,8 +30,14 @@ pub mod table;
 #[cfg(target_arch = "x86_64")]
 pub mod tracer;
 
+mod obedient;
+mod release;
 mod tenant;
+mod tmpfs;
+pub use obedient::Obedient;
+pub use release::of_release;
 pub use tenant::Tenant;
+pub use tmpfs::Tmpfs;
 
 /// 1 MiB in bytes.
 pub const MIB: u64 = 1 << 20;
@@ -292,22 +298,31 @@ impl Running {
 
     /// Waits until the program has printed a line that begins so, and returns it.
     pub fn wait_for(&mut self, beginning: &str) -> String {
+        loop {
+            match self.next_line() {
+                Ok(line) if line.starts_with(beginning) => return line,
+                Ok(_) => {}
+                Err(rest) => panic!("the program ended before it printed {beginning:?}: {rest:?}"),
+            }
+        }
+    }
+
+    /// The next line that the program prints.
+    ///
+    /// # Errors
+    /// It has ended, or closed its output; what it printed after its last line.
+    pub fn next_line(&mut self) -> Result<String, String> {
         use std::io::Read;
         let stdout = self.0.stdout.as_mut().unwrap();
         let mut line = Vec::new();
         let mut byte = [0u8];
         loop {
-            match stdout.read(&mut byte).unwrap() {
-                0 => panic!("the program ended before it printed {beginning:?}"),
-                _ if byte == *b"\n" => {
-                    let text = String::from_utf8_lossy(&line).into_owned();
-                    if text.starts_with(beginning) {
-                        return text;
-                    }
-                    line.clear();
-                }
-                _ => line.extend_from_slice(&byte),
+            let read = stdout.read(&mut byte).unwrap();
+            if read == 0 || byte == *b"\n" {
+                let text = String::from_utf8_lossy(&line).into_owned();
+                return if read == 0 { Err(text) } else { Ok(text) };
             }
+            line.extend_from_slice(&byte);
         }
     }
 

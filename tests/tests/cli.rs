@@ -9,7 +9,7 @@
 use std::io::Write;
 use std::process::{Output, Stdio};
 
-use vcuda_tests::{Bed, Door, Running, app, release_dir, succeeded, text};
+use vcuda_tests::{Bed, Door, Running, Tmpfs, app, release_dir, succeeded, text};
 
 /// One clear line on stderr that names the value; nothing on stdout.
 fn refused(output: &Output, code: i32, names: &str) {
@@ -254,41 +254,16 @@ fn the_libraries_are_found_beside_the_executable() {
     }
 }
 
-/// Mounts a tmpfs with these options over an empty directory, for as long as the value lives.
-struct Tmpfs(tempfile::TempDir);
-
-impl Tmpfs {
-    fn new(options: &str) -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let mut mount = std::process::Command::new("mount");
-        mount
-            .args(["-t", "tmpfs", "-o", options, "vcuda-test"])
-            .arg(dir.path());
-        if mount.output().is_ok_and(|o| o.status.success()) {
-            return Some(Tmpfs(dir));
-        }
-        vcuda_tests::skip("full and read-only disks: mounting a tmpfs is not permitted here");
-        None
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        // Nothing uses it any more.
-        let _ = std::process::Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
 #[test]
 fn a_full_and_a_read_only_disk_are_refused_with_one_line() {
     let bed = Bed::new();
     for (options, says) in [("size=64k", "space"), ("ro", "ead-only")] {
         let Some(disk) = Tmpfs::new(options) else { return };
         let mut command = bed.tenant(&["--memory", "1GiB"], "true");
-        let output = command.env("XDG_RUNTIME_DIR", disk.0.path()).output().unwrap();
+        let output = command.env("XDG_RUNTIME_DIR", disk.path()).output().unwrap();
         refused(&output, 1, says);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(stderr.contains(&*disk.0.path().to_string_lossy()), "{stderr}");
+        assert!(stderr.contains(&*disk.path().to_string_lossy()), "{stderr}");
         assert_eq!(stderr.trim().lines().count(), 1, "{stderr}");
     }
 }

@@ -100,9 +100,10 @@ impl Tenant {
         self.writer.limits().devices().collect()
     }
 
-    /// Says that the arbiter is at work.
-    pub(super) fn beat(&mut self, now_ns: u64) {
-        self.writer.beat(now_ns);
+    /// Says that the arbiter is at work, and reads what `vcuda set` has changed. Whether the tenant's files can be used:
+    /// one whose files were damaged is left alone until they are sound.
+    pub(super) fn beat(&mut self, now_ns: u64) -> bool {
+        self.writer.refresh().is_ok() && self.writer.beat(now_ns).is_ok()
     }
 
     /// When the tenant says that it was busy on `device`, from word `first` of its busy map up to `last`, and what it

@@ -21,7 +21,7 @@ pub(super) fn of_this_tenant(directory: &Path) -> Vec<Finding> {
     let mut findings = tenants::tenant(&name, directory);
     match probe(&[]) {
         Ok(report) => {
-            let limits = Limits::open(directory).ok();
+            let limits = Limits::read(directory).ok();
             let uuid = report.gpu_uuid.as_deref().and_then(|uuid| uuid.parse().ok());
             let limit = limits.and_then(|limits| limits.memory_limit_bytes(limits.find(&uuid?)?).ok());
             findings.extend(links(&report, limit.filter(|limit| *limit != NO_MEMORY_LIMIT)));

@@ -75,7 +75,7 @@ fn promised(is_simulated: bool, environment: &Environment, tenants: &[(String, P
 /// One tenant's limits, denials and processes.
 pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
     let link = format!("tenant {name}");
-    let limits = match Limits::open(path) {
+    let limits = match Limits::read(path) {
         Ok(limits) => limits,
         Err(error) => {
             let remedy = "its programs get no GPU memory; end them and start them again";

@@ -2,7 +2,7 @@
 
 use super::{DeviceConfig, NOT_METERED, Policy};
 use crate::account::Pace;
-use crate::layout::{CONFIG_WORDS, DeviceLimits, LimitsFile, NAME_BYTES, PACE_WORDS, VERSION};
+use crate::layout::{CONFIG_WORDS, DeviceLimits, LimitsFile, NAME_BYTES, PACE_WORDS};
 use crate::map::Mapped;
 use crate::primitive::Ordering;
 use crate::seqlock::checksum;
@@ -29,14 +29,11 @@ pub(crate) fn fill(file: &LimitsFile, name: &str, devices: &[(GpuUuid, DeviceCon
         low_word.store(low, Ordering::Relaxed);
         high_word.store(high, Ordering::Relaxed);
         record.config.write(words_of_config(index, config));
-        write_pace(record, index, &first_pace(config, now_ns));
+        let pace = first_pace(config, now_ns);
+        record.pace.write(words_of_pace(index, &pace));
+        record.metered.store(metered_word(&pace), Ordering::Release);
     }
-    file.header.magic.store(LimitsFile::MAGIC, Ordering::Relaxed);
-    file.header.version.store(VERSION, Ordering::Relaxed);
-    file.header.size_bytes.store(
-        u32::try_from(size_of::<LimitsFile>()).unwrap_or(0),
-        Ordering::Relaxed,
-    );
+    file.header.fill(LimitsFile::MAGIC, size_of::<LimitsFile>());
     file.checksum.store(
         checksum(LimitsFile::MAGIC, &header_words(file)),
         Ordering::Release,
@@ -58,17 +55,18 @@ pub(super) fn first_pace(config: &DeviceConfig, now_ns: u64) -> Pace {
 }
 
 /// What never changes in a `limits` file, for its checksum.
-pub(super) fn header_words(file: &LimitsFile) -> [u64; 4 + NAME_BYTES / 8 + 2 * MAX_DEVICES] {
-    let mut words = [0; 4 + NAME_BYTES / 8 + 2 * MAX_DEVICES];
+pub(super) fn header_words(file: &LimitsFile) -> [u64; 5 + NAME_BYTES / 8 + 2 * MAX_DEVICES] {
+    let mut words = [0; 5 + NAME_BYTES / 8 + 2 * MAX_DEVICES];
     let numbers = [
         &file.header.version,
-        &file.header.size_bytes,
+        &file.header.compatible_version,
         &file.device_count,
         &file.name_bytes,
     ];
     let numbers = numbers
         .into_iter()
-        .map(|word| u64::from(word.load(Ordering::Relaxed)));
+        .map(|word| u64::from(word.load(Ordering::Relaxed)))
+        .chain([file.header.size_bytes.load(Ordering::Relaxed)]);
     let texts = file
         .name
         .iter()
@@ -134,7 +132,15 @@ pub(super) fn config_of_words(device: DeviceIndex, words: [u64; CONFIG_WORDS]) -
         .then_some(config)
 }
 
-pub(super) fn write_pace(record: &DeviceLimits, device: DeviceIndex, pace: &Pace) {
+/// Any value but [`NOT_METERED`].
+const METERED: u32 = 1;
+
+/// What the word beside a device's pace says of it.
+pub(super) fn metered_word(pace: &Pace) -> u32 {
+    if pace.metered { METERED } else { NOT_METERED }
+}
+
+pub(super) fn words_of_pace(device: DeviceIndex, pace: &Pace) -> [u64; PACE_WORDS] {
     let flags = u64::from(pace.metered) | u64::from(pace.contended) << 1 | u64::from(pace.baton) << 2;
     let mut words = [
         pace.epoch_ns,
@@ -145,15 +151,8 @@ pub(super) fn write_pace(record: &DeviceLimits, device: DeviceIndex, pace: &Pace
         0,
     ];
     seal(device, &mut words);
-    record.pace.write(words);
-    record.metered.store(
-        if pace.metered { METERED } else { NOT_METERED },
-        Ordering::Release,
-    );
+    words
 }
-
-/// Any value but [`NOT_METERED`].
-const METERED: u32 = 1;
 
 pub(super) fn pace_of_words(device: DeviceIndex, words: [u64; PACE_WORDS]) -> Option<Pace> {
     let [epoch_ns, credit, rates, window_ns, flags, _] = words;

@@ -1,17 +1,24 @@
 //! The one who writes `limits`: `vcuda run`, `vcuda set`, the arbiter, the manager.
+//!
+//! It never maps the file. A run's processes are their user's, who can cut the file short at any time, and who touches
+//! a mapping beyond the end of its file is killed. Reading and writing the file gives an error instead.
 
 use core::fmt;
+use core::mem::offset_of;
 use core::time::Duration;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::words::{first_pace, is_valid_pace, words_of_config, write_pace};
+use super::words::{first_pace, is_valid_pace, metered_word, words_of_config, words_of_pace};
 use super::{DeviceConfig, Limits, OpenError, Turn};
 use crate::DeviceIndex;
 use crate::account::Pace;
+use crate::layout::{DeviceLimits, LimitsFile};
+use crate::open::{check, open_checked};
 use crate::primitive::Ordering;
+use crate::seqlock::Versioned;
 use crate::sys::{self, Lock};
 
 /// Changes limits that others read. Writers exclude each other by a lock on the directory above the container's, which
@@ -19,7 +26,47 @@ use crate::sys::{self, Lock};
 #[derive(Debug)]
 pub struct LimitsWriter {
     pub(super) limits: Limits,
-    pub(super) lock: Option<(PathBuf, File)>,
+    pub(super) file: Option<Target>,
+}
+
+/// The file that is written, and what its writers lock.
+#[derive(Debug)]
+pub(super) struct Target {
+    path: PathBuf,
+    file: File,
+    above: PathBuf,
+    lock: File,
+}
+
+impl Target {
+    /// What is in the file now.
+    fn read(&self) -> Result<Limits, OpenError> {
+        check::<LimitsFile>(&self.path, &self.file)?;
+        Limits::copied(&self.path, &self.file)
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), WriteError> {
+        self.file
+            .write_all_at(bytes, offset as u64)
+            .map_err(|error| WriteError::Write(self.path.clone(), error))
+    }
+
+    /// Until the guard is dropped, no other writer is at work.
+    fn lock(&self) -> Result<Locked<'_>, WriteError> {
+        for _ in 0..1000 {
+            let taken = sys::try_lock(&self.lock, Lock::Exclusive);
+            if taken.map_err(|error| WriteError::Lock(self.above.clone(), error))? {
+                return Ok(Locked(&self.lock));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(WriteError::Busy(self.above.clone()))
+    }
+}
+
+/// Where a device stands in the file.
+fn offset_of_device(device: DeviceIndex) -> usize {
+    offset_of!(LimitsFile, devices) + device.get() * size_of::<DeviceLimits>()
 }
 
 impl LimitsWriter {
@@ -28,29 +75,48 @@ impl LimitsWriter {
     /// # Errors
     /// As [`Limits::open`].
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
-        let limits = Limits::open_as(directory, true)?;
-        let above = directory.parent().unwrap_or(directory);
-        let file = OpenOptions::new()
+        let path = directory.join("limits");
+        let file = open_checked::<LimitsFile>(&path, true)?;
+        let above = directory.parent().unwrap_or(directory).to_owned();
+        let lock = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_DIRECTORY | libc::O_CLOEXEC)
-            .open(above)
-            .map_err(|error| OpenError::Io(above.to_owned(), error))?;
+            .open(&above)
+            .map_err(|error| OpenError::Io(above.clone(), error))?;
+        let target = Target {
+            path,
+            file,
+            above,
+            lock,
+        };
         Ok(Self {
-            limits,
-            lock: Some((above.to_owned(), file)),
+            limits: target.read()?,
+            file: Some(target),
         })
     }
 
-    /// What readers see.
+    /// What readers saw when this was opened, last refreshed or written.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
+    /// Reads again what readers see.
+    ///
+    /// # Errors
+    /// As [`Limits::open`]: what was known before stays.
+    pub fn refresh(&mut self) -> Result<(), OpenError> {
+        if let Some(target) = &self.file {
+            self.limits = target.read()?;
+        }
+        Ok(())
+    }
+
     /// Changes the configuration of `device` live, and continues its pace at the new cap: what was earned stays.
     ///
     /// # Errors
-    /// The configuration is out of its ranges, or another writer holds the lock for a second.
+    /// The configuration is out of its ranges, another writer holds the lock for a second, or the file cannot be used any
+    /// more: then nothing was changed.
     pub fn set_config(
         &mut self,
         device: DeviceIndex,
@@ -60,78 +126,126 @@ impl LimitsWriter {
         if !config.is_valid() {
             return Err(WriteError::OutOfRange);
         }
-        let _lock = self.lock()?;
-        let old = self
-            .limits
-            .pace(device)
-            .unwrap_or_else(|_| first_pace(config, now_ns));
-        let metered = config.cap_permille < 1000 || old.contended;
-        let pace = Pace {
-            metered,
-            ..old.with_rate(config.cap_permille, now_ns)
-        };
-        self.limits
-            .device(device)
-            .config
-            .write(words_of_config(device, config));
-        write_pace(self.limits.device(device), device, &pace);
-        self.limits.mapping.generation.fetch_add(1, Ordering::Release);
-        Ok(())
+        self.change(|writer| {
+            let old = writer
+                .limits
+                .pace(device)
+                .unwrap_or_else(|_| first_pace(config, now_ns));
+            let metered = config.cap_permille < 1000 || old.contended;
+            let pace = Pace {
+                metered,
+                ..old.with_rate(config.cap_permille, now_ns)
+            };
+            let record = writer.limits.device(device);
+            let at = offset_of_device(device) + offset_of!(DeviceLimits, config);
+            writer.put(at, &record.config, words_of_config(device, config))?;
+            writer.put_pace(device, &pace)?;
+            let generation = writer.limits.generation().wrapping_add(1);
+            writer
+                .limits
+                .mapping
+                .generation
+                .store(generation, Ordering::Release);
+            writer.store(offset_of!(LimitsFile, generation), &generation.to_ne_bytes())
+        })
     }
 
     /// Changes the pace of `device`, and whether its GPU time is metered.
     ///
     /// # Errors
-    /// The pace is out of its ranges, or another writer holds the lock for a second.
+    /// The pace is out of its ranges, another writer holds the lock for a second, or the file cannot be used any more: then
+    /// nothing was changed.
     pub fn set_pace(&mut self, device: DeviceIndex, pace: &Pace) -> Result<(), WriteError> {
         if !is_valid_pace(pace) {
             return Err(WriteError::OutOfRange);
         }
-        let _lock = self.lock()?;
-        write_pace(self.limits.device(device), device, pace);
-        Ok(())
+        self.change(|writer| writer.put_pace(device, pace))
     }
 
     /// Grants a turn on `device`, or takes it away (`until_ns` 0), and changes the bell. Whoever waits on the bell must
     /// be woken by the caller. Only the arbiter does this, and there is one.
-    pub fn set_turn(&mut self, device: DeviceIndex, turn: Turn) {
-        let device = self.limits.device(device);
-        device.turn_until_ns.store(0, Ordering::Relaxed);
-        device.turn_from_ns.store(turn.from_ns, Ordering::Release);
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn set_turn(&mut self, device: DeviceIndex, turn: Turn) -> Result<(), WriteError> {
+        let record = self.limits.device(device);
+        let bell = record.turn_bell.load(Ordering::Relaxed).wrapping_add(1);
+        record.turn_until_ns.store(0, Ordering::Relaxed);
+        record.turn_from_ns.store(turn.from_ns, Ordering::Release);
         // Pairs with the load in `Limits::turn`: who sees the end sees the start.
-        device.turn_until_ns.store(turn.until_ns, Ordering::Release);
-        device.turn_bell.fetch_add(1, Ordering::Release);
+        record.turn_until_ns.store(turn.until_ns, Ordering::Release);
+        record.turn_bell.store(bell, Ordering::Release);
+        let at = offset_of_device(device);
+        let until = at + offset_of!(DeviceLimits, turn_until_ns);
+        self.store(until, &0_u64.to_ne_bytes())?;
+        self.store(
+            at + offset_of!(DeviceLimits, turn_from_ns),
+            &turn.from_ns.to_ne_bytes(),
+        )?;
+        self.store(until, &turn.until_ns.to_ne_bytes())?;
+        self.store(at + offset_of!(DeviceLimits, turn_bell), &bell.to_ne_bytes())
     }
 
     /// Says that the arbiter is at work.
-    pub fn beat(&mut self, now_ns: u64) {
-        self.limits
-            .mapping
-            .arbiter_beat_ns
-            .store(now_ns, Ordering::Relaxed);
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn beat(&mut self, now_ns: u64) -> Result<(), WriteError> {
+        let word = &self.limits.mapping.arbiter_beat_ns;
+        word.store(now_ns, Ordering::Relaxed);
+        self.store(offset_of!(LimitsFile, arbiter_beat_ns), &now_ns.to_ne_bytes())
     }
 
-    fn lock(&self) -> Result<Locked<'_>, WriteError> {
-        let Some((path, file)) = &self.lock else {
-            return Ok(Locked(None));
+    /// Changes what is there now, as the only one who does.
+    fn change(&mut self, change: impl FnOnce(&Self) -> Result<(), WriteError>) -> Result<(), WriteError> {
+        let Some(target) = &self.file else {
+            return change(self);
         };
-        for _ in 0..1000 {
-            if sys::try_lock(file, Lock::Exclusive).map_err(|error| WriteError::Io(path.clone(), error))? {
-                return Ok(Locked(Some(file)));
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        let _lock = target.lock()?;
+        self.limits = target.read().map_err(WriteError::Open)?;
+        change(self)
+    }
+
+    fn put_pace(&self, device: DeviceIndex, pace: &Pace) -> Result<(), WriteError> {
+        let record = self.limits.device(device);
+        let metered = metered_word(pace);
+        let at = offset_of_device(device);
+        self.put(
+            at + offset_of!(DeviceLimits, pace),
+            &record.pace,
+            words_of_pace(device, pace),
+        )?;
+        record.metered.store(metered, Ordering::Release);
+        self.store(at + offset_of!(DeviceLimits, metered), &metered.to_ne_bytes())
+    }
+
+    /// Replaces a value at this place of the file, and ours, which agrees with it.
+    fn put<const N: usize>(
+        &self,
+        at: usize,
+        value: &Versioned<N>,
+        words: [u64; N],
+    ) -> Result<(), WriteError> {
+        for (offset, bytes) in value.stores(words) {
+            self.store(at + offset, &bytes)?;
         }
-        Err(WriteError::Busy(path.clone()))
+        value.write(words);
+        Ok(())
+    }
+
+    fn store(&self, offset: usize, bytes: &[u8]) -> Result<(), WriteError> {
+        match &self.file {
+            Some(target) => target.write(offset, bytes),
+            None => Ok(()),
+        }
     }
 }
 
-struct Locked<'w>(Option<&'w File>);
+struct Locked<'w>(&'w File);
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        if let Some(file) = self.0 {
-            sys::unlock(file);
-        }
+        sys::unlock(self.0);
     }
 }
 
@@ -143,7 +257,11 @@ pub enum WriteError {
     /// Another program is changing limits and does not end.
     Busy(PathBuf),
     /// The lock cannot be taken.
-    Io(PathBuf, io::Error),
+    Lock(PathBuf, io::Error),
+    /// The file is not any more what it was when it was opened.
+    Open(OpenError),
+    /// The file cannot be written.
+    Write(PathBuf, io::Error),
 }
 
 impl fmt::Display for WriteError {
@@ -159,7 +277,11 @@ impl fmt::Display for WriteError {
                     path.display()
                 )
             }
-            Self::Io(path, error) => write!(f, "cannot lock {}: {error}; is it there?", path.display()),
+            Self::Lock(path, error) => write!(f, "cannot lock {}: {error}; is it there?", path.display()),
+            Self::Open(error) => error.fmt(f),
+            Self::Write(path, error) => {
+                write!(f, "cannot write {}: {error}; make room there", path.display())
+            }
         }
     }
 }

@@ -151,7 +151,12 @@ fn counted<H: Copy>(
         drop(shim.allocations.insert(name(handle), empty));
         return Ok(());
     }
-    let need = need_of_twin(&shape, levels, kind);
+    let need = match need_of_twin(&shape, levels, kind) {
+        Ok(need) => Some(need),
+        // The driver knows no such twins, or says what is wrong with the array itself.
+        Err(CUerror::INVALID_VALUE | CUerror::NOT_SUPPORTED) => None,
+        Err(error) => return Err(error),
+    };
     let reserved = device.reserve(need.unwrap_or_else(|| bytes_of_elements(&shape, levels)))?;
     call.real()?;
     // SAFETY: the driver returned success, so it has just written a handle here.
@@ -164,9 +169,12 @@ fn counted<H: Copy>(
     Ok(())
 }
 
-/// What the driver says that the array needs.
-fn need_of_twin(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> Option<u64> {
-    let ordinal = current_ordinal()?;
+/// What the driver says that the array needs (bytes).
+///
+/// # Errors
+/// The driver's. `CUDA_ERROR_INVALID_VALUE` also where it does not tell.
+fn need_of_twin(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> Result<u64, CUerror> {
+    let ordinal = current_ordinal().ok_or(CUerror::INVALID_VALUE)?;
     let twin = CUDA_ARRAY3D_DESCRIPTOR {
         Flags: shape.Flags | CUDA_ARRAY3D_DEFERRED_MAPPING,
         ..*shape
@@ -179,23 +187,25 @@ fn need_of_twin(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> 
     if kind == Kind::Mipmap {
         let mut handle = CUmipmappedArray::NULL;
         // SAFETY: a valid description; the driver writes a handle or nothing.
-        unsafe { hooked::cuMipmappedArrayCreate(&raw mut handle, &raw const twin, levels) }.ok()?;
+        unsafe { hooked::cuMipmappedArrayCreate(&raw mut handle, &raw const twin, levels) }?;
         // SAFETY: the handle was just made.
         let asked = unsafe { real::cuMipmappedArrayGetMemoryRequirements(&raw mut need, handle, ordinal) };
         // SAFETY: ours, and used by nobody.
         let _ = unsafe { hooked::cuMipmappedArrayDestroy(handle) };
-        asked.ok()?;
+        asked?;
     } else {
         let mut handle = CUarray::NULL;
         // SAFETY: a valid description; the driver writes a handle or nothing.
-        unsafe { hooked::cuArray3DCreate_v2(&raw mut handle, &raw const twin) }.ok()?;
+        unsafe { hooked::cuArray3DCreate_v2(&raw mut handle, &raw const twin) }?;
         // SAFETY: the handle was just made.
         let asked = unsafe { real::cuArrayGetMemoryRequirements(&raw mut need, handle, ordinal) };
         // SAFETY: ours, and used by nobody.
         let _ = unsafe { hooked::cuArrayDestroy(handle) };
-        asked.ok()?;
+        asked?;
     }
-    (need.size > 0).then_some(need.size as u64)
+    Some(need.size as u64)
+        .filter(|bytes| *bytes > 0)
+        .ok_or(CUerror::INVALID_VALUE)
 }
 
 /// The bytes of all elements of all levels. A height or depth of 0 means that there is no such dimension.

@@ -1,4 +1,4 @@
-//! Linear device memory: allocated, pitched, managed, freed.
+//! Linear device memory: allocated, managed, freed.
 
 use vcuda_driver_api::prelude::*;
 
@@ -31,30 +31,6 @@ pub(super) fn managed(
     _flags: c_uint,
 ) -> CUresult {
     counted(call, address, bytes as u64)
-}
-
-/// `cuMemAllocPitch`: reserved without the padding of its rows, which only the driver knows, and settled with it.
-pub(super) fn pitch(
-    call: &Call<'_, CUresult>,
-    address: *mut CUdeviceptr,
-    pitch: *mut usize,
-    width_bytes: usize,
-    height: usize,
-    _element_bytes: c_uint,
-) -> CUresult {
-    pitched(call, address, pitch, width_bytes as u64, height as u64)
-}
-
-/// `cuMemAllocPitch` before CUDA 3.2.
-pub(super) fn pitch_v1(
-    call: &Call<'_, CUresult>,
-    address: *mut CUdeviceptr_v1,
-    pitch: *mut c_uint,
-    width_bytes: c_uint,
-    height: c_uint,
-    _element_bytes: c_uint,
-) -> CUresult {
-    pitched(call, address, pitch, u64::from(width_bytes), u64::from(height))
 }
 
 /// `cuMemFree`.
@@ -109,43 +85,6 @@ fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> C
     // SAFETY: the driver returned success, so it has just written an address here.
     let address = unsafe { address.read() }.wide();
     keep(shim, reserved, address, context, Kind::Linear);
-    Ok(())
-}
-
-fn pitched<A: Word, P: Word>(
-    call: &Call<'_, CUresult>,
-    address: *mut A,
-    pitch: *mut P,
-    width_bytes: u64,
-    height: u64,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if address.is_null() || pitch.is_null() || width_bytes == 0 || height == 0 {
-        return call.real();
-    }
-    let Some(device) = shim.current_device() else {
-        return call.real();
-    };
-    let context = current_context();
-    // Rows are padded to a multiple of 512 bytes at least on every GPU so far: little is left to settle.
-    let row = width_bytes.checked_next_multiple_of(512).unwrap_or(u64::MAX);
-    let mut reserved = match device.reserve_if_it_fits(row.saturating_mul(height)) {
-        Some(reserved) => reserved,
-        None => device.reserve(width_bytes.saturating_mul(height))?,
-    };
-    call.real()?;
-    // SAFETY: the driver returned success, so it has just written a pitch here.
-    let row = unsafe { pitch.read() }.wide();
-    // SAFETY: and an address here.
-    let name = unsafe { address.read() }.wide();
-    if let Err(denied) = reserved.resize(row.saturating_mul(height)) {
-        // SAFETY: the address is the driver's own and nobody else has it yet.
-        let _ = unsafe { super::real::cuMemFree_v2(name) };
-        return Err(denied.into());
-    }
-    keep(shim, reserved, name, context, Kind::Linear);
     Ok(())
 }
 

@@ -54,7 +54,8 @@ impl Client {
         })?
     }
 
-    /// Takes `bytes` and does `then` in one commit. Before a refusal the dead are looked for: their memory is free.
+    /// Takes `bytes` and does `then` in one commit. Before a refusal the dead are looked for: their memory is free. Before
+    /// a new peak too: a driver takes a process's memory back as it ends, so the peak holds nothing of the dead.
     pub(super) fn claim<R>(
         &self,
         gpu: usize,
@@ -67,26 +68,21 @@ impl Client {
         };
         let refused = {
             let local = &mut *shared.local.lock();
-            // The highest figure counts the living alone: a driver frees before anybody can learn of a death.
-            shared.refresh(local)?;
-            let card = local.base.gpus.get(gpu);
-            if card.is_some_and(|card| card.used.saturating_add(bytes) > card.peak) {
-                shared.bury_the_dead(local)?;
-            }
-            let attempt = |local: &mut _| {
+            let attempt = |local: &mut _, has_looked: bool| {
                 shared.transact(local, None, |core| {
-                    match self.try_claim(core, gpu, bytes, total, &then) {
+                    let free = free(core, gpu, total, bytes, has_looked);
+                    match self.try_claim(core, gpu, bytes, free, &then) {
                         Ok(result) => Change::Made(Ok(result)),
                         Err(refused) => Change::None(Err(refused)),
                     }
                 })
             };
-            match attempt(local)? {
+            match attempt(local, !shared.liveness.has_others())? {
                 Err(Refused::OutOfMemory { .. }) => {}
                 answer => return answer,
             }
             shared.bury_the_dead(local)?;
-            match attempt(local)? {
+            match attempt(local, true)? {
                 Err(refused @ Refused::OutOfMemory { .. }) => refused,
                 answer => return answer,
             }
@@ -100,10 +96,9 @@ impl Client {
         core: &mut Core,
         gpu: usize,
         bytes: u64,
-        total: u64,
+        free: u64,
         then: &impl Fn(&mut Core, u64) -> Result<R, Refused>,
     ) -> Result<R, Refused> {
-        let free = total.saturating_sub(core.gpus.get(gpu).map_or(total, |row| row.used));
         if bytes > free {
             return Err(Refused::OutOfMemory {
                 requested: bytes,
@@ -123,4 +118,15 @@ impl Client {
         }
         Ok(result)
     }
+}
+
+/// What is free on a GPU of `total` bytes; nothing if `bytes` would make a new peak and the dead were not looked for.
+fn free(core: &Core, gpu: usize, total: u64, bytes: u64, has_looked: bool) -> u64 {
+    let Some(card) = core.gpus.get(gpu) else {
+        return 0;
+    };
+    if !has_looked && card.used.saturating_add(bytes) > card.peak {
+        return 0;
+    }
+    total.saturating_sub(card.used)
 }

@@ -1,0 +1,117 @@
+//! Pitched memory: the driver pads each row, and tells by how much only with the memory.
+
+use core::mem::MaybeUninit;
+
+use vcuda_driver_api::prelude::*;
+
+pub(super) use super::memory::idle;
+use super::memory::{Word, keep};
+use crate::allocations::Kind;
+use crate::devices::{Device, current_context};
+use crate::ffi::Call;
+use crate::shim;
+
+/// What rows are padded to on every GPU so far (bytes).
+const USUAL_UNIT: u64 = 512;
+
+/// `cuMemAllocPitch`: reserved with the usual padding of its rows, and settled with the driver's.
+pub(super) fn pitch(
+    call: &Call<'_, CUresult>,
+    address: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width_bytes: usize,
+    height: usize,
+    _element_bytes: c_uint,
+) -> CUresult {
+    pitched(call, (address, pitch), width_bytes as u64, height as u64)
+}
+
+/// `cuMemAllocPitch` before CUDA 3.2.
+pub(super) fn pitch_v1(
+    call: &Call<'_, CUresult>,
+    address: *mut CUdeviceptr_v1,
+    pitch: *mut c_uint,
+    width_bytes: c_uint,
+    height: c_uint,
+    _element_bytes: c_uint,
+) -> CUresult {
+    pitched(call, (address, pitch), u64::from(width_bytes), u64::from(height))
+}
+
+fn pitched<A: Word, P: Word>(
+    call: &Call<'_, CUresult>,
+    (address, pitch): (*mut A, *mut P),
+    width_bytes: u64,
+    height: u64,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    if address.is_null() || pitch.is_null() || width_bytes == 0 || height == 0 {
+        return call.real();
+    }
+    let Some(device) = shim.current_device() else {
+        return call.real();
+    };
+    let context = current_context();
+    let bytes = |unit: u64| {
+        let row = width_bytes.checked_next_multiple_of(unit);
+        row.unwrap_or(u64::MAX).saturating_mul(height)
+    };
+    let mut reserved = match device.reserve_if_it_fits(bytes(USUAL_UNIT)) {
+        Some(reserved) => reserved,
+        // Nobody is refused because of what is only usual.
+        None => device.reserve(bytes(unit_of(device)))?,
+    };
+    let places = (address.cast::<MaybeUninit<A>>(), pitch.cast::<MaybeUninit<P>>());
+    // SAFETY: not null; where the driver is about to write. Whatever is there is only put back.
+    let before = (unsafe { places.0.read() }, unsafe { places.1.read() });
+    call.real()?;
+    // SAFETY: the driver returned success, so it has just written a pitch here.
+    let row = unsafe { pitch.read() }.wide();
+    // SAFETY: and an address here.
+    let name = unsafe { address.read() }.wide();
+    let taken_bytes = row.saturating_mul(height);
+    if let Err(denied) = reserved.resize(taken_bytes) {
+        if !give_back(name) {
+            // Nobody will ever free it.
+            let _ = device.charge_taken(taken_bytes);
+        }
+        // SAFETY: where the driver has written.
+        unsafe { places.0.write(before.0) };
+        // SAFETY: as above.
+        unsafe { places.1.write(before.1) };
+        return Err(denied.into());
+    }
+    keep(shim, reserved, name, context, Kind::Linear);
+    Ok(())
+}
+
+/// What this device's driver pads rows to (bytes), asked once by a row of 16 bytes. The usual where there is no room even
+/// for that.
+#[cold]
+fn unit_of(device: &'static Device) -> u64 {
+    let ask = || {
+        let mut reserved = device.reserve_if_it_fits(USUAL_UNIT).ok_or(())?;
+        let (mut address, mut pitch) = (0, 0);
+        let (address_place, pitch_place) = (&raw mut address, &raw mut pitch);
+        // SAFETY: both places are ours.
+        let made = unsafe { super::real::cuMemAllocPitch_v2(address_place, pitch_place, 16, 1, 16) };
+        made.map_err(drop)?;
+        if !give_back(address) {
+            // Nobody will ever free it.
+            let _ = reserved.resize(pitch as u64);
+            reserved.commit();
+        }
+        Ok::<_, ()>((pitch as u64).max(1))
+    };
+    *device.pitch_unit.get_or_try_init(ask).unwrap_or(&USUAL_UNIT)
+}
+
+/// Frees what nobody else has yet. The first answer may be that of earlier work (CUDA Driver API, `cuMemFree`: "may also
+/// return error codes from previous, asynchronous launches").
+fn give_back(address: CUdeviceptr) -> bool {
+    // SAFETY: the address is the driver's own, and nobody uses it.
+    let free = || unsafe { super::real::cuMemFree_v2(address) }.is_ok();
+    free() || free()
+}
