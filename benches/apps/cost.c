@@ -1,4 +1,4 @@
-/* Calls one driver function many times: cost launch|alloc|info CALLS. Or: cost crowd COUNT PROGRAM..., runs PROGRAM while
+/* Calls one driver function, or a pair, many times: cost WHAT CALLS, where WHAT is a row of `ways` below. Or: cost crowd COUNT PROGRAM..., runs PROGRAM while
  * COUNT processes that have allocated memory wait. Prints nanoseconds per call (per pair for alloc):
  * the fastest of 20 parts, since anything slower was disturbed. */
 #define _GNU_SOURCE
@@ -13,6 +13,12 @@
 #include <unistd.h>
 extern int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
 extern int cuMemAlloc_v2(uintptr_t *, size_t), cuMemFree_v2(uintptr_t), cuMemGetInfo_v2(size_t *, size_t *);
+extern int cuMemAllocManaged(uintptr_t *, size_t, unsigned), cuArrayCreate_v2(void **, const void *), cuArrayDestroy(void *);
+extern int cuMemAllocAsync(uintptr_t *, size_t, void *), cuMemFreeAsync(uintptr_t, void *);
+extern int cuMemCreate(unsigned long long *, size_t, const void *, unsigned long long), cuMemRelease(unsigned long long);
+extern int cuMemMap(uintptr_t, size_t, size_t, unsigned long long, unsigned long long), cuMemUnmap(uintptr_t, size_t);
+struct handle { char of[64]; };
+extern int cuIpcOpenMemHandle_v2(uintptr_t *, struct handle, unsigned), cuIpcCloseMemHandle(uintptr_t);
 extern int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static double now(void)
 {
@@ -20,16 +26,58 @@ static double now(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
-static int one(char what)
+static int launch(void) { return cuLaunchKernel((void *)0x1000, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL); }
+static int alloc(void)
+{
+    uintptr_t p = 0;
+    return cuMemAlloc_v2(&p, 4096) | cuMemFree_v2(p);
+}
+static int info(void)
 {
     size_t a, b;
-    uintptr_t p = 0;
-    switch (what) {
-    case 'l': return cuLaunchKernel((void *)0x1000, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL);
-    case 'a': return cuMemAlloc_v2(&p, 4096) | cuMemFree_v2(p);
-    default: return cuMemGetInfo_v2(&a, &b);
-    }
+    return cuMemGetInfo_v2(&a, &b);
 }
+static int pool(void)
+{
+    uintptr_t p = 0;
+    return cuMemAllocAsync(&p, 4096, NULL) | cuMemFreeAsync(p, NULL);
+}
+static int managed(void)
+{
+    uintptr_t p = 0;
+    return cuMemAllocManaged(&p, 4096, 1) | cuMemFree_v2(p);
+}
+static int vmm(void)
+{
+    /* CUmemAllocationProp: pinned, no handle type, on device 0. */
+    static const struct { int type, handles, location, id; void *of[2]; } properties = { 1, 0, 1, 0, { 0 } };
+    unsigned long long h = 0;
+    int bad = cuMemCreate(&h, 2 << 20, &properties, 0) | cuMemMap(0x10000000, 2 << 20, 0, h, 0);
+    return bad | cuMemUnmap(0x10000000, 2 << 20) | cuMemRelease(h);
+}
+static int array(void)
+{
+    /* CUDA_ARRAY_DESCRIPTOR: 32 x 32, one channel of float. */
+    static const struct { size_t width, height; int format; unsigned channels; } shape = { 32, 32, 32, 1 };
+    void *a = NULL;
+    return cuArrayCreate_v2(&a, &shape) | cuArrayDestroy(a);
+}
+static int ipc(void)
+{
+    static const struct handle handle = { { 1 } };
+    uintptr_t p = 0;
+    return cuIpcOpenMemHandle_v2(&p, handle, 1) | cuIpcCloseMemHandle(p);
+}
+/* With a pool in use. */
+static int pooled_info(void)
+{
+    static uintptr_t p;
+    return (p ? 0 : cuMemAllocAsync(&p, 4096, NULL)) | info();
+}
+static const struct { const char *name; int (*of)(void); } ways[] = {
+    { "launch", launch }, { "alloc", alloc }, { "info", info }, { "pool", pool }, { "pooled-info", pooled_info },
+    { "managed", managed }, { "vmm", vmm }, { "array", array }, { "ipc", ipc },
+};
 /* Each neighbour says when it has its memory, and ends with its parent. */
 static int crowd(int count, char **argv)
 {
@@ -57,16 +105,19 @@ static int crowd(int count, char **argv)
 }
 int main(int argc, char **argv)
 {
-    if (argc > 3 && argv[1][0] == 'c') return crowd(atoi(argv[2]), argv + 3);
-    char what = argv[1][0];
+    if (argc > 3 && !strcmp(argv[1], "crowd")) return crowd(atoi(argv[2]), argv + 3);
+    int (*one)(void) = NULL;
+    for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++)
+        if (!strcmp(argv[1], ways[i].name)) one = ways[i].of;
+    if (!one) return 64;
     long calls = argc > 2 ? atol(argv[2]) : 1000000, part = calls / 20;
     void *context;
     int bad = cuInit(0) | cuDevicePrimaryCtxRetain(&context, 0) | cuCtxSetCurrent(context);
     double best = 1e18;
-    for (int i = 0; i < 1000; i++) bad |= one(what); /* first use: state, predictions */
+    for (int i = 0; i < 1000; i++) bad |= one(); /* first use: state, predictions */
     for (int i = 0; i < 20; i++) {
         double start = now();
-        for (long n = 0; n < part; n++) bad |= one(what);
+        for (long n = 0; n < part; n++) bad |= one();
         double each = (now() - start) / part;
         if (each < best) best = each;
     }

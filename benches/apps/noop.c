@@ -28,6 +28,35 @@ CUresult cuMemAlloc_v2(uintptr_t *p, size_t n)
     return 0;
 }
 CUresult cuMemFree_v2(uintptr_t p) { (void)p; return 0; }
+CUresult cuMemAllocManaged(uintptr_t *p, size_t n, unsigned f) { (void)f; return cuMemAlloc_v2(p, n); }
+CUresult cuMemGetAddressRange_v2(uintptr_t *b, size_t *n, uintptr_t p) { *b = p; *n = 4096; return 0; }
+struct handle { char of[64]; };
+CUresult cuIpcOpenMemHandle_v2(uintptr_t *p, struct handle h, unsigned f) { (void)h; (void)f; return cuMemAlloc_v2(p, 4096); }
+CUresult cuIpcCloseMemHandle(uintptr_t p) { (void)p; return 0; }
+CUresult cuMemCreate(unsigned long long *h, size_t n, const void *p, unsigned long long f) { (void)p; (void)f; return cuMemAlloc_v2((uintptr_t *)h, n); }
+CUresult cuMemRelease(unsigned long long h) { (void)h; return 0; }
+CUresult cuMemMap(uintptr_t p, size_t n, size_t o, unsigned long long h, unsigned long long f) { (void)p; (void)n; (void)o; (void)h; (void)f; return 0; }
+CUresult cuMemUnmap(uintptr_t p, size_t n) { (void)p; (void)n; return 0; }
+CUresult cuArray3DCreate_v2(void **a, const void *d) { (void)d; return cuMemAlloc_v2((uintptr_t *)a, 4096); }
+CUresult cuArrayCreate_v2(void **a, const void *d) { return cuArray3DCreate_v2(a, d); }
+CUresult cuArrayDestroy(void *a) { (void)a; return 0; }
+CUresult cuArrayGetMemoryRequirements(size_t *n, void *a, int d) { (void)a; (void)d; n[0] = n[1] = 4096; return 0; }
+/* A pool: pieces of 4 KiB, cut from what it holds, which grows by 32 MiB and never shrinks. */
+static uint64_t used, held, threshold = UINT64_MAX;
+CUresult cuDeviceGetMemPool(void **p, int d) { (void)d; *p = &held; return 0; }
+CUresult cuDeviceGetDefaultMemPool(void **p, int d) { return cuDeviceGetMemPool(p, d); }
+CUresult cuMemPoolGetAttribute(void *p, int a, uint64_t *v) { (void)p; *v = a == 4 ? threshold : a == 5 ? held : used; return 0; }
+CUresult cuMemPoolSetAttribute(void *p, int a, uint64_t *v) { (void)p; if (a == 4) threshold = *v; return 0; }
+CUresult cuMemPoolTrimTo(void *p, size_t n) { (void)p; (void)n; return 0; }
+CUresult cuMemAllocAsync(uintptr_t *p, size_t n, void *s)
+{
+    (void)s;
+    if (__atomic_add_fetch(&used, 4096, __ATOMIC_RELAXED) > held) held += 32 << 20;
+    return cuMemAlloc_v2(p, n);
+}
+CUresult cuMemFreeAsync(uintptr_t p, void *s) { (void)p; (void)s; __atomic_sub_fetch(&used, 4096, __ATOMIC_RELAXED); return 0; }
+CUresult cuStreamSynchronize(void *s) { (void)s; return 0; }
+CUresult cuStreamGetCtx(void *s, void **c) { (void)s; *c = &context_storage; return 0; }
 CUresult cuStreamCreate(void **s, unsigned f) { (void)f; *s = &stream_storage; return 0; }
 CUresult cuStreamIsCapturing(void *s, int *c) { (void)s; *c = 0; return 0; }
 CUresult cuThreadExchangeStreamCaptureMode(int *m) { (void)m; return 0; }

@@ -104,7 +104,10 @@ pub(crate) enum Ended {
 
 const SHARDS: usize = 64;
 
-type Shard = Mutex<HashMap<(u64, u64), Allocation, BuildHasherDefault<Mix>>>;
+/// For maps whose keys are addresses and handles.
+pub(crate) type ByNumber = BuildHasherDefault<Mix>;
+
+type Shard = Mutex<HashMap<(u64, u64), Allocation, ByNumber>>;
 
 /// All of them.
 #[derive(Debug)]
@@ -255,7 +258,7 @@ const fn mix(value: u64) -> u64 {
 
 /// A hasher for addresses: they come from the driver, not from an adversary.
 #[derive(Debug, Default)]
-struct Mix(u64);
+pub(crate) struct Mix(u64);
 
 impl Hasher for Mix {
     #[inline]
@@ -267,6 +270,11 @@ impl Hasher for Mix {
         for &byte in bytes {
             self.write_u64(u64::from(byte));
         }
+    }
+
+    #[inline]
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
     }
 
     #[inline]

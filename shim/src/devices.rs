@@ -56,7 +56,7 @@ impl Device {
     /// What all processes of the container have on this device (bytes), with what the driver holds for this one now.
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.shim.holdings.recount(self);
+        self.shim.holdings.recount();
         self.shim.adrift.poll();
         self.region()
             .map_or(0, |(region, index)| region.usage.used_bytes(index))
@@ -68,6 +68,8 @@ impl Device {
     /// They would not fit, or the container has no usable limits, or was not given this GPU.
     #[inline]
     pub(crate) fn reserve(&'static self, bytes: u64) -> Result<Reserved, Denied> {
+        // The driver may take from its pools what it lacks.
+        self.shim.holdings.changed();
         self.count(bytes, |slot, index, limit_bytes| {
             slot.reserve(index, bytes, limit_bytes)
         })
@@ -229,7 +231,7 @@ impl Device {
 
     /// What this process has on the device for certain, by the driver's books too; overhead left out (bytes).
     pub(crate) fn own_bytes(&self) -> u64 {
-        self.shim.holdings.recount(self);
+        self.shim.holdings.recount_on(self);
         self.shim.adrift.poll();
         let (used_bytes, overhead_bytes) = self.amounts();
         used_bytes

@@ -106,6 +106,9 @@ pub(crate) fn with_memory(parts: &[Part], launch: impl FnOnce() -> CUresult) -> 
         .collect();
     let promised = promised?;
     launch()?;
+    if let Some(part) = parts.first() {
+        part.holding.device.shim().holdings.changed();
+    }
     for promise in promised {
         // What the driver took beyond what its nodes say is counted: the launch is under way.
         let _ = promise.settle();

@@ -5,14 +5,14 @@
 //! of graphs is kept until `cuDeviceGraphMemTrim`). `holdings/books.rs` is the arithmetic, `holdings/holding.rs` asks
 //! the driver, `holdings/ordered.rs` has what is given back when a stream gets there. Nothing here synchronises: what
 //! the driver has given back is seen at the next synchronisation of the application's own, before an answer about
-//! memory and before a denial.
+//! memory and before a denial. An answer asks the driver only if something has happened since it was last asked.
 
 mod books;
 mod holding;
 mod lent;
 mod ordered;
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ use vcuda_region::shared::ObjectKey;
 pub(crate) use holding::Holding;
 pub(crate) use ordered::{Ordered, Owed};
 
+use crate::allocations::ByNumber;
 use crate::capture;
 use crate::devices::Device;
 use crate::timing::Relaxed;
@@ -47,10 +48,14 @@ pub(crate) enum Home {
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     is_any: AtomicBool,
-    pools: Mutex<HashMap<CUmemoryPool, Home>>,
+    /// How often something happened after which the driver may hold another amount, and nobody has looked.
+    changes: AtomicU64,
+    /// The changes up to which all has been counted.
+    counted: AtomicU64,
+    pools: Mutex<HashMap<CUmemoryPool, Home, ByNumber>>,
     graphs: Mutex<HashMap<CUdevice, Arc<Holding>>>,
     /// Pieces of pools, by address: bytes and pool.
-    blocks: Mutex<HashMap<CUdeviceptr, Block>>,
+    blocks: Mutex<HashMap<CUdeviceptr, Block, ByNumber>>,
     /// What is given back when a stream gets there.
     pub(crate) ordered: Ordered,
 }
@@ -149,6 +154,14 @@ impl Holdings {
         self.is_any.load(Ordering::Relaxed)
     }
 
+    /// The driver may hold another amount from now on: it makes room for what it is asked for, and graphs run.
+    #[inline]
+    pub(crate) fn changed(&self) {
+        if self.is_any() {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
     /// A free was ordered, or a pool's threshold lowered: a synchronisation may give something back.
     pub(crate) fn ebb(&self) {
         self.is_any.store(true, Ordering::Relaxed);
@@ -157,7 +170,38 @@ impl Holdings {
 
     /// The application has waited for the GPU.
     pub(crate) fn synchronised(&self) {
-        // Cleared first: what is freed from now on is looked at again.
+        self.count_all();
+    }
+
+    /// Before an answer: counts what the driver holds now. Pools grow when memory is asked of them, which counts at once,
+    /// and shrink when the application waits, trims or destroys; by themselves only while they hold what they need not. So
+    /// as long as none of this has happened, and nothing is on its way back, what is counted is what is held.
+    #[inline]
+    pub(crate) fn recount(&self) {
+        if self.is_any()
+            && (is_ebbing()
+                || self.changes.load(Ordering::Acquire) != self.counted.load(Ordering::Relaxed)
+                || self.ordered.is_any())
+        {
+            self.count_all();
+        }
+    }
+
+    /// Counts what the driver holds on the device now, whatever has happened.
+    pub(crate) fn recount_on(&self, device: &Device) {
+        if !self.is_any() {
+            return;
+        }
+        self.ordered.poll();
+        for holding in self.of(Some(device)) {
+            holding.recount();
+        }
+    }
+
+    #[cold]
+    fn count_all(&self) {
+        // Both first: what happens from now on is looked at again.
+        let changes = self.changes.load(Ordering::Acquire);
         IS_EBBING.store(false, Ordering::Relaxed);
         let mut is_ebbing = self.ordered.poll();
         for holding in self.of(None) {
@@ -167,22 +211,7 @@ impl Holdings {
         if is_ebbing {
             IS_EBBING.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Before an answer: counts what the driver holds on the device now.
-    #[inline]
-    pub(crate) fn recount(&self, device: &Device) {
-        if self.is_any() {
-            self.recount_all(device);
-        }
-    }
-
-    #[cold]
-    fn recount_all(&self, device: &Device) {
-        self.ordered.poll();
-        for holding in self.of(Some(device)) {
-            holding.recount();
-        }
+        self.counted.store(changes, Ordering::Relaxed);
     }
 
     /// Before a denial: has the driver give back what nobody uses on the device.

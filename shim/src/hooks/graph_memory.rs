@@ -148,7 +148,7 @@ pub(super) fn trim(call: &Call<'_, CUresult>, ordinal: CUdevice) -> CUresult {
     if let Some(shim) = shim::get().filter(|shim| shim.holdings.is_any())
         && let Some(device) = shim.device(ordinal)
     {
-        shim.holdings.recount(device);
+        shim.holdings.recount_on(device);
     }
     status
 }
