@@ -179,9 +179,7 @@ impl Holdings {
     #[inline]
     pub(crate) fn recount(&self) {
         if self.is_any()
-            && (is_ebbing()
-                || self.changes.load(Ordering::Acquire) != self.counted.load(Ordering::Relaxed)
-                || self.ordered.is_any())
+            && (is_ebbing() || self.changes.load(Ordering::Acquire) != self.counted.load(Ordering::Relaxed))
         {
             self.count_all();
         }

@@ -258,6 +258,38 @@ static void threads(void)
 }
 
 /* Holds 30 MiB that live and 40 that lie idle, until it is killed. */
+/* Nothing is waited for by a call that says so: an answer looks for itself. */
+static void queried(void)
+{
+    CUdeviceptr p;
+    OK(cuMemAlloc_v2(&p, 20 * MIB));
+    OK(launch(spin, stream, 20000000));
+    OK(cuMemFreeAsync(p, stream));
+    CHECK(used() >= base + 20 * MIB);
+    while (cuStreamQuery(stream) == NOT_READY) usleep(1000);
+    CHECK(used() == base);
+}
+
+/* The driver takes back what a pool holds idle when the card has no other memory left. */
+static void squeezed(void)
+{
+    CUdeviceptr p;
+    keep(pool, UINT64_MAX);
+    OK(cuMemAllocAsync(&p, 60 * MIB, stream));
+    OK(cuMemFreeAsync(p, stream));
+    synchronise();
+    pays(pool);
+    OK(cuMemAlloc_v2(&p, 70 * MIB));
+    CHECK(figure(pool, RESERVED) == 0);
+    /* What the card has left, and not what the quota would leave if the pool held its memory still (16 MiB). */
+    size_t left = limit - used();
+    CHECK(left > 20 * MIB && left < 40 * MIB);
+    if (failures) return;
+    printf("squeezed\n");
+    fflush(stdout);
+    pause();
+}
+
 static void hold(void)
 {
     CUdeviceptr p, q;
@@ -326,6 +358,8 @@ int main(int argc, char **argv)
     else if (!strcmp(what, "destroyed")) destroyed();
     else if (!strcmp(what, "second")) second();
     else if (!strcmp(what, "threads")) threads();
+    else if (!strcmp(what, "queried")) queried();
+    else if (!strcmp(what, "squeezed")) squeezed();
     else if (!strcmp(what, "hold")) hold();
     else if (!strcmp(what, "neighbour")) {
         neighbour(child ? to_parent[0] : to_child[0], child ? to_child[1] : to_parent[1], child != 0);

@@ -82,6 +82,27 @@ fn what_is_freed_in_order_is_paid_for_until_the_stream_is_there() {
 }
 
 #[test]
+fn an_answer_looks_for_what_a_stream_has_given_back_meanwhile() {
+    within_quota("pools", "queried", &[Door::Dlsym]);
+}
+
+#[test]
+fn what_the_driver_takes_from_an_idle_pool_is_no_longer_paid_for() {
+    let bed = Bed::with_config(
+        "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"160MiB\"\n",
+    );
+    // Not of the container.
+    let mut neighbour = Running::start(bed.bare(app("hold", Door::Link)).arg((50 * MIB).to_string()));
+    neighbour.wait_for("holding");
+    let others = bed.used_bytes();
+    let mut command = bed.tenant(&["--memory", "150MiB"], app("pools", Door::Dlsym));
+    // The quota would do for all of it: so the shim has no reason to ask the pool for anything.
+    let mut running = Running::start(command.arg("squeezed"));
+    running.wait_for("squeezed");
+    assert_eq!(smi_bytes(&bed), bed.used_bytes() - others);
+}
+
+#[test]
 fn a_destroyed_pool_is_paid_for_while_its_memory_lives() {
     within_quota("pools", "destroyed", &[Door::Dlsym]);
 }

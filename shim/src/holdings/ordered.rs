@@ -2,13 +2,13 @@
 //! of `cuMemAlloc`, and the last piece of a pool that was destroyed. An event behind the free says when; it is asked and
 //! never waited for. Pools that live are asked themselves.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
-use super::Block;
+use super::{Block, IS_EBBING};
 use crate::allocations::Allocation;
 use crate::capture;
 use crate::devices::{context_of_stream, current_context};
@@ -45,8 +45,6 @@ pub(crate) struct Taken(Vec<Waiting>);
 #[derive(Debug, Default)]
 pub(crate) struct Ordered {
     waiting: Mutex<Vec<Waiting>>,
-    /// Whether anything waits; written with the lock held.
-    is_any: AtomicBool,
 }
 
 impl Ordered {
@@ -72,16 +70,8 @@ impl Ordered {
         }
         // Without an event nobody will tell: given back now.
         if let Some(event) = event {
-            let mut waiting = self.waiting.lock();
-            waiting.push(Waiting { event, context, owed });
-            self.is_any.store(true, Ordering::Relaxed);
+            self.waiting.lock().push(Waiting { event, context, owed });
         }
-    }
-
-    /// Whether anything waits.
-    #[inline]
-    pub(super) fn is_any(&self) -> bool {
-        self.is_any.load(Ordering::Relaxed)
     }
 
     /// Gives back what streams have got to. `true` if anything is left. Nothing is asked during captures, which the
@@ -89,7 +79,6 @@ impl Ordered {
     pub(crate) fn poll(&self) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.is_empty() {
-            self.is_any.store(false, Ordering::Relaxed);
             return false;
         }
         let _relaxed = capture::any_open().then(Relaxed::enter);
@@ -108,7 +97,6 @@ impl Ordered {
         };
         let over: Vec<Waiting> = waiting.extract_if(.., is_over).collect();
         let is_left = !waiting.is_empty();
-        self.is_any.store(is_left, Ordering::Relaxed);
         drop(waiting);
         drop(over);
         is_left
@@ -127,9 +115,9 @@ impl Ordered {
 
     /// The context did not end.
     pub(crate) fn put_back(&self, taken: Taken) {
-        let mut waiting = self.waiting.lock();
-        waiting.extend(taken.0);
-        self.is_any.store(!waiting.is_empty(), Ordering::Relaxed);
+        self.waiting.lock().extend(taken.0);
+        // A look meanwhile found nothing that is on its way.
+        IS_EBBING.store(true, Ordering::Relaxed);
     }
 }
 
