@@ -1,7 +1,7 @@
 //! What the benchmarks share: the release build, the driver that does nothing, and programs beside it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -14,11 +14,85 @@ pub enum Driver {
     Simulated,
 }
 
-/// A folder with the driver that does nothing, programs linked against it, a simulated machine and a runtime directory,
-/// and the release build.
+/// How a benchmark was called: `[--check] [--brief] [NUMBER...]`.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Exit with 1 if a goal is missed. Timings depend on what else the machine does: not for CI.
+    pub check: bool,
+    /// As short as can be, to see that it works; the figures mean nothing.
+    pub brief: bool,
+    /// What the benchmark counts by.
+    pub numbers: Vec<usize>,
+    missed: Vec<String>,
+}
+
+impl Options {
+    /// Of this program.
+    ///
+    /// # Errors
+    /// An argument that is none of those.
+    pub fn from_arguments() -> Result<Self> {
+        let mut options = Self::default();
+        for argument in std::env::args().skip(1) {
+            match argument.as_str() {
+                "--check" => options.check = true,
+                "--brief" => options.brief = true,
+                number => options.numbers.push(
+                    number
+                        .parse()
+                        .with_context(|| format!("{number:?}: neither --check nor --brief nor a number"))?,
+                ),
+            }
+        }
+        Ok(options)
+    }
+
+    /// `usual`, or 1 for a brief run.
+    #[must_use]
+    pub fn rounds(&self, usual: usize) -> usize {
+        if self.brief { 1 } else { usual }
+    }
+
+    /// Compares a figure with the most that it may be.
+    pub fn at_most(&mut self, what: &str, got: f64, goal: f64) {
+        if got.is_nan() || got > goal {
+            self.missed.push(format!("{what}: {got:.2}, goal at most {goal}"));
+        }
+    }
+
+    /// Compares a figure with the least that it may be.
+    pub fn at_least(&mut self, what: &str, got: f64, goal: f64) {
+        if got.is_nan() || got < goal {
+            self.missed
+                .push(format!("{what}: {got:.2}, goal at least {goal}"));
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.check && !self.missed.is_empty()
+    }
+
+    /// Says which goals were missed. 1 if any was and the caller asked for it.
+    #[must_use]
+    #[expect(clippy::print_stdout, reason = "for the benchmarks' programs")]
+    pub fn verdict(self) -> ExitCode {
+        for missed in &self.missed {
+            println!("missed: {missed}");
+        }
+        if self.has_failed() {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// A folder with the driver that does nothing, programs linked against it and a simulated machine, a runtime directory in
+/// memory, and the release build.
 #[derive(Debug)]
 pub struct Stage {
     dir: tempfile::TempDir,
+    runtime: tempfile::TempDir,
     release: PathBuf,
 }
 
@@ -33,6 +107,8 @@ impl Stage {
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| here.join("../target"), PathBuf::from);
         let stage = Self {
             dir: tempfile::tempdir()?,
+            // As `XDG_RUNTIME_DIR` usually is.
+            runtime: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?,
             release: target.join("release").canonicalize()?,
         };
         ensure!(
@@ -46,6 +122,10 @@ impl Stage {
             .args(["-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"])
             .arg(&library)
             .arg(source("noop")))?;
+        cc(Command::new("cc")
+            .args(["-O2", "-shared", "-fPIC", "-o"])
+            .arg(stage.dir.path().join("libnvidia-ml.so.1"))
+            .arg(source("nonvml")))?;
         for program in programs {
             cc(Command::new("cc")
                 .args(["-O2", "-pthread", "-o"])
@@ -109,7 +189,7 @@ impl Stage {
         }
         command
             .env("VCUDA_SIM", self.machine())
-            .env("XDG_RUNTIME_DIR", self.dir.path());
+            .env("XDG_RUNTIME_DIR", self.runtime.path());
         command
     }
 }
@@ -139,9 +219,47 @@ pub fn printed(command: &mut Command) -> Result<String> {
     Ok(text)
 }
 
+/// The least of them; not a number if there is none.
+#[must_use]
+pub fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NAN, f64::min)
+}
+
 /// The value in the middle; not a number if there is none.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked() -> Options {
+        Options {
+            check: true,
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn a_missed_goal_fails_if_it_is_to_be_checked() {
+        let mut options = checked();
+        options.at_most("a", 5.0, 5.0);
+        options.at_least("b", 1.0, 1.0);
+        assert!(!options.has_failed());
+        for miss in [
+            |options: &mut Options| options.at_most("a", 5.1, 5.0),
+            |options: &mut Options| options.at_least("b", 0.9, 1.0),
+            |options: &mut Options| options.at_most("c", f64::NAN, 1.0),
+            |options: &mut Options| options.at_least("d", f64::NAN, 1.0),
+        ] {
+            let mut options = checked();
+            miss(&mut options);
+            assert!(options.has_failed());
+            options.check = false;
+            assert!(!options.has_failed());
+        }
+    }
 }
