@@ -83,6 +83,14 @@ impl Allocation {
         }
     }
 
+    /// The driver is about to free it.
+    #[inline]
+    fn end(&mut self) {
+        if let Holds::Charge(charge) = &mut self.holds {
+            charge.end();
+        }
+    }
+
     fn charge(&self) -> Option<&Charge> {
         match &self.holds {
             Holds::Charge(charge) => Some(charge),
@@ -142,7 +150,12 @@ impl Allocations {
                 entry.get_mut().opens -= 1;
                 Ended::Opening
             }
-            Entry::Occupied(entry) => Ended::All(entry.remove()),
+            Entry::Occupied(entry) => {
+                let mut allocation = entry.remove();
+                drop(shard);
+                allocation.end();
+                Ended::All(allocation)
+            }
         }
     }
 
@@ -231,6 +244,9 @@ impl Allocations {
                     .extract_if(|_, allocation| dead(allocation))
                     .map(|((name, _), gone)| (name, gone)),
             );
+        }
+        for (_, allocation) in &mut taken {
+            allocation.end();
         }
         taken
     }

@@ -76,6 +76,16 @@ impl Charge {
         }
     }
 
+    /// The driver is about to be asked to free it. Others of the container may hold it, and the driver says of one of
+    /// them that it has it as soon as it is freed here: the container finds that explained from now on.
+    pub(crate) fn end(&mut self) {
+        if let Some(together) = &mut self.together
+            && self.device.stop_paying(&together.shared)
+        {
+            together.is_own = false;
+        }
+    }
+
     /// Under which key the container knows it.
     pub(crate) fn key(&self) -> Option<ObjectKey> {
         self.together.as_ref().map(|together| together.key)

@@ -177,6 +177,11 @@ impl Device {
         slot.share(key, index, bytes)
     }
 
+    /// What this process pays for an object is counted by the object itself from here on; see [`Slot::stop_paying`].
+    pub(crate) fn stop_paying(&self, shared: &Shared) -> bool {
+        self.shim.slot().is_some_and(|slot| slot.stop_paying(shared))
+    }
+
     /// Lets go of an object.
     pub(crate) fn part(&'static self, shared: Shared) {
         if let Some(slot) = self.shim.slot() {

@@ -1,7 +1,8 @@
 /* Memory of one kind made and given back, between breakpoints, for a tracer that steps through it: steps KIND BYTES.
  * For each line on stdin but the first (of "open" they are handles to open, in hexadecimal) it comes to a breakpoint before the memory
  * is made, one when it is there, and one when it has been given back. The same has been done once before, so that nothing
- * is done for the first time; save for "first", which is the process's first use of the GPU and is made only once. */
+ * is done for the first time; save for "first", which is the process's first use of the GPU and is made only once.
+ * "lend" prints a handle of what it has made. */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (unsigned char *, CUdeviceptr))                                      \
     X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, (CUdeviceptr *, IpcHandle, unsigned))                          \
@@ -48,6 +49,13 @@ static void export(void)
     OK(cuMemAlloc_v2(&address, bytes));
     OK(cuIpcGetMemHandle(opened.bytes, address));
 }
+static void lend(void)
+{
+    export();
+    for (size_t i = 0; i < sizeof(opened); i++) printf("%02x", opened.bytes[i]);
+    printf("\n");
+    fflush(stdout);
+}
 /* The exporter may have let go meanwhile. */
 static void open_handle(void) { is_open = cuIpcOpenMemHandle_v2(&address, opened, LAZY_PEER_ACCESS) == SUCCESS; }
 static void descriptor(void)
@@ -89,7 +97,8 @@ static const struct { const char *name; void (*make)(void), (*drop)(void); } KIN
     {"linear", linear, free_linear}, {"managed", managed, free_linear}, {"pitch", pitched, free_linear},
     {"async", async, free_async}, {"pool", pooled, free_async}, {"create", create, release},
     {"array", make_array, free_array}, {"mipmap", make_mipmap, free_mipmap}, {"info", ask, nothing},
-    {"export", export, free_linear}, {"open", open_handle, close_handle}, {"descriptor", descriptor, release_import},
+    {"export", export, free_linear}, {"lend", lend, free_linear},
+    {"open", open_handle, close_handle}, {"descriptor", descriptor, release_import},
     {"context", make_context, end_context}, {"first", first, last},
 };
 

@@ -281,6 +281,20 @@ impl Bed {
     }
 }
 
+/// The next line, and nothing that comes behind it; else what there is after the last line.
+fn read_line(from: &mut impl std::io::Read) -> Result<String, String> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    loop {
+        let read = from.read(&mut byte).unwrap();
+        if read == 0 || byte == *b"\n" {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            return if read == 0 { Err(text) } else { Ok(text) };
+        }
+        line.extend_from_slice(&byte);
+    }
+}
+
 /// A child that is killed when the test ends, however it ends.
 #[derive(Debug)]
 pub struct Running(pub Child);
@@ -312,18 +326,7 @@ impl Running {
     /// # Errors
     /// It has ended, or closed its output; what it printed after its last line.
     pub fn next_line(&mut self) -> Result<String, String> {
-        use std::io::Read;
-        let stdout = self.0.stdout.as_mut().unwrap();
-        let mut line = Vec::new();
-        let mut byte = [0u8];
-        loop {
-            let read = stdout.read(&mut byte).unwrap();
-            if read == 0 || byte == *b"\n" {
-                let text = String::from_utf8_lossy(&line).into_owned();
-                return if read == 0 { Err(text) } else { Ok(text) };
-            }
-            line.extend_from_slice(&byte);
-        }
+        read_line(self.0.stdout.as_mut().unwrap())
     }
 
     /// Whether it prints something, or ends, within a time.

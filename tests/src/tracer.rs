@@ -12,6 +12,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use libc::{c_int, c_long, c_uint, c_ulong, pid_t, user_regs_struct};
 
+use crate::read_line;
+
 /// The instruction `int3`, which is a mark in the program and a breakpoint of ours elsewhere.
 const BREAKPOINT: u8 = 0xcc;
 
@@ -50,10 +52,13 @@ pub fn is_permitted() -> bool {
 }
 
 impl Traced {
-    /// Starts the command, whose stdin is a pipe.
+    /// Starts the command, whose stdin and stdout are pipes.
     pub fn start(command: &mut Command) -> Self {
         // Calls go straight where they go: the loader's resolver does not come back by a return.
-        command.env("LD_BIND_NOW", "1").stdin(Stdio::piped());
+        command
+            .env("LD_BIND_NOW", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         // SAFETY: between fork and exec only ptrace is called, which is a bare system call.
         unsafe { command.pre_exec(trace_me) };
         let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -82,6 +87,11 @@ impl Traced {
     /// Writes a line to its stdin.
     pub fn say(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// The next line that it has printed.
+    pub fn hear(&mut self) -> String {
+        read_line(self.child.stdout.as_mut().unwrap()).unwrap()
     }
 
     /// Lets it run to its next mark.

@@ -111,6 +111,32 @@ impl Slot<'_> {
         }
     }
 
+    /// What this process's record includes of the object is counted by the object itself from here on, and the sum stays
+    /// as it is. To be called before the driver is asked to free it: from then on the driver's figure of another holder
+    /// may include it, who must find it explained wherever this process stops. `false`, and nothing has changed, if this
+    /// process does not pay for it or holds it more than once.
+    #[must_use]
+    pub fn stop_paying(&self, object: &Shared) -> bool {
+        let holds = self.holds.0.lock();
+        let Some(place) = object.place.filter(|place| holds.get(place) == Some(&1)) else {
+            return false;
+        };
+        self.pay_no_more(place, object)
+    }
+
+    /// Hands over what this process pays, if it does.
+    fn pay_no_more(&self, place: usize, object: &Shared) -> bool {
+        let objects = self.usage().objects();
+        let record = objects.at(place).1;
+        let me = Payer::of(self.index(), self.usage().identity_state(self.index()));
+        let is_paid =
+            record.payer.load(Ordering::Relaxed) == me.0 && record.until.load(Ordering::Relaxed) == u64::MAX;
+        if is_paid {
+            self.hand_over(object.device, object.bytes, &record.until);
+        }
+        is_paid
+    }
+
     /// Lets go. What is counted for the object stays counted for as long as another process of the container holds it.
     #[expect(clippy::needless_pass_by_value, reason = "the hold ends here")]
     pub fn part(&self, object: Shared) {
@@ -122,13 +148,8 @@ impl Slot<'_> {
             Some(count) if *count > 1 => *count -= 1,
             Some(_) => {
                 holds.remove(&place);
-                let objects = self.usage().objects();
-                let record = objects.at(place).1;
-                let me = Payer::of(self.index(), self.usage().identity_state(self.index()));
-                if record.payer.load(Ordering::Relaxed) == me.0 {
-                    self.hand_over(object.device, object.bytes, &record.until);
-                }
-                objects.let_go(place, self.index());
+                self.pay_no_more(place, &object);
+                self.usage().objects().let_go(place, self.index());
             }
             None => {}
         }

@@ -133,6 +133,34 @@ fn clone(object: &Shared) -> Shared {
 }
 
 #[test]
+fn who_stops_paying_still_holds_it_and_gives_nothing_back_twice() {
+    let usage = Usage::in_memory().unwrap();
+    let [exporter, importer] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());
+    let exported = export(&exporter, 7, 60);
+    let imported = importer.join(key(7)).unwrap();
+    assert!(!importer.stop_paying(&imported), "it does not pay");
+    let again = exporter.join(key(7)).unwrap();
+    assert!(!exporter.stop_paying(&exported), "held twice: not about to end");
+    exporter.part(again);
+    assert!(exporter.stop_paying(&exported));
+    assert!(!exporter.stop_paying(&exported), "once");
+    let counted = || {
+        (
+            usage.used_bytes(device()),
+            exporter.used_bytes(device()),
+            usage.unpaid_bytes(device()),
+        )
+    };
+    assert_eq!(counted(), (60, 0, 60));
+    assert_eq!(exporter.unpaid_held_bytes(device()), 60, "held");
+    assert!(allocate(&exporter, 40));
+    importer.part(imported);
+    assert_eq!(counted(), (100, 40, 60), "the exporter still holds it");
+    exporter.part(exported);
+    assert_eq!(counted(), (40, 40, 0), "once");
+}
+
+#[test]
 fn an_object_from_outside_is_counted_once_for_all_who_adopt_it() {
     let usage = Usage::in_memory().unwrap();
     let [first, second] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());

@@ -53,6 +53,7 @@ pub(super) fn release(call: &Call<'_, CUresult>, handle: CUmemGenericAllocationH
         return call.real();
     };
     let held = shim.mappings.release(handle);
+    held.iter().for_each(Backing::end);
     let status = call.real();
     if let (Err(_), Some(held)) = (status, held) {
         shim.mappings.retain(handle, held);
@@ -114,6 +115,7 @@ pub(super) fn unmap(call: &Call<'_, CUresult>, address: CUdeviceptr, bytes: usiz
         return call.real();
     };
     let gone = shim.mappings.unmap(address, bytes as u64);
+    gone.iter().for_each(|(_, _, backing)| Backing::end(backing));
     let status = call.real();
     if status.is_err() {
         for mapping in gone {

@@ -99,6 +99,16 @@ impl Backing {
         }
     }
 
+    /// The driver is about to be asked to end the handle or mapping that `of` stands for: if it is the last one, the
+    /// memory ends with it.
+    pub(crate) fn end(of: &Arc<Self>) {
+        if Arc::strong_count(of) == 1
+            && let Content::Charged(charge, _) = &mut *of.content.lock()
+        {
+            charge.end();
+        }
+    }
+
     /// Under which key the container knows it.
     pub(crate) fn key(&self) -> Option<ObjectKey> {
         match &*self.content.lock() {

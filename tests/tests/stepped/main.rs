@@ -19,7 +19,8 @@
 
 use std::time::Duration;
 
-use vcuda_tests::{Bed, MIB, eventually, skip, tracer};
+use vcuda_tests::tracer::{self, Traced};
+use vcuda_tests::{Bed, MIB, eventually, skip};
 
 mod course;
 mod peer;
@@ -161,6 +162,65 @@ fn killed(kind: Kind) {
         bed.used_bytes() == alone
     });
     assert_eq!(scene.tenant.used_bytes(), alone - scene.outside_bytes());
+    scene.judge();
+}
+
+/// Stops and kills a process that frees what the second one has opened: it stays counted, once, until that is closed.
+#[test]
+fn an_exporter_that_lets_go_may_stop_and_die() {
+    if_permitted(letting_go, "lend", From::Nobody);
+}
+
+fn letting_go(kind: Kind) {
+    let bed = Bed::with_config(MACHINE);
+    let mut scene = Scene::new(&bed, kind);
+    let everything = scene.peer.free_bytes();
+    // One that is about to free what the second process has open.
+    let lend = |scene: &mut Scene<'_>, traced: &mut Traced| {
+        begin(traced, "");
+        traced.run_to_mark();
+        scene.peer.open(&traced.hear());
+    };
+    let start = |scene: &mut Scene<'_>| {
+        let mut traced = scene.start();
+        // Of what was done before the first round.
+        traced.hear();
+        traced
+    };
+    let mut traced = start(&mut scene);
+    lend(&mut scene, &mut traced);
+    let course = Course {
+        halves: [Vec::new(), traced.path_to_mark()],
+        least: 0,
+    };
+    scene.peer.close();
+    let (mut visited, mut missed) = (0, 0);
+    for (n, place) in course.places(200, 3).into_iter().enumerate() {
+        let at = || format!("letting go at {place:?}");
+        lend(&mut scene, &mut traced);
+        let is_there = traced.run_along(&course.halves[1], place.1);
+        let open = everything - CONTEXT - BYTES;
+        assert_eq!(scene.peer.free_to_the_byte(at), open, "{}", at());
+        if n % 4 == 3 {
+            traced.kill();
+            scene.peer.has_everything(everything - BYTES, at);
+            scene.peer.close();
+            scene.peer.has_everything(everything, at);
+            traced = start(&mut scene);
+        } else {
+            end(&traced, place, is_there);
+            assert_eq!(scene.peer.free_to_the_byte(at), open, "after {}", at());
+            scene.peer.close();
+            assert_eq!(
+                scene.peer.free_to_the_byte(at),
+                everything - CONTEXT,
+                "closed after {}",
+                at()
+            );
+        }
+        *(if is_there { &mut visited } else { &mut missed }) += 1;
+    }
+    assert!(visited > 2 * missed, "{visited} visited, {missed} not on its way");
     scene.judge();
 }
 

@@ -46,6 +46,15 @@ impl Peer {
         assert_eq!(self.ask("drop"), "0");
     }
 
+    /// Opens what another process has exported.
+    pub(super) fn open(&mut self, handle: &str) {
+        assert_eq!(self.ask(&format!("open {handle}")), "0");
+    }
+
+    pub(super) fn close(&mut self) {
+        assert_eq!(self.ask("close"), "0");
+    }
+
     /// What is free can be had, and not a byte more. Whoever asks for more than there is looks at what nobody holds any
     /// more: then that is free too.
     pub(super) fn free_to_the_byte(&mut self, at: impl Fn() -> String) -> u64 {

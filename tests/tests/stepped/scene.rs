@@ -1,7 +1,5 @@
 //! What stands around the first process.
 
-use std::process::Stdio;
-
 use vcuda_tests::tracer::Traced;
 use vcuda_tests::{Bed, Door, Tenant, app};
 
@@ -99,7 +97,7 @@ impl<'b> Scene<'b> {
 /// A process of `steps.c`, before its first round.
 pub(super) fn start(tenant: &Tenant<'_>, kind: &str, bytes: u64, handle: &str) -> Traced {
     let mut command = tenant.command(app("steps", Door::Dlsym));
-    let mut traced = Traced::start(command.args([kind, &bytes.to_string()]).stdout(Stdio::null()));
+    let mut traced = Traced::start(command.args([kind, &bytes.to_string()]));
     traced.say(handle);
     traced.run_to_first_mark(SHIM);
     traced
