@@ -3,7 +3,35 @@
  * A child that goes on without exec is refused as the driver refuses it (CUDA C++ Programming Guide, "the CUDA context
  * is not inherited by fork"); one that begins anew works; none is charged or credited. */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
-    X(cuGetProcAddress_v2, cuGetProcAddress, 12000, (const char *, void **, int, unsigned long long, int *))
+    X(cuGetProcAddress_v2, cuGetProcAddress, 12000, (const char *, void **, int, unsigned long long, int *))           \
+    X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (IpcHandle *, CUdeviceptr))                                          \
+    X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, (void *, CUmemHandle, int, unsigned long long)) \
+    X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, (CUmemHandle *, void *, int))             \
+    X(cuImportExternalMemory, cuImportExternalMemory, 10000, (struct External **, const HandleDesc *))                 \
+    X(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, (struct External *))                                    \
+    X(cuMulticastCreate, cuMulticastCreate, 12010, (CUmemHandle *, const MulticastProp *))                             \
+    X(cuMulticastAddDevice, cuMulticastAddDevice, 12010, (CUmemHandle, CUdevice))                                      \
+    X(cuMulticastBindMem, cuMulticastBindMem, 12010,                                                                   \
+      (CUmemHandle, size_t, CUmemHandle, size_t, size_t, unsigned long long))                                          \
+    X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040, (CUdevice, Resource *, unsigned))                         \
+    X(cuDevResourceGenerateDesc, cuDevResourceGenerateDesc, 12040, (struct Desc **, Resource *, unsigned))             \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, (struct Green **, struct Desc *, CUdevice, unsigned))                 \
+    X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, (struct Green *))                                                   \
+    X(cuCtxSetLimit, cuCtxSetLimit, 3010, (unsigned, size_t))                                                          \
+    X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (CUdevice))
+#include <stddef.h>
+typedef struct { char bytes[64]; } IpcHandle;
+typedef struct {
+    int type;
+    union { int fd; void *win32[2]; } handle;
+    unsigned long long size;
+    unsigned flags, reserved[16];
+} HandleDesc;
+typedef struct { unsigned devices; size_t size; unsigned long long handle_types, flags; } MulticastProp;
+typedef struct Resource { unsigned type; unsigned char bytes[132]; struct Resource *next; } Resource;
+struct Desc;
+struct Green;
+struct External;
 #include "driver.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,7 +44,7 @@
 extern char **environ;
 #define HELD ((size_t)96 << 20)
 static volatile int stop;
-static volatile long rounds[9];
+static volatile long rounds[32];
 static CUdeviceptr held;
 static double seconds(void)
 {
@@ -117,7 +145,106 @@ static void modules(void)
     OK(cuModuleLoadData(&extra, SPIN_PTX));
     OK(cuModuleUnload(extra));
 }
-static void (*const kinds[])(void) = {linear, ordered, virtual, arrays, queries, lookups, launches, graphs, modules};
+/* Memory that is named to others: each name is made and let go of again. */
+static void shares(void)
+{
+    AllocationProp prop = {.type = 1, .requested_handle_types = 1, .location = {1, device}};
+    HandleDesc desc = {.type = 1, .size = 2 << 20};
+    struct External *external;
+    CUmemHandle handle, again;
+    CUdeviceptr p;
+    IpcHandle name;
+    int fd = -1;
+    if (got(cuMemAlloc_v2(&p, 2 << 20))) {
+        OK(cuIpcGetMemHandle(&name, p));
+        OK(cuMemFree_v2(p));
+    }
+    if (!got(cuMemCreate(&handle, 2 << 20, &prop, 0))) return;
+    OK(cuMemExportToShareableHandle(&fd, handle, 1, 0));
+    OK(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd, 1));
+    OK(cuMemRelease(again));
+    desc.handle.fd = fd; /* the driver's from here on */
+    if (got(cuImportExternalMemory(&external, &desc))) OK(cuDestroyExternalMemory(external));
+    else close(fd);
+    OK(cuMemRelease(handle));
+}
+static void multicasts(void)
+{
+    AllocationProp prop = {.type = 1, .location = {1, device}};
+    MulticastProp many = {.devices = 1, .size = 32 << 20};
+    CUmemHandle object, handle;
+    OK(cuMulticastCreate(&object, &many));
+    OK(cuMulticastAddDevice(object, device));
+    if (got(cuMemCreate(&handle, 32 << 20, &prop, 0))) {
+        OK(cuMulticastBindMem(object, 0, handle, 0, 32 << 20, 0));
+        OK(cuMemRelease(handle));
+    }
+    OK(cuMemRelease(object));
+}
+static void contexts(void)
+{
+    static __thread struct Desc *description;
+    struct Green *green;
+    CUcontext extra, popped;
+    Resource all;
+    if (!description) {
+        OK(cuDeviceGetDevResource(device, &all, 1));
+        OK(cuDevResourceGenerateDesc(&description, &all, 1));
+    }
+    if (got(cuGreenCtxCreate(&green, description, device, 1))) OK(cuGreenCtxDestroy(green));
+    if (got(cuCtxCreate_v2(&extra, 0, device))) {
+        got(cuCtxSetLimit(2 /* heap */, 16 << 20));
+        OK(cuCtxPopCurrent_v2(&popped));
+        OK(cuCtxDestroy_v2(extra));
+    }
+}
+/* A captured graph that has memory of its own. */
+static void graph_memory(void)
+{
+    static __thread CUstream stream;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr p;
+    if (!stream) OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture_v2(stream, CAPTURE_THREAD_LOCAL));
+    OK(cuMemAllocAsync(&p, 1 << 20, stream));
+    OK(cuMemFreeAsync(p, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    if (got(cuGraphLaunch(exec, stream))) OK(cuStreamSynchronize(stream));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuDeviceGraphMemTrim(device));
+}
+static void counted(void *count) { ++*(int *)count; }
+static void hosts(void)
+{
+    static __thread CUstream stream;
+    static __thread int count;
+    int before = count;
+    if (!stream) OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
+    OK(cuLaunchHostFunc(stream, counted, &count));
+    OK(cuStreamSynchronize(stream));
+    CHECK(count == before + 1);
+}
+static void nvml(void)
+{
+    static int (*init)(void), (*handle)(unsigned, void **), (*memory)(void *, void *), (*list)(void *, unsigned *, void *);
+    unsigned long long figures[3], processes[3 * 256];
+    unsigned count = 256;
+    void *on;
+    if (!list) {
+        void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY);
+        init = (int (*)(void))dlsym(library, "nvmlInit_v2");
+        handle = (int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+        memory = (int (*)(void *, void *))dlsym(library, "nvmlDeviceGetMemoryInfo");
+        list = (int (*)(void *, unsigned *, void *))dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3");
+        CHECK(init() == 0);
+    }
+    CHECK(handle(0, &on) == 0 && memory(on, figures) == 0 && list(on, &count, processes) == 0 && count > 0);
+}
+static void (*const kinds[])(void) = {linear, ordered, virtual, arrays, queries, lookups, launches, graphs,
+                                      modules, shares, multicasts, contexts, graph_memory, hosts, nvml};
 #define KINDS (sizeof kinds / sizeof *kinds)
 static void *busy(void *kind)
 {
