@@ -309,9 +309,10 @@ pub(crate) fn stream_closing(stream: Stream) {
     }
 }
 
-/// A context may be about to be destroyed: from here on its events are left alone.
+/// A context may be about to be destroyed: from here on its events are left alone. The null handle is no context's, and here
+/// the sign for none.
 pub(crate) fn context_closing(context: CUcontext) {
-    if let Some(launches) = Launches::made() {
+    if let Some(launches) = Launches::made().filter(|_| !context.is_null()) {
         launches.close_context(context);
     }
 }
@@ -319,7 +320,7 @@ pub(crate) fn context_closing(context: CUcontext) {
 /// The context of [`context_closing`] has `ended`, and its events with it: what was in flight there counts as predicted.
 /// Or it lives on.
 pub(crate) fn context_closed(context: CUcontext, ended: bool) {
-    if let Some(launches) = Launches::made() {
+    if let Some(launches) = Launches::made().filter(|_| !context.is_null()) {
         launches.closed_context(context, ended);
     }
 }

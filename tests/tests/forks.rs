@@ -11,6 +11,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
+use vcuda_tests::table::row_names;
 use vcuda_tests::{Bed, Door, MIB, Running, app, eventually, succeeded};
 
 const QUOTA: [&str; 6] = ["--memory", "4GiB", "--cores", "80", "--name", "forking"];
@@ -50,6 +51,22 @@ fn children_forked_while_threads_are_inside_hooks() {
     eventually("all memory is back", Duration::from_secs(1), || {
         bed.used_bytes() == 0
     });
+}
+
+/// Every row of the hook table, called by threads and in children; a new row is among them by itself.
+#[test]
+fn children_forked_while_threads_are_inside_any_hook() {
+    let bed = Bed::new();
+    let program = env!("CARGO_BIN_EXE_nonsense");
+    let rows = row_names();
+    for mut command in [bed.bare(program), bed.tenant(&QUOTA, program)] {
+        let said = succeeded(&command.arg("forks").args(&rows).output().unwrap());
+        assert!(
+            said.ends_with("functions, 0 children did not end well\n"),
+            "{said}"
+        );
+    }
+    assert_eq!(bed.used_bytes(), 0);
 }
 
 /// The shim holds no descriptor, so none can be closed under it.

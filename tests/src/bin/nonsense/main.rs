@@ -5,7 +5,8 @@
 //! use as it was; else the line says so. Every function is tried in a process of its own, and a new one after each call
 //! that succeeded (which may have changed anything) or ended the process.
 //!
-//! STAGE: `nothing` (no initialisation), `started` (no context), `context` (one is current).
+//! STAGE: `nothing` (no initialisation), `started` (no context), `context` (one is current). `forks` compares nothing: it forks
+//! while threads call all of them.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -15,6 +16,7 @@
     reason = "a test program: it stops at the first thing that is not as it should be, and its output is its result"
 )]
 
+mod forks;
 mod live;
 mod prototypes;
 mod values;
@@ -33,8 +35,12 @@ const PATIENCE_S: u32 = 10;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let stage = arguments.next().and_then(|stage| Stage::named(&stage));
-    let stage = stage.unwrap_or_else(|| panic!("usage: nonsense nothing|started|context NAME..."));
+    let stage = arguments.next().unwrap_or_default();
+    if stage == "forks" {
+        return forks::fork_among(arguments);
+    }
+    let stage = Stage::named(&stage);
+    let stage = stage.unwrap_or_else(|| panic!("usage: nonsense nothing|started|context|forks NAME..."));
     let at = shared();
     for name in arguments {
         match prototype(&name) {

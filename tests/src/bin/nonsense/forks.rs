@@ -1,0 +1,111 @@
+//! Children forked while threads are inside hooks: all of the table's, made from it. A child that a lock of its parent's
+//! stops is ended by its alarm.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::PATIENCE_S;
+use crate::live::{Driver, Stage};
+use crate::prototypes::{Prototype, prototype};
+
+/// How many calls a child makes.
+const CALLS: usize = 8;
+/// How many threads call meanwhile.
+const THREADS: usize = 3;
+
+/// A function and its arguments: nothing but zeros.
+struct Call {
+    prototype: &'static Prototype,
+    function: *mut c_void,
+    arguments: Vec<Vec<u8>>,
+}
+
+// SAFETY: a function of a library that stays, which any thread may call.
+unsafe impl Send for Call {}
+// SAFETY: as above; nothing is changed.
+unsafe impl Sync for Call {}
+
+impl Call {
+    fn make(&self) {
+        // SAFETY: the function of this name, with numbers of zero and null pointers: the driver refuses what is wrong.
+        unsafe { (self.prototype.call)(self.function, &self.arguments) };
+    }
+}
+
+/// What would end the context of all others by such a call.
+fn ends_the_context(name: &str) -> bool {
+    name.starts_with("cuDevicePrimaryCtxReset") || name.starts_with("cuDevicePrimaryCtxRelease")
+}
+
+/// Forks until each of these functions was called in eight children.
+pub(crate) fn fork_among(names: impl Iterator<Item = String>) {
+    let driver = Driver::open(Stage::Context);
+    let calls: Vec<Call> = names
+        .filter(|name| !ends_the_context(name))
+        .map(|name| {
+            let prototype = prototype(&name).unwrap_or_else(|| panic!("{name} has no prototype"));
+            let arguments = prototype.arguments.iter().map(|one| vec![0; one.size]);
+            Call {
+                prototype,
+                function: driver.symbol(&name),
+                arguments: arguments.collect(),
+            }
+        })
+        .filter(|call| !call.function.is_null())
+        .collect();
+    // SAFETY: takes no pointer. Nobody waits for ever for threads that do.
+    unsafe { libc::alarm(6 * PATIENCE_S) };
+    let is_over = AtomicBool::new(false);
+    let rounds = [const { AtomicUsize::new(0) }; THREADS];
+    let mut failed = 0;
+    std::thread::scope(|scope| {
+        for (at, rounds) in rounds.iter().enumerate() {
+            let (calls, is_over) = (&calls, &is_over);
+            scope.spawn(move || {
+                // Makes the context current here too.
+                let _driver = Driver::open(Stage::Context);
+                let start = at * calls.len() / THREADS;
+                while !is_over.load(Ordering::Relaxed) || rounds.load(Ordering::Relaxed) == 0 {
+                    calls
+                        .iter()
+                        .cycle()
+                        .skip(start)
+                        .take(calls.len())
+                        .for_each(Call::make);
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for child in 0..(8 * calls.len()).div_ceil(CALLS) {
+            failed += usize::from(!lives(&calls, child * CALLS));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    println!(
+        "forked among {} functions, {failed} children did not end well",
+        calls.len()
+    );
+}
+
+/// A child that makes the calls from this one on. Whether it came to its end.
+fn lives(calls: &[Call], first: usize) -> bool {
+    // SAFETY: the child makes calls of the driver's, whose behaviour in a child is what is tried, and ends.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        // SAFETY: takes no pointer.
+        unsafe { libc::alarm(PATIENCE_S) };
+        calls.iter().cycle().skip(first).take(CALLS).for_each(Call::make);
+        // SAFETY: the child ends here and runs no handlers of its parent's.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: our child; the status is a variable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    if status != 0 {
+        let called = calls.iter().cycle().skip(first).take(CALLS);
+        let called: Vec<&str> = called.map(|call| call.prototype.name).collect();
+        println!("status {status:x} after one of {called:?}");
+    }
+    status == 0
+}
