@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes the files that a tenant can write and the text that users type: scripts/fuzz.sh [SECONDS PER TARGET] (default 20).
-# Inputs that reach new code are added to fuzz/corpus; a failure leaves its input under fuzz/artifacts. Ends with 77 where
-# the nightly toolchain or cargo-fuzz cannot be had.
+# Begins with fuzz/corpus and with what earlier runs found, which is under fuzz/found; a failure leaves its input under
+# fuzz/artifacts. Ends with 77 where the nightly toolchain or cargo-fuzz cannot be had: its last line says which.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-20}
@@ -14,6 +14,7 @@ export TMPDIR=${TMPDIR:-/dev/shm}
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
 for target in limits usage uuid; do
     printf '\n== fuzz %s for %s s\n' "$target" "$seconds"
-    mkdir -p "fuzz/corpus/$target"
-    cargo +nightly fuzz run --release "$target" -- -max_total_time="$seconds" -max_len=4096 -timeout=5 -print_final_stats=0
+    # What is found goes to the first folder: the corpus changes by commits alone.
+    mkdir -p "fuzz/found/$target"
+    cargo +nightly fuzz run --release "$target" "fuzz/found/$target" "fuzz/corpus/$target" -- -max_total_time="$seconds" -max_len=4096 -timeout=5 -print_final_stats=0
 done

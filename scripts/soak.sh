@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # The long proofs, too long for every commit: scripts/soak.sh [SECONDS PER PART] (default 300).
-# Each part ends by itself and fails the script if it fails.
+# Each part ends by itself and fails the script if it fails. Parts that have an end of their own (a number of operations,
+# every instruction, every byte) take as long as that takes; of the storms there are as many as fill the time on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-300}
+storms=$((seconds > 60 ? seconds / 30 : 2))
 part() { printf '\n== %s\n' "$*"; }
 repeat() { # repeat COMMAND...: until the time of this part is over
     local end=$((SECONDS + seconds)) rounds=0
@@ -26,12 +28,18 @@ part "the engine's commit under SIGKILL and SIGSTOP"
 repeat cargo test -q -p vcuda-machine
 part "the engine: processes killed at random for a minute, books balanced after each"
 cargo test --release -q -p vcuda-machine -- --ignored
-part "quotas: processes killed at random instants, the simulator's own peak is the judge"
-repeat cargo test -q -p vcuda-tests --test storm
+part "storms: $storms million operations with failures injected, ${storms}000 kills, the simulator's own peak is the judge"
+VCUDA_SOAK=$storms cargo test -q -p vcuda-tests --test storm
+part "stopped and killed at every instruction of the hooks of memory (stepped)"
+VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test stepped
+part "files: every byte changed under running tenants"
+VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test files
+part "fuzzing: limits, usage, what users type"
+scripts/fuzz.sh "$seconds" || { [ $? = 77 ] && echo "SKIPPED: see the line above"; }
 part "forks while every hook is busy, 20000 of them"
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test forks
-part "shares, conformance, doors"
-repeat cargo test -q -p vcuda-tests --test share --test conformance --test doors --test hostile
+part "shares, sharing, conformance, doors"
+repeat cargo test -q -p vcuda-tests --test share --test sharing --test conformance --test doors --test hostile
 part "the demo"
 repeat target/release/vcuda demo
 echo "soak: all parts passed"

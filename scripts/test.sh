@@ -43,6 +43,15 @@ else
     skip "miri: no nightly toolchain with the miri component"
 fi
 
+step "fuzzing: limits, usage and what users type, 10 s each"
+fuzzed=0
+scripts/fuzz.sh 10 >target/fuzz.log 2>&1 || fuzzed=$?
+case $fuzzed in
+0) grep -E "^(==|Done)" target/fuzz.log ;;
+77) skip "fuzzing: $(tail -n 1 target/fuzz.log)" ;;
+*) cat target/fuzz.log && exit 1 ;;
+esac
+
 step "the demo"
 target/release/vcuda demo >target/demo.log 2>&1 || { cat target/demo.log; exit 1; }
 tail -n 1 target/demo.log
