@@ -96,7 +96,10 @@ pub struct UsageFile {
     pub slots_used: AtomicU32,
     /// One more than the highest place of an object ever used. Never falls.
     pub objects_used: AtomicU32,
-    reserved: [AtomicU32; 24],
+    /// Counts changes of `limits` that the container's processes should look at soon. A hint: what they believe stands in
+    /// `limits`.
+    pub limits_notice: AtomicU32,
+    reserved: [AtomicU32; 23],
     /// Who holds which slot.
     pub identities: [IdentityRecord; MAX_SLOTS],
     /// Memory and GPU time of each process, per device: a sum over one device walks through adjacent lines.
@@ -167,6 +170,7 @@ const _: () = {
     assert!(offset_of!(UsageFile, devices) == 128 + 128 * MAX_SLOTS);
     assert!(offset_of!(UsageFile, accounts) == 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES));
     assert!(offset_of!(UsageFile, objects_used) == 28);
+    assert!(offset_of!(UsageFile, limits_notice) == 32);
     assert!(offset_of!(ObjectRecord, bytes) == 16 && offset_of!(ObjectRecord, payer) == 24);
     assert!(offset_of!(ObjectRecord, until) == 32 && offset_of!(ObjectRecord, holders) == 64);
     assert!(size_of::<ObjectRecord>() == (64 + HOLDER_WORDS * 8).next_multiple_of(64));

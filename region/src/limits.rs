@@ -6,16 +6,18 @@ use std::path::Path;
 
 use crate::account::Pace;
 use crate::layout::{DeviceLimits, LimitsFile};
-use crate::map::{Mapped, Mapping};
+use crate::map::Mapping;
 use crate::open::{open_checked, read_bytes};
 use crate::primitive::{AtomicU32, Ordering};
-use crate::seqlock::checksum;
 use crate::{DeviceIndex, GpuUuid};
-use words::{config_of_words, header_words, limit_check, pace_of_words, uuid_of};
+use words::{config_of_words, header_sum, is_sound, limit_check, pace_of_words, uuid_of};
 
 mod config;
+mod follow;
 mod words;
 mod writer;
+
+use follow::Source;
 
 pub use crate::open::OpenError;
 pub use config::{DeviceConfig, NO_MEMORY_LIMIT, NOT_METERED, Policy};
@@ -46,17 +48,18 @@ pub struct Turn {
     pub until_ns: u64,
 }
 
-/// A container's limits. Mapped ([`Limits::open`]), they change as they are changed; read ([`Limits::read`]), they stay as
-/// they were.
+/// A container's limits, as they were when they were read ([`Limits::read`]) or last followed ([`Limits::open`],
+/// [`Limits::follow`]).
 #[derive(Debug)]
 pub struct Limits {
     mapping: Mapping<LimitsFile>,
     name: String,
     devices: Vec<GpuUuid>,
+    source: Option<Source>,
 }
 
 impl Limits {
-    /// Opens, checks and maps `limits` in `directory`: for the container's own processes.
+    /// Opens, checks and maps `limits` in `directory`: for the container's own processes, which [`Limits::follow`] them.
     ///
     /// # Errors
     /// Missing, a link, not a file, of another version or size, or damaged: see [`OpenError`].
@@ -64,8 +67,11 @@ impl Limits {
         let path = directory.join("limits");
         let file = open_checked::<LimitsFile>(&path, false)?;
         let now = Self::copied(&path, &file)?;
-        let mapping = Mapping::of_file(&file, false).map_err(|error| OpenError::Io(path, error))?;
-        Ok(Self { mapping, ..now })
+        let source = Source::new(&file).map_err(|error| OpenError::Io(path, error))?;
+        Ok(Self {
+            source: Some(source),
+            ..now
+        })
     }
 
     /// Reads and checks `limits` in `directory` as they are now: for everybody else. Nothing stays open or mapped, so
@@ -108,8 +114,7 @@ impl Limits {
     }
 
     fn checked(mapping: Mapping<LimitsFile>) -> Option<Self> {
-        let words = header_words(&mapping);
-        if mapping.checksum.load(Ordering::Acquire) != checksum(LimitsFile::MAGIC, &words) {
+        if mapping.checksum.load(Ordering::Acquire) != header_sum(&mapping) {
             return None;
         }
         let count = usize::try_from(mapping.device_count.load(Ordering::Relaxed)).ok()?;
@@ -121,15 +126,12 @@ impl Limits {
             .collect();
         let name = String::from_utf8(bytes.get(..length)?.to_vec()).ok()?;
         let devices: Vec<GpuUuid> = mapping.devices.get(..count)?.iter().map(uuid_of).collect();
-        let limits = Self {
+        is_sound(&mapping, count).then_some(Self {
             mapping,
             name,
             devices,
-        };
-        let sound = limits
-            .devices()
-            .all(|(device, _)| limits.config(device).is_ok() && limits.pace(device).is_ok());
-        sound.then_some(limits)
+            source: None,
+        })
     }
 
     /// The container's name.
@@ -211,7 +213,7 @@ impl Limits {
         }
     }
 
-    /// The futex word that changes with the turn. It can be waited on, though it lies in a read-only mapping.
+    /// The word that changes with the turn.
     #[must_use]
     pub fn turn_bell(&self, device: DeviceIndex) -> &AtomicU32 {
         &self.device(device).turn_bell

@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use crate::layout::{LIMITS_MAGIC, LimitsFile, USAGE_MAGIC, UsageFile};
+use crate::sys;
 
 /// A record that may be laid over bytes that others write.
 ///
@@ -88,6 +89,29 @@ impl<T: Mapped> Mapping<T> {
         // SAFETY: `copy` is new: writable, of `size_of::<T>()` bytes, which overlap with nothing and which nobody else sees.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.at.as_ptr().cast(), size) };
         Ok(copy)
+    }
+
+    /// Copies what is mapped into `copy`, without touching it: a file that was cut short is an error and no fault. Nobody
+    /// else may be reading or writing `copy`.
+    ///
+    /// # Errors
+    /// The file is shorter than `T`.
+    pub(crate) fn copy_to(&self, copy: &mut Self) -> io::Result<()> {
+        let (from, to) = (self.at.as_ptr().cast::<u8>(), copy.at.as_ptr().cast::<u8>());
+        // SAFETY: `copy` is a mapping of `size_of::<T>()` bytes, and ours alone.
+        match unsafe { sys::copy_own(from, to, size_of::<T>()) } {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                // The call is not to be had: touched, as any mapping is.
+                for at in 0..size_of::<T>() / 8 {
+                    // SAFETY: within the mapping, aligned; others may write it meanwhile, and any bytes are a value.
+                    let word = unsafe { from.cast::<u64>().wrapping_add(at).read_volatile() };
+                    // SAFETY: within `copy`, aligned, ours alone.
+                    unsafe { to.cast::<u64>().wrapping_add(at).write_volatile(word) };
+                }
+                Ok(())
+            }
+            copied => copied,
+        }
     }
 
     fn map(protection: libc::c_int, flags: libc::c_int, fd: libc::c_int) -> io::Result<Self> {

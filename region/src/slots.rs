@@ -13,7 +13,7 @@ use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::ledger::Ledger;
 use crate::map::{Mapped, Mapping};
 use crate::open::{OpenError, open_to_write};
-use crate::primitive::Ordering;
+use crate::primitive::{AtomicU32, Ordering};
 use crate::process::{Identity, Liveness, ProcessView};
 use crate::shared::Objects;
 use crate::{DeviceIndex, MAX_SLOTS};
@@ -273,6 +273,16 @@ impl Usage {
         }
         let record = &self.line(device, slot).ledger;
         (record.used_bytes(), record.peak_bytes.load(Ordering::Relaxed))
+    }
+
+    /// The word that changes when `limits` has, for who keeps its address: a process then calls [`Limits::follow`]. It lies
+    /// in the tenant's hands; what it says is when to look.
+    ///
+    /// [`Limits::follow`]: crate::limits::Limits::follow
+    #[inline]
+    #[must_use]
+    pub fn limits_notice(&self) -> &AtomicU32 {
+        &self.mapping.limits_notice
     }
 
     /// What of it no process counts: objects from outside of the container, and those whose payer is gone (bytes).

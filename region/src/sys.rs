@@ -53,6 +53,36 @@ pub(crate) fn has_ended(pid: u32) -> io::Result<bool> {
     }
 }
 
+/// Copies `size` bytes of our own memory. Where they cannot be read, as beyond the end of a mapped file, that is an error
+/// and no fault.
+///
+/// # Safety
+/// `to` is valid for writing `size` bytes.
+///
+/// # Errors
+/// Not all of them can be read; or the kernel, or a filter of system calls, has not this call (process_vm_readv(2)).
+pub(crate) unsafe fn copy_own(from: *const u8, to: *mut u8, size: usize) -> io::Result<()> {
+    let (from, to) = (
+        libc::iovec {
+            iov_base: from.cast_mut().cast(),
+            iov_len: size,
+        },
+        libc::iovec {
+            iov_base: to.cast(),
+            iov_len: size,
+        },
+    );
+    // SAFETY: takes nothing and cannot fail.
+    let me = unsafe { libc::getpid() };
+    // SAFETY: the caller's word that `to` may be written; the kernel itself checks that `from` may be read.
+    let copied = unsafe { libc::process_vm_readv(me, &raw const to, 1, &raw const from, 1, 0) };
+    match usize::try_from(copied) {
+        Ok(copied) if copied == size => Ok(()),
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
 /// `CLOCK_MONOTONIC` in nanoseconds, from the vDSO.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {

@@ -12,7 +12,7 @@ use vcuda_region::account::BUSY_WORDS;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, Directory, Tenant};
 use vcuda_region::layout::UsageFile;
-use vcuda_region::limits::{DeviceConfig, Limits};
+use vcuda_region::limits::{DeviceConfig, Limits, LimitsWriter};
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::ObjectKey;
@@ -127,4 +127,45 @@ fn a_truncated_usage_is_an_error_to_those_who_only_look() {
         .unwrap();
     assert!(observer.processes(1, &ProcessView::new(me)).is_err());
     assert!(observer.account(DeviceIndex::new(0).unwrap()).is_err());
+}
+
+#[test]
+fn limits_that_are_cut_under_a_running_process_are_a_limit_of_nothing() {
+    let root = tempfile::Builder::new()
+        .permissions(PermissionsExt::from_mode(0o700))
+        .tempdir()
+        .unwrap();
+    let me = Identity::current().unwrap();
+    let devices = vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))];
+    let tenant = Tenant {
+        name: "a".to_owned(),
+        devices,
+    };
+    let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+    let path = directory.path().join("limits");
+    let limits = Limits::open(directory.path()).unwrap();
+    let mut writer = LimitsWriter::open(directory.path()).unwrap();
+    let device = DeviceIndex::new(0).unwrap();
+    let config = limits.config(device).unwrap();
+    let sound = std::fs::read(&path).unwrap();
+    for size in [0, 1, 100, 255, 4000] {
+        // What is left is what was there, or nothing.
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(size).unwrap();
+        assert!(limits.follow(now_ns()));
+        // What is short of a page still reads as zeros to its end.
+        let is_gone = limits.memory_limit_bytes(device).is_err();
+        assert!(
+            is_gone && limits.config(device).is_err() && limits.pace(device).is_err(),
+            "{size}"
+        );
+        assert!(limits.is_metered(device));
+        assert!(writer.set_config(device, &config, now_ns()).is_err());
+        assert!(writer.refresh().is_err());
+        assert_eq!(file.metadata().unwrap().len(), size, "nobody makes it longer");
+        file.write_all_at(&sound, 0).unwrap();
+        assert!(limits.follow(now_ns()));
+        assert_eq!(limits.config(device), Ok(config));
+        assert!(!limits.is_metered(device));
+    }
 }

@@ -86,6 +86,7 @@ fn the_files_of_a_release_before_and_after_are_used_to_the_byte() {
         writer
             .set_config(device, &DeviceConfig::new(LIMIT / 2, 300), now_ns())
             .unwrap();
+        assert!(limits.follow(now_ns()));
         assert_eq!(limits.memory_limit_bytes(device), Ok(LIMIT / 2));
         assert_eq!(
             Limits::read(directory.path()).unwrap().memory_limit_bytes(device),

@@ -107,6 +107,7 @@ impl Device {
         let Some(slot) = self.shim.slot() else {
             return Err(self.refuse(bytes));
         };
+        region.follow();
         let attempt = || attempt(slot, index, region.memory_limit_bytes(index));
         self.insist(attempt)
     }

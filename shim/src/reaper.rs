@@ -7,10 +7,10 @@ use core::sync::atomic::{Ordering, fence};
 
 use vcuda_region::process::{Identity, ProcessView};
 
-use crate::shim;
 use crate::timing::lane::now_ns;
 use crate::timing::settle::Pass;
 use crate::timing::{Launches, Relaxed, sys};
+use crate::{shim, timing};
 
 /// Between two looks at marks that are due (ns).
 const DUE_NS: u64 = 50_000;
@@ -18,6 +18,8 @@ const DUE_NS: u64 = 50_000;
 const BUSY_NS: u64 = 1_000_000;
 /// Between two looks at dead processes, and the longest sleep (ns).
 const DEAD_NS: u64 = 250_000_000;
+/// How old may be what is known of the container's pace while work is in flight (ns).
+const PACE_NS: u64 = 2_000_000;
 /// A lease that paid for nothing for this long goes back (ns).
 const LEASE_NS: u64 = 10_000_000;
 
@@ -74,9 +76,12 @@ impl Launches {
         loop {
             let pass = self.settle();
             let now = now_ns();
+            let region = shim::get().and_then(shim::Shim::region);
+            if let Some(region) = region {
+                timing::follow_if_due(region, PACE_NS, now);
+            }
             if now >= dead_at_ns {
                 dead_at_ns = now + DEAD_NS;
-                let region = shim::get().and_then(shim::Shim::region);
                 if let (Some(region), Ok(view)) = (region, &view) {
                     region.usage.reap_dead(view);
                 }

@@ -26,7 +26,7 @@ use crate::hooks::green::Greens;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
 use crate::timing::Launches;
-use crate::{fork, log, ways};
+use crate::{fork, log, timing, ways};
 
 /// Values of the word (see [`fork::word`]) that are no pointer to a [`Shim`].
 const UNBUILT: usize = 0;
@@ -35,6 +35,8 @@ const PASSES: usize = 2;
 
 /// How old may be what an answer about memory rests on (I8: the dead count for a second at most).
 const LOOK_EVERY_NS: u64 = 250_000_000;
+/// How old may be what is known of `limits` when memory is asked for and nobody said that they have changed.
+const FOLLOW_EVERY_NS: u64 = 10_000_000;
 
 /// The state of a managed process.
 #[derive(Debug)]
@@ -85,6 +87,17 @@ impl Region {
             .memory_limit_bytes(device)
             .unwrap_or(0)
             .min(self.memory_ceiling_bytes)
+    }
+
+    /// Before memory is asked for or told of: takes over what `limits` say if they have changed, or might have.
+    #[inline]
+    pub(crate) fn follow(&'static self) {
+        self.follow_if_due(coarse_ns());
+    }
+
+    #[inline]
+    fn follow_if_due(&'static self, now_ns: u64) {
+        timing::follow_if_due(self, FOLLOW_EVERY_NS, now_ns);
     }
 }
 
@@ -165,6 +178,9 @@ impl Shim {
     #[inline]
     pub(crate) fn look_if_due(&'static self) {
         let now_ns = coarse_ns();
+        if let Some(region) = self.region() {
+            region.follow_if_due(now_ns);
+        }
         if now_ns.saturating_sub(self.looked_ns.load(Ordering::Relaxed)) > LOOK_EVERY_NS {
             self.looked_ns.store(now_ns, Ordering::Relaxed);
             self.look_around();

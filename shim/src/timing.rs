@@ -16,15 +16,16 @@ mod streams;
 pub(crate) mod sys;
 mod track;
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::limits::NOT_METERED;
 use vcuda_region::predict::{Key, LEARNT, Prediction, Table};
+#[cfg(doc)]
+use vcuda_region::slots::Usage;
 
 use crate::capture;
 use crate::ffi::Call;
-use crate::shim::{self, Shim};
+use crate::shim::{self, Region, Shim};
 use clock::Ticks;
 use context::Contexts;
 use lane::Lane;
@@ -37,21 +38,73 @@ pub(crate) use streams::Stream;
 /// What kernels and graphs of this process cost. Handles are process-wide, so one table serves all devices.
 pub(crate) static COSTS: Table = Table::new();
 
-/// Says "metered" until it is known better.
-static ALWAYS: AtomicU32 = AtomicU32::new(0);
-/// The word that tells whether launches are metered: one that says so, one that does not, or the mapped word of the
-/// process's only device, which follows a change of limits by itself.
-static GATE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const ALWAYS).cast_mut());
-static NEVER: AtomicU32 = AtomicU32::new(NOT_METERED);
+/// A word that never changes.
+static STILL: AtomicU32 = AtomicU32::new(0);
+/// The word that changes when `limits` may have: one that never does, or [`Usage::limits_notice`].
+static NOTICE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const STILL).cast_mut());
+/// What the notice was when `limits` were last followed.
+static FOLLOWED_AT: AtomicU32 = AtomicU32::new(0);
+/// What the notice was when no launch was found to be metered; [`METERED`] if launches are, or nothing is known.
+static UNMETERED_AT: AtomicU64 = AtomicU64::new(METERED);
+/// No value of the notice.
+const METERED: u64 = u64::MAX;
 
-/// Whether no launch of this process is metered: two loads and a branch.
+/// What the notice says now.
+#[inline]
+fn notice() -> u32 {
+    // Relaxed: whoever sees the new pointer sees a word that was mapped before the process could launch anything.
+    let word = NOTICE.load(Ordering::Relaxed);
+    // SAFETY: a static, or a word of `usage`, which stays mapped for the life of the process and of its children.
+    let word = unsafe { &*word };
+    word.load(Ordering::Relaxed)
+}
+
+/// Whether no launch of this process is metered: three loads and a branch.
 #[inline]
 pub(crate) fn idle() -> bool {
-    // Relaxed: whoever sees the new pointer sees a word that was mapped before the process could launch anything.
-    let gate = GATE.load(Ordering::Relaxed);
-    // SAFETY: a static, or a word of `limits`, which stays mapped for the life of the process and of its children.
-    let word = unsafe { &*gate };
-    word.load(Ordering::Relaxed) == NOT_METERED
+    u64::from(notice()) == UNMETERED_AT.load(Ordering::Relaxed)
+}
+
+/// No launch of this process is ever metered.
+fn pass_all() {
+    NOTICE.store((&raw const STILL).cast_mut(), Ordering::Relaxed);
+    UNMETERED_AT.store(u64::from(STILL.load(Ordering::Relaxed)), Ordering::Relaxed);
+}
+
+/// Follows `limits` if they are older than `age_ns` or have changed.
+#[inline]
+pub(crate) fn follow_if_due(region: &'static Region, age_ns: u64, now_ns: u64) {
+    if has_changed(region) || region.limits.are_older(age_ns, now_ns) {
+        follow(region, now_ns);
+    }
+}
+
+/// Whether the notice says so.
+#[inline]
+fn has_changed(region: &'static Region) -> bool {
+    region.usage.limits_notice().load(Ordering::Relaxed) != FOLLOWED_AT.load(Ordering::Relaxed)
+}
+
+/// Takes over what `limits` say now, and whether launches of this process are metered.
+#[cold]
+fn follow(region: &'static Region, now_ns: u64) {
+    // Before `limits` are read: what is changed after that changes the notice again.
+    let word = region.usage.limits_notice();
+    let seen = word.load(Ordering::Acquire);
+    if !region.limits.follow(now_ns) {
+        // Another thread is at it, and knows only later what it has seen.
+        return;
+    }
+    FOLLOWED_AT.store(seen, Ordering::Relaxed);
+    let mut devices = region.limits.devices();
+    if let (Some((only, _)), None) = (devices.next(), devices.next()) {
+        NOTICE.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+        let unmetered = !region.limits.is_metered(only);
+        UNMETERED_AT.store(
+            if unmetered { u64::from(seen) } else { METERED },
+            Ordering::Relaxed,
+        );
+    }
 }
 
 /// The launching side of one process.
@@ -92,9 +145,14 @@ impl Launches {
     #[inline]
     pub(crate) fn get() -> Option<&'static Self> {
         let Some(shim) = shim::get() else {
-            GATE.store((&raw const NEVER).cast_mut(), Ordering::Relaxed);
+            pass_all();
             return None;
         };
+        if let Some(region) = shim.region()
+            && has_changed(region)
+        {
+            follow(region, lane::now_ns());
+        }
         match shim.launches.get() {
             Some(launches) => launches.as_ref(),
             None => Self::make(shim),
@@ -110,16 +168,15 @@ impl Launches {
     fn make(shim: &'static Shim) -> Option<&'static Self> {
         let Some(region) = shim.region() else {
             // Damaged limits deny memory; launches go to the driver.
-            GATE.store((&raw const NEVER).cast_mut(), Ordering::Relaxed);
+            pass_all();
             return None;
         };
+        follow(region, lane::now_ns());
         let mut devices = region.limits.devices();
-        if let (Some((only, _)), None) = (devices.next(), devices.next()) {
-            let word = region.limits.metered_word(only);
-            GATE.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
-            if !region.limits.is_metered(only) {
-                return None;
-            }
+        if let (Some((only, _)), None) = (devices.next(), devices.next())
+            && !region.limits.is_metered(only)
+        {
+            return None;
         }
         shim.launches.get_or_init(|| Self::new(shim)).as_ref()
     }

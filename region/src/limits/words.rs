@@ -34,10 +34,7 @@ pub(crate) fn fill(file: &LimitsFile, name: &str, devices: &[(GpuUuid, DeviceCon
         record.metered.store(metered_word(&pace), Ordering::Release);
     }
     file.header.fill(LimitsFile::MAGIC, size_of::<LimitsFile>());
-    file.checksum.store(
-        checksum(LimitsFile::MAGIC, &header_words(file)),
-        Ordering::Release,
-    );
+    file.checksum.store(header_sum(file), Ordering::Release);
 }
 
 /// The pace of a container that is alone on its GPU.
@@ -54,8 +51,23 @@ pub(super) fn first_pace(config: &DeviceConfig, now_ns: u64) -> Pace {
     }
 }
 
-/// What never changes in a `limits` file, for its checksum.
-pub(super) fn header_words(file: &LimitsFile) -> [u64; 5 + NAME_BYTES / 8 + 2 * MAX_DEVICES] {
+/// The checksum of what never changes in a `limits` file.
+pub(super) fn header_sum(file: &LimitsFile) -> u64 {
+    checksum(LimitsFile::MAGIC, &header_words(file))
+}
+
+/// Whether each value of the first `devices` agrees with its checksum.
+pub(super) fn is_sound(file: &LimitsFile, devices: usize) -> bool {
+    DeviceIndex::all()
+        .zip(&file.devices)
+        .take(devices)
+        .all(|(device, record)| {
+            config_of_words(device, record.config.read()).is_some()
+                && pace_of_words(device, record.pace.read()).is_some()
+        })
+}
+
+fn header_words(file: &LimitsFile) -> [u64; 5 + NAME_BYTES / 8 + 2 * MAX_DEVICES] {
     let mut words = [0; 5 + NAME_BYTES / 8 + 2 * MAX_DEVICES];
     let numbers = [
         &file.header.version,
@@ -133,7 +145,7 @@ pub(super) fn config_of_words(device: DeviceIndex, words: [u64; CONFIG_WORDS]) -
 }
 
 /// Any value but [`NOT_METERED`].
-const METERED: u32 = 1;
+pub(super) const METERED: u32 = 1;
 
 /// What the word beside a device's pace says of it.
 pub(super) fn metered_word(pace: &Pace) -> u32 {

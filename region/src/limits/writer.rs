@@ -15,7 +15,7 @@ use super::words::{first_pace, is_valid_pace, metered_word, words_of_config, wor
 use super::{DeviceConfig, Limits, OpenError, Turn};
 use crate::DeviceIndex;
 use crate::account::Pace;
-use crate::layout::{DeviceLimits, LimitsFile};
+use crate::layout::{DeviceLimits, LimitsFile, UsageFile};
 use crate::open::{check, open_checked};
 use crate::primitive::Ordering;
 use crate::seqlock::Versioned;
@@ -36,6 +36,8 @@ pub(super) struct Target {
     file: File,
     above: PathBuf,
     lock: File,
+    /// The container's `usage`, in which its processes are told to look; nothing if that cannot be used.
+    usage: Option<File>,
 }
 
 impl Target {
@@ -49,6 +51,18 @@ impl Target {
         self.file
             .write_all_at(bytes, offset as u64)
             .map_err(|error| WriteError::Write(self.path.clone(), error))
+    }
+
+    /// Tells the container's processes to look. Those that cannot be told find out by themselves, only later.
+    fn notify(&self) {
+        const AT: u64 = offset_of!(UsageFile, limits_notice) as u64;
+        let mut word = [0; 4];
+        if let Some(usage) = &self.usage
+            && usage.read_exact_at(&mut word, AT).is_ok()
+        {
+            let next = u32::from_ne_bytes(word).wrapping_add(1);
+            let _ = usage.write_all_at(&next.to_ne_bytes(), AT);
+        }
     }
 
     /// Until the guard is dropped, no other writer is at work.
@@ -88,6 +102,7 @@ impl LimitsWriter {
             file,
             above,
             lock,
+            usage: open_checked::<UsageFile>(&directory.join("usage"), true).ok(),
         };
         Ok(Self {
             limits: target.read()?,
@@ -146,7 +161,8 @@ impl LimitsWriter {
                 .mapping
                 .generation
                 .store(generation, Ordering::Release);
-            writer.store(offset_of!(LimitsFile, generation), &generation.to_ne_bytes())
+            writer.store(offset_of!(LimitsFile, generation), &generation.to_ne_bytes())?;
+            Ok(true)
         })
     }
 
@@ -159,7 +175,11 @@ impl LimitsWriter {
         if !is_valid_pace(pace) {
             return Err(WriteError::OutOfRange);
         }
-        self.change(|writer| writer.put_pace(device, pace))
+        self.change(|writer| {
+            let was_metered = writer.limits.is_metered(device);
+            writer.put_pace(device, pace)?;
+            Ok(was_metered != pace.metered)
+        })
     }
 
     /// Grants a turn on `device`, or takes it away (`until_ns` 0), and changes the bell. Whoever waits on the bell must
@@ -196,14 +216,17 @@ impl LimitsWriter {
         self.store(offset_of!(LimitsFile, arbiter_beat_ns), &now_ns.to_ne_bytes())
     }
 
-    /// Changes what is there now, as the only one who does.
-    fn change(&mut self, change: impl FnOnce(&Self) -> Result<(), WriteError>) -> Result<(), WriteError> {
+    /// Changes what is there now, as the only one who does. `change` says whether processes must look at once.
+    fn change(&mut self, change: impl FnOnce(&Self) -> Result<bool, WriteError>) -> Result<(), WriteError> {
         let Some(target) = &self.file else {
-            return change(self);
+            return change(self).map(drop);
         };
         let _lock = target.lock()?;
         self.limits = target.read().map_err(WriteError::Open)?;
-        change(self)
+        if change(self)? {
+            target.notify();
+        }
+        Ok(())
     }
 
     fn put_pace(&self, device: DeviceIndex, pace: &Pace) -> Result<(), WriteError> {

@@ -1,0 +1,126 @@
+//! How a running process follows its `limits`.
+//!
+//! It never touches the mapped file: whoever can cut that short (a run's processes are their user's) would end it with
+//! SIGBUS. It keeps a copy of its own, in which it looks at every allocation and launch, and has the kernel read the file
+//! into it now and then: when [`Usage::limits_notice`] says that a quota has changed, and else every few milliseconds while
+//! it asks for memory or has work on the GPU. A file that cannot be read any more, or is damaged, is a
+//! limit of nothing (I11) until it is sound again.
+//!
+//! [`Usage::limits_notice`]: crate::slots::Usage::limits_notice
+
+use core::sync::atomic::AtomicBool;
+use std::fs::File;
+use std::io;
+
+use parking_lot::Mutex;
+
+use super::words::{METERED, header_sum, is_sound};
+use super::{Limits, READ_ATTEMPTS};
+use crate::layout::{CONFIG_WORDS, LimitsFile, PACE_WORDS};
+use crate::map::Mapping;
+use crate::primitive::{AtomicU64, Ordering};
+
+/// The file that limits are followed from.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// Read by the kernel, never touched.
+    file: Mapping<LimitsFile>,
+    /// What was read last. Only ever tried to lock: nobody waits, and a child forked meanwhile opens limits of its own.
+    image: Mutex<Mapping<LimitsFile>>,
+    followed_ns: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+/// Whatever a panic left in the image, the next look at the file replaces.
+impl std::panic::RefUnwindSafe for Source {}
+
+impl Source {
+    pub(super) fn new(file: &File) -> io::Result<Self> {
+        Ok(Self {
+            file: Mapping::of_file(file, false)?,
+            image: Mutex::new(Mapping::of_bytes(&[])?),
+            followed_ns: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Limits {
+    /// Whether they were last followed more than `age_ns` before `now_ns` (`CLOCK_MONOTONIC`).
+    #[inline]
+    #[must_use]
+    pub fn are_older(&self, age_ns: u64, now_ns: u64) -> bool {
+        self.source
+            .as_ref()
+            .is_some_and(|source| now_ns.saturating_sub(source.followed_ns.load(Ordering::Relaxed)) > age_ns)
+    }
+
+    /// Takes over what the file says now: one system call. `false` if another thread is doing that.
+    pub fn follow(&self, now_ns: u64) -> bool {
+        let Some(source) = &self.source else {
+            return true;
+        };
+        let Some(mut image) = source.image.try_lock() else {
+            return false;
+        };
+        source.followed_ns.store(now_ns, Ordering::Relaxed);
+        let sum = self.mapping.checksum.load(Ordering::Relaxed);
+        // A writer that was at work is given time to finish. What is damaged for good is taken over as it is, and is
+        // found damaged at each look.
+        let mut is_ours = false;
+        for _ in 0..READ_ATTEMPTS {
+            is_ours = source.file.copy_to(&mut image).is_ok()
+                && image.checksum.load(Ordering::Relaxed) == sum
+                && header_sum(&image) == sum;
+            if !is_ours || is_sound(&image, self.devices.len()) {
+                break;
+            }
+        }
+        let was_closed = source.is_closed.swap(!is_ours, Ordering::Relaxed);
+        if is_ours {
+            self.take_over(&image);
+        } else if !was_closed {
+            self.close();
+        }
+        true
+    }
+
+    fn take_over(&self, image: &LimitsFile) {
+        let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        for (ours, now) in self
+            .mapping
+            .devices
+            .iter()
+            .zip(&image.devices)
+            .take(self.devices.len())
+        {
+            let config = now.config.read();
+            if ours.config.read() != config {
+                ours.config.write(config);
+            }
+            let pace = now.pace.read();
+            if ours.pace.read() != pace {
+                ours.pace.write(pace);
+            }
+            ours.turn_from_ns.store(get(&now.turn_from_ns), Ordering::Relaxed);
+            ours.turn_until_ns
+                .store(get(&now.turn_until_ns), Ordering::Release);
+            ours.metered
+                .store(now.metered.load(Ordering::Relaxed), Ordering::Release);
+        }
+        let beat_ns = get(&image.arbiter_beat_ns);
+        self.mapping.arbiter_beat_ns.store(beat_ns, Ordering::Relaxed);
+        self.mapping
+            .generation
+            .store(get(&image.generation), Ordering::Release);
+    }
+
+    /// No memory, and of GPU time the least: neither value agrees with its checksum.
+    fn close(&self) {
+        for device in self.mapping.devices.iter().take(self.devices.len()) {
+            device.config.write([0; CONFIG_WORDS]);
+            device.pace.write([0; PACE_WORDS]);
+            device.metered.store(METERED, Ordering::Release);
+        }
+    }
+}
