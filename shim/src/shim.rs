@@ -89,15 +89,10 @@ impl Region {
             .min(self.memory_ceiling_bytes)
     }
 
-    /// Before memory is asked for or told of: takes over what `limits` say if they have changed, or might have.
+    /// Before memory is asked for: takes over what `limits` say if they have changed, or might have.
     #[inline]
     pub(crate) fn follow(&'static self) {
-        self.follow_if_due(coarse_ns());
-    }
-
-    #[inline]
-    fn follow_if_due(&'static self, now_ns: u64) {
-        timing::follow_if_due(self, FOLLOW_EVERY_NS, now_ns);
+        timing::follow_if_due(self, FOLLOW_EVERY_NS, coarse_ns());
     }
 }
 
@@ -173,14 +168,22 @@ impl Shim {
         self.identity.get_or_try_init(Identity::current).ok()
     }
 
+    /// Takes over what `limits` say.
+    #[cold]
+    fn follow(&'static self) {
+        if let Some(region) = self.region() {
+            timing::follow(region, clock::now_ns());
+        }
+    }
+
     /// Before an answer about memory: looks around if nobody in this process has for a while, so that neither the dead
     /// count nor what the driver gave back long ago.
     #[inline]
     pub(crate) fn look_if_due(&'static self) {
-        let now_ns = coarse_ns();
-        if let Some(region) = self.region() {
-            region.follow_if_due(now_ns);
+        if timing::have_limits_changed() {
+            self.follow();
         }
+        let now_ns = coarse_ns();
         if now_ns.saturating_sub(self.looked_ns.load(Ordering::Relaxed)) > LOOK_EVERY_NS {
             self.looked_ns.store(now_ns, Ordering::Relaxed);
             self.look_around();
@@ -208,6 +211,7 @@ impl Shim {
     /// Clears the dead, measures the driver's own use.
     #[cold]
     fn look_around(&'static self) {
+        self.follow();
         self.reap(ProcessView::new);
         self.follow_overhead();
     }

@@ -71,23 +71,24 @@ fn pass_all() {
     UNMETERED_AT.store(u64::from(STILL.load(Ordering::Relaxed)), Ordering::Relaxed);
 }
 
+/// Whether `limits` may have changed since they were last followed. A process that has never followed them does so at its
+/// first look around, allocation or launch.
+#[inline]
+pub(crate) fn have_limits_changed() -> bool {
+    notice() != FOLLOWED_AT.load(Ordering::Relaxed)
+}
+
 /// Follows `limits` if they are older than `age_ns` or have changed.
 #[inline]
 pub(crate) fn follow_if_due(region: &'static Region, age_ns: u64, now_ns: u64) {
-    if has_changed(region) || region.limits.are_older(age_ns, now_ns) {
+    if have_limits_changed() || region.limits.are_older(age_ns, now_ns) {
         follow(region, now_ns);
     }
 }
 
-/// Whether the notice says so.
-#[inline]
-fn has_changed(region: &'static Region) -> bool {
-    region.usage.limits_notice().load(Ordering::Relaxed) != FOLLOWED_AT.load(Ordering::Relaxed)
-}
-
 /// Takes over what `limits` say now, and whether launches of this process are metered.
 #[cold]
-fn follow(region: &'static Region, now_ns: u64) {
+pub(crate) fn follow(region: &'static Region, now_ns: u64) {
     // Before `limits` are read: what is changed after that changes the notice again.
     let word = region.usage.limits_notice();
     let seen = word.load(Ordering::Acquire);
@@ -95,16 +96,15 @@ fn follow(region: &'static Region, now_ns: u64) {
         // Another thread is at it, and knows only later what it has seen.
         return;
     }
-    FOLLOWED_AT.store(seen, Ordering::Relaxed);
     let mut devices = region.limits.devices();
-    if let (Some((only, _)), None) = (devices.next(), devices.next()) {
-        NOTICE.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
-        let unmetered = !region.limits.is_metered(only);
-        UNMETERED_AT.store(
-            if unmetered { u64::from(seen) } else { METERED },
-            Ordering::Relaxed,
-        );
-    }
+    let only = devices.next().filter(|_| devices.next().is_none());
+    let unmetered = only.is_some_and(|(device, _)| !region.limits.is_metered(device));
+    FOLLOWED_AT.store(seen, Ordering::Relaxed);
+    NOTICE.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+    UNMETERED_AT.store(
+        if unmetered { u64::from(seen) } else { METERED },
+        Ordering::Relaxed,
+    );
 }
 
 /// The launching side of one process.
@@ -148,8 +148,8 @@ impl Launches {
             pass_all();
             return None;
         };
-        if let Some(region) = shim.region()
-            && has_changed(region)
+        if have_limits_changed()
+            && let Some(region) = shim.region()
         {
             follow(region, lane::now_ns());
         }
