@@ -4,17 +4,35 @@
  *   export BYTES  allocates so much for other processes: its IPC handle in hexadecimal, or "refused"
  *   drop          frees that: the status
  *   open HANDLE   opens what another process has exported: the status
- *   close         closes that: the status */
+ *   close         closes that: the status
+ *   import PID FD imports what that process has exported as a descriptor: the status
+ *   release       releases that: the status */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (unsigned char *, CUdeviceptr))                                      \
     X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, (CUdeviceptr *, IpcHandle, unsigned))                          \
-    X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (CUdeviceptr))
+    X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (CUdeviceptr))                                                   \
+    X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, (CUmemHandle *, void *, int))
 typedef struct { unsigned char bytes[64]; } IpcHandle;
 #include "driver.h"
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static CUresult import(int process, int file, CUmemHandle *handle)
+{
+    int of = syscall(SYS_pidfd_open, process, 0);
+    int own = syscall(SYS_pidfd_getfd, of, file, 0);
+    CUresult code = cuMemImportFromShareableHandle(handle, (void *)(intptr_t)own, 1 /* a file descriptor */);
+    close(own);
+    close(of);
+    return code;
+}
+
 int main(void)
 {
     char line[256];
     CUdeviceptr exported = 0, opened = 0;
+    CUmemHandle imported = 0;
+    int process, file;
     setup();
     printf("started\n");
     fflush(stdout);
@@ -27,6 +45,10 @@ int main(void)
             printf("%d\n", cuMemFree_v2(exported));
         } else if (!strcmp(line, "close\n")) {
             printf("%d\n", cuIpcCloseMemHandle(opened));
+        } else if (!strcmp(line, "release\n")) {
+            printf("%d\n", cuMemRelease(imported));
+        } else if (sscanf(line, "import %d %d", &process, &file) == 2) {
+            printf("%d\n", import(process, file, &imported));
         } else if (!strncmp(line, "open ", 5)) {
             IpcHandle handle = {0};
             for (size_t i = 0; i < sizeof(handle); i++) sscanf(line + 5 + 2 * i, "%2hhx", &handle.bytes[i]);

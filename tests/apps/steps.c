@@ -2,7 +2,7 @@
  * For each line on stdin but the first (of "open" they are handles to open, in hexadecimal) it comes to a breakpoint before the memory
  * is made, one when it is there, and one when it has been given back. The same has been done once before, so that nothing
  * is done for the first time; save for "first", which is the process's first use of the GPU and is made only once.
- * "lend" prints a handle of what it has made. */
+ * "lend" prints a handle of what it has made, "pass" its PID and a descriptor. */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (unsigned char *, CUdeviceptr))                                      \
     X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, (CUdeviceptr *, IpcHandle, unsigned))                          \
@@ -67,6 +67,15 @@ static void descriptor(void)
     OK(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)file, FILE_DESCRIPTOR));
     close(file);
 }
+static int passed = -1;
+static void pass(void)
+{
+    OK(cuMemCreate(&handle, bytes, &shareable, 0));
+    OK(cuMemExportToShareableHandle(&passed, handle, FILE_DESCRIPTOR, 0));
+    printf("%d %d\n", getpid(), passed);
+    fflush(stdout);
+}
+static void release_passed(void) { close(passed); OK(cuMemRelease(handle)); }
 static void make_context(void) { OK(cuCtxCreate_v2(&further, 0, device)); }
 static void ask(void)
 {
@@ -97,7 +106,7 @@ static const struct { const char *name; void (*make)(void), (*drop)(void); } KIN
     {"linear", linear, free_linear}, {"managed", managed, free_linear}, {"pitch", pitched, free_linear},
     {"async", async, free_async}, {"pool", pooled, free_async}, {"create", create, release},
     {"array", make_array, free_array}, {"mipmap", make_mipmap, free_mipmap}, {"info", ask, nothing},
-    {"export", export, free_linear}, {"lend", lend, free_linear},
+    {"export", export, free_linear}, {"lend", lend, free_linear}, {"pass", pass, release_passed},
     {"open", open_handle, close_handle}, {"descriptor", descriptor, release_import},
     {"context", make_context, end_context}, {"first", first, last},
 };

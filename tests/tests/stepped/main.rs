@@ -168,10 +168,15 @@ fn killed(kind: Kind) {
 /// Stops and kills a process that frees what the second one has opened: it stays counted, once, until that is closed.
 #[test]
 fn an_exporter_that_lets_go_may_stop_and_die() {
-    if_permitted(letting_go, "lend", From::Nobody);
+    if_permitted(|kind| letting_go(kind, "open", "close"), "lend", From::Nobody);
 }
 
-fn letting_go(kind: Kind) {
+#[test]
+fn an_exporter_of_a_descriptor_that_lets_go_may_stop_and_die() {
+    if_permitted(|kind| letting_go(kind, "import", "release"), "pass", From::Nobody);
+}
+
+fn letting_go(kind: Kind, open: &str, close: &str) {
     let bed = Bed::with_config(MACHINE);
     let mut scene = Scene::new(&bed, kind);
     let everything = scene.peer.free_bytes();
@@ -179,7 +184,7 @@ fn letting_go(kind: Kind) {
     let lend = |scene: &mut Scene<'_>, traced: &mut Traced| {
         begin(traced, "");
         traced.run_to_mark();
-        scene.peer.open(&traced.hear());
+        scene.peer.does(&format!("{open} {}", traced.hear()));
     };
     let start = |scene: &mut Scene<'_>| {
         let mut traced = scene.start();
@@ -193,24 +198,24 @@ fn letting_go(kind: Kind) {
         halves: [Vec::new(), traced.path_to_mark()],
         least: 0,
     };
-    scene.peer.close();
+    scene.peer.does(close);
     let (mut visited, mut missed) = (0, 0);
-    for (n, place) in course.places(200, 3).into_iter().enumerate() {
+    for (n, place) in course.places(60, 3).into_iter().enumerate() {
         let at = || format!("letting go at {place:?}");
         lend(&mut scene, &mut traced);
         let is_there = traced.run_along(&course.halves[1], place.1);
-        let open = everything - CONTEXT - BYTES;
-        assert_eq!(scene.peer.free_to_the_byte(at), open, "{}", at());
+        let rest = everything - CONTEXT - BYTES;
+        assert_eq!(scene.peer.free_to_the_byte(at), rest, "{}", at());
         if n % 4 == 3 {
             traced.kill();
             scene.peer.has_everything(everything - BYTES, at);
-            scene.peer.close();
+            scene.peer.does(close);
             scene.peer.has_everything(everything, at);
             traced = start(&mut scene);
         } else {
             end(&traced, place, is_there);
-            assert_eq!(scene.peer.free_to_the_byte(at), open, "after {}", at());
-            scene.peer.close();
+            assert_eq!(scene.peer.free_to_the_byte(at), rest, "after {}", at());
+            scene.peer.does(close);
             assert_eq!(
                 scene.peer.free_to_the_byte(at),
                 everything - CONTEXT,

@@ -43,16 +43,12 @@ impl Peer {
     }
 
     pub(super) fn drop_export(&mut self) {
-        assert_eq!(self.ask("drop"), "0");
+        self.does("drop");
     }
 
-    /// Opens what another process has exported.
-    pub(super) fn open(&mut self, handle: &str) {
-        assert_eq!(self.ask(&format!("open {handle}")), "0");
-    }
-
-    pub(super) fn close(&mut self) {
-        assert_eq!(self.ask("close"), "0");
+    /// Does what a line says, which must succeed.
+    pub(super) fn does(&mut self, line: &str) {
+        assert_eq!(self.ask(line), "0", "{line}");
     }
 
     /// What is free can be had, and not a byte more. Whoever asks for more than there is looks at what nobody holds any
