@@ -1,6 +1,7 @@
 /* A plugin that uses the driver by itself: plugins LIBRARY HOW LIMIT. HOW is plain, deep (RTLD_DEEPBIND), bare (by name
  * alone, through LD_LIBRARY_PATH, RTLD_DEEPBIND) or apart (dlmopen: a driver in a namespace of its own). It is refused what
- * is beyond LIMIT bytes (0: nothing is limited); apart, what it takes is at least charged to the program. */
+ * is beyond LIMIT bytes (0: nothing is limited); apart, what it takes is at least charged to the program. With a fourth
+ * argument it says so and waits for a line on stdin before it ends. */
 #include "driver.h"
 #include <unistd.h>
 const char *plugin_name(void) { return "program"; }
@@ -39,6 +40,11 @@ int main(int argc, char **argv)
             OK(cuMemGetInfo_v2(&after, &total));
             CHECK(before - after == 8 << 20);
         }
+    }
+    if (argc > 4) {
+        printf("took\n");
+        fflush(stdout);
+        getchar();
     }
     return finish("plugins");
 }

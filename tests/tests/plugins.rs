@@ -99,6 +99,37 @@ fn what_a_driver_in_another_namespace_takes_is_charged_and_named() {
     }
 }
 
+/// The driver in a namespace of its own is counted as a way past the shim, and `vcuda doctor` tells of it while it is there.
+#[test]
+fn doctor_tells_of_a_driver_in_another_namespace() {
+    let folder = tempfile::tempdir().unwrap();
+    let (host, plugins) = (host(folder.path()), plugins(folder.path()));
+    let bed = Bed::new();
+    let seen = || {
+        let doctor = bed.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
+        let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+        let findings = findings["findings"].as_array().unwrap().iter();
+        let words = findings.map(|finding| finding["seen"].as_str().unwrap().to_owned());
+        words
+            .filter(|words| words.contains("past the shim"))
+            .collect::<Vec<_>>()
+    };
+    for (how, expected) in [("deep", 0), ("apart", 1)] {
+        let mut tenant = bed.tenant(&QUOTA, &host);
+        tenant
+            .arg(&plugins[2])
+            .args([how, &(2 * GIB).to_string(), "wait"]);
+        let mut tenant = Running::start(tenant.stdin(Stdio::piped()));
+        tenant.wait_for("took");
+        let seen = seen();
+        assert_eq!(seen.len(), expected, "{how}: {seen:?}");
+        let pid = format!("process {} has", tenant.0.id());
+        assert!(seen.iter().all(|words| words.contains(&pid)), "{seen:?}");
+        drop(tenant.0.stdin.take());
+        tenant.wait_for("passed plugins");
+    }
+}
+
 /// Nothing is noted where nothing was missed.
 #[test]
 fn a_plugin_that_was_caught_is_not_counted() {

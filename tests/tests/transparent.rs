@@ -156,6 +156,35 @@ fn numpy_without_a_gpu() {
     unchanged(&[python.to_str().unwrap(), "-c", code]);
 }
 
+/// A framework looks for a GPU as it is imported, finds no driver, and says so in the loader's words. (In which
+/// library a name was looked for last, that the loader says too, may be ours.)
+#[test]
+fn a_framework_that_looks_for_a_gpu_in_vain() {
+    let code = "import ctypes, ctypes.util\n\
+                def said(ask):\n\
+                \x20   try: return repr(ask())[:0] or 'there'\n\
+                \x20   except (OSError, AttributeError) as why: return str(why).split(': ', 1)[1]\n\
+                for name in ['libcuda.so.1', 'libcudart.so', 'libnvidia-ml.so.1', '/no/such/libcuda.so.1']:\n\
+                \x20   print(name, said(lambda: ctypes.CDLL(name)))\n\
+                own = ctypes.CDLL(None)\n\
+                for name in ['cuInit', 'cuMemAlloc_v2', 'cudnnCreate', 'cublasCreate_v2', 'nvmlInit_v2', 'nvmlDeviceGetMemoryInfo']:\n\
+                \x20   print(name, said(lambda: getattr(own, name)))\n\
+                print(ctypes.util.find_library('cuda'))\n";
+    let bed = Bed::new();
+    let line = ["python3", "-c", code];
+    let plain = command(&line).output().unwrap();
+    let words = succeeded(&plain);
+    if words.contains("libcuda.so.1 there") {
+        skip("transparent: this machine has a driver");
+        return;
+    }
+    let mut preloaded = command(&line);
+    preloaded
+        .env("LD_PRELOAD", shim())
+        .env("VCUDA_DIR", bed.runtime());
+    same(&line, &plain, &preloaded.output().unwrap());
+}
+
 #[test]
 fn programs_that_no_library_can_be_put_before() {
     let folder = tempfile::tempdir().unwrap();
