@@ -133,11 +133,12 @@ impl Stage {
                 .arg(source(program))
                 .arg(&library))?;
         }
-        // The quota names a card by its UUID: the simulated machine has the one of the driver that does nothing.
+        // The quota names a card by its UUID: the simulated machine has the one of the driver that does nothing. Contexts
+        // are small, so that hundreds fit.
         std::fs::create_dir_all(stage.machine())?;
         std::fs::write(
             stage.machine().join("machine.toml"),
-            "[[gpus]]\nuuid = \"GPU-11111111-1111-1111-1111-111111111111\"\n",
+            "context_bytes = \"64MiB\"\n[[gpus]]\nuuid = \"GPU-11111111-1111-1111-1111-111111111111\"\n",
         )?;
         Ok(stage)
     }
