@@ -1,5 +1,5 @@
 /* The start of a small GPU program: a context, an allocation, and the end. With an argument it asks NVML for the processes
- * of its GPU too, as many programs do, and as the shim does by itself: then that cost is not the shim's alone. */
+ * of its GPU too, as the shim does by itself. */
 #include <dlfcn.h>
 #include <stdint.h>
 extern int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
