@@ -92,7 +92,7 @@ fn stopped(kind: Kind) {
         scene.peer.free_bytes()
     };
     let (mut visited, mut missed) = (0, 0);
-    for place in course.places(60, 3) {
+    for place in course.places(40, 3) {
         let at = || format!("{kind:?} at {place:?}");
         if is_first {
             traced = scene.start();
@@ -139,7 +139,7 @@ fn killed(kind: Kind) {
     scene.drop_export();
     drop(traced);
     let (mut visited, mut missed) = (0, 0);
-    for (n, place) in course.places(12, 1).into_iter().enumerate() {
+    for (n, place) in course.places(10, 1).into_iter().enumerate() {
         let at = || format!("{kind:?} at {place:?}");
         let mut traced = scene.start();
         let handle = scene.handle();
