@@ -33,6 +33,7 @@ VCUDA_SOAK=$storms cargo test -q -p vcuda-tests --test storm
 part "stopped and killed at every instruction of the hooks of memory (stepped)"
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test stepped
 part "files: every byte changed under running tenants"
+VCUDA_SOAK=1 cargo test -q -p vcuda-region --test flips
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test files
 part "fuzzing: limits, usage, what users type"
 fuzzed=0
