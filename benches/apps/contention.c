@@ -1,5 +1,6 @@
-/* Several threads allocate and free at once: contention START THREADS SECONDS. All begin when CLOCK_MONOTONIC says START
- * (seconds), so that several such processes measure the same time. Prints allocations (each with its free) per second. */
+/* Several threads allocate and free at once: contention START THREADS SECONDS LATE. All begin when CLOCK_MONOTONIC says START
+ * (seconds), so that several such processes measure the same time; who ends LATE seconds after that time or more has measured
+ * another one, and fails. Prints allocations (each with its free) per second. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -32,17 +33,17 @@ static void *work(void *count)
 }
 int main(int argc, char **argv)
 {
-    int threads = argc > 3 ? atoi(argv[2]) : 1;
+    int threads = argc > 4 ? atoi(argv[2]) : 1;
     long counts[64] = {0}, sum = 0;
     pthread_t ids[64];
-    if (argc < 4 || threads < 1 || threads > 64) return 64;
+    if (argc < 5 || threads < 1 || threads > 64) return 64;
     start = atof(argv[1]);
     end = start + atof(argv[3]);
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 3;
     /* A failed call there ends the process. */
     for (int i = 0; i < threads; i++) pthread_create(&ids[i], NULL, work, &counts[i]);
     for (int i = 0; i < threads; i++) pthread_join(ids[i], NULL), sum += counts[i];
-    if (now() > end + 1) return 4;
+    if (now() > end + atof(argv[4])) return 4;
     printf("%.0f\n", sum / (end - start));
     return 0;
 }

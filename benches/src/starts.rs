@@ -9,7 +9,8 @@
 //! and the 99th percentile of the time from the opening of the gate to the end of each process, and the median over the
 //! pairs (default 7) of what the shim adds. Two drivers: one that does nothing, so that only the shim remains, and the
 //! simulated one. The shim asks NVML for the processes once at each start; there the programs without it do the same, so
-//! that the simulator's own cost of that is in both. The simulated machine serves 256 processes, so 200 are started on it. `--brief` only shows that it works.
+//! that the simulator's own cost of that is in both. It serves 256 processes, so 200 are started. `--brief` only shows
+//! that it works.
 
 use std::process::ExitCode;
 
