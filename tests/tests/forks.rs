@@ -21,7 +21,7 @@ fn children_forked_while_threads_are_inside_hooks() {
     let forks = if std::env::var_os("VCUDA_SOAK").is_some() {
         "20000"
     } else {
-        "500"
+        "320"
     };
     let bed = Bed::new();
     let program = app("forks", Door::Dlsym);
