@@ -153,7 +153,7 @@ impl Traced {
         self.run_to(self.library.start + path[from], None) && (from..place).all(|_| self.step() != Stop::Mark)
     }
 
-    /// Kills it where it stands. It stays a zombie until it is dropped.
+    /// Kills it where it stands. Then it is a zombie until it is dropped.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         // Its first thread is a zombie only when the others, which are waited for apart, are gone.
@@ -161,6 +161,13 @@ impl Traced {
             // SAFETY: writes nothing.
             unsafe { libc::waitpid(thread, core::ptr::null_mut(), libc::__WALL) };
         }
+        // Dead from here on, however long the kernel took for it; not yet waited for.
+        let id = libc::id_t::try_from(self.pid).unwrap();
+        let options = libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: integers only, for which zeros are a value.
+        let mut cause: libc::siginfo_t = unsafe { core::mem::zeroed() };
+        // SAFETY: the kernel fills the structure.
+        unsafe { libc::waitid(libc::P_PID, id, &raw mut cause, options) };
     }
 
     /// Lets it run to its end.
