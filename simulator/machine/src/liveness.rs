@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -44,14 +43,12 @@ impl Liveness {
     }
 
     /// Takes a slot that nobody holds.
-    pub(crate) fn claim(&self, slots: Range<u64>) -> Option<u64> {
+    pub(crate) fn claim(&self, mut slots: impl Iterator<Item = u64>) -> Option<u64> {
         // Two machines opened by one copy of this library share the descriptor, hence the guard.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _turn = ONE_AT_A_TIME.lock();
         let mut own = self.own.lock();
-        let slot = slots
-            .into_iter()
-            .find(|slot| !own.contains(slot) && self.take(*slot))?;
+        let slot = slots.find(|slot| !own.contains(slot) && self.take(*slot))?;
         own.insert(slot);
         Some(slot)
     }

@@ -20,6 +20,11 @@ impl Shared {
         self.bury_the_dead(local)
     }
 
+    /// Whether anybody has died and is not buried.
+    pub(crate) fn is_any_dead(&self, core: &Core) -> bool {
+        core.clients.iter().any(|row| !self.liveness.is_alive(row.slot))
+    }
+
     /// Buries who has died: memory back, contexts and pending work gone, record kept.
     pub(crate) fn bury_the_dead(&self, local: &mut Local) -> Result<(), CannotCommit> {
         local.counted_ns = sys::monotonic_ns();
@@ -93,6 +98,23 @@ impl Shared {
         Ok(())
     }
 
+    /// Takes a slot that belonged to nobody. Of a dead process it would be a sign of life, until the successor has joined.
+    fn free_slot(&self, local: &mut Local) -> Result<u64, CannotCommit> {
+        loop {
+            self.refresh(local)?;
+            let is_free = |slot: &u64| local.base.clients.iter().all(|row| row.slot != *slot);
+            let slot = self.liveness.claim(CLIENT_SLOTS.filter(is_free));
+            let slot = slot.ok_or(CannotCommit::NoSlot)?;
+            self.refresh(local)?;
+            if local.base.clients.iter().all(|row| row.slot != slot) {
+                return Ok(slot);
+            }
+            // Somebody joined there and died meanwhile.
+            self.liveness.release(slot);
+            self.bury_the_dead(local)?;
+        }
+    }
+
     /// A new process of the machine: its number and its slot.
     pub(crate) fn join(&self, pid: u32, name: &str) -> Result<(u64, u64), CannotCommit> {
         let local = &mut *self.local.lock();
@@ -101,7 +123,7 @@ impl Shared {
         self.refresh(local)?;
         strays.retain(|object| local.base.object(*object).is_none());
         self.objects.forget(&strays);
-        let slot = self.liveness.claim(CLIENT_SLOTS).ok_or(CannotCommit::NoSlot)?;
+        let slot = self.free_slot(local)?;
         let predecessor = |core: &Core| core.clients.iter().find(|row| row.slot == slot).map(|row| row.id);
         let joined = self.transact(local, Some(self.now()), |core| {
             // Who had this slot before is dead, or it could not have been claimed.

@@ -6,6 +6,9 @@ use crate::commit::Change;
 use crate::core::Core;
 use crate::layout::as_index;
 
+/// There may be dead, whose memory is free.
+struct LookFirst;
+
 impl Client {
     /// Takes `bytes` of the GPU's memory, or nothing.
     ///
@@ -66,26 +69,30 @@ impl Client {
         let Some(total) = shared.config.gpus.get(gpu).map(|config| config.memory_bytes) else {
             return Err(Refused::NoSuchGpu(gpu));
         };
-        let refused = {
+        let mut has_looked = false;
+        let refused = loop {
             let local = &mut *shared.local.lock();
-            let attempt = |local: &mut _, has_looked: bool| {
-                shared.transact(local, None, |core| {
-                    let free = free(core, gpu, total, bytes, has_looked);
-                    match self.try_claim(core, gpu, bytes, free, &then) {
-                        Ok(result) => Change::Made(Ok(result)),
-                        Err(refused) => Change::None(Err(refused)),
-                    }
-                })
-            };
-            match attempt(local, !shared.liveness.has_others())? {
-                Err(Refused::OutOfMemory { .. }) => {}
-                answer => return answer,
+            let answer = shared.transact(local, None, |core| {
+                let Some(card) = core.gpus.get(gpu) else {
+                    return Change::None(Ok(Err(Refused::NoSuchGpu(gpu))));
+                };
+                // Asked of the very state that is committed then: who changes it meanwhile has this asked again.
+                if card.used.saturating_add(bytes) > card.peak && shared.is_any_dead(core) {
+                    return Change::None(Err(LookFirst));
+                }
+                let free = total.saturating_sub(card.used);
+                match self.try_claim(core, gpu, bytes, free, &then) {
+                    Ok(result) => Change::Made(Ok(Ok(result))),
+                    Err(Refused::OutOfMemory { .. }) if !has_looked => Change::None(Err(LookFirst)),
+                    Err(refused) => Change::None(Ok(Err(refused))),
+                }
+            })?;
+            match answer {
+                Ok(Err(refused @ Refused::OutOfMemory { .. })) => break refused,
+                Ok(answer) => return answer,
+                Err(LookFirst) => shared.bury_the_dead(local)?,
             }
-            shared.bury_the_dead(local)?;
-            match attempt(local, true)? {
-                Err(refused @ Refused::OutOfMemory { .. }) => refused,
-                answer => return answer,
-            }
+            has_looked = true;
         };
         self.deny(gpu)?;
         Err(refused)
@@ -118,15 +125,4 @@ impl Client {
         }
         Ok(result)
     }
-}
-
-/// What is free on a GPU of `total` bytes; nothing if `bytes` would make a new peak and the dead were not looked for.
-fn free(core: &Core, gpu: usize, total: u64, bytes: u64, has_looked: bool) -> u64 {
-    let Some(card) = core.gpus.get(gpu) else {
-        return 0;
-    };
-    if !has_looked && card.used.saturating_add(bytes) > card.peak {
-        return 0;
-    }
-    total.saturating_sub(card.used)
 }
