@@ -164,7 +164,7 @@ impl Usage {
                 return None;
             }
             // What the program before an `exec` held is cleared like a dead process's.
-            let is_cleared = self.clear(index, record);
+            let is_cleared = self.clear(index, record, state);
             self.objects().sweep();
             (is_cleared && self.take(index, record, record.state(), me)).then(|| self.slot(index))
         })
@@ -210,17 +210,19 @@ impl Usage {
     /// Empties and frees the slots of processes that are gone. Returns how many. Any number of processes may do this at
     /// the same time, and be killed in it.
     pub fn reap_dead(&self, view: &ProcessView) -> usize {
-        let dead = self.identities();
-        let count = dead
-            .filter(|(index, record)| self.is_dead(record, view) && self.clear(*index, record))
+        let slots = self.identities();
+        let count = slots
+            .filter(|(index, record)| {
+                let state = record.state();
+                self.is_dead(record, state, view) && self.clear(*index, record, state)
+            })
             .count();
         // What only the dead held, or the last holder has not ended because it stands still.
         self.objects().sweep();
         count
     }
 
-    fn is_dead(&self, record: &IdentityRecord, view: &ProcessView) -> bool {
-        let state = record.state();
+    fn is_dead(&self, record: &IdentityRecord, state: State, view: &ProcessView) -> bool {
         match state.status() {
             FREE => false,
             // Nothing is known but the PID. Should it be alive in a namespace of its own, it will see that it lost the
@@ -233,9 +235,9 @@ impl Usage {
         }
     }
 
-    /// Empties a dead process's slot and frees it. Returns whether this call freed it.
-    fn clear(&self, index: usize, record: &IdentityRecord) -> bool {
-        let state = record.state();
+    /// Empties a dead process's slot and frees it. Returns whether this call freed it. `state` is what its death was seen
+    /// in: asked again, the slot may be that of a process which has come since, while somebody else cleared it.
+    fn clear(&self, index: usize, record: &IdentityRecord, state: State) -> bool {
         let clearing = state.turned(CLEARING);
         if state.status() == FREE || (state != clearing && !record.turn(state, clearing)) {
             return false;

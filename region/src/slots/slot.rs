@@ -164,7 +164,7 @@ impl<'u> Slot<'u> {
     /// Gives the slot back, emptied: for an orderly end.
     pub fn leave(self) {
         if let Some(record) = self.usage.mapping.identities.get(self.index) {
-            self.usage.clear(self.index, record);
+            self.usage.clear(self.index, record, record.state());
             self.usage.objects().sweep();
         }
     }

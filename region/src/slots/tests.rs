@@ -173,6 +173,28 @@ fn killed_anywhere_between_claim_and_release() {
 }
 
 #[test]
+fn a_death_that_was_seen_is_not_that_of_the_slots_next_owner() {
+    let usage = Usage::in_memory().unwrap();
+    let slow = usage.claim(&nobody(1)).unwrap();
+    slow.reserve(device(), 3 * GIB, 4 * GIB).unwrap().commit();
+    let record = &usage.mapping.identities[slow.index()];
+    let state = record.state();
+    assert!(usage.is_dead(record, state, &survivor()));
+    // Between the look and the clearing somebody else clears the slot, and a living process takes it.
+    assert_eq!(usage.reap_dead(&survivor()), 1);
+    let neighbour = Identity {
+        pid: std::process::id(),
+        ..nobody(0)
+    };
+    let next = usage.claim(&neighbour).unwrap();
+    assert_eq!(next.index(), slow.index());
+    next.reserve(device(), GIB, 4 * GIB).unwrap().commit();
+    assert!(!usage.clear(next.index(), record, state));
+    assert_eq!(usage.used_bytes(device()), GIB);
+    assert_eq!(usage.processes().count(), 1);
+}
+
+#[test]
 fn threads_of_one_process_share_its_slot() {
     let usage = Usage::in_memory().unwrap();
     let slot = usage.claim(&nobody(1)).unwrap();
