@@ -28,6 +28,8 @@ pub(super) struct Books {
     /// Graphs only: grows when `mapped` starts anew.
     pub(super) epoch: u64,
     step: u64,
+    /// The driver has grown although what it held seemed to suffice: it keeps pieces apart.
+    is_loose: bool,
 }
 
 /// What the ledger has to do for the books to be true.
@@ -52,6 +54,7 @@ impl Books {
             mapped: 0,
             epoch: 1,
             step: STEP,
+            is_loose: false,
         }
     }
 
@@ -100,12 +103,17 @@ impl Books {
         self.charged.saturating_add(self.granted)
     }
 
-    /// What a request of `bytes` may grow the holding by beyond what is counted, `used` being in use: at the most, as what
-    /// is free may be in too many places for it, and at the least.
+    /// What a request of `bytes` may grow the holding by beyond what is counted, `used` being in use; first choice, and
+    /// what does at the least.
     pub(super) fn growth(&self, used: u64, bytes: u64) -> (u64, u64) {
         let all = used.saturating_add(self.promised).saturating_add(bytes);
         let least = self.steps(all).saturating_sub(self.counted());
-        (least.max(self.steps(bytes)), least)
+        let first = if self.is_loose {
+            least.max(self.steps(bytes))
+        } else {
+            least
+        };
+        (first, least)
     }
 
     /// What the launch of a graph that allocates `bytes` may grow the graphs' memory by beyond what is counted, whatever
@@ -144,6 +152,10 @@ impl Books {
     /// A request of `bytes` for which `growth` was counted has come back, and the driver holds more than is counted:
     /// the next ones are counted as it takes memory.
     pub(super) fn learn(&mut self, bytes: u64, growth: u64, missing: u64) {
+        if growth == 0 {
+            self.is_loose = true;
+            return;
+        }
         while self.steps(bytes) < growth.saturating_add(missing) && self.step < LARGEST_STEP {
             self.step *= 2;
         }
@@ -200,9 +212,7 @@ mod tests {
     fn growth_is_counted_in_steps_and_what_is_held_serves_again() {
         let mut books = Books::new();
         assert_eq!(request(&mut books, 0, 1, 2 * MIB), (2 * MIB, Correction::None));
-        // What is free may be in too many places: the request is counted in full, until it is back.
-        let surplus = Correction::Release(2 * MIB);
-        assert_eq!(request(&mut books, 1, MIB, 2 * MIB), (2 * MIB, surplus));
+        assert_eq!(request(&mut books, 1, MIB, 2 * MIB), (0, Correction::None));
         assert_eq!(
             request(&mut books, MIB + 1, MIB, 4 * MIB),
             (2 * MIB, Correction::None)
@@ -216,7 +226,7 @@ mod tests {
         let mut books = Books::new();
         request(&mut books, 0, 8 * MIB, 8 * MIB);
         // All of it is free again, and a request comes that it can serve.
-        assert_eq!(books.growth(0, 8 * MIB), (8 * MIB, 0));
+        assert_eq!(books.growth(0, 8 * MIB), (0, 0));
         books.promise(8 * MIB, 0);
         // Another thread synchronises: the driver gives all back before the request reaches it.
         assert_eq!(books.recount(0, 0), Correction::None);
@@ -234,7 +244,7 @@ mod tests {
         assert!(!books.lend(3 * MIB), "it is not there twice");
         assert_eq!((books.charged(), books.own()), (8 * MIB, 2 * MIB));
         // What is free serves as before, and a pool that shrinks gives back no more than its own.
-        assert_eq!(books.growth(6 * MIB, 2 * MIB), (2 * MIB, 0));
+        assert_eq!(books.growth(6 * MIB, 2 * MIB), (0, 0));
         assert_eq!(books.recount(MIB, 0), Correction::Release(2 * MIB));
         assert_eq!(books.recount(8 * MIB, 0), Correction::Charge(2 * MIB));
         // Freed: the pool keeps it, or it is another process's now.
@@ -249,9 +259,9 @@ mod tests {
     fn two_requests_do_not_share_what_is_free() {
         let mut books = Books::new();
         request(&mut books, 0, 8 * MIB, 8 * MIB);
-        assert_eq!(books.growth(0, 6 * MIB).1, 0);
+        assert_eq!(books.growth(0, 6 * MIB).0, 0);
         books.promise(6 * MIB, 0);
-        assert_eq!(books.growth(0, 6 * MIB), (6 * MIB, 4 * MIB));
+        assert_eq!(books.growth(0, 6 * MIB).0, 4 * MIB);
     }
 
     #[test]
@@ -262,6 +272,9 @@ mod tests {
         assert_eq!(books.recount(32 * MIB, 0), Correction::Charge(30 * MIB));
         books.learn(MIB, 2 * MIB, 30 * MIB);
         assert_eq!(books.growth(32 * MIB, MIB).0, 32 * MIB);
+        // What seemed to suffice did not: from now on the request is counted in full.
+        books.learn(MIB, 0, 32 * MIB);
+        assert_eq!(books.growth(0, MIB), (32 * MIB, 0));
     }
 
     #[test]

@@ -90,17 +90,13 @@ impl Holding {
             self.attempt(|state| {
                 let used = state.holder.used(self.device).unwrap_or(0);
                 let (first, least) = state.books.growth(used, bytes);
-                // A small piece finds its place in what is free. For a large one that may be in too many places, and the
-                // pool would grow: it is trimmed first, and what it gave back then serves.
-                let is_small = state.books.steps(bytes) <= state.books.steps(1);
-                let seems_free = |denied| {
-                    if least == 0 && is_small {
-                        Ok(0)
+                let growth = grow(slot, index, limit_bytes, first).or_else(|denied| {
+                    if least < first {
+                        grow(slot, index, limit_bytes, least)
                     } else {
                         Err(denied)
                     }
-                };
-                let growth = grow(slot, index, limit_bytes, first).or_else(seems_free)?;
+                })?;
                 state.books.promise(bytes, growth);
                 Ok(Promise {
                     holding: self,
