@@ -165,6 +165,12 @@ hooks! {
     pass cuStreamBeginCapture_v2_ptsz   => graph::begin_per_thread;
     pass cuStreamBeginCaptureToGraph    => graph::begin_to_graph;
     pass cuStreamBeginCaptureToGraph_ptsz => graph::begin_to_graph_per_thread;
+    pass cuStreamBeginRecaptureToGraph  => graph::begin_again;
+    pass cuStreamBeginRecaptureToGraph_ptsz => graph::begin_again_per_thread;
+    pass cuStreamBeginCaptureToCig      => graph::begin_to_cig;
+    pass cuStreamBeginCaptureToCig_ptsz => graph::begin_to_cig_per_thread;
+    pass cuStreamEndCaptureToCig        => graph::end_to_cig;
+    pass cuStreamEndCaptureToCig_ptsz   => graph::end_to_cig_per_thread;
     pass cuStreamEndCapture             => graph::end;
     pass cuStreamEndCapture_ptsz        => graph::end_per_thread;
     pass cuStreamDestroy                => graph::stream_destroy;

@@ -136,6 +136,48 @@ pub(super) fn begin_to_graph_per_thread(
     begun(call, Stream::per_thread(stream))
 }
 
+/// `cuStreamBeginRecaptureToGraph`.
+pub(super) fn begin_again(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _mode: CUstreamCaptureMode,
+    _graph: CUgraph,
+    _callback: CUgraphRecaptureCallback,
+    _data: *mut c_void,
+) -> CUresult {
+    begun(call, Stream::legacy(stream))
+}
+
+/// `cuStreamBeginRecaptureToGraph_ptsz`.
+pub(super) fn begin_again_per_thread(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _mode: CUstreamCaptureMode,
+    _graph: CUgraph,
+    _callback: CUgraphRecaptureCallback,
+    _data: *mut c_void,
+) -> CUresult {
+    begun(call, Stream::per_thread(stream))
+}
+
+/// `cuStreamBeginCaptureToCig`: recorded for a graphics queue, not for a graph.
+pub(super) fn begin_to_cig(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _parameters: *mut CUstreamCigCaptureParams,
+) -> CUresult {
+    begun(call, Stream::legacy(stream))
+}
+
+/// `cuStreamBeginCaptureToCig_ptsz`.
+pub(super) fn begin_to_cig_per_thread(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _parameters: *mut CUstreamCigCaptureParams,
+) -> CUresult {
+    begun(call, Stream::per_thread(stream))
+}
+
 /// Counted before the driver begins, so that no mark of another thread slips between.
 fn begun(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
     capture::begun(stream.identity(), timing::sys::thread_mark());
@@ -153,6 +195,16 @@ pub(super) fn end(call: &Call<'_, CUresult>, stream: CUstream, _graph: *mut CUgr
 
 /// `cuStreamEndCapture_ptsz`.
 pub(super) fn end_per_thread(call: &Call<'_, CUresult>, stream: CUstream, _graph: *mut CUgraph) -> CUresult {
+    ended(call, Stream::per_thread(stream))
+}
+
+/// `cuStreamEndCaptureToCig`.
+pub(super) fn end_to_cig(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+    ended(call, Stream::legacy(stream))
+}
+
+/// `cuStreamEndCaptureToCig_ptsz`.
+pub(super) fn end_to_cig_per_thread(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
     ended(call, Stream::per_thread(stream))
 }
 
