@@ -173,6 +173,7 @@ fn killed_anywhere_between_claim_and_release() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "asks the kernel about processes")]
 fn a_death_that_was_seen_is_not_that_of_the_slots_next_owner() {
     let usage = Usage::in_memory().unwrap();
     let slow = usage.claim(&nobody(1)).unwrap();
