@@ -7,19 +7,23 @@
     reason = "a test fails by panicking"
 )]
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, Directory, DirectoryError, Origin, Tenant};
-use vcuda_region::layout::{LIMITS_MAGIC, OLDEST_VERSION, VERSION};
+use vcuda_region::layout::{OLDEST_VERSION, VERSION};
 use vcuda_region::limits::{DeviceConfig, Limits, LimitsWriter, OpenError, WriteError};
 use vcuda_region::observer::Observer;
 use vcuda_region::process::Identity;
-use vcuda_region::seqlock::checksum;
 use vcuda_region::slots::Usage;
 use vcuda_region::{DeviceIndex, GpuUuid};
+
+#[expect(unreachable_pub, reason = "the system tests have it in their library")]
+#[path = "../../tests/src/release.rs"]
+mod release;
+use release::of_release;
 
 const LIMIT: u64 = 1 << 30;
 const APPENDED: usize = 4096;
@@ -36,35 +40,6 @@ fn made(root: &Path, me: &Identity) -> Directory {
     Directory::create_or_join(root, &tenant(), me, now_ns())
         .unwrap()
         .0
-}
-
-/// Makes the files those of another release, which appended `appended` bytes of its own to each.
-fn of_release(directory: &Path, version: u32, compatible: u32, appended: usize) {
-    for name in ["limits", "usage"] {
-        let path = directory.join(name);
-        let mut bytes = fs::read(&path).unwrap();
-        bytes.resize(bytes.len() + appended, 0xab);
-        let size = bytes.len() as u64;
-        bytes[8..12].copy_from_slice(&version.to_ne_bytes());
-        bytes[12..16].copy_from_slice(&compatible.to_ne_bytes());
-        bytes[16..24].copy_from_slice(&size.to_ne_bytes());
-        if name == "limits" {
-            let half = |at: usize| u64::from(u32::from_ne_bytes(*bytes[at..].first_chunk().unwrap()));
-            let word = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().unwrap());
-            let mut words = vec![half(8), half(12), half(24), half(28), word(16)];
-            words.extend((32..160).step_by(8).map(word));
-            words.extend(
-                (0..16)
-                    .flat_map(|device| [256 + device * 384, 256 + device * 384 + 8])
-                    .map(word),
-            );
-            let sum = checksum(LIMITS_MAGIC, &words);
-            bytes[160..168].copy_from_slice(&sum.to_ne_bytes());
-        }
-        // In place: whoever has it open goes on with it.
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        file.write_all_at(&bytes, 0).unwrap();
-    }
 }
 
 #[test]

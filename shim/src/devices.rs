@@ -426,11 +426,8 @@ fn uuid_of(ordinal: CUdevice) -> Option<GpuUuid> {
         // SAFETY: as above.
         unsafe { real::cuDeviceGetUuid(&raw mut uuid, ordinal) }.ok()?;
     }
-    #[allow(
-        clippy::cast_sign_loss,
-        reason = "C's `char`, signed on some machines, holds a byte"
-    )]
-    let bytes = uuid.bytes.map(|byte| byte as u8);
+    // C's `char` is signed on some machines.
+    let bytes = uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes()));
     Some(GpuUuid::from_bytes(bytes))
 }
 

@@ -61,6 +61,7 @@ enum Inside {
 }
 
 type Damage = (&'static str, &'static str, Inside, fn(&Path));
+type Replacement = (&'static str, fn(&Path));
 
 fn cut(path: &Path, bytes: u64) {
     OpenOptions::new()
@@ -91,7 +92,8 @@ fn pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-const DAMAGES: [Damage; 28] = [
+/// What each of the two files can be made.
+const CHANGES: [Damage; 12] = [
     ("limits", "cut to nothing", Inside::Nothing, |path| cut(path, 0)),
     ("limits", "cut to some bytes", Inside::Nothing, |path| {
         cut(path, 100)
@@ -100,66 +102,40 @@ const DAMAGES: [Damage; 28] = [
     ("limits", "longer", Inside::Answer, |path| cut(path, 1 << 20)),
     ("limits", "zeros", Inside::Nothing, |path| overwrite(path, 0)),
     ("limits", "ones", Inside::Nothing, |path| overwrite(path, 0xff)),
-    ("limits", "gone", Inside::Quota, |path| {
-        fs::remove_file(path).unwrap()
-    }),
-    ("limits", "a link", Inside::Quota, |path| {
-        let real = path.with_extension("real");
-        fs::rename(path, &real).unwrap();
-        symlink(real, path).unwrap();
-    }),
-    ("limits", "a link to zeros", Inside::Quota, |path| {
-        replace(path, |path| symlink("/dev/zero", path).unwrap());
-    }),
-    ("limits", "a pipe", Inside::Quota, |path| replace(path, pipe)),
-    ("limits", "a directory", Inside::Quota, |path| {
-        replace(path, |path| fs::create_dir(path).unwrap());
-    }),
-    ("limits", "empty", Inside::Quota, |path| {
-        replace(path, |path| fs::write(path, "").unwrap());
-    }),
-    ("limits", "the other file", Inside::Quota, |path| {
-        replace(path, |aside| {
-            fs::copy(path.with_file_name("usage"), aside).unwrap();
-        });
-    }),
-    ("limits", "of another version", Inside::Quota, |path| {
-        replace(path, |aside| {
-            let mut bytes = fs::read(path).unwrap();
-            bytes[8..16].fill(0xee);
-            fs::write(aside, bytes).unwrap();
-        });
-    }),
     ("usage", "cut to nothing", Inside::Bus, |path| cut(path, 0)),
     ("usage", "cut to some bytes", Inside::Bus, |path| cut(path, 100)),
     ("usage", "cut to a page", Inside::Bus, |path| cut(path, 4096)),
     ("usage", "longer", Inside::Quota, |path| cut(path, 64 << 20)),
     ("usage", "zeros", Inside::Answer, |path| overwrite(path, 0)),
     ("usage", "ones", Inside::Answer, |path| overwrite(path, 0xff)),
-    ("usage", "gone", Inside::Quota, |path| {
-        fs::remove_file(path).unwrap()
-    }),
-    ("usage", "a link", Inside::Quota, |path| {
+];
+
+/// What either of them can be replaced by: who has it open keeps what it was.
+const REPLACEMENTS: [Replacement; 8] = [
+    ("gone", |path| fs::remove_file(path).unwrap()),
+    ("a link", |path| {
         let real = path.with_extension("real");
         fs::rename(path, &real).unwrap();
         symlink(real, path).unwrap();
     }),
-    ("usage", "a link to zeros", Inside::Quota, |path| {
+    ("a link to zeros", |path| {
         replace(path, |path| symlink("/dev/zero", path).unwrap());
     }),
-    ("usage", "a pipe", Inside::Quota, |path| replace(path, pipe)),
-    ("usage", "a directory", Inside::Quota, |path| {
+    ("a pipe", |path| replace(path, pipe)),
+    ("a directory", |path| {
         replace(path, |path| fs::create_dir(path).unwrap());
     }),
-    ("usage", "empty", Inside::Quota, |path| {
+    ("empty", |path| {
         replace(path, |path| fs::write(path, "").unwrap());
     }),
-    ("usage", "the other file", Inside::Quota, |path| {
+    ("the other file", |path| {
+        let is_limits = path.ends_with("limits");
+        let other = if is_limits { "usage" } else { "limits" };
         replace(path, |aside| {
-            fs::copy(path.with_file_name("limits"), aside).unwrap();
+            fs::copy(path.with_file_name(other), aside).unwrap();
         });
     }),
-    ("usage", "of another version", Inside::Quota, |path| {
+    ("of another version", |path| {
         replace(path, |aside| {
             let mut bytes = fs::read(path).unwrap();
             bytes[8..16].fill(0xee);
@@ -167,6 +143,14 @@ const DAMAGES: [Damage; 28] = [
         });
     }),
 ];
+
+fn damages() -> Vec<Damage> {
+    let replaced = ["limits", "usage"].into_iter().flat_map(|file| {
+        let kinds = REPLACEMENTS.into_iter();
+        kinds.map(move |(what, make)| (file, what, Inside::Quota, make))
+    });
+    CHANGES.into_iter().chain(replaced).collect()
+}
 
 #[test]
 fn damaged_files_harm_their_own_container_only() {
@@ -177,10 +161,11 @@ fn damaged_files_harm_their_own_container_only() {
     // One that looks all the time, as a manager does.
     let mut watch = Running::start(&mut bed.vcuda(["smi", "--watch", "--json"]));
     watch.next_line().unwrap();
-    let names: Vec<String> = (0..DAMAGES.len()).map(|at| format!("victim{at}")).collect();
+    let damages = damages();
+    let names: Vec<String> = (0..damages.len()).map(|at| format!("victim{at}")).collect();
     let tenants: Vec<Tenant<'_>> = names.iter().map(|name| bed.keep(name, &QUOTA)).collect();
     let mut inside: Vec<Obedient> = tenants.iter().map(obey).collect();
-    for (((file, what, expected, damage), tenant), inside) in DAMAGES.iter().zip(&tenants).zip(&mut inside) {
+    for (((file, what, expected, damage), tenant), inside) in damages.iter().zip(&tenants).zip(&mut inside) {
         damage(&tenant.directory().join(file));
         outside.fills_to_the_byte();
         let what = format!("{file}, {what}");
@@ -204,7 +189,7 @@ fn damaged_files_harm_their_own_container_only() {
             inside.lives();
         }
     }
-    for (((file, what, ..), tenant), name) in DAMAGES.iter().zip(&tenants).zip(&names) {
+    for (((file, what, ..), tenant), name) in damages.iter().zip(&tenants).zip(&names) {
         let what = format!("{file}, {what}");
         // Who comes new gets no memory; context creation tells it so.
         let newcomer = ends(&mut tenant.command(app("obey", Door::Dlsym)));

@@ -140,10 +140,7 @@ fn device_at(shim: &'static Shim, address: CUdeviceptr) -> Option<&'static Devic
 }
 
 fn key_of(handle: &CUipcMemHandle) -> ObjectKey {
-    #[allow(
-        clippy::cast_sign_loss,
-        reason = "C's `char`, signed on some machines, holds a byte"
-    )]
-    let bytes = handle.reserved.map(|byte| byte as u8);
+    // C's `char` is signed on some machines.
+    let bytes = handle.reserved.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes()));
     ObjectKey::of(&bytes)
 }
