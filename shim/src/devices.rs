@@ -271,6 +271,27 @@ impl Device {
         })
     }
 
+    /// What a context took for which the card has `bytes` more than before, and perhaps for a neighbour's doing too (bytes).
+    pub(crate) fn judge_context(&self, is_first: bool, bytes: u64) -> u64 {
+        self.region().map_or(bytes, |(region, index)| {
+            region.usage.account(index).judge_context(is_first, bytes)
+        })
+    }
+
+    /// Whether so much is what a context takes, and therefore likely somebody's context (bytes).
+    pub(crate) fn is_like_a_context(&self, bytes: u64) -> bool {
+        self.region()
+            .is_some_and(|(region, index)| region.usage.account(index).is_like_a_context(bytes))
+    }
+
+    /// What the container has on the device but for this process's overhead (bytes).
+    pub(crate) fn besides_overhead_bytes(&self) -> u64 {
+        let used_bytes = self
+            .region()
+            .map_or(0, |(region, index)| region.usage.used_bytes(index));
+        used_bytes.saturating_sub(self.overhead_bytes())
+    }
+
     /// Notes what a context took (bytes).
     pub(crate) fn note_context(&self, is_first: bool, bytes: u64) {
         if let Some((region, index)) = self.region() {

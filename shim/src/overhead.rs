@@ -80,7 +80,9 @@ pub(crate) enum What {
     Green,
     /// A green context, and the primary context for it.
     GreenAndContext,
-    /// Anything within one.
+    /// A heap within one.
+    Heap,
+    /// Anything else within one.
     Code,
 }
 
@@ -163,7 +165,7 @@ impl Overhead {
         let reserved = match what {
             // Nothing known: it takes something, at any rate.
             What::Context | What::GreenAndContext => Some(device.reserve(expected_bytes.max(1))?),
-            What::Green | What::Code => None,
+            What::Green | What::Heap | What::Code => None,
         };
         let before = self.before(device, what, expected_bytes);
         let made = make();
@@ -175,13 +177,10 @@ impl Overhead {
         before.forget();
         match settled {
             Ok((bytes, is_exact)) => {
-                if what == What::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
-                    // A difference may hold a neighbour's memory: the least is the truest.
-                    if is_exact || expected_bytes == 0 || bytes < expected_bytes {
-                        device.note_context(is_first, bytes);
-                    }
+                if is_exact && what == What::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
+                    device.note_context(is_first, bytes);
                 }
-                if what == What::Code {
+                if matches!(what, What::Code | What::Heap) {
                     // Some of it may only come when it is first run.
                     self.watch.stir();
                 } else {
@@ -217,7 +216,7 @@ impl Overhead {
         }
         let counted_bytes = device.overhead_bytes();
         let (figure, is_told) = match self.figure(device, 64) {
-            Figure::Unknown => (Self::difference(before, was_bytes), false),
+            Figure::Unknown => (Self::difference(device, what, before, was_bytes), false),
             figure => (figure, true),
         };
         let target_bytes = match figure {
@@ -230,7 +229,7 @@ impl Overhead {
                 Ok(more) => more.become_overhead(),
                 Err(Denied) => {
                     device.set_overhead(target_bytes);
-                    if is_told || what != What::Code {
+                    if is_told || !matches!(what, What::Code | What::Heap) {
                         return Err(target_bytes - was_bytes.min(target_bytes));
                     }
                 }
@@ -329,14 +328,21 @@ impl Overhead {
         least
     }
 
-    /// What is more on the card than before.
-    fn difference(before: &Card, was_bytes: u64) -> Figure {
-        match before.more_bytes() {
-            Some(more_bytes) if more_bytes <= LARGEST_CONTEXT_BYTES => {
-                Figure::Exact(was_bytes.saturating_add(more_bytes))
-            }
-            _ => Figure::Unknown,
-        }
+    /// The overhead with what is more on the card than before. Processes of other containers move memory too, and those of
+    /// this one a moment before or after the ledger says so.
+    fn difference(device: &Device, what: What, before: &Card, was_bytes: u64) -> Figure {
+        let Some(more_bytes) = before.more_bytes(device) else {
+            return Figure::Unknown;
+        };
+        let is_first = was_bytes == 0;
+        let more_bytes = match what {
+            _ if more_bytes == 0 || more_bytes > LARGEST_CONTEXT_BYTES => return Figure::Unknown,
+            What::Context => device.judge_context(is_first, more_bytes),
+            // A neighbour's context.
+            What::Code if device.is_like_a_context(more_bytes) => return Figure::Unknown,
+            What::Code | What::Heap | What::Green | What::GreenAndContext => more_bytes,
+        };
+        Figure::Exact(was_bytes.saturating_add(more_bytes))
     }
 
     /// Looks at the card before something is made, if NVML will not tell afterwards.
@@ -349,7 +355,8 @@ impl Overhead {
         if self.listing.load(Ordering::Relaxed) == OURS {
             return Card::UNSEEN;
         }
-        Card::seen(device, nvml, is_context && expected_bytes == 0)
+        let reserved_bytes = if is_context { expected_bytes.max(1) } else { 0 };
+        Card::seen(device, nvml, reserved_bytes, is_context && expected_bytes == 0)
     }
 
     /// Before this process has any context, NVML may list its number: then it is another process's, of another PID

@@ -37,6 +37,7 @@ struct External;
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -321,6 +322,17 @@ static void await(pid_t child, int i, int kind)
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
 }
+/* Daemons come back to who asked for it: the container's figures are this process's own only once they are gone. */
+static void await_daemons(void)
+{
+    int status = 0;
+    pid_t child;
+    while ((child = waitpid(-1, &status, 0)) > 0)
+        if (status) {
+            printf("FAIL daemon %d: status %x\n", child, status);
+            failures++;
+        }
+}
 /* What is free once nothing moves any more: what the driver takes for itself is measured now and then. */
 static size_t settled(void)
 {
@@ -337,6 +349,7 @@ int main(int argc, char **argv)
     if (argc < 2) return begin_anew();
     int count = atoi(argv[1]);
     setvbuf(stdout, NULL, _IONBF, 0);
+    CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
     setup();
     OK(cuMemAlloc_v2(&held, HELD));
     pthread_t threads[KINDS];
@@ -384,6 +397,7 @@ int main(int argc, char **argv)
         }
         await(child, i, kind);
     }
+    await_daemons();
     stop = 1;
     for (size_t i = 0; i < KINDS; i++) {
         pthread_join(threads[i], NULL);

@@ -166,6 +166,24 @@ const PROCESSES: usize = 3;
 const LONGEST_NS: u64 = 3 * MS;
 const BURST_NS: u64 = 5 * MS;
 
+#[test]
+fn a_neighbours_doing_does_not_change_what_a_context_costs() {
+    let account = Account::default();
+    assert_eq!(account.judge_context(true, 500 << 20), 500 << 20);
+    // Another's context came between, another's went: neither counts.
+    assert_eq!(account.judge_context(true, 1000 << 20), 500 << 20);
+    assert_eq!(account.judge_context(true, 20 << 20), 500 << 20);
+    assert_eq!(account.judge_context(true, 502 << 20), 500 << 20);
+    assert_eq!(account.context_bytes(false), 0);
+    // What comes twice is so.
+    assert_eq!(account.judge_context(true, 300 << 20), 500 << 20);
+    assert_eq!(account.judge_context(true, 302 << 20), 302 << 20);
+    assert_eq!(account.judge_context(true, 300 << 20), 302 << 20);
+    assert!(account.is_like_a_context(304 << 20) && !account.is_like_a_context(500 << 20));
+    account.note_context(true, 400 << 20);
+    assert_eq!(account.judge_context(true, 1000 << 20), 400 << 20);
+}
+
 fn act() -> impl Strategy<Value = Act> {
     let process = 0..PROCESSES;
     prop_oneof![

@@ -20,6 +20,7 @@ pub(super) fn idle() -> bool {
 /// Has the driver take memory for a thing in the current context, or undo it if that does not fit.
 fn taken(
     call: &Call<'_, CUresult>,
+    what: What,
     thing: impl FnOnce(CUcontext) -> Thing,
     unmake: impl FnOnce(),
 ) -> CUresult {
@@ -29,7 +30,7 @@ fn taken(
     let Some(device) = shim.current_device().filter(|device| device.grant.is_some()) else {
         return call.real();
     };
-    let bytes = overhead::take(device, What::Code, || call.real(), unmake)?;
+    let bytes = overhead::take(device, what, || call.real(), unmake)?;
     let context = current_context();
     shim.overhead.note(device, context, thing(context), bytes);
     Ok(())
@@ -42,6 +43,7 @@ fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> CUresult {
     };
     taken(
         call,
+        What::Code,
         |_| Thing::Module(kept.now()),
         || {
             // SAFETY: just loaded, and nobody uses it yet.
@@ -57,6 +59,7 @@ fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> CUresult {
     };
     taken(
         call,
+        What::Code,
         |_| Thing::Library(kept.now()),
         || {
             // SAFETY: just loaded, and nobody uses it yet.
@@ -160,6 +163,7 @@ pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize)
     }
     taken(
         call,
+        What::Heap,
         |context| Thing::Limit(context, limit),
         || {
             // SAFETY: takes numbers only.
@@ -181,7 +185,7 @@ fn lowered(call: &Call<'_, CUresult>, limit: Thing) -> CUresult {
 
 /// `cuCtxEnablePeerAccess`: page tables on the current device.
 pub(super) fn enable_peer(call: &Call<'_, CUresult>, peer: CUcontext, _flags: c_uint) -> CUresult {
-    taken(call, Thing::Context, || {
+    taken(call, What::Code, Thing::Context, || {
         // SAFETY: the driver has just taken this handle.
         let _ = unsafe { real::cuCtxDisablePeerAccess(peer) };
     })

@@ -12,6 +12,8 @@ use crate::shim::Shim;
 #[derive(Debug)]
 pub(super) struct Card {
     used_bytes: Option<u64>,
+    /// What the container had of that beside this process's overhead.
+    known_bytes: u64,
     nvml: Option<nvmlDevice_t>,
     /// Without NVML, a context on the device, by which the driver tells.
     witness: CUcontext,
@@ -23,15 +25,18 @@ impl Card {
     /// A card that nobody looks at.
     pub(super) const UNSEEN: Self = Self {
         used_bytes: None,
+        known_bytes: 0,
         nvml: None,
         witness: CUcontext::NULL,
         is_made: false,
     };
 
-    /// Looks at the card now. Without NVML and any context, one is made for the moment if that `is_worth_a_context`.
+    /// Looks at the card now, when `reserved_bytes` are counted for what is about to be made. Without NVML and any context,
+    /// one is made for the moment if that `is_worth_a_context`.
     pub(super) fn seen(
         device: &'static Device,
         nvml: Option<nvmlDevice_t>,
+        reserved_bytes: u64,
         is_worth_a_context: bool,
     ) -> Self {
         let mut card = Self { nvml, ..Self::UNSEEN };
@@ -42,6 +47,7 @@ impl Card {
                 card.is_made = !card.witness.is_null();
             }
         }
+        card.known_bytes = device.besides_overhead_bytes().saturating_sub(reserved_bytes);
         card.used_bytes = card.now_bytes();
         card
     }
@@ -55,9 +61,11 @@ impl Card {
         }
     }
 
-    /// What is in use now beyond what was (bytes).
-    pub(super) fn more_bytes(&self) -> Option<u64> {
-        Some(self.now_bytes()?.saturating_sub(self.used_bytes?))
+    /// What is in use now beyond what was, less what the container's ledger knows to be another's doing (bytes).
+    pub(super) fn more_bytes(&self, device: &Device) -> Option<u64> {
+        let now_bytes = self.now_bytes()?.saturating_add(self.known_bytes);
+        let known_bytes = device.besides_overhead_bytes();
+        Some(now_bytes.saturating_sub(self.used_bytes?.saturating_add(known_bytes)))
     }
 
     /// What is in use no more (bytes).
