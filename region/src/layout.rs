@@ -126,7 +126,9 @@ pub struct IdentityRecord {
     pub name: [AtomicU64; 2],
     /// Ways to the driver past the shim that the process knows of.
     pub ways: AtomicU64,
-    reserved: [AtomicU64; 10],
+    /// The state under which the holder has the slot's byte of the file locked; anything else if it has not.
+    pub locked_state: AtomicU64,
+    reserved: [AtomicU64; 9],
 }
 
 /// One process on one device: two cache lines.

@@ -182,6 +182,11 @@ impl ProcessView {
         self.proc_is_ours && self.me.pid_namespace == FIRST_PID_NAMESPACE
     }
 
+    /// Whether nothing that this view looks at tells of `other`: its PID namespace is another, and not one below.
+    pub(crate) fn cannot_see(&self, other: &Identity) -> bool {
+        !self.is_brief && other.pid_namespace != self.me.pid_namespace
+    }
+
     /// Whether no process has this PID, where no more is known of it than that.
     pub(crate) fn pid_is_gone(&self, pid: u32) -> bool {
         !sys::process_exists(pid)

@@ -18,13 +18,16 @@ use crate::process::{Identity, Liveness, ProcessView};
 use crate::shared::Objects;
 use crate::{DeviceIndex, MAX_SLOTS};
 
+mod held;
 mod slot;
+use held::Held;
 pub use slot::Slot;
 
 /// A container's usage, mapped for reading and writing.
 #[derive(Debug)]
 pub struct Usage {
     mapping: Mapping<UsageFile>,
+    held: Held,
 }
 
 /// Status of a slot, bits 0 to 7 of its state.
@@ -130,7 +133,8 @@ impl Usage {
         let path = directory.join("usage");
         let file = open_to_write::<UsageFile>(&path)?;
         let mapping = Mapping::of_file(&file, true).map_err(|error| OpenError::Io(path, error))?;
-        Ok(Self { mapping })
+        let held = Held::by(&file);
+        Ok(Self { mapping, held })
     }
 
     /// Usage in memory that this process shares with its later children only, for tests and models of a machine.
@@ -140,7 +144,8 @@ impl Usage {
     pub fn in_memory() -> std::io::Result<Self> {
         let mapping = Mapping::anonymous()?;
         fill(&mapping);
-        Ok(Self { mapping })
+        let held = Held::by_nothing();
+        Ok(Self { mapping, held })
     }
 
     /// Takes a slot for the process `me`. A slot that `me` already holds (from before an `exec`, or taken for it by
@@ -199,8 +204,11 @@ impl Usage {
             line.ledger.begin();
             line.meter.begin(account);
         }
+        let live = claimed.turned(LIVE);
+        let locked_state = if self.held.take(index) { live.0 } else { 0 };
+        record.locked_state.store(locked_state, Ordering::Relaxed);
         // Fails if someone took us for dead: then nothing was ours yet, and another slot will do.
-        record.turn(claimed, claimed.turned(LIVE))
+        record.turn(claimed, live)
     }
 
     fn slot(&self, index: usize) -> Slot<'_> {
@@ -214,7 +222,7 @@ impl Usage {
         let count = slots
             .filter(|(index, record)| {
                 let state = record.state();
-                self.is_dead(record, state, view) && self.clear(*index, record, state)
+                self.is_dead(*index, record, state, view) && self.clear(*index, record, state)
             })
             .count();
         // What only the dead held, or the last holder has not ended because it stands still.
@@ -222,7 +230,7 @@ impl Usage {
         count
     }
 
-    fn is_dead(&self, record: &IdentityRecord, state: State, view: &ProcessView) -> bool {
+    fn is_dead(&self, index: usize, record: &IdentityRecord, state: State, view: &ProcessView) -> bool {
         match state.status() {
             FREE => false,
             // Nothing is known but the PID. Should it be alive in a namespace of its own, it will see that it lost the
@@ -230,7 +238,15 @@ impl Usage {
             CLAIMED => view.pid_is_gone(state.pid()),
             LIVE => record
                 .identity(state)
-                .is_some_and(|holder| view.liveness(&holder) == Liveness::Dead),
+                .is_some_and(|holder| match view.liveness(&holder) {
+                    Liveness::Alive => false,
+                    Liveness::Dead => true,
+                    Liveness::Unknown => {
+                        view.cannot_see(&holder)
+                            && record.locked_state.load(Ordering::Relaxed) == state.0
+                            && self.held.is_free(index)
+                    }
+                }),
             _ => true,
         }
     }

@@ -159,16 +159,63 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
+/// Locks a byte for this opening of the file (fcntl(2), `F_OFD_SETLK`).
+///
+/// # Errors
+/// Another opening has it, or the file system has no locks.
+pub(crate) fn try_lock_byte(file: &File, byte: u64) -> io::Result<()> {
+    control_lock(file, libc::F_OFD_SETLK, byte, libc::F_WRLCK).map(drop)
+}
+
+/// Unlocks a byte that this opening of the file has.
+pub(crate) fn unlock_byte(file: &File, byte: u64) {
+    let _ = control_lock(file, libc::F_OFD_SETLK, byte, libc::F_UNLCK);
+}
+
+/// Whether a byte is locked by another opening of the file than this one, in whatever process.
+///
+/// # Errors
+/// The file system has no locks.
+pub(crate) fn is_byte_locked(file: &File, byte: u64) -> io::Result<bool> {
+    let kind = control_lock(file, libc::F_OFD_GETLK, byte, libc::F_WRLCK)?;
+    Ok(kind != libc::F_UNLCK)
+}
+
+/// Asks for a lock of `kind` on one byte; returns the kind that the answer has.
+fn control_lock(file: &File, command: libc::c_int, byte: u64, kind: libc::c_int) -> io::Result<libc::c_int> {
+    let mut request = libc::flock {
+        l_type: libc::c_short::try_from(kind).map_err(io::Error::other)?,
+        l_whence: 0,
+        l_start: libc::off_t::try_from(byte).map_err(io::Error::other)?,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open for as long as `file` lives, and the request valid for reading and writing.
+    if unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut request) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(request.l_type.into())
+}
+
 /// A second descriptor of the same opening that stays open across `exec`, numbered out of the way of programs that
 /// expect theirs from 3 on.
 pub(crate) fn inheritable(file: &File) -> io::Result<File> {
+    duplicate(file, libc::F_DUPFD)
+}
+
+/// As [`inheritable`], but closed on `exec`.
+pub(crate) fn aside(file: &File) -> io::Result<File> {
+    duplicate(file, libc::F_DUPFD_CLOEXEC)
+}
+
+fn duplicate(file: &File, command: libc::c_int) -> io::Result<File> {
     // SAFETY: the descriptor is open for as long as `file` lives.
-    let high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 200) };
+    let high = unsafe { libc::fcntl(file.as_raw_fd(), command, 200) };
     let fd = if high >= 0 {
         high
     } else {
         // SAFETY: as above; a small limit on descriptors leaves no number from 200 on.
-        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 3) }
+        unsafe { libc::fcntl(file.as_raw_fd(), command, 3) }
     };
     if fd < 0 {
         return Err(io::Error::last_os_error());

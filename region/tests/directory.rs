@@ -473,3 +473,42 @@ fn a_damaged_file_is_refused_with_one_clear_line() {
         );
     }
 }
+
+#[test]
+fn the_dead_of_a_containers_first_life_are_told_by_their_locks() {
+    let root = root();
+    let (directory, _) = make(root.path(), "a");
+    let open = || Usage::open(directory.path()).unwrap();
+    let device = DeviceIndex::new(0).unwrap();
+    let process = |pid, pid_namespace| Identity {
+        pid,
+        pid_namespace,
+        ..Identity::current().unwrap()
+    };
+    let (first, second, mut other, after) = (open(), open(), open(), open());
+    let slots = [(&first, 1), (&second, 2)].map(|(usage, pid)| usage.claim(&process(pid, 1)).unwrap());
+    for slot in &slots {
+        slot.reserve(device, 5, 100).unwrap().commit();
+    }
+    // From the namespace of its second life nothing of the first can be seen.
+    let me = process(1, 2);
+    let view = ProcessView::new(me);
+    after.reap_dead(&view);
+    assert_eq!(after.used_bytes(device), 10, "both live");
+    drop(first);
+    after.reap_dead(&ProcessView::brief(me));
+    assert_eq!(after.used_bytes(device), 10, "no thorough look");
+    after.reap_dead(&view);
+    assert_eq!(after.used_bytes(device), 5);
+    // A slot that another holds now is his, with his own lock.
+    let next = other.claim(&me).unwrap();
+    next.reserve(device, 7, 100).unwrap().commit();
+    let from_elsewhere = ProcessView::new(process(1, 3));
+    after.reap_dead(&from_elsewhere);
+    assert_eq!(after.used_bytes(device), 12);
+    other = open();
+    drop(second);
+    after.reap_dead(&from_elsewhere);
+    assert_eq!(after.used_bytes(device), 0);
+    drop(other);
+}

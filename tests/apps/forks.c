@@ -308,7 +308,7 @@ static int begin_anew(void)
 static void await(pid_t child, int i, int kind)
 {
     int status = 0, ended = 0;
-    double bound = seconds() + 10;
+    double bound = seconds() + 60;
     while (!(ended = waitpid(child, &status, WNOHANG)) && seconds() < bound) usleep(100);
     if (ended) {
         if (status && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && kind == 6)) {

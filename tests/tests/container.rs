@@ -355,6 +355,35 @@ fn any_user_without_capabilities_under_filters() {
     }
 }
 
+/// A container that is started again has another PID namespace, from which nothing of its first life can be seen.
+#[test]
+fn a_container_that_is_started_again_has_its_whole_quota() {
+    let tenant = Tenant::new();
+    let hold = inside(&app("hold", Door::Dlsym));
+    let limit = (2 * GIB - (512 << 20)).to_string();
+    let container = Container::new(&tenant, NOBODY_KNOWS);
+    let life = || container.run(&["timeout", "-s", "KILL", "2", &hold, &limit]);
+    let Some(first) = life() else {
+        return;
+    };
+    // The kernel gives the number of a namespace that is gone to the next one: not this time.
+    let mut taker = Command::new("unshare")
+        .args(["--pid", "--fork", "--kill-child", "sleep", "60"])
+        .spawn()
+        .unwrap();
+    let second = life().unwrap();
+    taker.kill().unwrap();
+    taker.wait().unwrap();
+    for output in [first, second] {
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            said.contains(&format!("holding {limit} denied 0")),
+            "{}",
+            text(&output)
+        );
+    }
+}
+
 /// A set-user-ID program is loaded in secure-execution mode, in which the loader heeds `/etc/ld.so.preload` and nothing
 /// of the environment.
 #[test]

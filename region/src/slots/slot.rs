@@ -165,6 +165,7 @@ impl<'u> Slot<'u> {
     pub fn leave(self) {
         if let Some(record) = self.usage.mapping.identities.get(self.index) {
             self.usage.clear(self.index, record, record.state());
+            self.usage.held.let_go(self.index);
             self.usage.objects().sweep();
         }
     }

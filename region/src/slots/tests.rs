@@ -180,7 +180,7 @@ fn a_death_that_was_seen_is_not_that_of_the_slots_next_owner() {
     slow.reserve(device(), 3 * GIB, 4 * GIB).unwrap().commit();
     let record = &usage.mapping.identities[slow.index()];
     let state = record.state();
-    assert!(usage.is_dead(record, state, &survivor()));
+    assert!(usage.is_dead(slow.index(), record, state, &survivor()));
     // Between the look and the clearing somebody else clears the slot, and a living process takes it.
     assert_eq!(usage.reap_dead(&survivor()), 1);
     let neighbour = Identity {
