@@ -183,8 +183,6 @@ impl Overhead {
                 if matches!(what, What::Code | What::Heap) {
                     // Some of it may only come when it is first run.
                     self.watch.stir();
-                } else {
-                    self.watch.start_if_needed();
                 }
                 Ok(bytes)
             }

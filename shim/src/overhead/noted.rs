@@ -90,7 +90,7 @@ impl Overhead {
         if let Some(note) = note.filter(|_| !is_told) {
             device.release_overhead(note.bytes);
         }
-        self.watch.stir();
+        self.watch.ring();
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl Overhead {
             Figure::Exact(bytes) => device.set_overhead(bytes),
             Figure::AtLeast(_) | Figure::Unknown => device.release_overhead(noted),
         }
-        self.watch.stir();
+        self.watch.ring();
     }
 }
 

@@ -30,19 +30,21 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Something happened, and its memory was measured: a look is due some time.
-    pub(crate) fn start_if_needed(&'static self) {
-        if !self.is_started.load(Ordering::Acquire) {
+    /// Something happened after which the driver may take memory later.
+    pub(crate) fn stir(&'static self) {
+        if self.is_started.load(Ordering::Acquire) {
+            self.ring();
+        } else {
+            self.bell.fetch_add(1, Ordering::SeqCst);
             self.start();
         }
     }
 
-    /// Something happened after which the driver may take memory later.
-    pub(crate) fn stir(&'static self) {
+    /// Something ended, which was measured: if a thread is there, it looks again. None is started for it, as it may be the
+    /// program that is ending.
+    pub(crate) fn ring(&self) {
         self.bell.fetch_add(1, Ordering::SeqCst);
-        if !self.is_started.load(Ordering::Acquire) {
-            self.start();
-        } else if self.is_resting.swap(false, Ordering::SeqCst) {
+        if self.is_resting.swap(false, Ordering::SeqCst) {
             sys::futex_wake_all(&self.bell);
         }
     }
