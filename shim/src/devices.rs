@@ -1,19 +1,22 @@
 //! The GPUs as this process numbers them, and what the container was granted of each. The UUID decides (I10): the
 //! ordinal is whatever `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` make of it.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
-
 use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
 use vcuda_region::limits::NO_MEMORY_LIMIT;
-use vcuda_region::process::ProcessView;
-use vcuda_region::reservation::Reservation;
 use vcuda_region::shared::{ObjectKey, Shared};
 use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, GpuUuid, ledger};
 
 use crate::ffi::real;
 use crate::shim::{Region, Shim};
+
+mod known;
+mod overhead;
+mod reserved;
+
+pub(crate) use known::Devices;
+pub(crate) use reserved::Reserved;
 
 /// The container may not have this memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,96 +212,6 @@ impl Device {
         self.shim
     }
 
-    /// What the driver itself takes for this process, as last measured (bytes).
-    pub(crate) fn overhead_bytes(&self) -> u64 {
-        self.amounts().1
-    }
-
-    /// Beyond [`Device::own_bytes`], what the driver may say that this process has (bytes): what it holds together with
-    /// others and nobody pays for by himself, and what only descriptors hold.
-    pub(crate) fn ambiguous_bytes(&self) -> u64 {
-        let slot = self.region().zip(self.shim.slot());
-        let unpaid_bytes = slot.map_or(0, |((_, index), slot)| slot.unpaid_held_bytes(index));
-        unpaid_bytes.saturating_add(self.shim.adrift.own_bytes(self))
-    }
-
-    /// Whether the driver may say at any moment that this process has what another one has until then: it holds something
-    /// together with a process that pays for it, and that may end. Those that have ended by now are cleared.
-    pub(crate) fn may_inherit(&self) -> bool {
-        let holds = || {
-            let place = self.place();
-            place.is_some_and(|(index, slot)| slot.holds_of_others(index))
-        };
-        holds() && {
-            self.shim.reap(ProcessView::brief);
-            holds()
-        }
-    }
-
-    /// What this process has on the device for certain, by the driver's books too; overhead left out (bytes).
-    pub(crate) fn own_bytes(&self) -> u64 {
-        self.shim.holdings.recount_on(self);
-        self.shim.adrift.poll();
-        let (used_bytes, overhead_bytes) = self.amounts();
-        used_bytes
-            .saturating_sub(overhead_bytes)
-            .saturating_sub(self.shim.adrift.own_bytes(self))
-    }
-
-    fn amounts(&self) -> (u64, u64) {
-        self.place().map_or((0, 0), |(index, slot)| slot.amounts(index))
-    }
-
-    /// Sets what the driver itself takes for this process (bytes), whether it fits or not.
-    pub(crate) fn set_overhead(&self, bytes: u64) {
-        if let Some((index, slot)) = self.place() {
-            slot.set_overhead(index, bytes);
-        }
-    }
-
-    /// Takes from what the driver itself takes for this process (bytes).
-    pub(crate) fn release_overhead(&self, bytes: u64) {
-        if let Some((index, slot)) = self.place() {
-            slot.release_overhead(index, bytes);
-        }
-    }
-
-    /// What the last context took that a process of the container made here (bytes): the first one of its process, or a
-    /// further one. 0 if none is known.
-    pub(crate) fn context_bytes(&self, is_first: bool) -> u64 {
-        self.region().map_or(0, |(region, index)| {
-            region.usage.account(index).context_bytes(is_first)
-        })
-    }
-
-    /// What a context took for which the card has `bytes` more than before, and perhaps for a neighbour's doing too (bytes).
-    pub(crate) fn judge_context(&self, is_first: bool, bytes: u64) -> u64 {
-        self.region().map_or(bytes, |(region, index)| {
-            region.usage.account(index).judge_context(is_first, bytes)
-        })
-    }
-
-    /// Whether so much is what a context takes, and therefore likely somebody's context (bytes).
-    pub(crate) fn is_like_a_context(&self, bytes: u64) -> bool {
-        self.region()
-            .is_some_and(|(region, index)| region.usage.account(index).is_like_a_context(bytes))
-    }
-
-    /// What the container has on the device but for this process's overhead (bytes).
-    pub(crate) fn besides_overhead_bytes(&self) -> u64 {
-        let used_bytes = self
-            .region()
-            .map_or(0, |(region, index)| region.usage.used_bytes(index));
-        used_bytes.saturating_sub(self.overhead_bytes())
-    }
-
-    /// Notes what a context took (bytes).
-    pub(crate) fn note_context(&self, is_first: bool, bytes: u64) {
-        if let Some((region, index)) = self.region() {
-            region.usage.account(index).note_context(is_first, bytes);
-        }
-    }
-
     /// The process's own records of this device.
     fn place(&self) -> Option<(DeviceIndex, &'static Slot<'static>)> {
         self.region().map(|(_, index)| index).zip(self.shim.slot())
@@ -329,127 +242,9 @@ impl Device {
     }
 }
 
-/// Bytes counted on a device for an allocation that is about to be made.
-#[derive(Debug)]
-pub(crate) struct Reserved {
-    device: &'static Device,
-    reservation: Reservation<'static, 'static>,
-}
-
-impl Reserved {
-    /// The bytes counted.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.reservation.bytes()
-    }
-
-    /// The device.
-    pub(crate) fn device(&self) -> &'static Device {
-        self.device
-    }
-
-    /// Counts what the driver really took.
-    ///
-    /// # Errors
-    /// It took more, and that does not fit.
-    pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), Denied> {
-        let device = self.device;
-        device.insist(|| self.reservation.resize(bytes, device.memory_limit_bytes()))
-    }
-
-    /// The bytes are the driver's own use from now on: they count as overhead, and no moment as nothing or twice.
-    pub(crate) fn become_overhead(self) {
-        let (device, bytes) = (self.device, self.bytes());
-        self.reservation.commit();
-        if let Some((index, slot)) = device.place() {
-            slot.count_as_overhead(index, bytes);
-        }
-    }
-
-    /// The allocation exists: its bytes stay counted until [`Device::release`].
-    #[inline]
-    pub(crate) fn commit(self) {
-        self.reservation.commit();
-    }
-}
-
 /// Whether memory of this location is on the GPU whose ordinal is the location's id.
 pub(crate) fn is_device(location: CUmemLocationType) -> bool {
     location == CUmemLocationType::DEVICE || location == CUmemLocationType::DEVICE_LOCALITY_DOMAIN
-}
-
-/// More GPUs than any machine shows one process.
-const MOST: usize = 256;
-
-/// The GPUs that this process has used, by ordinal.
-#[derive(Debug)]
-pub(crate) struct Devices {
-    known: [AtomicPtr<Device>; MOST],
-}
-
-impl Devices {
-    /// None used yet.
-    pub(crate) fn new() -> Self {
-        Self {
-            known: [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST],
-        }
-    }
-
-    /// The device of this ordinal; nothing if the driver knows none.
-    #[inline]
-    pub(crate) fn get(&self, shim: &'static Shim, ordinal: CUdevice) -> Option<&'static Device> {
-        let place = self.known.get(usize::try_from(ordinal).ok()?)?;
-        let device = place.load(Ordering::Acquire);
-        if device.is_null() {
-            return Self::find(shim, ordinal, place);
-        }
-        // SAFETY: stored below, from a leaked box that nobody changes.
-        Some(unsafe { &*device })
-    }
-
-    #[cold]
-    fn find(shim: &'static Shim, ordinal: CUdevice, place: &AtomicPtr<Device>) -> Option<&'static Device> {
-        let uuid = uuid_of(ordinal)?;
-        let grant = shim.region().and_then(|region| region.limits.find(&uuid));
-        let device = Box::into_raw(Box::new(Device {
-            ordinal,
-            uuid,
-            grant,
-            pitch_unit: OnceCell::new(),
-            shim,
-        }));
-        match place.compare_exchange(core::ptr::null_mut(), device, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: ours, leaked for the life of the process.
-            Ok(_) => Some(unsafe { &*device }),
-            Err(first) => {
-                // SAFETY: never shared: another thread was first.
-                drop(unsafe { Box::from_raw(device) });
-                // SAFETY: the other thread's, leaked likewise.
-                Some(unsafe { &*first })
-            }
-        }
-    }
-
-    /// The devices used so far.
-    pub(crate) fn used(&self) -> impl Iterator<Item = &'static Device> {
-        self.known.iter().filter_map(|place| {
-            // SAFETY: null, or stored by `find` from a leaked box that nobody changes.
-            unsafe { place.load(Ordering::Acquire).as_ref() }
-        })
-    }
-}
-
-/// A GPU's UUID from the driver (CUDA Driver API, `cuDeviceGetUuid`). In MIG mode the second form tells the instance.
-fn uuid_of(ordinal: CUdevice) -> Option<GpuUuid> {
-    let mut uuid = CUuuid { bytes: [0; 16] };
-    // SAFETY: the driver writes a UUID or nothing.
-    let newer = unsafe { real::cuDeviceGetUuid_v2(&raw mut uuid, ordinal) };
-    if newer.is_err() {
-        // SAFETY: as above.
-        unsafe { real::cuDeviceGetUuid(&raw mut uuid, ordinal) }.ok()?;
-    }
-    // C's `char` is signed on some machines.
-    let bytes = uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes()));
-    Some(GpuUuid::from_bytes(bytes))
 }
 
 /// Holds an object that the container knows and pays for already; nothing if it does not know it, or this process does

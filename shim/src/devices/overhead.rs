@@ -1,0 +1,98 @@
+//! What a device's driver itself takes for this process and the container, as the ledger has it. How it is measured, see
+//! [`crate::overhead`].
+
+use vcuda_region::process::ProcessView;
+
+use super::Device;
+
+impl Device {
+    /// What the driver itself takes for this process, as last measured (bytes).
+    pub(crate) fn overhead_bytes(&self) -> u64 {
+        self.amounts().1
+    }
+
+    /// Beyond [`Device::own_bytes`], what the driver may say that this process has (bytes): what it holds together with
+    /// others and nobody pays for by himself, and what only descriptors hold.
+    pub(crate) fn ambiguous_bytes(&self) -> u64 {
+        let slot = self.region().zip(self.shim.slot());
+        let unpaid_bytes = slot.map_or(0, |((_, index), slot)| slot.unpaid_held_bytes(index));
+        unpaid_bytes.saturating_add(self.shim.adrift.own_bytes(self))
+    }
+
+    /// Whether the driver may say at any moment that this process has what another one has until then: it holds something
+    /// together with a process that pays for it, and that may end. Those that have ended by now are cleared.
+    pub(crate) fn may_inherit(&self) -> bool {
+        let holds = || {
+            let place = self.place();
+            place.is_some_and(|(index, slot)| slot.holds_of_others(index))
+        };
+        holds() && {
+            self.shim.reap(ProcessView::brief);
+            holds()
+        }
+    }
+
+    /// What this process has on the device for certain, by the driver's books too; overhead left out (bytes).
+    pub(crate) fn own_bytes(&self) -> u64 {
+        self.shim.holdings.recount_on(self);
+        self.shim.adrift.poll();
+        let (used_bytes, overhead_bytes) = self.amounts();
+        used_bytes
+            .saturating_sub(overhead_bytes)
+            .saturating_sub(self.shim.adrift.own_bytes(self))
+    }
+
+    fn amounts(&self) -> (u64, u64) {
+        self.place().map_or((0, 0), |(index, slot)| slot.amounts(index))
+    }
+
+    /// Sets what the driver itself takes for this process (bytes), whether it fits or not.
+    pub(crate) fn set_overhead(&self, bytes: u64) {
+        if let Some((index, slot)) = self.place() {
+            slot.set_overhead(index, bytes);
+        }
+    }
+
+    /// Takes from what the driver itself takes for this process (bytes).
+    pub(crate) fn release_overhead(&self, bytes: u64) {
+        if let Some((index, slot)) = self.place() {
+            slot.release_overhead(index, bytes);
+        }
+    }
+
+    /// What the last context took that a process of the container made here (bytes): the first one of its process, or a
+    /// further one. 0 if none is known.
+    pub(crate) fn context_bytes(&self, is_first: bool) -> u64 {
+        self.region().map_or(0, |(region, index)| {
+            region.usage.account(index).context_bytes(is_first)
+        })
+    }
+
+    /// What a context took for which the card has `bytes` more than before, and perhaps for a neighbour's doing too (bytes).
+    pub(crate) fn judge_context(&self, is_first: bool, bytes: u64) -> u64 {
+        self.region().map_or(bytes, |(region, index)| {
+            region.usage.account(index).judge_context(is_first, bytes)
+        })
+    }
+
+    /// Whether so much is what a context takes, and therefore likely somebody's context (bytes).
+    pub(crate) fn is_like_a_context(&self, bytes: u64) -> bool {
+        self.region()
+            .is_some_and(|(region, index)| region.usage.account(index).is_like_a_context(bytes))
+    }
+
+    /// What the container has on the device but for this process's overhead (bytes).
+    pub(crate) fn besides_overhead_bytes(&self) -> u64 {
+        let used_bytes = self
+            .region()
+            .map_or(0, |(region, index)| region.usage.used_bytes(index));
+        used_bytes.saturating_sub(self.overhead_bytes())
+    }
+
+    /// Notes what a context took (bytes).
+    pub(crate) fn note_context(&self, is_first: bool, bytes: u64) {
+        if let Some((region, index)) = self.region() {
+            region.usage.account(index).note_context(is_first, bytes);
+        }
+    }
+}
