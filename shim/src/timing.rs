@@ -6,7 +6,6 @@
 //! called. Now and then a timing event is recorded behind the work ([`mark`]); the [`crate::reaper`] sees it done, takes the
 //! elapsed time since the mark before, and corrects account and prediction by the difference.
 
-pub(crate) mod clock;
 mod context;
 mod hold;
 pub(crate) mod lane;
@@ -26,7 +25,6 @@ use vcuda_region::slots::Usage;
 use crate::capture;
 use crate::ffi::Call;
 use crate::shim::{self, Region, Shim};
-use clock::Ticks;
 use context::Contexts;
 use lane::Lane;
 use streams::Tracks;
@@ -107,13 +105,15 @@ pub(crate) fn follow(region: &'static Region, now_ns: u64) {
     );
 }
 
+/// A stream that was predicted to be done for this long is taken to have run dry (ns).
+const IDLE_NS: u64 = 20_000;
+
 /// The launching side of one process.
 #[derive(Debug)]
 pub(crate) struct Launches {
     lanes: Vec<Lane>,
     tracks: Tracks,
     contexts: Contexts,
-    ticks: Ticks,
     /// A thread settles marks.
     settling: AtomicBool,
     /// The reaper's thread runs.
@@ -134,7 +134,6 @@ impl Launches {
             lanes,
             tracks: Tracks::new(),
             contexts: Contexts::new(),
-            ticks: Ticks::calibrate(),
             settling: AtomicBool::new(false),
             reaping: AtomicBool::new(false),
             bell: AtomicU32::new(0),
@@ -224,7 +223,7 @@ impl Launches {
             .filter(|lane| self.lanes.len() == 1 || lane.is_metered())
     }
 
-    /// Pays for a launch, and waits until it may go. Returns the time if it was asked (ticks), and whether a mark was
+    /// Pays for a launch, and waits until it may go. Returns the time if it was asked (ns), and whether a mark was
     /// placed to measure just this launch.
     #[inline(always)]
     fn pay(
@@ -242,8 +241,8 @@ impl Launches {
         if !held && !track.is_clock_due() {
             return (0, false);
         }
-        let now = self.ticks.now();
-        let idle = held || now > track.busy_until() + self.ticks.idle();
+        let now = lane::now_ns();
+        let idle = held || now > track.busy_until_ns() + IDLE_NS;
         (now, idle && self.resume(lane, track, stream, now, held))
     }
 
@@ -258,15 +257,15 @@ impl Launches {
         now: u64,
         sampled: bool,
     ) {
-        track.extend(now, self.ticks.of_ns(predicted.cost_ns));
+        track.extend(now, predicted.cost_ns);
         let due = track.note(predicted, lane.segment_ns());
         if due || sampled || predicted.samples < LEARNT || predicted.cost_ns >= mark::ALONE_NS {
-            let gap = if sampled {
-                self.ticks.now().saturating_sub(track.started_at())
+            let gap_ns = if sampled {
+                lane::now_ns().saturating_sub(track.started_at_ns())
             } else {
                 0
             };
-            self.mark(lane, track, stream, self.ticks.to_ns(gap));
+            self.mark(lane, track, stream, gap_ns);
         }
     }
 

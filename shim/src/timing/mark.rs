@@ -45,13 +45,11 @@ impl Launches {
         } else {
             GUESSED
         };
-        let left_ns = self
-            .ticks
-            .to_ns(track.busy_until().saturating_sub(self.ticks.now()));
         mark.kind.store(kind, Ordering::Relaxed);
         mark.count.store(count, Ordering::Relaxed);
         mark.predicted_ns.store(predicted_ns, Ordering::Relaxed);
-        mark.expected_ns.store(now_ns() + left_ns, Ordering::Relaxed);
+        mark.expected_ns
+            .store(track.busy_until_ns().max(now_ns()), Ordering::Relaxed);
         mark.gap_ns.store(gap_ns, Ordering::Relaxed);
         if record(mark, stream) {
             publish(track);
@@ -71,7 +69,7 @@ impl Launches {
         lane: &'static Lane,
         track: &'static Track,
         stream: Stream,
-        now: u64,
+        now_ns: u64,
         held: bool,
     ) -> bool {
         if capture::any_open() {
@@ -90,8 +88,8 @@ impl Launches {
         }
         track.drop_parts();
         track.chained.store(false, Ordering::Relaxed);
-        let since = now.saturating_sub(track.sampled_at.load(Ordering::Relaxed));
-        if !held && since < self.ticks.of_ns(SAMPLE_NS) {
+        let since_ns = now_ns.saturating_sub(track.sampled_at_ns.load(Ordering::Relaxed));
+        if !held && since_ns < SAMPLE_NS {
             return false;
         }
         let Some(mark) = next_mark(track) else {
@@ -100,14 +98,16 @@ impl Launches {
         mark.kind.store(START, Ordering::Relaxed);
         mark.count.store(0, Ordering::Relaxed);
         mark.predicted_ns.store(0, Ordering::Relaxed);
-        mark.expected_ns.store(now_ns(), Ordering::Relaxed);
+        mark.expected_ns.store(now_ns, Ordering::Relaxed);
         if !record(mark, stream) {
             return false;
         }
         publish(track);
         track.chained.store(true, Ordering::Relaxed);
-        track.sampled_at.store(now, Ordering::Relaxed);
-        track.started_at.store(self.ticks.now(), Ordering::Relaxed);
+        track.sampled_at_ns.store(now_ns, Ordering::Relaxed);
+        track
+            .started_at_ns
+            .store(super::lane::now_ns(), Ordering::Relaxed);
         true
     }
 }

@@ -163,8 +163,8 @@ impl Launches {
             }
             return;
         }
-        let late = self.ticks.now().saturating_sub(track.busy_until());
-        if self.ticks.to_ns(late) < TAIL_NS + TAIL_TIMES * predicted_ns {
+        let late_ns = now_ns().saturating_sub(track.busy_until_ns());
+        if late_ns < TAIL_NS + TAIL_TIMES * predicted_ns {
             pass.outstanding = true;
             return;
         }

@@ -55,16 +55,16 @@ pub(super) struct Track {
     marking: AtomicBool,
     /// The stream or its context is going away: no new marks.
     pub(super) closing: AtomicBool,
-    busy_until: AtomicU64,
+    busy_until_ns: AtomicU64,
     /// Launches since the last mark: count in the upper 16 bits, predicted ns below.
     unmarked: AtomicU64,
     parts: [AtomicU32; PARTS],
     /// The next segment begins at the last mark.
     pub(super) chained: AtomicBool,
-    /// When the last start mark was recorded (ticks).
-    pub(super) started_at: AtomicU64,
-    /// When a segment of its own was last measured for an idle stream (ticks).
-    pub(super) sampled_at: AtomicU64,
+    /// When the last start mark was recorded (`CLOCK_MONOTONIC`, ns).
+    pub(super) started_at_ns: AtomicU64,
+    /// When a segment of its own was last measured for an idle stream (`CLOCK_MONOTONIC`, ns).
+    pub(super) sampled_at_ns: AtomicU64,
     /// The stream's context.
     pub(super) context: AtomicUsize,
     /// Ring of marks: next to settle, next to place.
@@ -85,12 +85,12 @@ impl Track {
             lane: AtomicPtr::new(core::ptr::null_mut()),
             marking: AtomicBool::new(false),
             closing: AtomicBool::new(false),
-            busy_until: AtomicU64::new(0),
+            busy_until_ns: AtomicU64::new(0),
             unmarked: AtomicU64::new(0),
             parts: core::array::from_fn(|_| AtomicU32::new(0)),
             chained: AtomicBool::new(false),
-            started_at: AtomicU64::new(0),
-            sampled_at: AtomicU64::new(0),
+            started_at_ns: AtomicU64::new(0),
+            sampled_at_ns: AtomicU64::new(0),
             context: AtomicUsize::new(0),
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
@@ -115,24 +115,24 @@ impl Track {
         self.unmarked.load(Ordering::Relaxed) & (7 << COUNT_SHIFT) == 0
     }
 
-    /// When its work should be done (ticks).
+    /// When its work should be done (`CLOCK_MONOTONIC`, ns).
     #[inline]
-    pub(super) fn busy_until(&self) -> u64 {
-        self.busy_until.load(Ordering::Relaxed)
+    pub(super) fn busy_until_ns(&self) -> u64 {
+        self.busy_until_ns.load(Ordering::Relaxed)
     }
 
-    /// When the last start mark was recorded (ticks).
-    pub(super) fn started_at(&self) -> u64 {
-        self.started_at.load(Ordering::Relaxed)
+    /// When the last start mark was recorded (`CLOCK_MONOTONIC`, ns).
+    pub(super) fn started_at_ns(&self) -> u64 {
+        self.started_at_ns.load(Ordering::Relaxed)
     }
 
-    /// More work was launched, at `now` (ticks; 0 if the clock was not asked). A racing launch on the same stream may be lost
+    /// More work was launched, at `now_ns` (ns; 0 if the clock was not asked). A racing launch on the same stream may be lost
     /// here: it only tells when the stream runs dry.
     #[inline]
-    pub(super) fn extend(&self, now: u64, ticks: u64) {
-        let from = self.busy_until().max(now);
-        self.busy_until
-            .store(from.saturating_add(ticks), Ordering::Relaxed);
+    pub(super) fn extend(&self, now_ns: u64, cost_ns: u64) {
+        let from = self.busy_until_ns().max(now_ns);
+        self.busy_until_ns
+            .store(from.saturating_add(cost_ns), Ordering::Relaxed);
     }
 
     /// Counts a launch as unmarked. `true`: the segment is long enough for a mark.
@@ -242,7 +242,7 @@ impl Track {
         self.entered_to_ns.store(0, Ordering::Relaxed);
         self.entered_charge_ns.store(0, Ordering::Relaxed);
         self.chained.store(false, Ordering::Relaxed);
-        self.busy_until.store(0, Ordering::Relaxed);
+        self.busy_until_ns.store(0, Ordering::Relaxed);
         self.drop_parts();
         self.closing.store(false, Ordering::Relaxed);
         self.key.store(FREE, Ordering::Release);
