@@ -42,3 +42,11 @@ fn starts() {
         &["99 % of 8", "does nothing", "simulated"],
     );
 }
+
+#[test]
+fn peers() {
+    brief(
+        env!("CARGO_BIN_EXE_peers"),
+        &["block tokens, NVML", "block tokens, AIMD", "weighted Jain"],
+    );
+}

@@ -1,0 +1,127 @@
+//! How exact today's tools are on the same simulated GPU: models of their limiters, in virtual time, by the same figures
+//! as `docs/accuracy.md` has for vcuda.
+//!
+//! ```text
+//! cargo run --release -p vcuda-benches --bin peers [-- WINDOWS]
+//! ```
+//!
+//! One process and one stream a tenant, saturating; slices of 2 ms, a switch of 20 us; shares over windows of 1 s after
+//! 30 s to settle in. The models are written from what is published of the tools (`docs/accuracy.md` names the sources);
+//! their figures say how such an algorithm does, not how a release of the tool does on a card.
+
+mod limiter;
+mod program;
+mod stage;
+
+use anyhow::Result;
+use vcuda_benches::Options;
+
+use self::limiter::Kind;
+use self::program::Program;
+
+/// Windows before the figures: incomes begin at nothing, and NVML's figure is late.
+const WARM_UP: usize = 30;
+/// Windows that the figures are taken over.
+const WINDOWS: usize = 8;
+const ALONE: [u32; 4] = [10, 30, 50, 80];
+const TOGETHER: [&[u32]; 4] = [&[10, 90], &[30, 70], &[50, 50], &[10, 20, 30, 40]];
+
+/// How far the shares of one tenant are from its cap.
+struct Error {
+    /// Mean error (percent of the cap).
+    mean: f64,
+    /// Mean absolute error over the windows (points).
+    absolute: f64,
+    /// Mean share over the cap.
+    used: f64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few windows")]
+fn error(shares: &[f64], cap: f64) -> Error {
+    let count = shares.len().max(1) as f64;
+    let mean = shares.iter().sum::<f64>() / count;
+    Error {
+        mean: (mean / cap - 1.0) * 100.0,
+        absolute: shares.iter().map(|share| (share - cap).abs()).sum::<f64>() / count,
+        used: mean / cap,
+    }
+}
+
+/// Jain's index of what each has of its cap: 1 is perfectly fair.
+#[expect(clippy::cast_precision_loss, reason = "a few tenants")]
+fn jain(used: &[f64]) -> f64 {
+    let sum: f64 = used.iter().sum();
+    let squares: f64 = used.iter().map(|one| one * one).sum();
+    sum * sum / (used.len() as f64 * squares)
+}
+
+#[expect(clippy::print_stdout, reason = "the tables are what the program is for")]
+fn main() -> Result<()> {
+    let options = Options::from_arguments()?;
+    let (warm_up, windows) = match options.numbers.first() {
+        _ if options.brief => (1, 1),
+        Some(windows) => (WARM_UP, *windows),
+        None => (WARM_UP, WINDOWS),
+    };
+    let mut alone = comfy_table::Table::new();
+    alone.set_header([
+        "limiter",
+        "program",
+        "cap %",
+        "mean error, % of cap",
+        "MAE, points",
+    ]);
+    let mut together = comfy_table::Table::new();
+    together.set_header([
+        "limiter",
+        "program",
+        "caps %",
+        "shares %",
+        "weighted Jain",
+        "total %",
+    ]);
+    for kind in [Kind::BlockTokens, Kind::Aimd] {
+        for program in Program::ALL {
+            for cap in ALONE {
+                let shares = stage::shares(kind, program, &[cap], warm_up, windows)?;
+                let found = error(shares.first().map_or(&[], Vec::as_slice), f64::from(cap));
+                alone.add_row([
+                    kind.name().to_owned(),
+                    program.name().to_owned(),
+                    cap.to_string(),
+                    format!("{:+.1}", found.mean),
+                    format!("{:.1}", found.absolute),
+                ]);
+            }
+        }
+    }
+    for kind in Kind::ALL {
+        for program in [Program::Tiny, Program::Mix] {
+            for caps in TOGETHER {
+                let shares = stage::shares(kind, program, caps, warm_up, windows)?;
+                let found: Vec<Error> = shares
+                    .iter()
+                    .zip(caps)
+                    .map(|(shares, cap)| error(shares, f64::from(*cap)))
+                    .collect();
+                let used: Vec<f64> = found.iter().map(|one| one.used).collect();
+                let percents: Vec<f64> = used
+                    .iter()
+                    .zip(caps)
+                    .map(|(used, cap)| used * f64::from(*cap))
+                    .collect();
+                let words = |numbers: Vec<String>| numbers.join(" / ");
+                together.add_row([
+                    kind.name().to_owned(),
+                    program.name().to_owned(),
+                    words(caps.iter().map(ToString::to_string).collect()),
+                    words(percents.iter().map(|share| format!("{share:.1}")).collect()),
+                    format!("{:.3}", jain(&used)),
+                    format!("{:.1}", percents.iter().sum::<f64>()),
+                ]);
+            }
+        }
+    }
+    println!("{alone}\n\n{together}");
+    Ok(())
+}
