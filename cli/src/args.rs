@@ -82,6 +82,23 @@ Examples:
   vcuda demo --sim      on the simulated GPU, also where a real one is present
   vcuda demo --json     for scripts";
 
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  vcuda bench                             all tables on this GPU, some 5 minutes
+  vcuda bench --quick --sim               a few rows on the simulated GPU, 20 s
+  vcuda bench --only split --svg s.svg    tenants side by side, with a picture
+  vcuda bench --without-shim              the same work when nobody is held
+  vcuda bench --json | jq .summary";
+
+const BENCH_DETAILS: &str = "\
+Tenants keep the GPU busy with kernels whose work is fixed, alone and side by
+side, and each should get its share. On a real GPU a share is the work that was
+done over the work of the same program alone without the shim; on the simulated
+one it is the exact record. Anything else on the GPU disturbs.
+
+Exit status: 0 measured, whatever came out; 1 failed or interrupted; 64 wrong
+use, also no GPU; 69 vcuda's own libraries are missing.";
+
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   vcuda completions bash > ~/.local/share/bash-completion/completions/vcuda
@@ -121,6 +138,9 @@ pub(crate) enum Command {
     /// Two tenants on one GPU, held to their quotas before your eyes
     #[command(before_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
+    /// Measure how exact shares are and what a call costs, on this GPU
+    #[command(before_help = BENCH_EXAMPLES, after_help = BENCH_DETAILS)]
+    Bench(BenchArgs),
     /// Print a completion script for a shell
     #[command(before_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -140,9 +160,9 @@ pub(crate) enum Command {
         #[arg(long)]
         detach: bool,
     },
-    /// The program that the demo's tenants run.
+    /// The program that the tenants of `demo` and `bench` run.
     #[command(hide = true)]
-    DemoTenant,
+    StageTenant,
     /// Looks at its own environment for `doctor -- CMD` and prints what it finds as JSON.
     #[command(hide = true)]
     DoctorProbe,
@@ -284,6 +304,45 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
 }
 
+/// A table of `bench`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchTable {
+    /// One tenant at a time
+    Alone,
+    /// Tenants side by side
+    Split,
+    /// What the shim adds to a call
+    Overhead,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// Seconds that each row is measured, in windows of one [default: 3, quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: Option<u32>,
+    /// A few rows only, in less than 20 s
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Measure this table only
+    #[arg(long, value_enum, value_name = "TABLE")]
+    pub(crate) only: Option<BenchTable>,
+    /// Run the tenants without the shim, so that nobody holds them: the baseline
+    #[arg(long)]
+    pub(crate) without_shim: bool,
+    /// Draw each tenant's share over time into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Use a fresh simulated GPU, also where a real one is present
+    #[arg(long)]
+    pub(crate) sim: bool,
+    /// The GPU, by UUID or by its index in `vcuda smi` [default: most free memory]
+    #[arg(long, value_name = "UUID|INDEX", allow_negative_numbers = true)]
+    pub(crate) gpu: Option<GpuSelector>,
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -331,6 +390,8 @@ mod tests {
             SET_EXAMPLES,
             DOCTOR_EXAMPLES,
             DEMO_EXAMPLES,
+            BENCH_EXAMPLES,
+            BENCH_DETAILS,
             COMPLETIONS_EXAMPLES,
             MAN_EXAMPLES,
         ] {

@@ -10,8 +10,7 @@ use libloading::Library;
 use thiserror::Error;
 use vcuda_driver_api::CUerror;
 use vcuda_driver_api::cuda::{
-    CUcontext, CUdevice, CUdeviceptr, CUdriverProcAddressQueryResult, CUevent, CUfunction, CUmodule,
-    CUstream, CUuuid, fn_types,
+    CUcontext, CUdevice, CUdeviceptr, CUdriverProcAddressQueryResult, CUfunction, CUmodule, CUuuid, fn_types,
 };
 use vcuda_region::GpuUuid;
 
@@ -79,6 +78,8 @@ macro_rules! checked {
         })
     };
 }
+
+pub(crate) mod calls;
 
 impl Cuda {
     /// Loads the driver; nothing is initialised yet.
@@ -175,62 +176,6 @@ impl Cuda {
             get(&raw mut function, module, entry.as_ptr())
         })?;
         Ok(function)
-    }
-
-    /// Launches one thread of a kernel whose only parameter is a `u64`, in the default stream.
-    pub(crate) fn launch(&self, kernel: CUfunction, mut argument: u64) -> Result<(), CudaProblem> {
-        let launch = function!(self, cuLaunchKernel);
-        let mut parameters: [*mut c_void; 1] = [(&raw mut argument).cast()];
-        let stream = CUstream::NULL;
-        // SAFETY: the kernel takes one `u64`; the driver copies it before it returns.
-        let status = unsafe {
-            launch(
-                kernel,
-                1,
-                1,
-                1,
-                1,
-                1,
-                1,
-                0,
-                stream,
-                parameters.as_mut_ptr(),
-                null_mut(),
-            )
-        };
-        checked!(cuLaunchKernel, status)
-    }
-
-    /// A timing event.
-    pub(crate) fn event(&self) -> Result<CUevent, CudaProblem> {
-        let create = function!(self, cuEventCreate);
-        let mut event = CUevent::NULL;
-        // SAFETY: `event` is valid for writing.
-        checked!(cuEventCreate, unsafe { create(&raw mut event, 0) })?;
-        Ok(event)
-    }
-
-    /// Records `event` in the default stream.
-    pub(crate) fn record(&self, event: CUevent) -> Result<(), CudaProblem> {
-        let record = function!(self, cuEventRecord);
-        // SAFETY: `event` came from `event` and is never destroyed.
-        checked!(cuEventRecord, unsafe { record(event, CUstream::NULL) })
-    }
-
-    /// Waits until `event` has happened.
-    pub(crate) fn wait(&self, event: CUevent) -> Result<(), CudaProblem> {
-        let wait = function!(self, cuEventSynchronize);
-        // SAFETY: `event` came from `event` and is never destroyed.
-        checked!(cuEventSynchronize, unsafe { wait(event) })
-    }
-
-    /// GPU time between two events that have happened (milliseconds).
-    pub(crate) fn elapsed_ms(&self, start: CUevent, end: CUevent) -> Result<f32, CudaProblem> {
-        let elapsed = function!(self, cuEventElapsedTime);
-        let mut ms = 0.0;
-        // SAFETY: `ms` is valid for writing; both events came from `event` and are never destroyed.
-        checked!(cuEventElapsedTime, unsafe { elapsed(&raw mut ms, start, end) })?;
-        Ok(ms)
     }
 
     /// Where `dlsym` finds `symbol`.

@@ -3,34 +3,21 @@
 
 mod acts;
 mod checks;
-mod interrupt;
 mod live;
-mod protocol;
-mod stage;
-pub(crate) mod tenant;
-mod truth;
 mod voice;
-
-use vcuda_region::directory;
 
 use crate::args::DemoArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
+use crate::stage::interrupt::Interrupt;
+use crate::stage::{Ground, Stage};
 use checks::Checks;
-use interrupt::Interrupt;
-use stage::Stage;
 use voice::Voice;
 
 /// Plays the demo on the real GPU, or on a fresh simulated one. Fails if a check does.
 pub(crate) fn demo(args: &DemoArgs, environment: &Environment) -> Result<(), Failure> {
-    if let Some(path) = directory::resolve(environment.tenant.as_deref()) {
-        let path = path.display();
-        return Err(Failure::Usage(format!(
-            "this is a tenant ({path}); run the demo outside of it"
-        )));
-    }
     let interrupt = Interrupt::catch()?;
-    let stage = Stage::set_up(args.sim, environment)?;
+    let stage = Stage::set_up(Ground::asked(args.sim, Ground::Any), None, environment)?;
     let voice = Voice::new(args.json);
     voice.say(format_args!("vcuda demo on {}", stage.description()))?;
     let mut checks = Checks::new(voice);

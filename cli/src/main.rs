@@ -8,6 +8,7 @@
 mod arbiter;
 mod args;
 mod background;
+mod bench;
 mod config;
 mod cuda;
 mod demo;
@@ -24,6 +25,7 @@ mod run;
 mod set;
 mod sim;
 mod smi;
+mod stage;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -55,6 +57,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Set(set) => set::set(&set, &environment),
         Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),
         Command::Demo(demo) => demo::demo(&demo, &environment),
+        Command::Bench(bench) => bench::bench(&bench, &environment),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "vcuda", &mut script);
@@ -67,7 +70,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
         Command::Arbiter { detach: true } => background::detach(),
         Command::Arbiter { detach: false } => arbiter::arbiter(&environment),
-        Command::DemoTenant => demo::tenant::tenant(),
+        Command::StageTenant => stage::program::tenant(),
         Command::DoctorProbe => doctor::probe::probe(&environment),
     }
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 use vcuda_region::clock;
 
 use super::checks::Checks;
-use super::interrupt::Interrupt;
 use super::live::Live;
-use super::protocol::{Reply, Request};
-use super::stage::{Stage, Tenant};
-use super::truth::{Served, Truth};
 use super::voice::Voice;
 use crate::failure::Failure;
 use crate::quantity::{CoreShare, MemorySize};
 use crate::render::TenantView;
+use crate::stage::interrupt::Interrupt;
+use crate::stage::protocol::{Reply, Request, Shape, Work};
+use crate::stage::truth::{Served, Truth};
+use crate::stage::{Stage, Tenant};
 
 /// How far a measured share may be from its cap (thousandths).
 const TOLERANCE_PERMILLE: u32 = 50;
@@ -84,8 +84,8 @@ impl Acts<'_> {
         self.say(&format!(
             "Tenants a ({small}, 30 %) and b ({large}, 60 %) both try to take the whole GPU"
         ))?;
-        let mut a = self.stage.tenant("a", small, CoreShare(300))?;
-        let mut b = self.stage.tenant("b", large, CoreShare(600))?;
+        let mut a = self.stage.tenant("a", Some(small), CoreShare(300))?;
+        let mut b = self.stage.tenant("b", Some(large), CoreShare(600))?;
         a.must(Request::Allocate { bytes: self.unit })?;
         b.must(Request::Allocate { bytes: 2 * self.unit })?;
         let iterations = match a.ask(Request::Calibrate)? {
@@ -96,8 +96,14 @@ impl Acts<'_> {
                 )));
             }
         };
-        a.must(Request::Saturate { iterations })?;
-        b.must(Request::Saturate { iterations })?;
+        let work = Work {
+            iterations,
+            shape: Shape::Launches,
+            group: 1,
+            depth: 8,
+        };
+        a.must(Request::Saturate { work })?;
+        b.must(Request::Saturate { work })?;
         let mut pair = Pair { a, b };
         self.live.look()?;
         self.watch_for(WARM_UP)?;
@@ -113,7 +119,7 @@ impl Acts<'_> {
     fn memory_and_death(&mut self) -> Result<(), Failure> {
         let quota = MemorySize(4 * self.unit);
         self.say(&format!("Tenant c ({quota}) comes beside them"))?;
-        let mut first = self.stage.tenant("c", quota, CoreShare::WHOLE)?;
+        let mut first = self.stage.tenant("c", Some(quota), CoreShare::WHOLE)?;
         let cuda = first.ask(Request::Memory)?;
         let nvml = first.ask(Request::Nvml)?;
         self.check_total("CUDA's total memory in c", quota, &cuda);
@@ -234,7 +240,10 @@ impl Acts<'_> {
         let [a_before, b_before] = self.served(pair)?;
         self.watch_for(time)?;
         let [a_after, b_after] = self.served(pair)?;
-        Ok((a_after.share_since(a_before), b_after.share_since(b_before)))
+        Ok((
+            permille(a_after.share_since(a_before)),
+            permille(b_after.share_since(b_before)),
+        ))
     }
 
     fn served(&self, pair: &mut Pair) -> Result<[Served; 2], Failure> {
@@ -340,4 +349,14 @@ impl Acts<'_> {
         self.live.leave();
         self.voice.say(format_args!("\n{text}"))
     }
+}
+
+/// A share in thousandths.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share is not negative, and one beyond what fits is no share"
+)]
+fn permille(share: f64) -> u32 {
+    (share * 1000.0) as u32
 }

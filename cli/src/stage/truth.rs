@@ -1,10 +1,9 @@
-//! What the demo's tenants really got, by somebody else's word than the shim's.
+//! What a stage's tenants really got, by somebody else's word than the shim's.
 
 use super::protocol::{Reply, Request};
-use super::stage::{Stage, Tenant};
+use super::{Stage, Tenant};
 use crate::failure::Failure;
 use crate::gpus::Inventory;
-use crate::quantity::{CoreShare, MemorySize};
 
 /// GPU time that a tenant had got at a moment (both ns).
 #[derive(Clone, Copy, Debug)]
@@ -14,11 +13,12 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Time got over time gone, in thousandths.
-    pub(crate) fn share_since(self, before: Served) -> u32 {
+    /// Time got over time gone.
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of hours are exact")]
+    pub(crate) fn share_since(self, before: Served) -> f64 {
         let served = self.served_ns.saturating_sub(before.served_ns);
         let gone = self.at_ns.saturating_sub(before.at_ns).max(1);
-        u32::try_from(u128::from(served) * 1000 / u128::from(gone)).unwrap_or(u32::MAX)
+        served as f64 / gone as f64
     }
 }
 
@@ -76,9 +76,9 @@ impl Truth {
     }
 }
 
-fn calibrate(stage: &Stage) -> Result<u64, Failure> {
-    let mut alone = stage.tenant("alone", MemorySize(stage.unit_bytes()), CoreShare::WHOLE)?;
-    match alone.ask(Request::Calibrate)? {
+/// Iterations of `vcuda_work` per millisecond of the GPU, of one program alone and without the shim.
+pub(crate) fn calibrate(stage: &Stage) -> Result<u64, Failure> {
+    match stage.bare("calibration")?.ask(Request::Calibrate)? {
         Reply::Calibrated { iterations_per_ms } => Ok(iterations_per_ms),
         other => Err(Failure::Failed(format!(
             "asked for the GPU's rate, got {other:?}"

@@ -1,4 +1,7 @@
-//! The program that the demo's tenants run: a CUDA program that does what it is told on stdin.
+//! The program that a stage's tenants run: a CUDA program that does what it is told on stdin.
+
+mod saturate;
+mod timing;
 
 use std::ffi::CStr;
 use std::io::{self, BufRead as _, Write as _};
@@ -6,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use vcuda_driver_api::cuda::{CUcontext, CUdeviceptr, CUevent};
+use vcuda_driver_api::cuda::{CUcontext, CUdeviceptr};
 use vcuda_region::clock;
 
-use super::protocol::{Reply, Request};
+use super::protocol::{Reply, Request, Work};
 use crate::cuda::{Cuda, CudaProblem};
 use crate::failure::{Failure, failed};
 use crate::nvml::Nvml;
@@ -17,8 +20,6 @@ use crate::nvml::Nvml;
 /// PTX, so that any GPU's driver can compile it.
 const KERNELS: &str = concat!(include_str!("kernels.ptx"), "\0");
 const WORK: &CStr = c"vcuda_work";
-/// Kernels in flight: enough that the GPU never waits for this program.
-const DEPTH: usize = 8;
 
 /// Serves requests until stdin ends.
 pub(crate) fn tenant() -> Result<(), Failure> {
@@ -101,7 +102,10 @@ impl Program {
                 }
                 Reply::Done
             }
-            Request::Saturate { iterations } => self.saturate(iterations),
+            Request::Saturate { work } => self.saturate(work),
+            Request::Time { call, parts } => Reply::Timed {
+                ps_per_call: timing::ps_per_call(&self.cuda, call, parts)?,
+            },
             Request::Count => Reply::Count {
                 iterations: self.done_iterations.load(Ordering::Acquire),
                 at_ns: clock::now_ns(),
@@ -112,12 +116,13 @@ impl Program {
     /// Runs longer and longer kernels until one takes 5 ms, and tells the rate of the best of three of that length.
     fn calibrate(&self) -> Result<u64, CudaProblem> {
         let kernel = self.cuda.kernel(kernels(), WORK)?;
+        let (calls, stream) = (self.cuda.calls()?, self.cuda.stream()?);
         let (start, end) = (self.cuda.event()?, self.cuda.event()?);
         let time_ms = |iterations: u64| {
-            self.cuda.record(start)?;
-            self.cuda.launch(kernel, iterations)?;
-            self.cuda.record(end)?;
-            self.cuda.wait(end)?;
+            calls.record(stream, start)?;
+            calls.launch(stream, kernel, iterations)?;
+            calls.record(stream, end)?;
+            calls.wait(end)?;
             self.cuda.elapsed_ms(start, end)
         };
         let mut iterations = 1_000_u64;
@@ -136,45 +141,19 @@ impl Program {
         Ok(rate.max(1))
     }
 
-    /// Starts the thread that launches kernels until the process ends.
-    fn saturate(&self, iterations: u64) -> Reply {
+    /// Starts the thread that submits work until the process ends.
+    fn saturate(&self, work: Work) -> Reply {
         let (cuda, context, done) = (self.cuda.clone(), self.context, self.done_iterations.clone());
         let started = thread::Builder::new().name("saturate".to_owned()).spawn(move || {
-            let Err(problem) = launch_forever(&cuda, context, iterations, &done);
-            // The demo sees that the count stands still; the reason is for whoever reads stderr.
-            let _ = writeln!(io::stderr(), "demo tenant: {problem}");
+            let Err(problem) = saturate::forever(&cuda, context, work, &done);
+            // Whoever watches sees that the count stands still; the reason is for whoever reads stderr.
+            let _ = writeln!(io::stderr(), "tenant: {problem}");
         });
         match started {
             Ok(_) => Reply::Done,
             Err(error) => Reply::Failed {
                 message: error.to_string(),
             },
-        }
-    }
-}
-
-/// Keeps [`DEPTH`] kernels in flight and counts what is finished. Returns only on an error.
-fn launch_forever(
-    cuda: &Cuda,
-    context: CUcontext,
-    iterations: u64,
-    done: &AtomicU64,
-) -> Result<std::convert::Infallible, CudaProblem> {
-    cuda.set_current(context)?;
-    let kernel = cuda.kernel(kernels(), WORK)?;
-    let mut events: Vec<CUevent> = Vec::new();
-    for _ in 0..DEPTH {
-        let event = cuda.event()?;
-        cuda.launch(kernel, iterations)?;
-        cuda.record(event)?;
-        events.push(event);
-    }
-    loop {
-        for event in &events {
-            cuda.wait(*event)?;
-            done.fetch_add(iterations, Ordering::Release);
-            cuda.launch(kernel, iterations)?;
-            cuda.record(*event)?;
         }
     }
 }

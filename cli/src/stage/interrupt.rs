@@ -1,4 +1,4 @@
-//! Ctrl-C and friends: the demo clears up before it ends.
+//! Ctrl-C and friends: what a stage holds is cleared up before the command ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,10 @@
-//! Where the demo plays: a GPU, a private runtime directory, tenants that end with it.
+//! Where `demo` and `bench` play: a GPU, a private runtime directory, tenants that end with it. The tenants are this program
+//! again, under `vcuda run` like any other.
+
+pub(crate) mod interrupt;
+pub(crate) mod program;
+pub(crate) mod protocol;
+pub(crate) mod truth;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,17 +18,44 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use vcuda_machine::{Config, Machine};
+use vcuda_region::directory;
 
-use super::protocol::{Reply, Request};
-use crate::config::{ENV_MACHINE, ENV_RUNTIME, Environment};
+use crate::config::{ENV_MACHINE, ENV_RUNTIME, ENV_VISIBLE, Environment};
 use crate::failure::{Failure, failed};
-use crate::gpus::{Gpu, Inventory};
+use crate::gpus::{self, Gpu, GpuSelector, Inventory};
 use crate::quantity::{CoreShare, MemorySize};
 use crate::smi::{Scope, Watch};
 use crate::{arbiter, libraries};
+use protocol::{Reply, Request};
 
 /// How long a tenant may take to answer: a first launch compiles PTX.
 const ANSWER: Duration = Duration::from_secs(20);
+/// How the private directories begin; the process's id follows.
+const PREFIX: &str = "stage-";
+/// The hidden command that is the tenants' program ([`program`]).
+const PROGRAM: &str = "stage-tenant";
+
+/// Which kind of GPU is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// A fresh simulated machine.
+    Simulated,
+    /// A real one and nothing else.
+    Real,
+    /// A real one, else a fresh simulated machine.
+    Any,
+}
+
+impl Ground {
+    /// A real GPU unless `--sim` was given.
+    pub(crate) fn asked(is_simulated: bool, otherwise: Ground) -> Ground {
+        if is_simulated {
+            Ground::Simulated
+        } else {
+            otherwise
+        }
+    }
+}
 
 /// One GPU and a private runtime directory, so that other tenants of this user are neither shown nor touched.
 #[derive(Debug)]
@@ -35,35 +68,44 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// The real GPU with the most free memory, else (or if asked for) a fresh simulated machine.
+    /// A GPU of that kind: the one that is asked for, else the one with the most free memory.
     ///
     /// # Errors
-    /// A library of vcuda is missing, no GPU, no place for the directory.
-    pub(crate) fn set_up(is_simulated: bool, environment: &Environment) -> Result<Stage, Failure> {
+    /// A library of vcuda is missing, no such GPU, no place for the directory.
+    pub(crate) fn set_up(
+        ground: Ground,
+        gpu: Option<&GpuSelector>,
+        environment: &Environment,
+    ) -> Result<Stage, Failure> {
+        if let Some(path) = directory::resolve(environment.tenant.as_deref()) {
+            return Err(Failure::Usage(format!(
+                "this is a tenant ({}); run it outside of one",
+                path.display()
+            )));
+        }
         let root = environment.runtime_root()?;
         remove_abandoned(&root);
         // Said here, and not by a tenant that does not start.
         libraries::shim(&root)?;
-        let prefix = format!("demo-{}-", std::process::id());
+        let prefix = format!("{PREFIX}{}-", std::process::id());
         let home = tempfile::Builder::new().prefix(&prefix).tempdir_in(&root);
         let home = home.map_err(|error| Failure::access("create a directory in", &root, &error))?;
-        let (inventory, why_simulated) = if is_simulated {
-            (simulated(&home)?, "as asked".to_owned())
-        } else {
-            match Inventory::real() {
+        let (inventory, why_simulated) = match ground {
+            Ground::Simulated => (simulated(&home)?, "as asked".to_owned()),
+            Ground::Real => (Inventory::real()?, String::new()),
+            Ground::Any => match Inventory::real() {
                 Ok(inventory) => (inventory, String::new()),
                 Err(failure) => {
                     let words = failure.to_string();
-                    (
-                        simulated(&home)?,
-                        words.split(';').next().unwrap_or_default().to_owned(),
-                    )
+                    let words = words.split(';').next().unwrap_or_default().to_owned();
+                    (simulated(&home)?, words)
                 }
-            }
+            },
         };
         let free = |gpu: &Gpu| gpu.memory_total_bytes.saturating_sub(gpu.memory_used_bytes);
-        let gpu = inventory.gpus()?.into_iter().max_by_key(free);
-        let gpu = gpu.ok_or_else(|| Failure::Usage("no GPU to show; use --sim".to_owned()))?;
+        let candidates = gpus::chosen(&inventory.gpus()?, gpu.map_or(&[], std::slice::from_ref))?;
+        let gpu = candidates.into_iter().max_by_key(free);
+        let gpu = gpu.ok_or_else(|| Failure::Usage("no GPU that can have tenants; use --sim".to_owned()))?;
         Ok(Stage {
             home,
             executable: libraries::executable()?,
@@ -73,7 +115,7 @@ impl Stage {
         })
     }
 
-    /// What the demo runs on, in words.
+    /// What it plays on, in words.
     pub(crate) fn description(&self) -> String {
         let memory = MemorySize(self.gpu.memory_total_bytes);
         match &self.inventory {
@@ -106,7 +148,7 @@ impl Stage {
         &self.inventory
     }
 
-    /// Looks at the demo's tenants, as `vcuda smi` does.
+    /// Looks at its tenants, as `vcuda smi` does.
     pub(crate) fn watch(&self) -> Result<Watch, Failure> {
         Watch::new(Scope::User(self.runtime_root()))
     }
@@ -129,11 +171,19 @@ impl Stage {
         )))
     }
 
-    /// Starts a tenant: `vcuda run <options> -- vcuda demo-tenant`.
-    pub(crate) fn tenant(&self, name: &str, memory: MemorySize, cores: CoreShare) -> Result<Tenant, Failure> {
+    /// Starts a tenant: `vcuda run <options> -- vcuda stage-tenant`. Without `memory` it may have the whole card.
+    pub(crate) fn tenant(
+        &self,
+        name: &str,
+        memory: Option<MemorySize>,
+        cores: CoreShare,
+    ) -> Result<Tenant, Failure> {
         let mut command = self.command();
         command.args(["run", "--name", name, "--gpu", &self.gpu.uuid.to_string()]);
-        command.args(["--memory", &memory.0.to_string(), "--cores", &percent(cores)]);
+        command.args(["--cores", &percent(cores)]);
+        if let Some(memory) = memory {
+            command.args(["--memory", &memory.0.to_string()]);
+        }
         self.start(name, command)
     }
 
@@ -144,13 +194,30 @@ impl Stage {
         self.start(name, command)
     }
 
+    /// Starts the same program without the shim, so without a quota.
+    pub(crate) fn bare(&self, name: &str) -> Result<Tenant, Failure> {
+        let mut command = self.command();
+        match &self.inventory {
+            Inventory::Simulated(_) => {
+                command.args(["sim", "--"]).arg(&self.executable);
+            }
+            Inventory::Real(_) => {}
+        }
+        command.env(ENV_VISIBLE, self.gpu.uuid.to_string()).arg(PROGRAM);
+        Tenant::start(name, &mut command)
+    }
+
     fn start(&self, name: &str, mut command: Command) -> Result<Tenant, Failure> {
-        if matches!(self.inventory, Inventory::Simulated(_)) {
+        if self.is_simulated() {
             command.arg("--sim");
         }
-        command.arg("--").arg(&self.executable).arg("demo-tenant");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg("--").arg(&self.executable).arg(PROGRAM);
         Tenant::start(name, &mut command)
+    }
+
+    /// Whether the GPU is a simulated one.
+    pub(crate) fn is_simulated(&self) -> bool {
+        matches!(self.inventory, Inventory::Simulated(_))
     }
 
     fn command(&self) -> Command {
@@ -179,7 +246,7 @@ impl Stage {
         if let Err(error) = self.home.close() {
             let _ = writeln!(
                 std::io::stderr(),
-                "vcuda: the demo's directory could not be removed: {error}"
+                "vcuda: a directory of tenants could not be removed: {error}"
             );
         }
     }
@@ -191,12 +258,12 @@ fn simulated(home: &TempDir) -> Result<Inventory, Failure> {
     machine.map(Inventory::Simulated).map_err(failed)
 }
 
-/// What a demo left that was killed with SIGKILL.
+/// What somebody left who was killed with SIGKILL.
 fn remove_abandoned(root: &Path) {
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let pid = name
-            .strip_prefix("demo-")
+            .strip_prefix(PREFIX)
             .and_then(|rest| rest.split('-').next()?.parse().ok());
         let is_gone = |pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
         if pid.is_some_and(is_gone) {
@@ -222,6 +289,7 @@ pub(crate) struct Tenant {
 
 impl Tenant {
     fn start(name: &str, command: &mut Command) -> Result<Tenant, Failure> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Failure::Failed("the tenant has no pipes".to_owned()));

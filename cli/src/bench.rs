@@ -1,0 +1,74 @@
+//! `vcuda bench`: how exact shares are and what the shim costs, on this GPU or on the simulated one. What users run before
+//! they believe us. The tenants are this program again, under `vcuda run` like any other.
+
+mod figures;
+mod overhead;
+mod picture;
+mod plan;
+mod progress;
+mod report;
+mod shares;
+mod table;
+
+use std::io::{self, Write as _};
+
+use crate::args::BenchArgs;
+use crate::config::Environment;
+use crate::failure::Failure;
+use crate::stage::interrupt::Interrupt;
+use crate::stage::{Ground, Stage, truth};
+use overhead::Overhead;
+use plan::Plan;
+use progress::Progress;
+use report::{GpuReport, Report};
+use shares::Shares;
+
+/// Measures, then prints.
+pub(crate) fn bench(args: &BenchArgs, environment: &Environment) -> Result<(), Failure> {
+    let plan = Plan::new(args)?;
+    args.svg.as_deref().map_or(Ok(()), picture::can_write)?;
+    let interrupt = Interrupt::catch()?;
+    let ground = Ground::asked(args.sim, Ground::Real);
+    let stage = Stage::set_up(ground, args.gpu.as_ref(), environment)?;
+    let measured = measure(&plan, &stage, &interrupt);
+    // Whatever happened: nothing is left behind.
+    stage.clear();
+    let report = measured?;
+    if let Some(place) = &args.svg {
+        picture::write(&report, place)?;
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &report)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", table::text(&report))?;
+    }
+    Ok(out.flush()?)
+}
+
+fn measure(plan: &Plan, stage: &Stage, interrupt: &Interrupt) -> Result<Report, Failure> {
+    let progress = Progress::new(plan);
+    progress.step("calibration");
+    let iterations_per_ms = truth::calibrate(stage)?;
+    let mut report = Report::new(plan, GpuReport::of(stage));
+    let mut shares = Shares::new(plan, stage, interrupt, iterations_per_ms);
+    for row in &plan.rows {
+        progress.step(row.to_string());
+        report.shares.push(shares.row(row)?);
+    }
+    if plan.has_overhead {
+        let overhead = Overhead {
+            plan,
+            stage,
+            interrupt,
+            iterations_per_ms,
+        };
+        for subject in overhead::SUBJECTS {
+            progress.step(subject.name);
+            report.overhead.push(overhead.row(&subject)?);
+        }
+    }
+    report.sum_up();
+    Ok(report)
+}

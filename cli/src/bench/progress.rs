@@ -1,0 +1,42 @@
+//! How far it is: a bar on stderr where that is a terminal, nothing elsewhere.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::overhead::SUBJECTS;
+use super::plan::Plan;
+
+/// Removed from the terminal when it is dropped.
+#[derive(Debug)]
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Nothing done yet.
+    pub(super) fn new(plan: &Plan) -> Progress {
+        let overhead = if plan.has_overhead { SUBJECTS.len() } else { 0 };
+        // And the calibration.
+        let bar = ProgressBar::new((1 + plan.rows.len() + overhead) as u64);
+        let style = ProgressStyle::with_template("{spinner} {pos}/{len} {wide_bar} {eta} left  {msg}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Progress(bar)
+    }
+
+    /// What is done next; the step before is over.
+    pub(super) fn step(&self, what: impl Into<Cow<'static, str>>) {
+        if !self.0.message().is_empty() {
+            self.0.inc(1);
+        }
+        self.0.set_message(what);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,177 @@
+//! The report for people: tables of 80 columns.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+
+use super::report::{Report, SharesReport};
+
+/// All tables that were measured, and what they mean.
+pub(super) fn text(report: &Report) -> String {
+    let mut text = format!("{}, {}\n", report.gpu.name, report.gpu.uuid);
+    text.push_str(&format!(
+        "shares by {}; {} windows of {} s\n",
+        report.measured_by, report.windows, report.window_seconds
+    ));
+    if !report.with_shim {
+        text.push_str("WITHOUT the shim: nobody holds the caps\n");
+    }
+    let (alone, split): (Vec<&SharesReport>, Vec<_>) =
+        report.shares.iter().partition(|row| row.tenants.len() == 1);
+    if !alone.is_empty() {
+        text.push_str("\nOne tenant alone\n");
+        text.push_str(&alone_table(&alone));
+    }
+    if !split.is_empty() {
+        text.push_str("\nTenants side by side\n");
+        text.push_str(&split_table(&split));
+    }
+    if !report.overhead.is_empty() {
+        text.push_str("\nAdded to a call (ns, medians)\n");
+        text.push_str(&overhead_table(report));
+    }
+    text.push_str(&summary(report));
+    text
+}
+
+fn alone_table(rows: &[&SharesReport]) -> String {
+    let mut lines = vec![words(&[
+        "WORK",
+        "CAP %",
+        "SHARE %",
+        "ERROR %",
+        "MAE pt",
+        "IDEAL pt",
+        "SHARE/CAP",
+    ])];
+    for row in rows {
+        lines.extend(row.tenants.iter().map(|tenant| {
+            vec![
+                row.work.to_owned(),
+                short(tenant.cap_percent),
+                format!("{:.2}", tenant.share_percent),
+                format!("{:+.2}", tenant.error_percent),
+                format!("{:.2}", tenant.mae_points),
+                format!("{:.2}", tenant.mae_floor_points),
+                format!("{:.3}", tenant.throughput_of_cap),
+            ]
+        }));
+    }
+    lined(lines)
+}
+
+fn split_table(rows: &[&SharesReport]) -> String {
+    let mut lines = vec![words(&[
+        "WORK", "CAPS %", "SHARES %", "RATIO %", "MAE pt", "JAIN", "USED",
+    ])];
+    for row in rows {
+        let of = |value: &dyn Fn(f64, f64) -> String| {
+            let tenants = row.tenants.iter();
+            let all: Vec<String> = tenants
+                .map(|tenant| value(tenant.cap_percent, tenant.share_percent))
+                .collect();
+            all.join("/")
+        };
+        let worst_mae = row
+            .tenants
+            .iter()
+            .map(|tenant| tenant.mae_points)
+            .fold(0.0, f64::max);
+        lines.push(vec![
+            row.work.to_owned(),
+            of(&|cap, _| short(cap)),
+            of(&|_, share| format!("{share:.1}")),
+            row.ratio_error_percent
+                .map_or_else(|| "-".to_owned(), |error| format!("{error:.1}")),
+            format!("{worst_mae:.2}"),
+            format!("{:.4}", row.weighted_jain.unwrap_or_default()),
+            format!("{:.3}", row.used_of_caps),
+        ]);
+    }
+    lined(lines)
+}
+
+fn overhead_table(report: &Report) -> String {
+    let mut lines = vec![words(&["CALL", "WITHOUT", "WITH", "ADDED"])];
+    lines.extend(report.overhead.iter().map(|row| {
+        vec![
+            row.call.to_owned(),
+            format!("{:.1}", row.without_shim_ns),
+            format!("{:.1}", row.with_shim_ns),
+            format!("{:.1}", row.added_ns),
+        ]
+    }));
+    lined(lines)
+}
+
+fn summary(report: &Report) -> String {
+    let summary = &report.summary;
+    let figures = [
+        (
+            "alone: mean error",
+            summary.alone_mean_error_percent,
+            "% of the cap",
+        ),
+        ("alone: mean MAE", summary.alone_mean_mae_points, "points"),
+        ("alone: mean share/cap", summary.alone_mean_throughput_of_cap, ""),
+        (
+            "side by side: ratio error, mean",
+            summary.split_mean_ratio_error_percent,
+            "%",
+        ),
+        (
+            "side by side: ratio error, worst",
+            summary.split_worst_ratio_error_percent,
+            "%",
+        ),
+        (
+            "side by side: weighted Jain, worst",
+            summary.split_worst_weighted_jain,
+            "",
+        ),
+        (
+            "side by side: used of the caps, least",
+            summary.split_least_used_of_caps,
+            "",
+        ),
+    ];
+    let known = figures.into_iter().filter_map(|(name, figure, unit)| {
+        let figure = figure?;
+        Some(format!("{name} {figure:.3} {unit}").trim_end().to_owned() + "\n")
+    });
+    let text: String = known.collect();
+    if text.is_empty() {
+        text
+    } else {
+        format!("\n{text}")
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Without a decimal where there is none.
+fn short(percent: f64) -> String {
+    format!("{percent:.1}").trim_end_matches(".0").to_owned()
+}
+
+/// The first column to the left, figures to the right.
+fn lined(lines: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table
+        .load_preset(NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    for line in lines {
+        table.add_row(line);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+        if column.index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+        .lines()
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
+}

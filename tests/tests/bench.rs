@@ -1,0 +1,213 @@
+//! `vcuda bench` on the simulated GPU: its tables, its picture, what it refuses, and that it leaves nobody behind. That the
+//! shares hold is asserted loosely; exact figures are what the command is for.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use vcuda_tests::{Bed, Running, eventually, skip, succeeded, text};
+
+fn bench(bed: &Bed, options: &[&str]) -> Value {
+    let output = bed
+        .vcuda(["bench", "--sim", "--json"])
+        .args(options)
+        .output()
+        .unwrap();
+    serde_json::from_str(&succeeded(&output)).unwrap()
+}
+
+/// All tenants of all rows.
+fn tenants(report: &Value) -> Vec<&Value> {
+    let rows = report["shares"].as_array().unwrap();
+    rows.iter()
+        .flat_map(|row| row["tenants"].as_array().unwrap())
+        .collect()
+}
+
+fn figure(of: &Value, key: &str) -> f64 {
+    of[key].as_f64().unwrap_or_else(|| panic!("no {key} in {of}"))
+}
+
+#[test]
+fn quick_measures_each_table_and_draws_each_tenant() {
+    let bed = Bed::new();
+    let svg = bed.runtime().join("shares.svg");
+    let report = bench(&bed, &["--quick", "--svg", svg.to_str().unwrap()]);
+    assert_eq!(report["gpu"]["simulated"], true, "{report}");
+    assert_eq!(report["with_shim"], true, "{report}");
+
+    let caps: Vec<f64> = tenants(&report)
+        .iter()
+        .map(|t| figure(t, "cap_percent"))
+        .collect();
+    assert_eq!(caps, [30.0, 50.0, 30.0, 70.0]);
+    for tenant in tenants(&report) {
+        let (cap, share) = (figure(tenant, "cap_percent"), figure(tenant, "share_percent"));
+        assert!(share > 0.0 && share < cap + 5.0, "{share} % instead of {cap} %");
+        let windows = tenant["windows_percent"].as_array().unwrap();
+        assert_eq!(windows.len(), 2, "{tenant}");
+        let mean = windows.iter().map(|w| w.as_f64().unwrap()).sum::<f64>() / 2.0;
+        assert!((mean - share).abs() < 1e-6, "{tenant}");
+        assert!(
+            (figure(tenant, "throughput_of_cap") - share / cap).abs() < 1e-6,
+            "{tenant}"
+        );
+    }
+    let split = &report["shares"][2];
+    assert!(figure(split, "weighted_jain") <= 1.0 + 1e-9, "{split}");
+    assert!(figure(split, "used_of_caps") < 1.05, "{split}");
+    assert!(figure(split, "ratio_error_percent") >= 0.0, "{split}");
+
+    let overhead = report["overhead"].as_array().unwrap();
+    assert_eq!(overhead.len(), 3, "{report}");
+    for row in overhead {
+        assert!(figure(row, "without_shim_ns") > 0.0, "{row}");
+        assert!(figure(row, "with_shim_ns") > 0.0, "{row}");
+    }
+    for key in ["alone_mean_error_percent", "split_worst_ratio_error_percent"] {
+        assert!(figure(&report["summary"], key) >= 0.0);
+    }
+    one_line_for_each_tenant(&svg, &report);
+}
+
+/// The picture shows the rows of 1 ms kernels: a thick line for each tenant, with a point for each sample.
+fn one_line_for_each_tenant(svg: &Path, report: &Value) {
+    let svg = fs::read_to_string(svg).unwrap();
+    let document = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
+    assert_eq!(document.root_element().tag_name().name(), "svg");
+    let lines = document.descendants().filter(|node| {
+        node.has_tag_name(("http://www.w3.org/2000/svg", "polyline"))
+            && node.attribute("stroke-width") == Some("2")
+    });
+    let points: Vec<usize> = lines
+        .map(|line| line.attribute("points").unwrap().split_whitespace().count())
+        .collect();
+    let samples: Vec<usize> = report["shares"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["work"] == "1 ms")
+        .flat_map(|row| row["tenants"].as_array().unwrap())
+        .map(|tenant| tenant["over_time"].as_array().unwrap().len())
+        .collect();
+    assert_eq!(samples.len(), 3, "{report}");
+    assert_eq!(points, samples, "{svg}");
+}
+
+#[test]
+fn without_the_shim_nobody_is_held() {
+    let bed = Bed::new();
+    let report = bench(
+        &bed,
+        &["--quick", "--only", "alone", "--seconds", "1", "--without-shim"],
+    );
+    assert_eq!(report["with_shim"], false, "{report}");
+    assert_eq!(report["overhead"], serde_json::json!([]), "{report}");
+    for tenant in tenants(&report) {
+        let (cap, share) = (figure(tenant, "cap_percent"), figure(tenant, "share_percent"));
+        assert!(share > cap + 5.0, "{share} % with a cap of {cap} %");
+    }
+}
+
+#[test]
+fn the_table_is_for_people() {
+    let bed = Bed::new();
+    let options = ["bench", "--sim", "--quick", "--only", "overhead"];
+    let table = succeeded(&bed.vcuda(options).output().unwrap());
+    assert!(table.contains("launch, no limit"), "{table}");
+    assert!(!table.contains("alone"), "{table}");
+    for line in table.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_before_anything_is_measured() {
+    let bed = Bed::new();
+    let refused = |options: &[&str], status: i32, names: &str| {
+        let output = bed.vcuda(["bench", "--sim"]).args(options).output().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{options:?}: {}",
+            text(&output)
+        );
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(words.contains(names), "{words:?} does not name {names:?}");
+        assert!(output.stdout.is_empty(), "{}", text(&output));
+    };
+    refused(&["--seconds", "0"], 64, "'0'");
+    refused(&["--seconds", "soon"], 64, "soon");
+    refused(&["--only", "memory"], 64, "memory");
+    refused(&["--gpu", "1"], 64, "--gpu 1");
+    refused(&["--without-shim", "--only", "overhead"], 64, "--without-shim");
+    refused(&["--svg", "x.svg", "--only", "overhead"], 64, "--svg");
+    refused(
+        &["--svg", "/proc/no-such-place/x.svg"],
+        1,
+        "/proc/no-such-place/x.svg",
+    );
+}
+
+#[test]
+fn a_tenant_cannot_bench() {
+    let bed = Bed::new();
+    let vcuda = vcuda_tests::release_dir().join("vcuda");
+    let output = bed.tenant(&[], &vcuda).args(["bench", "--sim"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(64), "{}", text(&output));
+    assert!(text(&output).contains("outside"), "{}", text(&output));
+}
+
+#[test]
+fn without_a_gpu_it_says_what_to_do() {
+    let bed = Bed::new();
+    let output = bed
+        .vcuda(["bench", "--seconds", "1", "--quick"])
+        .output()
+        .unwrap();
+    if output.status.success() {
+        skip("bench: without_a_gpu_it_says_what_to_do: this machine has a GPU");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(64), "{}", text(&output));
+    assert!(text(&output).contains("--sim"), "{}", text(&output));
+}
+
+/// Processes with this folder in their environment.
+fn living(folder: &Path) -> usize {
+    let needle = folder.as_os_str().as_encoded_bytes();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let environments = processes.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
+    environments
+        .filter(|environment| environment.windows(needle.len()).any(|part| part == needle))
+        .count()
+}
+
+#[test]
+fn interrupted_it_leaves_nobody_behind() {
+    let bed = Bed::new();
+    let root = bed.runtime().join("vcuda");
+    let stage = || {
+        let mut entries = fs::read_dir(&root).into_iter().flatten().flatten();
+        entries.find(|entry| entry.file_name().to_string_lossy().starts_with("stage-"))
+    };
+    let mut command = bed.vcuda(["bench", "--sim", "--only", "split"]);
+    let mut running = Running::start(command.stdout(Stdio::null()));
+    eventually("a tenant", Duration::from_secs(20), || {
+        stage().is_some_and(|stage| stage.path().join("vcuda/containers/bench-2").exists())
+    });
+    let folder = stage().unwrap().path();
+    assert!(living(&folder) >= 1);
+    running.signal(libc::SIGINT);
+    assert_eq!(running.finish().code(), Some(1));
+    assert!(!folder.exists(), "{}", folder.display());
+    assert_eq!(living(&folder), 0);
+}
