@@ -38,6 +38,9 @@ pub(crate) struct TenantView {
     pub(crate) core_used_permille: u32,
     /// GPU time since the tenant began.
     pub(crate) gpu_seconds: f64,
+    /// Copies between host and GPU since the tenant began, if its GPU time is metered: counted, not charged.
+    pub(crate) host_copies: u64,
+    pub(crate) host_copied_bytes: u64,
     pub(crate) policy: &'static str,
     pub(crate) processes: Vec<ProcessView>,
 }
@@ -215,6 +218,8 @@ mod tests {
             core_limit_permille: 999,
             core_used_permille: 1001,
             gpu_seconds: 12.5,
+            host_copies: 3,
+            host_copied_bytes: 1 << 20,
             policy: "best-effort",
             processes: vec![ProcessView {
                 pid: 4_194_304,
@@ -273,8 +278,8 @@ mod tests {
         let tenant = &gpu["tenants"][0];
         assert_eq!(
             sorted(keys(tenant)),
-            "core_limit_permille core_used_permille gpu_seconds memory_denied memory_limit_bytes memory_used_bytes name \
-             policy processes"
+            "core_limit_permille core_used_permille gpu_seconds host_copied_bytes host_copies memory_denied \
+             memory_limit_bytes memory_used_bytes name policy processes"
         );
         assert_eq!(
             sorted(keys(&tenant["processes"][0])),

@@ -210,6 +210,8 @@ impl Watch {
             core_limit_permille: quota.cores.0,
             core_used_permille: before.map_or(0, |before| share(*before, served)),
             gpu_seconds: seconds(served.served_ns),
+            host_copies: account.host_copies,
+            host_copied_bytes: account.host_copied_bytes,
             policy: quota.policy.name(),
             processes,
         };

@@ -82,6 +82,10 @@ pub struct AccountUse {
     pub bell: u32,
     /// Reservations refused, of processes that are gone too.
     pub denied: u64,
+    /// Copies between the host and the device while GPU time was metered.
+    pub host_copies: u64,
+    /// What they moved (bytes).
+    pub host_copied_bytes: u64,
 }
 
 /// The container's memory on one device.
@@ -287,6 +291,8 @@ impl Observer {
             drained_seq: word(&bytes, offset_of!(Account, drained_seq)),
             bell: half(&bytes, offset_of!(Account, bell)),
             denied: word(&bytes, offset_of!(Account, denied)),
+            host_copies: word(&bytes, offset_of!(Account, host_copies)),
+            host_copied_bytes: word(&bytes, offset_of!(Account, host_copied_bytes)),
         })
     }
 

@@ -46,6 +46,14 @@ impl Key {
         Self::pack(2, handle, 0)
     }
 
+    /// A copy or a set of device memory, by its size (as a power of two): all of a kind and size cost alike.
+    #[inline]
+    #[must_use]
+    pub fn transfer(kind: Transfer, bytes: u64) -> Self {
+        let size = u64::from(64 - bytes.leading_zeros());
+        Self::pack(3, kind as usize, size)
+    }
+
     /// Handles are at least 4-aligned addresses below 2^54, so nothing of them is lost.
     const fn pack(kind: u64, handle: usize, class: u64) -> Self {
         Self((kind << 62) | ((class & 0x3ff) << 52) | ((handle as u64 >> 2) & HANDLE_BITS))
@@ -55,6 +63,22 @@ impl Key {
         let mixed = (self.0 ^ (self.0 >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 54) as usize & (SETS - 1)
     }
+}
+
+/// What moves or sets device memory without being a kernel of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Transfer {
+    /// From device memory to device memory.
+    Copy = 4,
+    /// A value to device memory.
+    Set = 8,
+}
+
+/// Predicted cost of a transfer of a size that was never seen (ns): a latency, and a terabyte per second.
+#[must_use]
+pub const fn transfer_ns(bytes: u64) -> u64 {
+    2_000 + bytes / 1_000
 }
 
 const HANDLE_BITS: u64 = (1 << 52) - 1;
@@ -133,6 +157,14 @@ impl Table {
                     .map_or(UNKNOWN_NS, |known| known.cost_ns);
                 self.insert(key, start)
             }
+        }
+    }
+
+    /// Gives `key` an entry that starts at `start_ns`, if it has none.
+    #[inline]
+    pub fn expect(&self, key: Key, start_ns: impl FnOnce() -> u64) {
+        if self.find(key).is_none() {
+            self.insert(key, start_ns());
         }
     }
 

@@ -2,8 +2,11 @@
 
 mod array;
 mod context;
+mod copy;
+mod copy_shapes;
 mod device;
 mod external;
+mod find;
 mod graph;
 mod graph_memory;
 pub(crate) mod green;
@@ -18,21 +21,18 @@ mod nvml;
 mod pitch;
 mod pool;
 mod pool_share;
+mod set;
 mod sparse;
 mod synchronise;
 mod vmm;
 mod vmm_share;
 
 pub(crate) use context::primary as primary_context;
-
-use core::cmp;
-use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use find::{find_all, hook_of, is_same, is_variant_hooked, row};
 
 use vcuda_driver_api::{CUresult, nvmlReturn_t};
 
-use crate::ffi::real::Library;
-use crate::ffi::table::{Row, entry, hooks};
+use crate::ffi::table::{entry, hooks};
 
 hooks! {
     deny cuMemAlloc                     => memory::alloc_v1;
@@ -142,6 +142,115 @@ hooks! {
     pass cuLaunchGrid                   => launch::grid;
     pass cuLaunchGridAsync              => launch::grid_async;
 
+    pass cuMemsetD8                     => set::line;
+    pass cuMemsetD8_v2                  => set::line;
+    pass cuMemsetD8_v2_ptds             => set::line_ptds;
+    pass cuMemsetD8Async                => set::line_async;
+    pass cuMemsetD8Async_ptsz           => set::line_ptsz;
+    pass cuMemsetD16                    => set::line;
+    pass cuMemsetD16_v2                 => set::line;
+    pass cuMemsetD16_v2_ptds            => set::line_ptds;
+    pass cuMemsetD16Async               => set::line_async;
+    pass cuMemsetD16Async_ptsz          => set::line_ptsz;
+    pass cuMemsetD32                    => set::line;
+    pass cuMemsetD32_v2                 => set::line;
+    pass cuMemsetD32_v2_ptds            => set::line_ptds;
+    pass cuMemsetD32Async               => set::line_async;
+    pass cuMemsetD32Async_ptsz          => set::line_ptsz;
+    pass cuMemsetD2D8                   => set::rows;
+    pass cuMemsetD2D8_v2                => set::rows;
+    pass cuMemsetD2D8_v2_ptds           => set::rows_ptds;
+    pass cuMemsetD2D8Async              => set::rows_async;
+    pass cuMemsetD2D8Async_ptsz         => set::rows_ptsz;
+    pass cuMemsetD2D16                  => set::rows;
+    pass cuMemsetD2D16_v2               => set::rows;
+    pass cuMemsetD2D16_v2_ptds          => set::rows_ptds;
+    pass cuMemsetD2D16Async             => set::rows_async;
+    pass cuMemsetD2D16Async_ptsz        => set::rows_ptsz;
+    pass cuMemsetD2D32                  => set::rows;
+    pass cuMemsetD2D32_v2               => set::rows;
+    pass cuMemsetD2D32_v2_ptds          => set::rows_ptds;
+    pass cuMemsetD2D32Async             => set::rows_async;
+    pass cuMemsetD2D32Async_ptsz        => set::rows_ptsz;
+    pass cuMemcpyDtoD                   => copy::device;
+    pass cuMemcpyDtoD_v2                => copy::device;
+    pass cuMemcpyDtoD_v2_ptds           => copy::device_ptds;
+    pass cuMemcpyDtoDAsync              => copy::device_async;
+    pass cuMemcpyDtoDAsync_v2           => copy::device_async;
+    pass cuMemcpyDtoDAsync_v2_ptsz      => copy::device_ptsz;
+    pass cuMemcpyDtoA                   => copy::array;
+    pass cuMemcpyDtoA_v2                => copy::array;
+    pass cuMemcpyDtoA_v2_ptds           => copy::array_ptds;
+    pass cuMemcpyAtoD                   => copy::array;
+    pass cuMemcpyAtoD_v2                => copy::array;
+    pass cuMemcpyAtoD_v2_ptds           => copy::array_ptds;
+    pass cuMemcpyAtoA                   => copy::arrays;
+    pass cuMemcpyAtoA_v2                => copy::arrays;
+    pass cuMemcpyAtoA_v2_ptds           => copy::arrays_ptds;
+    pass cuMemcpy2D                     => copy::shaped;
+    pass cuMemcpy2D_v2                  => copy::shaped;
+    pass cuMemcpy2D_v2_ptds             => copy::shaped_ptds;
+    pass cuMemcpy2DAsync                => copy::shaped_async;
+    pass cuMemcpy2DAsync_v2             => copy::shaped_async;
+    pass cuMemcpy2DAsync_v2_ptsz        => copy::shaped_ptsz;
+    pass cuMemcpy2DUnaligned            => copy::shaped;
+    pass cuMemcpy2DUnaligned_v2         => copy::shaped;
+    pass cuMemcpy2DUnaligned_v2_ptds    => copy::shaped_ptds;
+    pass cuMemcpy3D                     => copy::shaped;
+    pass cuMemcpy3D_v2                  => copy::shaped;
+    pass cuMemcpy3D_v2_ptds             => copy::shaped_ptds;
+    pass cuMemcpy3DAsync                => copy::shaped_async;
+    pass cuMemcpy3DAsync_v2             => copy::shaped_async;
+    pass cuMemcpy3DAsync_v2_ptsz        => copy::shaped_ptsz;
+    pass cuMemcpy3DPeer                 => copy::shaped;
+    pass cuMemcpy3DPeer_ptds            => copy::shaped_ptds;
+    pass cuMemcpy3DPeerAsync            => copy::shaped_async;
+    pass cuMemcpy3DPeerAsync_ptsz       => copy::shaped_ptsz;
+    pass cuMemcpyPeer                   => copy::peer;
+    pass cuMemcpyPeer_ptds              => copy::peer_ptds;
+    pass cuMemcpyPeerAsync              => copy::peer_async;
+    pass cuMemcpyPeerAsync_ptsz         => copy::peer_ptsz;
+    pass cuMemcpy                       => copy::any;
+    pass cuMemcpy_ptds                  => copy::any_ptds;
+    pass cuMemcpyAsync                  => copy::any_async;
+    pass cuMemcpyAsync_ptsz             => copy::any_ptsz;
+    pass cuMemcpyWithAttributesAsync    => copy::any_as_told;
+    pass cuMemcpyWithAttributesAsync_ptsz => copy::any_as_told_ptsz;
+    pass cuMemcpy3DWithAttributesAsync  => copy::shaped_as_told;
+    pass cuMemcpy3DWithAttributesAsync_ptsz => copy::shaped_as_told_ptsz;
+    pass cuMemcpyBatchAsync             => copy::batch_v1;
+    pass cuMemcpyBatchAsync_ptsz        => copy::batch_v1_ptsz;
+    pass cuMemcpyBatchAsync_v2          => copy::batch;
+    pass cuMemcpyBatchAsync_v2_ptsz     => copy::batch_ptsz;
+    pass cuMemcpy3DBatchAsync           => copy::shaped_batch_v1;
+    pass cuMemcpy3DBatchAsync_ptsz      => copy::shaped_batch_v1_ptsz;
+    pass cuMemcpy3DBatchAsync_v2        => copy::shaped_batch;
+    pass cuMemcpy3DBatchAsync_v2_ptsz   => copy::shaped_batch_ptsz;
+    pass cuMemcpyHtoD                   => copy::host;
+    pass cuMemcpyHtoD_v2                => copy::host;
+    pass cuMemcpyHtoD_v2_ptds           => copy::host_ptds;
+    pass cuMemcpyHtoDAsync              => copy::host_async;
+    pass cuMemcpyHtoDAsync_v2           => copy::host_async;
+    pass cuMemcpyHtoDAsync_v2_ptsz      => copy::host_ptsz;
+    pass cuMemcpyDtoH                   => copy::host;
+    pass cuMemcpyDtoH_v2                => copy::host;
+    pass cuMemcpyDtoH_v2_ptds           => copy::host_ptds;
+    pass cuMemcpyDtoHAsync              => copy::host_async;
+    pass cuMemcpyDtoHAsync_v2           => copy::host_async;
+    pass cuMemcpyDtoHAsync_v2_ptsz      => copy::host_ptsz;
+    pass cuMemcpyHtoA                   => copy::host_array;
+    pass cuMemcpyHtoA_v2                => copy::host_array;
+    pass cuMemcpyHtoA_v2_ptds           => copy::host_array_ptds;
+    pass cuMemcpyHtoAAsync              => copy::host_array_async;
+    pass cuMemcpyHtoAAsync_v2           => copy::host_array_async;
+    pass cuMemcpyHtoAAsync_v2_ptsz      => copy::host_array_ptsz;
+    pass cuMemcpyAtoH                   => copy::host_array;
+    pass cuMemcpyAtoH_v2                => copy::host_array;
+    pass cuMemcpyAtoH_v2_ptds           => copy::host_array_ptds;
+    pass cuMemcpyAtoHAsync              => copy::host_array_async;
+    pass cuMemcpyAtoHAsync_v2           => copy::host_array_async;
+    pass cuMemcpyAtoHAsync_v2_ptsz      => copy::host_array_ptsz;
+
     pass cuGraphLaunch                  => graph::launch;
     pass cuGraphLaunch_ptsz             => graph::launch_per_thread;
     pass cuGraphUpload                  => graph_memory::upload;
@@ -227,123 +336,4 @@ hooks! {
     pass cuGetProcAddress_v2            => lookup::proc_address_v2;
     pass cuGetExportTable               => lookup::export_table;
     pass nvmlInternalGetExportTable     => lookup::nvml_export_table;
-}
-
-/// The row of a function name, if it is hooked. A null name is nobody's.
-pub(crate) fn row(name: *const c_char) -> Option<&'static Row> {
-    if name.is_null() {
-        return None;
-    }
-    // Most names end here: two letters decide whether it may be CUDA's or NVML's.
-    let first = byte(name, 0);
-    if !matches!(first, b'c' | b'n') || !matches!((first, byte(name, 1)), (b'c', b'u') | (b'n', b'v')) {
-        return None;
-    }
-    let at = BY_NAME
-        .binary_search_by(|&at| compare(NAMES.get(usize::from(at)).copied().unwrap_or(""), name))
-        .ok()?;
-    TABLE.get(usize::from(*BY_NAME.get(at)?))
-}
-
-/// The hook of the driver's function at `address`.
-pub(crate) fn hook_of(address: *mut c_void) -> Option<*mut c_void> {
-    TABLE
-        .iter()
-        .find(|row| row.slot().known() == address)
-        .map(Row::hook)
-}
-
-/// Finds the driver's functions of all rows of CUDA, so that [`hook_of`] knows their addresses. What the driver does not
-/// have is looked for once: libraries ask for hundreds of names.
-pub(crate) fn find_all() {
-    static FOUND: AtomicBool = AtomicBool::new(false);
-    if FOUND.load(Ordering::Acquire) {
-        return;
-    }
-    let rows = || TABLE.iter().filter(|row| row.slot().library() == Library::Cuda);
-    let found = rows().filter(|row| !row.slot().get().is_null()).count();
-    FOUND.store(found > 0, Ordering::Release);
-}
-
-/// Whether a variant of the function that `base` names is hooked: `cuMemAlloc` as `cuMemAlloc_v2`.
-pub(crate) fn is_variant_hooked(base: *const c_char) -> bool {
-    if base.is_null() {
-        return false;
-    }
-    // SAFETY: not null: the name that the driver has just found.
-    let Ok(base) = unsafe { CStr::from_ptr(base) }.to_str() else {
-        return false;
-    };
-    let is_variant = |rest: &str| rest.is_empty() || rest.starts_with("_v") || rest.starts_with("_pt");
-    NAMES
-        .iter()
-        .any(|name| name.strip_prefix(base).is_some_and(is_variant))
-}
-
-/// Whether the C string `string` is `name`.
-pub(crate) fn is_same(name: &CStr, string: *const c_char) -> bool {
-    // SAFETY: not null, so a C string, as its caller's promise to dlsym(3) was.
-    !string.is_null() && unsafe { CStr::from_ptr(string) } == name
-}
-
-/// Orders a row's name against a C string, without measuring the string first.
-fn compare(name: &str, string: *const c_char) -> cmp::Ordering {
-    for (at, &expected) in name.as_bytes().iter().enumerate() {
-        // The string has not ended before `at`: a null would have differed from a byte of the name.
-        let order = expected.cmp(&byte(string, at));
-        if order.is_ne() {
-            return order;
-        }
-    }
-    if byte(string, name.len()) == 0 {
-        cmp::Ordering::Equal
-    } else {
-        cmp::Ordering::Less
-    }
-}
-
-fn byte(string: *const c_char, at: usize) -> u8 {
-    // SAFETY: callers pass a C string and go no further than its null.
-    let place = unsafe { string.add(at) };
-    // SAFETY: as above.
-    unsafe { place.cast::<u8>().read() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_found_by_their_exact_names() {
-        for name in NAMES {
-            let string = std::ffi::CString::new(name).unwrap();
-            let row = row(string.as_ptr()).unwrap();
-            assert_eq!(row.slot().name(), string.as_c_str());
-        }
-        assert!(BY_NAME.is_sorted_by_key(|at| NAMES[usize::from(*at)]));
-    }
-
-    #[test]
-    fn other_names_are_nobodys() {
-        for name in [
-            c"",
-            c"c",
-            c"cu",
-            c"cudnnCreate",
-            c"cublasCreate_v2",
-            c"cuMem",
-            c"cuMemAlloc_v2x",
-            c"nvmlInit",
-            c"malloc",
-        ] {
-            assert!(row(name.as_ptr()).is_none(), "{name:?}");
-        }
-        assert!(row(core::ptr::null()).is_none());
-        assert!(hook_of(0x1000 as *mut c_void).is_none());
-    }
-
-    #[test]
-    fn no_driver_is_loaded_for_us() {
-        assert!(TABLE.iter().all(|row| row.slot().get().is_null()));
-    }
 }

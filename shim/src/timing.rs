@@ -14,6 +14,7 @@ pub(crate) mod settle;
 mod streams;
 pub(crate) mod sys;
 mod track;
+mod transfer;
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 

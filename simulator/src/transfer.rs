@@ -124,13 +124,16 @@ impl Transfer {
         self.width.saturating_mul(self.height).saturating_mul(self.depth)
     }
 
-    /// What moves them.
-    pub(crate) fn engine(&self) -> Engine {
+    /// The copy engine that moves them; none within one GPU, which moves them itself.
+    pub(crate) fn engine(&self) -> Option<Engine> {
         match (self.source.place, self.destination.place) {
-            (Place::Device(source), Place::Device(destination)) if source != destination => Engine::Peer,
-            (Place::Device(_), Place::Pinned | Place::Pageable) => Engine::ToHost,
-            (Place::Pinned | Place::Pageable, Place::Device(_)) => Engine::ToDevice,
-            _ => Engine::Within,
+            (Place::Device(source), Place::Device(destination)) if source != destination => {
+                Some(Engine::Peer)
+            }
+            (Place::Device(_), Place::Device(_)) => None,
+            (Place::Device(_), _) => Some(Engine::ToHost),
+            (_, Place::Device(_)) => Some(Engine::ToDevice),
+            _ => Some(Engine::Host),
         }
     }
 

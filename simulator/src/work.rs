@@ -14,17 +14,18 @@ use crate::graph_memory::GraphBlock;
 use crate::process::Process;
 use crate::transfer::Transfer;
 
-/// Bytes over an engine, at the machine's configured rate.
-fn moving(process: &Process, engine: Engine, bytes: u64) -> Command {
+/// Bytes over a copy engine, or within the GPU by the GPU itself, at the machine's configured rate.
+fn moving(process: &Process, engine: Option<Engine>, bytes: u64) -> Command {
     let config = process.machine.config();
     let rate = match engine {
-        Engine::Within => config.device_copy_bytes_per_us,
-        Engine::ToDevice | Engine::ToHost | Engine::Peer => config.copy_bytes_per_us,
+        None => config.device_copy_bytes_per_us,
+        Some(_) => config.copy_bytes_per_us,
     };
     let moving_ns = bytes.saturating_mul(1000) / rate.max(1);
-    Command::Copy {
-        duration_ns: config.copy_latency_ns.saturating_add(moving_ns),
-        engine,
+    let duration_ns = config.copy_latency_ns.saturating_add(moving_ns);
+    match engine {
+        None => Command::Transfer { duration_ns },
+        Some(engine) => Command::Copy { duration_ns, engine },
     }
 }
 
@@ -50,7 +51,7 @@ impl Work {
     pub(crate) fn command(&self, process: &Process) -> Command {
         match self {
             Work::Copy(copy) => moving(process, copy.engine(), copy.bytes()),
-            Work::Set(fill) => moving(process, Engine::Within, fill.bytes()),
+            Work::Set(fill) => moving(process, None, fill.bytes()),
             Work::Alloc(_) | Work::Free(_) => Command::Marker,
         }
     }

@@ -55,7 +55,7 @@ pub(crate) fn enter() -> Option<Mover> {
 pub(crate) const fn moves(module: &str) -> bool {
     !matches!(
         module.as_bytes(),
-        b"launch" | b"host" | b"lookup" | b"nvml" | b"device" | b"synchronise"
+        b"launch" | b"copy" | b"set" | b"host" | b"lookup" | b"nvml" | b"device" | b"synchronise"
     )
 }
 

@@ -125,18 +125,20 @@ impl Launches {
         };
         self.mark(lane, track, stream, 0);
         call.real()?;
-        self.gate(track, stream);
+        self.part(track, stream, GATE);
         Ok(())
     }
 
-    fn gate(&'static self, track: &'static Track, stream: Stream) {
+    /// The next segment begins behind something that is no work of ours, with a mark of `kind` ([`START`], [`GATE`]): nobody
+    /// is charged for the time that it takes.
+    pub(super) fn part(&'static self, track: &'static Track, stream: Stream, kind: u32) {
         let marking = track.try_marking();
         track.chained.store(false, Ordering::Relaxed);
         if marking.is_none() || capture::any_open() || track.unmarked().0 > 0 {
             return;
         }
         let Some(mark) = next_mark(track) else { return };
-        mark.kind.store(GATE, Ordering::Relaxed);
+        mark.kind.store(kind, Ordering::Relaxed);
         mark.count.store(0, Ordering::Relaxed);
         mark.predicted_ns.store(0, Ordering::Relaxed);
         // Nobody knows when: the reaper looks at its own pace.

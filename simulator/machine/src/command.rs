@@ -44,6 +44,11 @@ pub enum Command {
         /// Multiprocessors that its blocks need.
         sms: u32,
     },
+    /// A copy or a set within the device: occupies all its multiprocessors, as service time, but is no launch.
+    Transfer {
+        /// Time on the GPU, ns.
+        duration_ns: u64,
+    },
     /// Occupies one copy engine; needs no residence and is no service time.
     Copy {
         /// Time on the engine, ns.
@@ -69,8 +74,8 @@ pub enum Engine {
     ToDevice,
     /// Device to host.
     ToHost,
-    /// Within the device: copies and sets.
-    Within,
     /// Between devices.
     Peer,
+    /// No engine of the GPU's: within the host.
+    Host,
 }

@@ -50,6 +50,7 @@ pub(crate) fn submit(map: &Mapping, index: u64, seq: u64, command: Command, now:
     let at = entry(index, seq);
     let (head, argument) = match command {
         Command::Kernel { duration_ns, sms } => (KERNEL | (u64::from(sms) << 8), duration_ns),
+        Command::Transfer { duration_ns } => (KERNEL, duration_ns),
         Command::Copy { duration_ns, engine } => (COPY | (engine_number(engine) << 8), duration_ns),
         Command::Marker => (MARKER, 0),
         Command::Wait { ticket } => (WAIT, ticket.command()),
@@ -113,7 +114,7 @@ fn engine_number(engine: Engine) -> u64 {
     match engine {
         Engine::ToDevice => 0,
         Engine::ToHost => 1,
-        Engine::Within => 2,
-        Engine::Peer => 3,
+        Engine::Peer => 2,
+        Engine::Host => 3,
     }
 }

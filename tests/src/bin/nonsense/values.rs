@@ -292,10 +292,10 @@ fn is_flags(name: &str) -> bool {
     name.contains("flags") || name.contains("mode") || name == "option"
 }
 
-/// Whether it counts the elements of an array that is an argument too.
+/// Whether it counts the elements of an array that is an argument too, or the bytes of a copy's.
 fn is_count(argument: &Argument) -> bool {
     let name = argument.name;
-    (name.starts_with("num_") || name.starts_with("nb_") || name == "count")
+    (name.starts_with("num_") || name.starts_with("nb_") || matches!(name, "count" | "byte_count"))
         && name != "num_mipmap_levels"
         && name != "num_blocks"
 }

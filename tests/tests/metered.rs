@@ -1,0 +1,78 @@
+//! What is GPU time and what is not: copies and sets within the device are charged as kernels are, copies of the host's are
+//! counted. By the simulator's exact record.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::time::Duration;
+
+use vcuda_tests::{Bed, Door, Running, app};
+
+/// A machine on which a copy of 1 MiB takes half a millisecond, within the device and from the host.
+const SLOW_COPIES: &str = "device_copy_bytes_per_us = 2000\ncopy_bytes_per_us = 2000\n";
+const CAP_PERCENT: f64 = 40.0;
+
+/// What each way of keeping the GPU busy got of it under the cap, in percent. Each has a machine of its own.
+fn shares(ways: &[&str]) -> Vec<f64> {
+    let program = app("transfers", Door::Dlsym);
+    let beds: Vec<Bed> = ways.iter().map(|_| Bed::with_config(SLOW_COPIES)).collect();
+    let mut running: Vec<Running> = beds
+        .iter()
+        .zip(ways)
+        .map(|(bed, how)| Running::start(bed.tenant(&["--cores", "40"], &program).args(["60", how])))
+        .collect();
+    running.iter_mut().for_each(|one| drop(one.wait_for("started")));
+    std::thread::sleep(Duration::from_millis(500));
+    let look = || -> Vec<(u64, std::time::SystemTime)> {
+        let served =
+            |(bed, one): (&Bed, &Running)| (bed.service_ns(one.0.id()), std::time::SystemTime::now());
+        beds.iter().zip(&running).map(served).collect()
+    };
+    let before = look();
+    std::thread::sleep(Duration::from_millis(1500));
+    before
+        .iter()
+        .zip(look())
+        .map(|((served, at), (then, later))| {
+            (then - served) as f64 / later.duration_since(*at).unwrap().as_nanos() as f64 * 100.0
+        })
+        .collect()
+}
+
+fn all_get_their_cap(ways: &[&str]) {
+    let shares = shares(ways);
+    for (how, share) in ways.iter().zip(&shares) {
+        assert!(
+            (share - CAP_PERCENT).abs() <= 5.0,
+            "{how}: {share:.1} %, of {shares:.1?}"
+        );
+    }
+}
+
+#[test]
+fn copies_within_the_device_are_charged() {
+    all_get_their_cap(&["within", "within-async", "any", "any-async", "rows", "graph"]);
+}
+
+#[test]
+fn sets_are_charged() {
+    all_get_their_cap(&["set", "set-async", "set-rows"]);
+}
+
+#[test]
+fn copies_of_the_host_are_counted_and_not_charged() {
+    // Half of the time goes to copies: were they charged, the kernels would get 20 %.
+    all_get_their_cap(&["host"]);
+    let bed = Bed::with_config(SLOW_COPIES);
+    let program = app("transfers", Door::ProcAddress);
+    let mut one = Running::start(bed.tenant(&["--cores", "40"], &program).args(["60", "host"]));
+    one.wait_for("started");
+    std::thread::sleep(Duration::from_millis(300));
+    let smi = bed.smi();
+    let tenant = &smi["gpus"][0]["tenants"][0];
+    let (copies, bytes) = (&tenant["host_copies"], &tenant["host_copied_bytes"]);
+    assert!(copies.as_u64().unwrap() > 10, "{tenant}");
+    assert_eq!(bytes.as_u64().unwrap(), copies.as_u64().unwrap() << 20);
+}
