@@ -8,11 +8,13 @@ declare -A allowed=(
     [vcuda-region]=""
     [vcuda-shim]="vcuda-driver-api vcuda-region"
     [vcuda-machine]=""
+    [vcuda-clock]=""
+    [vcuda-clock-preload]="vcuda-clock"
     [vcuda-simulator]="vcuda-driver-api vcuda-machine"
     [vcuda-simulator-nvml]="vcuda-driver-api vcuda-machine"
     [vcuda-cli]="vcuda-driver-api vcuda-region vcuda-machine"
-    [vcuda-tests]="vcuda-driver-api vcuda-region vcuda-machine"
-    [vcuda-benches]="vcuda-driver-api vcuda-region vcuda-machine"
+    [vcuda-tests]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-benches"
+    [vcuda-benches]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock"
 )
 failed=0
 members=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys

@@ -1,0 +1,145 @@
+//! `syscall`: futexes in virtual time, everything else as it is.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::io::Read as _;
+
+use libc::{c_int, c_long, timespec};
+use vcuda_clock::{FutexKey, Table, Thread, Waited, kernel};
+
+use crate::part::{Part, part};
+use crate::time::{answer, ns_of};
+
+/// syscall(2). Callers give as many arguments as their call has; those beyond are whatever is there.
+///
+/// # Safety
+/// As the call demands of its arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    if number == libc::SYS_futex
+        && let Part::Takes(table, thread) = part()
+        && let Some(result) = futex(table, thread, a, b, c, d, f)
+    {
+        return answer(result) as c_long;
+    }
+    // SAFETY: the caller's promise.
+    answer(unsafe { kernel::call(number, [a, b, c, d, e, f]) }) as c_long
+}
+
+/// What the kernel would answer (futex(2)); nothing for operations that nobody here uses.
+fn futex(
+    table: &'static Table,
+    thread: Thread,
+    word: usize,
+    operation: usize,
+    value: usize,
+    time: usize,
+    mask: usize,
+) -> Option<isize> {
+    let operation = c_int::try_from(operation & 0xffff_ffff).ok()?;
+    let value = u32::try_from(value & 0xffff_ffff).ok()?;
+    let key = || key_of(word, operation & libc::FUTEX_PRIVATE_FLAG != 0);
+    let everyone = u32::MAX;
+    let mask = u32::try_from(mask & 0xffff_ffff).ok()?;
+    match operation & libc::FUTEX_CMD_MASK {
+        libc::FUTEX_WAIT => {
+            let until_ns = ns_at(time).map(|ns| table.now_ns().saturating_add(ns));
+            Some(wait(table, thread, word, key(), value, everyone, until_ns))
+        }
+        libc::FUTEX_WAIT_BITSET => {
+            let is_of_day = operation & libc::FUTEX_CLOCK_REALTIME != 0;
+            let zero_ns = if is_of_day { table.since_1970_ns() } else { 0 };
+            let until_ns = ns_at(time).map(|ns| ns.saturating_sub(zero_ns));
+            Some(wait(table, thread, word, key(), value, mask, until_ns))
+        }
+        libc::FUTEX_WAKE => isize::try_from(table.wake(thread, key(), everyone, value)).ok(),
+        libc::FUTEX_WAKE_BITSET => isize::try_from(table.wake(thread, key(), mask, value)).ok(),
+        _ => None,
+    }
+}
+
+fn wait(
+    table: &'static Table,
+    thread: Thread,
+    word: usize,
+    key: FutexKey,
+    value: u32,
+    mask: u32,
+    until_ns: Option<u64>,
+) -> isize {
+    let word = core::ptr::with_exposed_provenance::<AtomicU32>(word);
+    // SAFETY: who waits on a word keeps it there until it is woken.
+    let is_changed = || unsafe { &*word }.load(Ordering::SeqCst) != value;
+    match table.wait_on(thread, key, mask, until_ns, is_changed) {
+        Waited::Woken => 0,
+        Waited::Changed => -(libc::EAGAIN as isize),
+        Waited::TimedOut => -(libc::ETIMEDOUT as isize),
+    }
+}
+
+/// The time at an address, in nanoseconds; nothing if it is null.
+fn ns_at(address: usize) -> Option<u64> {
+    let time = core::ptr::with_exposed_provenance::<timespec>(address);
+    // SAFETY: null, or a time that the caller lets the kernel read.
+    unsafe { time.as_ref() }.map(ns_of)
+}
+
+const PAGE: usize = 4096;
+/// Pages whose file is known: page number, file and place. Only the thread that has the turn touches it.
+static KNOWN: [[AtomicU64; 3]; 16] = [const { [const { AtomicU64::new(0) }; 3] }; 16];
+
+/// What other processes know the word by. A page stays what it is once a futex was found in it.
+fn key_of(word: usize, is_private: bool) -> FutexKey {
+    let private = FutexKey {
+        space: u64::from(std::process::id()),
+        place: word as u64,
+    };
+    if is_private {
+        return private;
+    }
+    let page = word / PAGE;
+    #[expect(clippy::indexing_slicing, reason = "taken modulo the length")]
+    let [known_page, file, place] = &KNOWN[page % KNOWN.len()];
+    if known_page.load(Ordering::Relaxed) != page as u64 {
+        let (found_file, found_place) = file_at(page * PAGE).unwrap_or((0, 0));
+        file.store(found_file, Ordering::Relaxed);
+        place.store(found_place, Ordering::Relaxed);
+        known_page.store(page as u64, Ordering::Relaxed);
+    }
+    match file.load(Ordering::Relaxed) {
+        0 => private,
+        file => FutexKey {
+            space: file | 1 << 63,
+            place: place.load(Ordering::Relaxed) + (word % PAGE) as u64,
+        },
+    }
+}
+
+/// The file that is mapped and shared at an address, and the place in it (proc_pid_maps(5)).
+fn file_at(address: usize) -> Option<(u64, u64)> {
+    let mut maps = String::new();
+    std::fs::File::open("/proc/self/maps")
+        .ok()?
+        .read_to_string(&mut maps)
+        .ok()?;
+    maps.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let from = usize::from_str_radix(from, 16).ok()?;
+        let to = usize::from_str_radix(to, 16).ok()?;
+        let is_shared = words.next()?.ends_with('s');
+        let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+        let (major, minor) = words.next()?.split_once(':')?;
+        let device = u64::from_str_radix(major, 16).ok()? << 8 | u64::from_str_radix(minor, 16).ok()?;
+        let inode: u64 = words.next()?.parse().ok()?;
+        let is_it = (from..to).contains(&address) && is_shared && inode != 0;
+        is_it.then(|| ((device << 40) ^ inode, offset + (address - from) as u64))
+    })
+}

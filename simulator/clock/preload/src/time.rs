@@ -1,0 +1,197 @@
+//! Clocks, sleeping, giving way: what libc offers, in virtual time.
+
+use libc::{c_int, c_uint, clockid_t, time_t, timespec, timeval, useconds_t};
+use vcuda_clock::{Table, Thread, kernel};
+
+use crate::part::{Part, part};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Sets the error and gives -1, for an answer of the kernel that is one (syscall(2)).
+pub(crate) fn answer(kernel: isize) -> isize {
+    if !(-4095..0).contains(&kernel) {
+        return kernel;
+    }
+    // SAFETY: the calling thread's own variable.
+    let error = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { *error = c_int::try_from(-kernel).unwrap_or(libc::EINVAL) };
+    -1
+}
+
+pub(crate) fn small(kernel: isize) -> c_int {
+    c_int::try_from(answer(kernel)).unwrap_or(-1)
+}
+
+pub(crate) fn ns_of(time: &timespec) -> u64 {
+    u64::try_from(time.tv_sec).unwrap_or(0) * SECOND_NS + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+fn timespec_of(ns: u64) -> timespec {
+    timespec {
+        tv_sec: time_t::try_from(ns / SECOND_NS).unwrap_or(time_t::MAX),
+        tv_nsec: i64::try_from(ns % SECOND_NS).unwrap_or(0),
+    }
+}
+
+/// The time, which a thread that takes part pays for.
+pub(crate) fn look(part: Part) -> Option<(&'static Table, u64)> {
+    match part {
+        Part::None => None,
+        Part::LooksOn(table) => Some((table, table.now_ns())),
+        Part::Takes(table, thread) => Some((table, table.spend(thread, table.costs().look_ns))),
+    }
+}
+
+/// The virtual time of a clock (ns); nothing for one that does not tell the time of day or since the start.
+fn virtual_ns(clock: clockid_t) -> Option<u64> {
+    match clock {
+        libc::CLOCK_MONOTONIC
+        | libc::CLOCK_MONOTONIC_RAW
+        | libc::CLOCK_MONOTONIC_COARSE
+        | libc::CLOCK_BOOTTIME => Some(look(part())?.1),
+        libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE => {
+            let (table, now_ns) = look(part())?;
+            Some(now_ns + table.since_1970_ns())
+        }
+        _ => None,
+    }
+}
+
+fn really(number: i64, arguments: [usize; 4]) -> c_int {
+    let [a, b, c, d] = arguments;
+    // SAFETY: the caller's own arguments, to the call that it asked for.
+    small(unsafe { kernel::call(number, [a, b, c, d, 0, 0]) })
+}
+
+/// clock_gettime(2)
+///
+/// # Safety
+/// `time` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+    let Some(ns) = virtual_ns(clock) else {
+        return really(
+            libc::SYS_clock_gettime,
+            [clock.unsigned_abs() as usize, time.addr(), 0, 0],
+        );
+    };
+    // SAFETY: the caller's promise.
+    unsafe { time.write(timespec_of(ns)) };
+    0
+}
+
+/// gettimeofday(2)
+///
+/// # Safety
+/// `time` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: usize) -> c_int {
+    let Some(ns) = virtual_ns(libc::CLOCK_REALTIME) else {
+        return really(libc::SYS_gettimeofday, [time.addr(), zone, 0, 0]);
+    };
+    let parts = timespec_of(ns);
+    // SAFETY: the caller's promise.
+    unsafe {
+        time.write(timeval {
+            tv_sec: parts.tv_sec,
+            tv_usec: parts.tv_nsec / 1000,
+        });
+    }
+    0
+}
+
+/// time(2)
+///
+/// # Safety
+/// `to` is null or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn time(to: *mut time_t) -> time_t {
+    let mut now = timespec_of(0);
+    // SAFETY: `now` can be written.
+    unsafe { clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
+    if !to.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { to.write(now.tv_sec) };
+    }
+    now.tv_sec
+}
+
+/// Sleeps in virtual time.
+fn nap(table: &'static Table, thread: Thread, ns: u64) {
+    table.sleep_until(thread, table.now_ns().saturating_add(ns));
+}
+
+/// nanosleep(2)
+///
+/// # Safety
+/// `time` can be read; `left` is null or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
+    let Part::Takes(table, thread) = part() else {
+        return really(libc::SYS_nanosleep, [time.addr(), left.addr(), 0, 0]);
+    };
+    // SAFETY: the caller's promise.
+    nap(table, thread, ns_of(unsafe { &*time }));
+    0
+}
+
+/// clock_nanosleep(2): gives the error itself.
+///
+/// # Safety
+/// `time` can be read; `left` is null or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_nanosleep(
+    clock: clockid_t,
+    flags: c_int,
+    time: *const timespec,
+    left: *mut timespec,
+) -> c_int {
+    let Part::Takes(table, thread) = part() else {
+        let (clock, flags) = (clock.unsigned_abs() as usize, flags.unsigned_abs() as usize);
+        let arguments = [clock, flags, time.addr(), left.addr(), 0, 0];
+        // SAFETY: the caller's own arguments, to the call that it asked for.
+        let answer = unsafe { kernel::call(libc::SYS_clock_nanosleep, arguments) };
+        return c_int::try_from(-answer).unwrap_or(libc::EINVAL);
+    };
+    // SAFETY: the caller's promise.
+    let ns = ns_of(unsafe { &*time });
+    if flags & libc::TIMER_ABSTIME == 0 {
+        nap(table, thread, ns);
+    } else {
+        let zero_ns = if clock == libc::CLOCK_REALTIME {
+            table.since_1970_ns()
+        } else {
+            0
+        };
+        table.sleep_until(thread, ns.saturating_sub(zero_ns));
+    }
+    0
+}
+
+/// usleep(3)
+#[unsafe(no_mangle)]
+pub extern "C" fn usleep(us: useconds_t) -> c_int {
+    let time = timespec_of(u64::from(us) * 1000);
+    // SAFETY: `time` can be read; what is left is not asked for.
+    unsafe { nanosleep(&raw const time, core::ptr::null_mut()) }
+}
+
+/// sleep(3)
+#[unsafe(no_mangle)]
+pub extern "C" fn sleep(seconds: c_uint) -> c_uint {
+    let time = timespec_of(u64::from(seconds) * SECOND_NS);
+    // SAFETY: `time` can be read; what is left is not asked for.
+    unsafe { nanosleep(&raw const time, core::ptr::null_mut()) };
+    0
+}
+
+/// sched_yield(2)
+#[unsafe(no_mangle)]
+pub extern "C" fn sched_yield() -> c_int {
+    let Part::Takes(table, thread) = part() else {
+        return really(libc::SYS_sched_yield, [0; 4]);
+    };
+    table.spend(thread, table.costs().yield_ns);
+    0
+}

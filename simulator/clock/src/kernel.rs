@@ -1,0 +1,68 @@
+//! System calls, past every library: the preloaded one replaces libc's `syscall`.
+
+use core::arch::asm;
+use core::sync::atomic::AtomicU32;
+
+/// One system call (syscall(2)): the kernel's answer, negative for an error.
+///
+/// # Safety
+/// As the call itself demands of its arguments.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let answer;
+    // SAFETY: the convention of x86-64 Linux; what the call does with its arguments is the caller's promise.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => answer, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
+            in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    answer
+}
+
+/// One system call (syscall(2)): the kernel's answer, negative for an error.
+///
+/// # Safety
+/// As the call itself demands of its arguments.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let answer;
+    // SAFETY: the convention of 64-bit ARM Linux; what the call does with its arguments is the caller's promise.
+    unsafe {
+        asm!("svc 0", in("x8") number, inlateout("x0") a => answer, in("x1") b, in("x2") c, in("x3") d, in("x4") e,
+            in("x5") f, options(nostack));
+    }
+    answer
+}
+
+/// Sleeps while `word` holds `seen`, until it is woken, at most for so long in real time (futex(2)).
+pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest_ms: Option<u32>) {
+    let timeout = longest_ms.map(|ms| libc::timespec {
+        tv_sec: i64::from(ms / 1000),
+        tv_nsec: i64::from(ms % 1000) * 1_000_000,
+    });
+    let timeout = timeout
+        .as_ref()
+        .map_or(0, |timeout| core::ptr::from_ref(timeout).addr());
+    let arguments = [word.as_ptr().addr(), wait_op(), seen as usize, timeout, 0, 0];
+    // SAFETY: word and timeout outlive the call; the kernel only reads them.
+    unsafe { call(libc::SYS_futex, arguments) };
+}
+
+/// Wakes everybody who sleeps on `word`.
+pub(crate) fn wake(word: &AtomicU32) {
+    let all = i32::MAX.unsigned_abs() as usize;
+    let operation = libc::FUTEX_WAKE.unsigned_abs() as usize;
+    // SAFETY: the kernel takes the address as a name.
+    unsafe { call(libc::SYS_futex, [word.as_ptr().addr(), operation, all, 0, 0, 0]) };
+}
+
+fn wait_op() -> usize {
+    libc::FUTEX_WAIT.unsigned_abs() as usize
+}
+
+/// Lets other processes go first, in real time.
+pub(crate) fn yield_really() {
+    // SAFETY: no arguments.
+    unsafe { call(libc::SYS_sched_yield, [0; 6]) };
+}

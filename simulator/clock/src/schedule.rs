@@ -1,0 +1,332 @@
+//! Whose turn it is. The thread that is earliest in virtual time runs, alone, until it is as late as the next one.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::kernel;
+use crate::table::{Entry, Locked, NEVER, Table, state, turn};
+
+/// A thread that takes part: its position in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thread(u32);
+
+impl Thread {
+    /// As a number, to keep where only numbers can be kept.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// Of such a number.
+    #[must_use]
+    pub const fn of_number(number: u32) -> Thread {
+        Thread(number)
+    }
+
+    const fn turn(self) -> u32 {
+        self.0 + 1
+    }
+}
+
+/// What a futex word is, to all processes: what memory it lies in, and where there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FutexKey {
+    /// The process, or the file with the highest bit set.
+    pub space: u64,
+    /// Address, or place in the file.
+    pub place: u64,
+}
+
+/// How a wait on a futex ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// The word had another value.
+    Changed,
+    /// Somebody woke it.
+    Woken,
+    /// The time was over.
+    TimedOut,
+}
+
+/// What the end of a thread is waited for by.
+fn end_of(pid: u32, name: u64) -> FutexKey {
+    FutexKey {
+        space: u64::from(pid) | 1 << 62,
+        place: name,
+    }
+}
+
+impl Table {
+    fn entry(&self, thread: Thread) -> &Entry {
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "numbers come from this table, and are taken modulo its length"
+        )]
+        &self.entries[thread.0 as usize % self.entries.len()]
+    }
+
+    /// A new thread of process `pid`, which may run from now on; nothing if there are too many. It does not wait for its
+    /// turn yet.
+    #[must_use]
+    pub fn enter(&self, pid: u32) -> Option<Thread> {
+        let locked = self.lock();
+        let position = self
+            .entries
+            .iter()
+            .position(|entry| entry.state.load(Relaxed) == state::FREE)?;
+        let thread = Thread(u32::try_from(position).ok()?);
+        let entry = self.entry(thread);
+        entry.pid.store(pid, Relaxed);
+        entry.name.store(0, Relaxed);
+        self.arrive(&locked, thread);
+        Some(thread)
+    }
+
+    /// The thread of process `pid` that lives on after execve(2) or was made for it; the process's others are over.
+    #[must_use]
+    pub fn adopt(&self, pid: u32) -> Option<Thread> {
+        let locked = self.lock();
+        let own = |position: &u32| {
+            let entry = self.entry(Thread(*position));
+            entry.state.load(Relaxed) != state::FREE && entry.pid.load(Relaxed) == pid
+        };
+        let all = || (0..).take(self.entries.len()).filter(own);
+        let has_turn = |position: &u32| self.turn.load(Relaxed) == Thread(*position).turn();
+        let kept = all().find(has_turn).or_else(|| all().next()).map(Thread)?;
+        for other in all().map(Thread).filter(|other| *other != kept) {
+            self.entry(other).state.store(state::FREE, Relaxed);
+        }
+        drop(locked);
+        Some(kept)
+    }
+
+    /// `thread` may run from now on, among those who can run already.
+    fn arrive(&self, locked: &Locked<'_>, thread: Thread) {
+        let now_ns = self.now_ns.load(Relaxed);
+        self.be(thread, state::READY, now_ns);
+        self.horizon_ns.fetch_min(now_ns, Relaxed);
+        if self.turn.load(Relaxed) == turn::NOBODY {
+            self.pass_on(locked);
+        }
+    }
+
+    fn be(&self, thread: Thread, state: u32, at_ns: u64) {
+        let entry = self.entry(thread);
+        entry.woken.store(0, Relaxed);
+        entry.at_ns.store(at_ns, Relaxed);
+        entry.order.store(self.next_order(), Relaxed);
+        entry.state.store(state, Relaxed);
+    }
+
+    /// Waits for the turn, in real time, unless `thread` has it.
+    pub fn await_turn(&self, thread: Thread) {
+        let go = &self.entry(thread).go;
+        loop {
+            let seen = go.load(Acquire);
+            if self.turn.load(Acquire) == thread.turn() {
+                return;
+            }
+            kernel::sleep_on(go, seen, None);
+        }
+    }
+
+    /// The running `thread` uses `cost_ns`; the time then. Others may have run meanwhile.
+    pub fn spend(&self, thread: Thread, cost_ns: u64) -> u64 {
+        self.await_turn(thread);
+        let now_ns = self.now_ns.load(Relaxed) + cost_ns;
+        self.now_ns.store(now_ns, Release);
+        if now_ns >= self.horizon_ns.load(Relaxed) {
+            self.give_up(thread, state::READY, now_ns);
+        }
+        self.now_ns.load(Relaxed)
+    }
+
+    /// The running `thread` sleeps until `at_ns`.
+    pub fn sleep_until(&self, thread: Thread, at_ns: u64) {
+        self.await_turn(thread);
+        let at_ns = at_ns.max(self.now_ns()).saturating_add(self.costs().late_ns);
+        self.give_up(thread, state::READY, at_ns);
+    }
+
+    /// The running `thread` waits on a futex, unless `is_changed` says that its word has another value; at most until `until_ns`.
+    pub fn wait_on(
+        &self,
+        thread: Thread,
+        key: FutexKey,
+        mask: u32,
+        until_ns: Option<u64>,
+        is_changed: impl FnOnce() -> bool,
+    ) -> Waited {
+        self.await_turn(thread);
+        if is_changed() {
+            self.spend(thread, self.costs().yield_ns);
+            return Waited::Changed;
+        }
+        let entry = self.entry(thread);
+        entry.key[0].store(key.space, Relaxed);
+        entry.key[1].store(key.place, Relaxed);
+        entry.mask.store(mask, Relaxed);
+        let late_ns = self.costs().late_ns;
+        let at_ns = until_ns.map_or(NEVER, |until_ns| {
+            until_ns.max(self.now_ns()).saturating_add(late_ns)
+        });
+        self.give_up(thread, state::WAITING, at_ns);
+        if entry.woken.load(Relaxed) == 1 {
+            Waited::Woken
+        } else {
+            Waited::TimedOut
+        }
+    }
+
+    /// The running `thread` wakes at most `count` of those who wait on a futex, the first comers first. How many it were.
+    pub fn wake(&self, thread: Thread, key: FutexKey, mask: u32, count: u32) -> u32 {
+        self.await_turn(thread);
+        let woken = self.wake_some(&self.lock(), key, mask, count);
+        self.spend(thread, self.costs().yield_ns);
+        woken
+    }
+
+    fn wake_some(&self, _: &Locked<'_>, key: FutexKey, mask: u32, count: u32) -> u32 {
+        let mut woken = 0;
+        while woken < count {
+            let waits = |entry: &&Entry| {
+                entry.state.load(Relaxed) == state::WAITING
+                    && entry.key[0].load(Relaxed) == key.space
+                    && entry.key[1].load(Relaxed) == key.place
+                    && entry.mask.load(Relaxed) & mask != 0
+            };
+            let waiting = self.entries.iter().filter(waits);
+            let Some(entry) = waiting.min_by_key(|entry| entry.order.load(Relaxed)) else {
+                break;
+            };
+            let at_ns = self.now_ns.load(Relaxed) + self.costs().late_ns;
+            entry.woken.store(1, Relaxed);
+            entry.at_ns.store(at_ns, Relaxed);
+            entry.state.store(state::READY, Relaxed);
+            self.horizon_ns.fetch_min(at_ns, Relaxed);
+            woken += 1;
+        }
+        woken
+    }
+
+    /// Its process calls `thread` so (not 0), see [`Table::await_end`].
+    pub fn call(&self, thread: Thread, name: u64) {
+        self.entry(thread).name.store(name, Relaxed);
+    }
+
+    /// The running `thread` waits until the one that process `pid` calls `name` has ended, if there is one.
+    pub fn await_end(&self, thread: Thread, pid: u32, name: u64) {
+        self.await_turn(thread);
+        let is_it = |entry: &Entry| {
+            entry.state.load(Relaxed) != state::FREE
+                && entry.pid.load(Relaxed) == pid
+                && entry.name.load(Relaxed) == name
+        };
+        let has_ended = || !self.entries.iter().any(is_it);
+        self.wait_on(thread, end_of(pid, name), u32::MAX, None, has_ended);
+    }
+
+    /// The running `thread` waits for something that is not of this world, and comes back when that is over.
+    pub fn outside<R>(&self, thread: Thread, wait: impl FnOnce() -> R) -> R {
+        self.await_turn(thread);
+        let locked = self.lock();
+        self.be(thread, state::OUTSIDE, NEVER);
+        self.pass_on(&locked);
+        drop(locked);
+        let result = wait();
+        self.arrive(&self.lock(), thread);
+        self.await_turn(thread);
+        result
+    }
+
+    /// `thread` has ended.
+    pub fn leave(&self, thread: Thread) {
+        let locked = self.lock();
+        let entry = self.entry(thread);
+        entry.state.store(state::FREE, Relaxed);
+        let key = end_of(entry.pid.load(Relaxed), entry.name.load(Relaxed));
+        self.wake_some(&locked, key, u32::MAX, u32::MAX);
+        self.pass_on_if(&locked, thread);
+    }
+
+    /// Process `pid` has ended.
+    pub fn bury(&self, pid: u32) {
+        let locked = self.lock();
+        for position in (0..).take(self.entries.len()).map(Thread) {
+            let entry = self.entry(position);
+            if entry.state.load(Relaxed) != state::FREE && entry.pid.load(Relaxed) == pid {
+                entry.state.store(state::FREE, Relaxed);
+                self.pass_on_if(&locked, position);
+            }
+        }
+    }
+
+    /// Whether a thread of process `pid` takes part.
+    pub fn has(&self, pid: u32) -> bool {
+        let _locked = self.lock();
+        self.entries
+            .iter()
+            .any(|entry| entry.state.load(Relaxed) != state::FREE && entry.pid.load(Relaxed) == pid)
+    }
+
+    fn pass_on_if(&self, locked: &Locked<'_>, thread: Thread) {
+        if self.turn.load(Relaxed) == thread.turn() {
+            self.pass_on(locked);
+        }
+    }
+
+    /// The running `thread` becomes something else, and comes back when its turn does.
+    fn give_up(&self, thread: Thread, state: u32, at_ns: u64) {
+        let locked = self.lock();
+        self.be(thread, state, at_ns);
+        self.pass_on(&locked);
+        drop(locked);
+        self.await_turn(thread);
+    }
+
+    /// Finds who runs next. The caller runs no more, or is the owner.
+    pub(crate) fn pass_on(&self, _: &Locked<'_>) {
+        let limit_ns = self.limit_ns.load(Relaxed);
+        let can_run = |entry: &&Entry| {
+            matches!(entry.state.load(Relaxed), state::READY | state::WAITING)
+                && entry.at_ns.load(Relaxed) != NEVER
+        };
+        let place = |entry: &&Entry| (entry.at_ns.load(Relaxed), entry.order.load(Relaxed));
+        let next = self.entries.iter().filter(can_run).min_by_key(place);
+        let Some(next) = next else {
+            let is_outside = |entry: &Entry| entry.state.load(Relaxed) == state::OUTSIDE;
+            if self.entries.iter().any(is_outside) {
+                self.turn.store(turn::NOBODY, Release);
+            } else {
+                self.stand_still(limit_ns);
+            }
+            return;
+        };
+        let at_ns = next.at_ns.load(Relaxed);
+        if at_ns > limit_ns {
+            self.stand_still(limit_ns);
+            return;
+        }
+        next.state.store(state::RUNNING, Relaxed);
+        self.now_ns.fetch_max(at_ns, Release);
+        let others = self.entries.iter().filter(can_run);
+        let horizon_ns = others
+            .map(|entry| entry.at_ns.load(Relaxed))
+            .min()
+            .unwrap_or(NEVER);
+        self.horizon_ns.store(horizon_ns.min(limit_ns + 1), Relaxed);
+        let position = self.entries.iter().position(|entry| core::ptr::eq(entry, next));
+        let position = position
+            .and_then(|position| u32::try_from(position).ok())
+            .unwrap_or(0);
+        self.turn.store(Thread(position).turn(), Release);
+        next.go.fetch_add(1, Release);
+        kernel::wake(&next.go);
+    }
+
+    fn stand_still(&self, limit_ns: u64) {
+        self.now_ns.fetch_max(limit_ns, Release);
+        self.turn.store(turn::OWNER, Release);
+        self.bell.fetch_add(1, Release);
+        kernel::wake(&self.bell);
+    }
+}

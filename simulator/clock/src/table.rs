@@ -1,0 +1,192 @@
+//! The file that the processes of an experiment share. Atomics only: it begins as zeroes.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use crate::kernel;
+
+/// Threads of one experiment.
+pub(crate) const THREADS: usize = 256;
+const MAGIC: u64 = u64::from_be_bytes(*b"vcclock2");
+
+/// What things cost in virtual time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Costs {
+    /// A look at the clock (ns); at least 1, so that who looks again and again comes on.
+    pub look_ns: u64,
+    /// Giving way to others (sched_yield(2)), or a futex call that does not sleep (ns).
+    pub yield_ns: u64,
+    /// How much later than asked for a sleep ends, and a thread goes on that was woken (ns).
+    pub late_ns: u64,
+}
+
+impl Default for Costs {
+    /// Of a quiet computer: a clock without a system call, 20 us from an event to the thread that waits for it.
+    fn default() -> Self {
+        Costs {
+            look_ns: 100,
+            yield_ns: 1_000,
+            late_ns: 20_000,
+        }
+    }
+}
+
+/// What an entry's thread does.
+pub(crate) mod state {
+    /// There is none.
+    pub(crate) const FREE: u32 = 0;
+    /// It may run from `at_ns` on.
+    pub(crate) const READY: u32 = 1;
+    /// It waits on a futex, at most until `at_ns`.
+    pub(crate) const WAITING: u32 = 2;
+    /// It has the turn.
+    pub(crate) const RUNNING: u32 = 3;
+    /// It waits for something outside of virtual time.
+    pub(crate) const OUTSIDE: u32 = 4;
+}
+
+/// Values of [`Table::turn`] that are no thread's position + 1.
+pub(crate) mod turn {
+    /// The world stands still until its owner lets it go on.
+    pub(crate) const OWNER: u32 = 0;
+    /// Nobody can run before somebody outside comes back.
+    pub(crate) const NOBODY: u32 = u32::MAX;
+}
+
+/// A time that never comes (ns).
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// One thread. Changed under the table's lock.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct Entry {
+    pub(crate) state: AtomicU32,
+    /// Futex word that changes when its turn has come.
+    pub(crate) go: AtomicU32,
+    pub(crate) pid: AtomicU32,
+    /// It was woken, and did not wait to the end.
+    pub(crate) woken: AtomicU32,
+    pub(crate) at_ns: AtomicU64,
+    /// Who came first goes first.
+    pub(crate) order: AtomicU64,
+    pub(crate) key: [AtomicU64; 2],
+    pub(crate) mask: AtomicU32,
+    /// What its process calls it; 0 for a first thread.
+    pub(crate) name: AtomicU64,
+}
+
+/// The shared file.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Table {
+    magic: AtomicU64,
+    pub(crate) now_ns: AtomicU64,
+    /// Who has the turn gives it up here.
+    pub(crate) horizon_ns: AtomicU64,
+    /// The world stands still here.
+    pub(crate) limit_ns: AtomicU64,
+    pub(crate) turn: AtomicU32,
+    lock: AtomicU32,
+    /// The owner's futex word.
+    pub(crate) bell: AtomicU32,
+    pub(crate) order: AtomicU64,
+    look_ns: AtomicU64,
+    yield_ns: AtomicU64,
+    late_ns: AtomicU64,
+    /// CLOCK_REALTIME less CLOCK_MONOTONIC (ns).
+    pub(crate) since_1970_ns: AtomicU64,
+    pub(crate) entries: [Entry; THREADS],
+}
+
+/// The right to change entries.
+#[derive(Debug)]
+pub(crate) struct Locked<'a>(&'a Table);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.lock.store(0, Ordering::Release);
+    }
+}
+
+impl Table {
+    /// Fills a table of zeroes.
+    pub(crate) fn begin(&self, costs: Costs, now_ns: u64, since_1970_ns: u64) {
+        self.look_ns.store(costs.look_ns.max(1), Ordering::Relaxed);
+        self.yield_ns.store(costs.yield_ns.max(1), Ordering::Relaxed);
+        self.late_ns.store(costs.late_ns, Ordering::Relaxed);
+        for word in [&self.now_ns, &self.limit_ns, &self.horizon_ns] {
+            word.store(now_ns, Ordering::Relaxed);
+        }
+        self.since_1970_ns.store(since_1970_ns, Ordering::Relaxed);
+        self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// The table of a world in the file `path`; nothing if it is none of this release.
+    #[must_use]
+    pub fn open(path: &Path) -> Option<&'static Table> {
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        let is_whole = file.metadata().ok()?.len() == size_of::<Table>() as u64;
+        let table = is_whole.then(|| Table::map(&file).ok())??;
+        table.is_sound().then_some(table)
+    }
+
+    /// Maps the table of `file`, which is that long, for the life of this process.
+    pub(crate) fn map(file: &File) -> io::Result<&'static Table> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let (length, descriptor) = (size_of::<Table>(), file.as_raw_fd());
+        // SAFETY: a new mapping, of a file of this length.
+        let address = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                length,
+                access,
+                libc::MAP_SHARED,
+                descriptor,
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: page-aligned, as long as a table, of atomics only (any bytes are one), never unmapped.
+        Ok(unsafe { &*address.cast::<Table>() })
+    }
+
+    fn is_sound(&self) -> bool {
+        self.magic.load(Ordering::Acquire) == MAGIC
+    }
+
+    /// Virtual time, as `CLOCK_MONOTONIC` (ns).
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::Acquire)
+    }
+
+    /// What is added for `CLOCK_REALTIME` (ns).
+    pub fn since_1970_ns(&self) -> u64 {
+        self.since_1970_ns.load(Ordering::Relaxed)
+    }
+
+    /// What things cost here.
+    pub fn costs(&self) -> Costs {
+        Costs {
+            look_ns: self.look_ns.load(Ordering::Relaxed),
+            yield_ns: self.yield_ns.load(Ordering::Relaxed),
+            late_ns: self.late_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Held for a few stores only. A process must not be killed meanwhile: the owner kills while the world stands still.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        while self.lock.swap(1, Ordering::Acquire) != 0 {
+            kernel::yield_really();
+        }
+        Locked(self)
+    }
+
+    pub(crate) fn next_order(&self) -> u64 {
+        self.order.fetch_add(1, Ordering::Relaxed)
+    }
+}

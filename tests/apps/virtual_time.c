@@ -1,0 +1,80 @@
+/* Things that take time, for the library of virtual time. Prints nanoseconds of CLOCK_MONOTONIC since START_NS (argument 2).
+ * virtual_time sleep START_NS US COUNT   sleeps so often, prints when each sleep ended
+ * virtual_time spin START_NS US          looks at the clock until so much has gone
+ * virtual_time ping START_NS FILE SIDE   two processes wake each other a hundred times by a word of FILE; side 0
+ *                                        takes 100 us each time
+ * virtual_time threads START_NS US       a thread sleeps, the first joins it, then becomes "sleep"
+ * virtual_time killed START_NS           sleeps 1 ms and kills itself */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static long long start;
+static long long now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec - start;
+}
+static void *napper(void *us)
+{
+    usleep((useconds_t)(uintptr_t)us);
+    return NULL;
+}
+static int ping(const char *file, unsigned side)
+{
+    int fd = open(file, O_RDWR | O_CREAT, 0600);
+    if (fd < 0 || ftruncate(fd, 4096)) return 1;
+    _Atomic unsigned *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    for (int i = 0; i < 100; i++) {
+        unsigned seen;
+        while ((seen = *word) % 2 != side) syscall(SYS_futex, word, FUTEX_WAIT, seen, NULL);
+        if (!side) usleep(100);
+        *word = seen + 1;
+        syscall(SYS_futex, word, FUTEX_WAKE, 1);
+    }
+    return 0;
+}
+int main(int argc, char **argv)
+{
+    if (argc < 3) return 64;
+    const char *what = argv[1];
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    start = atoll(argv[2]);
+    if (!strcmp(what, "sleep"))
+        for (int i = 0; i < atoi(argv[4]); i++) {
+            struct timespec t = {atoll(argv[3]) / 1000000, atoll(argv[3]) % 1000000 * 1000};
+            nanosleep(&t, NULL);
+            printf("%lld\n", now());
+        }
+    if (!strcmp(what, "spin")) {
+        while (now() < atoll(argv[3]) * 1000) {}
+        printf("%lld\n", now());
+    }
+    if (!strcmp(what, "ping")) {
+        if (ping(argv[3], (unsigned)atoi(argv[4]))) return 1;
+        printf("%lld\n", now());
+    }
+    if (!strcmp(what, "threads")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, napper, (void *)(uintptr_t)atoll(argv[3]));
+        pthread_join(thread, NULL);
+        printf("%lld\n", now());
+        execl(argv[0], argv[0], "sleep", argv[2], argv[3], "1", NULL);
+    }
+    if (!strcmp(what, "killed")) {
+        usleep(1000);
+        kill(getpid(), SIGKILL);
+    }
+    return 0;
+}
