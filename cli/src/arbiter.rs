@@ -134,7 +134,7 @@ fn arbitrate_gpu(tenants: &mut Tenants, users: &[(usize, DeviceIndex)], now_ns: 
         maps.push(map);
         contenders.push(contender);
     }
-    let compete = contenders.iter().filter(|contender| contender.in_demand).count() > 1;
+    let compete = contenders.iter().filter(|one| one.demand_permille > 0).count() > 1;
     let overlaps = controller::overlaps(&maps);
     let rates = controller::rates(&contenders);
     let has_neighbours = users.len() > 1;

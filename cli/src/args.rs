@@ -24,6 +24,8 @@ Examples:
   vcuda run --gpu 1 --memory 12GiB -- ./server      only the GPU with index 1
   vcuda run --name jobs --memory 8GiB -- ./worker   several runs, one quota:
   vcuda run --name jobs -- ./worker                 the second joins the first
+  vcuda run --cores 30 --policy burst -- ./server   30 % for sure, idle time too
+  vcuda run --priority low -- python train.py       what the others leave
   vcuda run --sim --memory 2GiB -- ./app            without a GPU";
 
 const RUN_DETAILS: &str = "\
@@ -32,6 +34,9 @@ processes that it starts share the quota.
 Without --gpu each GPU of the machine gets the quota; with --gpu the command
 sees only these GPUs.
 A run inside a run is refused: a tenant cannot give itself a quota.
+Promises (--cores of fixed and burst) are kept before anything else. What nobody
+was promised goes by --priority, then policy, then --weight; nobody who wants
+GPU time gets none. See docs/policies.md.
 
 Exit status: the command's own; 64 wrong use, also no GPU; 69 vcuda's own
 libraries are missing; 1 another failure of vcuda; 126 the command cannot be
@@ -63,7 +68,8 @@ Examples:
 const SET_EXAMPLES: &str = "\
 Examples:
   vcuda set web --memory 6GiB
-  vcuda set web --cores 50 --policy burst";
+  vcuda set web --cores 50 --policy burst
+  vcuda set batch --priority low --weight 50";
 
 const SET_DETAILS: &str = "\
 Takes effect at once in running programs. Memory may be set below what is in
@@ -179,18 +185,59 @@ pub(crate) enum PolicyName {
     BestEffort,
 }
 
+/// Who comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PriorityName {
+    /// After the others
+    Low,
+    /// Neither
+    Normal,
+    /// Before the others
+    High,
+}
+
 /// The quota of a new or joined tenant.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct QuotaArgs {
     /// Memory per GPU, as in Kubernetes: 4Gi, 4GiB, 4096MiB, 4G [default: the whole card]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) memory: Option<MemorySize>,
-    /// Share of each GPU's time in percent, 0.1 to 100 [default: 100, not metered]
+    /// Share of each GPU's time in percent, 0.1 to 100: the cap of fixed, the guarantee of burst, the most of best-effort
+    /// [default: 100, all that others were not promised]
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     pub(crate) cores: Option<CoreShare>,
+    /// The most that a burst tenant has, what it borrows included [default: 100]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
+    pub(crate) cores_max: Option<CoreShare>,
     /// How idle GPU time is treated [default: fixed]
     #[arg(long, value_enum)]
     pub(crate) policy: Option<PolicyName>,
+    /// Its part of the time that nobody was promised, 1 to 10000 [default: ten times --cores]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) weight: Option<u32>,
+    /// Who comes first where there is not enough GPU time for all [default: normal]
+    #[arg(long, value_enum)]
+    pub(crate) priority: Option<PriorityName>,
+}
+
+impl QuotaArgs {
+    /// No option was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self {
+            memory,
+            cores,
+            cores_max,
+            policy,
+            weight,
+            priority,
+        } = self;
+        memory.is_none()
+            && cores.is_none()
+            && cores_max.is_none()
+            && policy.is_none()
+            && weight.is_none()
+            && priority.is_none()
+    }
 }
 
 #[derive(Args, Debug)]
@@ -375,8 +422,8 @@ mod tests {
         let mut vcuda = Cli::command();
         let set = vcuda.find_subcommand_mut("set").unwrap();
         let help = set.render_long_help().to_string();
-        assert_eq!(help.matches("[default: as it is]").count(), 3, "{help}");
-        assert_eq!(help.matches("[default:").count(), 3, "{help}");
+        assert_eq!(help.matches("[default: as it is]").count(), 6, "{help}");
+        assert_eq!(help.matches("[default:").count(), 6, "{help}");
     }
 
     #[test]

@@ -36,6 +36,11 @@ pub(crate) enum QuantityError {
     /// More than 64 bits.
     #[error("more than any GPU has; write for example 4Gi")]
     TooLarge,
+    /// No share at all.
+    #[error(
+        "nothing could run; for a tenant without a share of its own leave --cores out and write --policy best-effort"
+    )]
+    NoShare,
     /// A percentage outside what can be metered.
     #[error("outside 0.1 to 100; write for example 30 for 30 % of the GPU's time")]
     PercentRange,
@@ -144,7 +149,8 @@ impl fmt::Display for MemorySize {
     }
 }
 
-/// A share of a GPU's time in thousandths, typed as a percentage (`30`, `30%`, `12.5`). 1000 is the whole GPU: not metered.
+/// A share of a GPU's time in thousandths, typed as a percentage (`30`, `30%`, `12.5`). 1000 is the whole GPU: all that others
+/// were not promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoreShare(pub(crate) u32);
 
@@ -165,6 +171,7 @@ impl FromStr for CoreShare {
             _ => QuantityError::PercentRange,
         })?;
         match u32::try_from(permille) {
+            Ok(0) => Err(QuantityError::NoShare),
             Ok(permille @ 1..=1000) => Ok(CoreShare(permille)),
             _ => Err(QuantityError::PercentRange),
         }
@@ -267,7 +274,10 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(CoreShare(permille)), "{text}");
         }
-        for text in ["0", "0.0", "101", "100.1", "1000"] {
+        for text in ["0", "0.0", "0 %"] {
+            assert_eq!(text.parse::<CoreShare>(), Err(QuantityError::NoShare), "{text}");
+        }
+        for text in ["101", "100.1", "1000"] {
             assert_eq!(
                 text.parse::<CoreShare>(),
                 Err(QuantityError::PercentRange),

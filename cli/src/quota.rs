@@ -1,8 +1,9 @@
-//! A quota as people say it (memory, share, policy), and as the shared region holds it.
+//! A quota as people say it (memory, share, policy, weight, priority), and as the shared region holds it.
 
-use vcuda_region::limits::{DeviceConfig, NO_MEMORY_LIMIT, Policy};
+use vcuda_region::limits::{DeviceConfig, NO_MEMORY_LIMIT, Policy, Priority};
 
-use crate::args::{PolicyName, QuotaArgs};
+use crate::args::{PolicyName, PriorityName, QuotaArgs};
+use crate::failure::Failure;
 use crate::quantity::{CoreShare, MemorySize};
 
 /// What a tenant may use of each of its GPUs.
@@ -12,17 +13,28 @@ pub(crate) struct Quota {
     pub(crate) memory: Option<MemorySize>,
     /// The cap of a `fixed` tenant, the guarantee of a `burst` one, the most that a `best-effort` one takes.
     pub(crate) cores: CoreShare,
+    /// The most that a `burst` tenant has; that of others is `cores`.
+    pub(crate) cores_max: CoreShare,
     /// How idle time is treated.
     pub(crate) policy: Policy,
+    /// Its part of what nobody was promised. None: in proportion to `cores`.
+    pub(crate) weight: Option<u32>,
+    /// Who comes first.
+    pub(crate) priority: Priority,
 }
 
-impl From<&QuotaArgs> for Quota {
+impl TryFrom<&QuotaArgs> for Quota {
+    type Error = Failure;
+
     /// The defaults of `vcuda run` for what is not given.
-    fn from(args: &QuotaArgs) -> Self {
+    fn try_from(args: &QuotaArgs) -> Result<Self, Failure> {
         Quota {
             memory: None,
             cores: CoreShare::WHOLE,
+            cores_max: CoreShare::WHOLE,
             policy: Policy::Fixed,
+            weight: None,
+            priority: Priority::Normal,
         }
         .changed(args)
     }
@@ -34,6 +46,16 @@ impl From<PolicyName> for Policy {
             PolicyName::Fixed => Policy::Fixed,
             PolicyName::Burst => Policy::Burst,
             PolicyName::BestEffort => Policy::BestEffort,
+        }
+    }
+}
+
+impl From<PriorityName> for Priority {
+    fn from(name: PriorityName) -> Self {
+        match name {
+            PriorityName::Low => Priority::Low,
+            PriorityName::Normal => Priority::Normal,
+            PriorityName::High => Priority::High,
         }
     }
 }
@@ -50,39 +72,74 @@ impl Quota {
         Quota {
             memory,
             cores: CoreShare(cores),
+            cores_max: CoreShare(config.cap_permille),
             policy: config.policy,
+            weight: (config.weight != cores.max(1)).then_some(config.weight),
+            priority: config.priority,
         }
     }
 
     /// This quota with the given options in place of its own.
-    pub(crate) fn changed(self, args: &QuotaArgs) -> Quota {
-        Quota {
+    ///
+    /// # Errors
+    /// They do not go together.
+    pub(crate) fn changed(self, args: &QuotaArgs) -> Result<Quota, Failure> {
+        let policy = args.policy.map_or(self.policy, Policy::from);
+        let cores = args.cores.unwrap_or(self.cores);
+        let cores_max = match policy {
+            Policy::Burst if self.policy == Policy::Burst => args.cores_max.unwrap_or(self.cores_max),
+            Policy::Burst => args.cores_max.unwrap_or(CoreShare::WHOLE),
+            Policy::Fixed | Policy::BestEffort => {
+                if let Some(given) = args.cores_max {
+                    return Err(Failure::Usage(format!(
+                        "--cores-max {given}: a {policy} tenant has at most its --cores; add --policy burst to let it \
+                         borrow beyond them"
+                    )));
+                }
+                cores
+            }
+        };
+        if cores_max.0 < cores.0 {
+            return Err(Failure::Usage(format!(
+                "--cores-max {cores_max} is less than the --cores {cores} that are guaranteed; give it at least these"
+            )));
+        }
+        Ok(Quota {
             memory: args.memory.or(self.memory),
-            cores: args.cores.unwrap_or(self.cores),
-            policy: args.policy.map_or(self.policy, Policy::from),
+            cores,
+            cores_max,
+            policy,
+            weight: args.weight.or(self.weight),
+            priority: args.priority.map_or(self.priority, Priority::from),
+        })
+    }
+
+    /// What of the GPU's time is always there (thousandths).
+    pub(crate) fn guarantee_permille(self) -> u32 {
+        match self.policy {
+            Policy::Fixed | Policy::Burst => self.cores.0,
+            Policy::BestEffort => 0,
         }
     }
 
     /// For the region, with THROTTLE.md's defaults for everything that has no option.
     pub(crate) fn config(self) -> DeviceConfig {
         let memory_limit_bytes = self.memory.map_or(NO_MEMORY_LIMIT, |memory| memory.0);
-        let share = self.cores.0;
-        let (guarantee_permille, cap_permille) = match self.policy {
-            Policy::Fixed => (share, share),
-            Policy::Burst => (share, CoreShare::WHOLE.0),
-            Policy::BestEffort => (0, share),
-        };
         DeviceConfig {
-            guarantee_permille,
-            weight: share.max(1),
+            guarantee_permille: self.guarantee_permille(),
+            weight: self.weight.unwrap_or(self.cores.0.max(1)),
             policy: self.policy,
-            ..DeviceConfig::new(memory_limit_bytes, cap_permille)
+            priority: self.priority,
+            ..DeviceConfig::new(memory_limit_bytes, self.cores_max.0)
         }
     }
 
     /// Whether somebody has to apportion the GPU's time.
     pub(crate) fn is_metered(self) -> bool {
-        self.cores != CoreShare::WHOLE || self.policy != Policy::Fixed
+        self.cores != CoreShare::WHOLE
+            || self.policy != Policy::Fixed
+            || self.weight.is_some()
+            || self.priority != Priority::Normal
     }
 }
 
@@ -90,18 +147,36 @@ impl Quota {
 mod tests {
     use super::*;
 
+    const WHOLE: Quota = Quota {
+        memory: None,
+        cores: CoreShare::WHOLE,
+        cores_max: CoreShare::WHOLE,
+        policy: Policy::Fixed,
+        weight: None,
+        priority: Priority::Normal,
+    };
+
     #[test]
     fn a_quota_survives_the_region() {
         for policy in Policy::ALL {
-            for (memory, cores) in [
-                (None, 1000),
-                (Some(MemorySize(4 << 30)), 300),
-                (Some(MemorySize(1)), 1),
+            for (memory, cores, weight, priority) in [
+                (None, 1000, None, Priority::Low),
+                (Some(MemorySize(4 << 30)), 300, Some(7), Priority::Normal),
+                (Some(MemorySize(1)), 1, None, Priority::High),
             ] {
+                let cores = CoreShare(cores);
+                let cores_max = if policy == Policy::Burst {
+                    CoreShare::WHOLE
+                } else {
+                    cores
+                };
                 let quota = Quota {
                     memory,
-                    cores: CoreShare(cores),
+                    cores,
+                    cores_max,
                     policy,
+                    weight,
+                    priority,
                 };
                 assert_eq!(Quota::of(&quota.config()), quota);
             }
@@ -110,25 +185,62 @@ mod tests {
 
     #[test]
     fn defaults_are_the_whole_card_unmetered() {
-        let nothing = QuotaArgs {
-            memory: None,
-            cores: None,
-            policy: None,
-        };
-        let quota = Quota::from(&nothing);
-        assert_eq!(
-            quota,
-            Quota {
-                memory: None,
-                cores: CoreShare::WHOLE,
-                policy: Policy::Fixed
-            }
-        );
-        assert!(!quota.is_metered());
+        let nothing = QuotaArgs::default();
+        let quota = Quota::try_from(&nothing).unwrap();
+        assert_eq!(quota, WHOLE);
+        assert!(nothing.is_empty() && !quota.is_metered());
+        for args in [
+            QuotaArgs {
+                policy: Some(PolicyName::Burst),
+                ..nothing
+            },
+            QuotaArgs {
+                priority: Some(PriorityName::Low),
+                ..nothing
+            },
+            QuotaArgs {
+                weight: Some(1),
+                ..nothing
+            },
+        ] {
+            assert!(!args.is_empty() && quota.changed(&args).unwrap().is_metered());
+        }
+    }
+
+    #[test]
+    fn the_cap_of_burst_is_its_own() {
         let burst = QuotaArgs {
+            cores: Some(CoreShare(300)),
+            cores_max: Some(CoreShare(500)),
             policy: Some(PolicyName::Burst),
-            ..nothing
+            ..QuotaArgs::default()
         };
-        assert!(quota.changed(&burst).is_metered());
+        let quota = Quota::try_from(&burst).unwrap();
+        assert_eq!(
+            (quota.config().guarantee_permille, quota.config().cap_permille),
+            (300, 500)
+        );
+        // The weight follows the share unless it was given.
+        assert_eq!(quota.config().weight, 300);
+        let more = QuotaArgs {
+            cores: Some(CoreShare(600)),
+            ..QuotaArgs::default()
+        };
+        let refused = quota.changed(&more).unwrap_err().to_string();
+        assert!(refused.contains("--cores-max 50 %"), "{refused}");
+        let fixed = QuotaArgs {
+            policy: Some(PolicyName::Fixed),
+            ..QuotaArgs::default()
+        };
+        let capped = quota.changed(&fixed).unwrap();
+        assert_eq!(capped.config().cap_permille, 300);
+        let refused = capped
+            .changed(&QuotaArgs {
+                policy: None,
+                ..burst
+            })
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("--policy burst"), "{refused}");
     }
 }

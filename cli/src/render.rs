@@ -33,7 +33,10 @@ pub(crate) struct TenantView {
     pub(crate) memory_used_bytes: u64,
     /// Allocations denied since the tenant began.
     pub(crate) memory_denied: u64,
+    /// What it never exceeds.
     pub(crate) core_limit_permille: u32,
+    /// What is always there.
+    pub(crate) core_guarantee_permille: u32,
     /// Over the last second.
     pub(crate) core_used_permille: u32,
     /// GPU time since the tenant began.
@@ -42,6 +45,12 @@ pub(crate) struct TenantView {
     pub(crate) host_copies: u64,
     pub(crate) host_copied_bytes: u64,
     pub(crate) policy: &'static str,
+    /// Its part of what nobody was promised.
+    pub(crate) weight: u32,
+    pub(crate) priority: &'static str,
+    /// The weight or the priority was chosen: both are shown to people.
+    #[serde(skip)]
+    pub(crate) is_ranked: bool,
     pub(crate) processes: Vec<ProcessView>,
 }
 
@@ -55,7 +64,7 @@ pub(crate) struct ProcessView {
 
 /// Columns of a terminal that tables fit.
 pub(crate) const WIDTH: usize = 80;
-const BAR_WIDTH: usize = 6;
+const BAR_WIDTH: usize = 5;
 
 /// The table for people. Bars are drawn on a terminal only.
 pub(crate) fn table(snapshot: &Snapshot, bars: bool) -> String {
@@ -96,6 +105,10 @@ fn tenant_lines(text: &mut String, gpu: &GpuView, bars: bool) {
     let mut rows = vec![heading(bars)];
     for tenant in &gpu.tenants {
         rows.push(tenant_row(tenant, bars));
+        if tenant.is_ranked {
+            let words = format!("  {} priority, weight {}", tenant.priority, tenant.weight);
+            rows.push(vec![words]);
+        }
         for process in &tenant.processes {
             let name = format!("  {} {}", process.pid, process.name);
             rows.push(vec![name, MemorySize(process.memory_used_bytes).to_string()]);
@@ -161,7 +174,15 @@ fn tenant_row(tenant: &TenantView, bars: bool) -> Vec<String> {
         pair(tenant.memory_used_bytes, tenant.memory_limit_bytes),
     ];
     row.extend(bars.then_some(memory_bar));
-    row.push(format!("{used} / {}", CoreShare(tenant.core_limit_permille)));
+    let limit = CoreShare(tenant.core_limit_permille);
+    row.push(
+        if (1..tenant.core_limit_permille).contains(&tenant.core_guarantee_permille) {
+            let guarantee = CoreShare(tenant.core_guarantee_permille).to_string();
+            format!("{used} / {}-{limit}", guarantee.trim_end_matches(" %"))
+        } else {
+            format!("{used} / {limit}")
+        },
+    );
     row.extend(bars.then_some(cores_bar));
     row.extend([tenant.policy.to_owned(), tenant.memory_denied.to_string()]);
     row
@@ -216,11 +237,15 @@ mod tests {
             memory_used_bytes: (1 << 40) - 2,
             memory_denied: 1234,
             core_limit_permille: 999,
+            core_guarantee_permille: 998,
             core_used_permille: 1001,
             gpu_seconds: 12.5,
             host_copies: 3,
             host_copied_bytes: 1 << 20,
             policy: "best-effort",
+            weight: 10_000,
+            priority: "normal",
+            is_ranked: true,
             processes: vec![ProcessView {
                 pid: 4_194_304,
                 name: "python\u{1b}[2J".to_owned(),
@@ -278,8 +303,8 @@ mod tests {
         let tenant = &gpu["tenants"][0];
         assert_eq!(
             sorted(keys(tenant)),
-            "core_limit_permille core_used_permille gpu_seconds host_copied_bytes host_copies memory_denied \
-             memory_limit_bytes memory_used_bytes name policy processes"
+            "core_guarantee_permille core_limit_permille core_used_permille gpu_seconds host_copied_bytes host_copies \
+             memory_denied memory_limit_bytes memory_used_bytes name policy priority processes weight"
         );
         assert_eq!(
             sorted(keys(&tenant["processes"][0])),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use vcuda_region::clock;
 use vcuda_region::directory::{self, Directory, Origin, Tenant};
-use vcuda_region::limits::Limits;
+use vcuda_region::limits::{Limits, Policy, Priority};
 use vcuda_region::process::Identity;
 
 use crate::args::{QuotaArgs, RunArgs};
@@ -19,6 +19,7 @@ use crate::{background, libraries, sim};
 /// Runs the command as a tenant. Returns only on failure.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
     refuse_nesting(environment)?;
+    let quota = Quota::try_from(&args.quota)?;
     let root = environment.runtime_root()?;
     let shim = libraries::shim(&root)?;
     let mut variables = vec![(
@@ -40,9 +41,9 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
         variables.push((ENV_VISIBLE, visible(&chosen)));
     }
 
-    let directory = enter(&root, args, &chosen)?;
+    let (directory, is_metered) = enter(&root, args, quota, &chosen)?;
     variables.push((ENV_TENANT, directory.path().as_os_str().to_owned()));
-    if Quota::from(&args.quota).is_metered() {
+    if is_metered {
         background::ensure_arbiter(environment)?;
     }
     directory
@@ -63,12 +64,12 @@ fn refuse_nesting(environment: &Environment) -> Result<(), Failure> {
     }
 }
 
-/// Makes the tenant's directory, or joins the living run of that name if the same quota is asked for, or none.
-fn enter(root: &Path, args: &RunArgs, gpus: &[Gpu]) -> Result<Directory, Failure> {
+/// Makes the tenant's directory, or joins the living run of that name if the same quota is asked for, or none. Also whether
+/// the tenant's GPU time has to be apportioned.
+fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Directory, bool), Failure> {
     let me = Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
     // What is left of earlier runs must not hinder this one: a directory that cannot be removed is the next one's concern.
     let _ = directory::remove_dead(root, &me);
-    let quota = Quota::from(&args.quota);
     let devices = gpus.iter().map(|gpu| (gpu.uuid, quota.config())).collect();
     let name = match &args.name {
         Some(name) => name.clone(),
@@ -77,10 +78,11 @@ fn enter(root: &Path, args: &RunArgs, gpus: &[Gpu]) -> Result<Directory, Failure
     let tenant = Tenant { name, devices };
     let (directory, origin) =
         Directory::create_or_join(root, &tenant, &me, clock::now_ns()).map_err(|error| refused(&error))?;
-    if origin == Origin::Joined {
-        agrees(&directory, &tenant, args)?;
-    }
-    Ok(directory)
+    let is_metered = match origin {
+        Origin::Joined => agrees(&directory, &tenant, args)?,
+        Origin::Created => quota.is_metered(),
+    };
+    Ok((directory, is_metered))
 }
 
 /// `<cmd>-<pid>`, from the command's file name; what a directory's name cannot hold becomes `_`.
@@ -108,10 +110,11 @@ fn visible(gpus: &[Gpu]) -> OsString {
     uuids.join(",").into()
 }
 
-/// A run that joins must not silently get another quota than it asked for.
-fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<(), Failure> {
+/// A run that joins must not silently get another quota than it asked for. Whether that has to be apportioned.
+fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<bool, Failure> {
     let name = &tenant.name;
     let limits = Limits::read(directory.path()).map_err(failed)?;
+    let mut is_metered = false;
     for (uuid, _) in &tenant.devices {
         let device = limits.find(uuid).ok_or_else(|| {
             Failure::Usage(format!(
@@ -119,6 +122,7 @@ fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<(), 
             ))
         })?;
         let now = Quota::of(&limits.config(device).map_err(failed)?);
+        is_metered |= now.is_metered();
         if let Some(difference) = difference(&now, &args.quota) {
             return Err(Failure::Usage(format!(
                 "--name {name}: it runs already with {difference}; leave the option out to join it, or change it with \
@@ -126,21 +130,31 @@ fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<(), 
             )));
         }
     }
-    Ok(())
+    Ok(is_metered)
 }
 
 /// The first option that asks for something else than `now`, and what `now` is.
 fn difference(now: &Quota, asked: &QuotaArgs) -> Option<String> {
-    let wanted = now.changed(asked);
-    if wanted.memory != now.memory {
+    let differs = |asked: Option<bool>| asked == Some(false);
+    if differs(asked.memory.map(|memory| Some(memory) == now.memory)) {
         Some(now.memory.map_or_else(
             || "the whole card's memory".to_owned(),
             |memory| format!("--memory {memory}"),
         ))
-    } else if wanted.cores != now.cores {
+    } else if differs(asked.cores.map(|cores| cores == now.cores)) {
         Some(format!("--cores {}", now.cores))
-    } else if wanted.policy != now.policy {
+    } else if differs(asked.policy.map(|policy| Policy::from(policy) == now.policy)) {
         Some(format!("--policy {}", now.policy))
+    } else if differs(asked.cores_max.map(|most| most == now.cores_max)) {
+        Some(format!("--cores-max {}", now.cores_max))
+    } else if differs(asked.weight.map(|weight| weight == now.config().weight)) {
+        Some(format!("--weight {}", now.config().weight))
+    } else if differs(
+        asked
+            .priority
+            .map(|priority| Priority::from(priority) == now.priority),
+    ) {
+        Some(format!("--priority {}", now.priority))
     } else {
         None
     }

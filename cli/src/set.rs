@@ -14,10 +14,10 @@ use crate::{background, smi};
 
 /// Writes the new quota for every GPU of the tenant.
 pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failure> {
-    if args.quota.memory.is_none() && args.quota.cores.is_none() && args.quota.policy.is_none() {
+    if args.quota.is_empty() {
         let name = &args.name;
         return Err(Failure::Usage(format!(
-            "set {name}: nothing to change; give --memory, --cores or --policy"
+            "set {name}: nothing to change; give --memory, --cores or another option of its quota"
         )));
     }
     if let Some(path) = directory::resolve(environment.tenant.as_deref()) {
@@ -43,10 +43,13 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             .collect();
         gpus::fits(memory, &own)?;
     }
-    let mut is_metered = false;
+    let mut wanted = Vec::new();
     for (device, _) in devices {
         let now = Quota::of(&writer.limits().config(device).map_err(failed)?);
-        let wanted = now.changed(&args.quota);
+        wanted.push((device, now.changed(&args.quota)?));
+    }
+    let mut is_metered = false;
+    for (device, wanted) in wanted {
         writer
             .set_config(device, &wanted.config(), clock::now_ns())
             .map_err(failed)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use vcuda_region::limits::Limits;
+use vcuda_region::limits::{Limits, Priority};
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView as Witness};
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
@@ -207,12 +207,16 @@ impl Watch {
             memory_limit_bytes: quota.memory.map_or(gpu.memory_total_bytes, |memory| memory.0),
             memory_used_bytes,
             memory_denied: account.denied,
-            core_limit_permille: quota.cores.0,
+            core_limit_permille: quota.cores_max.0,
+            core_guarantee_permille: quota.guarantee_permille(),
             core_used_permille: before.map_or(0, |before| share(*before, served)),
             gpu_seconds: seconds(served.served_ns),
             host_copies: account.host_copies,
             host_copied_bytes: account.host_copied_bytes,
             policy: quota.policy.name(),
+            weight: quota.config().weight,
+            priority: quota.priority.name(),
+            is_ranked: quota.weight.is_some() || quota.priority != Priority::Normal,
             processes,
         };
         Some((tenant, served))

@@ -306,6 +306,13 @@ fn runs_of_one_name_share_one_quota() {
     );
     user.refused(&join(&["--cores", "40"]), 64, "--cores 30 %");
     user.refused(&join(&["--policy", "burst"]), 64, "--policy fixed");
+    user.refused(&join(&["--weight", "2"]), 64, "--weight 300");
+    user.refused(&join(&["--priority", "high"]), 64, "--priority normal");
+    assert!(
+        user.output(&join(&["--weight", "300", "--priority", "normal"]))
+            .status
+            .success()
+    );
     let tenants = user.json(&["smi", "--json"])["gpus"][0]["tenants"].clone();
     assert_eq!(tenants.as_array().unwrap().len(), 1);
     assert_eq!(tenants[0]["name"], "jobs");
@@ -322,9 +329,37 @@ fn set_changes_a_running_tenant() {
     assert_eq!(tenant["policy"], "fixed");
     user.stdout(&["set", "live", "--policy", "burst"]);
     let tenant = user.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    let cores = |tenant: &serde_json::Value| {
+        ["core_guarantee_permille", "core_limit_permille", "weight"].map(|key| tenant[key].as_u64().unwrap())
+    };
     assert_eq!(tenant["policy"], "burst");
-    assert_eq!(tenant["core_limit_permille"], 125);
+    assert_eq!(cores(&tenant), [125, 1000, 125]);
     assert_eq!(tenant["memory_limit_bytes"], 3_u64 << 29);
+    user.stdout(&[
+        "set",
+        "live",
+        "--cores-max",
+        "50",
+        "--weight",
+        "7",
+        "--priority",
+        "low",
+    ]);
+    let tenant = user.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    assert_eq!(cores(&tenant), [125, 500, 7]);
+    assert_eq!(tenant["priority"], "low");
+    assert!(user.stdout(&["smi"]).contains("low priority, weight 7"));
+    assert!(user.stdout(&["smi"]).contains("/ 12.5-50 %"));
+    user.refused(&["set", "live", "--cores", "60"], 64, "--cores-max 50 %");
+    user.refused(
+        &["set", "live", "--policy", "fixed", "--cores-max", "50"],
+        64,
+        "--policy burst",
+    );
+    user.refused(&["set", "live", "--cores", "0"], 64, "--policy best-effort");
+    user.stdout(&["set", "live", "--policy", "best-effort"]);
+    let tenant = user.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    assert_eq!(cores(&tenant), [0, 125, 7]);
     user.refused(&["set", "live", "--memory", "100Gi"], 64, "80 GiB");
     user.refused(&["set", "dead", "--memory", "1Gi"], 64, "running are: live");
 }

@@ -7,7 +7,6 @@ use std::fs;
 use libfuzzer_sys::fuzz_target;
 use vcuda_fuzz::Container;
 use vcuda_region::DeviceIndex;
-use vcuda_region::account::BUSY_WORDS;
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::ObjectKey;
@@ -28,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
         for device in DeviceIndex::all() {
             let _ = observer.account(device);
             let _ = observer.memory(device);
-            let _ = observer.busy(device, &mut [0; BUSY_WORDS]);
+            let _ = observer.busy(device, 1_000_000, 1_005_000);
         }
     }
     let Ok(usage) = Usage::open(container.path()) else {

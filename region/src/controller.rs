@@ -6,11 +6,14 @@
 //! are, and [`Scale`] follows the average over the last 100 ms. Every figure read from a container is hostile: it can only
 //! move that container's own scale within its bounds, and a neighbour's by claiming to be busy.
 
+mod demand;
+mod rates;
 mod throttle;
 
 use crate::busy;
-use crate::limits::Policy;
 
+pub use demand::{Activity, RECENT_NS};
+pub use rates::{Contender, FLOOR_PERMILLE, rates};
 pub use throttle::{Throttle, Verdict, View};
 
 /// How often the controller runs while containers compete (ns).
@@ -115,99 +118,10 @@ impl Scale {
     }
 }
 
-/// What the controller knows of one container on one GPU.
-#[derive(Debug, Clone, Copy)]
-pub struct Contender {
-    /// How it competes.
-    pub policy: Policy,
-    /// Its share that is always there (thousandths).
-    pub guarantee_permille: u32,
-    /// Its share that is never exceeded (thousandths).
-    pub cap_permille: u32,
-    /// Its weight when idle time is divided.
-    pub weight: u32,
-    /// It was held, in debt or busy of late.
-    pub in_demand: bool,
-}
-
-/// The rate of each container (thousandths of the GPU).
-///
-/// `fixed`: its cap, always. `burst`: its guarantee, and by weight what nobody demands, up to its cap. `best-effort`: by
-/// weight what is left after those. One that does not demand anything keeps what it can start with at once: its guarantee
-/// (`burst`) or a token (`best-effort`).
-#[must_use]
-pub fn rates(contenders: &[Contender]) -> Vec<u32> {
-    let promised = |one: &Contender| match one.policy {
-        Policy::Fixed => one.cap_permille,
-        Policy::Burst => one.guarantee_permille.min(one.cap_permille),
-        Policy::BestEffort => 0,
-    };
-    let demanded: u32 = contenders.iter().filter(|one| one.in_demand).map(promised).sum();
-    let mut left = 1000_u32.saturating_sub(demanded);
-    let mut rates: Vec<u32> = contenders.iter().map(promised).collect();
-    for policy in [Policy::Burst, Policy::BestEffort] {
-        let takes = |one: &Contender| one.policy == policy && one.in_demand;
-        left -= share_out(contenders, &mut rates, left, takes);
-    }
-    for (rate, one) in rates.iter_mut().zip(contenders) {
-        // A rate of nothing would hold a container for ever.
-        *rate = (*rate).clamp(1, one.cap_permille.max(1));
-    }
-    rates
-}
-
-/// Divides `left` by weight among those who take, none beyond its cap. Returns what was given out.
-fn share_out(
-    contenders: &[Contender],
-    rates: &mut [u32],
-    left: u32,
-    takes: impl Fn(&Contender) -> bool,
-) -> u32 {
-    let mut given = 0;
-    loop {
-        let open = |(rate, one): &(&u32, &Contender)| takes(one) && **rate < one.cap_permille;
-        let weights: u64 = rates
-            .iter()
-            .zip(contenders)
-            .filter(open)
-            .map(|(_, one)| u64::from(one.weight))
-            .sum();
-        let rest = left - given;
-        if weights == 0 || rest == 0 {
-            return given;
-        }
-        let mut handed = 0;
-        for (rate, one) in rates.iter_mut().zip(contenders) {
-            if takes(one) && *rate < one.cap_permille {
-                let part = u64::from(rest) * u64::from(one.weight) / weights;
-                // At least one, or the last few thousandths would go round for ever.
-                let part = u32::try_from(part)
-                    .unwrap_or(0)
-                    .max(1)
-                    .min(rest - handed)
-                    .min(one.cap_permille - *rate);
-                *rate += part;
-                handed += part;
-            }
-        }
-        given += handed;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn contender(policy: Policy, guarantee: u32, cap: u32, in_demand: bool) -> Contender {
-        Contender {
-            policy,
-            guarantee_permille: guarantee,
-            cap_permille: cap,
-            weight: guarantee.max(1),
-            in_demand,
-        }
-    }
 
     #[test]
     fn bins_are_divided_among_the_busy() {
@@ -251,63 +165,7 @@ mod tests {
         assert_eq!(scale.permille(), 1000);
     }
 
-    #[test]
-    fn policies() {
-        let fixed = contender(Policy::Fixed, 300, 300, true);
-        let idle = contender(Policy::Fixed, 300, 300, false);
-        let burst = contender(Policy::Burst, 200, 800, true);
-        let effort = contender(Policy::BestEffort, 0, 1000, true);
-        assert_eq!(rates(&[fixed, burst]), [300, 700]);
-        assert_eq!(rates(&[idle, burst]), [300, 800]);
-        assert_eq!(rates(&[fixed, burst, effort]), [300, 700, 1]);
-        assert_eq!(rates(&[idle, burst, effort]), [300, 800, 200]);
-        assert_eq!(rates(&[fixed, effort]), [300, 700]);
-        let other = contender(Policy::Burst, 100, 1000, true);
-        assert_eq!(rates(&[burst, other]), [667, 333]);
-    }
-
-    fn any_contender() -> impl Strategy<Value = Contender> {
-        (
-            0..3_usize,
-            0..=1000_u32,
-            1..=1000_u32,
-            1..=10_000_u32,
-            any::<bool>(),
-        )
-            .prop_map(|(policy, guarantee, cap, weight, in_demand)| Contender {
-                policy: Policy::ALL[policy],
-                guarantee_permille: guarantee.min(cap),
-                cap_permille: cap,
-                weight,
-                in_demand,
-            })
-    }
-
     proptest! {
-        /// Nobody gets more than its cap or less than its promise, and what is not promised is not given out twice.
-        #[test]
-        fn rates_keep_caps_and_promises(contenders in prop::collection::vec(any_contender(), 0..12)) {
-            let rates = rates(&contenders);
-            for (rate, one) in rates.iter().zip(&contenders) {
-                prop_assert!((1..=one.cap_permille).contains(rate));
-                match one.policy {
-                    Policy::Fixed => prop_assert_eq!(*rate, one.cap_permille),
-                    Policy::Burst => prop_assert!(*rate >= one.guarantee_permille),
-                    Policy::BestEffort => {}
-                }
-            }
-            let demanded = |pick: fn(&Contender) -> u32| -> u32 {
-                contenders.iter().filter(|one| one.in_demand).map(pick).sum()
-            };
-            let promised = demanded(|one| match one.policy {
-                Policy::Fixed => one.cap_permille,
-                Policy::Burst => one.guarantee_permille,
-                Policy::BestEffort => 0,
-            });
-            let total: u32 = rates.iter().zip(&contenders).filter(|(_, one)| one.in_demand).map(|(rate, _)| rate).sum();
-            prop_assert!(total <= promised.max(1000) + u32::try_from(contenders.len()).unwrap());
-        }
-
         /// The parts of all containers never exceed the time in which any of them was busy.
         #[test]
         fn parts_do_not_exceed_the_time(maps in prop::collection::vec(prop::collection::vec(0_u64..1 << 48, 0..8), 0..6)) {

@@ -20,7 +20,7 @@ mod writer;
 use follow::Source;
 
 pub use crate::open::OpenError;
-pub use config::{DeviceConfig, NO_MEMORY_LIMIT, NOT_METERED, Policy};
+pub use config::{DeviceConfig, NO_MEMORY_LIMIT, NOT_METERED, Policy, Priority};
 pub(crate) use words::fill;
 pub use writer::{LimitsWriter, WriteError};
 

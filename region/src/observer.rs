@@ -14,7 +14,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 use crate::process::{Identity, Liveness, ProcessView};
 use crate::shared::{MAX_OBJECTS, ObjectRecord, Objects};
 use crate::slots::{State, identity_of_words};
-use crate::{DeviceIndex, MAX_SLOTS};
+use crate::{DeviceIndex, MAX_SLOTS, busy};
 
 /// A container's `usage`, opened for reading.
 #[derive(Debug)]
@@ -86,6 +86,8 @@ pub struct AccountUse {
     pub host_copies: u64,
     /// What they moved (bytes).
     pub host_copied_bytes: u64,
+    /// A launch waits, or did when its process was killed.
+    pub is_waiting: bool,
 }
 
 /// The container's memory on one device.
@@ -293,19 +295,43 @@ impl Observer {
             denied: word(&bytes, offset_of!(Account, denied)),
             host_copies: word(&bytes, offset_of!(Account, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(Account, host_copied_bytes)),
+            is_waiting: half(&bytes, offset_of!(Account, waiters)) != 0,
         })
     }
 
-    /// The container's busy map of `device`.
+    /// When the container was busy on `device`: the 48 bins each of the busy map's words `first` up to `last` (numbers
+    /// since the clock's zero, see [`crate::busy`]), at most one round.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
-    pub fn busy(&self, device: DeviceIndex, words: &mut [u64; BUSY_WORDS]) -> Result<(), OpenError> {
-        let bytes = self.read(account_offset(device) + offset_of!(Account, busy), BUSY_WORDS * 8)?;
-        for (position, value) in words.iter_mut().enumerate() {
-            *value = word(&bytes, position * 8);
+    pub fn busy(&self, device: DeviceIndex, first: u64, last: u64) -> Result<Vec<u64>, OpenError> {
+        let map = account_offset(device) + offset_of!(Account, busy);
+        let mut bins = Vec::new();
+        let mut at = first.max(last.saturating_sub(BUSY_WORDS as u64));
+        while at < last {
+            let (place, _) = busy::place(BUSY_WORDS, at);
+            let left = usize::try_from(last - at).unwrap_or(BUSY_WORDS);
+            let count = left.min(BUSY_WORDS - place);
+            let bytes = self.read(map + place * 8, count * 8)?;
+            for position in 0..count {
+                bins.push(busy::bins_of(word(&bytes, position * 8), BUSY_WORDS, at));
+                at += 1;
+            }
         }
-        Ok(())
+        Ok(bins)
+    }
+
+    /// A word that changes whenever the container begins to use GPU time on `device`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn level_ns(&self, device: DeviceIndex) -> Result<i64, OpenError> {
+        let mut bytes = [0; 8];
+        let at = account_offset(device) + offset_of!(Account, level_ns);
+        match self.file.read_exact_at(&mut bytes, at as u64) {
+            Ok(()) => Ok(i64::from_ne_bytes(bytes)),
+            Err(error) => Err(OpenError::Io(self.path.clone(), error)),
+        }
     }
 
     fn read(&self, offset: usize, size: usize) -> Result<Vec<u8>, OpenError> {

@@ -17,7 +17,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use vcuda_region::account::{Account, BUSY_WORDS};
+use vcuda_region::account::Account;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Tenant};
 use vcuda_region::layout::{DeviceLimits, IdentityRecord, LimitsFile, SlotDevice, UsageFile};
@@ -177,7 +177,7 @@ fn from_outside(observer: &Observer, path: &Path, view: &ProcessView) {
     for device in DeviceIndex::all().take(2) {
         observer.account(device).unwrap();
         observer.memory(device).unwrap();
-        observer.busy(device, &mut [0; BUSY_WORDS]).unwrap();
+        observer.busy(device, 1_000_000, 1_005_000).unwrap();
     }
     observer.ways(0).unwrap();
     assert_eq!(Limits::read(path).unwrap().name(), "a");

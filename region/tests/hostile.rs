@@ -8,7 +8,6 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 use proptest::prelude::*;
-use vcuda_region::account::BUSY_WORDS;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, Directory, Tenant};
 use vcuda_region::layout::UsageFile;
@@ -68,7 +67,7 @@ proptest! {
         for device in DeviceIndex::all() {
             observer.account(device).unwrap();
             observer.memory(device).unwrap();
-            observer.busy(device, &mut [0; BUSY_WORDS]).unwrap();
+            observer.busy(device, 1_000_000, 1_005_000).unwrap();
         }
         let usage = Usage::open(path).unwrap();
         usage.reap_dead(&view);

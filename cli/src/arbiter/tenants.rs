@@ -3,9 +3,9 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use vcuda_region::account::{BUSY_WORDS, Pace};
-use vcuda_region::controller::{Contender, Scale};
-use vcuda_region::limits::{LimitsWriter, Policy};
+use vcuda_region::account::Pace;
+use vcuda_region::controller::{Activity, Contender, RECENT_NS, Scale};
+use vcuda_region::limits::{LimitsWriter, Policy, Priority};
 use vcuda_region::observer::Observer;
 use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
 
@@ -14,13 +14,17 @@ use super::{CALM_NS, Finding};
 /// The scale is written when it has changed by this much (thousandths).
 const SCALE_STEP: u32 = 2;
 
+/// Words of the busy map that tell of the recent time.
+const RECENT_WORDS: usize = (RECENT_NS / (busy::BIN_NS * busy::BINS_PER_WORD)) as usize;
+
 /// One whose files cannot be read: it has no demand.
 pub(super) const ABSENT: Contender = Contender {
     policy: Policy::Fixed,
     guarantee_permille: 0,
     cap_permille: 1,
     weight: 1,
-    in_demand: false,
+    priority: Priority::Low,
+    demand_permille: 0,
 };
 
 /// A tenant's files, opened once.
@@ -76,6 +80,13 @@ impl Tenants {
     }
 }
 
+/// The part of these words' time that is marked as busy (thousandths).
+fn busy_permille(map: &[u64]) -> u32 {
+    let busy: u64 = map.iter().map(|bins| u64::from(bins.count_ones())).sum();
+    let all = map.len() as u64 * busy::BINS_PER_WORD;
+    u32::try_from(busy * 1000 / all.max(1)).unwrap_or(1000)
+}
+
 fn file_of(path: &Path) -> Option<(u64, u64)> {
     let metadata = std::fs::symlink_metadata(path.join("limits")).ok()?;
     Some((metadata.dev(), metadata.ino()))
@@ -118,23 +129,20 @@ impl Tenant {
         let limits = self.writer.limits();
         let (config, pace) = (limits.config(device).ok()?, limits.pace(device).ok()?);
         let account = self.observer.account(device).ok()?;
-        let mut words = Box::new([0; BUSY_WORDS]);
-        self.observer.busy(device, &mut words).ok()?;
-        let map: Vec<u64> = (first..last)
-            .map(|word| {
-                let value = words.get(busy::place(BUSY_WORDS, word).0).copied().unwrap_or(0);
-                busy::bins_of(value, BUSY_WORDS, word)
-            })
-            .collect();
-        let in_debt = pace.metered && pace.credit_at(now_ns) < account.level_ns;
-        let contender = Contender {
-            policy: config.policy,
-            guarantee_permille: config.guarantee_permille,
-            cap_permille: config.cap_permille,
-            weight: config.weight,
-            in_demand: in_debt || map.iter().any(|bins| *bins != 0),
+        let map = self.observer.busy(device, first, last).ok()?;
+        let recent = map.len().saturating_sub(RECENT_WORDS);
+        let activity = Activity {
+            busy_permille: busy_permille(&map),
+            recent_permille: busy_permille(map.get(recent..).unwrap_or_default()),
+            is_waiting: account.is_waiting,
+            // What is not metered owes nothing.
+            balance_ns: if pace.metered {
+                pace.credit_at(now_ns).saturating_sub(account.level_ns)
+            } else {
+                0
+            },
         };
-        Some((map, contender))
+        Some((map, Contender::new(&config, activity.demand_permille())))
     }
 
     /// Writes what a look has changed. Whether the tenant competes with others.

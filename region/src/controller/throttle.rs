@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::STALE_BEAT_NS;
+use super::{FLOOR_PERMILLE, STALE_BEAT_NS};
 use crate::account::{Account, Pace};
-use crate::limits::DeviceConfig;
+use crate::limits::{DeviceConfig, Policy};
 
 /// Most work in flight (ns): more would only delay what a change or a neighbour does.
 const WINDOW_MAX_NS: u64 = 8_000_000;
@@ -42,7 +42,7 @@ pub struct View {
 impl View {
     /// What holds at `now_ns`, from what was read of `limits` (`beat_ns`: the arbiter's last beat, 0 for none) and the
     /// 95th percentile of this process's launches. Without an arbiter nobody says what overlaps: elapsed time is charged
-    /// as it is.
+    /// as it is. And nobody takes back what was borrowed: so nothing is, from when the beat was found missing.
     #[must_use]
     pub fn new(pace: Pace, config: DeviceConfig, beat_ns: u64, p95_ns: u64, now_ns: u64) -> Self {
         let arbitrated = beat_ns != 0 && now_ns.saturating_sub(beat_ns) < STALE_BEAT_NS;
@@ -51,6 +51,14 @@ impl View {
             pace.window_ns.max(WINDOW_CONTENDED_NS)
         } else {
             pace.window_ns
+        };
+        let pace = if arbitrated || config.policy == Policy::Fixed {
+            pace
+        } else {
+            let unlent_permille = config
+                .promised_permille()
+                .max(FLOOR_PERMILLE.min(config.cap_permille));
+            pace.with_rate(unlent_permille, beat_ns.saturating_add(STALE_BEAT_NS))
         };
         let window_ns = p95_ns.saturating_mul(2).min(WINDOW_MAX_NS).max(floor_ns);
         Self {
@@ -169,6 +177,33 @@ mod tests {
             View::new(pace(300), config, 0, 20_000_000, now).window_ns,
             8_000_000
         );
+    }
+
+    #[test]
+    fn without_a_fresh_beat_nothing_is_borrowed() {
+        let burst = DeviceConfig {
+            guarantee_permille: 200,
+            policy: Policy::Burst,
+            ..DeviceConfig::new(0, 1000)
+        };
+        let effort = DeviceConfig {
+            policy: Policy::BestEffort,
+            ..burst
+        };
+        let beat = STALE_BEAT_NS;
+        let lost = beat + STALE_BEAT_NS;
+        let credit = |config, now| {
+            let view = View::new(pace(1000), config, beat, 0, now);
+            view.pace.credit_at(now)
+        };
+        for (config, earned_ns) in [(burst, 200_000_000), (effort, 10_000_000)] {
+            let before = credit(config, lost - 1);
+            assert!((before - 2_000_000_000).abs() <= 1, "{before}");
+            // What was earned by then stays.
+            assert_eq!(credit(config, lost + 1_000_000_000), 2_000_000_000 + earned_ns);
+        }
+        let fixed = View::new(pace(300), DeviceConfig::new(0, 300), beat, 0, lost);
+        assert_eq!(fixed.pace, pace(300));
     }
 
     #[test]

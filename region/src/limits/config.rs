@@ -41,6 +41,52 @@ impl fmt::Display for Policy {
     }
 }
 
+/// Who comes first where there is not enough GPU time for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Priority {
+    /// After the others.
+    Low,
+    /// Neither.
+    #[default]
+    Normal,
+    /// Before the others.
+    High,
+}
+
+impl Priority {
+    /// Every priority, the lowest first.
+    pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
+
+    /// Its name on the command line and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::High => "high",
+        }
+    }
+
+    /// As `limits` has it: what nobody ever set is normal.
+    pub(super) fn word(self) -> u64 {
+        match self {
+            Self::Normal => 0,
+            Self::High => 1,
+            Self::Low => 2,
+        }
+    }
+
+    pub(super) fn of_word(word: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|priority| priority.word() == word)
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What a container is granted of one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceConfig {
@@ -54,8 +100,8 @@ pub struct DeviceConfig {
     pub weight: u32,
     /// How it competes.
     pub policy: Policy,
-    /// Above 0: neighbours without a share give way to it.
-    pub priority: u32,
+    /// Who comes first where there is not enough for all.
+    pub priority: Priority,
     /// How much unused GPU time may be banked (ns).
     pub burst_ns: u64,
     /// Longest hold of a launch (ns).
@@ -74,10 +120,20 @@ impl DeviceConfig {
             cap_permille,
             weight: cap_permille.max(1),
             policy: Policy::Fixed,
-            priority: 0,
+            priority: Priority::Normal,
             burst_ns: 5_000_000,
             hold_max_ns: 1_000_000_000,
             debt_max_ns: u64::from(cap_permille) * 10_000_000,
+        }
+    }
+
+    /// The rate of a container of which nobody says what it may borrow (thousandths): what it was promised.
+    #[must_use]
+    pub fn promised_permille(&self) -> u32 {
+        match self.policy {
+            Policy::Fixed => self.cap_permille,
+            Policy::Burst => self.guarantee_permille.min(self.cap_permille),
+            Policy::BestEffort => 0,
         }
     }
 

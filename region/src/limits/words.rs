@@ -1,6 +1,6 @@
 //! Configuration and pace as words of the layout, and a new `limits` filled with them.
 
-use super::{DeviceConfig, NOT_METERED, Policy};
+use super::{DeviceConfig, NOT_METERED, Policy, Priority};
 use crate::account::Pace;
 use crate::layout::{CONFIG_WORDS, DeviceLimits, LimitsFile, NAME_BYTES, PACE_WORDS};
 use crate::map::Mapped;
@@ -107,7 +107,7 @@ pub(super) fn words_of_config(device: DeviceIndex, config: &DeviceConfig) -> [u6
         limit_check(config.memory_limit_bytes),
         u64::from(config.guarantee_permille) | u64::from(config.cap_permille) << 32,
         u64::from(config.weight) | (config.policy as u64) << 32,
-        u64::from(config.priority),
+        config.priority.word(),
         config.burst_ns,
         config.hold_max_ns,
         config.debt_max_ns,
@@ -135,7 +135,7 @@ pub(super) fn config_of_words(device: DeviceIndex, words: [u64; CONFIG_WORDS]) -
         cap_permille: low_half(shares >> 32),
         weight: low_half(competition),
         policy: *Policy::ALL.get(usize::try_from(competition >> 32).ok()?)?,
-        priority: u32::try_from(priority).ok()?,
+        priority: Priority::of_word(priority)?,
         burst_ns,
         hold_max_ns,
         debt_max_ns,

@@ -127,7 +127,8 @@ impl LimitsWriter {
         Ok(())
     }
 
-    /// Changes the configuration of `device` live, and continues its pace at the new cap: what was earned stays.
+    /// Changes the configuration of `device` live, and continues its pace: what was earned stays. The new rate is the cap
+    /// of `fixed`; what others borrow from the arbiter they keep as far as it is still allowed, until it looks again.
     ///
     /// # Errors
     /// The configuration is out of its ranges, another writer holds the lock for a second, or the file cannot be used any
@@ -147,9 +148,12 @@ impl LimitsWriter {
                 .pace(device)
                 .unwrap_or_else(|_| first_pace(config, now_ns));
             let metered = config.cap_permille < 1000 || old.contended;
+            // A rate of nothing would hold a container for ever.
+            let lowest = config.promised_permille().max(1);
+            let rate = old.rate_permille.clamp(lowest, config.cap_permille.max(lowest));
             let pace = Pace {
                 metered,
-                ..old.with_rate(config.cap_permille, now_ns)
+                ..old.with_rate(rate, now_ns)
             };
             let record = writer.limits.device(device);
             let at = offset_of_device(device) + offset_of!(DeviceLimits, config);

@@ -21,8 +21,9 @@ const WINDOW_MAX_WAIT_NS: u64 = 250_000_000;
 /// Longest sleep between two looks at the window (ns): finishing work wakes earlier. Also the whole wait while work in flight
 /// waits for the host.
 const WINDOW_SLEEP_NS: u64 = 1_000_000;
-/// Longest sleep between two looks at the limits (ns): a change is felt by then.
-const LIMITS_SLEEP_NS: u64 = 25_000_000;
+/// Longest sleep between two looks at the limits (ns), and how old they may be by then: a change is felt within the sum.
+const LIMITS_SLEEP_NS: u64 = 20_000_000;
+const LIMITS_AGE_NS: u64 = 5_000_000;
 /// What is left of a wait is spun, as no sleep ends that exactly (ns).
 const SPIN_NS: u64 = 60_000;
 
@@ -150,6 +151,8 @@ fn wait(
             }
         }
         let now = now_ns();
+        // With nothing in flight the reaper sleeps.
+        lane.follow_limits(LIMITS_AGE_NS, now);
         view = lane.view(now);
         match need(lane, &view, predicted, unproven, false, now) {
             Some(next) if lane.is_metered() => need_now = next,

@@ -62,6 +62,11 @@ impl Lane {
         self.segment_ns.load(Ordering::Relaxed)
     }
 
+    /// Follows `limits` if they are older than `age_ns` or have changed.
+    pub(crate) fn follow_limits(&self, age_ns: u64, now_ns: u64) {
+        super::follow_if_due(self.region, age_ns, now_ns);
+    }
+
     /// What `limits` says at `now_ns`.
     pub(crate) fn view(&self, now_ns: u64) -> View {
         let limits = &self.region.limits;
