@@ -122,11 +122,22 @@ fn stopped(kind: Kind) {
         }
         *(if is_there { &mut visited } else { &mut missed }) += 1;
     }
-    assert!(visited > 2 * missed, "{visited} visited, {missed} not on its way");
+    assert_mostly_visited(visited, missed);
     if !is_first {
         assert!(traced.finish().success());
     }
     scene.judge();
+}
+
+/// The way was written down step by step, so slowly that looks at the dead and at the driver were due in it: a round at
+/// full speed does not come by there, and by far the most instructions are theirs where each one counts.
+fn assert_mostly_visited(visited: u32, missed: u32) {
+    let enough = if course::is_soak() {
+        visited > missed
+    } else {
+        visited > 2 * missed
+    };
+    assert!(enough, "{visited} visited, {missed} not on its way");
 }
 
 /// Kills the first process at places of its round.
@@ -159,7 +170,7 @@ fn killed(kind: Kind) {
         scene.peer.has_everything(everything, at);
         *(if is_there { &mut visited } else { &mut missed }) += 1;
     }
-    assert!(visited > 2 * missed, "{visited} visited, {missed} not on its way");
+    assert_mostly_visited(visited, missed);
     eventually("the driver has everything back", A_SECOND, || {
         bed.used_bytes() == alone
     });
@@ -227,7 +238,7 @@ fn letting_go(kind: Kind, open: &str, close: &str) {
         }
         *(if is_there { &mut visited } else { &mut missed }) += 1;
     }
-    assert!(visited > 2 * missed, "{visited} visited, {missed} not on its way");
+    assert_mostly_visited(visited, missed);
     scene.judge();
 }
 
@@ -278,6 +289,6 @@ fn clearing(kind: Kind) {
         drop(dead);
         *(if is_there { &mut visited } else { &mut missed }) += 1;
     }
-    assert!(visited > 2 * missed, "{visited} visited, {missed} not on its way");
+    assert_mostly_visited(visited, missed);
     scene.judge();
 }
