@@ -1,5 +1,7 @@
 //! What the benchmarks share: the release build, the driver that does nothing, and programs beside it.
 
+pub mod lab;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -103,13 +105,11 @@ impl Stage {
     /// There is no release build, or no C compiler.
     pub fn new(programs: &[&str]) -> Result<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| here.join("../target"), PathBuf::from);
         let stage = Self {
             dir: tempfile::tempdir()?,
             // As `XDG_RUNTIME_DIR` usually is.
             runtime: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?,
-            release: target.join("release").canonicalize()?,
+            release: release_dir()?,
         };
         ensure!(
             stage.shim().exists(),
@@ -193,6 +193,19 @@ impl Stage {
             .env("XDG_RUNTIME_DIR", self.runtime.path());
         command
     }
+}
+
+/// Where the release build is.
+fn release_dir() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| here.join("../target"), PathBuf::from);
+    let release = target.join("release");
+    release.canonicalize().with_context(|| {
+        format!(
+            "no {}: run `cargo build --release --workspace` first",
+            release.display()
+        )
+    })
 }
 
 fn cc(command: &mut Command) -> Result<()> {

@@ -1,0 +1,255 @@
+//! Experiments in virtual time: the built `vcuda run`, shim, simulated driver and arbiter, as they are, each process of
+//! them under `libvcuda_virtual_clock.so`. What a tenant got is the simulator's exact record.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::fcntl::{Flock, FlockArg};
+use serde_json::Value;
+use vcuda_clock::{Costs, World};
+
+use crate::{cc, release_dir};
+
+/// How long a process may take to begin (real time).
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Virtual time in which a tenant's directory is made and its program begins (ns).
+const START_NS: u64 = 100_000_000;
+
+/// A simulated machine, a user's runtime directory and an arbiter, in a virtual time of their own.
+#[derive(Debug)]
+pub struct Lab {
+    dir: tempfile::TempDir,
+    release: PathBuf,
+    program: PathBuf,
+    world: World,
+    arbiter: Option<Child>,
+    tenants: Vec<Tenant>,
+    /// Held until the arbiter starts: `vcuda run` would start one that knows nothing of virtual time.
+    arbiters_place: Option<Flock<File>>,
+}
+
+/// A tenant's processes.
+#[derive(Debug)]
+struct Tenant {
+    name: String,
+    processes: Vec<Child>,
+}
+
+/// What is asked of the limiter: `vcuda run`'s options, and what the program does (`apps/load.c`).
+#[derive(Debug, Clone, Copy)]
+pub struct Load<'a> {
+    /// As `vcuda run` takes them.
+    pub quota: &'a [&'a str],
+    /// Arguments of the program.
+    pub program: &'a [&'a str],
+    /// How many of it.
+    pub processes: usize,
+}
+
+/// Compiles `apps/load.c` into `to`.
+///
+/// # Errors
+/// There is no C compiler.
+pub fn compile(to: &Path) -> Result<()> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/load.c");
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-Wno-unused", "-DVIA_DLSYM", "-o"]);
+    cc(command.arg(to).arg(source).args(["-ldl", "-lpthread", "-lm"]))
+}
+
+impl Lab {
+    /// A lab for `program` ([`compile`]) on a machine with this `machine.toml`.
+    ///
+    /// # Errors
+    /// There is no release build.
+    pub fn new(program: &Path, machine: &str) -> Result<Lab> {
+        let release = release_dir()?;
+        // In memory: nothing here outlives the lab.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+        let at = |name: &str| dir.path().join(name);
+        let library = release.join("libvcuda_virtual_clock.so");
+        ensure!(
+            library.exists(),
+            "no {}: run `cargo build --release --workspace` first",
+            library.display()
+        );
+        let world = World::create(&at("clock"), &library, Costs::default())?;
+        std::fs::create_dir(at("machine"))?;
+        std::fs::write(at("machine/machine.toml"), machine)?;
+        std::fs::create_dir_all(at("run/vcuda"))?;
+        let lock = File::create(at("run/vcuda/arbiter.lock"))?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock);
+        Ok(Lab {
+            release,
+            program: program.to_owned(),
+            world,
+            arbiter: None,
+            tenants: Vec::new(),
+            arbiters_place: Some(lock.map_err(|(_, error)| error)?),
+            dir,
+        })
+    }
+
+    fn vcuda(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.release.join("vcuda"));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("VCUDA_"))
+        {
+            command.env_remove(name);
+        }
+        command
+            .args(arguments)
+            .env("VCUDA_SIM", self.dir.path().join("machine"))
+            .env("XDG_RUNTIME_DIR", self.dir.path().join("run"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command
+    }
+
+    fn begin(&self, command: &mut Command) -> Result<Child> {
+        self.world.take_part(command);
+        let child = command.spawn()?;
+        ensure!(
+            self.world.await_part(child.id(), PATIENCE),
+            "{command:?} did not begin"
+        );
+        Ok(child)
+    }
+
+    /// Starts a tenant, its number, and lets the time go by that it takes to begin.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(&mut self, load: Load<'_>) -> Result<usize> {
+        let number = self.tenants.len();
+        let name = format!("tenant{number}");
+        let mut tenant = Tenant {
+            name,
+            processes: Vec::new(),
+        };
+        for _ in 0..load.processes {
+            let mut command = self.vcuda(&["run", "--sim", "--name", &tenant.name]);
+            command
+                .args(load.quota)
+                .arg("--")
+                .arg(&self.program)
+                .args(load.program);
+            tenant.processes.push(self.begin(&mut command)?);
+            // The first makes the directory that the others join.
+            self.run_for(1_000_000)?;
+        }
+        self.tenants.push(tenant);
+        if let Some(place) = self.arbiters_place.take() {
+            drop(place);
+            self.arbiter = Some(self.begin(&mut self.vcuda(&["arbiter"]))?);
+        }
+        self.run_for(START_NS)?;
+        self.are_alive()?;
+        Ok(number)
+    }
+
+    fn are_alive(&mut self) -> Result<()> {
+        let mut all = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.processes);
+        if let Some(ended) = all.find_map(|child| child.try_wait().transpose()) {
+            bail!("a tenant's process has ended: {}", ended?);
+        }
+        Ok(())
+    }
+
+    /// Virtual time (ns).
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.world.now_ns()
+    }
+
+    /// Lets so much time go by (ns).
+    ///
+    /// # Errors
+    /// A process keeps the world from going on.
+    pub fn run_for(&self, ns: u64) -> Result<()> {
+        Ok(self.world.run_until(self.world.now_ns() + ns)?)
+    }
+
+    /// Runs `vcuda` with these arguments while time stands still; what it printed.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn ask(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = self.vcuda(arguments);
+        self.world.look_on(&mut command);
+        crate::printed(command.stdout(Stdio::piped()))
+    }
+
+    /// Changes a tenant's quota (`vcuda set`).
+    ///
+    /// # Errors
+    /// It was refused.
+    pub fn set(&self, tenant: usize, quota: &[&str]) -> Result<()> {
+        let tenant = self.tenants.get(tenant).context("no such tenant")?;
+        let mut arguments = vec!["set", tenant.name.as_str()];
+        arguments.extend(quota);
+        self.ask(&arguments).map(drop)
+    }
+
+    /// Service so far by the simulator's record (ns), tenant by tenant, process by process.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn service_ns(&self) -> Result<Vec<Vec<u64>>> {
+        let report: Value = serde_json::from_str(&self.ask(&["sim", "report", "--json"])?)?;
+        let rows = report
+            .get("processes")
+            .and_then(Value::as_array)
+            .context("no processes")?;
+        let of = |child: &Child| -> u64 {
+            let own = |row: &&Value| row.get("pid").and_then(Value::as_u64) == Some(child.id().into());
+            let services = rows
+                .iter()
+                .filter(own)
+                .filter_map(|row| row.get("service_ns")?.as_u64());
+            services.sum()
+        };
+        let tenants = self.tenants.iter();
+        Ok(tenants
+            .map(|tenant| tenant.processes.iter().map(of).collect())
+            .collect())
+    }
+
+    /// The share of the GPU that each tenant gets in each of so many windows of so many ns (1 is the whole).
+    ///
+    /// # Errors
+    /// As [`Lab::run_for`] and [`Lab::service_ns`].
+    pub fn windows(&self, count: usize, window_ns: u64) -> Result<Vec<Vec<f64>>> {
+        let sums = |all: Vec<Vec<u64>>| -> Vec<u64> { all.iter().map(|one| one.iter().sum()).collect() };
+        let mut before = sums(self.service_ns()?);
+        let mut shares = vec![Vec::with_capacity(count); before.len()];
+        for _ in 0..count {
+            self.run_for(window_ns)?;
+            let after = sums(self.service_ns()?);
+            for ((share, after), before) in shares.iter_mut().zip(&after).zip(&before) {
+                share.push(ratio(after.saturating_sub(*before), window_ns));
+            }
+            before = after;
+        }
+        Ok(shares)
+    }
+}
+
+/// One number of nanoseconds in parts of another.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn ratio(part_ns: u64, whole_ns: u64) -> f64 {
+    part_ns as f64 / whole_ns as f64
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let tenants = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.processes);
+        for child in tenants.chain(&mut self.arbiter) {
+            // Already over is fine. The world stands still, so none of them holds anything.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
