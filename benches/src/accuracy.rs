@@ -1,39 +1,68 @@
+//! How exact shares of GPU time are: cases in virtual time ([`crate::lab`]), what they gave, and what was promised.
+
+mod cases;
+mod contended;
+mod figures;
+mod report;
+
+pub use cases::{PROGRAMS, Program, caps, processes};
+pub use contended::{Split, bursts, changes, splits};
+pub use report::{Figure, Goal, Row, as_json, as_table, missed};
+
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
-use vcuda_benches::lab::{Lab, Load, compile};
-fn main() -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let program = dir.path().join("load");
-    compile(&program)?;
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    // accuracy SWITCH_NS WINDOWS cap:procs:prog,args ...
-    let mut lab = Lab::new(
-        &program,
-        &format!("context_bytes = \"64MiB\"\nswitch_ns = {}\n", args[0]),
-    )?;
-    let windows: usize = args[1].parse()?;
-    let start = std::time::SystemTime::now();
-    for spec in &args[2..] {
-        let parts: Vec<&str> = spec.split(':').collect();
-        let program: Vec<&str> = parts[2].split(',').collect();
-        let quota: Vec<&str> = parts[0].split(',').collect();
-        lab.start(Load {
-            quota: &quota,
-            program: &program,
-            processes: parts[1].parse()?,
-        })?;
+
+use crate::lab::{self, Lab, Load};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Virtual time before anything is measured (ns): predictions are learnt, and the arbiter knows who is there.
+const WARM_UP_NS: u64 = 2 * SECOND_NS;
+
+/// What measures: the program compiled, and for how long it runs.
+#[derive(Debug)]
+pub struct Bench {
+    dir: tempfile::TempDir,
+    /// Windows of one second in which a case is measured.
+    pub windows: usize,
+}
+
+impl Bench {
+    /// One that measures for so many windows.
+    ///
+    /// # Errors
+    /// There is no C compiler.
+    pub fn new(windows: usize) -> Result<Bench> {
+        let dir = tempfile::tempdir()?;
+        let bench = Bench { dir, windows };
+        lab::compile(&bench.program())?;
+        Ok(bench)
     }
-    lab.run_for(2_000_000_000)?;
-    for (i, w) in lab.windows(windows, 1_000_000_000)?.iter().enumerate() {
-        let mean = w.iter().sum::<f64>() / w.len() as f64;
-        println!(
-            "{i}: mean {:.3}  {}",
-            mean * 100.0,
-            w.iter()
-                .map(|x| format!("{:.2}", x * 100.0))
-                .collect::<Vec<_>>()
-                .join(" ")
-        );
+
+    fn program(&self) -> PathBuf {
+        self.dir.path().join("load")
     }
-    println!("{:?}", start.elapsed()?);
-    Ok(())
+
+    /// A lab whose GPU needs so long to change from one context to another (ns).
+    fn lab(&self, switch_ns: u64) -> Result<Lab> {
+        Lab::new(Path::new(&self.program()), &machine(switch_ns))
+    }
+
+    /// The shares of tenants in windows of one second (1 is the whole GPU).
+    ///
+    /// # Errors
+    /// See [`Lab`].
+    pub fn shares(&self, switch_ns: u64, loads: &[Load<'_>]) -> Result<Vec<Vec<f64>>> {
+        let mut lab = self.lab(switch_ns)?;
+        for load in loads {
+            lab.start(*load)?;
+        }
+        lab.run_for(WARM_UP_NS)?;
+        lab.windows(self.windows, SECOND_NS)
+    }
+}
+
+/// Small contexts, so that many processes fit.
+fn machine(switch_ns: u64) -> String {
+    format!("context_bytes = \"64MiB\"\nswitch_ns = {switch_ns}\n")
 }

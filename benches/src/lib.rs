@@ -1,5 +1,6 @@
 //! What the benchmarks share: the release build, the driver that does nothing, and programs beside it.
 
+pub mod accuracy;
 pub mod lab;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,194 @@
+//! Tenants that compete for one GPU, and limits that change.
+
+use anyhow::{Context as _, Result};
+
+use super::cases::{Program, percent};
+use super::figures::{mean, mean_absolute_error, ratio_error, weighted_jain};
+use super::{Bench, Figure, Goal, Row, WARM_UP_NS};
+use crate::lab::{Lab, Load};
+
+/// How long a context switch takes on the simulated GPU by default (ns).
+const DEFAULT_SWITCH_NS: u64 = 20_000;
+/// What latencies are told by.
+const STEP_NS: u64 = 5_000_000;
+const STEP_MS: f64 = 5.0;
+/// Without service for so long a program is idle, not held (ns).
+const IDLE_NS: u64 = 300_000_000;
+
+/// Tenants with caps that add up to the whole GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Split<'a> {
+    /// Percent.
+    pub caps: &'a [u32],
+    /// What all of them run.
+    pub program: &'a Program,
+    /// Cost of a context switch (ns).
+    pub switch_ns: u64,
+}
+
+/// Tenants side by side: goals hold at the default switch cost, for others the figures are told.
+///
+/// # Errors
+/// See [`Bench::shares`].
+pub fn splits(bench: &Bench, split: &Split<'_>) -> Result<Row> {
+    let Split {
+        caps,
+        program,
+        switch_ns,
+    } = *split;
+    let texts: Vec<String> = caps.iter().map(ToString::to_string).collect();
+    let quotas: Vec<[&str; 2]> = texts.iter().map(|cap| ["--cores", cap.as_str()]).collect();
+    let loads: Vec<Load<'_>> = quotas
+        .iter()
+        .map(|quota| Load {
+            quota,
+            program: program.arguments,
+            processes: 1,
+        })
+        .collect();
+    let windows = bench.shares(switch_ns, &loads)?;
+    let got: Vec<f64> = windows.iter().map(|windows| mean(windows)).collect();
+    let shares: Vec<f64> = caps.iter().map(|cap| f64::from(*cap) / 100.0).collect();
+    let errors: Vec<f64> = windows
+        .iter()
+        .zip(&shares)
+        .map(|(w, share)| mean_absolute_error(w, *share))
+        .collect();
+    let is_default = switch_ns == DEFAULT_SWITCH_NS;
+    let goal = |goal| if is_default { goal } else { Goal::None };
+    let allowed: f64 = shares.iter().sum();
+    Ok(Row {
+        case: format!(
+            "{} at {} us a switch: {}",
+            texts.join(":"),
+            switch_ns / 1000,
+            program.name
+        ),
+        shares: got.iter().map(|share| share * 100.0).collect(),
+        figures: vec![
+            Figure::new(
+                "ratio error, %",
+                ratio_error(&got, &shares),
+                goal(Goal::AtMost(2.0)),
+            ),
+            Figure::new(
+                "weighted Jain",
+                weighted_jain(&got, &shares),
+                goal(Goal::AtLeast(0.995)),
+            ),
+            Figure::new(
+                "used of what caps allow",
+                got.iter().sum::<f64>() / allowed,
+                goal(Goal::AtLeast(0.98)),
+            ),
+            Figure::new("MAE, points", mean(&errors), Goal::None),
+        ],
+    })
+}
+
+fn alone<'a>(quota: &'a [&'a str], program: &'a [&'a str]) -> Load<'a> {
+    Load {
+        quota,
+        program,
+        processes: 1,
+    }
+}
+
+/// Lets time go by until `tenant`, whose program is idle now and then, is idle and then begins again. For how long it was
+/// idle (ns).
+fn until_it_begins(lab: &Lab, tenant: usize) -> Result<u64> {
+    let is_idle = || -> Result<bool> {
+        let step = lab.windows(1, STEP_NS)?;
+        let own = step.get(tenant).context("no such tenant")?;
+        Ok(own.iter().all(|share| *share == 0.0))
+    };
+    let mut idle_ns = 0;
+    loop {
+        if is_idle()? {
+            idle_ns += STEP_NS;
+        } else if idle_ns >= IDLE_NS {
+            break;
+        } else {
+            idle_ns = 0;
+        }
+    }
+    Ok(idle_ns)
+}
+
+/// How long from now on until `tenant` gets what `is_there` says of four steps on average (ms); not a number if it does
+/// not within a second.
+fn ms_until(lab: &Lab, tenant: usize, is_there: impl Fn(f64) -> bool) -> Result<f64> {
+    let steps = lab.windows(200, STEP_NS)?;
+    let steps = steps.get(tenant).context("no such tenant")?;
+    let first = steps.windows(4).position(|four| is_there(mean(four)));
+    Ok(first.map_or(f64::NAN, |first| percent(first as u64 * STEP_NS, 100_000_000)))
+}
+
+/// `burst`: what is guaranteed is there under a tenant that takes all it can get, and is back soon after idle time.
+///
+/// # Errors
+/// See [`Lab`].
+pub fn bursts(bench: &Bench) -> Result<Vec<Row>> {
+    let guaranteed = ["--cores", "30", "--policy", "burst"];
+    let mut rows = Vec::new();
+    for (name, antagonist) in [("10 us", ["kernel", "10000"]), ("5 ms", ["kernel", "5000000"])] {
+        let loads = [
+            alone(&guaranteed, &["kernel", "500000"]),
+            alone(&["--cores", "70", "--policy", "burst"], &antagonist),
+        ];
+        let windows = bench.shares(DEFAULT_SWITCH_NS, &loads)?;
+        let got: Vec<f64> = windows.iter().map(|windows| mean(windows)).collect();
+        let first = got.first().copied().unwrap_or(f64::NAN);
+        rows.push(Row {
+            case: format!("burst 30 % beside an antagonist with kernels of {name}"),
+            shares: got.iter().map(|share| share * 100.0).collect(),
+            figures: vec![Figure::new("of the guarantee", first / 0.30, Goal::AtLeast(0.97))],
+        });
+    }
+    let mut lab = bench.lab(DEFAULT_SWITCH_NS)?;
+    let idler = lab.start(alone(&guaranteed, &["bursts", "500000", "1000"]))?;
+    lab.start(alone(
+        &["--cores", "20", "--policy", "burst"],
+        &["kernel", "500000"],
+    ))?;
+    lab.run_for(WARM_UP_NS)?;
+    let idle_ns = until_it_begins(&lab, idler)?;
+    let ms = STEP_MS + ms_until(&lab, idler, |share| share >= 0.9 * 0.30)?;
+    rows.push(Row {
+        case: format!(
+            "burst 30 % comes back after {} ms to a GPU that a neighbour has borrowed",
+            idle_ns / 1_000_000
+        ),
+        shares: Vec::new(),
+        figures: vec![Figure::new("floor regained, ms", ms, Goal::AtMost(200.0))],
+    });
+    Ok(rows)
+}
+
+/// Idle to full share, and a cap that is changed live.
+///
+/// # Errors
+/// See [`Lab`].
+pub fn changes(bench: &Bench) -> Result<Vec<Row>> {
+    let mut lab = bench.lab(DEFAULT_SWITCH_NS)?;
+    let idler = lab.start(alone(&["--cores", "40"], &["bursts", "100000", "1000"]))?;
+    lab.run_for(WARM_UP_NS)?;
+    let idle_ns = until_it_begins(&lab, idler)?;
+    let ms = STEP_MS + ms_until(&lab, idler, |share| share >= 0.95 * 0.40)?;
+    let idle = Row {
+        case: format!("40 %, after {} ms of idleness", idle_ns / 1_000_000),
+        shares: Vec::new(),
+        figures: vec![Figure::new("full share after, ms", ms, Goal::AtMost(20.0))],
+    };
+    let mut lab = bench.lab(DEFAULT_SWITCH_NS)?;
+    let tenant = lab.start(alone(&["--cores", "30"], &["kernel", "500000"]))?;
+    lab.run_for(WARM_UP_NS)?;
+    lab.set(tenant, &["--cores", "70"])?;
+    let ms = ms_until(&lab, tenant, |share| (share - 0.70).abs() <= 0.10)?;
+    let change = Row {
+        case: "30 % changed to 70 %: kernels of 500 us".into(),
+        shares: Vec::new(),
+        figures: vec![Figure::new("felt after, ms", ms, Goal::AtMost(50.5))],
+    };
+    Ok(vec![idle, change])
+}

@@ -1,0 +1,132 @@
+//! Rows of figures, as a table and as JSON.
+
+use serde_json::{Value, json};
+
+/// What was promised.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Goal {
+    /// Not more.
+    AtMost(f64),
+    /// Not less.
+    AtLeast(f64),
+    /// Nothing: for the reader.
+    None,
+}
+
+/// One figure of a row.
+#[derive(Debug, Clone)]
+pub struct Figure {
+    /// What it is, with its unit.
+    pub name: &'static str,
+    /// What was measured.
+    pub got: f64,
+    /// What was promised.
+    pub goal: Goal,
+}
+
+/// One case.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// What was run.
+    pub case: String,
+    /// What each tenant got, in percent of the GPU.
+    pub shares: Vec<f64>,
+    /// What that means.
+    pub figures: Vec<Figure>,
+}
+
+impl Figure {
+    pub(super) const fn new(name: &'static str, got: f64, goal: Goal) -> Figure {
+        Figure { name, got, goal }
+    }
+
+    fn is_met(&self) -> bool {
+        match self.goal {
+            Goal::AtMost(most) => self.got <= most,
+            Goal::AtLeast(least) => self.got >= least,
+            Goal::None => true,
+        }
+    }
+
+    fn text(&self) -> String {
+        let (name, got) = (self.name, self.got);
+        let mark = if self.is_met() { "" } else { " MISSED" };
+        match self.goal {
+            Goal::AtMost(goal) => format!("{name} {got:.2} (<= {goal:.2}){mark}"),
+            Goal::AtLeast(goal) => format!("{name} {got:.3} (>= {goal:.3}){mark}"),
+            Goal::None => format!("{name} {got:.2}"),
+        }
+    }
+}
+
+/// Each figure that misses its goal, in words.
+#[must_use]
+pub fn missed(rows: &[Row]) -> Vec<String> {
+    let of = |row: &Row| -> Vec<String> {
+        let missed = row.figures.iter().filter(|figure| !figure.is_met());
+        missed
+            .map(|figure| format!("{}: {}", row.case, figure.text()))
+            .collect()
+    };
+    rows.iter().flat_map(of).collect()
+}
+
+/// For people.
+#[must_use]
+pub fn as_table(rows: &[Row]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header(["case", "got %", "figures"]);
+    for row in rows {
+        let shares: Vec<String> = row.shares.iter().map(|share| format!("{share:.2}")).collect();
+        let figures: Vec<String> = row.figures.iter().map(Figure::text).collect();
+        table.add_row([row.case.clone(), shares.join(" / "), figures.join("; ")]);
+    }
+    table.to_string()
+}
+
+/// For programs.
+#[must_use]
+pub fn as_json(rows: &[Row]) -> Value {
+    let figure = |figure: &Figure| {
+        let (kind, goal) = match figure.goal {
+            Goal::AtMost(goal) => ("at most", Some(goal)),
+            Goal::AtLeast(goal) => ("at least", Some(goal)),
+            Goal::None => ("none", None),
+        };
+        json!({"name": figure.name, "got": figure.got, "goal": goal, "kind": kind, "met": figure.is_met()})
+    };
+    let row = |row: &Row| {
+        let figures: Vec<Value> = row.figures.iter().map(figure).collect();
+        json!({"case": row.case, "shares_percent": row.shares, "figures": figures})
+    };
+    rows.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missed_goal_is_told() {
+        let row = |got, goal| Row {
+            case: "case".into(),
+            shares: vec![got],
+            figures: vec![Figure::new("figure", got, goal)],
+        };
+        let met = [
+            row(1.0, Goal::AtMost(1.0)),
+            row(1.0, Goal::AtLeast(1.0)),
+            row(9.0, Goal::None),
+        ];
+        assert!(missed(&met).is_empty());
+        for goal in [Goal::AtMost(0.9), Goal::AtLeast(1.1)] {
+            for got in [1.0, f64::NAN] {
+                let rows = [row(got, goal)];
+                assert_eq!(missed(&rows).len(), 1, "{goal:?}");
+                assert!(as_table(&rows).contains("MISSED"));
+                assert_eq!(as_json(&rows)[0]["figures"][0]["met"], false);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! How exact shares of GPU time are, in virtual time.
+//!
+//! ```text
+//! cargo build --release --workspace
+//! target/release/accuracy [--check] [--brief] [--json FILE] [SECTION...]
+//! target/release/accuracy try SWITCH_US SECONDS QUOTA:PROCESSES:PROGRAM...
+//! ```
+//!
+//! Sections: caps, processes, splits, burst, changes; all by default. Real programs (`apps/load.c`) under the built `vcuda
+//! run` on the simulated GPU; what they got is the simulator's exact record, in windows of one second. `--check` exits
+//! with 1 if a goal is missed; `--brief` measures less. `try` shows the windows of one case, for example
+//! `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use vcuda_benches::accuracy::{
+    self, Bench, PROGRAMS, Row, Split, as_json, as_table, bursts, caps, changes, processes, splits,
+};
+use vcuda_benches::lab::Load;
+
+const SECTIONS: [&str; 5] = ["caps", "processes", "splits", "burst", "changes"];
+
+#[derive(Default)]
+struct Options {
+    check: bool,
+    brief: bool,
+    json: Option<String>,
+    sections: Vec<String>,
+}
+
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
+    let mut options = Options::default();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--check" => options.check = true,
+            "--brief" => options.brief = true,
+            "--json" => options.json = Some(arguments.next().context("--json FILE")?),
+            section if SECTIONS.contains(&section) => options.sections.push(argument),
+            other => bail!(
+                "{other:?}: none of --check, --brief, --json FILE, {}",
+                SECTIONS.join(", ")
+            ),
+        }
+    }
+    Ok(options)
+}
+
+fn of_section(section: &str, bench: &Bench, brief: bool) -> Result<Vec<Row>> {
+    let [small, _, mix, ..] = PROGRAMS;
+    let millisecond = accuracy::Program {
+        name: "kernels of 1 ms",
+        arguments: &["kernel", "1000000"],
+        longest_ns: 1_000_000,
+    };
+    match section {
+        "caps" if brief => caps(bench, &PROGRAMS, &[30]),
+        "caps" => caps(bench, &PROGRAMS, &[5, 10, 25, 50, 75, 95]),
+        "processes" => {
+            let counts: &[usize] = if brief { &[4] } else { &[1, 4, 16] };
+            let cases = [mix, millisecond].into_iter();
+            let cases = cases.flat_map(|program| counts.iter().map(move |count| (program, *count)));
+            cases
+                .map(|(program, count)| processes(bench, &program, count))
+                .collect()
+        }
+        "splits" => {
+            let switches: &[u64] = if brief {
+                &[20_000]
+            } else {
+                &[20_000, 0, 100_000, 200_000]
+            };
+            let all: [&[u32]; 4] = [&[10, 90], &[30, 70], &[50, 50], &[10, 20, 30, 40]];
+            let mut rows = Vec::new();
+            for switch_ns in switches {
+                for caps in all {
+                    for program in &[mix, small, millisecond] {
+                        let switch_ns = *switch_ns;
+                        rows.push(splits(
+                            bench,
+                            &Split {
+                                caps,
+                                program,
+                                switch_ns,
+                            },
+                        )?);
+                    }
+                }
+            }
+            Ok(rows)
+        }
+        "burst" => bursts(bench),
+        _ => changes(bench),
+    }
+}
+
+fn borrowed_words(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+#[expect(clippy::print_stdout, reason = "the windows are what is asked for")]
+fn attempt(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+    let mut number = || -> Result<u64> {
+        Ok(arguments
+            .next()
+            .context("try SWITCH_US SECONDS CASE...")?
+            .parse()?)
+    };
+    let (switch_us, seconds) = (number()?, number()?);
+    let bench = Bench::new(usize::try_from(seconds)?)?;
+    let cases: Vec<Vec<String>> = arguments
+        .map(|case| case.split(':').map(ToOwned::to_owned).collect())
+        .collect();
+    let mut parsed = Vec::new();
+    for case in &cases {
+        let [quota, processes, program] = case.as_slice() else {
+            bail!("QUOTA:PROCESSES:PROGRAM, with commas in QUOTA and PROGRAM");
+        };
+        let words = |text: &str| -> Vec<String> { text.split(',').map(ToOwned::to_owned).collect() };
+        parsed.push((words(quota), processes.parse()?, words(program)));
+    }
+    let borrowed: Vec<(Vec<&str>, usize, Vec<&str>)> = parsed
+        .iter()
+        .map(|(quota, processes, program)| (borrowed_words(quota), *processes, borrowed_words(program)))
+        .collect();
+    let loads: Vec<Load<'_>> = borrowed
+        .iter()
+        .map(|(quota, processes, program)| Load {
+            quota,
+            program,
+            processes: *processes,
+        })
+        .collect();
+    ensure!(!loads.is_empty(), "no case");
+    for windows in bench.shares(switch_us * 1000, &loads)? {
+        let texts: Vec<String> = windows
+            .iter()
+            .map(|share| format!("{:.2}", share * 100.0))
+            .collect();
+        #[expect(clippy::cast_precision_loss, reason = "a few windows")]
+        let mean = windows.iter().sum::<f64>() / windows.len() as f64;
+        println!("{:.3} %: {}", mean * 100.0, texts.join(" "));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[expect(clippy::print_stdout, reason = "the tables are what the program is for")]
+fn main() -> Result<ExitCode> {
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if_eq("try").is_some() {
+        return attempt(arguments);
+    }
+    let options = options(arguments)?;
+    let bench = Bench::new(if options.brief { 4 } else { 10 })?;
+    let mut all = Vec::new();
+    for section in SECTIONS {
+        if options.sections.is_empty() || options.sections.iter().any(|one| one == section) {
+            let rows = of_section(section, &bench, options.brief)?;
+            println!("{section}\n{}\n", as_table(&rows));
+            all.extend(rows);
+        }
+    }
+    if let Some(path) = &options.json {
+        std::fs::write(path, format!("{:#}\n", as_json(&all)))?;
+    }
+    let missed = accuracy::missed(&all);
+    for line in &missed {
+        println!("missed: {line}");
+    }
+    Ok(if options.check && !missed.is_empty() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
