@@ -1,29 +1,35 @@
-//! `vcuda arbiter`: apportions GPU time between the tenants of one user. One per user (`flock`); ends with the last
-//! tenant.
+//! `vcuda arbiter`: apportions GPU time between the tenants of one user. One per user, and one more that stands in for it
+//! when it is killed or stopped; both end with the last tenant.
 //!
 //! Tenants share no memory: the arbiter reads each one's `usage`, whose every word is the tenant's own claim, and writes
-//! each one's `limits`. The arithmetic is the region's ([`vcuda_region::controller`]). Should it die, the shims notice the
-//! missing beat and charge elapsed time as it is, until the next `vcuda run` starts another.
+//! each one's `limits`. The arithmetic is the region's ([`vcuda_region::controller`]). Should both processes die at once, the
+//! shims notice the missing beat and charge elapsed time as it is, until the next `vcuda run` starts another.
 
+mod post;
+mod stand_in;
 mod tenants;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use nix::fcntl::{Flock, FlockArg};
 use vcuda_region::controller::{self, Contender, LOOK_BACK_WORDS, Overlap, word_at};
 use vcuda_region::process::Identity;
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 
+use self::post::Post;
+use self::stand_in::{StandIn, stand_in};
 use self::tenants::Tenants;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
 
-/// How often a second start tries to get the lock: a command that only asks holds it for a moment.
-const LOCK_ATTEMPTS: u32 = 20;
+/// The posts' files under the runtime directory.
+const FIRST: &str = "arbiter.lock";
+const SECOND: &str = "arbiter.second.lock";
+/// Between two looks whether anybody begins or was changed, with work on a GPU and without (ns).
+const WATCH_NS: u64 = 5_000_000;
+const DOZE_NS: u64 = 20_000_000;
 /// What the tenants have not reported yet is not looked at (ns): they enter running work every half millisecond.
 const REPORT_LAG_NS: u64 = 3_000_000;
 /// Tenants count as competing for this long after they last did (ns).
@@ -31,55 +37,41 @@ const CALM_NS: u64 = 500_000_000;
 /// How often dead tenants are looked for (ns).
 const CLEAN_NS: u64 = 1_000_000_000;
 
-/// Runs until no tenant is left. A second one ends at once.
+/// Runs until no tenant is left. A third one ends at once.
 pub(crate) fn arbiter(environment: &Environment) -> Result<(), Failure> {
     let root = environment.runtime_root()?;
     let me = Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
-    // Who starts while this one ends sees it running: so once the lock is free, look again.
+    let (mut first, second) = (Post::open(&root, FIRST)?, Post::open(&root, SECOND)?);
+    // Who starts while this one ends sees it running: so once the post is free, look again.
     loop {
-        let Some(held) = lock_soon(&root)? else {
-            return Ok(());
-        };
-        serve(&root, &me)?;
-        drop(held);
+        if !first.take()? {
+            if !second.take()? {
+                return Ok(());
+            }
+            stand_in(&mut first, &second)?;
+            second.leave();
+        }
+        serve(&root, &me, &first)?;
+        first.leave();
         if directory::list(&root).map_err(failed)?.is_empty() {
             return Ok(());
         }
     }
 }
 
-/// Whether one holds the lock. It may end right after the answer: the shims notice a missing beat.
+/// Whether one is at its post. It may end right after the answer: the shims notice a missing beat.
 pub(crate) fn is_running(root: &Path) -> bool {
-    matches!(lock(root), Ok(None))
+    Post::open(root, FIRST).is_ok_and(|first| matches!(first.holder(), Ok(Some(_))))
 }
 
-fn lock_soon(root: &Path) -> Result<Option<Flock<File>>, Failure> {
-    for _ in 1..LOCK_ATTEMPTS {
-        if let Some(held) = lock(root)? {
-            return Ok(Some(held));
-        }
-        sleep(Duration::from_millis(10));
-    }
-    lock(root)
-}
-
-fn lock(root: &Path) -> Result<Option<Flock<File>>, Failure> {
-    let path = root.join("arbiter.lock");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path);
-    let file = file.map_err(|error| Failure::access("open", &path, &error))?;
-    Ok(Flock::lock(file, FlockArg::LockExclusiveNonblock).ok())
-}
-
-/// One tick after another, until no tenant is left.
-fn serve(root: &Path, me: &Identity) -> Result<(), Failure> {
+/// One look after another, until no tenant is left.
+fn serve(root: &Path, me: &Identity, first: &Post) -> Result<(), Failure> {
     let mut tenants = Tenants::default();
-    let (mut listed_ns, mut cleaned_ns) = (0, 0);
+    let mut second = StandIn::new(root)?;
+    let (mut listed_ns, mut cleaned_ns, mut due_ns) = (0, 0, 0);
     loop {
         let now_ns = clock::now_ns();
+        first.beat(now_ns);
         if now_ns >= cleaned_ns + CLEAN_NS {
             cleaned_ns = now_ns;
             // What cannot be removed now is tried again; what is dead has no demand.
@@ -87,19 +79,24 @@ fn serve(root: &Path, me: &Identity) -> Result<(), Failure> {
         }
         if now_ns >= listed_ns + controller::QUIET_NS {
             listed_ns = now_ns;
-            tenants.refresh(directory::list(root).map_err(failed)?);
+            tenants.refresh(directory::list(root).map_err(failed)?, now_ns);
             if tenants.is_empty() {
                 return Ok(());
             }
+            second.tend(now_ns)?;
         }
-        let is_contended = arbitrate(&mut tenants, now_ns);
-        let pause_ns = if is_contended {
-            controller::CONTENDED_NS
-        } else {
-            controller::QUIET_NS
-        };
-        let worked_ns = clock::now_ns().saturating_sub(now_ns);
-        sleep(Duration::from_nanos(pause_ns.saturating_sub(worked_ns)));
+        if now_ns >= due_ns || tenants.have_stirred() {
+            let is_contended = arbitrate(&mut tenants, now_ns);
+            due_ns = now_ns
+                + if is_contended {
+                    controller::CONTENDED_NS
+                } else {
+                    controller::QUIET_NS
+                };
+        }
+        let watch_ns = if tenants.is_any_busy() { WATCH_NS } else { DOZE_NS };
+        let pause_ns = due_ns.saturating_sub(clock::now_ns()).min(watch_ns);
+        sleep(Duration::from_nanos(pause_ns));
     }
 }
 

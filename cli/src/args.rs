@@ -165,6 +165,9 @@ pub(crate) enum Command {
         /// Start it in a session of its own and return.
         #[arg(long)]
         detach: bool,
+        /// Stand in for the one that runs; the same as without, but told from it in a list of processes.
+        #[arg(long)]
+        stand_in: bool,
     },
     /// The program that the tenants of `demo` and `bench` run.
     #[command(hide = true)]

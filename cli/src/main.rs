@@ -68,8 +68,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             clap_mangen::Man::new(described(command.as_deref())?).render(&mut page)?;
             Ok(std::io::stdout().write_all(&page)?)
         }
-        Command::Arbiter { detach: true } => background::detach(),
-        Command::Arbiter { detach: false } => arbiter::arbiter(&environment),
+        Command::Arbiter { detach: true, .. } => background::detach(),
+        Command::Arbiter { detach: false, .. } => arbiter::arbiter(&environment),
         Command::StageTenant => stage::program::tenant(),
         Command::DoctorProbe => doctor::probe::probe(&environment),
     }

@@ -101,6 +101,14 @@ impl Default for Scale {
 }
 
 impl Scale {
+    /// Where another arbiter has left off.
+    #[must_use]
+    pub fn from_permille(permille: u32) -> Self {
+        Self {
+            thousandths_of_permille: permille.clamp(1, 1000) * 1000,
+        }
+    }
+
     /// Takes the last look into account. What a container is worth that was not busy then stays as it was: a small share
     /// is used in bursts, and each must not begin as if it were alone.
     pub fn follow(&mut self, overlap: Overlap) {

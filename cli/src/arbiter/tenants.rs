@@ -43,6 +43,8 @@ pub(super) struct Tenant {
 struct State {
     scale: Scale,
     contended_until_ns: u64,
+    /// It demanded nothing at the last look, and the word that changes when it begins was this.
+    idle_at: Option<i64>,
 }
 
 /// All tenants of this user.
@@ -55,13 +57,13 @@ pub(super) struct Tenants {
 impl Tenants {
     /// Opens who is new and forgets who is gone. One that cannot be opened, as it is being made or removed or is damaged,
     /// is tried again.
-    pub(super) fn refresh(&mut self, listed: Vec<(String, PathBuf)>) {
+    pub(super) fn refresh(&mut self, listed: Vec<(String, PathBuf)>, now_ns: u64) {
         self.listed = listed.len();
         self.tenants
             .retain(|tenant| file_of(&tenant.path) == Some(tenant.file));
         for (_, path) in listed {
             if !self.tenants.iter().any(|tenant| tenant.path == path) {
-                self.tenants.extend(Tenant::open(path));
+                self.tenants.extend(Tenant::open(path, now_ns));
             }
         }
     }
@@ -69,6 +71,19 @@ impl Tenants {
     /// No tenant is left, none that could not be opened either.
     pub(super) fn is_empty(&self) -> bool {
         self.listed == 0
+    }
+
+    /// Whether one that was idle at the last look has begun, or a quota was changed since. Cheap: a word or two of each.
+    pub(super) fn have_stirred(&self) -> bool {
+        self.tenants.iter().any(Tenant::has_stirred)
+    }
+
+    /// Whether any demanded something at the last look.
+    pub(super) fn is_any_busy(&self) -> bool {
+        self.tenants.iter().any(|tenant| {
+            let mut devices = tenant.writer.limits().devices();
+            devices.any(|(device, _)| tenant.state(device).is_some_and(|state| state.idle_at.is_none()))
+        })
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tenant> {
@@ -93,17 +108,40 @@ fn file_of(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Tenant {
-    fn open(path: PathBuf) -> Option<Self> {
+    fn open(path: PathBuf, now_ns: u64) -> Option<Self> {
         let file = file_of(&path)?;
         let writer = LimitsWriter::open(&path).ok()?;
         let observer = Observer::open(&path).ok()?;
+        let mut devices = [State::default(); MAX_DEVICES];
+        // An arbiter before this one knew more.
+        for ((device, _), state) in writer.limits().devices().zip(&mut devices) {
+            if let Ok(pace) = writer.limits().pace(device)
+                && pace.contended
+            {
+                state.scale = Scale::from_permille(pace.scale_permille);
+                state.contended_until_ns = now_ns + CALM_NS;
+            }
+        }
         Some(Self {
             path,
             file,
             writer,
             observer,
-            devices: [State::default(); MAX_DEVICES],
+            devices,
         })
+    }
+
+    fn state(&self, device: DeviceIndex) -> Option<&State> {
+        self.devices.get(device.get())
+    }
+
+    fn has_stirred(&self) -> bool {
+        let mut devices = self.writer.limits().devices();
+        let begins = |device| {
+            let idle_at = self.state(device).and_then(|state| state.idle_at);
+            idle_at.is_some_and(|level_ns| self.observer.level_ns(device).is_ok_and(|now| now != level_ns))
+        };
+        self.writer.is_outdated() || devices.any(|(device, _)| begins(device))
     }
 
     /// The GPUs that it was given.
@@ -120,7 +158,7 @@ impl Tenant {
     /// When the tenant says that it was busy on `device`, from word `first` of its busy map up to `last`, and what it
     /// demands. Nothing if its files cannot be read.
     pub(super) fn look(
-        &self,
+        &mut self,
         device: DeviceIndex,
         first: u64,
         last: u64,
@@ -142,7 +180,11 @@ impl Tenant {
                 0
             },
         };
-        Some((map, Contender::new(&config, activity.demand_permille())))
+        let demand_permille = activity.demand_permille();
+        if let Some(state) = self.devices.get_mut(device.get()) {
+            state.idle_at = (demand_permille == 0).then_some(account.level_ns);
+        }
+        Some((map, Contender::new(&config, demand_permille)))
     }
 
     /// Writes what a look has changed. Whether the tenant competes with others.

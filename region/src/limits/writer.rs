@@ -127,6 +127,18 @@ impl LimitsWriter {
         Ok(())
     }
 
+    /// Whether a configuration was written since this was opened or last refreshed: one word is read.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        const AT: u64 = offset_of!(LimitsFile, generation) as u64;
+        let mut word = [0; 8];
+        let Some(target) = &self.file else {
+            return false;
+        };
+        target.file.read_exact_at(&mut word, AT).is_ok()
+            && u64::from_ne_bytes(word) != self.limits.generation()
+    }
+
     /// Changes the configuration of `device` live, and continues its pace: what was earned stays. The new rate is the cap
     /// of `fixed`; what others borrow from the arbiter they keep as far as it is still allowed, until it looks again.
     ///

@@ -1,0 +1,128 @@
+//! A post that one process of this user holds: a lock that the kernel drops when its holder ends, and a beat by which
+//! others see that the holder is not stopped.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::failure::Failure;
+
+/// One of the arbiter's posts, held or not.
+#[derive(Debug)]
+pub(super) struct Post {
+    file: File,
+    path: PathBuf,
+    /// The holder's beat as it was last seen, and in how many looks since it has not changed.
+    seen: (u64, u32),
+}
+
+impl Post {
+    /// Opens the post of this name under `root`, without taking it.
+    pub(super) fn open(root: &Path, name: &str) -> Result<Self, Failure> {
+        let path = root.join(name);
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|error| Failure::access("open", &path, &error))?;
+        Ok(Self {
+            file,
+            path,
+            seen: (0, 0),
+        })
+    }
+
+    /// Takes it unless another process holds it. It falls free with the process that has taken it, or when this is dropped.
+    pub(super) fn take(&self) -> Result<bool, Failure> {
+        match fcntl(&self.file, FcntlArg::F_SETLK(&lock(libc::F_WRLCK))) {
+            Ok(_) => Ok(true),
+            Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
+            Err(error) => Err(self.failure("lock", error)),
+        }
+    }
+
+    /// Gives it up.
+    pub(super) fn leave(&self) {
+        // What cannot be unlocked is unlocked when the process ends.
+        let _ = fcntl(&self.file, FcntlArg::F_SETLK(&lock(libc::F_UNLCK)));
+    }
+
+    /// The other process that holds it: 0 if that is of another PID namespace.
+    pub(super) fn holder(&self) -> Result<Option<i32>, Failure> {
+        let mut found = lock(libc::F_WRLCK);
+        fcntl(&self.file, FcntlArg::F_GETLK(&mut found)).map_err(|error| self.failure("ask for", error))?;
+        Ok((i32::from(found.l_type) != libc::F_UNLCK).then_some(found.l_pid))
+    }
+
+    /// Says that the holder is at work.
+    pub(super) fn beat(&self, now_ns: u64) {
+        // A full disk must not end the arbiter; who looks then takes it for stopped, and takes its place.
+        let _ = self.file.write_all_at(&now_ns.to_ne_bytes(), 0);
+    }
+
+    /// In how many looks in a row the holder has not beaten. Counted in looks, not in time: if all processes are stopped
+    /// for a while, nobody is to blame.
+    pub(super) fn missed(&mut self) -> u32 {
+        let mut beat = [0; 8];
+        let read = self.file.read_exact_at(&mut beat, 0).is_ok();
+        let beat = if read { u64::from_ne_bytes(beat) } else { 0 };
+        let missed = if beat == self.seen.0 {
+            self.seen.1.saturating_add(1)
+        } else {
+            0
+        };
+        self.seen = (beat, missed);
+        missed
+    }
+
+    /// Ends a holder that does not beat.
+    pub(super) fn dismiss(&mut self) -> Result<(), Failure> {
+        self.seen.1 = 0;
+        // It does not go on by itself, so its number is not another's between the question and the signal.
+        if let Some(pid) = self.holder()?.filter(|pid| *pid > 0) {
+            // One that may not be killed keeps the post; it is tried again.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        Ok(())
+    }
+
+    fn failure(&self, doing: &'static str, error: nix::Error) -> Failure {
+        Failure::access(doing, &self.path, &std::io::Error::from(error))
+    }
+}
+
+/// The whole file.
+fn lock(kind: i32) -> libc::flock {
+    libc::flock {
+        l_type: i16::try_from(kind).unwrap_or(0),
+        l_whence: 0,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beat_that_does_not_change_is_missed() {
+        let root = tempfile::tempdir().unwrap();
+        let mut post = Post::open(root.path(), "post").unwrap();
+        assert!(post.take().unwrap());
+        // Of its own lock, a process is not told.
+        assert_eq!(post.holder().unwrap(), None);
+        post.beat(7);
+        assert_eq!([post.missed(), post.missed(), post.missed()], [0, 1, 2]);
+        post.beat(8);
+        assert_eq!([post.missed(), post.missed()], [0, 1]);
+        post.leave();
+    }
+}

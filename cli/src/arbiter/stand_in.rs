@@ -1,0 +1,80 @@
+//! The arbiter's stand-in: a second process that does nothing but look whether the first one beats, and takes its place.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use vcuda_region::clock;
+
+use super::post::Post;
+use crate::failure::Failure;
+use crate::libraries;
+
+/// How often the stand-in looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// After so many looks without a beat the arbiter is taken to be stopped: 200 ms.
+const MISSED_MAX: u32 = 4;
+/// How often the arbiter looks after its stand-in (ns), and after how many looks without a beat that is taken to be stopped.
+const TEND_NS: u64 = 500_000_000;
+const STAND_IN_MISSED_MAX: u32 = 4;
+
+/// Waits at `second` until the holder of `first` is gone or does not beat, and takes its place.
+pub(super) fn stand_in(first: &mut Post, second: &Post) -> Result<(), Failure> {
+    // What was seen when it last stood in says nothing of now.
+    first.missed();
+    while !first.take()? {
+        second.beat(clock::now_ns());
+        if first.missed() >= MISSED_MAX {
+            first.dismiss()?;
+        }
+        sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// The arbiter's care for its stand-in.
+#[derive(Debug)]
+pub(super) struct StandIn {
+    second: Post,
+    child: Option<Child>,
+    tended_ns: u64,
+}
+
+impl StandIn {
+    pub(super) fn new(root: &Path) -> Result<Self, Failure> {
+        Ok(Self {
+            second: Post::open(root, super::SECOND)?,
+            child: None,
+            tended_ns: 0,
+        })
+    }
+
+    /// Starts one if there is none, now and then. One that cannot be started is tried again.
+    pub(super) fn tend(&mut self, now_ns: u64) -> Result<(), Failure> {
+        if now_ns < self.tended_ns.saturating_add(TEND_NS) && self.tended_ns != 0 {
+            return Ok(());
+        }
+        self.tended_ns = now_ns;
+        if let Some(child) = &mut self.child
+            && !matches!(child.try_wait(), Ok(None))
+        {
+            self.child = None;
+        }
+        if self.second.holder()?.is_some() {
+            if self.second.missed() >= STAND_IN_MISSED_MAX {
+                self.second.dismiss()?;
+            }
+        } else if self.child.is_none() {
+            self.child = Command::new(libraries::executable()?)
+                .args(["arbiter", "--stand-in"])
+                .current_dir("/")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .ok();
+        }
+        Ok(())
+    }
+}
