@@ -11,6 +11,11 @@ use nix::unistd::Pid;
 
 use crate::failure::Failure;
 
+/// After so many looks without a beat, a holder that is stopped is dismissed.
+const STOPPED_MISSED: u32 = 3;
+/// After so many, any.
+const HUNG_MISSED: u32 = 60;
+
 /// One of the arbiter's posts, held or not.
 #[derive(Debug)]
 pub(super) struct Post {
@@ -68,7 +73,7 @@ impl Post {
 
     /// In how many looks in a row the holder has not beaten. Counted in looks, not in time: if all processes are stopped
     /// for a while, nobody is to blame.
-    pub(super) fn missed(&mut self) -> u32 {
+    fn missed(&mut self) -> u32 {
         let mut beat = [0; 8];
         let read = self.file.read_exact_at(&mut beat, 0).is_ok();
         let beat = if read { u64::from_ne_bytes(beat) } else { 0 };
@@ -81,11 +86,17 @@ impl Post {
         missed
     }
 
-    /// Ends a holder that does not beat.
-    pub(super) fn dismiss(&mut self) -> Result<(), Failure> {
-        self.seen.1 = 0;
+    /// Ends a holder that does not beat: one that is stopped after [`STOPPED_MISSED`] looks, any other, that may just be
+    /// short of processor time, after [`HUNG_MISSED`].
+    pub(super) fn dismiss_if_idle(&mut self) -> Result<(), Failure> {
+        let missed = self.missed();
+        if missed < STOPPED_MISSED {
+            return Ok(());
+        }
         // It does not go on by itself, so its number is not another's between the question and the signal.
-        if let Some(pid) = self.holder()?.filter(|pid| *pid > 0) {
+        if let Some(pid) = self.holder()?.filter(|pid| *pid > 0)
+            && (missed >= HUNG_MISSED || is_stopped(pid))
+        {
             // One that may not be killed keeps the post; it is tried again.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
@@ -95,6 +106,13 @@ impl Post {
     fn failure(&self, doing: &'static str, error: nix::Error) -> Failure {
         Failure::access(doing, &self.path, &std::io::Error::from(error))
     }
+}
+
+/// Whether a signal or a debugger has stopped the process (proc_pid_stat(5)).
+fn is_stopped(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    matches!(state, Some('T' | 't'))
 }
 
 /// The whole file.
@@ -123,6 +141,7 @@ mod tests {
         assert_eq!([post.missed(), post.missed(), post.missed()], [0, 1, 2]);
         post.beat(8);
         assert_eq!([post.missed(), post.missed()], [0, 1]);
+        assert!(!is_stopped(i32::try_from(std::process::id()).unwrap()));
         post.leave();
     }
 }

@@ -13,21 +13,14 @@ use crate::libraries;
 
 /// How often the stand-in looks.
 const LOOK: Duration = Duration::from_millis(50);
-/// After so many looks without a beat the arbiter is taken to be stopped: 200 ms.
-const MISSED_MAX: u32 = 4;
-/// How often the arbiter looks after its stand-in (ns), and after how many looks without a beat that is taken to be stopped.
+/// How often the arbiter looks after its stand-in (ns).
 const TEND_NS: u64 = 500_000_000;
-const STAND_IN_MISSED_MAX: u32 = 4;
 
 /// Waits at `second` until the holder of `first` is gone or does not beat, and takes its place.
 pub(super) fn stand_in(first: &mut Post, second: &Post) -> Result<(), Failure> {
-    // What was seen when it last stood in says nothing of now.
-    first.missed();
     while !first.take()? {
         second.beat(clock::now_ns());
-        if first.missed() >= MISSED_MAX {
-            first.dismiss()?;
-        }
+        first.dismiss_if_idle()?;
         sleep(LOOK);
     }
     Ok(())
@@ -62,9 +55,7 @@ impl StandIn {
             self.child = None;
         }
         if self.second.holder()?.is_some() {
-            if self.second.missed() >= STAND_IN_MISSED_MAX {
-                self.second.dismiss()?;
-            }
+            self.second.dismiss_if_idle()?;
         } else if self.child.is_none() {
             self.child = Command::new(libraries::executable()?)
                 .args(["arbiter", "--stand-in"])

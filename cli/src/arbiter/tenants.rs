@@ -11,6 +11,8 @@ use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
 
 use super::{CALM_NS, Finding};
 
+/// How often a tenant's `limits` are read again and the beat written there (ns).
+const BEAT_NS: u64 = 95_000_000;
 /// The scale is written when it has changed by this much (thousandths).
 const SCALE_STEP: u32 = 2;
 
@@ -35,6 +37,9 @@ pub(super) struct Tenant {
     file: (u64, u64),
     writer: LimitsWriter,
     observer: Observer,
+    /// When the beat was last written, and whether the files were sound then.
+    beaten_ns: u64,
+    is_sound: bool,
     devices: [State; MAX_DEVICES],
 }
 
@@ -127,6 +132,8 @@ impl Tenant {
             file,
             writer,
             observer,
+            beaten_ns: 0,
+            is_sound: false,
             devices,
         })
     }
@@ -149,10 +156,14 @@ impl Tenant {
         self.writer.limits().devices().collect()
     }
 
-    /// Says that the arbiter is at work, and reads what `vcuda set` has changed. Whether the tenant's files can be used:
-    /// one whose files were damaged is left alone until they are sound.
+    /// Now and then says that the arbiter is at work, and reads what `vcuda set` has changed, at once if it has. Whether
+    /// the tenant's files can be used: one whose files were damaged is left alone until they are sound.
     pub(super) fn beat(&mut self, now_ns: u64) -> bool {
-        self.writer.refresh().is_ok() && self.writer.beat(now_ns).is_ok()
+        if now_ns >= self.beaten_ns.saturating_add(BEAT_NS) || self.writer.is_outdated() {
+            self.is_sound = self.writer.refresh().is_ok() && self.writer.beat(now_ns).is_ok();
+            self.beaten_ns = now_ns;
+        }
+        self.is_sound
     }
 
     /// When the tenant says that it was busy on `device`, from word `first` of its busy map up to `last`, and what it
