@@ -114,6 +114,8 @@ run() {
     echo
     shares "$dir"
     echo
+    bench
+    echo
     echo "$differences differences"
     [ "$differences" = 0 ]
 }
@@ -136,9 +138,21 @@ shares() {
     rm -f /tmp/vcuda-a.$$
 }
 
+# The tables of `vcuda bench`, kept in the current folder; BENCH=--quick for less than their five minutes.
+bench() {
+    # shellcheck disable=SC2086
+    if "$vcuda" bench $simulated ${BENCH-} --json --svg vcuda-bench.svg >vcuda-bench.json; then
+        echo "vcuda bench: vcuda-bench.json, vcuda-bench.svg"
+        sed -n '/"summary"/,$p' vcuda-bench.json
+    else
+        differences=$((differences + 1))
+        row "vcuda bench" "-" "status $?" ""
+    fi
+}
+
 case ${1:-run} in
 pack) pack "$(realpath -m "${2:-vcuda-gpu.tar.gz}")" ;;
 run) run "${2:-$here}" ;;
-sim) simulated=--sim && run "${2:-$here}" ;;
+sim) simulated=--sim && BENCH=${BENCH---quick} && run "${2:-$here}" ;;
 *) run "$1" ;;
 esac

@@ -116,7 +116,7 @@ fn without_a_gpu_it_says_what_to_do() {
 #[test]
 fn help_begins_with_examples_and_json_is_json() {
     let bed = Bed::new();
-    for sub in ["run", "sim", "smi", "set", "doctor", "demo"] {
+    for sub in ["run", "sim", "smi", "set", "doctor", "demo", "bench"] {
         let help = succeeded(&bed.vcuda([sub, "--help"]).output().unwrap());
         assert!(
             help.lines().take(6).any(|l| l.to_lowercase().contains("example")),

@@ -169,7 +169,7 @@ impl Plan {
                 .seconds
                 .unwrap_or(if args.quick { QUICK_SECONDS } else { SECONDS }),
             pairs: if args.quick { 5 } else { 15 },
-            parts: if args.quick { 50 } else { 200 },
+            parts: if args.quick { 50 } else { 100 },
         })
     }
 }

@@ -12,6 +12,11 @@ use crate::stage::Stage;
 pub(super) struct Report {
     pub(super) vcuda: &'static str,
     pub(super) gpu: GpuReport,
+    /// Processors of this machine.
+    pub(super) processors: usize,
+    /// Mean number of programs that wanted one in the minute before; absent where the kernel does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) load_before: Option<f64>,
     /// Whether the tenants had the shim; without it caps are words.
     pub(super) with_shim: bool,
     /// Who says what a tenant got.
@@ -120,6 +125,8 @@ impl Report {
                 "work finished, at the rate of the same work alone without the shim"
             },
             gpu,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            load_before: load(),
             window_seconds: WINDOW.as_secs_f64(),
             windows: plan.windows,
             shares: Vec::new(),
@@ -149,6 +156,12 @@ impl Report {
             split_least_used_of_caps: least(split.iter().map(|row| row.used_of_caps).collect()),
         };
     }
+}
+
+/// The first figure of `/proc/loadavg`.
+fn load() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split(' ').next()?.parse().ok()
 }
 
 impl GpuReport {

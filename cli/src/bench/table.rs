@@ -12,6 +12,13 @@ pub(super) fn text(report: &Report) -> String {
         "shares by {}; {} windows of {} s\n",
         report.measured_by, report.windows, report.window_seconds
     ));
+    #[expect(clippy::cast_precision_loss, reason = "processors")]
+    if let Some(load) = report.load_before.filter(|load| *load > report.processors as f64) {
+        text.push_str(&format!(
+            "NOTE: {} processors with a load of {load:.1}: programs that wait for one fall short of their share\n",
+            report.processors
+        ));
+    }
     if !report.with_shim {
         text.push_str("WITHOUT the shim: nobody holds the caps\n");
     }

@@ -9,7 +9,8 @@ use super::{WORK, kernels};
 use crate::cuda::{Cuda, CudaProblem};
 use crate::stage::protocol::Call;
 
-/// Calls in a row: far fewer than the driver queues (about a thousand), enough for the clock not to count.
+/// Calls in a row: enough for the clock not to count, and fewer than the driver queues (about a thousand) or the shim lets be
+/// in flight (half a millisecond of work).
 const CALLS: u32 = 128;
 /// Calls before the first that is timed: first uses, predictions.
 const WARM_UP: u32 = 1024;
