@@ -54,36 +54,70 @@ impl Overlap {
     }
 }
 
+/// How long one context runs before the next one's turn comes (bins): about 2 ms on today's GPUs, by default. It only
+/// decides the correction of [`overlaps`] for who comes later.
+const SLICE_BINS: u64 = 2_000_000 / busy::BIN_NS;
+
 /// Compares the busy bins of all containers of one GPU over the same span: `maps[i]` holds the bins of container `i`, word
 /// by word (48 bins each, see [`busy::bins_of`]).
+///
+/// Each of `n` containers that are busy together gets its part of the bin, `1/n`. One that comes to others who are busy
+/// already is seen only from its first slice on, as an event is reached in a slice of its own context: it is ahead of its
+/// part by `1 - 1/n` of a slice after that slice, by nothing when its next one comes, and by half of that on average,
+/// whenever it ends. So much is added to its parts, and taken from the others'.
 #[must_use]
 pub fn overlaps(maps: &[Vec<u64>]) -> Vec<Overlap> {
     let mut overlaps = vec![Overlap::default(); maps.len()];
     let length = maps.iter().map(Vec::len).max().unwrap_or(0);
+    let mut before: Option<u64> = None;
     for word in 0..length {
         let words: Vec<u64> = maps
             .iter()
             .map(|map| map.get(word).copied().unwrap_or(0))
             .collect();
-        let any = words.iter().fold(0, |all, word| all | word);
-        if any == 0 {
-            continue;
-        }
         for bin in 0..busy::BINS_PER_WORD {
-            let busy = words.iter().filter(|word| *word >> bin & 1 == 1).count() as u64;
-            if busy == 0 {
-                continue;
+            let at = |position: usize| words.get(position).is_some_and(|word| word >> bin & 1 == 1);
+            let now =
+                (0..words.len().min(64)).fold(0, |set, position| set | u64::from(at(position)) << position);
+            if now != 0 {
+                share_bin(&mut overlaps, before.unwrap_or(now), now);
             }
-            for (overlap, word) in overlaps.iter_mut().zip(&words) {
-                if word >> bin & 1 == 1 {
-                    overlap.bins += 1;
-                    overlap.parts_permille += 1000 / busy;
-                    overlap.shared += u64::from(busy > 1);
-                }
-            }
+            before = Some(now);
         }
     }
     overlaps
+}
+
+/// Divides a bin among the containers of the set `now`, after one in which those of `before` were busy.
+fn share_bin(overlaps: &mut [Overlap], before: u64, now: u64) {
+    let busy = u64::from(now.count_ones());
+    for (position, overlap) in overlaps.iter_mut().take(64).enumerate() {
+        if now >> position & 1 == 1 {
+            overlap.bins += 1;
+            overlap.parts_permille += 1000 / busy;
+            overlap.shared += u64::from(busy > 1);
+        }
+    }
+    let (stayed, came) = (before & now, now & !before);
+    if stayed == 0 || came == 0 {
+        return;
+    }
+    // Half of `1 - 1/n` of a slice, in thousandths of a bin, for each that came.
+    let ahead = SLICE_BINS * 500 * (busy - 1) / busy;
+    let each = ahead * u64::from(came.count_ones()) / u64::from(stayed.count_ones());
+    let mut taken = 0;
+    for (position, overlap) in overlaps.iter_mut().take(64).enumerate() {
+        if stayed >> position & 1 == 1 {
+            let part = each.min(overlap.parts_permille);
+            overlap.parts_permille -= part;
+            taken += part;
+        }
+    }
+    for (position, overlap) in overlaps.iter_mut().take(64).enumerate() {
+        if came >> position & 1 == 1 {
+            overlap.parts_permille += taken / u64::from(came.count_ones());
+        }
+    }
 }
 
 /// What measured time is worth for one container: follows [`Overlap::ratio_permille`] by half the difference each step.
@@ -131,6 +165,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A word of which each bin is busy.
+    const BINS: u64 = (1 << busy::BINS_PER_WORD) - 1;
+
     #[test]
     fn bins_are_divided_among_the_busy() {
         let found = overlaps(&[vec![0b1111], vec![0b0011], vec![0b0001]]);
@@ -145,6 +182,22 @@ mod tests {
         assert_eq!(found[1].ratio_permille(), (333 + 500) / 2);
         assert_eq!(found[2].ratio_permille(), 333);
         assert_eq!(overlaps(&[vec![0], vec![]])[1].ratio_permille(), 1000);
+    }
+
+    #[test]
+    fn who_comes_later_began_with_a_slice_of_its_own() {
+        // One is busy for 96 ms, the other for the last 48 of them.
+        let (all, words) = (BINS, 200);
+        let long = vec![all; words];
+        let late: Vec<u64> = (0..words).map(|word| if word < 100 { 0 } else { all }).collect();
+        let found = overlaps(&[long.clone(), late]);
+        let ms = |parts_permille: u64| parts_permille * busy::BIN_NS / 1_000_000;
+        // Half of the shared time, and a quarter of a slice of 2 ms more or less.
+        assert_eq!(ms(found[0].parts_permille), 48_000 + 24_000 - 500);
+        assert_eq!(ms(found[1].parts_permille), 24_000 + 500);
+        // Who is there from the beginning has come to nobody.
+        let found = overlaps(&[long.clone(), long]);
+        assert_eq!(found[0].parts_permille, found[1].parts_permille);
     }
 
     #[test]

@@ -57,7 +57,7 @@ hooks! {
     pass cuMemPoolExportPointer         => pool_share::export_pointer;
     deny cuMemPoolImportPointer         => pool_share::import_pointer;
     pass cuStreamSynchronize            => synchronise::stream;
-    pass cuStreamSynchronize_ptsz       => synchronise::stream;
+    pass cuStreamSynchronize_ptsz       => synchronise::stream_ptsz;
     pass cuEventSynchronize             => synchronise::event;
     pass cuCtxSynchronize               => synchronise::context;
     pass cuCtxSynchronize_v2            => synchronise::context_v2;

@@ -7,6 +7,7 @@
 //! elapsed time since the mark before, and corrects account and prediction by the difference.
 
 mod context;
+mod drain;
 mod hold;
 pub(crate) mod lane;
 mod mark;
@@ -31,6 +32,7 @@ use lane::Lane;
 use streams::Tracks;
 use track::Track;
 
+pub(crate) use drain::{context_drains, stream_drains};
 pub(crate) use mark::Relaxed;
 pub(crate) use streams::Stream;
 

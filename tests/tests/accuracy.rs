@@ -5,9 +5,7 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
-use vcuda_benches::accuracy::{
-    Bench, PROGRAMS, Program, Row, Split, caps, changes, missed, processes, splits,
-};
+use vcuda_benches::accuracy::{Bench, PROGRAMS, Program, Row, Split, caps, changes, missed, splits};
 
 fn are_met(rows: &[Row]) {
     let missed = missed(rows);
@@ -20,15 +18,19 @@ fn program(name: &str) -> Program {
 
 #[test]
 fn a_tenant_alone_gets_its_cap_whatever_it_runs() {
-    // Those of which the limiter is not yet as exact as it should be are in docs/accuracy.md.
-    let is_exact = |program: &Program| !matches!(program.arguments, ["sync", "10000"] | ["phases"]);
+    // What is in flight when kernels become longer at once cannot be held back: docs/accuracy.md.
+    let is_exact = |program: &Program| program.arguments != ["phases"];
     let programs: Vec<Program> = PROGRAMS.into_iter().filter(is_exact).collect();
     are_met(&caps(&Bench::new(4).unwrap(), &programs, &[30]).unwrap());
 }
 
 #[test]
 fn low_and_high_caps_are_kept_too() {
-    let programs = [program("mix of 8 us to 5 ms"), program("50 ms, each waited for")];
+    let programs = [
+        program("mix of 8 us to 5 ms"),
+        program("50 ms, each waited for"),
+        program("1 ms graphs, each captured anew"),
+    ];
     are_met(&caps(&Bench::new(6).unwrap(), &programs, &[10, 95]).unwrap());
 }
 
@@ -36,12 +38,14 @@ fn low_and_high_caps_are_kept_too() {
 fn tenants_divide_a_gpu_as_their_caps_say() {
     let bench = Bench::new(4).unwrap();
     let program = &program("mix of 8 us to 5 ms");
-    let split = Split {
-        caps: &[50, 50],
-        program,
-        switch_ns: 20_000,
-    };
-    are_met(&[splits(&bench, &split).unwrap()]);
+    for caps in [&[50, 50], &[30, 70]] {
+        let split = Split {
+            caps,
+            program,
+            switch_ns: 20_000,
+        };
+        are_met(&[splits(&bench, &split).unwrap()]);
+    }
 }
 
 #[test]

@@ -1,21 +1,28 @@
 //! The application waits for the GPU: at that moment pools give back what they hold beyond their threshold (CUDA Driver
 //! API, `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`), and what was freed in the order of a stream is free. So the container is
-//! credited then. Without such memory on its way these hooks are idle.
+//! credited then. And what was launched is done: what is launched next finds its stream idle ([`timing`]). Without a share
+//! and without such memory on its way these hooks are idle.
 
 use vcuda_driver_api::prelude::*;
 
 use crate::ffi::Call;
+use crate::timing::{self, Stream};
 use crate::{holdings, shim};
 
 /// Nothing is on its way back: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    !holdings::is_ebbing() || shim::passes()
+    shim::passes() || (!holdings::is_ebbing() && timing::idle())
 }
 
-/// `cuStreamSynchronize`, `_ptsz`.
-pub(super) fn stream(call: &Call<'_, CUresult>, _stream: CUstream) -> CUresult {
-    waited(call)
+/// `cuStreamSynchronize`.
+pub(super) fn stream(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+    waited_for(call, Stream::legacy(stream))
+}
+
+/// `cuStreamSynchronize_ptsz`.
+pub(super) fn stream_ptsz(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+    waited_for(call, Stream::per_thread(stream))
 }
 
 /// `cuEventSynchronize`.
@@ -25,12 +32,17 @@ pub(super) fn event(call: &Call<'_, CUresult>, _event: CUevent) -> CUresult {
 
 /// `cuCtxSynchronize`.
 pub(super) fn context(call: &Call<'_, CUresult>) -> CUresult {
-    waited(call)
+    let context = crate::devices::current_context();
+    timing::context_drains(context, || waited(call))
 }
 
 /// `cuCtxSynchronize_v2`.
-pub(super) fn context_v2(call: &Call<'_, CUresult>, _context: CUcontext) -> CUresult {
-    waited(call)
+pub(super) fn context_v2(call: &Call<'_, CUresult>, context: CUcontext) -> CUresult {
+    timing::context_drains(context, || waited(call))
+}
+
+fn waited_for(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
+    timing::stream_drains(stream, || waited(call))
 }
 
 fn waited(call: &Call<'_, CUresult>) -> CUresult {

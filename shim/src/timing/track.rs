@@ -135,6 +135,11 @@ impl Track {
             .store(from.saturating_add(cost_ns), Ordering::Relaxed);
     }
 
+    /// The next launch finds the stream idle, whatever was predicted.
+    pub(super) fn is_idle_from_now(&self) {
+        self.busy_until_ns.store(0, Ordering::Relaxed);
+    }
+
     /// Counts a launch as unmarked. `true`: the segment is long enough for a mark.
     #[inline]
     pub(super) fn note(&self, predicted: Prediction, segment_ns: u64) -> bool {

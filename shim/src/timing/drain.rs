@@ -1,0 +1,71 @@
+//! The application waits until a stream has nothing left to do. Then it is idle for certain, and what is launched next
+//! begins a segment of its own: the short gaps of a program that waits for each of its kernels are not GPU time.
+
+use core::sync::atomic::Ordering;
+
+use vcuda_driver_api::prelude::*;
+
+use super::Launches;
+use super::streams::Stream;
+use super::track::Track;
+use crate::capture;
+
+/// Calls `wait`, which waits for `stream`.
+pub(crate) fn stream_drains(stream: Stream, wait: impl FnOnce() -> CUresult) -> CUresult {
+    let launches = Launches::made();
+    let track = launches.and_then(|launches| launches.tracks.known(stream));
+    if let (Some(launches), Some(track)) = (launches, track) {
+        launches.drains(track, stream);
+    }
+    wait()?;
+    if let (Some(launches), Some(track)) = (launches, track) {
+        drained(track);
+        if let Some(lane) = track.lane()
+            && !capture::any_open()
+        {
+            // Not to wait for the reaper with work in flight that is done.
+            launches.settle_own(lane, track);
+        }
+    }
+    Ok(())
+}
+
+/// Calls `wait`, which waits for all streams of `context`; the null handle means the current one.
+pub(crate) fn context_drains(context: CUcontext, wait: impl FnOnce() -> CUresult) -> CUresult {
+    wait()?;
+    let context = if context.is_null() {
+        crate::devices::current_context()
+    } else {
+        context
+    };
+    if let Some(launches) = Launches::made() {
+        let is_its = |track: &&Track| track.in_use() && track.context.load(Ordering::Relaxed) == context.0;
+        launches.tracks.all().filter(is_its).for_each(drained);
+    }
+    Ok(())
+}
+
+impl Launches {
+    /// A segment that can be measured is, while its end is still to come.
+    fn drains(&'static self, track: &'static Track, stream: Stream) {
+        if let Some(lane) = track.lane()
+            && track.chained.load(Ordering::Relaxed)
+        {
+            self.mark(lane, track, stream, 0);
+        }
+    }
+}
+
+/// All that was launched on the stream is done. What has no mark stays charged as predicted.
+fn drained(track: &Track) {
+    let (Some(lane), Some(_marking)) = (track.lane(), track.try_marking()) else {
+        return;
+    };
+    let (count, predicted_ns) = track.take_unmarked();
+    if count > 0 {
+        lane.presume(predicted_ns, count);
+    }
+    track.drop_parts();
+    track.chained.store(false, Ordering::Relaxed);
+    track.is_idle_from_now();
+}
