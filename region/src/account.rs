@@ -10,6 +10,7 @@
 
 use crate::primitive::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+mod counts;
 mod pace;
 pub use pace::Pace;
 
@@ -47,7 +48,9 @@ pub struct Account {
     doubted_context_bytes: [AtomicU64; 2],
     pub(crate) host_copies: AtomicU64,
     pub(crate) host_copied_bytes: AtomicU64,
-    reserved_served: [AtomicU64; 6],
+    collective_ns: AtomicU64,
+    collectives: AtomicU64,
+    reserved_served: [AtomicU64; 4],
     /// When the device was busy for this container.
     pub busy: [AtomicU64; BUSY_WORDS],
 }
@@ -92,6 +95,8 @@ impl Default for Account {
             doubted_context_bytes: core::array::from_fn(|_| AtomicU64::new(0)),
             host_copies: AtomicU64::new(0),
             host_copied_bytes: AtomicU64::new(0),
+            collective_ns: AtomicU64::new(0),
+            collectives: AtomicU64::new(0),
             reserved_served: core::array::from_fn(|_| AtomicU64::new(0)),
             busy: core::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -210,12 +215,6 @@ impl Account {
                 .map(|is_first| self.context_bytes(is_first))
                 .iter()
                 .any(|known| is_like(bytes, *known))
-    }
-
-    /// Counts a copy between the host and the device: a copy engine's work, which is no GPU time.
-    pub fn count_host_copy(&self, bytes: u64) {
-        self.host_copies.fetch_add(1, Ordering::Relaxed);
-        self.host_copied_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Debt forgiven so far (ns).

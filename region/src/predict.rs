@@ -4,7 +4,11 @@
 //! atomics throughout: a lost update costs a little accuracy of one prediction, and every prediction is corrected by the
 //! next measured segment anyway. A set's keys and costs share one cache line.
 
+mod spread;
+
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+pub use spread::Spread;
 
 /// Predicted cost of a kernel of which nothing is known, in nanoseconds.
 pub const UNKNOWN_NS: u64 = 20_000;
@@ -13,6 +17,9 @@ pub const LEAST_NS: u64 = 200;
 /// Samples after which a key counts as learnt.
 pub const LEARNT: u8 = 4;
 
+const SAMPLES_MAX: u8 = 0x7f;
+/// Set in the cost of a collective kernel.
+const COLLECTIVE: u64 = 0x80;
 const SETS: usize = 1024;
 const WAYS: usize = 4;
 const MOST_NS: u64 = 1 << 52;
@@ -54,6 +61,16 @@ impl Key {
         Self::pack(3, kind as usize, size)
     }
 
+    /// The handle of a kernel; nothing of what is no kernel.
+    #[must_use]
+    pub fn kernel_handle(self) -> Option<usize> {
+        if self.0 >> 62 == 1 {
+            usize::try_from((self.0 & HANDLE_BITS) << 2).ok()
+        } else {
+            None
+        }
+    }
+
     /// Handles are at least 4-aligned addresses below 2^54, so nothing of them is lost.
     const fn pack(kind: u64, handle: usize, class: u64) -> Self {
         Self((kind << 62) | ((class & 0x3ff) << 52) | ((handle as u64 >> 2) & HANDLE_BITS))
@@ -90,6 +107,8 @@ pub struct Prediction {
     pub index: u16,
     /// Measured samples behind it, saturating.
     pub samples: u8,
+    /// A kernel that spins until its peers on other devices do.
+    pub is_collective: bool,
     /// Predicted GPU time in nanoseconds, at least [`LEAST_NS`].
     pub cost_ns: u64,
 }
@@ -107,7 +126,7 @@ pub struct Part {
 #[repr(align(128))]
 struct Set {
     keys: [AtomicU64; WAYS],
-    /// `cost_ns << 8 | samples`.
+    /// `cost_ns << 8 | samples`, and [`COLLECTIVE`].
     costs: [AtomicU64; WAYS],
     /// Launches since the entry began, counted only while it has no sample.
     unproven: [AtomicU32; WAYS],
@@ -180,6 +199,7 @@ impl Table {
                 return Some(Prediction {
                     index: index_of(number, way),
                     samples: samples_of(word),
+                    is_collective: word & COLLECTIVE != 0,
                     cost_ns: cost_of(word),
                 });
             }
@@ -197,6 +217,7 @@ impl Table {
             return Prediction {
                 index: 0,
                 samples: 0,
+                is_collective: false,
                 cost_ns: start_ns,
             };
         };
@@ -212,7 +233,17 @@ impl Table {
         Prediction {
             index: index_of(number, way),
             samples: 0,
+            is_collective: false,
             cost_ns: start_ns,
+        }
+    }
+
+    /// Notes that the entry is a collective kernel, until it is learnt anew.
+    #[cold]
+    pub fn note_collective(&self, index: u16) {
+        let (number, way) = parts_of(index);
+        if let Some(cost) = self.sets.get(number).and_then(|set| set.costs.get(way)) {
+            cost.fetch_or(COLLECTIVE, Ordering::Relaxed);
         }
     }
 
@@ -286,7 +317,7 @@ impl Table {
             let cost = cost_of(word) as f64 + gain * error * count * square / total;
             let cost = cost.clamp(LEAST_NS as f64, MOST_NS as f64) as u64;
             cell.store(
-                (cost << 8) | u64::from(samples.saturating_add(1)),
+                (cost << 8) | (word & COLLECTIVE) | u64::from((samples + 1).min(SAMPLES_MAX)),
                 Ordering::Relaxed,
             );
         }
@@ -338,93 +369,13 @@ const fn parts_of(index: u16) -> (usize, usize) {
 
 #[inline]
 const fn samples_of(word: u64) -> u8 {
-    (word & 0xff) as u8
+    (word & SAMPLES_MAX as u64) as u8
 }
 
 #[inline]
 const fn cost_of(word: u64) -> u64 {
     let cost = word >> 8;
     if cost < LEAST_NS { LEAST_NS } else { cost }
-}
-
-/// The 95th percentile of launch costs, from counts per quarter octave that fade: it sizes the window of work in flight.
-#[derive(Debug)]
-pub struct Spread {
-    counts: [AtomicU32; CLASSES],
-    total: AtomicU32,
-}
-
-const CLASSES: usize = 160;
-const FADE_AT: u32 = 2048;
-
-impl Default for Spread {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Spread {
-    /// No launches yet.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            counts: [const { AtomicU32::new(0) }; CLASSES],
-            total: AtomicU32::new(0),
-        }
-    }
-
-    /// Counts `launches` of `cost_ns` each.
-    pub fn add(&self, cost_ns: u64, launches: u32) {
-        if let Some(count) = self.counts.get(class_of(cost_ns)) {
-            count.fetch_add(launches, Ordering::Relaxed);
-        }
-        if self
-            .total
-            .fetch_add(launches, Ordering::Relaxed)
-            .saturating_add(launches)
-            >= FADE_AT
-        {
-            let mut left = 0_u32;
-            for count in &self.counts {
-                let half = count.load(Ordering::Relaxed) / 2;
-                count.store(half, Ordering::Relaxed);
-                left = left.saturating_add(half);
-            }
-            self.total.store(left, Ordering::Relaxed);
-        }
-    }
-
-    /// The cost that 95 of 100 launches do not exceed, in nanoseconds; 0 before the first.
-    #[must_use]
-    pub fn p95_ns(&self) -> u64 {
-        let total: u64 = self
-            .counts
-            .iter()
-            .map(|count| u64::from(count.load(Ordering::Relaxed)))
-            .sum();
-        let mut seen = 0;
-        for (class, count) in self.counts.iter().enumerate() {
-            seen += u64::from(count.load(Ordering::Relaxed));
-            if total > 0 && seen * 100 >= total * 95 {
-                return upper_of(class);
-            }
-        }
-        0
-    }
-}
-
-/// Quarter octaves: four classes per power of two.
-const fn class_of(cost_ns: u64) -> usize {
-    let cost = if cost_ns < 4 { 4 } else { cost_ns };
-    let octave = cost.ilog2();
-    let quarter = (cost >> (octave - 2)) & 3;
-    let class = (octave as usize - 2) * 4 + quarter as usize;
-    if class < CLASSES { class } else { CLASSES - 1 }
-}
-
-const fn upper_of(class: usize) -> u64 {
-    let octave = class / 4;
-    (5 + class as u64 % 4) << octave
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! called. Now and then a timing event is recorded behind the work ([`mark`]); the [`crate::reaper`] sees it done, takes the
 //! elapsed time since the mark before, and corrects account and prediction by the difference.
 
+mod collective;
 mod context;
 mod drain;
 mod hold;
@@ -207,7 +208,7 @@ impl Launches {
             return call.real();
         };
         let predicted = COSTS.predict(key, family);
-        let (now, sampled) = self.pay(lane, track, stream, predicted);
+        let (now, sampled) = self.pay(lane, track, stream, key, predicted);
         let answer = call.real();
         if answer.is_ok() {
             self.launched(lane, track, stream, predicted, now, sampled);
@@ -234,12 +235,16 @@ impl Launches {
         lane: &'static Lane,
         track: &'static Track,
         stream: Stream,
+        key: Key,
         predicted: Prediction,
     ) -> (u64, bool) {
         let paid = lane.meter.spend(predicted.cost_ns);
         let mut held = false;
         if !paid || predicted.samples == 0 {
-            held = self.hold(lane, Some(track), stream, predicted, paid);
+            held = self.hold(lane, Some(track), stream, key, predicted, paid);
+        }
+        if predicted.is_collective {
+            self.count_collective(lane);
         }
         if !held && !track.is_clock_due() {
             return (0, false);
@@ -283,7 +288,7 @@ impl Launches {
         };
         let lane = self.lane_of(track)?;
         let predicted = COSTS.predict(key, family);
-        let (now, sampled) = self.pay(lane, track, stream, predicted);
+        let (now, sampled) = self.pay(lane, track, stream, key, predicted);
         Some(Admitted {
             lane,
             track: Some(track),
@@ -337,7 +342,7 @@ impl Launches {
         let predicted = COSTS.predict(key, family);
         let paid = lane.meter.spend(predicted.cost_ns);
         if !paid {
-            self.hold(lane, None, stream, predicted, paid);
+            self.hold(lane, None, stream, key, predicted, paid);
         }
         Some(Admitted {
             lane,

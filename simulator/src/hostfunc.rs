@@ -11,13 +11,13 @@ use std::cell::Cell;
 
 use parking_lot::{Condvar, Mutex};
 use vcuda_driver_api::prelude::*;
-use vcuda_machine::{Client, Ticket};
+use vcuda_machine::{Client, Command, Ticket};
 
 use crate::capture;
 use crate::ffi::export;
 use crate::graph::node::Operation;
 use crate::process::process;
-use crate::stream::memory_operations::MemoryOperation;
+use crate::stream::memory_operations::{Condition, MemoryOperation, Width};
 use crate::stream::queue::Stream;
 use crate::stream::{Null, resolve, settle};
 
@@ -109,6 +109,23 @@ pub(crate) fn operate(stream: &Stream, mut operations: Vec<MemoryOperation>) -> 
     put_in(stream, Task::Memory(operations))
 }
 
+/// Runs a kernel until the word at `address` is not 0.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+pub(crate) fn spin(stream: &Stream, address: u64, sms: u32) -> CUresult {
+    let wait = MemoryOperation::Wait {
+        address,
+        width: Width::Four,
+        value: u64::from(u32::MAX),
+        condition: Condition::And,
+    };
+    start()?;
+    let place = stream.mark_and_hold(Command::Spin { sms })?;
+    hand_over(Some(place), Task::Memory(vec![wait]));
+    Ok(())
+}
+
 /// Has a function called on the thread, outside streams (a user object's destructor).
 ///
 /// # Errors
@@ -121,7 +138,7 @@ pub(crate) fn call_soon(function: HostFunction) -> CUresult {
 
 fn put_in(stream: &Stream, task: Task) -> CUresult {
     start()?;
-    hand_over(Some(stream.mark_and_close()?), task);
+    hand_over(Some(stream.mark_and_hold(Command::Gate)?), task);
     Ok(())
 }
 

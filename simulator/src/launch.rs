@@ -17,7 +17,9 @@ use vcuda_machine::Command;
 use crate::attributes::{BLOCKS_PER_MULTIPROCESSOR, THREADS_PER_MULTIPROCESSOR};
 use crate::capture;
 use crate::graph::node::Operation;
+use crate::hostfunc;
 use crate::launch::arguments::{Arguments, Given};
+use crate::launch::pace::Pace;
 use crate::limits::FREE_LOCAL;
 use crate::module::Function;
 use crate::stream::queue::Stream;
@@ -184,11 +186,17 @@ pub(crate) fn launch(
     } else {
         0
     };
+    let sms = shape.sms(stream.sms);
     let duration_ns = function.pace.duration_ns(shape.blocks(), stream.sms, argument);
-    stream
-        .submit(Command::Kernel {
+    let command = match function.pace {
+        Pace::Meeting => Command::Meeting {
             duration_ns,
-            sms: shape.sms(stream.sms),
-        })
-        .map(drop)
+            meeting: (argument >> 32) as u16,
+            parties: (argument >> 48) as u8,
+            sms,
+        },
+        Pace::Fed => return hostfunc::spin(stream, argument, sms),
+        _ => Command::Kernel { duration_ns, sms },
+    };
+    stream.submit(command).map(drop)
 }

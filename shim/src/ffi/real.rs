@@ -194,10 +194,12 @@ needed! {
     cuEventElapsedTime
     cuEventQuery
     cuEventRecord
+    cuFuncGetName
     cuMemGetAddressRange_v2
     cuMemGetAllocationPropertiesFromHandle
     cuGraphChildGraphNodeGetGraph
     cuGraphGetNodes
+    cuKernelGetName
     cuGraphMemAllocNodeGetParams
     cuGraphNodeGetType
     cuMemPoolGetAttribute

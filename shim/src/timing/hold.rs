@@ -4,12 +4,12 @@
 use core::sync::atomic::Ordering;
 
 use vcuda_region::controller::{Verdict, View};
-use vcuda_region::predict::Prediction;
+use vcuda_region::predict::{Key, Prediction};
 
 use super::lane::{Lane, now_ns};
 use super::streams::Stream;
 use super::track::Track;
-use super::{COSTS, Launches, sys};
+use super::{COSTS, Launches, collective, sys};
 use crate::capture;
 
 /// Launches in flight per container and device: the driver's own queue must never be what blocks.
@@ -18,6 +18,8 @@ const LAUNCHES_MAX: u64 = 512;
 const UNPROVEN_MAX: u32 = 4;
 /// Longest wait for work to finish (ns).
 const WINDOW_MAX_WAIT_NS: u64 = 250_000_000;
+/// Longest wait for the balance of several devices (ns).
+const JOINT_MAX_WAIT_NS: u64 = 250_000_000;
 /// Longest sleep between two looks at the window (ns): finishing work wakes earlier. Also the whole wait while work in flight
 /// waits for the host.
 const WINDOW_SLEEP_NS: u64 = 1_000_000;
@@ -45,9 +47,17 @@ impl Launches {
         lane: &'static Lane,
         track: Option<&'static Track>,
         stream: Stream,
+        key: Key,
         predicted: Prediction,
         paid: bool,
     ) -> bool {
+        if collective::is_collective(&predicted, key) {
+            if !predicted.is_collective {
+                self.count_collective(lane);
+            }
+            self.go_on(lane, predicted.cost_ns, paid);
+            return false;
+        }
         let unproven = predicted.samples == 0 && COSTS.launched_unproven(predicted.index) >= UNPROVEN_MAX;
         if paid && !unproven {
             return false;
@@ -56,17 +66,14 @@ impl Launches {
         let started_ns = now_ns();
         // Counted already: what is in flight holds this launch.
         let mut view = lane.view(started_ns);
-        let mut need = need(lane, &view, &predicted, unproven, true, started_ns);
+        let mut need = self.need(lane, &view, &predicted, unproven, true, started_ns);
         if need.is_some() && !capture::any_open() && track.is_some_and(|track| self.settle_own(lane, track)) {
             let now = now_ns();
             view = lane.view(now);
-            need = self::need(lane, &view, &predicted, unproven, true, now);
+            need = self.need(lane, &view, &predicted, unproven, true, now);
         }
         let Some(need) = need.filter(|_| !capture::is_capturing_thread(sys::thread_mark())) else {
-            if !paid {
-                lane.meter.take(lane.account, cost_ns);
-            }
-            self.wake_reaper();
+            self.go_on(lane, cost_ns, paid);
             return false;
         };
         // While it waits it is not in flight, or two that wait would wait for each other.
@@ -75,11 +82,7 @@ impl Launches {
             self.mark(lane, track, stream, 0);
         }
         self.wake_reaper();
-        let settle = || {
-            self.wake_reaper();
-            self.is_gated()
-        };
-        let on_debt = wait(lane, view, need, &predicted, unproven, started_ns, settle);
+        let on_debt = self.wait(lane, view, need, &predicted, unproven, started_ns);
         let held_ns = now_ns().saturating_sub(started_ns);
         lane.meter.holds.fetch_add(1, Ordering::Relaxed);
         lane.meter.held_ns.fetch_add(held_ns, Ordering::Relaxed);
@@ -91,72 +94,91 @@ impl Launches {
         }
         true
     }
-}
 
-/// What a launch has to wait for; nothing if it may go. `counted`: the work in flight contains it already.
-fn need(
-    lane: &Lane,
-    view: &View,
-    predicted: &Prediction,
-    unproven: bool,
-    counted: bool,
-    now_ns: u64,
-) -> Option<Need> {
-    let (mut ns, mut launches) = lane.in_flight();
-    if counted {
-        ns = ns.saturating_sub(predicted.cost_ns);
-        launches = launches.saturating_sub(1);
-    }
-    if let Verdict::At(at_ns) = lane.verdict(view, launches > 0, now_ns) {
-        return Some(Need::Balance(at_ns));
-    }
-    let full = ns.saturating_add(predicted.cost_ns) > view.window_ns || launches >= LAUNCHES_MAX;
-    let unknown = unproven && COSTS.at(predicted.index).1 == 0;
-    (launches > 0 && (full || unknown)).then_some(Need::Window)
-}
-
-/// Waits until the launch may go; `settle` sees to it that somebody looks at the marks, and says whether work waits for the
-/// host: maybe for the very thread that is held. `true`: the bound came first.
-fn wait(
-    lane: &Lane,
-    mut view: View,
-    mut need_now: Need,
-    predicted: &Prediction,
-    unproven: bool,
-    started_ns: u64,
-    settle: impl Fn() -> bool,
-) -> bool {
-    let mut window_since_ns = None;
-    loop {
-        let now = now_ns();
-        match need_now {
-            Need::Balance(at_ns) => {
-                window_since_ns = None;
-                let bound_ns = started_ns.saturating_add(view.config.hold_max_ns);
-                if now >= bound_ns {
-                    return true;
-                }
-                sleep_until(lane, at_ns.min(bound_ns), now);
-            }
-            Need::Window => {
-                let since = *window_since_ns.get_or_insert(now);
-                if now.saturating_sub(since) >= WINDOW_MAX_WAIT_NS {
-                    return true;
-                }
-                let still = || need(lane, &view, predicted, unproven, false, now).is_some();
-                lane.sleep(WINDOW_SLEEP_NS, still);
-                if settle() {
-                    return true;
-                }
-            }
+    /// The launch goes, on debt if it was not `paid`.
+    fn go_on(&'static self, lane: &Lane, cost_ns: u64, paid: bool) {
+        if !paid {
+            lane.meter.take(lane.account, cost_ns);
         }
-        let now = now_ns();
-        // With nothing in flight the reaper sleeps.
-        lane.follow_limits(LIMITS_AGE_NS, now);
-        view = lane.view(now);
-        match need(lane, &view, predicted, unproven, false, now) {
-            Some(next) if lane.is_metered() => need_now = next,
-            _ => return false,
+        self.wake_reaper();
+    }
+
+    /// What a launch has to wait for; nothing if it may go. `counted`: the work in flight contains it already.
+    fn need(
+        &self,
+        lane: &Lane,
+        view: &View,
+        predicted: &Prediction,
+        unproven: bool,
+        counted: bool,
+        now_ns: u64,
+    ) -> Option<Need> {
+        let (mut ns, mut launches) = lane.in_flight();
+        if counted {
+            ns = ns.saturating_sub(predicted.cost_ns);
+            launches = launches.saturating_sub(1);
+        }
+        let own = match lane.verdict(view, launches > 0, now_ns) {
+            Verdict::At(at_ns) => Some(at_ns),
+            Verdict::Go => None,
+        };
+        if let Some(at_ns) = self.held_until(lane, own, now_ns) {
+            return Some(Need::Balance(at_ns));
+        }
+        let full = ns.saturating_add(predicted.cost_ns) > view.window_ns || launches >= LAUNCHES_MAX;
+        let unknown = unproven && COSTS.at(predicted.index).1 == 0;
+        (launches > 0 && (full || unknown)).then_some(Need::Window)
+    }
+
+    /// Waits until the launch may go. `true`: the bound came first.
+    fn wait(
+        &'static self,
+        lane: &Lane,
+        mut view: View,
+        mut need_now: Need,
+        predicted: &Prediction,
+        unproven: bool,
+        started_ns: u64,
+    ) -> bool {
+        let mut window_since_ns = None;
+        loop {
+            let now = now_ns();
+            match need_now {
+                Need::Balance(at_ns) => {
+                    window_since_ns = None;
+                    let most_ns = if self.has_peers(lane, now) {
+                        view.config.hold_max_ns.min(JOINT_MAX_WAIT_NS)
+                    } else {
+                        view.config.hold_max_ns
+                    };
+                    let bound_ns = started_ns.saturating_add(most_ns);
+                    if now >= bound_ns {
+                        return true;
+                    }
+                    sleep_until(lane, at_ns.min(bound_ns), now);
+                }
+                Need::Window => {
+                    let since = *window_since_ns.get_or_insert(now);
+                    if now.saturating_sub(since) >= WINDOW_MAX_WAIT_NS {
+                        return true;
+                    }
+                    let still = || self.need(lane, &view, predicted, unproven, false, now).is_some();
+                    lane.sleep(WINDOW_SLEEP_NS, still);
+                    // Somebody must look at the marks; and what waits for the host may wait for this very thread.
+                    self.wake_reaper();
+                    if self.is_gated() {
+                        return true;
+                    }
+                }
+            }
+            let now = now_ns();
+            // With nothing in flight the reaper sleeps.
+            lane.follow_limits(LIMITS_AGE_NS, now);
+            view = lane.view(now);
+            match self.need(lane, &view, predicted, unproven, false, now) {
+                Some(next) if lane.is_metered() => need_now = next,
+                _ => return false,
+            }
         }
     }
 }

@@ -44,6 +44,23 @@ pub enum Command {
         /// Multiprocessors that its blocks need.
         sms: u32,
     },
+    /// As a kernel that spins until its peers spin too: once `parties` kernels with this `meeting` have begun, in whatever
+    /// streams of whatever processes and GPUs, each of them runs for `duration_ns` more.
+    Meeting {
+        /// Who belongs together.
+        meeting: u16,
+        /// How many there are.
+        parties: u8,
+        /// Time on the GPU from then on (ns), below 2^48.
+        duration_ns: u64,
+        /// Multiprocessors that its blocks need.
+        sms: u32,
+    },
+    /// As a kernel that spins on memory of the host: runs until its owner has called `Client::open_gate`.
+    Spin {
+        /// Multiprocessors that its blocks need.
+        sms: u32,
+    },
     /// A copy or a set within the device: occupies all its multiprocessors, as service time, but is no launch.
     Transfer {
         /// Time on the GPU, ns.

@@ -11,6 +11,7 @@ use crate::ring::{self, Entry, Work};
 
 mod compute;
 mod copies;
+mod spinning;
 mod time;
 
 /// Events that one commit may hold, so that work per commit is bounded. What is left is the next commit's.
@@ -203,6 +204,7 @@ impl Play<'_> {
             let before = self.events;
             for gpu in 0..self.core.gpus.len() {
                 self.settle_copies(gpu);
+                self.settle_spinning(gpu);
                 self.settle_compute(gpu);
             }
             if self.events == before || self.is_full() {

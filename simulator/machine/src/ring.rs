@@ -16,6 +16,11 @@ const COPY: u64 = 2;
 const MARKER: u64 = 3;
 const WAIT: u64 = 4;
 const GATE: u64 = 5;
+const MEETING: u64 = 6;
+const SPIN: u64 = 7;
+
+/// Bits of a meeting's duration in its argument; the rest is its name.
+const DURATION_BITS: u32 = 48;
 
 /// A command as the engine sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,11 +33,22 @@ pub(crate) struct Entry {
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
-    Kernel { duration: u64, sms: u64 },
+    Kernel { duration: u64, sms: u64, until: Until },
     Copy { duration: u64, engine: u64 },
     Marker,
     Wait { command: u64 },
     Gate { opened: Option<u64> },
+}
+
+/// When a kernel that has begun begins to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// At once: its duration counts.
+    Begun,
+    /// Once so many kernels of this meeting have begun.
+    Met { meeting: u64, parties: u64 },
+    /// Once its gate is open, at the time when that was done.
+    Opened(Option<u64>),
 }
 
 /// The tail: number of the next command.
@@ -50,6 +66,16 @@ pub(crate) fn submit(map: &Mapping, index: u64, seq: u64, command: Command, now:
     let at = entry(index, seq);
     let (head, argument) = match command {
         Command::Kernel { duration_ns, sms } => (KERNEL | (u64::from(sms) << 8), duration_ns),
+        Command::Meeting {
+            meeting,
+            parties,
+            duration_ns,
+            sms,
+        } => (
+            MEETING | (u64::from(sms) << 8) | (u64::from(parties) << 40),
+            (u64::from(meeting) << DURATION_BITS) | (duration_ns & ((1 << DURATION_BITS) - 1)),
+        ),
+        Command::Spin { sms } => (SPIN | (u64::from(sms) << 8), 0),
         Command::Transfer { duration_ns } => (KERNEL, duration_ns),
         Command::Copy { duration_ns, engine } => (COPY | (engine_number(engine) << 8), duration_ns),
         Command::Marker => (MARKER, 0),
@@ -72,6 +98,20 @@ pub(crate) fn read(map: &Mapping, index: u64, seq: u64) -> Entry {
         KERNEL => Work::Kernel {
             duration: argument,
             sms: head >> 8,
+            until: Until::Begun,
+        },
+        MEETING => Work::Kernel {
+            duration: argument & ((1 << DURATION_BITS) - 1),
+            sms: head >> 8 & u64::from(u32::MAX),
+            until: Until::Met {
+                meeting: argument >> DURATION_BITS,
+                parties: head >> 40,
+            },
+        },
+        SPIN => Work::Kernel {
+            duration: 0,
+            sms: head >> 8,
+            until: Until::Opened((argument != 0).then_some(argument)),
         },
         COPY => Work::Copy {
             duration: argument,
@@ -89,10 +129,10 @@ pub(crate) fn read(map: &Mapping, index: u64, seq: u64) -> Entry {
     }
 }
 
-/// Opens the gate `seq`, if it still waits in its entry.
+/// Opens the gate `seq` (or ends the kernel that spins for it), if it still waits in its entry.
 pub(crate) fn open_gate(map: &Mapping, index: u64, seq: u64, now: u64) {
     let at = entry(index, seq);
-    if map.load(at) & 0xff == GATE && map.load(at + 3) == (PENDING | seq) {
+    if matches!(map.load(at) & 0xff, GATE | SPIN) && map.load(at + 3) == (PENDING | seq) {
         map.exchange(at + 1, 0, now.max(1));
     }
 }

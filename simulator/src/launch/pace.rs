@@ -2,7 +2,8 @@
 //!
 //! A kernel named `vcuda_spin_ns` runs for its first argument, in nanoseconds; one named `vcuda_work` does
 //! that many iterations at the configured rate; for others the configuration has a duration by name or one
-//! that grows with the grid. An argument of 0 is a kernel that takes no time.
+//! that grows with the grid. An argument of 0 is a kernel that takes no time. One whose name ends with `vcuda_meet` spins
+//! until its peers do, as collective kernels do, and one named `vcuda_fed` until the host has written a word.
 
 use vcuda_machine::Config;
 
@@ -16,6 +17,11 @@ pub(crate) enum Pace {
         /// Of one iteration.
         iteration_ns: u64,
     },
+    /// Until its peers have begun too, and then on. The first argument: 32 bits of nanoseconds from then on, 16 of the
+    /// meeting's number, 8 of how many meet.
+    Meeting,
+    /// Until the 32-bit word at the first argument, memory that the host writes, is not 0.
+    Fed,
     /// The same whatever the launch.
     Fixed {
         /// The duration; `u64::MAX` never ends.
@@ -51,6 +57,8 @@ impl Pace {
         }
         match name {
             "vcuda_spin_ns" => Pace::Spin,
+            "vcuda_fed" => Pace::Fed,
+            name if name.ends_with("vcuda_meet") => Pace::Meeting,
             "vcuda_work" => Pace::Work {
                 iteration_ns: kernels.work_ns_per_iteration,
             },
@@ -63,7 +71,7 @@ impl Pace {
 
     /// Whether the first argument is looked at.
     pub(crate) fn needs_argument(self) -> bool {
-        matches!(self, Pace::Spin | Pace::Work { .. })
+        matches!(self, Pace::Spin | Pace::Work { .. } | Pace::Meeting | Pace::Fed)
     }
 
     /// Nanoseconds of a launch of `blocks` blocks on a GPU of `sms` multiprocessors.
@@ -71,6 +79,9 @@ impl Pace {
         match self {
             // The machine takes the largest value for "never ends", which a kernel's argument cannot ask for.
             Pace::Spin => argument.min(u64::MAX - 1),
+            // As a node of a graph it meets nobody (and is fed by nobody).
+            Pace::Meeting => argument & u64::from(u32::MAX),
+            Pace::Fed => 0,
             Pace::Work { iteration_ns } => argument.saturating_mul(iteration_ns).min(u64::MAX - 1),
             Pace::Fixed { duration_ns } => duration_ns,
             Pace::Grid { fixed_ns, wave_ns } => {

@@ -248,13 +248,13 @@ impl Stream {
         Ok(stamp)
     }
 
-    /// Submits a marker and then a gate. What waits for the marker opens the gate.
-    pub(crate) fn mark_and_close(&self) -> Result<(Ticket, Ticket), CUerror> {
+    /// Submits a marker and then a gate, or a kernel that spins for one. What waits for the marker opens the gate.
+    pub(crate) fn mark_and_hold(&self, gate: Command) -> Result<(Ticket, Ticket), CUerror> {
         let client = &process()?.client;
         let mut seen = self.seen.lock();
         self.catch_up(client, &mut seen);
         let marker = client.submit_blocking(self.id, Command::Marker);
-        let gate = client.submit_blocking(self.id, Command::Gate);
+        let gate = client.submit_blocking(self.id, gate);
         self.count_up();
         Ok((marker, gate))
     }

@@ -2,7 +2,7 @@
 
 use super::{Active, Play};
 use crate::core::RUNNING;
-use crate::ring::Work;
+use crate::ring::{Until, Work};
 
 impl Play<'_> {
     /// Everything on this GPU's compute side that needs no time.
@@ -67,7 +67,7 @@ impl Play<'_> {
             let Some(active) = self.active.get(position).copied() else {
                 continue;
             };
-            let Some(Work::Kernel { duration, .. }) = active.entry.map(|entry| entry.work) else {
+            let Some(Work::Kernel { duration, until, .. }) = active.entry.map(|entry| entry.work) else {
                 continue;
             };
             let width = self.width(&active, sms);
@@ -76,7 +76,8 @@ impl Play<'_> {
             }
             free -= width;
             if let Some(row) = self.core.streams.get_mut(active.row) {
-                (row.phase, row.left) = (RUNNING, duration);
+                let left = if until == Until::Begun { duration } else { u64::MAX };
+                (row.phase, row.left) = (RUNNING, left);
             }
             self.events += 1;
             self.note_first_run(&active);

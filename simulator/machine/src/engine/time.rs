@@ -3,7 +3,7 @@
 use super::compute::slice_end;
 use super::{FAR, Play};
 use crate::core::COPYING;
-use crate::ring::Work;
+use crate::ring::{Until, Work};
 
 impl Play<'_> {
     /// The next instant after now at which something can change; `FAR` if none.
@@ -14,6 +14,14 @@ impl Play<'_> {
             let (Some(entry), Some(row)) = (active.entry, self.row(active)) else {
                 continue;
             };
+            if let Work::Kernel {
+                until: Until::Opened(Some(at)),
+                ..
+            } = entry.work
+                && at > now
+            {
+                next = next.min(at);
+            }
             if row.phase == COPYING {
                 next = next.min(row.left);
             } else if entry.arrival > now {

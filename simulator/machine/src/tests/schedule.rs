@@ -184,3 +184,44 @@ fn a_harness_can_step_from_event_to_event() {
         [2 * MS, first, second, second + switch, second + switch + MS]
     );
 }
+
+#[test]
+fn kernels_that_meet_spin_until_all_are_there() {
+    let mut config = config();
+    config.gpus.push(config.gpus[0].clone());
+    let machine = Machine::in_memory(config).unwrap();
+    let (a, on_a) = tenant(&machine, 1);
+    let b = machine.attach(2, "tenant").unwrap();
+    let on_b = b.stream_create(b.context_create(1).unwrap(), 0).unwrap();
+    let meeting = Command::Meeting {
+        meeting: 9,
+        parties: 2,
+        duration_ns: 5 * US,
+        sms: 0,
+    };
+    let first = a.submit(on_a, meeting).unwrap();
+    let second = a.submit(on_a, meeting).unwrap();
+    machine.step_clock(MS);
+    assert!(!a.is_done(first));
+    let other = b.submit(on_b, meeting).unwrap();
+    machine.step_clock(MS);
+    a.advance();
+    assert_eq!((done(&a, first), done(&b, other)), (MS + 5 * US, MS + 5 * US));
+    // It spun, which is service; and the next one has nobody to meet.
+    assert!(!a.is_done(second));
+    assert_eq!((service(&machine, 1), service(&machine, 2)), (2 * MS, 5 * US));
+}
+
+#[test]
+fn a_kernel_that_spins_for_the_host_ends_with_its_gate() {
+    let machine = machine();
+    let (client, stream) = tenant(&machine, 1);
+    let spin = client.submit(stream, Command::Spin { sms: 0 }).unwrap();
+    machine.step_clock(3 * MS);
+    assert!(!client.is_done(spin));
+    client.open_gate(spin);
+    machine.step_clock(MS);
+    client.advance();
+    assert_eq!(done(&client, spin), 3 * MS);
+    assert_eq!(service(&machine, 1), 3 * MS);
+}

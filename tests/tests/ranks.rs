@@ -1,0 +1,84 @@
+//! Ranks whose kernels spin until those of all ranks do, each under a cap: nothing hangs, collectives are never held, and the
+//! GPUs of a container stop and start together. `VCUDA_SOAK=N` makes it N times as long.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::time::SystemTime;
+
+use vcuda_region::observer::Observer;
+use vcuda_region::process::{Identity, ProcessView};
+use vcuda_tests::{Bed, Door, Running, Tenant, app};
+
+const CAP_PERCENT: f64 = 30.0;
+/// Work and meeting of a round (ns), as `sim_ranks` has them.
+const ROUND_NS: f64 = 300_000.0;
+
+/// How many rounds take three seconds under the cap, or so many times that.
+fn rounds() -> u64 {
+    let times = std::env::var_os("VCUDA_SOAK").map_or(1.0, |times| times.to_str().unwrap().parse().unwrap());
+    (times * 3e9 * CAP_PERCENT / 100.0 / ROUND_NS) as u64
+}
+
+/// Launches held in the container's living processes, on all its GPUs.
+fn holds(tenant: &Tenant<'_>) -> u64 {
+    let observer = Observer::open(&tenant.directory()).unwrap();
+    let view = ProcessView::new(Identity::current().unwrap());
+    let processes = observer.processes(2, &view).unwrap();
+    let devices = processes.iter().flat_map(|process| &process.devices);
+    devices.map(|device| device.holds).sum()
+}
+
+/// Runs a tenant of two GPUs with these processes; the share of each GPU that it got, in percent, and how often it was held.
+fn run(kernel: &str, processes: &[&str], rounds: u64, work_ns: &str) -> (Vec<f64>, u64) {
+    let bed = Bed::with_gpus(2, "24GiB");
+    let tenant = bed.keep("ranks", &["--cores", "30"]);
+    let program = app("sim_ranks", Door::Dlsym);
+    let rounds = rounds.to_string();
+    let mut running: Vec<Running> = processes
+        .iter()
+        .map(|rank| {
+            let mut command = tenant.command(&program);
+            Running::start(command.args([kernel, &rounds, "2", rank, work_ns, "1000"]))
+        })
+        .collect();
+    running.iter_mut().for_each(|one| drop(one.wait_for("started")));
+    let begun = SystemTime::now();
+    running.iter_mut().for_each(|one| drop(one.wait_for("met")));
+    let elapsed = begun.elapsed().unwrap().as_nanos() as f64;
+    let holds = holds(&tenant);
+    let report = bed.report();
+    let busy = |gpu: usize| report["gpus"][gpu]["busy_ns"].as_f64().unwrap();
+    (vec![busy(0) / elapsed * 100.0, busy(1) / elapsed * 100.0], holds)
+}
+
+fn share_together(processes: &[&str]) {
+    let (shares, holds) = run("ncclDevKernel_vcuda_meet", processes, rounds(), "200000");
+    assert!(holds > 0, "the cap never held anything");
+    // What a rank spins for another is charged to it; on a busy machine that is most of it.
+    let range = CAP_PERCENT * 0.1..CAP_PERCENT + 6.0;
+    assert!(
+        shares.iter().all(|share| range.contains(share)),
+        "{shares:.1?} % of the GPUs"
+    );
+}
+
+#[test]
+fn two_processes_meet_under_a_cap() {
+    share_together(&["0", "1"]);
+}
+
+#[test]
+fn one_thread_with_two_gpus_meets_under_a_cap() {
+    share_together(&["all"]);
+}
+
+#[test]
+fn collectives_are_never_held() {
+    for (kernel, is_held) in [("ncclDevKernel_vcuda_meet", false), ("plain_vcuda_meet", true)] {
+        let (_, holds) = run(kernel, &["0", "1"], 40, "0");
+        assert_eq!(holds > 0, is_held, "{kernel}: {holds} holds");
+    }
+}
