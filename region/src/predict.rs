@@ -369,7 +369,8 @@ const fn parts_of(index: u16) -> (usize, usize) {
 
 #[inline]
 const fn samples_of(word: u64) -> u8 {
-    (word & SAMPLES_MAX as u64) as u8
+    let [low, ..] = word.to_le_bytes();
+    low & SAMPLES_MAX
 }
 
 #[inline]
