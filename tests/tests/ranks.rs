@@ -12,14 +12,15 @@ use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_tests::{Bed, Door, Running, Tenant, app};
 
-const CAP_PERCENT: f64 = 30.0;
+const CAP_PERCENT: u64 = 30;
 /// Work and meeting of a round (ns), as `sim_ranks` has them.
-const ROUND_NS: f64 = 300_000.0;
+const ROUND_NS: u64 = 300_000;
 
 /// How many rounds take three seconds under the cap, or so many times that.
 fn rounds() -> u64 {
-    let times = std::env::var_os("VCUDA_SOAK").map_or(1.0, |times| times.to_str().unwrap().parse().unwrap());
-    (times * 3e9 * CAP_PERCENT / 100.0 / ROUND_NS) as u64
+    let times =
+        std::env::var_os("VCUDA_SOAK").map_or(1, |times| times.to_str().unwrap().parse::<u64>().unwrap());
+    times * 3_000_000_000 / 100 * CAP_PERCENT / ROUND_NS
 }
 
 /// Launches held in the container's living processes, on all its GPUs.
@@ -58,7 +59,8 @@ fn share_together(processes: &[&str]) {
     let (shares, holds) = run("ncclDevKernel_vcuda_meet", processes, rounds(), "200000");
     assert!(holds > 0, "the cap never held anything");
     // What a rank spins for another is charged to it; on a busy machine that is most of it.
-    let range = CAP_PERCENT * 0.1..CAP_PERCENT + 6.0;
+    let cap = CAP_PERCENT as f64;
+    let range = cap * 0.1..cap + 6.0;
     assert!(
         shares.iter().all(|share| range.contains(share)),
         "{shares:.1?} % of the GPUs"
