@@ -164,7 +164,8 @@ fn walk(graph: CUgraph, depth: u32, see: &mut dyn FnMut(CUdevice, u64)) {
     }
 }
 
-fn nodes(graph: CUgraph) -> Option<Vec<CUgraphNode>> {
+/// The nodes of a graph.
+pub(crate) fn nodes(graph: CUgraph) -> Option<Vec<CUgraphNode>> {
     let mut count = 0;
     // SAFETY: without a place for nodes the driver only writes their number.
     unsafe { real::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) }.ok()?;

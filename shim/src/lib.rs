@@ -15,6 +15,7 @@ mod config;
 mod devices;
 mod ffi;
 mod fork;
+mod graph_cost;
 mod graph_memory;
 mod holdings;
 mod hooks;

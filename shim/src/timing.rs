@@ -268,12 +268,12 @@ impl Launches {
         track.extend(now, predicted.cost_ns);
         let due = track.note(predicted, lane.segment_ns());
         if due || sampled || predicted.samples < LEARNT || predicted.cost_ns >= mark::ALONE_NS {
-            let gap_ns = if sampled {
+            let window_ns = if sampled {
                 lane::now_ns().saturating_sub(track.started_at_ns())
             } else {
                 0
             };
-            self.mark(lane, track, stream, gap_ns);
+            self.mark(lane, track, stream, window_ns);
         }
     }
 

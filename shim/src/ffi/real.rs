@@ -199,6 +199,9 @@ needed! {
     cuMemGetAllocationPropertiesFromHandle
     cuGraphChildGraphNodeGetGraph
     cuGraphGetNodes
+    cuGraphKernelNodeGetParams_v2
+    cuGraphMemcpyNodeGetParams
+    cuGraphMemsetNodeGetParams
     cuKernelGetName
     cuGraphMemAllocNodeGetParams
     cuGraphNodeGetType

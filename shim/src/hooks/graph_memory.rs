@@ -5,9 +5,10 @@ use vcuda_driver_api::prelude::*;
 
 use crate::capture;
 use crate::ffi::Call;
+use crate::graph_cost;
 use crate::graph_memory::{self, parts_of, with_memory};
 use crate::shim;
-use crate::timing::Stream;
+use crate::timing::{self, Stream};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -93,7 +94,7 @@ pub(super) fn instantiate_with_params(
 ) -> CUresult {
     const UPLOAD: u64 = CUgraphInstantiate_flags::UPLOAD.0 as u64;
     let Some(shim) = shim::get().filter(|_| graph_memory::has_nodes()) else {
-        return call.real();
+        return instantiated(call, made, graph);
     };
     // SAFETY: not null; the driver is about to read it.
     if parameters.is_null() || unsafe { (*parameters).flags } & UPLOAD == 0 {
@@ -103,19 +104,30 @@ pub(super) fn instantiate_with_params(
     with_memory(&parts, || call.real())?;
     if !made.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
-        shim.graphs.note(unsafe { made.read() }, parts);
+        let made = unsafe { made.read() };
+        expect_cost(made, graph);
+        shim.graphs.note(made, parts);
     }
     Ok(())
 }
 
+/// The first launch is charged what the nodes are predicted to take. Not asked for while a capture is open (I5).
+fn expect_cost(made: CUgraphExec, graph: CUgraph) {
+    if !timing::idle() && !capture::any_open() {
+        graph_cost::expect(made, graph);
+    }
+}
+
 fn instantiated(call: &Call<'_, CUresult>, made: *mut CUgraphExec, graph: CUgraph) -> CUresult {
     call.real()?;
-    if made.is_null() || !graph_memory::has_nodes() {
+    if made.is_null() {
         return Ok(());
     }
-    if let Some(shim) = shim::get() {
-        // SAFETY: the driver returned success, so it has just written a handle here.
-        shim.graphs.note(unsafe { made.read() }, parts_of(shim, graph));
+    // SAFETY: the driver returned success, so it has just written a handle here.
+    let made = unsafe { made.read() };
+    expect_cost(made, graph);
+    if let Some(shim) = shim::get().filter(|_| graph_memory::has_nodes()) {
+        shim.graphs.note(made, parts_of(shim, graph));
     }
     Ok(())
 }

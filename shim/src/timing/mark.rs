@@ -4,10 +4,10 @@ use core::sync::atomic::Ordering;
 
 use vcuda_driver_api::prelude::*;
 
-use super::Launches;
 use super::lane::{Lane, now_ns};
 use super::streams::Stream;
 use super::track::{GATE, GUESSED, MARKS, MEASURED, Mark, START, Track};
+use super::{IDLE_NS, Launches};
 use crate::capture;
 use crate::ffi::Call;
 use crate::ffi::real;
@@ -18,14 +18,15 @@ pub(super) const ALONE_NS: u64 = 200_000;
 const SAMPLE_NS: u64 = 500_000;
 
 impl Launches {
-    /// Marks the unmarked work of a stream, if there is any and it can be done now. `gap_ns`: how long after the start
-    /// mark the work was launched.
+    /// Marks the unmarked work of a stream, if there is any and it can be done now. `window_ns`: how long the host took from
+    /// before the start mark until after the launch, if the work was launched on an idle stream. What the host was too late
+    /// for to say how long the GPU took stays charged as predicted.
     pub(super) fn mark(
         &'static self,
         lane: &'static Lane,
         track: &'static Track,
         stream: Stream,
-        gap_ns: u64,
+        window_ns: u64,
     ) {
         // While any capture is open nothing is recorded, made or asked (I5).
         if capture::any_open() {
@@ -45,13 +46,16 @@ impl Launches {
         } else {
             GUESSED
         };
-        mark.kind.store(kind, Ordering::Relaxed);
         mark.count.store(count, Ordering::Relaxed);
         mark.predicted_ns.store(predicted_ns, Ordering::Relaxed);
         mark.expected_ns
             .store(track.busy_until_ns().max(now_ns()), Ordering::Relaxed);
-        mark.gap_ns.store(gap_ns, Ordering::Relaxed);
+        // Mark and launch each happened somewhere within their calls: in the middle, for all that is known.
+        mark.gap_ns.store(window_ns / 2, Ordering::Relaxed);
         if record(mark, stream) {
+            let is_late = now_ns() > track.busy_until_ns() + IDLE_NS || window_ns > predicted_ns.max(IDLE_NS);
+            let kind = if is_late { GUESSED } else { kind };
+            mark.kind.store(kind, Ordering::Relaxed);
             publish(track);
             track.chained.store(true, Ordering::Relaxed);
         } else {
@@ -72,12 +76,17 @@ impl Launches {
         now_ns: u64,
         held: bool,
     ) -> bool {
-        if capture::any_open() {
-            return false;
-        }
         let Some(_marking) = track.try_marking() else {
             return false;
         };
+        if capture::any_open() {
+            // Nothing may be asked (I5). What was launched is done by its prediction, and none of it is measured.
+            let (count, predicted_ns) = track.take_unmarked();
+            lane.presume(predicted_ns, count);
+            track.drop_parts();
+            track.chained.store(false, Ordering::Relaxed);
+            return false;
+        }
         if track.pending() > 0 && !newest_is_done(track) {
             // Later than predicted, but not idle: the chain holds.
             return false;
@@ -99,15 +108,14 @@ impl Launches {
         mark.count.store(0, Ordering::Relaxed);
         mark.predicted_ns.store(0, Ordering::Relaxed);
         mark.expected_ns.store(now_ns, Ordering::Relaxed);
+        let started_ns = super::lane::now_ns();
         if !record(mark, stream) {
             return false;
         }
         publish(track);
         track.chained.store(true, Ordering::Relaxed);
         track.sampled_at_ns.store(now_ns, Ordering::Relaxed);
-        track
-            .started_at_ns
-            .store(super::lane::now_ns(), Ordering::Relaxed);
+        track.started_at_ns.store(started_ns, Ordering::Relaxed);
         true
     }
 }

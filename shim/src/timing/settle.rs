@@ -12,6 +12,7 @@ use super::mark::Relaxed;
 use super::streams::Stream;
 use super::track::{GUESSED, MEASURED, Mark, Track, parts_of};
 use super::{COSTS, Launches};
+use crate::capture;
 use crate::ffi::real;
 
 /// A running segment is entered in the busy map in steps of this (ns), so that the arbiter sees long kernels too.
@@ -163,8 +164,20 @@ impl Launches {
             }
             return;
         }
-        let late_ns = now_ns().saturating_sub(track.busy_until_ns());
-        if late_ns < TAIL_NS + TAIL_TIMES * predicted_ns {
+        let now = now_ns();
+        // While a capture is open nothing is marked, and what was launched goes by its prediction.
+        let patience_ns = if capture::any_open() {
+            0
+        } else {
+            TAIL_NS + TAIL_TIMES * predicted_ns
+        };
+        let done_ns = track.busy_until_ns() + patience_ns;
+        if now < done_ns {
+            pass.next_ns = if pass.next_ns == 0 {
+                done_ns
+            } else {
+                pass.next_ns.min(done_ns)
+            };
             pass.outstanding = true;
             return;
         }

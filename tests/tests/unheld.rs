@@ -1,0 +1,76 @@
+//! Where nothing can be measured or must not wait: while captures are open, at a graph's first launch, under a kernel that the
+//! host feeds, among threads that all want to go.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::time::{Duration, SystemTime};
+
+use vcuda_region::observer::Observer;
+use vcuda_region::process::{Identity, ProcessView};
+use vcuda_tests::{Bed, Door, Running, app, succeeded};
+
+#[test]
+fn a_program_that_captures_most_of_the_time_gets_its_cap() {
+    let bed = Bed::new();
+    let program = app("captures", Door::Dlsym);
+    let mut one = Running::start(bed.tenant(&["--cores", "40"], &program).args(["60", "200000"]));
+    one.wait_for("started");
+    std::thread::sleep(Duration::from_secs(1));
+    let (before, clock) = (bed.service_ns(one.0.id()), SystemTime::now());
+    std::thread::sleep(Duration::from_secs(2));
+    let served = bed.service_ns(one.0.id()) - before;
+    let share = served as f64 / clock.elapsed().unwrap().as_nanos() as f64 * 100.0;
+    assert!((share - 40.0).abs() <= 6.0, "{share:.1} % instead of 40 %");
+}
+
+#[test]
+fn a_graph_is_charged_its_nodes_before_it_was_measured() {
+    let bed = Bed::new();
+    let tenant = bed.keep("first", &["--cores", "90"]);
+    let mut one = Running::start(&mut tenant.command(app("first_graph", Door::Dlsym)));
+    one.wait_for("launched");
+    let view = ProcessView::new(Identity::current().unwrap());
+    let processes = Observer::open(&tenant.directory())
+        .unwrap()
+        .processes(1, &view)
+        .unwrap();
+    let in_flight_ns: u64 = processes
+        .iter()
+        .map(|process| process.devices[0].in_flight_ns)
+        .sum();
+    // Three kernels of half a second; of one that is unknown, it would be 60 us.
+    assert!(in_flight_ns > 1_200_000_000, "{in_flight_ns} ns");
+    assert!(one.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_kernel_that_the_host_feeds_does_not_hang() {
+    let bed = Bed::new();
+    let times: u32 =
+        std::env::var_os("VCUDA_SOAK").map_or(1, |times| times.to_str().unwrap().parse().unwrap());
+    let program = app("sim_persistent", Door::Dlsym);
+    let mut tenant = bed.tenant(&["--cores", "30"], program);
+    let rounds = (times * 100).to_string();
+    // Dies by SIGALRM if it hangs.
+    succeeded(&tenant.arg(rounds).output().unwrap());
+}
+
+#[test]
+fn threads_and_processes_of_a_container_are_served_alike() {
+    let bed = Bed::new();
+    let tenant = bed.keep("fair", &["--cores", "40"]);
+    let program = app("fair", Door::Dlsym);
+    let mut running: Vec<Running> = (0..2)
+        .map(|_| Running::start(tenant.command(&program).args(["4", "3", "200000"])))
+        .collect();
+    let mut served: Vec<u64> = Vec::new();
+    for one in &mut running {
+        let line = one.wait_for("served");
+        served.extend(line.split(' ').skip(1).map(|count| count.parse::<u64>().unwrap()));
+    }
+    let (least, most) = (*served.iter().min().unwrap(), *served.iter().max().unwrap());
+    assert!(most <= least * 3 / 2, "kernels of each thread: {served:?}");
+}
