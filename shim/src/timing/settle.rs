@@ -40,6 +40,14 @@ struct Settling<'a> {
     flag: &'a AtomicBool,
 }
 
+impl<'a> Settling<'a> {
+    /// The right, if no other thread has it. Tried, never waited for.
+    fn try_take(flag: &'a AtomicBool) -> Option<Self> {
+        // Made only by who has it: dropped, it would take it from who has.
+        (!flag.swap(true, Ordering::Acquire)).then(|| Self { flag })
+    }
+}
+
 impl Drop for Settling<'_> {
     fn drop(&mut self) {
         self.flag.store(false, Ordering::Release);
@@ -50,7 +58,7 @@ impl Launches {
     /// Looks at every stream once. For the reaper: it changes the thread's current context.
     pub(crate) fn settle(&'static self) -> Pass {
         let mut pass = Pass::default();
-        let Some(_settling) = self.try_settling() else {
+        let Some(_settling) = Settling::try_take(&self.settling) else {
             // A held thread settles its own stream; that is soon done.
             pass.outstanding = true;
             return pass;
@@ -99,7 +107,7 @@ impl Launches {
         if track.pending() == 0 || crate::devices::current_context().0 != context {
             return false;
         }
-        let Some(_settling) = self.try_settling() else {
+        let Some(_settling) = Settling::try_take(&self.settling) else {
             return false;
         };
         let _mode = Relaxed::enter();
@@ -110,11 +118,6 @@ impl Launches {
             lane.wake_waiters();
         }
         pass.progress
-    }
-
-    /// The right to settle, if no other thread has it. Tried, never waited for.
-    fn try_settling(&self) -> Option<Settling<'_>> {
-        (!self.settling.swap(true, Ordering::Acquire)).then_some(Settling { flag: &self.settling })
     }
 
     fn settle_track(&self, lane: &Lane, view: &View, track: &Track, pass: &mut Pass) {
@@ -340,5 +343,22 @@ fn post(lane: &Lane, view: &View, mark: &Mark, charged_ns: u64, elapsed_ns: u64)
             .sum();
         COSTS.learn(parts, predicted_now_ns, took_ns);
         lane.spread.add(took_ns / counted.max(1), count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_thread_settles_however_often_others_ask() {
+        let flag = AtomicBool::new(false);
+        let mine = Settling::try_take(&flag);
+        assert!(mine.is_some());
+        for _ in 0..3 {
+            assert!(Settling::try_take(&flag).is_none());
+        }
+        drop(mine);
+        assert!(Settling::try_take(&flag).is_some());
     }
 }
