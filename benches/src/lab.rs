@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, fcntl};
 use serde_json::Value;
 use vcuda_clock::{Costs, World};
 
@@ -28,7 +28,7 @@ pub struct Lab {
     arbiter: Option<Child>,
     tenants: Vec<Tenant>,
     /// Held until the arbiter starts: `vcuda run` would start one that knows nothing of virtual time.
-    arbiters_place: Option<Flock<File>>,
+    arbiters_place: Option<File>,
 }
 
 /// A tenant's processes.
@@ -81,14 +81,21 @@ impl Lab {
         std::fs::write(at("machine/machine.toml"), machine)?;
         std::fs::create_dir_all(at("run/vcuda"))?;
         let lock = File::create(at("run/vcuda/arbiter.lock"))?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock);
+        let whole = nix::libc::flock {
+            l_type: i16::try_from(nix::libc::F_WRLCK)?,
+            l_whence: 0,
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        fcntl(&lock, FcntlArg::F_SETLK(&whole))?;
         Ok(Lab {
             release,
             program: program.to_owned(),
             world,
             arbiter: None,
             tenants: Vec::new(),
-            arbiters_place: Some(lock.map_err(|(_, error)| error)?),
+            arbiters_place: Some(lock),
             dir,
         })
     }
@@ -143,7 +150,7 @@ impl Lab {
         self.tenants.push(tenant);
         if let Some(place) = self.arbiters_place.take() {
             drop(place);
-            self.arbiter = Some(self.begin(&mut self.vcuda(&["arbiter"]))?);
+            self.arbiter = Some(self.begin(&mut self.vcuda(&["arbiter", "--alone"]))?);
         }
         self.run_for(START_NS)?;
         self.are_alive()?;

@@ -37,8 +37,8 @@ const CALM_NS: u64 = 500_000_000;
 /// How often dead tenants are looked for (ns).
 const CLEAN_NS: u64 = 1_000_000_000;
 
-/// Runs until no tenant is left. A third one ends at once.
-pub(crate) fn arbiter(environment: &Environment) -> Result<(), Failure> {
+/// Runs until no tenant is left; with a stand-in unless it is to be `alone`. A third one ends at once.
+pub(crate) fn arbiter(alone: bool, environment: &Environment) -> Result<(), Failure> {
     let root = environment.runtime_root()?;
     let me = Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
     let (mut first, second) = (Post::open(&root, FIRST)?, Post::open(&root, SECOND)?);
@@ -51,7 +51,7 @@ pub(crate) fn arbiter(environment: &Environment) -> Result<(), Failure> {
             stand_in(&mut first, &second)?;
             second.leave();
         }
-        serve(&root, &me, &first)?;
+        serve(&root, &me, &first, alone)?;
         first.leave();
         if directory::list(&root).map_err(failed)?.is_empty() {
             return Ok(());
@@ -65,7 +65,7 @@ pub(crate) fn is_running(root: &Path) -> bool {
 }
 
 /// One look after another, until no tenant is left.
-fn serve(root: &Path, me: &Identity, first: &Post) -> Result<(), Failure> {
+fn serve(root: &Path, me: &Identity, first: &Post, alone: bool) -> Result<(), Failure> {
     let mut tenants = Tenants::default();
     let mut second = StandIn::new(root)?;
     let (mut listed_ns, mut cleaned_ns, mut due_ns) = (0, 0, 0);
@@ -83,7 +83,9 @@ fn serve(root: &Path, me: &Identity, first: &Post) -> Result<(), Failure> {
             if tenants.is_empty() {
                 return Ok(());
             }
-            second.tend(now_ns)?;
+            if !alone {
+                second.tend(now_ns)?;
+            }
         }
         if now_ns >= due_ns || tenants.have_stirred() {
             let is_contended = arbitrate(&mut tenants, now_ns);

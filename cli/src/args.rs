@@ -168,6 +168,9 @@ pub(crate) enum Command {
         /// Stand in for the one that runs; the same as without, but told from it in a list of processes.
         #[arg(long)]
         stand_in: bool,
+        /// Start no process that stands in for it.
+        #[arg(long)]
+        alone: bool,
     },
     /// The program that the tenants of `demo` and `bench` run.
     #[command(hide = true)]

@@ -69,7 +69,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             Ok(std::io::stdout().write_all(&page)?)
         }
         Command::Arbiter { detach: true, .. } => background::detach(),
-        Command::Arbiter { detach: false, .. } => arbiter::arbiter(&environment),
+        Command::Arbiter { alone, .. } => arbiter::arbiter(alone, &environment),
         Command::StageTenant => stage::program::tenant(),
         Command::DoctorProbe => doctor::probe::probe(&environment),
     }
