@@ -145,8 +145,8 @@ bench() {
         echo "vcuda bench: vcuda-bench.json, vcuda-bench.svg"
         sed -n '/"summary"/,$p' vcuda-bench.json
     else
-        differences=$((differences + 1))
         row "vcuda bench" "-" "status $?" ""
+        differences=$((differences + 1))
     fi
 }
 
