@@ -120,9 +120,9 @@ impl Report {
             vcuda: env!("CARGO_PKG_VERSION"),
             with_shim: plan.has_shim,
             measured_by: if gpu.simulated {
-                "the simulated machine's exact record of GPU time"
+                "the exact record's"
             } else {
-                "work finished, at the rate of the same work alone without the shim"
+                "work done / the same alone without the shim"
             },
             gpu,
             processors: std::thread::available_parallelism().map_or(1, usize::from),

@@ -4,18 +4,20 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 use super::report::{Report, SharesReport};
+use crate::render::{WIDTH, clipped};
 
 /// All tables that were measured, and what they mean.
 pub(super) fn text(report: &Report) -> String {
-    let mut text = format!("{}, {}\n", report.gpu.name, report.gpu.uuid);
+    let title = format!("{}  {}", report.gpu.uuid, report.gpu.name);
+    let mut text = format!("{}\n", clipped(&title, WIDTH));
     text.push_str(&format!(
-        "shares by {}; {} windows of {} s\n",
-        report.measured_by, report.windows, report.window_seconds
+        "{} windows of {} s; a share is {}\n",
+        report.windows, report.window_seconds, report.measured_by
     ));
     #[expect(clippy::cast_precision_loss, reason = "processors")]
     if let Some(load) = report.load_before.filter(|load| *load > report.processors as f64) {
         text.push_str(&format!(
-            "NOTE: {} processors with a load of {load:.1}: programs that wait for one fall short of their share\n",
+            "NOTE: {} processors, load {load:.1}: who waits for one falls short of its share\n",
             report.processors
         ));
     }
@@ -181,4 +183,59 @@ fn lined(lines: Vec<Vec<String>>) -> String {
         .lines()
         .map(|line| line.trim_end().to_owned() + "\n")
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::Plan;
+    use crate::bench::report::{GpuReport, OverheadReport, TenantReport};
+    use crate::quantity::CoreShare;
+
+    #[test]
+    fn the_widest_report_fits_80_columns() {
+        let tenant = |cap| TenantReport::new(CoreShare(cap), &[0.999, 0.999], 1_000_000, Vec::new());
+        let row = |caps: &[u32]| {
+            let tenants = caps.iter().copied().map(tenant).collect();
+            SharesReport::new("graph 10x100 us", Some(1), tenants)
+        };
+        for simulated in [false, true] {
+            let plan = Plan {
+                rows: Vec::new(),
+                has_overhead: true,
+                has_shim: false,
+                windows: 3600,
+                pairs: 1,
+                parts: 1,
+            };
+            let gpu = GpuReport {
+                uuid: "GPU-00000000-0000-4000-8000-000000000000".to_owned(),
+                name: "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition".to_owned(),
+                simulated,
+            };
+            let mut report = Report::new(&plan, gpu);
+            report.processors = 128;
+            report.load_before = Some(1234.5);
+            report.shares = vec![row(&[100]), row(&[300, 700]), row(&[100, 200, 300, 400])];
+            report.overhead = vec![OverheadReport {
+                call: "allocate + free 4 KiB, memory limit",
+                pairs: 1,
+                without_shim_ns: 99_999.9,
+                with_shim_ns: 99_999.9,
+                added_ns: -99_999.9,
+            }];
+            report.sum_up();
+            let text = text(&report);
+            for line in text.lines() {
+                assert!(
+                    line.chars().count() <= WIDTH,
+                    "{} columns: {line}",
+                    line.chars().count()
+                );
+            }
+            for words in ["NOTE", "WITHOUT the shim", "One tenant", "side by side", "Added"] {
+                assert!(text.contains(words), "{words} in {text}");
+            }
+        }
+    }
 }
