@@ -34,6 +34,7 @@ mod obedient;
 mod release;
 mod tenant;
 mod tmpfs;
+pub mod virtual_time;
 pub use obedient::Obedient;
 pub use release::of_release;
 pub use tenant::Tenant;

@@ -8,45 +8,19 @@
 
 use std::time::Duration;
 
+use vcuda_tests::virtual_time::{lab, shares};
 use vcuda_tests::{Bed, Door, Running, app};
 
 /// A machine on which a copy of 1 MiB takes half a millisecond, within the device and from the host.
 const SLOW_COPIES: &str = "device_copy_bytes_per_us = 2000\ncopy_bytes_per_us = 2000\n";
 const CAP_PERCENT: f64 = 40.0;
 
-/// What each way of keeping the GPU busy got of it under the cap, in percent. Each has a machine of its own.
-fn shares(ways: &[&str]) -> Vec<f64> {
-    let program = app("transfers", Door::Dlsym);
-    let beds: Vec<Bed> = ways.iter().map(|_| Bed::with_config(SLOW_COPIES)).collect();
-    let mut running: Vec<Running> = beds
-        .iter()
-        .zip(ways)
-        .map(|(bed, how)| Running::start(bed.tenant(&["--cores", "40"], &program).args(["60", how])))
-        .collect();
-    running.iter_mut().for_each(|one| drop(one.wait_for("started")));
-    std::thread::sleep(Duration::from_millis(500));
-    let look = || -> Vec<(u64, std::time::SystemTime)> {
-        let served =
-            |(bed, one): (&Bed, &Running)| (bed.service_ns(one.0.id()), std::time::SystemTime::now());
-        beds.iter().zip(&running).map(served).collect()
-    };
-    let before = look();
-    std::thread::sleep(Duration::from_millis(1500));
-    before
-        .iter()
-        .zip(look())
-        .map(|((served, at), (then, later))| {
-            (then - served) as f64 / later.duration_since(*at).unwrap().as_nanos() as f64 * 100.0
-        })
-        .collect()
-}
-
+/// What each way of keeping the GPU busy gets of it, on a machine of its own.
 fn all_get_their_cap(ways: &[&str]) {
-    let shares = shares(ways);
-    for (how, share) in ways.iter().zip(&shares) {
-        // A busy machine launches late and gets less; what is not charged gets all, what is charged twice gets half.
-        let range = CAP_PERCENT * 0.65..=CAP_PERCENT + 5.0;
-        assert!(range.contains(share), "{how}: {share:.1} %, of {shares:.1?}");
+    let program = app("transfers", Door::Dlsym);
+    for how in ways {
+        let share = shares(&lab(SLOW_COPIES, &program, &[(&["--cores", "40"], &["60", how])]))[0];
+        assert!((share - CAP_PERCENT).abs() <= 2.0, "{how}: {share:.1} %");
     }
 }
 

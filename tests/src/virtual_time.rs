@@ -1,0 +1,36 @@
+//! Shares of GPU time in virtual time: exact, and the same whatever else the machine does.
+
+use std::path::Path;
+
+use vcuda_benches::lab::{Lab, Load};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Tenants on a machine of their own, begun one after the other, each with `vcuda run`'s options and its program's arguments.
+///
+/// # Panics
+/// There is no release build, or a tenant does not run.
+#[must_use]
+pub fn lab(machine: &str, program: &Path, tenants: &[(&[&str], &[&str])]) -> Lab {
+    let mut lab = Lab::new(program, machine).unwrap();
+    for (quota, arguments) in tenants {
+        let load = Load {
+            quota,
+            program: arguments,
+            processes: 1,
+        };
+        lab.start(load).unwrap();
+    }
+    lab.run_for(SECOND_NS).unwrap();
+    lab
+}
+
+/// What each tenant gets of the GPU in two seconds from now (percent).
+///
+/// # Panics
+/// A tenant does not go on.
+#[must_use]
+pub fn shares(lab: &Lab) -> Vec<f64> {
+    let windows = lab.windows(1, 2 * SECOND_NS).unwrap();
+    windows.iter().map(|shares| shares[0] * 100.0).collect()
+}
