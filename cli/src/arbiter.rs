@@ -27,7 +27,7 @@ use crate::failure::{Failure, failed};
 /// The posts' files under the runtime directory.
 const FIRST: &str = "arbiter.lock";
 const SECOND: &str = "arbiter.second.lock";
-/// Between two looks whether anybody begins or was changed, with work on a GPU and without (ns).
+/// Between two looks whether anybody begins or was changed, beside one that works and else (ns).
 const WATCH_NS: u64 = 5_000_000;
 const DOZE_NS: u64 = 20_000_000;
 /// What the tenants have not reported yet is not looked at (ns): they enter running work every half millisecond.
@@ -96,7 +96,7 @@ fn serve(root: &Path, me: &Identity, first: &Post, alone: bool) -> Result<(), Fa
                     controller::QUIET_NS
                 };
         }
-        let watch_ns = if tenants.is_any_busy() { WATCH_NS } else { DOZE_NS };
+        let watch_ns = if tenants.may_meet() { WATCH_NS } else { DOZE_NS };
         let pause_ns = due_ns.saturating_sub(clock::now_ns()).min(watch_ns);
         sleep(Duration::from_nanos(pause_ns));
     }

@@ -83,12 +83,17 @@ impl Tenants {
         self.tenants.iter().any(Tenant::has_stirred)
     }
 
-    /// Whether any demanded something at the last look.
-    pub(super) fn is_any_busy(&self) -> bool {
-        self.tenants.iter().any(|tenant| {
-            let mut devices = tenant.writer.limits().devices();
-            devices.any(|(device, _)| tenant.state(device).is_some_and(|state| state.idle_at.is_none()))
-        })
+    /// Whether at the last look one demanded something and another did not, that may begin beside it any time.
+    pub(super) fn may_meet(&self) -> bool {
+        let mut seen = [false; 2];
+        for tenant in &self.tenants {
+            for (device, _) in tenant.writer.limits().devices() {
+                let is_idle = tenant.state(device).is_some_and(|state| state.idle_at.is_some());
+                let [busy, idle] = &mut seen;
+                *(if is_idle { idle } else { busy }) = true;
+            }
+        }
+        seen == [true, true]
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tenant> {
