@@ -282,7 +282,16 @@ impl Meter {
     /// Takes from `account` what a launch of `predicted_ns` needs and a portion for the next ones. The account is
     /// charged first: killed in between, the process has cost the container a portion, never given it one.
     pub fn take(&self, account: &Account, predicted_ns: u64) {
-        let amount = predicted_ns.min(PREDICTION_MAX_NS) + PORTION_NS;
+        self.take_with(account, predicted_ns, PORTION_NS);
+    }
+
+    /// As [`Meter::take`], with nothing for the next launches: each is to be asked about.
+    pub fn take_just(&self, account: &Account, predicted_ns: u64) {
+        self.take_with(account, predicted_ns, 0);
+    }
+
+    fn take_with(&self, account: &Account, predicted_ns: u64, portion_ns: u64) {
+        let amount = predicted_ns.min(PREDICTION_MAX_NS) + portion_ns;
         account.charge(to_i64(amount));
         self.taken_ns.fetch_add(to_i64(amount), Ordering::Relaxed);
         self.lease.fetch_add(amount, Ordering::Relaxed);

@@ -90,7 +90,7 @@ impl Launches {
             .debt_admits
             .fetch_add(u32::from(on_debt), Ordering::Relaxed);
         if !lane.meter.spend(cost_ns) {
-            lane.meter.take(lane.account, cost_ns);
+            self.take(lane, cost_ns);
         }
         true
     }
@@ -98,9 +98,19 @@ impl Launches {
     /// The launch goes, on debt if it was not `paid`.
     fn go_on(&'static self, lane: &Lane, cost_ns: u64, paid: bool) {
         if !paid {
-            lane.meter.take(lane.account, cost_ns);
+            self.take(lane, cost_ns);
         }
         self.wake_reaper();
+    }
+
+    /// Pays a launch from the account. Ranks that stop together are asked at each launch: by what was left of a lease each
+    /// would run ahead of the others in turn.
+    fn take(&self, lane: &Lane, cost_ns: u64) {
+        if self.has_peers(lane, now_ns()) {
+            lane.meter.take_just(lane.account, cost_ns);
+        } else {
+            lane.meter.take(lane.account, cost_ns);
+        }
     }
 
     /// What a launch has to wait for; nothing if it may go. `counted`: the work in flight contains it already.
@@ -126,7 +136,8 @@ impl Launches {
             return Some(Need::Balance(at_ns));
         }
         let full = ns.saturating_add(predicted.cost_ns) > view.window_ns || launches >= LAUNCHES_MAX;
-        let unknown = unproven && COSTS.at(predicted.index).1 == 0;
+        // While a capture is open nothing can be learnt.
+        let unknown = unproven && !capture::any_open() && COSTS.at(predicted.index).1 == 0;
         (launches > 0 && (full || unknown)).then_some(Need::Window)
     }
 

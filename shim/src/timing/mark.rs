@@ -6,8 +6,8 @@ use vcuda_driver_api::prelude::*;
 
 use super::lane::{Lane, now_ns};
 use super::streams::Stream;
-use super::track::{GATE, GUESSED, MARKS, MEASURED, Mark, START, Track};
-use super::{IDLE_NS, Launches};
+use super::track::{GATE, GUESSED, MARKS, MEASURED, Mark, START, Track, parts_of};
+use super::{COSTS, IDLE_NS, Launches};
 use crate::capture;
 use crate::ffi::Call;
 use crate::ffi::real;
@@ -16,6 +16,9 @@ use crate::ffi::real;
 pub(super) const ALONE_NS: u64 = 200_000;
 /// An idle stream is measured no more often than this (ns): else marks would cost host-bound programs too much.
 const SAMPLE_NS: u64 = 500_000;
+
+/// What the host may be late, so that a kernel of which nothing is known is measured at all (ns).
+const UNPROVEN_DOUBT_NS: u64 = 100_000;
 
 impl Launches {
     /// Marks the unmarked work of a stream, if there is any and it can be done now. `window_ns`: how long the host took from
@@ -53,7 +56,13 @@ impl Launches {
         // Mark and launch each happened somewhere within their calls: in the middle, for all that is known.
         mark.gap_ns.store(window_ns / 2, Ordering::Relaxed);
         if record(mark, stream) {
-            let is_late = now_ns() > track.busy_until_ns() + IDLE_NS || window_ns > predicted_ns.max(IDLE_NS);
+            let doubt_ns = if is_unproven(mark) {
+                UNPROVEN_DOUBT_NS
+            } else {
+                IDLE_NS
+            };
+            let is_late =
+                now_ns() > track.busy_until_ns() + doubt_ns || window_ns > predicted_ns.max(doubt_ns);
             let kind = if is_late { GUESSED } else { kind };
             mark.kind.store(kind, Ordering::Relaxed);
             publish(track);
@@ -162,6 +171,12 @@ impl Launches {
     pub(super) fn is_gated(&self) -> bool {
         self.tracks.all().any(|track| track.in_use() && track.is_gated())
     }
+}
+
+/// Whether a segment has a kernel of which nothing is known yet.
+fn is_unproven(mark: &Mark) -> bool {
+    let (parts, used) = parts_of(mark);
+    parts.iter().take(used).any(|part| COSTS.at(part.index).1 == 0)
 }
 
 /// The next place in the ring, with an event; nothing if all marks are on the way or no event can be made here.
