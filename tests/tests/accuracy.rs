@@ -30,6 +30,7 @@ fn low_and_high_caps_are_kept_too() {
         program("mix of 8 us to 5 ms"),
         program("50 ms, each waited for"),
         program("1 ms graphs, each captured anew"),
+        program("heavy tail to 20 ms"),
     ];
     are_met(&caps(&Bench::new(6).unwrap(), &programs, &[10, 95]).unwrap());
 }

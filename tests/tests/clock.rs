@@ -151,6 +151,17 @@ fn who_is_killed_does_not_stop_the_world() {
 }
 
 #[test]
+fn nobody_is_left_waiting_when_the_owner_is_gone() {
+    let stage = Stage::new();
+    let mut waiting = stage.start(&["sleep", "1000", "1"]);
+    // As if another process had made the world, and ended: no process has that number.
+    let table = vcuda_clock::Table::open(&stage.dir.path().join("world")).unwrap();
+    table.set_owner(u32::MAX >> 1);
+    let has_ended = || waiting.0.try_wait().unwrap().is_some();
+    eventually("it ends", Duration::from_secs(20), has_ended);
+}
+
+#[test]
 fn without_a_world_time_is_real() {
     let mut command = Command::new(app("virtual_time", Door::Dlsym));
     command.env("LD_PRELOAD", release_dir().join("libvcuda_virtual_clock.so"));

@@ -275,7 +275,8 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) {
         let entered_ns = track.entered_charge_ns.load(Ordering::Relaxed);
         let rest_ns = charge(lane, view, entered_to_ns, at_ns);
         let elapsed_ns = at_ns.saturating_sub(from_ns);
-        post(lane, view, mark, entered_ns + rest_ns, elapsed_ns);
+        let paid_ns = mark.predicted_ns.load(Ordering::Relaxed).max(entered_ns);
+        post(lane, view, mark, paid_ns, entered_ns + rest_ns, elapsed_ns);
     } else if matches!(kind, MEASURED | GUESSED) {
         guess(lane, track, mark);
     }
@@ -294,7 +295,9 @@ fn guess(lane: &Lane, track: &Track, mark: &Mark) {
     );
 }
 
-/// The first mark of a stream was not reached yet: enters the time up to now in the busy map.
+/// The first mark of a stream was not reached yet: enters the time up to now in the busy map. What is beyond its prediction
+/// is charged now: a container whose work runs late earns meanwhile, and what it earned would be cut as unused, and then
+/// charged all the same.
 fn enter(lane: &Lane, view: &View, track: &Track, mark: &Mark, seen_ns: u64) {
     let from_ns = track.settled_to_ns.load(Ordering::Relaxed);
     if mark.kind.load(Ordering::Relaxed) != MEASURED || from_ns == 0 {
@@ -307,7 +310,11 @@ fn enter(lane: &Lane, view: &View, track: &Track, mark: &Mark, seen_ns: u64) {
     }
     let charged_ns = charge(lane, view, entered_to_ns, to_ns);
     track.entered_to_ns.store(to_ns, Ordering::Relaxed);
-    track.entered_charge_ns.fetch_add(charged_ns, Ordering::Relaxed);
+    let before_ns = track.entered_charge_ns.fetch_add(charged_ns, Ordering::Relaxed);
+    let predicted_ns = mark.predicted_ns.load(Ordering::Relaxed);
+    let paid = |entered_ns: u64| predicted_ns.max(entered_ns);
+    lane.account
+        .settle(paid(before_ns), paid(before_ns + charged_ns), 1000);
 }
 
 /// Enters a span in the busy map; what of it counts (ns).
@@ -319,13 +326,13 @@ fn charge(lane: &Lane, view: &View, from_ns: u64, to_ns: u64) -> u64 {
     served_ns
 }
 
-/// Replaces what a segment was predicted to take by what it took, and learns from it.
-fn post(lane: &Lane, view: &View, mark: &Mark, charged_ns: u64, elapsed_ns: u64) {
+/// Replaces what was paid for a segment by what it took, and learns from it.
+fn post(lane: &Lane, view: &View, mark: &Mark, paid_ns: u64, charged_ns: u64, elapsed_ns: u64) {
     let (predicted_ns, count) = (
         mark.predicted_ns.load(Ordering::Relaxed),
         mark.count.load(Ordering::Relaxed),
     );
-    lane.account.settle(predicted_ns, charged_ns, 1000);
+    lane.account.settle(paid_ns, charged_ns, 1000);
     lane.meter.finish(predicted_ns, count);
     lane.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
     lane.meter

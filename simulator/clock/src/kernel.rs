@@ -36,17 +36,30 @@ pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
 }
 
 /// Sleeps while `word` holds `seen`, until it is woken, at most for so long in real time (futex(2)).
-pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest_ms: Option<u32>) {
-    let timeout = longest_ms.map(|ms| libc::timespec {
-        tv_sec: i64::from(ms / 1000),
-        tv_nsec: i64::from(ms % 1000) * 1_000_000,
-    });
-    let timeout = timeout
-        .as_ref()
-        .map_or(0, |timeout| core::ptr::from_ref(timeout).addr());
+pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest_ms: u32) {
+    let timeout = libc::timespec {
+        tv_sec: i64::from(longest_ms / 1000),
+        tv_nsec: i64::from(longest_ms % 1000) * 1_000_000,
+    };
+    let timeout = core::ptr::from_ref(&timeout).addr();
     let arguments = [word.as_ptr().addr(), wait_op(), seen as usize, timeout, 0, 0];
     // SAFETY: word and timeout outlive the call; the kernel only reads them.
     unsafe { call(libc::SYS_futex, arguments) };
+}
+
+/// Whether there is a process of this number (kill(2)).
+pub(crate) fn exists(pid: u32) -> bool {
+    // SAFETY: signal 0 is none.
+    let answer = unsafe { call(libc::SYS_kill, [pid as usize, 0, 0, 0, 0, 0]) };
+    answer != -(libc::ESRCH as isize)
+}
+
+/// Ends this process at once.
+pub(crate) fn end_process() -> ! {
+    loop {
+        // SAFETY: ends the process.
+        unsafe { call(libc::SYS_exit_group, [1, 0, 0, 0, 0, 0]) };
+    }
 }
 
 /// Wakes everybody who sleeps on `word`.

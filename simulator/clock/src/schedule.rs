@@ -5,6 +5,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::kernel;
 use crate::table::{Entry, Locked, NEVER, Table, state, turn};
 
+/// Between two looks whether the world still has an owner (real ms).
+const LOOK_MS: u32 = 1_000;
+
 /// A thread that takes part: its position in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thread(u32);
@@ -117,7 +120,7 @@ impl Table {
         entry.state.store(state, Relaxed);
     }
 
-    /// Waits for the turn, in real time, unless `thread` has it.
+    /// Waits for the turn, in real time, unless `thread` has it. Ends the process once the world's owner is gone.
     pub fn await_turn(&self, thread: Thread) {
         let go = &self.entry(thread).go;
         loop {
@@ -125,7 +128,10 @@ impl Table {
             if self.turn.load(Acquire) == thread.turn() {
                 return;
             }
-            kernel::sleep_on(go, seen, None);
+            kernel::sleep_on(go, seen, LOOK_MS);
+            if go.load(Relaxed) == seen && self.is_orphaned() {
+                kernel::end_process();
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use crate::kernel;
 
 /// Threads of one experiment.
 pub(crate) const THREADS: usize = 256;
-const MAGIC: u64 = u64::from_be_bytes(*b"vcclock2");
+const MAGIC: u64 = u64::from_be_bytes(*b"vcclock3");
 
 /// What things cost in virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +98,8 @@ pub struct Table {
     late_ns: AtomicU64,
     /// CLOCK_REALTIME less CLOCK_MONOTONIC (ns).
     pub(crate) since_1970_ns: AtomicU64,
+    /// The process that runs the world.
+    owner: AtomicU32,
     pub(crate) entries: [Entry; THREADS],
 }
 
@@ -121,6 +123,7 @@ impl Table {
             word.store(now_ns, Ordering::Relaxed);
         }
         self.since_1970_ns.store(since_1970_ns, Ordering::Relaxed);
+        self.set_owner(std::process::id());
         self.magic.store(MAGIC, Ordering::Release);
     }
 
@@ -184,6 +187,16 @@ impl Table {
             kernel::yield_really();
         }
         Locked(self)
+    }
+
+    /// Process `pid` runs the world from now on.
+    pub fn set_owner(&self, pid: u32) {
+        self.owner.store(pid, Ordering::Relaxed);
+    }
+
+    /// Whether the owner is gone: then nobody's turn comes any more.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        !kernel::exists(self.owner.load(Ordering::Relaxed))
     }
 
     pub(crate) fn next_order(&self) -> u64 {

@@ -131,7 +131,7 @@ impl World {
             if table.turn.load(Ordering::Acquire) == turn::OWNER {
                 return Ok(());
             }
-            kernel::sleep_on(&table.bell, bell, Some(LOOK_MS));
+            kernel::sleep_on(&table.bell, bell, LOOK_MS);
             let holder = self.holder();
             if holder != 0 && is_over(holder) {
                 table.bury(holder);
