@@ -109,6 +109,11 @@ impl Tenants {
         [first.copied(), second.copied()]
     }
 
+    /// Waits until a process is none of these any more.
+    fn is_gone(&self, pid: u32) {
+        eventually("it is gone", PATIENCE, || !self.arbiters().contains(&Some(pid)));
+    }
+
     /// Waits for both, and until the first is at work.
     fn both_arbiters(&self, tenant: &str) -> [u32; 2] {
         let mut found = [None, None];
@@ -200,13 +205,12 @@ fn a_killed_or_stopped_arbiter_is_replaced() {
     );
     let [first, second] = tenants.both_arbiters("burst");
     signal(first, libc::SIGKILL);
+    tenants.is_gone(first);
     let [third, fourth] = tenants.both_arbiters("burst");
     assert_eq!(third, second, "the stand-in took over");
     signal(third, libc::SIGSTOP);
     // It is dismissed, not waited for.
-    eventually("the stopped one is gone", PATIENCE, || {
-        !Path::new(&format!("/proc/{third}")).exists() || tenants.arbiters()[0] == Some(fourth)
-    });
+    tenants.is_gone(third);
     let [fifth, sixth] = tenants.both_arbiters("burst");
     assert_eq!(fifth, fourth, "the next stand-in took over");
     // A stand-in is replaced as well.
