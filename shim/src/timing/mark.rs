@@ -61,8 +61,7 @@ impl Launches {
             } else {
                 IDLE_NS
             };
-            let is_late =
-                now_ns() > track.busy_until_ns() + doubt_ns || window_ns > predicted_ns.max(doubt_ns);
+            let is_late = window_ns > predicted_ns.max(doubt_ns);
             let kind = if is_late { GUESSED } else { kind };
             mark.kind.store(kind, Ordering::Relaxed);
             publish(track);
