@@ -136,8 +136,7 @@ impl Launches {
             return Some(Need::Balance(at_ns));
         }
         let full = ns.saturating_add(predicted.cost_ns) > view.window_ns || launches >= LAUNCHES_MAX;
-        // While a capture is open nothing can be learnt.
-        let unknown = unproven && !capture::any_open() && COSTS.at(predicted.index).1 == 0;
+        let unknown = unproven && COSTS.at(predicted.index).1 == 0;
         (launches > 0 && (full || unknown)).then_some(Need::Window)
     }
 

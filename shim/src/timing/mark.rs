@@ -18,7 +18,7 @@ pub(super) const ALONE_NS: u64 = 200_000;
 const SAMPLE_NS: u64 = 500_000;
 
 /// What the host may be late, so that a kernel of which nothing is known is measured at all (ns).
-const UNPROVEN_DOUBT_NS: u64 = 100_000;
+const UNPROVEN_DOUBT_NS: u64 = 1_000_000;
 
 impl Launches {
     /// Marks the unmarked work of a stream, if there is any and it can be done now. `window_ns`: how long the host took from
