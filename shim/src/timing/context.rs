@@ -31,6 +31,15 @@ struct Base {
     least_ns: AtomicU64,
 }
 
+/// When a mark was reached.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reached {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub(super) at_ns: u64,
+    /// By how much every time that was told of this context before is too late, as it turns out (ns).
+    pub(super) earlier_ns: u64,
+}
+
 impl Contexts {
     pub(super) fn new() -> Self {
         Self {
@@ -39,8 +48,8 @@ impl Contexts {
         }
     }
 
-    /// When the reached mark of a stream of `context`, seen at `seen_ns`, was reached (`CLOCK_MONOTONIC`, ns).
-    pub(super) fn reached_at(&self, context: usize, mark: &Mark, seen_ns: u64) -> Option<u64> {
+    /// When the reached mark of a stream of `context`, seen at `seen_ns`, was reached.
+    pub(super) fn reached_at(&self, context: usize, mark: &Mark, seen_ns: u64) -> Option<Reached> {
         let known = |base: &&Base| base.context.load(Ordering::Relaxed) == context;
         if let Some(base) = self.bases.iter().find(known) {
             return base.reached_at(mark, seen_ns);
@@ -51,7 +60,10 @@ impl Contexts {
             .find(|base| base.context.load(Ordering::Relaxed) == 0)?;
         base.context.store(context, Ordering::Relaxed);
         base.begin(mark, seen_ns);
-        Some(seen_ns)
+        Some(Reached {
+            at_ns: seen_ns,
+            earlier_ns: 0,
+        })
     }
 
     /// Forgets a context: its events are gone.
@@ -77,7 +89,7 @@ impl Base {
         self.least_ns.store(u64::MAX, Ordering::Relaxed);
     }
 
-    fn reached_at(&self, mark: &Mark, seen_ns: u64) -> Option<u64> {
+    fn reached_at(&self, mark: &Mark, seen_ns: u64) -> Option<Reached> {
         let (base, event) = (
             self.event.load(Ordering::Relaxed),
             mark.event.load(Ordering::Relaxed),
@@ -93,17 +105,22 @@ impl Base {
         let implied_ns = seen_ns.saturating_add_signed(-elapsed_ns);
         let least_ns = self.least_ns.load(Ordering::Relaxed).min(implied_ns);
         self.least_ns.store(least_ns, Ordering::Relaxed);
-        let mut at_ns = self.at_ns.load(Ordering::Relaxed);
-        if least_ns < at_ns {
-            at_ns = least_ns;
-            self.at_ns.store(at_ns, Ordering::Relaxed);
-        }
+        let told_ns = self.at_ns.load(Ordering::Relaxed);
+        let at_ns = told_ns.min(least_ns);
+        let earlier_ns = told_ns - at_ns;
+        self.at_ns.store(at_ns, Ordering::Relaxed);
         if elapsed_ns > RENEW_NS {
             // The clocks may have drifted either way since the base: what was seen during its time counts.
             let reached_ns = least_ns.saturating_add_signed(elapsed_ns);
             self.begin(mark, reached_ns);
-            return Some(reached_ns);
+            return Some(Reached {
+                at_ns: reached_ns,
+                earlier_ns,
+            });
         }
-        Some(at_ns.saturating_add_signed(elapsed_ns))
+        Some(Reached {
+            at_ns: at_ns.saturating_add_signed(elapsed_ns),
+            earlier_ns,
+        })
     }
 }

@@ -7,6 +7,7 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::controller::View;
 use vcuda_region::{MAX_DEVICES, busy};
 
+use super::context::Reached;
 use super::lane::{Lane, now_ns};
 use super::mark::Relaxed;
 use super::streams::Stream;
@@ -120,7 +121,7 @@ impl Launches {
         pass.progress
     }
 
-    fn settle_track(&self, lane: &Lane, view: &View, track: &Track, pass: &mut Pass) {
+    fn settle_track(&'static self, lane: &Lane, view: &View, track: &Track, pass: &mut Pass) {
         let context = track.context.load(Ordering::Relaxed);
         while track.pending() > 0 {
             if track.closing.load(Ordering::SeqCst) {
@@ -133,7 +134,13 @@ impl Launches {
             let seen_ns = now_ns();
             match answer {
                 Ok(()) => match self.contexts.reached_at(context, mark, seen_ns) {
-                    Some(at_ns) => reached(lane, view, track, mark, at_ns),
+                    Some(Reached { at_ns, earlier_ns }) => {
+                        if earlier_ns > 0 {
+                            self.tracks_of(CUcontext(context))
+                                .for_each(|track| track.settled_earlier(earlier_ns));
+                        }
+                        reached(lane, view, track, mark, at_ns);
+                    }
                     None => guess(lane, track, mark),
                 },
                 Err(CUerror::NOT_READY) => {

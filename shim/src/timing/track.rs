@@ -217,6 +217,16 @@ impl Track {
             .wrapping_sub(self.head.load(Ordering::Relaxed))
     }
 
+    /// The times of the marks that were settled turn out to be earlier by so much (ns).
+    pub(super) fn settled_earlier(&self, ns: u64) {
+        for time in [&self.settled_to_ns, &self.entered_to_ns] {
+            let at_ns = time.load(Ordering::Relaxed);
+            if at_ns != 0 {
+                time.store(at_ns.saturating_sub(ns), Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Whether the stream waits for the host, or will when it comes to that.
     pub(super) fn is_gated(&self) -> bool {
         let head = self.head.load(Ordering::Relaxed);
