@@ -14,7 +14,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use vcuda_region::controller::{self, Contender, LOOK_BACK_WORDS, Overlap, word_at};
+use vcuda_region::controller::{self, Busy, Contender, LOOK_BACK_WORDS, Overlap, word_at};
 use vcuda_region::process::Identity;
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 
@@ -123,18 +123,18 @@ fn arbitrate(tenants: &mut Tenants, now_ns: u64) -> bool {
 fn arbitrate_gpu(tenants: &mut Tenants, users: &[(usize, DeviceIndex)], now_ns: u64) -> bool {
     let last = word_at(now_ns.saturating_sub(REPORT_LAG_NS));
     let first = last.saturating_sub(LOOK_BACK_WORDS);
-    let mut maps = Vec::with_capacity(users.len());
+    let mut busy = Vec::with_capacity(users.len());
     let mut contenders: Vec<Contender> = Vec::with_capacity(users.len());
     for &(at, device) in users {
         let seen = tenants
             .get_mut(at)
             .and_then(|tenant| tenant.look(device, first, last, now_ns));
-        let (map, contender) = seen.unwrap_or_else(|| (Vec::new(), tenants::ABSENT));
-        maps.push(map);
+        let (own, contender) = seen.unwrap_or_else(|| (Busy::default(), tenants::ABSENT));
+        busy.push(own);
         contenders.push(contender);
     }
     let compete = contenders.iter().filter(|one| one.demand_permille > 0).count() > 1;
-    let overlaps = controller::overlaps(&maps);
+    let overlaps = controller::overlaps(&busy);
     let rates = controller::rates(&contenders);
     let has_neighbours = users.len() > 1;
     let mut is_contended = false;

@@ -58,29 +58,69 @@ impl Overlap {
 /// decides the correction of [`overlaps`] for who comes later.
 const SLICE_BINS: u64 = 2_000_000 / busy::BIN_NS;
 
-/// Compares the busy bins of all containers of one GPU over the same span: `maps[i]` holds the bins of container `i`, word
-/// by word (48 bins each, see [`busy::bins_of`]).
+/// How many contexts of a container have work while it is busy, on average: the GPU's time goes round the contexts, not the
+/// containers. Read off now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contexts {
+    permille: u64,
+}
+
+impl Default for Contexts {
+    fn default() -> Self {
+        Self {
+            permille: ONE_CONTEXT,
+        }
+    }
+}
+
+impl Contexts {
+    /// Takes a look into account, in which `count` processes had work. None tells nothing: it was not busy then.
+    pub fn follow(&mut self, count: u64) {
+        if count > 0 {
+            self.permille = (self.permille * 7 + count.saturating_mul(1000)) / 8;
+        }
+    }
+}
+
+/// A container whose contexts are one (thousandths).
+const ONE_CONTEXT: u64 = 1000;
+
+/// One container's busy time.
+#[derive(Debug, Clone, Default)]
+pub struct Busy {
+    /// Its bins, word by word (48 bins each, see [`busy::bins_of`]).
+    pub map: Vec<u64>,
+    /// What shares the time slices.
+    pub contexts: Contexts,
+}
+
+/// Compares the busy bins of all containers of one GPU over the same span.
 ///
-/// Each of `n` containers that are busy together gets its part of the bin, `1/n`. One that comes to others who are busy
+/// Each of the containers that are busy together gets its part of the bin: of `n` contexts in turn, as many as are its own.
+/// One that comes to others who are busy
 /// already is seen only from its first slice on, as an event is reached in a slice of its own context: it is ahead of its
 /// part by `1 - 1/n` of a slice after that slice, by nothing when its next one comes, and by half of that on average,
 /// whenever it ends. So much is added to its parts, and taken from the others'.
 #[must_use]
-pub fn overlaps(maps: &[Vec<u64>]) -> Vec<Overlap> {
-    let mut overlaps = vec![Overlap::default(); maps.len()];
-    let length = maps.iter().map(Vec::len).max().unwrap_or(0);
+pub fn overlaps(containers: &[Busy]) -> Vec<Overlap> {
+    let mut overlaps = vec![Overlap::default(); containers.len()];
+    let length = containers.iter().map(|one| one.map.len()).max().unwrap_or(0);
+    let contexts: Vec<u64> = containers
+        .iter()
+        .map(|one| one.contexts.permille.max(1))
+        .collect();
     let mut before: Option<u64> = None;
     for word in 0..length {
-        let words: Vec<u64> = maps
+        let words: Vec<u64> = containers
             .iter()
-            .map(|map| map.get(word).copied().unwrap_or(0))
+            .map(|one| one.map.get(word).copied().unwrap_or(0))
             .collect();
         for bin in 0..busy::BINS_PER_WORD {
             let at = |position: usize| words.get(position).is_some_and(|word| word >> bin & 1 == 1);
             let now =
                 (0..words.len().min(64)).fold(0, |set, position| set | u64::from(at(position)) << position);
             if now != 0 {
-                share_bin(&mut overlaps, before.unwrap_or(now), now);
+                share_bin(&mut overlaps, &contexts, before.unwrap_or(now), now);
             }
             before = Some(now);
         }
@@ -89,13 +129,20 @@ pub fn overlaps(maps: &[Vec<u64>]) -> Vec<Overlap> {
 }
 
 /// Divides a bin among the containers of the set `now`, after one in which those of `before` were busy.
-fn share_bin(overlaps: &mut [Overlap], before: u64, now: u64) {
-    let busy = u64::from(now.count_ones());
-    for (position, overlap) in overlaps.iter_mut().take(64).enumerate() {
+fn share_bin(overlaps: &mut [Overlap], contexts: &[u64], before: u64, now: u64) {
+    let is_busy = |(position, _): &(usize, &u64)| now >> position & 1 == 1;
+    let all: u64 = contexts
+        .iter()
+        .take(64)
+        .enumerate()
+        .filter(is_busy)
+        .map(|(_, own)| own)
+        .sum();
+    for (position, (overlap, own)) in overlaps.iter_mut().zip(contexts).take(64).enumerate() {
         if now >> position & 1 == 1 {
             overlap.bins += 1;
-            overlap.parts_permille += 1000 / busy;
-            overlap.shared += u64::from(busy > 1);
+            overlap.parts_permille += 1000 * own / all.max(1);
+            overlap.shared += u64::from(now.count_ones() > 1);
         }
     }
     let (stayed, came) = (before & now, now & !before);
@@ -103,7 +150,7 @@ fn share_bin(overlaps: &mut [Overlap], before: u64, now: u64) {
         return;
     }
     // Half of `1 - 1/n` of a slice, in thousandths of a bin, for each that came.
-    let ahead = SLICE_BINS * 500 * (busy - 1) / busy;
+    let ahead = SLICE_BINS * 500 * all.saturating_sub(ONE_CONTEXT) / all.max(1);
     let each = ahead * u64::from(came.count_ones()) / u64::from(stayed.count_ones());
     let mut taken = 0;
     for (position, overlap) in overlaps.iter_mut().take(64).enumerate() {
@@ -168,9 +215,18 @@ mod tests {
     /// A word of which each bin is busy.
     const BINS: u64 = (1 << busy::BINS_PER_WORD) - 1;
 
+    /// Containers of one context each.
+    fn busy(maps: &[&[u64]]) -> Vec<Busy> {
+        let one = |map: &&[u64]| Busy {
+            map: map.to_vec(),
+            contexts: Contexts::default(),
+        };
+        maps.iter().map(one).collect()
+    }
+
     #[test]
     fn bins_are_divided_among_the_busy() {
-        let found = overlaps(&[vec![0b1111], vec![0b0011], vec![0b0001]]);
+        let found = overlaps(&busy(&[&[0b1111], &[0b0011], &[0b0001]]));
         assert_eq!(
             found[0],
             Overlap {
@@ -181,7 +237,7 @@ mod tests {
         );
         assert_eq!(found[1].ratio_permille(), (333 + 500) / 2);
         assert_eq!(found[2].ratio_permille(), 333);
-        assert_eq!(overlaps(&[vec![0], vec![]])[1].ratio_permille(), 1000);
+        assert_eq!(overlaps(&busy(&[&[0], &[]]))[1].ratio_permille(), 1000);
     }
 
     #[test]
@@ -190,14 +246,25 @@ mod tests {
         let (all, words) = (BINS, 200);
         let long = vec![all; words];
         let late: Vec<u64> = (0..words).map(|word| if word < 100 { 0 } else { all }).collect();
-        let found = overlaps(&[long.clone(), late]);
+        let found = overlaps(&busy(&[&long, &late]));
         let ms = |parts_permille: u64| parts_permille * busy::BIN_NS / 1_000_000;
         // Half of the shared time, and a quarter of a slice of 2 ms more or less.
         assert_eq!(ms(found[0].parts_permille), 48_000 + 24_000 - 500);
         assert_eq!(ms(found[1].parts_permille), 24_000 + 500);
         // Who is there from the beginning has come to nobody.
-        let found = overlaps(&[long.clone(), long]);
+        let found = overlaps(&busy(&[&long, &long]));
         assert_eq!(found[0].parts_permille, found[1].parts_permille);
+    }
+
+    #[test]
+    fn time_goes_round_the_contexts_not_the_containers() {
+        let mut containers = busy(&[&[BINS], &[BINS]]);
+        (0..100).for_each(|_| containers[0].contexts.follow(3));
+        // An idle moment tells nothing.
+        containers[0].contexts.follow(0);
+        let found = overlaps(&containers);
+        assert!((745..=750).contains(&found[0].ratio_permille()), "{found:?}");
+        assert!((250..=255).contains(&found[1].ratio_permille()), "{found:?}");
     }
 
     #[test]
@@ -229,8 +296,16 @@ mod tests {
     proptest! {
         /// The parts of all containers never exceed the time in which any of them was busy.
         #[test]
-        fn parts_do_not_exceed_the_time(maps in prop::collection::vec(prop::collection::vec(0_u64..1 << 48, 0..8), 0..6)) {
-            let found = overlaps(&maps);
+        fn parts_do_not_exceed_the_time(
+            maps in prop::collection::vec(prop::collection::vec(0_u64..1 << 48, 0..8), 0..6),
+            contexts in prop::collection::vec(1_u64..600_000, 6),
+        ) {
+            let containers: Vec<Busy> = maps
+                .iter()
+                .zip(contexts)
+                .map(|(map, permille)| Busy { map: map.clone(), contexts: Contexts { permille } })
+                .collect();
+            let found = overlaps(&containers);
             let longest = maps.iter().map(Vec::len).max().unwrap_or(0);
             let busy: u32 = (0..longest)
                 .map(|word| maps.iter().filter_map(|map| map.get(word)).fold(0, |all, bins| all | bins).count_ones())

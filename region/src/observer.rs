@@ -268,6 +268,23 @@ impl Observer {
         Ok(found.into_iter().map(Option::unwrap_or_default).collect())
     }
 
+    /// How many processes have work on `device`, launched and not finished.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn processes_at_work(&self, device: DeviceIndex) -> Result<u64, OpenError> {
+        const LINE: usize = size_of::<SlotDevice>();
+        let slots = (half(&self.read(offset_of!(UsageFile, slots_used), 4)?, 0) as usize).min(MAX_SLOTS);
+        let offset = offset_of!(UsageFile, devices) + device.get() * MAX_SLOTS * LINE;
+        let lines = self.read(offset, slots * LINE)?;
+        let is_at_work = |line: &&[u8]| {
+            let words = words_of_line(line);
+            let meter = Meter::of_words(words.last_chunk::<8>().unwrap_or(&[0; 8]));
+            meter.in_flight_launches() > 0
+        };
+        Ok(lines.chunks_exact(LINE).filter(is_at_work).count() as u64)
+    }
+
     /// How many ways to the driver past the shim the process in `slot` knows of.
     ///
     /// # Errors

@@ -15,7 +15,9 @@ use std::sync::atomic::Ordering;
 
 use vcuda_region::account::{Account, Meter, Pace};
 use vcuda_region::busy;
-use vcuda_region::controller::{self, LOOK_BACK_WORDS, Scale, Throttle, Verdict, View, word_at};
+use vcuda_region::controller::{
+    self, Busy, Contexts, LOOK_BACK_WORDS, Scale, Throttle, Verdict, View, word_at,
+};
 use vcuda_region::limits::DeviceConfig;
 use vcuda_region::predict::{Key, Part, Spread, Table};
 
@@ -336,16 +338,14 @@ fn shares(caps: &[u32], kernels: Vec<Kernels>, seconds: u64) -> Vec<f64> {
 }
 
 fn arbitrate(containers: &mut [Container], now_ns: u64) {
-    let maps: Vec<Vec<u64>> = containers
-        .iter()
-        .map(|container| container.look(now_ns))
-        .collect();
-    let compete = maps
-        .iter()
-        .filter(|map| map.iter().any(|bins| *bins != 0))
-        .count()
-        > 1;
-    for (container, overlap) in containers.iter_mut().zip(controller::overlaps(&maps)) {
+    let look = |container: &Container| Busy {
+        map: container.look(now_ns),
+        contexts: Contexts::default(),
+    };
+    let busy: Vec<Busy> = containers.iter().map(look).collect();
+    let demands = busy.iter().filter(|one| one.map.iter().any(|bins| *bins != 0));
+    let compete = demands.count() > 1;
+    for (container, overlap) in containers.iter_mut().zip(controller::overlaps(&busy)) {
         container.scale.follow(overlap);
         container.pace.scale_permille = container.scale.permille();
         container.pace.contended = compete;

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use vcuda_region::account::Pace;
-use vcuda_region::controller::{Activity, Contender, RECENT_NS, Scale};
+use vcuda_region::controller::{Activity, Busy, Contender, Contexts, RECENT_NS, Scale};
 use vcuda_region::limits::{LimitsWriter, Policy, Priority};
 use vcuda_region::observer::Observer;
 use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
@@ -47,6 +47,7 @@ pub(super) struct Tenant {
 #[derive(Debug, Default, Clone, Copy)]
 struct State {
     scale: Scale,
+    contexts: Contexts,
     contended_until_ns: u64,
     /// It demanded nothing at the last look, and the word that changes when it begins was this.
     idle_at: Option<i64>,
@@ -179,7 +180,7 @@ impl Tenant {
         first: u64,
         last: u64,
         now_ns: u64,
-    ) -> Option<(Vec<u64>, Contender)> {
+    ) -> Option<(Busy, Contender)> {
         let limits = self.writer.limits();
         let (config, pace) = (limits.config(device).ok()?, limits.pace(device).ok()?);
         let account = self.observer.account(device).ok()?;
@@ -197,10 +198,18 @@ impl Tenant {
             },
         };
         let demand_permille = activity.demand_permille();
-        if let Some(state) = self.devices.get_mut(device.get()) {
-            state.idle_at = (demand_permille == 0).then_some(account.level_ns);
+        let state = self.devices.get_mut(device.get())?;
+        state.idle_at = (demand_permille == 0).then_some(account.level_ns);
+        if demand_permille > 0 {
+            state
+                .contexts
+                .follow(self.observer.processes_at_work(device).ok()?);
         }
-        Some((map, Contender::new(&config, demand_permille)))
+        let busy = Busy {
+            map,
+            contexts: state.contexts,
+        };
+        Some((busy, Contender::new(&config, demand_permille)))
     }
 
     /// Writes what a look has changed. Whether the tenant competes with others.
