@@ -6,24 +6,16 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
-use std::time::{Duration, SystemTime};
-
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
+use vcuda_tests::virtual_time::{lab, shares};
 use vcuda_tests::{Bed, Door, Running, app, succeeded};
 
 #[test]
 fn a_program_that_captures_most_of_the_time_gets_its_cap() {
-    let bed = Bed::new();
     let program = app("captures", Door::Dlsym);
-    let mut one = Running::start(bed.tenant(&["--cores", "40"], &program).args(["60", "200000"]));
-    one.wait_for("started");
-    std::thread::sleep(Duration::from_secs(1));
-    let (before, clock) = (bed.service_ns(one.0.id()), SystemTime::now());
-    std::thread::sleep(Duration::from_secs(2));
-    let served = bed.service_ns(one.0.id()) - before;
-    let share = served as f64 / clock.elapsed().unwrap().as_nanos() as f64 * 100.0;
-    assert!((share - 40.0).abs() <= 6.0, "{share:.1} % instead of 40 %");
+    let share = shares(&lab("", &program, &[(&["--cores", "40"], &["60", "200000"])]))[0];
+    assert!((share - 40.0).abs() <= 2.0, "{share:.1} % instead of 40 %");
 }
 
 #[test]
