@@ -1,5 +1,6 @@
 /* A kernel that runs until the host writes a word for it, while the program launches others: sim_persistent ROUNDS. */
 #include "driver.h"
+#include <unistd.h>
 static const char FED_PTX[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                               ".visible .entry vcuda_fed(.param .u64 word)\n{\n  ret;\n}\n";
 int main(int argc, char **argv)
@@ -19,6 +20,7 @@ int main(int argc, char **argv)
     volatile uint32_t *word = host;
     for (int round = 0; round < atoi(argv[1]) && !failures; round++) {
         *word = 0;
+        alarm(60); /* a hang is an end by SIGALRM */
         OK(launch(fed, a, address));
         for (int i = 0; i < 4; i++) OK(launch(spin, b, 100000));
         /* The host's part of the work needs what was just launched: the kernel is fed only then. */
