@@ -28,15 +28,7 @@ impl TryFrom<&QuotaArgs> for Quota {
 
     /// The defaults of `vcuda run` for what is not given.
     fn try_from(args: &QuotaArgs) -> Result<Self, Failure> {
-        Quota {
-            memory: None,
-            cores: CoreShare::WHOLE,
-            cores_max: CoreShare::WHOLE,
-            policy: Policy::Fixed,
-            weight: None,
-            priority: Priority::Normal,
-        }
-        .changed(args)
+        Quota::UNLIMITED.changed(args)
     }
 }
 
@@ -61,6 +53,16 @@ impl From<PriorityName> for Priority {
 }
 
 impl Quota {
+    /// That of `vcuda run` without options.
+    const UNLIMITED: Quota = Quota {
+        memory: None,
+        cores: CoreShare::WHOLE,
+        cores_max: CoreShare::WHOLE,
+        policy: Policy::Fixed,
+        weight: None,
+        priority: Priority::Normal,
+    };
+
     /// What `config` was made from.
     pub(crate) fn of(config: &DeviceConfig) -> Quota {
         let memory =
@@ -147,15 +149,6 @@ impl Quota {
 mod tests {
     use super::*;
 
-    const WHOLE: Quota = Quota {
-        memory: None,
-        cores: CoreShare::WHOLE,
-        cores_max: CoreShare::WHOLE,
-        policy: Policy::Fixed,
-        weight: None,
-        priority: Priority::Normal,
-    };
-
     #[test]
     fn a_quota_survives_the_region() {
         for policy in Policy::ALL {
@@ -187,7 +180,7 @@ mod tests {
     fn defaults_are_the_whole_card_unmetered() {
         let nothing = QuotaArgs::default();
         let quota = Quota::try_from(&nothing).unwrap();
-        assert_eq!(quota, WHOLE);
+        assert_eq!(quota, Quota::UNLIMITED);
         assert!(nothing.is_empty() && !quota.is_metered());
         for args in [
             QuotaArgs {

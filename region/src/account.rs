@@ -10,6 +10,7 @@
 
 use crate::primitive::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+mod contexts;
 mod counts;
 mod pace;
 pub use pace::Pace;
@@ -179,58 +180,10 @@ impl Account {
         self.denied.load(Ordering::Relaxed)
     }
 
-    /// What the last context took that a process of this container made on the device (bytes), 0 while none is known. The
-    /// first context of a process costs more than further ones.
-    pub fn context_bytes(&self, is_first: bool) -> u64 {
-        of(&self.context_bytes, is_first).load(Ordering::Relaxed)
-    }
-
-    /// Notes what a context took for certain (bytes): the next one is refused before the driver is asked if so much is not
-    /// left.
-    pub fn note_context(&self, is_first: bool, bytes: u64) {
-        of(&self.context_bytes, is_first).store(bytes, Ordering::Relaxed);
-        of(&self.doubted_context_bytes, is_first).store(0, Ordering::Relaxed);
-    }
-
-    /// What a context took for which the card as a whole has `bytes` more than before, which may hold what a neighbour took
-    /// or gave back meanwhile (bytes). All contexts of a driver on a card take the same: another figure than the known one is
-    /// believed when it comes a second time.
-    pub fn judge_context(&self, is_first: bool, bytes: u64) -> u64 {
-        let known_bytes = self.context_bytes(is_first);
-        let doubted = of(&self.doubted_context_bytes, is_first);
-        if known_bytes == 0 || is_like(bytes, doubted.load(Ordering::Relaxed)) {
-            self.note_context(is_first, bytes);
-            return bytes;
-        }
-        if !is_like(bytes, known_bytes) {
-            doubted.store(bytes, Ordering::Relaxed);
-        }
-        known_bytes
-    }
-
-    /// Whether so much is what a context takes (bytes).
-    pub fn is_like_a_context(&self, bytes: u64) -> bool {
-        bytes > 0
-            && [true, false]
-                .map(|is_first| self.context_bytes(is_first))
-                .iter()
-                .any(|known| is_like(bytes, *known))
-    }
-
     /// Debt forgiven so far (ns).
     pub fn forgiven_ns(&self) -> u64 {
         self.forgiven_ns.load(Ordering::Relaxed)
     }
-}
-
-/// Of two words, that for the first context of a process or that for further ones.
-fn of([first, further]: &[AtomicU64; 2], is_first: bool) -> &AtomicU64 {
-    if is_first { first } else { further }
-}
-
-/// Whether two figures tell of the same thing, but for the pages that a driver rounds to (bytes).
-fn is_like(bytes: u64, other_bytes: u64) -> bool {
-    bytes.abs_diff(other_bytes) <= 4 << 20
 }
 
 /// What a lease word says: how much of the portion is left, and how many launches were counted (modulo 2^20).
