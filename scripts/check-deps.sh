@@ -12,8 +12,10 @@ declare -A allowed=(
     [vcuda-clock-preload]="vcuda-clock"
     [vcuda-simulator]="vcuda-driver-api vcuda-machine"
     [vcuda-simulator-nvml]="vcuda-driver-api vcuda-machine"
-    [vcuda-cli]="vcuda-driver-api vcuda-region vcuda-machine"
-    [vcuda-tests]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-benches"
+    [vcuda-manager]="vcuda-region vcuda-manager-api"
+    [vcuda-manager-api]=""
+    [vcuda-cli]="vcuda-driver-api vcuda-region vcuda-machine vcuda-manager-api"
+    [vcuda-tests]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-benches vcuda-manager vcuda-manager-api"
     [vcuda-benches]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock"
 )
 failed=0

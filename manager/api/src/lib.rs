@@ -1,0 +1,21 @@
+//! The node manager's gRPC API (`proto/vcuda/v1/manager.proto`, which also documents it), and the way to its socket.
+
+/// Package `vcuda.v1`.
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "generated"
+)]
+pub mod v1 {
+    tonic::include_proto!("vcuda.v1");
+}
+
+mod connect;
+
+pub use connect::{ConnectError, connect};
+
+/// Name of the API's socket in the runtime directory.
+pub const SOCKET_NAME: &str = "manager.sock";

@@ -1,0 +1,187 @@
+//! What happened, for people: the last events are kept, and whoever listens gets new ones.
+//!
+//! The same event (reason, container, GPU, process) within [`REPEAT`] is counted on the first and not told again: a tenant
+//! that is denied a million times writes one line.
+
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use tokio::sync::broadcast;
+
+/// How many are kept.
+pub const KEPT: usize = 4096;
+/// How many a listener may be behind.
+const BEHIND: usize = 1024;
+/// Within this time, the same is told once.
+pub const REPEAT: Duration = Duration::from_secs(30);
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing is wrong.
+    Info,
+    /// Somebody should look.
+    Warning,
+    /// Something does not work.
+    Error,
+}
+
+/// What somebody has to tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// How bad.
+    pub severity: Severity,
+    /// One word, such as `VcudaMemoryDenied` (docs/operations.md lists them).
+    pub reason: &'static str,
+    /// A sentence: what, whose, and what to do.
+    pub message: String,
+    /// Container, if it is about one.
+    pub container: Option<String>,
+    /// GPU, if it is about one.
+    pub gpu: Option<String>,
+    /// Process on the host, if it is about one.
+    pub host_pid: Option<u32>,
+}
+
+/// One that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// From 1, without gaps.
+    pub number: u64,
+    /// When it came first (milliseconds since 1970-01-01 UTC).
+    pub unix_ms: i64,
+    /// How often within [`REPEAT`].
+    pub count: u64,
+    /// What.
+    pub report: Report,
+}
+
+/// The node's events.
+#[derive(Debug)]
+pub struct Events {
+    kept: Mutex<Kept>,
+    told: broadcast::Sender<Event>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    events: VecDeque<Event>,
+    last_number: u64,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            kept: Mutex::default(),
+            told: broadcast::Sender::new(BEHIND),
+        }
+    }
+}
+
+impl Events {
+    /// Tells it, unless the same was told just now.
+    pub fn report(&self, report: Report) {
+        self.report_at(report, unix_ms());
+    }
+
+    fn report_at(&self, report: Report, now_ms: i64) {
+        let mut kept = self.kept.lock();
+        let repeat_ms = i64::try_from(REPEAT.as_millis()).unwrap_or(i64::MAX);
+        let same = kept
+            .events
+            .iter_mut()
+            .rev()
+            // A clock that was set back makes an event look new: it is told twice, and nothing worse.
+            .take_while(|event| (0..repeat_ms).contains(&now_ms.saturating_sub(event.unix_ms)))
+            .find(|event| event.report.is_same(&report));
+        if let Some(event) = same {
+            event.count = event.count.saturating_add(1);
+            return;
+        }
+        kept.last_number += 1;
+        let event = Event {
+            number: kept.last_number,
+            unix_ms: now_ms,
+            count: 1,
+            report,
+        };
+        if kept.events.len() == KEPT {
+            kept.events.pop_front();
+        }
+        kept.events.push_back(event.clone());
+        // Under the lock, so that listeners get them in order. Nobody listening is no failure.
+        let _ = self.told.send(event);
+    }
+
+    /// Those kept with numbers above `after`, and the ones to come.
+    #[must_use]
+    pub fn listen(&self, after: u64) -> (Vec<Event>, broadcast::Receiver<Event>) {
+        let kept = self.kept.lock();
+        let known = kept
+            .events
+            .iter()
+            .filter(|event| event.number > after)
+            .cloned()
+            .collect();
+        (known, self.told.subscribe())
+    }
+}
+
+impl Report {
+    fn is_same(&self, other: &Report) -> bool {
+        let about = |report: &Report| (report.container.clone(), report.gpu.clone(), report.host_pid);
+        self.reason == other.reason && about(self) == about(other)
+    }
+}
+
+/// Milliseconds since 1970-01-01 UTC.
+#[must_use]
+pub fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(container: &str) -> Report {
+        Report {
+            severity: Severity::Warning,
+            reason: "VcudaMemoryDenied",
+            message: "denied".to_owned(),
+            container: Some(container.to_owned()),
+            gpu: None,
+            host_pid: None,
+        }
+    }
+
+    #[test]
+    fn the_same_is_told_once_and_counted() {
+        let events = Events::default();
+        let (_, mut told) = events.listen(0);
+        for now_ms in [0, 1, 29_999, 30_000] {
+            events.report_at(denied("a"), now_ms);
+        }
+        events.report_at(denied("b"), 30_001);
+        let (kept, _) = events.listen(0);
+        let counts: Vec<_> = kept.iter().map(|event| (event.number, event.count)).collect();
+        assert_eq!(counts, [(1, 3), (2, 1), (3, 1)]);
+        let numbers: Vec<u64> = std::iter::from_fn(|| told.try_recv().ok())
+            .map(|event| event.number)
+            .collect();
+        assert_eq!(numbers, [1, 2, 3]);
+        assert_eq!(events.listen(2).0.len(), 1);
+    }
+
+    #[test]
+    fn only_the_last_are_kept() {
+        let events = Events::default();
+        for number in 0..KEPT + 10 {
+            events.report(denied(&number.to_string()));
+        }
+        let (kept, _) = events.listen(0);
+        assert_eq!((kept.len(), kept[0].number), (KEPT, 11));
+    }
+}

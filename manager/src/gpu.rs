@@ -1,0 +1,72 @@
+//! A GPU of the node as the inventory sees it.
+
+use vcuda_region::GpuUuid;
+
+/// What is known of one GPU. Everything that NVML does not tell stays empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// Its identity.
+    pub uuid: GpuUuid,
+    /// Marketing name.
+    pub name: String,
+    /// All of its memory (bytes).
+    pub memory_total_bytes: u64,
+    /// What the driver keeps for itself (bytes).
+    pub memory_reserved_bytes: u64,
+    /// Used by all processes (bytes).
+    pub memory_used_bytes: u64,
+    /// Busy time of NVML's last sample (percent).
+    pub utilization_percent: Option<u32>,
+    /// Streaming multiprocessors.
+    pub multiprocessors: Option<u32>,
+    /// Major and minor.
+    pub compute_capability: Option<(u32, u32)>,
+    /// Node of memory and processors nearest to it.
+    pub numa_node: Option<u32>,
+    /// Such as `0000:3a:00.0`.
+    pub pci_bus_id: String,
+    /// The PCI root above it, such as `pci0000:3a`.
+    pub pci_root: String,
+    /// GPUs behind its NVLinks.
+    pub nvlinks: Vec<GpuUuid>,
+    /// Whether new containers may have it.
+    pub health: Health,
+}
+
+/// Whether a GPU can be given out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// It can.
+    Healthy,
+    /// It cannot, and why.
+    Unhealthy(String),
+}
+
+/// The node's GPUs at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// In NVML's order.
+    pub gpus: Vec<Gpu>,
+    /// The driver's release; empty while unknown.
+    pub driver_version: String,
+    /// Why there are none, or not all.
+    pub problem: Option<String>,
+}
+
+impl Inventory {
+    /// The GPU of this UUID.
+    #[must_use]
+    pub fn find(&self, uuid: &GpuUuid) -> Option<&Gpu> {
+        self.gpus.iter().find(|gpu| gpu.uuid == *uuid)
+    }
+}
+
+impl Gpu {
+    /// The most that containers can have of it with `reserve_bytes` kept for contexts (bytes).
+    #[must_use]
+    pub fn grantable_bytes(&self, reserve_bytes: u64) -> u64 {
+        self.memory_total_bytes
+            .saturating_sub(self.memory_reserved_bytes)
+            .saturating_sub(reserve_bytes)
+    }
+}

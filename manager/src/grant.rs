@@ -1,0 +1,143 @@
+//! What a container was given: the words of the ledger, of the API, and of the container's directory.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use vcuda_region::GpuUuid;
+
+/// Name of a grant, and of its container's directory: `<key>-<number>`. No two grants of a node ever have the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GrantId(String);
+
+impl GrantId {
+    /// That of the grant with this key and number.
+    #[must_use]
+    pub fn new(key: &str, number: u64) -> Self {
+        Self(format!("{key}-{number}"))
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whom a grant is for, as its caller proved it. Shown in events, metrics and tables.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Pod.
+    pub pod: String,
+    /// Container of the pod.
+    pub container: String,
+    /// The pod's UID.
+    pub pod_uid: String,
+}
+
+/// How a container competes for GPU time (docs/policies.md).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Its cap, always.
+    #[default]
+    Fixed,
+    /// Its guarantee, and what is idle.
+    Burst,
+    /// Only what is idle.
+    BestEffort,
+}
+
+/// Who comes first where there is not enough for all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Priority {
+    /// After the others.
+    Low,
+    /// Neither.
+    #[default]
+    Normal,
+    /// Before the others.
+    High,
+}
+
+/// What a container may use of each of its GPUs. Validated: no value is out of its range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amounts {
+    /// Memory limit (bytes). None: all of the GPU.
+    pub memory_bytes: Option<u64>,
+    /// Share of GPU time (thousandths, 1 to 1000): cap, guarantee or most, by the policy.
+    pub cores_permille: u32,
+    /// The most of it (thousandths): `cores_permille` unless the policy is `burst`.
+    pub cores_max_permille: u32,
+    /// How it competes.
+    pub policy: Policy,
+    /// Who comes first.
+    pub priority: Priority,
+    /// Its part of what nobody was promised (1 to 10000). None: as its `cores_permille`.
+    pub weight: Option<u32>,
+}
+
+impl Amounts {
+    /// What of the GPU's time it holds for admission (thousandths): what it was promised.
+    #[must_use]
+    pub fn promised_permille(&self) -> u32 {
+        match self.policy {
+            Policy::Fixed | Policy::Burst => self.cores_permille,
+            Policy::BestEffort => 0,
+        }
+    }
+}
+
+/// One container's part of the node: a line of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// `<key>-<number>`.
+    pub id: GrantId,
+    /// What the caller calls the container; unique among living grants.
+    pub key: String,
+    /// Never given twice.
+    pub number: u64,
+    /// For whom.
+    pub holder: Holder,
+    /// Of each GPU.
+    pub amounts: Amounts,
+    /// The GPUs, in the order in which the container sees them.
+    #[serde(with = "uuids")]
+    pub gpus: Vec<GpuUuid>,
+    /// Milliseconds since 1970-01-01 UTC.
+    pub created_unix_ms: i64,
+    /// Counts its changes, from 1.
+    pub generation: u64,
+    /// The request that made it.
+    pub created_by: String,
+    /// The last request that changed it, if any did.
+    pub changed_by: Option<String>,
+}
+
+/// UUIDs as text: what a person who reads the ledger looks for.
+mod uuids {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use vcuda_region::GpuUuid;
+
+    pub(super) fn serialize<S: Serializer>(uuids: &[GpuUuid], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(uuids.iter().map(ToString::to_string))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<GpuUuid>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts
+            .iter()
+            .map(|text| text.parse().map_err(D::Error::custom))
+            .collect()
+    }
+}

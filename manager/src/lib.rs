@@ -1,0 +1,11 @@
+//! The node daemon: owns the GPUs of a node and who was granted what of them (DESIGN, sections 3 to 5 and 8).
+//!
+//! The story of one grant: a request comes in through [`vcuda_manager_api`], is checked and turned into a
+//! [`grant::Grant`], written to the ledger on disk, and then into the container's directory, where the shims of its
+//! processes read it. Nothing of this is on a launch's way: manager and shims meet in mapped memory, and a manager that is
+//! gone is missed by nobody until something has to change.
+#![deny(unsafe_code)]
+
+pub mod events;
+pub mod gpu;
+pub mod grant;
