@@ -21,6 +21,7 @@ pack() {
     cp "${CARGO_TARGET_DIR:-target}"/release/{vcuda,libvcuda_shim.so,libvcuda_simulator_cuda.so,libvcuda_simulator_nvml.so} "$stage/"
     cp "$here/gpu-acceptance.sh" "$stage/"
     cp tests/clients/*.py "$stage/clients/"
+    cargo run -q --release -p vcuda-tests --bin doors_table >"$stage/doors.table" || exit 1
     git rev-parse --short HEAD >"$stage/commit"
     ln -s "$(realpath "${CARGO_TARGET_DIR:-target}")/release/libvcuda_simulator_cuda.so" "$stage/libcuda.so"
     for source in tests/apps/conformance/*.c tests/apps/{quota,saturate,hold,fork,doors}.c; do
@@ -85,8 +86,7 @@ run() {
             row "$(basename "$program") 4GiB" "-" passed "" ||
             { differences=$((differences + 1)); row "$(basename "$program") 4GiB" "-" failed "$(grep -m1 FAIL /tmp/vcuda-q.$$)"; }
     done
-    "$vcuda" run $simulated --memory 1GiB -- "$dir/apps/doors-DLSYM" libvcuda_shim.so >/tmp/vcuda-q.$$ 2>&1 &&
-        row "doors" "-" passed "" || { differences=$((differences + 1)); row doors - failed "$(grep -m1 FAIL /tmp/vcuda-q.$$)"; }
+    doors "$dir"
     rm -f /tmp/vcuda-q.$$
     if command -v nvidia-smi >/dev/null; then
         both "nvidia-smi" "--memory 8GiB" nvidia-smi
@@ -118,6 +118,23 @@ run() {
     echo
     echo "$differences differences"
     [ "$differences" = 0 ]
+}
+
+# Every door leads every row of the hook table that this driver has to the shim; which of its names are one function, and
+# which it lacks, the bare run says.
+doors() {
+    local dir=$1 bare_words=/tmp/vcuda-doors.$$ table=/tmp/vcuda-table.$$ words=/tmp/vcuda-q.$$ note
+    "${bare[@]}" "$dir/apps/doors-DLSYM" "$dir/doors.table" >$bare_words 2>&1
+    awk 'FNR == NR { if ($1 == "TWIN") twin[$2] = $3; if (/^FAIL dlsym of .* is \(none\)$/) lacking[$4] = 1; next }
+         !($1 in lacking) { print $1, $2, $3, $4, ($1 in twin ? twin[$1] : $5) }' $bare_words "$dir/doors.table" >$table
+    note="$(wc -l <$table) of $(wc -l <"$dir/doors.table") names are in this driver"
+    if [ -s $table ] && "$vcuda" run $simulated --memory 1GiB -- "$dir/apps/doors-DLSYM" $table libvcuda_shim.so >$words 2>&1; then
+        row "doors" "-" passed "$note"
+    else
+        differences=$((differences + 1))
+        row "doors" "-" failed "$(grep -m1 FAIL $words || tail -1 $bare_words); $note"
+    fi
+    rm -f $bare_words $table
 }
 
 # Completed 1 ms spins in 4 s against a cap, alone and two at once: the kernel spins on the GPU's own clock.

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use vcuda_region::DeviceIndex;
-use vcuda_region::clock::now_ns;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::{ObjectKey, Shared};
 use vcuda_region::slots::{Slot, Usage};
@@ -261,34 +260,53 @@ fn what_is_held_is_counted_whoever_is_killed() {
     assert_eq!((usage.used_bytes(device()), usage.processes().count()), (0, 0));
 }
 
+/// A child that ends with the test, however that ends.
+struct Mortal(i32);
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        signal(self.0, libc::SIGKILL);
+        wait(self.0);
+    }
+}
+
 #[test]
 fn the_stopped_hold_up_nobody() {
     let usage = Usage::in_memory().unwrap();
     let mut numbers = Numbers(3);
     for round in 0..40 {
-        let granted = shared_word();
+        let (granted, done) = (shared_word(), shared_word());
         // Asks for what all of the others leave, over and over, and is stopped somewhere in it.
-        let stopped = child(|| {
+        let stopped = Mortal(child(|| {
             let slot = usage.claim(&Identity::current().unwrap()).unwrap();
             loop {
                 churn(&slot, round, 1000, LIMIT, granted);
             }
-        });
+        }));
         std::thread::sleep(Duration::from_micros(500 + numbers.below(3000)));
-        signal(stopped, libc::SIGSTOP);
-        assert!(libc::WIFSTOPPED(wait_with(stopped, libc::WUNTRACED)));
-        // Whether it holds what it asked for was decided before it was stopped, or can be decided against it.
-        let slot = usage.claim(&Identity::current().unwrap()).unwrap();
-        let start = now_ns();
-        let left = LIMIT - usage.used_bytes(device());
-        if left > 0 {
-            slot.reserve(device(), left, LIMIT).unwrap().commit();
-            slot.release(device(), left);
+        signal(stopped.0, libc::SIGSTOP);
+        assert!(libc::WIFSTOPPED(wait_with(stopped.0, libc::WUNTRACED)));
+        // Whether it holds what it asked for was decided before it was stopped, or can be decided against it. Who waited
+        // for it would wait for ever.
+        let other = Mortal(child(|| {
+            let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+            let left = LIMIT - usage.used_bytes(device());
+            if left > 0 {
+                slot.reserve(device(), left, LIMIT).unwrap().commit();
+                slot.release(device(), left);
+            }
+            done.store(1, Ordering::SeqCst);
+        }));
+        for _ in 0..60_000 {
+            if done.load(Ordering::SeqCst) == 1 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(now_ns() - start < 1_000_000_000, "held up");
-        signal(stopped, libc::SIGKILL);
-        wait(stopped);
+        assert_eq!(done.load(Ordering::SeqCst), 1, "held up, or refused");
+        drop((stopped, other));
         usage.reap_dead(&ProcessView::new(Identity::current().unwrap()));
+        let slot = usage.claim(&Identity::current().unwrap()).unwrap();
         slot.reserve(device(), LIMIT, LIMIT).unwrap().commit();
         slot.release(device(), LIMIT);
     }

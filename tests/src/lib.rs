@@ -26,6 +26,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub mod coverage;
+pub mod doors;
 pub mod table;
 #[cfg(target_arch = "x86_64")]
 pub mod tracer;

@@ -8,52 +8,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::Command;
 
-use vcuda_driver_api::lookup::{Answer, base_names, symbol_for};
+use vcuda_tests::doors::questions;
 use vcuda_tests::table::{Row, row_names, rows};
 use vcuda_tests::{Bed, Door, app, release_dir, succeeded};
-
-/// The versions at which the driver's interface changed, and one beyond.
-const VERSIONS: std::ops::RangeInclusive<i32> = 20..=140;
-
-/// How `cuGetProcAddress` is asked for each symbol: base name, version, flags.
-fn questions() -> BTreeMap<&'static str, (&'static str, i32, u64)> {
-    let mut questions = BTreeMap::new();
-    for base in base_names() {
-        for version in VERSIONS.map(|tenths| tenths / 10 * 1000 + tenths % 10 * 10) {
-            for flags in 0..=2 {
-                if let Answer::Symbol(symbol) = symbol_for(base, version, flags) {
-                    questions.entry(symbol).or_insert((base, version, flags));
-                }
-            }
-        }
-    }
-    questions
-}
-
-/// A line for each row: what `apps/doors.c` reads. `twins` are rows whose function is another row's too.
-fn write_table(path: &Path, twins: &BTreeMap<String, String>) {
-    let questions = questions();
-    let mut table = String::new();
-    for name in row_names() {
-        let (base, version, flags) = questions.get(name.as_str()).copied().unwrap_or(("-", 0, 0));
-        assert!(
-            base != "-" || name.starts_with("nvml"),
-            "no version and flags of cuGetProcAddress answer {name}"
-        );
-        let twin = twins.get(&name).unwrap_or(&name);
-        writeln!(table, "{name} {base} {version} {flags} {twin}").unwrap();
-    }
-    std::fs::write(path, table).unwrap();
-}
 
 #[test]
 fn every_route_leads_every_row_to_the_shim() {
     let bed = Bed::new();
     let table = bed.runtime().join("table");
-    write_table(&table, &BTreeMap::new());
+    std::fs::write(&table, questions(&BTreeMap::new())).unwrap();
     let program = app("doors", Door::Dlsym);
     let bare = succeeded(&bed.bare(&program).arg(&table).output().unwrap());
 
@@ -66,7 +31,7 @@ fn every_route_leads_every_row_to_the_shim() {
         assert_eq!(is_per_thread(name), is_per_thread(twin), "{line}");
         twins.insert(name.to_owned(), twin.to_owned());
     }
-    write_table(&table, &twins);
+    std::fs::write(&table, questions(&twins)).unwrap();
 
     let tenant = succeeded(
         &bed.tenant(&["--memory", "1GiB"], &program)
