@@ -12,7 +12,9 @@ use crate::primitive::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 mod contexts;
 mod counts;
+mod lateness;
 mod pace;
+pub use lateness::{Lateness, LatenessUse};
 pub use pace::Pace;
 
 /// GPU time that a process takes from its container's account at once (ns), beside what the launch at hand needs.
@@ -31,7 +33,8 @@ pub struct Account {
     pub wake: AtomicU32,
     /// How many wait there.
     pub waiters: AtomicU32,
-    reserved_wake: [AtomicU64; 15],
+    /// How late those went on whose wait had an end that was known.
+    pub lateness: Lateness,
     /// Since when a launch of this container is held for want of a turn (`CLOCK_MONOTONIC`, ns), 0 if none is.
     pub want_since_ns: AtomicU64,
     /// Counts the turns that this container has drained.
@@ -83,7 +86,7 @@ impl Default for Account {
             reserved_level: core::array::from_fn(|_| AtomicU64::new(0)),
             wake: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
-            reserved_wake: core::array::from_fn(|_| AtomicU64::new(0)),
+            lateness: Lateness::default(),
             want_since_ns: AtomicU64::new(0),
             drained_seq: AtomicU64::new(0),
             bell: AtomicU32::new(0),

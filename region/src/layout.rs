@@ -167,6 +167,9 @@ const _: () = {
     assert!(size_of::<DeviceLimits>() == 384);
     assert!(size_of::<LimitsFile>() == 256 + MAX_DEVICES * 384);
 
+    assert!(offset_of!(Account, wake) == 128 && offset_of!(Account, lateness) == 136);
+    assert!(offset_of!(Account, want_since_ns) == 256 && offset_of!(Account, served_ns) == 384);
+    assert!(offset_of!(Account, busy) == 512);
     assert!(offset_of!(UsageFile, slots_used) == 24);
     assert!(offset_of!(UsageFile, identities) == 128);
     assert!(offset_of!(UsageFile, devices) == 128 + 128 * MAX_SLOTS);

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::account::{Account, BUSY_WORDS, Meter};
+use crate::account::{Account, BUSY_WORDS, LatenessUse, Meter};
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::ledger::{Ledger, Party, Record};
 use crate::open::{OpenError, open_checked};
@@ -88,6 +88,8 @@ pub struct AccountUse {
     pub host_copied_bytes: u64,
     /// A launch waits, or did when its process was killed.
     pub is_waiting: bool,
+    /// How late launches went on after a hold.
+    pub lateness: LatenessUse,
 }
 
 /// The container's memory on one device.
@@ -313,6 +315,7 @@ impl Observer {
             host_copies: word(&bytes, offset_of!(Account, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(Account, host_copied_bytes)),
             is_waiting: half(&bytes, offset_of!(Account, waiters)) != 0,
+            lateness: LatenessUse::of_counts(|bin| half(&bytes, offset_of!(Account, lateness) + bin * 4)),
         })
     }
 

@@ -187,7 +187,15 @@ impl Launches {
             view = lane.view(now);
             match self.need(lane, &view, predicted, unproven, false, now) {
                 Some(next) if lane.is_metered() => need_now = next,
-                _ => return false,
+                _ => {
+                    // Who was woken before its time was not late.
+                    if let Need::Balance(at_ns) = need_now
+                        && now >= at_ns
+                    {
+                        lane.account.lateness.count(now_ns().saturating_sub(at_ns));
+                    }
+                    return false;
+                }
             }
         }
     }
