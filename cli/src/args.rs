@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::gpus::GpuSelector;
-use crate::quantity::{CoreShare, MemorySize};
+use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 
 const MAIN_EXAMPLES: &str = "\
 Examples:

@@ -10,8 +10,8 @@ use vcuda_region::GpuUuid;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
 use crate::nvml::{Nvml, NvmlProblem};
-use crate::quantity::MemorySize;
 use crate::sim;
+use vcuda_manager_api::quantity::MemorySize;
 
 /// A GPU as typed: its index in `vcuda smi`, or its UUID, which may be cut short as for `CUDA_VISIBLE_DEVICES`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,7 +18,6 @@ mod failure;
 mod gpus;
 mod libraries;
 mod nvml;
-mod quantity;
 mod quota;
 mod render;
 mod run;

@@ -4,7 +4,7 @@ use vcuda_region::limits::{DeviceConfig, NO_MEMORY_LIMIT, Policy, Priority};
 
 use crate::args::{PolicyName, PriorityName, QuotaArgs};
 use crate::failure::Failure;
-use crate::quantity::{CoreShare, MemorySize};
+use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 
 /// What a tenant may use of each of its GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::config::{ENV_LIBRARY_PATH, ENV_MACHINE, Environment, prepended};
 use crate::exec::become_command;
 use crate::failure::Failure;
 use crate::libraries;
-use crate::quantity::MemorySize;
+use vcuda_manager_api::quantity::MemorySize;
 
 /// Memory of a simulated GPU unless said otherwise.
 const DEFAULT_MEMORY: MemorySize = MemorySize(80 << 30);

@@ -23,10 +23,10 @@ use vcuda_region::directory;
 use crate::config::{ENV_MACHINE, ENV_RUNTIME, ENV_VISIBLE, Environment};
 use crate::failure::{Failure, failed};
 use crate::gpus::{self, Gpu, GpuSelector, Inventory};
-use crate::quantity::{CoreShare, MemorySize};
 use crate::smi::{Scope, Watch};
 use crate::{arbiter, libraries};
 use protocol::{Reply, Request};
+use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 
 /// How long a tenant may take to answer: a first launch compiles PTX.
 const ANSWER: Duration = Duration::from_secs(20);

@@ -6,10 +6,10 @@ use super::figures::median;
 use super::plan::Plan;
 use super::report::OverheadReport;
 use crate::failure::Failure;
-use crate::quantity::{CoreShare, MemorySize};
 use crate::stage::interrupt::Interrupt;
 use crate::stage::protocol::{Call, Reply, Request};
 use crate::stage::{Stage, Tenant};
+use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 
 /// How long a launched kernel runs (ns): it must be over before the launching thread has to wait for it.
 const KERNEL_NS: u64 = 1000;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::args::{BenchArgs, BenchTable};
 use crate::failure::Failure;
-use crate::quantity::CoreShare;
 use crate::stage::protocol::{Shape, Work};
+use vcuda_manager_api::quantity::CoreShare;
 
 /// Over which time a share is taken (THROTTLE.md section 6).
 pub(super) const WINDOW: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::figures::{jain, mean, mean_absolute_error, ratio_error};
 use super::plan::{Plan, WINDOW};
-use crate::quantity::CoreShare;
 use crate::stage::Stage;
+use vcuda_manager_api::quantity::CoreShare;
 
 /// The whole.
 #[derive(Clone, Debug, Serialize)]

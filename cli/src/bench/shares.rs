@@ -8,11 +8,11 @@ use vcuda_region::clock;
 use super::plan::{Load, Plan, Row, WARM_UP, WINDOW};
 use super::report::{Sample, SharesReport, TenantReport};
 use crate::failure::{Failure, failed};
-use crate::quantity::CoreShare;
 use crate::stage::interrupt::Interrupt;
 use crate::stage::protocol::{Reply, Request, Shape, Work};
 use crate::stage::truth::{Served, Truth};
 use crate::stage::{Stage, Tenant};
+use vcuda_manager_api::quantity::CoreShare;
 
 /// How often it is looked, for the picture.
 const SAMPLE: Duration = Duration::from_millis(100);

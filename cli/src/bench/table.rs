@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use crate::bench::plan::Plan;
     use crate::bench::report::{GpuReport, OverheadReport, TenantReport};
-    use crate::quantity::CoreShare;
+    use vcuda_manager_api::quantity::CoreShare;
 
     #[test]
     fn the_widest_report_fits_80_columns() {

@@ -8,12 +8,12 @@ use super::checks::Checks;
 use super::live::Live;
 use super::voice::Voice;
 use crate::failure::Failure;
-use crate::quantity::{CoreShare, MemorySize};
 use crate::render::TenantView;
 use crate::stage::interrupt::Interrupt;
 use crate::stage::protocol::{Reply, Request, Shape, Work};
 use crate::stage::truth::{Served, Truth};
 use crate::stage::{Stage, Tenant};
+use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 
 /// How far a measured share may be from its cap (thousandths).
 const TOLERANCE_PERMILLE: u32 = 50;

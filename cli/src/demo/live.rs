@@ -3,9 +3,9 @@
 use super::voice::Voice;
 use crate::failure::Failure;
 use crate::gpus::Inventory;
-use crate::quantity::{CoreShare, MemorySize};
 use crate::render::{self, Snapshot};
 use crate::smi::Watch;
+use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 
 /// Draws what `vcuda smi` would show.
 #[derive(Debug)]

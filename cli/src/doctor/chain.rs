@@ -10,7 +10,7 @@ use super::{Finding, tenants};
 use crate::config::Environment;
 use crate::gpus::Inventory;
 use crate::libraries;
-use crate::quantity::MemorySize;
+use vcuda_manager_api::quantity::MemorySize;
 
 /// Inside a tenant: its own limits, and what a program here meets.
 pub(super) fn of_this_tenant(directory: &Path) -> Vec<Finding> {

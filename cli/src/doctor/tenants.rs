@@ -12,8 +12,8 @@ use super::Finding;
 use super::probe::SHIM;
 use crate::config::{ENV_TENANT, Environment};
 use crate::gpus::{Gpu, Inventory};
-use crate::quantity::MemorySize;
 use crate::smi;
+use vcuda_manager_api::quantity::MemorySize;
 
 /// File names of the driver as they stand in a process's maps: NVIDIA's and the simulator's.
 const DRIVERS: [&str; 2] = ["/libcuda.so.", "/libvcuda_simulator_cuda.so"];

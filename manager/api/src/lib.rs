@@ -14,6 +14,7 @@ pub mod v1 {
 }
 
 mod connect;
+pub mod quantity;
 
 pub use connect::{ConnectError, connect};
 

@@ -8,11 +8,11 @@ use thiserror::Error;
 /// An amount of GPU memory in bytes, written as in Kubernetes (`4Gi`, `4G`), with the unit spelled out (`4GiB`), or in plain
 /// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct MemorySize(pub(crate) u64);
+pub struct MemorySize(pub u64);
 
 /// Why a typed value was not understood. Each message ends with what to write instead; the value itself is named by clap.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum QuantityError {
+pub enum QuantityError {
     /// Nothing that starts with a digit.
     #[error("not a number; write for example {example}")]
     NotANumber {
@@ -152,11 +152,11 @@ impl fmt::Display for MemorySize {
 /// A share of a GPU's time in thousandths, typed as a percentage (`30`, `30%`, `12.5`). 1000 is the whole GPU: all that others
 /// were not promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CoreShare(pub(crate) u32);
+pub struct CoreShare(pub u32);
 
 impl CoreShare {
     /// The whole GPU.
-    pub(crate) const WHOLE: CoreShare = CoreShare(1000);
+    pub const WHOLE: CoreShare = CoreShare(1000);
 }
 
 impl FromStr for CoreShare {
