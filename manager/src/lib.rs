@@ -9,3 +9,4 @@
 pub mod events;
 pub mod gpu;
 pub mod grant;
+pub mod observe;

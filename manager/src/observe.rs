@@ -1,0 +1,131 @@
+//! The containers as they are: what is read of their `usage` again and again, shared by service, metrics and audit.
+//!
+//! Every figure of a [`Snapshot`] is what the tenants' processes wrote, bounded and not believed (I12, I15).
+
+use vcuda_region::GpuUuid;
+use vcuda_region::limits::DeviceConfig;
+
+/// All containers of the node at one moment, those of `vcuda run` under the same root too.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Snapshot {
+    /// Counts the snapshots, from 1; 0: nobody has looked yet.
+    pub number: u64,
+    /// When it was begun (`CLOCK_MONOTONIC`, ns).
+    pub taken_ns: u64,
+    /// In the order of their names.
+    pub containers: Vec<Container>,
+}
+
+/// One container.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Container {
+    /// Name of its directory: for a granted one, the grant's id.
+    pub id: String,
+    /// Whether its directory has a `grant` file. Else it is one of `vcuda run`.
+    pub is_granted: bool,
+    /// How often its limits were written.
+    pub limits_generation: u64,
+    /// Its GPUs, in the order in which it sees them.
+    pub devices: Vec<Device>,
+    /// Its processes that hold a slot or have registered, the living only.
+    pub processes: Vec<Process>,
+    /// A process has registered and sees its limits.
+    pub attached: bool,
+    /// Findings of the audit that hold now, a sentence each.
+    pub findings: Vec<String>,
+    /// Why its files cannot be read. Then its figures are the last that could be.
+    pub problem: Option<String>,
+}
+
+/// What a container has of one GPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Device {
+    /// The GPU.
+    pub gpu: GpuUuid,
+    /// What its limits say.
+    pub config: DeviceConfig,
+    /// Memory counted now, overhead included (bytes).
+    pub used_bytes: u64,
+    /// Most memory counted at once (bytes).
+    pub peak_bytes: u64,
+    /// Of it, what the driver itself takes (bytes).
+    pub overhead_bytes: u64,
+    /// Reservations refused since the directory was made, of processes that are gone too.
+    pub denied: u64,
+    /// Launches since the directory was made, of processes that are gone too.
+    pub launches: u64,
+    /// GPU time that counts as the container's, since its directory was made (ns).
+    pub served_ns: u64,
+    /// Time that launches were held, since the directory was made (ns).
+    pub held_ns: u64,
+    /// Debt forgiven, since the directory was made (ns).
+    pub forgiven_ns: u64,
+    /// GPU time of the last second (thousandths of the GPU's).
+    pub cores_used_permille: u32,
+}
+
+impl Device {
+    /// One of which nothing has been used.
+    #[must_use]
+    pub fn unused(gpu: GpuUuid, config: DeviceConfig) -> Self {
+        Self {
+            gpu,
+            config,
+            used_bytes: 0,
+            peak_bytes: 0,
+            overhead_bytes: 0,
+            denied: 0,
+            launches: 0,
+            served_ns: 0,
+            held_ns: 0,
+            forgiven_ns: 0,
+            cores_used_permille: 0,
+        }
+    }
+}
+
+/// A process of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Process {
+    /// In the host's PID namespace; nothing while unknown (it has not registered).
+    pub host_pid: Option<u32>,
+    /// In its own.
+    pub pid: u32,
+    /// The command's name as the kernel has it.
+    pub name: String,
+    /// It has registered.
+    pub registered: bool,
+    /// Memory (bytes) by GPU, in the order of the container's devices.
+    pub used_bytes: Vec<u64>,
+}
+
+impl Snapshot {
+    /// The container of this id.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<&Container> {
+        let place = self
+            .containers
+            .binary_search_by(|container| container.id.as_str().cmp(id))
+            .ok()?;
+        self.containers.get(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_is_found_by_its_id() {
+        let named = |id: &str| Container {
+            id: id.to_owned(),
+            ..Container::default()
+        };
+        let snapshot = Snapshot {
+            containers: ["a-1", "a-10", "a-2", "b-3"].map(named).to_vec(),
+            ..Snapshot::default()
+        };
+        assert_eq!(snapshot.find("a-10").unwrap().id, "a-10");
+        assert!(snapshot.find("a-3").is_none());
+    }
+}
