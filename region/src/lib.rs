@@ -15,6 +15,8 @@
 
 pub mod account;
 #[cfg(not(loom))]
+pub mod arbiter;
+#[cfg(not(loom))]
 pub mod busy;
 #[cfg(not(loom))]
 pub mod clock;

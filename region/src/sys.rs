@@ -183,18 +183,62 @@ pub(crate) fn is_byte_locked(file: &File, byte: u64) -> io::Result<bool> {
 
 /// Asks for a lock of `kind` on one byte; returns the kind that the answer has.
 fn control_lock(file: &File, command: libc::c_int, byte: u64, kind: libc::c_int) -> io::Result<libc::c_int> {
+    let start = libc::off_t::try_from(byte).map_err(io::Error::other)?;
+    Ok(ask_for_lock(file, command, (start, 1), kind)?.l_type.into())
+}
+
+/// Asks for a lock of `kind` on a number of bytes from `start`, 0 for all that follow.
+fn ask_for_lock(
+    file: &File,
+    command: libc::c_int,
+    (start, count): (libc::off_t, libc::off_t),
+    kind: libc::c_int,
+) -> io::Result<libc::flock> {
     let mut request = libc::flock {
         l_type: libc::c_short::try_from(kind).map_err(io::Error::other)?,
         l_whence: 0,
-        l_start: libc::off_t::try_from(byte).map_err(io::Error::other)?,
-        l_len: 1,
+        l_start: start,
+        l_len: count,
         l_pid: 0,
     };
     // SAFETY: the descriptor is open for as long as `file` lives, and the request valid for reading and writing.
     if unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut request) } == -1 {
         return Err(io::Error::last_os_error());
     }
-    Ok(request.l_type.into())
+    Ok(request)
+}
+
+/// Locks a file for this process (fcntl(2), `F_SETLK`); `false` if another process has it. The kernel drops it with the
+/// process, or with any descriptor of the file that the process closes.
+pub(crate) fn try_lock_process(file: &File) -> io::Result<bool> {
+    match process_lock(file, libc::F_SETLK, libc::F_WRLCK) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives back what [`try_lock_process`] took.
+pub(crate) fn unlock_process(file: &File) {
+    // What cannot be unlocked is unlocked when the process ends.
+    let _ = process_lock(file, libc::F_SETLK, libc::F_UNLCK);
+}
+
+/// The other process that has the file locked: 0 if that is of another PID namespace.
+pub(crate) fn process_lock_holder(file: &File) -> io::Result<Option<i32>> {
+    let found = process_lock(file, libc::F_GETLK, libc::F_WRLCK)?;
+    Ok((i32::from(found.l_type) != libc::F_UNLCK).then_some(found.l_pid))
+}
+
+fn process_lock(file: &File, command: libc::c_int, kind: libc::c_int) -> io::Result<libc::flock> {
+    // All of the file.
+    ask_for_lock(file, command, (0, 0), kind)
+}
+
+/// Kills a process. One that may not be killed goes on.
+pub(crate) fn kill(pid: i32) {
+    // SAFETY: takes numbers only.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
 /// A second descriptor of the same opening that stays open across `exec`, numbered out of the way of programs that

@@ -1,14 +1,15 @@
 //! The arbiter's stand-in: a second process that does nothing but look whether the first one beats, and takes its place.
 
+use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use vcuda_region::arbiter::{Post, SECOND};
 use vcuda_region::clock;
 
-use super::post::Post;
-use crate::failure::Failure;
+use crate::failure::{Failure, failed};
 use crate::libraries;
 
 /// How often the stand-in looks.
@@ -16,14 +17,18 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How often the arbiter looks after its stand-in (ns).
 const TEND_NS: u64 = 500_000_000;
 
-/// Waits at `second` until the holder of `first` is gone or does not beat, and takes its place.
-pub(super) fn stand_in(first: &mut Post, second: &Post) -> Result<(), Failure> {
+/// Waits at `second` until the holder of `first` is gone or does not beat, and takes its place: `true`. Or until the manager
+/// is there: `false`.
+pub(super) fn stand_in(first: &mut Post, second: &Post, manager: &Post) -> io::Result<bool> {
     while !first.take()? {
+        if super::is_managed(manager) {
+            return Ok(false);
+        }
         second.beat(clock::now_ns());
         first.dismiss_if_idle()?;
         sleep(LOOK);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The arbiter's care for its stand-in.
@@ -35,9 +40,9 @@ pub(super) struct StandIn {
 }
 
 impl StandIn {
-    pub(super) fn new(root: &Path) -> Result<Self, Failure> {
+    pub(super) fn new(root: &Path) -> io::Result<Self> {
         Ok(Self {
-            second: Post::open(root, super::SECOND)?,
+            second: Post::open(root, SECOND)?,
             child: None,
             tended_ns: 0,
         })
@@ -54,8 +59,9 @@ impl StandIn {
         {
             self.child = None;
         }
-        if self.second.holder()?.is_some() {
-            self.second.dismiss_if_idle()?;
+        // Posts whose file system has lost its locks cannot be tended.
+        if self.second.holder().map_err(failed)?.is_some() {
+            self.second.dismiss_if_idle().map_err(failed)?;
         } else if self.child.is_none() {
             self.child = Command::new(libraries::executable()?)
                 .args(["arbiter", "--stand-in"])

@@ -3,13 +3,12 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use vcuda_region::account::Pace;
-use vcuda_region::controller::{Activity, Busy, Contender, Contexts, RECENT_NS, Scale};
-use vcuda_region::limits::{LimitsWriter, Policy, Priority};
-use vcuda_region::observer::Observer;
-use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
-
 use super::{CALM_NS, Finding};
+use crate::account::Pace;
+use crate::controller::{Activity, Busy, Contender, Contexts, RECENT_NS, Scale};
+use crate::limits::{LimitsWriter, Policy, Priority};
+use crate::observer::Observer;
+use crate::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
 
 /// How often a tenant's `limits` are read again and the beat written there (ns).
 const BEAT_NS: u64 = 95_000_000;

@@ -2,14 +2,11 @@
 //! others see that the holder is not stopped.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use nix::fcntl::{FcntlArg, fcntl};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use crate::failure::Failure;
+use crate::sys;
 
 /// After so many looks without a beat, a holder that is stopped is dismissed.
 const STOPPED_MISSED: u32 = 3;
@@ -18,55 +15,51 @@ const HUNG_MISSED: u32 = 60;
 
 /// One of the arbiter's posts, held or not.
 #[derive(Debug)]
-pub(super) struct Post {
+pub struct Post {
     file: File,
-    path: PathBuf,
     /// The holder's beat as it was last seen, and in how many looks since it has not changed.
     seen: (u64, u32),
 }
 
 impl Post {
-    /// Opens the post of this name under `root`, without taking it.
-    pub(super) fn open(root: &Path, name: &str) -> Result<Self, Failure> {
-        let path = root.join(name);
+    /// Opens the post of this name under `root`, without taking it. Who has taken a post must not open it a second
+    /// time: the lock goes with the first descriptor of the file that the process closes (fcntl(2)).
+    ///
+    /// # Errors
+    /// The file cannot be made or opened.
+    pub fn open(root: &Path, name: &str) -> io::Result<Self> {
         let file = File::options()
             .create(true)
             .truncate(false)
             .read(true)
             .write(true)
-            .open(&path)
-            .map_err(|error| Failure::access("open", &path, &error))?;
-        Ok(Self {
-            file,
-            path,
-            seen: (0, 0),
-        })
+            .open(root.join(name))?;
+        Ok(Self { file, seen: (0, 0) })
     }
 
     /// Takes it unless another process holds it. It falls free with the process that has taken it, or when this is dropped.
-    pub(super) fn take(&self) -> Result<bool, Failure> {
-        match fcntl(&self.file, FcntlArg::F_SETLK(&lock(libc::F_WRLCK))) {
-            Ok(_) => Ok(true),
-            Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
-            Err(error) => Err(self.failure("lock", error)),
-        }
+    ///
+    /// # Errors
+    /// The file system has no locks.
+    pub fn take(&self) -> io::Result<bool> {
+        sys::try_lock_process(&self.file)
     }
 
     /// Gives it up.
-    pub(super) fn leave(&self) {
-        // What cannot be unlocked is unlocked when the process ends.
-        let _ = fcntl(&self.file, FcntlArg::F_SETLK(&lock(libc::F_UNLCK)));
+    pub fn leave(&self) {
+        sys::unlock_process(&self.file);
     }
 
     /// The other process that holds it: 0 if that is of another PID namespace.
-    pub(super) fn holder(&self) -> Result<Option<i32>, Failure> {
-        let mut found = lock(libc::F_WRLCK);
-        fcntl(&self.file, FcntlArg::F_GETLK(&mut found)).map_err(|error| self.failure("ask for", error))?;
-        Ok((i32::from(found.l_type) != libc::F_UNLCK).then_some(found.l_pid))
+    ///
+    /// # Errors
+    /// The file system has no locks.
+    pub fn holder(&self) -> io::Result<Option<i32>> {
+        sys::process_lock_holder(&self.file)
     }
 
     /// Says that the holder is at work.
-    pub(super) fn beat(&self, now_ns: u64) {
+    pub fn beat(&self, now_ns: u64) {
         // A full disk must not end the arbiter; who looks then takes it for stopped, and takes its place.
         let _ = self.file.write_all_at(&now_ns.to_ne_bytes(), 0);
     }
@@ -88,7 +81,10 @@ impl Post {
 
     /// Ends a holder that does not beat: one that is stopped after [`STOPPED_MISSED`] looks, any other, that may just be
     /// short of processor time, after [`HUNG_MISSED`].
-    pub(super) fn dismiss_if_idle(&mut self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// As [`Post::holder`].
+    pub fn dismiss_if_idle(&mut self) -> io::Result<()> {
         let missed = self.missed();
         if missed < STOPPED_MISSED {
             return Ok(());
@@ -98,13 +94,9 @@ impl Post {
             && (missed >= HUNG_MISSED || is_stopped(pid))
         {
             // One that may not be killed keeps the post; it is tried again.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            sys::kill(pid);
         }
         Ok(())
-    }
-
-    fn failure(&self, doing: &'static str, error: nix::Error) -> Failure {
-        Failure::access(doing, &self.path, &std::io::Error::from(error))
     }
 }
 
@@ -113,17 +105,6 @@ fn is_stopped(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     matches!(state, Some('T' | 't'))
-}
-
-/// The whole file.
-fn lock(kind: i32) -> libc::flock {
-    libc::flock {
-        l_type: i16::try_from(kind).unwrap_or(0),
-        l_whence: 0,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,148 @@
+//! Apportions GPU time between the containers of one root: what drives the arithmetic of [`crate::controller`]. Run by
+//! `vcuda arbiter` and by the manager, one of them at a time ([`Post`]).
+//!
+//! Containers share no memory: each one's `usage` is read, whose every word is the container's own claim, and each one's
+//! `limits` are written.
+
+mod post;
+mod tenants;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::controller::{self, Busy, Contender, LOOK_BACK_WORDS, Overlap, word_at};
+use crate::directory::{self, DirectoryError};
+use crate::{DeviceIndex, GpuUuid};
+
+pub use post::Post;
+use tenants::Tenants;
+
+/// The post of who arbitrates, its file's name under the root.
+pub const FIRST: &str = "arbiter.lock";
+/// The post of who stands in for it.
+pub const SECOND: &str = "arbiter.second.lock";
+/// The manager's post: held as long as it lives. Other arbiters of the root leave theirs as soon as they see it.
+pub const MANAGER: &str = "arbiter.manager.lock";
+/// Between two looks whether anybody begins or was changed, beside one that works and else (ns).
+const WATCH_NS: u64 = 5_000_000;
+const DOZE_NS: u64 = 20_000_000;
+/// What the tenants have not reported yet is not looked at (ns): they enter running work every half millisecond.
+const REPORT_LAG_NS: u64 = 3_000_000;
+/// Tenants count as competing for this long after they last did (ns).
+const CALM_NS: u64 = 500_000_000;
+
+/// What an arbiter knows of the containers under its root.
+#[derive(Debug, Default)]
+pub struct Arbiter {
+    tenants: Tenants,
+    listed_ns: u64,
+    due_ns: u64,
+}
+
+impl Arbiter {
+    /// Looks which containers there are, when that is due. Whether it was.
+    ///
+    /// # Errors
+    /// `root` cannot be read.
+    pub fn refresh(&mut self, root: &Path, now_ns: u64) -> Result<bool, DirectoryError> {
+        if now_ns < self.listed_ns.saturating_add(controller::QUIET_NS) && self.listed_ns != 0 {
+            return Ok(false);
+        }
+        self.listed_ns = now_ns;
+        self.tenants.refresh(directory::list(root)?, now_ns);
+        Ok(true)
+    }
+
+    /// Whether there was no container at the last look.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.tenants.is_empty()
+    }
+
+    /// Writes what has changed in who may use how much, when that is due or something has begun.
+    pub fn arbitrate(&mut self, now_ns: u64) {
+        if now_ns >= self.due_ns || self.tenants.have_stirred() {
+            let pause_ns = if arbitrate(&mut self.tenants, now_ns) {
+                controller::CONTENDED_NS
+            } else {
+                controller::QUIET_NS
+            };
+            self.due_ns = now_ns + pause_ns;
+        }
+    }
+
+    /// How long after `now_ns` to come again (ns).
+    #[must_use]
+    pub fn pause_ns(&self, now_ns: u64) -> u64 {
+        let watch_ns = if self.tenants.may_meet() {
+            WATCH_NS
+        } else {
+            DOZE_NS
+        };
+        self.due_ns.saturating_sub(now_ns).min(watch_ns)
+    }
+}
+
+/// Looks at every GPU once and writes what has changed. Whether tenants compete on any.
+fn arbitrate(tenants: &mut Tenants, now_ns: u64) -> bool {
+    let mut on_gpu: BTreeMap<GpuUuid, Vec<(usize, DeviceIndex)>> = BTreeMap::new();
+    for (at, tenant) in tenants.iter_mut().enumerate() {
+        if !tenant.beat(now_ns) {
+            continue;
+        }
+        for (device, uuid) in tenant.devices() {
+            on_gpu.entry(uuid).or_default().push((at, device));
+        }
+    }
+    let mut is_contended = false;
+    for users in on_gpu.values() {
+        is_contended |= arbitrate_gpu(tenants, users, now_ns);
+    }
+    is_contended
+}
+
+fn arbitrate_gpu(tenants: &mut Tenants, users: &[(usize, DeviceIndex)], now_ns: u64) -> bool {
+    let last = word_at(now_ns.saturating_sub(REPORT_LAG_NS));
+    let first = last.saturating_sub(LOOK_BACK_WORDS);
+    let mut busy = Vec::with_capacity(users.len());
+    let mut contenders: Vec<Contender> = Vec::with_capacity(users.len());
+    for &(at, device) in users {
+        let seen = tenants
+            .get_mut(at)
+            .and_then(|tenant| tenant.look(device, first, last, now_ns));
+        let (own, contender) = seen.unwrap_or_else(|| (Busy::default(), tenants::ABSENT));
+        busy.push(own);
+        contenders.push(contender);
+    }
+    let compete = contenders.iter().filter(|one| one.demand_permille > 0).count() > 1;
+    let overlaps = controller::overlaps(&busy);
+    let rates = controller::rates(&contenders);
+    let has_neighbours = users.len() > 1;
+    let mut is_contended = false;
+    for (((at, device), overlap), rate) in users.iter().zip(overlaps).zip(rates) {
+        if let Some(tenant) = tenants.get_mut(*at) {
+            is_contended |= tenant.pace(
+                *device,
+                &Finding {
+                    overlap,
+                    rate,
+                    compete,
+                    has_neighbours,
+                },
+                now_ns,
+            );
+        }
+    }
+    is_contended
+}
+
+/// What one look said about one tenant on one GPU.
+#[derive(Debug)]
+struct Finding {
+    overlap: Overlap,
+    rate: u32,
+    /// Two or more demand the GPU.
+    compete: bool,
+    /// Other tenants were given the GPU as well.
+    has_neighbours: bool,
+}
