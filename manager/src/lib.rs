@@ -6,6 +6,7 @@
 //! gone is missed by nobody until something has to change.
 #![deny(unsafe_code)]
 
+pub mod config;
 pub mod events;
 pub mod gpu;
 pub mod grant;

@@ -1,0 +1,306 @@
+//! The configuration: a file, over it the environment, over that the flags. Everything is checked before anything starts.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+mod file;
+mod flags;
+mod value;
+
+pub use flags::Flags;
+pub use value::{LogFormat, Placement};
+
+/// Where the file is unless a flag says otherwise. That one may be missing.
+pub const DEFAULT_FILE: &str = "/etc/vcuda/manager.toml";
+
+/// Everything that can be configured, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Runtime directory: containers, and the API's socket. On a tmpfs.
+    pub root: PathBuf,
+    /// The ledger, and the installed libraries. On a disk.
+    pub state: PathBuf,
+    /// The node's name in metrics and events.
+    pub node: String,
+    /// NVML, if not the system's own.
+    pub nvml_library: Option<PathBuf>,
+    /// The shim to be installed under `state`, if any.
+    pub shim_library: Option<PathBuf>,
+    /// Who may use the API.
+    pub api: Api,
+    /// What fits on a GPU.
+    pub admission: Admission,
+    /// When a GPU is given up.
+    pub health: Health,
+    /// Where metrics are served; nowhere if none.
+    pub metrics: Option<SocketAddr>,
+    /// How often the audit looks.
+    pub audit_interval: Duration,
+    /// What is logged, in the words of `tracing-subscriber`'s filter.
+    pub log_filter: String,
+    /// As text or as JSON.
+    pub log_format: LogFormat,
+}
+
+/// The API's socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Api {
+    /// Its permissions.
+    pub mode: u32,
+    /// Its group's id, if not the manager's.
+    pub group: Option<u32>,
+}
+
+/// Rules of admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admission {
+    /// Kept free on each GPU, per container, for what the driver takes beside the limits (bytes).
+    pub reserve_bytes: u64,
+    /// Containers on one GPU.
+    pub sharers_max: u32,
+    /// How much memory is promised, in thousandths of what there is.
+    pub memory_overcommit_permille: u32,
+    /// How much GPU time is promised, in thousandths of what there is.
+    pub cores_overcommit_permille: u32,
+    /// How GPUs are chosen.
+    pub placement: Placement,
+}
+
+/// Rules of health.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// XIDs that are the application's, beside the known ones.
+    pub ignored_xids: Vec<u64>,
+    /// Known application XIDs that shall count all the same.
+    pub fatal_xids: Vec<u64>,
+    /// After so many probes without an error a GPU is healthy again.
+    pub clean_probes: u32,
+}
+
+/// The configuration cannot be used. Exit status 64.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {}; name another with --config, or create it", .0.display(), .1)]
+    Unreadable(PathBuf, io::Error),
+    /// A line of it is wrong.
+    #[error("{}:{line}: {message}", .file.display())]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong, and what to write.
+        message: String,
+    },
+    /// Values that are fine alone do not go together, or a flag is wrong.
+    #[error("{0}")]
+    Together(String),
+}
+
+impl Config {
+    /// Reads the file that `flags` name (or the default one, where it exists) and puts the flags over it.
+    ///
+    /// # Errors
+    /// Names file, line and value: see [`ConfigError`].
+    pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
+        let (path, may_be_missing) = match &flags.config {
+            Some(path) => (path.as_path(), false),
+            None => (Path::new(DEFAULT_FILE), true),
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(ConfigError::Unreadable(path.to_owned(), error)),
+        };
+        Config::of(&text, path, flags)
+    }
+
+    fn of(text: &str, path: &Path, flags: &Flags) -> Result<Config, ConfigError> {
+        let file: file::File = toml::from_str(text).map_err(|error| ConfigError::Line {
+            file: path.to_owned(),
+            line: line_of(text, error.span().map_or(0, |span| span.start)),
+            message: one_line(error.message()),
+        })?;
+        let config = Config {
+            root: flags.root.clone().unwrap_or(file.root),
+            state: flags.state.clone().unwrap_or(file.state),
+            node: flags.node.clone().or(file.node).unwrap_or_else(host_name),
+            nvml_library: flags.nvml_library.clone().or(file.nvml_library),
+            shim_library: flags.shim_library.clone().or(file.shim_library),
+            api: Api {
+                mode: file.api.mode.0,
+                group: file.api.group.map(|group| group.0),
+            },
+            admission: file.admission.into(),
+            health: file.health.into(),
+            metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
+            audit_interval: file.audit.interval.0,
+            log_filter: flags.log.clone().unwrap_or(file.log.filter.0),
+            log_format: flags.log_format.unwrap_or(file.log.format),
+        };
+        config.check()
+    }
+
+    fn check(self) -> Result<Config, ConfigError> {
+        let together = |message| Err(ConfigError::Together(message));
+        for (name, path) in [("root", &self.root), ("state", &self.state)] {
+            if !path.is_absolute() {
+                let path = path.display();
+                return together(format!(
+                    "{name} = \"{path}\": write an absolute path, such as /run/vcuda"
+                ));
+            }
+        }
+        if self.root.starts_with(&self.state) || self.state.starts_with(&self.root) {
+            return together(format!(
+                "root {} and state {} lie in each other; the one is emptied at a reboot, the other must not be: give them \
+                 two directories",
+                self.root.display(),
+                self.state.display()
+            ));
+        }
+        if self.node.is_empty() || self.node.len() > 253 || self.node.contains(char::is_whitespace) {
+            let node = &self.node;
+            return together(format!(
+                "node = \"{node}\": write a name of 1 to 253 characters without spaces"
+            ));
+        }
+        if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
+            let filter = &self.log_filter;
+            return together(format!(
+                "log filter \"{filter}\": {error}; write for example info,vcuda_manager=debug"
+            ));
+        }
+        Ok(self)
+    }
+
+    /// What of `next` takes effect only with a restart, by name.
+    #[must_use]
+    pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
+        let differences = [
+            ("root", self.root != next.root),
+            ("state", self.state != next.state),
+            ("node", self.node != next.node),
+            ("nvml_library", self.nvml_library != next.nvml_library),
+            ("api", self.api != next.api),
+            ("metrics.listen", self.metrics != next.metrics),
+            ("audit.interval", self.audit_interval != next.audit_interval),
+            ("log.format", self.log_format != next.log_format),
+        ];
+        differences
+            .into_iter()
+            .filter_map(|(name, differs)| differs.then_some(name))
+            .collect()
+    }
+}
+
+/// The line (from 1) of the byte at `offset`.
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+}
+
+fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn host_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn of(text: &str, flags: &[&str]) -> Result<Config, String> {
+        let flags = Flags::parse_from(["vcuda-manager"].iter().chain(flags));
+        Config::of(text, Path::new("m.toml"), &flags).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        let config = of("", &[]).unwrap();
+        assert_eq!(config.root, Path::new("/run/vcuda"));
+        assert_eq!(config.admission.reserve_bytes, 512 << 20);
+        assert_eq!(config.admission.sharers_max, 16);
+        assert_eq!(config.metrics, Some("127.0.0.1:9436".parse().unwrap()));
+        assert_eq!(config.api.mode, 0o660);
+        assert!(config.needs_restart(&config).is_empty());
+    }
+
+    #[test]
+    fn the_documented_file_is_the_defaults() {
+        let documented = include_str!("../../deploy/manager.toml");
+        let node = ["--node", "n"];
+        assert_eq!(of(documented, &node).unwrap(), of("", &node).unwrap());
+        // Every key stands there.
+        for key in file::KEYS {
+            assert!(documented.contains(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn flags_win() {
+        let config = of(
+            "root = \"/a\"\n[metrics]\nlisten = \"0.0.0.0:1\"",
+            &["--root", "/b", "--metrics", "off"],
+        )
+        .unwrap();
+        assert_eq!((config.root.as_path(), config.metrics), (Path::new("/b"), None));
+    }
+
+    #[test]
+    fn errors_name_line_value_and_remedy() {
+        for (text, expected) in [
+            ("\n\nroot = 7", "m.toml:3: "),
+            ("rot = \"/a\"", "m.toml:1: unknown field `rot`"),
+            (
+                "[admission]\nreserve = \"7 parsecs\"",
+                "m.toml:2: '7 parsecs': unknown unit",
+            ),
+            (
+                "[admission]\nmemory_overcommit = 0.5",
+                "m.toml:2: 0.5: outside 1 to 10",
+            ),
+            ("[admission]\nsharers_max = 0", "m.toml:2: 0: outside 1 to 512"),
+            (
+                "[metrics]\nlisten = \"here\"",
+                "m.toml:2: 'here': neither an address with port",
+            ),
+            ("[api]\nmode = \"0999\"", "m.toml:2: '0999': not permissions"),
+            ("[api]\nmode = \"0667\"", "m.toml:2: '0667': everybody could"),
+            (
+                "[api]\ngroup = \"no-such-group\"",
+                "m.toml:2: 'no-such-group': no such group",
+            ),
+            ("[audit]\ninterval = \"1ms\"", "m.toml:2: '1ms': outside"),
+            ("[audit]\naction = \"kill\"", "m.toml:2: "),
+            ("state = \"/run/vcuda/state\"", "lie in each other"),
+            ("root = \"here\"", "absolute path"),
+            ("[log]\nfilter = \"vcuda=loud\"", "m.toml:2: 'vcuda=loud'"),
+        ] {
+            let error = of(text, &[]).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+        assert!(
+            of("", &["--log", "vcuda=loud"])
+                .unwrap_err()
+                .contains("for example")
+        );
+    }
+
+    #[test]
+    fn a_named_file_must_be_there() {
+        let flags = Flags::parse_from(["vcuda-manager", "--config", "/nowhere/m.toml"]);
+        let error = Config::load(&flags).unwrap_err().to_string();
+        assert!(error.starts_with("/nowhere/m.toml: "), "{error}");
+    }
+}

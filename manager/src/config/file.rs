@@ -1,0 +1,201 @@
+//! The configuration file's form. Unknown keys are refused: a misspelt limit must not be a missing one.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::value::{Factor, Filter, Group, Interval, Listen, LogFormat, Mode, Placement, Sharers, Size};
+use super::{Admission, Health};
+
+/// Every key, so that the documented file is held to them.
+#[cfg(test)]
+pub(super) const KEYS: [&str; 23] = [
+    "root",
+    "state",
+    "node",
+    "nvml_library",
+    "shim_library",
+    "[api]",
+    "mode",
+    "group",
+    "[admission]",
+    "reserve",
+    "sharers_max",
+    "memory_overcommit",
+    "cores_overcommit",
+    "placement",
+    "[health]",
+    "ignored_xids",
+    "fatal_xids",
+    "clean_probes",
+    "[metrics]",
+    "listen",
+    "[audit]",
+    "[log]",
+    "filter",
+];
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) root: PathBuf,
+    pub(super) state: PathBuf,
+    pub(super) node: Option<String>,
+    pub(super) nvml_library: Option<PathBuf>,
+    pub(super) shim_library: Option<PathBuf>,
+    pub(super) api: ApiTable,
+    pub(super) admission: AdmissionTable,
+    pub(super) health: HealthTable,
+    pub(super) metrics: MetricsTable,
+    pub(super) audit: AuditTable,
+    pub(super) log: LogTable,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            root: "/run/vcuda".into(),
+            state: "/var/lib/vcuda".into(),
+            node: None,
+            nvml_library: None,
+            shim_library: None,
+            api: ApiTable::default(),
+            admission: AdmissionTable::default(),
+            health: HealthTable::default(),
+            metrics: MetricsTable::default(),
+            audit: AuditTable::default(),
+            log: LogTable::default(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ApiTable {
+    pub(super) mode: Mode,
+    pub(super) group: Option<Group>,
+}
+
+impl Default for ApiTable {
+    fn default() -> Self {
+        Self {
+            mode: Mode(0o660),
+            group: None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AdmissionTable {
+    reserve: Size,
+    sharers_max: Sharers,
+    memory_overcommit: Factor,
+    cores_overcommit: Factor,
+    placement: Placement,
+}
+
+impl Default for AdmissionTable {
+    fn default() -> Self {
+        Self {
+            reserve: Size(512 << 20),
+            sharers_max: Sharers(16),
+            memory_overcommit: Factor(1000),
+            cores_overcommit: Factor(1000),
+            placement: Placement::Binpack,
+        }
+    }
+}
+
+impl From<AdmissionTable> for Admission {
+    fn from(table: AdmissionTable) -> Self {
+        Self {
+            reserve_bytes: table.reserve.0,
+            sharers_max: table.sharers_max.0,
+            memory_overcommit_permille: table.memory_overcommit.0,
+            cores_overcommit_permille: table.cores_overcommit.0,
+            placement: table.placement,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct HealthTable {
+    ignored_xids: Vec<u64>,
+    fatal_xids: Vec<u64>,
+    clean_probes: u32,
+}
+
+impl Default for HealthTable {
+    fn default() -> Self {
+        Self {
+            ignored_xids: Vec::new(),
+            fatal_xids: Vec::new(),
+            clean_probes: 30,
+        }
+    }
+}
+
+impl From<HealthTable> for Health {
+    fn from(table: HealthTable) -> Self {
+        Self {
+            ignored_xids: table.ignored_xids,
+            fatal_xids: table.fatal_xids,
+            clean_probes: table.clean_probes,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct MetricsTable {
+    pub(super) listen: Listen,
+}
+
+impl Default for MetricsTable {
+    fn default() -> Self {
+        Self {
+            listen: Listen(Some(([127, 0, 0, 1], 9436).into())),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AuditTable {
+    pub(super) interval: Interval,
+    action: Action,
+}
+
+impl Default for AuditTable {
+    fn default() -> Self {
+        Self {
+            interval: Interval(std::time::Duration::from_secs(1)),
+            action: Action::Report,
+        }
+    }
+}
+
+/// What is done about a finding.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    Report,
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LogTable {
+    pub(super) filter: Filter,
+    pub(super) format: LogFormat,
+}
+
+impl Default for LogTable {
+    fn default() -> Self {
+        Self {
+            filter: Filter("info".to_owned()),
+            format: LogFormat::Text,
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The command line. Every flag has its variable; a flag wins over the variable, both over the file.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use super::value::{Listen, LogFormat};
+
+const EXAMPLES: &str = "\
+Examples:
+  vcuda-manager                                    as /etc/vcuda/manager.toml says
+  vcuda-manager --check                            is that file right?
+  vcuda-manager --root /tmp/v/run --state /tmp/v/state --metrics off";
+
+const DETAILS: &str = "\
+SIGTERM and SIGINT end it: calls under way are finished, containers go on as they
+are. SIGHUP reads the configuration again; what needs a restart is named in the
+log. A killed manager loses nothing: see docs/operations.md.
+
+Exit status: 0 ended by a signal; 64 the configuration is wrong (file, line and
+value are named); 69 another manager owns the runtime directory, or a socket
+cannot be made; 1 another failure.";
+
+/// Owns the GPUs of this node: who was granted what of them.
+#[derive(Debug, Clone, Default, Parser)]
+#[command(name = "vcuda-manager", version, before_help = EXAMPLES, after_help = DETAILS)]
+pub struct Flags {
+    /// The configuration file [default: /etc/vcuda/manager.toml if it is there]
+    #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Runtime directory: containers, and the API's socket [default: /run/vcuda]
+    #[arg(long, value_name = "DIR", env = "VCUDA_MANAGER_ROOT")]
+    pub root: Option<PathBuf>,
+    /// The ledger and the installed libraries [default: /var/lib/vcuda]
+    #[arg(long, value_name = "DIR", env = "VCUDA_MANAGER_STATE")]
+    pub state: Option<PathBuf>,
+    /// The node's name in metrics and events [default: the host's]
+    #[arg(long, value_name = "NAME", env = "VCUDA_MANAGER_NODE")]
+    pub node: Option<String>,
+    /// NVML [default: libnvidia-ml.so.1 as the loader finds it]
+    #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_NVML")]
+    pub nvml_library: Option<PathBuf>,
+    /// The shim to install under the state directory, under a name of its version [default: none]
+    #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_SHIM")]
+    pub shim_library: Option<PathBuf>,
+    /// Where Prometheus finds the metrics, or off [default: 127.0.0.1:9436]
+    #[arg(long, value_name = "ADDRESS:PORT", env = "VCUDA_MANAGER_METRICS")]
+    pub metrics: Option<Listen>,
+    /// What is logged [default: info]
+    #[arg(long, value_name = "FILTER", env = "VCUDA_MANAGER_LOG")]
+    pub log: Option<String>,
+    /// How [default: text]
+    #[arg(long, value_name = "FORMAT", env = "VCUDA_MANAGER_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// Check the configuration and end
+    #[arg(long)]
+    pub check: bool,
+}
