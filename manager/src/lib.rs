@@ -10,4 +10,5 @@ pub mod config;
 pub mod events;
 pub mod gpu;
 pub mod grant;
+pub mod library;
 pub mod observe;
