@@ -134,7 +134,7 @@ mod tests {
         let of = seen(&late);
         late.sort_unstable();
         for permille in [1, 10, 500, 990, 1000] {
-            let truth = late[permille as usize - 1];
+            let truth = late[usize::try_from(permille).unwrap() - 1];
             let told = of.at_most_ns(permille).unwrap();
             assert!(
                 told >= truth && told <= truth.max(1024) * 3 / 2 + 1,
