@@ -13,7 +13,7 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::controller::Verdict;
 use vcuda_region::predict::{Key, Prediction};
 
-use super::lane::{Lane, now_ns};
+use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::{COSTS, Launches};
 use crate::capture;
 use crate::ffi::real;
@@ -66,7 +66,7 @@ impl Launches {
         let now_ns = now_ns();
         lane.account.count_collective(now_ns);
         for peer in self.peers(lane, now_ns) {
-            peer.wake_waiters();
+            peer.wake_waiters(BALANCE | WINDOW);
         }
     }
 

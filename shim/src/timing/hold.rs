@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use vcuda_region::controller::{Verdict, View};
 use vcuda_region::predict::{Key, Prediction};
 
-use super::lane::{Lane, now_ns};
+use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::streams::Stream;
 use super::track::Track;
 use super::{COSTS, Launches, collective, sys};
@@ -27,7 +27,7 @@ const WINDOW_SLEEP_NS: u64 = 1_000_000;
 const LIMITS_SLEEP_NS: u64 = 20_000_000;
 const LIMITS_AGE_NS: u64 = 5_000_000;
 /// What is left of a wait is spun, as no sleep ends that exactly (ns).
-const SPIN_NS: u64 = 60_000;
+const SPIN_NS: u64 = 100_000;
 
 /// What a launch waits for.
 #[derive(Debug, Clone, Copy)]
@@ -173,7 +173,7 @@ impl Launches {
                         return true;
                     }
                     let still = || self.need(lane, &view, predicted, unproven, false, now).is_some();
-                    lane.sleep(WINDOW_SLEEP_NS, still);
+                    lane.sleep(WINDOW, WINDOW_SLEEP_NS, still);
                     // Somebody must look at the marks; and what waits for the host may wait for this very thread.
                     self.wake_reaper();
                     if self.is_gated() {
@@ -205,7 +205,7 @@ impl Launches {
 fn sleep_until(lane: &Lane, at_ns: u64, now: u64) {
     let left_ns = at_ns.saturating_sub(now);
     if left_ns > SPIN_NS {
-        lane.sleep((left_ns - SPIN_NS).min(LIMITS_SLEEP_NS), || true);
+        lane.sleep(BALANCE, (left_ns - SPIN_NS).min(LIMITS_SLEEP_NS), || true);
         return;
     }
     while now_ns() < at_ns {

@@ -1,6 +1,6 @@
 //! One device as the limiter sees it: the container's account, this process's meter, and what `limits` says now.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use vcuda_region::account::{Account, Meter, Pace};
 use vcuda_region::controller::{Throttle, Verdict, View};
@@ -9,6 +9,10 @@ use vcuda_region::predict::Spread;
 use vcuda_region::{DeviceIndex, clock};
 
 use crate::shim::{Region, Shim};
+
+/// Why a launch is held: work in flight, or the balance. Bits of [`Account::waiters`].
+pub(crate) const WINDOW: u32 = 1;
+pub(crate) const BALANCE: u32 = 2;
 
 /// A device of the container.
 #[derive(Debug)]
@@ -100,19 +104,22 @@ impl Lane {
         self.account.served_ns.fetch_add(predicted_ns, Ordering::Relaxed);
     }
 
-    /// Tells those who are held in this container that the balance or the work in flight has changed.
-    pub(crate) fn wake_waiters(&self) {
-        if self.account.waiters.swap(0, Ordering::AcqRel) != 0 {
+    /// Tells those who are held in this container for such a [`reason`](BALANCE) that it has changed.
+    pub(crate) fn wake_waiters(&self, reasons: u32) {
+        // Pairs with the exchange in `sleep`: either it sees what has changed, or we see that it sleeps.
+        fence(Ordering::SeqCst);
+        if self.account.waiters.load(Ordering::Relaxed) & reasons != 0 {
+            self.account.waiters.store(0, Ordering::Relaxed);
             self.account.wake.fetch_add(1, Ordering::Release);
             super::sys::futex_wake_all(&self.account.wake);
         }
     }
 
     /// Sleeps until [`Lane::wake_waiters`] of any process of the container, or for `ns`.
-    pub(crate) fn sleep(&self, ns: u64, still: impl FnOnce() -> bool) {
+    pub(crate) fn sleep(&self, reason: u32, ns: u64, still: impl FnOnce() -> bool) {
         let seen = self.account.wake.load(Ordering::Acquire);
-        // A flag, not a count: who is killed while asleep leaves nothing but one needless wake-up.
-        self.account.waiters.store(1, Ordering::SeqCst);
+        // Flags, not a count: who is killed while asleep leaves nothing but one needless wake-up.
+        self.account.waiters.fetch_or(reason, Ordering::SeqCst);
         if still() {
             super::sys::futex_wait(&self.account.wake, seen, ns);
         }

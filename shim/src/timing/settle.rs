@@ -8,7 +8,7 @@ use vcuda_region::controller::View;
 use vcuda_region::{MAX_DEVICES, busy};
 
 use super::context::Reached;
-use super::lane::{Lane, now_ns};
+use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::mark::Relaxed;
 use super::streams::Stream;
 use super::track::{GUESSED, MEASURED, Mark, Track, parts_of};
@@ -20,6 +20,8 @@ use crate::ffi::real;
 const ENTER_NS: u64 = 500_000;
 /// What the host's clock may be ahead of an event's (ns).
 const CLOCK_DOUBT_NS: u64 = 50_000;
+/// What is returned to the balance wakes those who wait for it if it is so much (ns).
+const RETURNED_NS: u64 = 100_000;
 /// A tail that never gets a mark counts as done after this many times its prediction, and this (ns).
 const TAIL_TIMES: u64 = 4;
 const TAIL_NS: u64 = 10_000_000;
@@ -29,10 +31,23 @@ const TAIL_NS: u64 = 10_000_000;
 pub(crate) struct Pass {
     /// Marks were reached.
     pub(crate) progress: bool,
+    /// What was paid for the work before them and not used (ns).
+    returned_ns: u64,
     /// Marks, or launches without a mark, are on the way.
     pub(crate) outstanding: bool,
     /// When the next mark should be reached (`CLOCK_MONOTONIC`, ns); 0 if none is on the way.
     pub(crate) next_ns: u64,
+}
+
+impl Pass {
+    /// Who among the held is to look again. The end of a wait for the balance is known: it moves only by what was returned.
+    fn reasons(&self) -> u32 {
+        if self.returned_ns >= RETURNED_NS {
+            WINDOW | BALANCE
+        } else {
+            WINDOW
+        }
+    }
 }
 
 /// The right to settle.
@@ -87,7 +102,7 @@ impl Launches {
         if pass.progress {
             for lane in &self.lanes {
                 lane.account.p95_ns.store(lane.spread.p95_ns(), Ordering::Relaxed);
-                lane.wake_waiters();
+                lane.wake_waiters(pass.reasons());
             }
         }
         pass
@@ -116,7 +131,7 @@ impl Launches {
         self.settle_track(lane, &lane.view(now_ns()), track, &mut pass);
         self.contexts.asking.store(0, Ordering::SeqCst);
         if pass.progress {
-            lane.wake_waiters();
+            lane.wake_waiters(pass.reasons());
         }
         pass.progress
     }
@@ -139,7 +154,7 @@ impl Launches {
                             self.tracks_of(CUcontext(context))
                                 .for_each(|track| track.settled_earlier(earlier_ns));
                         }
-                        reached(lane, view, track, mark, at_ns);
+                        pass.returned_ns += reached(lane, view, track, mark, at_ns);
                     }
                     None => guess(lane, track, mark),
                 },
@@ -266,8 +281,9 @@ impl Launches {
     }
 }
 
-/// A mark was reached at `at_ns`: its segment took the time since the mark before.
-fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) {
+/// A mark was reached at `at_ns`: its segment took the time since the mark before. Returns what of its price goes back (ns).
+fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> u64 {
+    let mut returned_ns = 0;
     let kind = mark.kind.load(Ordering::Relaxed);
     let from_ns = track.settled_to_ns.load(Ordering::Relaxed);
     if kind == MEASURED && from_ns != 0 {
@@ -283,13 +299,16 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) {
         let rest_ns = charge(lane, view, entered_to_ns, at_ns);
         let elapsed_ns = at_ns.saturating_sub(from_ns);
         let paid_ns = mark.predicted_ns.load(Ordering::Relaxed).max(entered_ns);
-        post(lane, view, mark, paid_ns, entered_ns + rest_ns, elapsed_ns);
+        let charged_ns = entered_ns + rest_ns;
+        post(lane, view, mark, paid_ns, charged_ns, elapsed_ns);
+        returned_ns = paid_ns.saturating_sub(charged_ns);
     } else if matches!(kind, MEASURED | GUESSED) {
         guess(lane, track, mark);
     }
     track.settled_to_ns.store(at_ns, Ordering::Relaxed);
     track.entered_to_ns.store(at_ns, Ordering::Relaxed);
     track.entered_charge_ns.store(0, Ordering::Relaxed);
+    returned_ns
 }
 
 /// Nobody knows how long the segment took: it stays charged as predicted.
