@@ -1,6 +1,6 @@
 //! A quota as people say it (memory, share, policy, weight, priority), and as the shared region holds it.
 
-use vcuda_region::limits::{DeviceConfig, NO_MEMORY_LIMIT, Policy, Priority};
+use vcuda_region::limits::{self, DeviceConfig, Policy, Priority};
 
 use crate::args::{PolicyName, PriorityName, QuotaArgs};
 use crate::failure::Failure;
@@ -65,19 +65,14 @@ impl Quota {
 
     /// What `config` was made from.
     pub(crate) fn of(config: &DeviceConfig) -> Quota {
-        let memory =
-            (config.memory_limit_bytes != NO_MEMORY_LIMIT).then_some(MemorySize(config.memory_limit_bytes));
-        let cores = match config.policy {
-            Policy::Burst => config.guarantee_permille,
-            Policy::Fixed | Policy::BestEffort => config.cap_permille,
-        };
+        let quota = limits::Quota::of(config);
         Quota {
-            memory,
-            cores: CoreShare(cores),
-            cores_max: CoreShare(config.cap_permille),
-            policy: config.policy,
-            weight: (config.weight != cores.max(1)).then_some(config.weight),
-            priority: config.priority,
+            memory: quota.memory_bytes.map(MemorySize),
+            cores: CoreShare(quota.cores_permille),
+            cores_max: CoreShare(quota.cores_max_permille),
+            policy: quota.policy,
+            weight: quota.weight,
+            priority: quota.priority,
         }
     }
 
@@ -118,21 +113,22 @@ impl Quota {
 
     /// What of the GPU's time is always there (thousandths).
     pub(crate) fn guarantee_permille(self) -> u32 {
-        match self.policy {
-            Policy::Fixed | Policy::Burst => self.cores.0,
-            Policy::BestEffort => 0,
-        }
+        self.of_region().promised_permille()
     }
 
     /// For the region, with THROTTLE.md's defaults for everything that has no option.
     pub(crate) fn config(self) -> DeviceConfig {
-        let memory_limit_bytes = self.memory.map_or(NO_MEMORY_LIMIT, |memory| memory.0);
-        DeviceConfig {
-            guarantee_permille: self.guarantee_permille(),
-            weight: self.weight.unwrap_or(self.cores.0.max(1)),
+        self.of_region().config()
+    }
+
+    fn of_region(self) -> limits::Quota {
+        limits::Quota {
+            memory_bytes: self.memory.map(|memory| memory.0),
+            cores_permille: self.cores.0,
+            cores_max_permille: self.cores_max.0,
             policy: self.policy,
+            weight: self.weight,
             priority: self.priority,
-            ..DeviceConfig::new(memory_limit_bytes, self.cores_max.0)
         }
     }
 

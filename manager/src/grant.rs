@@ -3,7 +3,8 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use vcuda_region::GpuUuid;
+use vcuda_region::limits::{self, DeviceConfig, Quota};
+use vcuda_region::{GpuUuid, MAX_DEVICES};
 
 /// Name of a grant, and of its container's directory: `<key>-<number>`. No two grants of a node ever have the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -90,10 +91,66 @@ impl Amounts {
     /// What of the GPU's time it holds for admission (thousandths): what it was promised.
     #[must_use]
     pub fn promised_permille(&self) -> u32 {
-        match self.policy {
-            Policy::Fixed | Policy::Burst => self.cores_permille,
-            Policy::BestEffort => 0,
+        self.quota().promised_permille()
+    }
+
+    /// As the container's `limits` has it.
+    #[must_use]
+    pub fn config(&self) -> DeviceConfig {
+        self.quota().config()
+    }
+
+    fn quota(&self) -> Quota {
+        Quota {
+            memory_bytes: self.memory_bytes,
+            cores_permille: self.cores_permille,
+            cores_max_permille: self.cores_max_permille,
+            policy: match self.policy {
+                Policy::Fixed => limits::Policy::Fixed,
+                Policy::Burst => limits::Policy::Burst,
+                Policy::BestEffort => limits::Policy::BestEffort,
+            },
+            weight: self.weight,
+            priority: match self.priority {
+                Priority::Low => limits::Priority::Low,
+                Priority::Normal => limits::Priority::Normal,
+                Priority::High => limits::Priority::High,
+            },
         }
+    }
+
+    /// What the `limits` of a container say.
+    #[must_use]
+    pub fn of_config(config: &DeviceConfig) -> Self {
+        let quota = Quota::of(config);
+        Self {
+            memory_bytes: quota.memory_bytes,
+            cores_permille: quota.cores_permille,
+            cores_max_permille: quota.cores_max_permille,
+            policy: match quota.policy {
+                limits::Policy::Fixed => Policy::Fixed,
+                limits::Policy::Burst => Policy::Burst,
+                limits::Policy::BestEffort => Policy::BestEffort,
+            },
+            priority: match quota.priority {
+                limits::Priority::Low => Priority::Low,
+                limits::Priority::Normal => Priority::Normal,
+                limits::Priority::High => Priority::High,
+            },
+            weight: quota.weight,
+        }
+    }
+
+    /// Whether every value is in its range.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        // The region's word for "no limit" is no amount.
+        self.memory_bytes
+            .is_none_or(|bytes| (1..u64::MAX).contains(&bytes))
+            && (1..=1000).contains(&self.cores_permille)
+            && (self.cores_permille..=1000).contains(&self.cores_max_permille)
+            && (self.policy == Policy::Burst || self.cores_max_permille == self.cores_permille)
+            && self.weight.is_none_or(|weight| (1..=10_000).contains(&weight))
     }
 }
 
@@ -121,6 +178,42 @@ pub struct Grant {
     pub created_by: String,
     /// The last request that changed it, if any did.
     pub changed_by: Option<String>,
+}
+
+impl Grant {
+    /// Whether this can be a grant: for one that was read from a file.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let mut gpus = self.gpus.clone();
+        gpus.sort_unstable();
+        gpus.dedup();
+        is_key(&self.key)
+            && self.number > 0
+            && self.id == GrantId::new(&self.key, self.number)
+            && self.amounts.is_sound()
+            && gpus.len() == self.gpus.len()
+            && (1..=MAX_DEVICES).contains(&gpus.len())
+    }
+}
+
+/// The longest key (characters).
+pub const KEY_MAX: usize = 40;
+/// The longest request id (characters).
+pub const REQUEST_MAX: usize = 64;
+
+/// Whether this may be a container's key: it begins the name of its directory.
+#[must_use]
+pub fn is_key(text: &str) -> bool {
+    is_name(text, KEY_MAX) && !text.starts_with('.')
+}
+
+/// Whether this is 1 to `most` letters, digits, `.`, `_` or `-`.
+#[must_use]
+pub fn is_name(text: &str, most: usize) -> bool {
+    (1..=most).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
 /// UUIDs as text: what a person who reads the ledger looks for.

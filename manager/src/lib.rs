@@ -6,9 +6,14 @@
 //! gone is missed by nobody until something has to change.
 #![deny(unsafe_code)]
 
+pub mod admission;
+pub mod book;
 pub mod config;
+pub mod containers;
+pub mod envelope;
 pub mod events;
 pub mod gpu;
 pub mod grant;
+pub mod ledger;
 pub mod library;
 pub mod observe;

@@ -27,7 +27,14 @@ use crate::sys::{self, Lock};
 use crate::{GpuUuid, MAX_DEVICES};
 
 mod error;
+mod granted;
+mod remove;
 pub use error::DirectoryError;
+pub use granted::{
+    GRANT, create_granted, discard, is_granted, is_used, read_grant, remove_granted, restore_usage, set_grant,
+};
+
+use remove::{is_abandoned, remove};
 
 /// The variable by which `vcuda run` tells its command where the directory is.
 pub const ENV_DIRECTORY: &str = "VCUDA_DIR";
@@ -133,6 +140,7 @@ impl Directory {
         let path = containers.join(&tenant.name);
         for attempt in 0..1000 {
             match open_directory(&path) {
+                Ok(_) if is_granted(&path) => return Err(DirectoryError::Granted(path)),
                 Ok(lock) => match hold(&path, &lock, me)? {
                     Held::Living => {
                         join(&path, me)?;
@@ -185,8 +193,8 @@ pub fn list(root: &Path) -> Result<Vec<(String, PathBuf)>, DirectoryError> {
     Ok(found)
 }
 
-/// Removes the directories under `root` whose processes are all gone, and what killed commands left half made. Returns
-/// how many.
+/// Removes the directories under `root` whose processes are all gone, and what killed commands left half made; not those
+/// that were granted. Returns how many.
 ///
 /// # Errors
 /// `root` cannot be read, or a dead directory not be removed. A root that does not exist has nothing to remove.
@@ -201,7 +209,7 @@ pub fn remove_dead(root: &Path, me: &Identity) -> Result<usize, DirectoryError> 
         let is_dead = if is_unfinished {
             is_abandoned(&lock)
         } else {
-            matches!(hold(&path, &lock, me)?, Held::Dead)
+            !is_granted(&path) && matches!(hold(&path, &lock, me)?, Held::Dead)
         };
         if is_dead {
             remove(&path)?;
@@ -315,26 +323,6 @@ fn has_living_slots(path: &Path, me: &Identity) -> bool {
     }
 }
 
-/// A directory half made or half removed: nobody holds it, and the one who began has had time to lock it.
-fn is_abandoned(lock: &File) -> bool {
-    let age = lock
-        .metadata()
-        .ok()
-        .and_then(|metadata| metadata.modified().ok()?.elapsed().ok());
-    age.is_some_and(|age| age > Duration::from_secs(10))
-        && sys::try_lock(lock, Lock::Exclusive).unwrap_or(false)
-}
-
-/// Removes a directory that the caller has locked exclusively. Under its own name it is never seen half removed.
-fn remove(path: &Path) -> Result<(), DirectoryError> {
-    let io = |error| DirectoryError::Io(path.to_owned(), error);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let inode = fs::symlink_metadata(path).map_err(io)?.ino();
-    let dead = path.with_file_name(format!(".dead-{}-{inode}", name.trim_start_matches('.')));
-    fs::rename(path, &dead).map_err(io)?;
-    fs::remove_dir_all(&dead).map_err(io)
-}
-
 fn join(path: &Path, me: &Identity) -> Result<(), DirectoryError> {
     Limits::read(path).map_err(DirectoryError::Open)?;
     let usage = Usage::open(path).map_err(DirectoryError::Open)?;
@@ -369,6 +357,15 @@ fn create(
 }
 
 fn fill_new(new: &Path, tenant: &Tenant, me: &Identity, now_ns: u64) -> io::Result<File> {
+    let lock = make_files(new, tenant, now_ns)?;
+    permit(new, 0o755)?;
+    let usage = Usage::open(new).map_err(io::Error::other)?;
+    usage.claim(me).map_err(io::Error::other)?;
+    Ok(lock)
+}
+
+/// The directory with its two files, still closed to others. While the returned lock lives, nobody takes it for abandoned.
+fn make_files(new: &Path, tenant: &Tenant, now_ns: u64) -> io::Result<File> {
     DirBuilder::new().mode(0o700).create(new)?;
     let lock = open_directory(new)?;
     sys::try_lock(&lock, Lock::Shared)?;
@@ -376,9 +373,6 @@ fn fill_new(new: &Path, tenant: &Tenant, me: &Identity, now_ns: u64) -> io::Resu
     limits::fill(&mapped, &tenant.name, &tenant.devices, now_ns);
     let mapped = new_file::<UsageFile>(&new.join("usage"), 0o666)?;
     slots::fill(&mapped);
-    permit(new, 0o755)?;
-    let usage = Usage::open(new).map_err(io::Error::other)?;
-    usage.claim(me).map_err(io::Error::other)?;
     Ok(lock)
 }
 

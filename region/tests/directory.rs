@@ -512,3 +512,68 @@ fn the_dead_of_a_containers_first_life_are_told_by_their_locks() {
     assert_eq!(after.used_bytes(device), 0);
     drop(other);
 }
+
+/// A granted directory is the manager's: it outlives its processes, and nobody else removes, joins or replaces it.
+#[test]
+fn a_granted_directory_is_left_alone() {
+    let root = root();
+    let me = Identity::current().unwrap();
+    let made = directory::create_granted(root.path(), &tenant("g-1"), b"record", now_ns()).unwrap();
+    let mode = |name: &str| {
+        fs::symlink_metadata(made.join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(
+        (mode("."), mode("limits"), mode("usage"), mode("grant")),
+        (0o755, 0o644, 0o666, 0o600)
+    );
+    assert_eq!(directory::read_grant(&made).unwrap(), b"record");
+    assert!(!directory::is_used(&made, &me));
+    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0);
+    assert!(matches!(
+        Directory::create_or_join(root.path(), &tenant("g-1"), &me, now_ns()),
+        Err(DirectoryError::Granted(_))
+    ));
+    // Nor is it made over.
+    assert!(directory::create_granted(root.path(), &tenant("g-1"), b"other", now_ns()).is_err());
+    assert_eq!(directory::read_grant(&made).unwrap(), b"record");
+    directory::set_grant(&made, b"changed").unwrap();
+    assert_eq!(directory::read_grant(&made).unwrap(), b"changed");
+
+    Usage::open(&made).unwrap().claim(&me).unwrap();
+    assert!(directory::is_used(&made, &me));
+
+    let aside = directory::remove_granted(root.path(), "g-1").unwrap().unwrap();
+    assert!(!made.exists());
+    directory::discard(&aside).unwrap();
+    assert_eq!(directory::remove_granted(root.path(), "g-1").unwrap(), None);
+    assert_eq!(fs::read_dir(root.path().join("containers")).unwrap().count(), 0);
+}
+
+/// Whatever has a container's name, or lies in its directory, is taken away without following a link.
+#[test]
+fn links_and_foreign_files_do_not_block_removal() {
+    let root = root();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("precious"), "x").unwrap();
+    let made = directory::create_granted(root.path(), &tenant("g-1"), b"record", now_ns()).unwrap();
+    symlink(outside.path(), made.join("link")).unwrap();
+    fs::create_dir_all(made.join("deep/er")).unwrap();
+    symlink(outside.path(), root.path().join("containers/g-2")).unwrap();
+    for name in ["g-1", "g-2"] {
+        let aside = directory::remove_granted(root.path(), name).unwrap().unwrap();
+        directory::discard(&aside).unwrap();
+    }
+    assert!(outside.path().join("precious").exists());
+    // A record that others could have written, or a link to one, is none.
+    let made = directory::create_granted(root.path(), &tenant("g-3"), b"record", now_ns()).unwrap();
+    fs::set_permissions(made.join("grant"), fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(directory::read_grant(&made).is_err());
+    fs::remove_file(made.join("grant")).unwrap();
+    symlink(outside.path().join("precious"), made.join("grant")).unwrap();
+    assert!(directory::read_grant(&made).is_err());
+    assert!(directory::is_granted(&made));
+}

@@ -19,6 +19,8 @@ pub enum DirectoryError {
     OutOfRange(GpuUuid),
     /// It is a link or no directory, or others could write there.
     Unsafe(PathBuf),
+    /// It is a container's of the node's manager.
+    Granted(PathBuf),
     /// Another program holds a lock on it and does not end.
     Busy(PathBuf),
     /// The files of a living run cannot be used.
@@ -59,6 +61,11 @@ impl fmt::Display for DirectoryError {
                     path.display()
                 )
             }
+            Self::Granted(path) => write!(
+                f,
+                "{} is a container's that the node's manager granted; choose another name",
+                path.display()
+            ),
             Self::Busy(path) => write!(
                 f,
                 "another program holds the lock on {}; try again",

@@ -1,0 +1,291 @@
+//! Who gets what of which GPU: arithmetic alone, exact to the byte, the same for the same question.
+//!
+//! A GPU can give what its driver leaves of its memory, less a reserve for the contexts of each container on it, times
+//! the factor of overcommit; a thousand thousandths of its time, times that factor; and a number of places.
+
+use std::cmp::Reverse;
+
+use vcuda_region::GpuUuid;
+
+use crate::gpu::{Gpu, Health};
+use crate::grant::Amounts;
+
+mod choose;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+pub use refusal::Refusal;
+
+/// How the manager chooses among GPUs that have room.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// The fullest.
+    #[default]
+    Binpack,
+    /// The emptiest.
+    Spread,
+    /// Those nearest to each other.
+    Topology,
+}
+
+/// How much of a GPU may be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Kept for the contexts of each container on a GPU (bytes).
+    pub reserve_bytes_per_sharer: u64,
+    /// What of the memory may be granted (thousandths); 1000 is all of it, once.
+    pub memory_overcommit_permille: u32,
+    /// What of the time may be promised (thousandths); 1000 is all of it, once.
+    pub cores_overcommit_permille: u32,
+    /// Containers on one GPU.
+    pub sharers_max: u32,
+    /// If the caller does not say.
+    pub placement: Placement,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            reserve_bytes_per_sharer: 0,
+            memory_overcommit_permille: 1000,
+            cores_overcommit_permille: 1000,
+            sharers_max: 16,
+            placement: Placement::Binpack,
+        }
+    }
+}
+
+/// What is taken of one GPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Memory limits together (bytes).
+    pub memory_bytes: u64,
+    /// Promised shares together (thousandths).
+    pub promised_permille: u32,
+    /// Containers.
+    pub sharers: u32,
+    /// One of them has all the memory.
+    pub is_whole: bool,
+}
+
+impl Load {
+    /// With one more container.
+    pub fn add(&mut self, memory_bytes: Option<u64>, promised_permille: u32) {
+        self.sharers = self.sharers.saturating_add(1);
+        self.promised_permille = self.promised_permille.saturating_add(promised_permille);
+        match memory_bytes {
+            Some(bytes) => self.memory_bytes = self.memory_bytes.saturating_add(bytes),
+            None => self.is_whole = true,
+        }
+    }
+}
+
+/// One GPU, and what is taken of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Card<'a> {
+    /// The GPU.
+    pub gpu: &'a Gpu,
+    /// What is taken.
+    pub load: Load,
+    /// Out of placement.
+    pub is_cordoned: bool,
+}
+
+/// What a GPU has left for one more container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Free {
+    /// Memory (bytes).
+    pub memory_bytes: u64,
+    /// Time (thousandths).
+    pub cores_permille: u32,
+    /// Places.
+    pub sharers: u32,
+    /// Nobody is on it.
+    pub is_empty: bool,
+}
+
+impl Rules {
+    /// All that `gpu` can give to `sharers` containers together (bytes).
+    #[must_use]
+    pub fn memory_capacity_bytes(&self, gpu: &Gpu, sharers: u32) -> u64 {
+        let reserve = self.reserve_bytes_per_sharer.saturating_mul(u64::from(sharers));
+        let once = u128::from(gpu.grantable_bytes(reserve));
+        let bytes = once * u128::from(self.memory_overcommit_permille) / 1000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// What is left for one more container.
+    #[must_use]
+    pub fn free(&self, gpu: &Gpu, load: &Load) -> Free {
+        let capacity = self.memory_capacity_bytes(gpu, load.sharers.saturating_add(1));
+        let left = capacity.saturating_sub(load.memory_bytes);
+        Free {
+            memory_bytes: if load.is_whole { 0 } else { left },
+            cores_permille: self
+                .cores_overcommit_permille
+                .saturating_sub(load.promised_permille),
+            sharers: if load.is_whole {
+                0
+            } else {
+                self.sharers_max.saturating_sub(load.sharers)
+            },
+            is_empty: load.sharers == 0,
+        }
+    }
+
+    /// Whether one more container with these amounts fits beside `load`.
+    #[must_use]
+    pub fn fits(&self, gpu: &Gpu, load: &Load, amounts: &Amounts) -> bool {
+        let free = self.free(gpu, load);
+        let has_memory = match amounts.memory_bytes {
+            Some(bytes) => bytes <= free.memory_bytes,
+            None => free.is_empty && free.memory_bytes > 0,
+        };
+        has_memory && amounts.promised_permille() <= free.cores_permille && free.sharers > 0
+    }
+}
+
+/// Which GPUs are asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted<'a> {
+    /// These.
+    Named(&'a [GpuUuid]),
+    /// So many.
+    Any {
+        /// Different GPUs.
+        count: usize,
+        /// Among those with room.
+        placement: Placement,
+        /// Only these, if any are given.
+        include: &'a [GpuUuid],
+        /// Not those.
+        exclude: &'a [GpuUuid],
+    },
+}
+
+/// The GPUs for a new container, in the order in which it will see them.
+///
+/// # Errors
+/// There is no room, or not on a GPU that may be used; the text says what is free on each.
+pub fn place(
+    rules: &Rules,
+    cards: &[Card<'_>],
+    amounts: &Amounts,
+    wanted: &Wanted<'_>,
+) -> Result<Vec<GpuUuid>, Refusal> {
+    match wanted {
+        Wanted::Named(uuids) => {
+            for uuid in *uuids {
+                let card = find(cards, uuid)?;
+                if let Some(why) = why_unusable(card) {
+                    return Err(Refusal::unusable(card, why));
+                }
+                if !rules.fits(card.gpu, &card.load, amounts) {
+                    return Err(Refusal::no_room(rules, amounts, 1, &[*card]));
+                }
+            }
+            Ok(uuids.to_vec())
+        }
+        Wanted::Any {
+            count,
+            placement,
+            include,
+            exclude,
+        } => {
+            for uuid in include.iter().chain(*exclude) {
+                find(cards, uuid)?;
+            }
+            let asked: Vec<Card<'_>> = cards
+                .iter()
+                .filter(|card| include.is_empty() || include.contains(&card.gpu.uuid))
+                .filter(|card| !exclude.contains(&card.gpu.uuid))
+                .copied()
+                .collect();
+            let mut open: Vec<Card<'_>> = asked
+                .iter()
+                .filter(|card| why_unusable(card).is_none() && rules.fits(card.gpu, &card.load, amounts))
+                .copied()
+                .collect();
+            if open.len() < *count {
+                return Err(Refusal::no_room(rules, amounts, *count, &asked));
+            }
+            // Stable: of equals, the first in the inventory's order.
+            match placement {
+                Placement::Binpack | Placement::Topology => {
+                    open.sort_by_key(|card| Reverse(fullness(rules, card)));
+                }
+                Placement::Spread => open.sort_by_key(|card| fullness(rules, card)),
+            }
+            if *placement == Placement::Topology {
+                open = choose::nearest(&open, *count);
+            }
+            open.truncate(*count);
+            Ok(open.iter().map(|card| card.gpu.uuid).collect())
+        }
+    }
+}
+
+/// Whether a container that has `before` on these GPUs can have `after`. `cards` are without the container itself. What
+/// does not grow is never refused.
+///
+/// # Errors
+/// No room, or a GPU is gone.
+pub fn resize(
+    rules: &Rules,
+    cards: &[Card<'_>],
+    gpus: &[GpuUuid],
+    before: &Amounts,
+    after: &Amounts,
+) -> Result<(), Refusal> {
+    // From all of a GPU to an amount is a change to be checked: the amount may be more than the GPU has.
+    let memory_stays = match (before.memory_bytes, after.memory_bytes) {
+        (Some(before), Some(after)) => after <= before,
+        (before, after) => before == after,
+    };
+    let cores_stay = after.promised_permille() <= before.promised_permille();
+    if memory_stays && cores_stay {
+        return Ok(());
+    }
+    for uuid in gpus {
+        let card = find(cards, uuid)?;
+        let free = rules.free(card.gpu, &card.load);
+        // What it keeps it is not asked for again: on a node that was overcommitted it may still grow in the other.
+        let memory_fits = memory_stays
+            || match after.memory_bytes {
+                Some(bytes) => bytes <= free.memory_bytes,
+                None => free.is_empty,
+            };
+        let cores_fit = cores_stay || after.promised_permille() <= free.cores_permille;
+        if !memory_fits || !cores_fit {
+            return Err(Refusal::no_room(rules, after, 1, &[*card]));
+        }
+    }
+    Ok(())
+}
+
+fn find<'c, 'a>(cards: &'c [Card<'a>], uuid: &GpuUuid) -> Result<&'c Card<'a>, Refusal> {
+    let found = cards.iter().find(|card| card.gpu.uuid == *uuid);
+    found.ok_or_else(|| Refusal::unknown(uuid, cards))
+}
+
+/// Why nothing new may be put on the GPU.
+fn why_unusable(card: &Card<'_>) -> Option<String> {
+    match &card.gpu.health {
+        Health::Unhealthy(why) => Some(format!("unhealthy: {why}")),
+        Health::Healthy if card.is_cordoned => Some("cordoned".to_owned()),
+        Health::Healthy => None,
+    }
+}
+
+/// How full a GPU is (millionths of its memory and of its time together), then by its containers.
+fn fullness(rules: &Rules, card: &Card<'_>) -> (u128, u32) {
+    let part = |taken: u64, of: u64| u128::from(taken) * 1_000_000 / u128::from(of.max(1));
+    let capacity = rules.memory_capacity_bytes(card.gpu, card.load.sharers);
+    let memory = part(card.load.memory_bytes, capacity);
+    let time = part(
+        card.load.promised_permille.into(),
+        rules.cores_overcommit_permille.into(),
+    );
+    (memory + time, card.load.sharers)
+}

@@ -1,0 +1,113 @@
+//! Why a container was not admitted, in words that say what would be.
+
+use std::cmp::Reverse;
+use std::fmt::Write;
+
+use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_region::GpuUuid;
+
+use super::{Card, Free, Rules, why_unusable};
+use crate::grant::Amounts;
+
+/// GPUs that a text speaks of: it travels in a header of bounded size.
+const TOLD: usize = 16;
+
+/// Why a container was not admitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such GPU.
+    Unknown(String),
+    /// The GPU that was named may not be used now.
+    Unusable(String),
+    /// It does not fit.
+    NoRoom(String),
+}
+
+impl Refusal {
+    /// The sentence.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Unknown(text) | Self::Unusable(text) | Self::NoRoom(text) => text,
+        }
+    }
+
+    pub(super) fn unknown(uuid: &GpuUuid, cards: &[Card<'_>]) -> Self {
+        let known: Vec<String> = cards
+            .iter()
+            .take(TOLD)
+            .map(|card| card.gpu.uuid.to_string())
+            .collect();
+        let known = if known.is_empty() {
+            "this node has none now".to_owned()
+        } else {
+            format!("this node has {}", known.join(", "))
+        };
+        Self::Unknown(format!("{uuid}: no such GPU; {known}"))
+    }
+
+    pub(super) fn unusable(card: &Card<'_>, why: String) -> Self {
+        Self::Unusable(format!("{} is {why}", card.gpu.uuid))
+    }
+
+    /// Nothing fits on `count` of `cards`. If not one of them may be used, that is why.
+    pub(super) fn no_room(rules: &Rules, amounts: &Amounts, count: usize, cards: &[Card<'_>]) -> Self {
+        let mut states: Vec<(Option<String>, Free, GpuUuid)> = cards
+            .iter()
+            .map(|card| {
+                (
+                    why_unusable(card),
+                    rules.free(card.gpu, &card.load),
+                    card.gpu.uuid,
+                )
+            })
+            .collect();
+        // Those that can be used first, the freest first.
+        states.sort_by_key(|(why, free, _)| (why.is_some(), Reverse(free.memory_bytes)));
+        let has_usable = states.iter().any(|(why, ..)| why.is_none());
+        let mut text = format!("{} not free on {count} GPU", wish(amounts));
+        if count != 1 {
+            text.push('s');
+        }
+        for (place, (why, free, uuid)) in states.iter().take(TOLD).enumerate() {
+            let between = if place == 0 { ": " } else { "; " };
+            let state = why.clone().unwrap_or_else(|| left(free));
+            let _ = write!(text, "{between}{uuid} {state}");
+        }
+        if states.is_empty() {
+            text.push_str(": none is left of those that were asked for");
+        } else if states.len() > TOLD {
+            let _ = write!(text, "; and {} with less", states.len() - TOLD);
+        }
+        if has_usable || states.is_empty() {
+            Self::NoRoom(text)
+        } else {
+            Self::Unusable(text)
+        }
+    }
+}
+
+fn wish(amounts: &Amounts) -> String {
+    let memory = amounts.memory_bytes.map_or_else(
+        || "all the memory of an empty GPU".to_owned(),
+        |bytes| MemorySize(bytes).to_string(),
+    );
+    match amounts.promised_permille() {
+        0 => format!("{memory} is"),
+        cores => format!("{memory} and {} are", CoreShare(cores)),
+    }
+}
+
+fn left(free: &Free) -> String {
+    let mut text = format!(
+        "has {} and {} free",
+        MemorySize(free.memory_bytes),
+        CoreShare(free.cores_permille)
+    );
+    if free.is_empty {
+        text.push_str(", empty");
+    } else if free.sharers == 0 {
+        text.push_str(", no place for another container");
+    }
+    text
+}

@@ -1,0 +1,308 @@
+//! What is given never exceeds what is there, whatever is asked for.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::grant::{Policy, Priority};
+
+const GIB: u64 = 1 << 30;
+
+fn gpu(number: u8, memory_bytes: u64) -> Gpu {
+    Gpu {
+        uuid: GpuUuid::from_bytes([number; 16]),
+        name: "simulated".to_owned(),
+        memory_total_bytes: memory_bytes,
+        memory_reserved_bytes: 0,
+        memory_used_bytes: 0,
+        utilization_percent: None,
+        multiprocessors: None,
+        compute_capability: None,
+        numa_node: None,
+        pci_bus_id: String::new(),
+        pci_root: String::new(),
+        nvlinks: Vec::new(),
+        health: Health::Healthy,
+    }
+}
+
+fn cards<'a>(gpus: &'a [Gpu], loads: &[Load]) -> Vec<Card<'a>> {
+    let loads = loads.iter().copied().chain(std::iter::repeat(Load::default()));
+    gpus.iter()
+        .zip(loads)
+        .map(|(gpu, load)| Card {
+            gpu,
+            load,
+            is_cordoned: false,
+        })
+        .collect()
+}
+
+fn amounts(memory_bytes: Option<u64>, cores_permille: u32) -> Amounts {
+    Amounts {
+        memory_bytes,
+        cores_permille,
+        cores_max_permille: cores_permille,
+        policy: Policy::Fixed,
+        priority: Priority::Normal,
+        weight: None,
+    }
+}
+
+fn any(count: usize, placement: Placement) -> Wanted<'static> {
+    Wanted::Any {
+        count,
+        placement,
+        include: &[],
+        exclude: &[],
+    }
+}
+
+fn numbers(uuids: &[GpuUuid]) -> Vec<u8> {
+    uuids.iter().map(|uuid| uuid.as_bytes()[0]).collect()
+}
+
+fn load(parts: &[(Option<u64>, u32)]) -> Load {
+    let mut load = Load::default();
+    for (memory, cores) in parts {
+        load.add(*memory, *cores);
+    }
+    load
+}
+
+#[test]
+fn placement_is_fullest_or_emptiest_and_the_first_of_equals() {
+    let gpus: Vec<Gpu> = (1..=4).map(|number| gpu(number, 8 * GIB)).collect();
+    let loads = [
+        Load::default(),
+        load(&[(Some(2 * GIB), 300)]),
+        load(&[(Some(4 * GIB), 100)]),
+        load(&[(Some(2 * GIB), 300)]),
+    ];
+    let cards = cards(&gpus, &loads);
+    let rules = Rules::default();
+    let wish = amounts(Some(GIB), 100);
+    let placed = |count, placement| numbers(&place(&rules, &cards, &wish, &any(count, placement)).unwrap());
+    assert_eq!(placed(4, Placement::Binpack), [3, 2, 4, 1]);
+    assert_eq!(placed(4, Placement::Spread), [1, 2, 4, 3]);
+    assert_eq!(placed(1, Placement::Topology), [3]);
+    // What does not fit on the fullest goes elsewhere.
+    let wish = amounts(Some(5 * GIB), 100);
+    let placed = place(&rules, &cards, &wish, &any(1, Placement::Binpack)).unwrap();
+    assert_eq!(numbers(&placed), [2]);
+}
+
+#[test]
+fn near_gpus_are_chosen_together() {
+    let mut gpus: Vec<Gpu> = (1..=4).map(|number| gpu(number, 8 * GIB)).collect();
+    let linked = gpus[3].uuid;
+    gpus[1].nvlinks.push(linked);
+    gpus[0].numa_node = Some(0);
+    gpus[1].numa_node = Some(0);
+    let cards = cards(&gpus, &[]);
+    let wish = amounts(Some(GIB), 100);
+    let placed = |count| place(&Rules::default(), &cards, &wish, &any(count, Placement::Topology)).unwrap();
+    assert_eq!(numbers(&placed(2)), [2, 4]);
+    let mut three = numbers(&placed(3));
+    three.sort_unstable();
+    assert_eq!(three, [1, 2, 4]);
+}
+
+#[test]
+fn only_those_included_and_never_those_excluded() {
+    let gpus: Vec<Gpu> = (1..=4).map(|number| gpu(number, 8 * GIB)).collect();
+    let cards = cards(&gpus, &[]);
+    let rules = Rules::default();
+    let wish = amounts(Some(GIB), 100);
+    let (include, exclude) = ([gpus[1].uuid, gpus[2].uuid], [gpus[1].uuid]);
+    let wanted = |count| Wanted::Any {
+        count,
+        placement: Placement::Binpack,
+        include: &include,
+        exclude: &exclude,
+    };
+    assert_eq!(numbers(&place(&rules, &cards, &wish, &wanted(1)).unwrap()), [3]);
+    assert!(matches!(
+        place(&rules, &cards, &wish, &wanted(2)),
+        Err(Refusal::NoRoom(_))
+    ));
+    let absent = [GpuUuid::from_bytes([9; 16])];
+    let refused = place(&rules, &cards, &wish, &Wanted::Named(&absent)).unwrap_err();
+    assert!(matches!(&refused, Refusal::Unknown(text) if text.contains("GPU-09090909")));
+}
+
+#[test]
+fn a_whole_gpu_is_nobody_elses() {
+    let gpus = [gpu(1, 8 * GIB)];
+    let rules = Rules::default();
+    let (whole, part) = (amounts(None, 1000), amounts(Some(1), 1));
+    let held_whole = load(&[(None, 500)]);
+    let held_part = load(&[(Some(1), 1)]);
+    for (held, wish) in [(held_whole, &part), (held_whole, &whole), (held_part, &whole)] {
+        let cards = cards(&gpus, &[held]);
+        let refused = place(&rules, &cards, wish, &any(1, Placement::Binpack)).unwrap_err();
+        assert!(matches!(refused, Refusal::NoRoom(_)), "{refused:?}");
+    }
+    assert!(place(&rules, &cards(&gpus, &[]), &whole, &any(1, Placement::Binpack)).is_ok());
+}
+
+#[test]
+fn a_refusal_says_what_is_free_on_each_gpu() {
+    let mut gpus = vec![
+        gpu(1, 24 * GIB),
+        gpu(2, 24 * GIB),
+        gpu(3, 24 * GIB),
+        gpu(4, 24 * GIB),
+    ];
+    gpus[2].health = Health::Unhealthy("XID 79".to_owned());
+    let loads = [load(&[(Some(4 * GIB), 300)]), load(&[(Some(GIB), 0); 16])];
+    let mut cards = cards(&gpus, &loads);
+    cards[3].is_cordoned = true;
+    let wish = amounts(Some(40 * GIB), 300);
+    let refused = place(&Rules::default(), &cards, &wish, &any(1, Placement::Binpack)).unwrap_err();
+    let [one, two, three, four] = [0, 1, 2, 3].map(|place: usize| gpus[place].uuid);
+    assert_eq!(
+        refused,
+        Refusal::NoRoom(format!(
+            "40 GiB and 30 % are not free on 1 GPU: {one} has 20 GiB and 70 % free; {two} has 8 GiB and 100 % free, no \
+             place for another container; {three} unhealthy: XID 79; {four} cordoned"
+        ))
+    );
+    // Where none may be used, that is the reason, and not the amounts.
+    let refused = place(&Rules::default(), &cards[2..], &wish, &any(1, Placement::Binpack)).unwrap_err();
+    assert!(matches!(refused, Refusal::Unusable(_)), "{refused:?}");
+    let refused = place(&Rules::default(), &cards, &wish, &Wanted::Named(&[three])).unwrap_err();
+    assert_eq!(
+        refused,
+        Refusal::Unusable(format!("{three} is unhealthy: XID 79"))
+    );
+    // Of many GPUs the first are told.
+    let many: Vec<Gpu> = (0..64).map(|number| gpu(number, GIB)).collect();
+    let refused = place(
+        &Rules::default(),
+        &super::tests::cards(&many, &[]),
+        &wish,
+        &any(1, Placement::Spread),
+    );
+    let text = refused.unwrap_err().text().to_owned();
+    assert!(text.len() < 2000 && text.ends_with("and 48 with less"), "{text}");
+}
+
+#[test]
+fn what_does_not_grow_is_not_refused() {
+    let gpus = [gpu(1, 8 * GIB)];
+    let rules = Rules::default();
+    let others = [load(&[(Some(6 * GIB), 800)])];
+    let uuids = [gpus[0].uuid];
+    let before = amounts(Some(4 * GIB), 400);
+    let to = |memory, cores| {
+        resize(
+            &rules,
+            &cards(&gpus, &others),
+            &uuids,
+            &before,
+            &amounts(memory, cores),
+        )
+    };
+    assert!(to(Some(4 * GIB), 400).is_ok() && to(Some(GIB), 1).is_ok());
+    assert!(to(Some(4 * GIB + 1), 400).is_err() && to(Some(4 * GIB), 401).is_err() && to(None, 400).is_err());
+    // A GPU that is gone keeps nobody from having less.
+    assert!(resize(&rules, &[], &uuids, &before, &amounts(Some(GIB), 400)).is_ok());
+    assert!(resize(&rules, &[], &uuids, &before, &amounts(Some(5 * GIB), 400)).is_err());
+}
+
+fn any_amounts() -> impl Strategy<Value = Amounts> {
+    let memory = prop_oneof![1 => Just(None), 9 => (1..40 * GIB).prop_map(Some)];
+    let policy = prop_oneof![Just(Policy::Fixed), Just(Policy::Burst), Just(Policy::BestEffort)];
+    (memory, 1_u32..=1000, policy).prop_map(|(memory, cores, policy)| Amounts {
+        policy,
+        ..amounts(memory, cores)
+    })
+}
+
+fn any_rules() -> impl Strategy<Value = Rules> {
+    (0..GIB, 1000_u32..3000, 1000_u32..3000, 1_u32..20).prop_map(|(reserve, memory, cores, sharers)| Rules {
+        reserve_bytes_per_sharer: reserve,
+        memory_overcommit_permille: memory,
+        cores_overcommit_permille: cores,
+        sharers_max: sharers,
+        placement: Placement::Binpack,
+    })
+}
+
+proptest! {
+    /// Containers come, change and go; at each moment no GPU has given more than the rules let it.
+    #[test]
+    fn never_more_than_a_gpu_has(
+        rules in any_rules(),
+        sizes in prop::collection::vec(GIB..80 * GIB, 1..6),
+        steps in prop::collection::vec((any_amounts(), 0_u8..10, 1_usize..4, 0_usize..100), 1..60),
+        placement in prop_oneof![Just(Placement::Binpack), Just(Placement::Spread), Just(Placement::Topology)],
+    ) {
+        let gpus: Vec<Gpu> = (1..).zip(&sizes).map(|(number, size)| gpu(number, *size)).collect();
+        let mut held: Vec<(Amounts, Vec<GpuUuid>)> = Vec::new();
+        let load_of = |held: &[(Amounts, Vec<GpuUuid>)], gpu: &Gpu| {
+            let mut load = Load::default();
+            for (amounts, _) in held.iter().filter(|(_, gpus)| gpus.contains(&gpu.uuid)) {
+                load.add(amounts.memory_bytes, amounts.promised_permille());
+            }
+            load
+        };
+        for (wish, kind, count, place_of) in steps {
+            let loads = |held: &[(Amounts, Vec<GpuUuid>)]| -> Vec<Load> {
+                gpus.iter().map(|gpu| load_of(held, gpu)).collect()
+            };
+            if kind < 6 {
+                let before = loads(&held);
+                let cards = cards(&gpus, &before);
+                let placed = place(&rules, &cards, &wish, &any(count, placement));
+                prop_assert_eq!(&placed, &place(&rules, &cards, &wish, &any(count, placement)));
+                match placed {
+                    Ok(uuids) => {
+                        let mut different = uuids.clone();
+                        different.sort_unstable();
+                        different.dedup();
+                        prop_assert_eq!(different.len(), count);
+                        held.push((wish, uuids));
+                    }
+                    // Refused only if there is no room.
+                    Err(_) => {
+                        let open = cards.iter().filter(|card| rules.fits(card.gpu, &card.load, &wish)).count();
+                        prop_assert!(open < count);
+                    }
+                }
+            } else if !held.is_empty() {
+                let at = place_of % held.len();
+                let (before, uuids) = held.remove(at);
+                if kind < 9 {
+                    let others = loads(&held);
+                    let grown = resize(&rules, &cards(&gpus, &others), &uuids, &before, &wish);
+                    held.push((if grown.is_ok() { wish } else { before }, uuids));
+                }
+            }
+            for gpu in &gpus {
+                let load = load_of(&held, gpu);
+                let usable = u128::from(gpu.memory_total_bytes)
+                    .saturating_sub(u128::from(rules.reserve_bytes_per_sharer) * u128::from(load.sharers));
+                let most = usable * u128::from(rules.memory_overcommit_permille) / 1000;
+                prop_assert!(u128::from(load.memory_bytes) <= most);
+                prop_assert!(load.promised_permille <= rules.cores_overcommit_permille);
+                prop_assert!(load.sharers <= rules.sharers_max);
+                prop_assert!(!load.is_whole || load.sharers == 1);
+            }
+        }
+    }
+
+    /// To the byte and the thousandth: what is said to be free is given, and one more is not.
+    #[test]
+    fn all_that_is_free_and_not_one_more(rules in any_rules(), taken in 0..GIB, cores in 0_u32..1000) {
+        let gpus = [gpu(1, 24 * GIB)];
+        let load = load(&[(Some(taken), cores)]);
+        let free = rules.free(&gpus[0], &load);
+        prop_assume!(free.sharers > 0 && free.memory_bytes > 0 && free.cores_permille > 0);
+        let most = free.cores_permille.min(1000);
+        let fits = |memory, cores| rules.fits(&gpus[0], &load, &amounts(Some(memory), cores));
+        prop_assert!(fits(free.memory_bytes, most));
+        prop_assert!(!fits(free.memory_bytes + 1, most));
+        prop_assert!(!fits(free.memory_bytes, free.cores_permille + 1));
+    }
+}

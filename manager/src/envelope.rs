@@ -1,0 +1,124 @@
+//! How the manager's records lie in files: one header line with kind, version, checksum and length, then JSON.
+//!
+//! ```text
+//! vcuda-ledger 1 89abcdef 1234
+//! {"last_number":17,...
+//! ```
+
+use thiserror::Error;
+
+/// A record cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Damage {
+    /// The header is not one of this kind.
+    #[error("it does not begin as a record of this kind")]
+    Foreign,
+    /// Written by a later release.
+    #[error("it is of version {0}, of a later release")]
+    Newer(u32),
+    /// Shorter or longer than its header says.
+    #[error("it has {found} of {expected} bytes")]
+    Size {
+        /// Bytes after the header.
+        found: usize,
+        /// As the header says.
+        expected: usize,
+    },
+    /// The checksum is wrong.
+    #[error("its checksum is wrong")]
+    Checksum,
+    /// The checksum is right, and what it covers is no such record.
+    #[error("it cannot be understood: {0}")]
+    Content(String),
+}
+
+/// The record `json` as a file of this kind.
+#[must_use]
+pub fn seal(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
+    let header = format!("{kind} {version} {:08x} {}\n", crc32fast::hash(json), json.len());
+    [header.as_bytes(), json].concat()
+}
+
+/// The JSON in a file of this kind, of at most version `newest`.
+///
+/// # Errors
+/// See [`Damage`].
+pub fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Damage> {
+    let end = bytes
+        .iter()
+        .take(128)
+        .position(|byte| *byte == b'\n')
+        .ok_or(Damage::Foreign)?;
+    let (header, rest) = bytes.split_at(end);
+    let json = rest.get(1..).unwrap_or_default();
+    let header = std::str::from_utf8(header).map_err(|_| Damage::Foreign)?;
+    let words: Vec<&str> = header.split(' ').collect();
+    let &[found, version, sum, length] = words.as_slice() else {
+        return Err(Damage::Foreign);
+    };
+    if found != kind {
+        return Err(Damage::Foreign);
+    }
+    let version: u32 = version.parse().map_err(|_| Damage::Foreign)?;
+    if version == 0 {
+        return Err(Damage::Foreign);
+    }
+    if version > newest {
+        return Err(Damage::Newer(version));
+    }
+    let sum = u32::from_str_radix(sum, 16).map_err(|_| Damage::Foreign)?;
+    let expected: usize = length.parse().map_err(|_| Damage::Foreign)?;
+    if json.len() != expected {
+        let found = json.len();
+        return Err(Damage::Size { found, expected });
+    }
+    if crc32fast::hash(json) != sum {
+        return Err(Damage::Checksum);
+    }
+    Ok(json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_kind_of_damage_is_told() {
+        let whole = seal("vcuda-ledger", 1, b"{}");
+        assert_eq!(open("vcuda-ledger", 1, &whole), Ok(&b"{}"[..]));
+        assert_eq!(open("vcuda-grant", 1, &whole), Err(Damage::Foreign));
+        let newer = seal("vcuda-ledger", 2, b"{}");
+        assert_eq!(open("vcuda-ledger", 1, &newer), Err(Damage::Newer(2)));
+        let cut = &whole[..whole.len() - 1];
+        assert_eq!(
+            open("vcuda-ledger", 1, cut),
+            Err(Damage::Size {
+                found: 1,
+                expected: 2
+            })
+        );
+        let mut flipped = whole.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        assert_eq!(open("vcuda-ledger", 1, &flipped), Err(Damage::Checksum));
+        assert_eq!(open("vcuda-ledger", 1, b""), Err(Damage::Foreign));
+    }
+
+    proptest! {
+        #[test]
+        fn no_change_of_a_byte_goes_unseen(json in "[ -~]{0,200}", at in 0usize..250, bit in 0u8..8) {
+            let whole = seal("kind", 1, json.as_bytes());
+            let mut changed = whole.clone();
+            let at = at % changed.len();
+            changed[at] ^= 1 << bit;
+            // Only the case of a checksum's letter says the same.
+            let same_sum = changed.eq_ignore_ascii_case(&whole) && at < whole.len() - json.len();
+            prop_assert!(open("kind", 1, &changed).is_err() || same_sum);
+        }
+
+        #[test]
+        fn nonsense_is_refused_and_nothing_worse(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(open("kind", 1, &bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The ledger on disk: one file with all grants, replaced as a whole for each change or group of changes.
+//!
+//! A change counts when [`Ledger::write`] has returned: the new file and the name that leads to it are then on the disk.
+//! Until the rename the old file is there, whole; after it the new one. So a crash at any instant leaves one or the other,
+//! and a change that was not yet answered may or may not have happened.
+
+use std::fmt::Debug;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use thiserror::Error;
+
+use crate::book::Book;
+use crate::envelope::{self, Damage};
+use crate::events::unix_ms;
+
+mod salvage;
+
+/// Name of the file.
+pub const NAME: &str = "ledger.json";
+const NEW: &str = "ledger.json.new";
+const LOCK: &str = "ledger.lock";
+const KIND: &str = "vcuda-ledger";
+const VERSION: u32 = 1;
+/// The largest ledger that is read (bytes): of some hundred thousand grants.
+const SIZE_MAX: u64 = 256 << 20;
+
+/// The steps of a write. There is one that does them, and tests have others that fail or die in between.
+pub trait Disk: Debug + Send + 'static {
+    /// Makes a file anew, empty and its owner's alone.
+    ///
+    /// # Errors
+    /// As open(2).
+    fn create(&self, path: &Path) -> io::Result<File> {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(OFlag::O_NOFOLLOW.bits())
+            .open(path)
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// As write(2).
+    fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
+        file.write_all(bytes)
+    }
+
+    /// Until the bytes are on the disk.
+    ///
+    /// # Errors
+    /// As fsync(2).
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    /// Puts one name in another's place.
+    ///
+    /// # Errors
+    /// As rename(2).
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    /// Until the names in `directory` are on the disk.
+    ///
+    /// # Errors
+    /// As fsync(2).
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        File::open(directory)?.sync_all()
+    }
+}
+
+/// The real one.
+#[derive(Debug, Clone, Copy)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {}
+
+/// The ledger cannot be used.
+#[derive(Debug, Error)]
+pub enum LedgerError {
+    /// Another manager has it.
+    #[error("{}: another manager uses this state; stop it, or give this one a directory of its own", .0.display())]
+    Locked(PathBuf),
+    /// Its directory, or the file, cannot be used.
+    #[error("{}: {}; the ledger of grants has to be there, on a disk, and the manager's alone", .0.display(), .1)]
+    Io(PathBuf, io::Error),
+    /// It cannot be written.
+    #[error("cannot write the ledger {}: {}; nothing was changed; make room there and try again", .0.display(), .1)]
+    Write(PathBuf, io::Error),
+}
+
+/// What was in the file.
+#[derive(Debug)]
+pub enum Loaded {
+    /// There is none.
+    Absent,
+    /// All grants.
+    Sound(Book),
+    /// Something that is no ledger of ours.
+    Damaged {
+        /// What is wrong.
+        damage: Damage,
+        /// Where it was put.
+        aside: PathBuf,
+        /// The highest number that can be seen in it.
+        highest_number: u64,
+    },
+}
+
+/// The ledger, ours alone while this value lives.
+#[derive(Debug)]
+pub struct Ledger {
+    directory: PathBuf,
+    disk: Box<dyn Disk>,
+    _lock: Flock<File>,
+}
+
+impl Ledger {
+    /// Opens the ledger in `directory`, which is made if it is not there. What is damaged, or of a later release, is put
+    /// aside.
+    ///
+    /// # Errors
+    /// Another manager has it; the directory or the file cannot be used. A file that cannot be read is not damaged.
+    pub fn open(directory: &Path, disk: Box<dyn Disk>) -> Result<(Self, Loaded), LedgerError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |error| LedgerError::Io(path, error)
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(io(directory))?;
+        let ledger = Self {
+            directory: directory.to_owned(),
+            disk,
+            _lock: lock(&directory.join(LOCK))?,
+        };
+        let path = ledger.path();
+        let bytes = match read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((ledger, Loaded::Absent)),
+            Err(error) => return Err(LedgerError::Io(path, error)),
+        };
+        let found = envelope::open(KIND, VERSION, &bytes)
+            .and_then(|json| Book::of_json(json).map_err(Damage::Content));
+        let loaded = match found {
+            Ok(book) => Loaded::Sound(book),
+            Err(damage) => {
+                let aside = directory.join(format!("{NAME}.damaged-{}", unix_ms()));
+                fs::rename(&path, &aside).map_err(io(&path))?;
+                Loaded::Damaged {
+                    damage,
+                    aside,
+                    highest_number: salvage::highest_number(&bytes),
+                }
+            }
+        };
+        Ok((ledger, loaded))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(NAME)
+    }
+
+    /// Replaces the ledger. On return it is on the disk.
+    ///
+    /// # Errors
+    /// A step failed. Then the old ledger is there; or, if the last step failed, perhaps the new one.
+    pub fn write(&self, book: &Book) -> Result<(), LedgerError> {
+        let failed = |error| LedgerError::Write(self.path(), error);
+        let json = book.to_json().map_err(|error| failed(error.into()))?;
+        self.replace(&envelope::seal(KIND, VERSION, &json))
+            .map_err(failed)
+    }
+
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        let new = self.directory.join(NEW);
+        let written = self.disk.create(&new).and_then(|mut file| {
+            self.disk.write(&mut file, bytes)?;
+            self.disk.sync(&file)
+        });
+        let renamed = written.and_then(|()| self.disk.rename(&new, &self.path()));
+        if renamed.is_err() {
+            // What was written of it takes room that the next attempt needs.
+            let _ = fs::remove_file(&new);
+        }
+        renamed?;
+        self.disk.sync_directory(&self.directory)
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(SIZE_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Takes the lock that says who uses this directory; the kernel drops it with the process.
+///
+/// # Errors
+/// Another process has it, or the file cannot be made.
+pub(crate) fn lock(path: &Path) -> Result<Flock<File>, LedgerError> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
+        .open(path)
+        .map_err(|error| LedgerError::Io(path.to_owned(), error))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+        let path = path.parent().unwrap_or(path).to_owned();
+        if errno == Errno::EWOULDBLOCK {
+            LedgerError::Locked(path)
+        } else {
+            LedgerError::Io(path, errno.into())
+        }
+    })
+}

@@ -1,0 +1,159 @@
+//! Directories that the node's manager owns: those with a file `grant`, its record of whom the container is for.
+//!
+//! Nobody else removes, replaces or joins them ([`super::Directory::create_or_join`], [`super::remove_dead`]). They live
+//! as long as the grant, not as long as a process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::remove::{remove, set_aside};
+use super::{
+    DirectoryError, Tenant, has_living_slots, make_files, new_file, open_directory, permit, prepare,
+};
+use crate::layout::UsageFile;
+use crate::process::Identity;
+use crate::{slots, sys};
+
+/// Name of the record.
+pub const GRANT: &str = "grant";
+/// The largest record that is read (bytes).
+const GRANT_MAX: u64 = 64 << 10;
+
+/// Whether the directory has a record, or something in its place. One that cannot be looked into counts as granted.
+#[must_use]
+pub fn is_granted(directory: &Path) -> bool {
+    match fs::symlink_metadata(directory.join(GRANT)) {
+        Ok(_) => true,
+        Err(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+        ),
+    }
+}
+
+/// Makes `<root>/containers/<name>` with `limits`, `usage` and `grant`, whole or not at all. `now_ns` is of
+/// `CLOCK_MONOTONIC`.
+///
+/// # Errors
+/// As [`super::Directory::create_or_join`]; `AlreadyExists` in [`DirectoryError::Io`] if the name is taken.
+pub fn create_granted(
+    root: &Path,
+    tenant: &Tenant,
+    grant: &[u8],
+    now_ns: u64,
+) -> Result<PathBuf, DirectoryError> {
+    tenant.check()?;
+    let containers = prepare(root)?;
+    let path = containers.join(&tenant.name);
+    let new = containers.join(format!(".new-grant-{}", tenant.name));
+    // What a killed manager left of it. There is one manager.
+    discard(&new)?;
+    let made = make_files(&new, tenant, now_ns).and_then(|lock| {
+        write_record(&new, grant)?;
+        permit(&new, 0o755)?;
+        sys::rename_new(&new, &path).map(|()| lock)
+    });
+    match made {
+        Ok(_) => Ok(path),
+        Err(error) => {
+            let _ = discard(&new);
+            Err(DirectoryError::Io(new, error))
+        }
+    }
+}
+
+/// Replaces the record, at once or not at all.
+///
+/// # Errors
+/// No space, or not permitted.
+pub fn set_grant(directory: &Path, grant: &[u8]) -> Result<(), DirectoryError> {
+    write_record(directory, grant).map_err(|error| DirectoryError::Io(directory.join(GRANT), error))
+}
+
+fn write_record(directory: &Path, grant: &[u8]) -> io::Result<()> {
+    let new = directory.join(".grant-new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)
+        .and_then(|mut file| file.write_all(grant))
+        .and_then(|()| fs::rename(&new, directory.join(GRANT)));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// The record. Only one that nobody else could have written.
+///
+/// # Errors
+/// There is none, it is a link, another user's, too large, or cannot be read.
+pub fn read_grant(directory: &Path) -> io::Result<Vec<u8>> {
+    // The directory too must be one of ours: then nobody else can have put the record there.
+    let above = open_directory(directory)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(directory.join(GRANT))?;
+    let metadata = file.metadata()?;
+    let is_ours = |file: &File| -> io::Result<bool> { Ok(file.metadata()?.uid() == sys::effective_uid()) };
+    if !metadata.is_file() || metadata.mode() & 0o022 != 0 || !is_ours(&file)? || !is_ours(&above)? {
+        return Err(io::Error::other("not a file that only its owner can write"));
+    }
+    let mut bytes = Vec::new();
+    file.take(GRANT_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > GRANT_MAX {
+        return Err(io::Error::other("larger than any grant's record"));
+    }
+    Ok(bytes)
+}
+
+/// Makes `usage` again in a directory that has lost it.
+///
+/// # Errors
+/// It is there, or there is no space.
+pub fn restore_usage(directory: &Path) -> Result<(), DirectoryError> {
+    let path = directory.join("usage");
+    let mapped =
+        new_file::<UsageFile>(&path, 0o666).map_err(|error| DirectoryError::Io(path.clone(), error))?;
+    slots::fill(&mapped);
+    Ok(())
+}
+
+/// Whether a process that holds a slot of the container lives, or cannot be told from one that does.
+#[must_use]
+pub fn is_used(directory: &Path, me: &Identity) -> bool {
+    has_living_slots(directory, me)
+}
+
+/// Takes the directory, or whatever else has its name, out of the way in one step; what remains to be done is
+/// [`discard`], at leisure. Processes that have its files open keep them. Nothing if there was none.
+///
+/// # Errors
+/// It cannot be renamed.
+pub fn remove_granted(root: &Path, name: &str) -> Result<Option<PathBuf>, DirectoryError> {
+    let path = root.join("containers").join(name);
+    match set_aside(&path) {
+        Ok(aside) => Ok(Some(aside)),
+        Err(DirectoryError::Io(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes what [`remove_granted`] took out of the way. No link is followed.
+///
+/// # Errors
+/// Something in it cannot be deleted.
+pub fn discard(aside: &Path) -> Result<(), DirectoryError> {
+    match remove(aside) {
+        Err(DirectoryError::Io(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}

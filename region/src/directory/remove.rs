@@ -1,0 +1,42 @@
+//! How a directory is taken away: first its name, in one step, then what is in it.
+
+use core::time::Duration;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::DirectoryError;
+use crate::sys::{self, Lock};
+
+/// A directory half made or half removed: nobody holds it, and the one who began has had time to lock it.
+pub(super) fn is_abandoned(lock: &File) -> bool {
+    let age = lock
+        .metadata()
+        .ok()
+        .and_then(|metadata| metadata.modified().ok()?.elapsed().ok());
+    age.is_some_and(|age| age > Duration::from_secs(10))
+        && sys::try_lock(lock, Lock::Exclusive).unwrap_or(false)
+}
+
+/// Removes a directory that the caller has locked exclusively. Under its own name it is never seen half removed.
+pub(super) fn remove(path: &Path) -> Result<(), DirectoryError> {
+    let aside = set_aside(path)?;
+    // A link is deleted, not followed.
+    let is_directory = fs::symlink_metadata(&aside).is_ok_and(|metadata| metadata.is_dir());
+    let removed = if is_directory {
+        fs::remove_dir_all(&aside)
+    } else {
+        fs::remove_file(&aside)
+    };
+    removed.map_err(|error| DirectoryError::Io(path.to_owned(), error))
+}
+
+/// Gives what has this name one under which nobody looks for a tenant.
+pub(super) fn set_aside(path: &Path) -> Result<PathBuf, DirectoryError> {
+    let io = |error| DirectoryError::Io(path.to_owned(), error);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let inode = fs::symlink_metadata(path).map_err(io)?.ino();
+    let dead = path.with_file_name(format!(".dead-{}-{inode}", name.trim_start_matches('.')));
+    fs::rename(path, &dead).map_err(io)?;
+    Ok(dead)
+}
