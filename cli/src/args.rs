@@ -5,6 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod node;
+
+use node::{EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS, GRANT_EXAMPLES, PS_EXAMPLES, TOP_EXAMPLES};
+pub(crate) use node::{EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, PsArgs, SortKey, TopArgs};
+
 use crate::gpus::GpuSelector;
 use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 
@@ -135,9 +140,21 @@ pub(crate) enum Command {
     /// Show GPUs, tenants and processes
     #[command(before_help = SMI_EXAMPLES)]
     Smi(SmiArgs),
+    /// Watch GPUs and tenants live
+    #[command(before_help = TOP_EXAMPLES)]
+    Top(TopArgs),
+    /// List the processes that use a GPU, with their tenants
+    #[command(before_help = PS_EXAMPLES)]
+    Ps(PsArgs),
     /// Change a tenant's quota while it runs
     #[command(before_help = SET_EXAMPLES, after_help = SET_DETAILS)]
     Set(SetArgs),
+    /// What a container may use of the node's GPUs, as its manager keeps it
+    #[command(before_help = GRANT_EXAMPLES, after_help = GRANT_DETAILS)]
+    Grant(GrantArgs),
+    /// What happened on this node
+    #[command(before_help = EVENTS_EXAMPLES, after_help = EVENTS_DETAILS)]
+    Events(EventsArgs),
     /// Check each link between a program and its quota, with a remedy for each that is broken
     #[command(before_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -261,6 +278,9 @@ pub(crate) struct RunArgs {
     /// The tenant's name; runs of one name share one quota [default: COMMAND-PID]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// Run in this grant of the manager (`vcuda grant create`), which has the quota and the GPUs
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu", "name", "memory", "cores", "cores_max", "policy", "weight", "priority"])]
+    pub(crate) grant: Option<String>,
     /// Use the simulated driver, on the machine of VCUDA_SIM
     #[arg(long)]
     pub(crate) sim: bool,
@@ -440,6 +460,12 @@ mod tests {
             SIM_EXAMPLES,
             REPORT_EXAMPLES,
             SMI_EXAMPLES,
+            TOP_EXAMPLES,
+            PS_EXAMPLES,
+            EVENTS_EXAMPLES,
+            EVENTS_DETAILS,
+            GRANT_EXAMPLES,
+            GRANT_DETAILS,
             SET_EXAMPLES,
             DOCTOR_EXAMPLES,
             DEMO_EXAMPLES,

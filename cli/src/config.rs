@@ -13,6 +13,8 @@ use crate::failure::Failure;
 pub(crate) const ENV_TENANT: &str = vcuda_region::directory::ENV_DIRECTORY;
 /// The simulated machine's directory.
 pub(crate) const ENV_MACHINE: &str = "VCUDA_SIM";
+/// The manager's socket, or `off`.
+pub(crate) const ENV_MANAGER: &str = "VCUDA_MANAGER";
 /// Libraries that the loader puts before all others.
 pub(crate) const ENV_PRELOAD: &str = "LD_PRELOAD";
 /// Directories that the loader searches first.
@@ -31,6 +33,8 @@ pub(crate) struct Environment {
     pub(crate) tenant: Option<PathBuf>,
     /// `VCUDA_SIM`.
     pub(crate) machine: Option<PathBuf>,
+    /// `VCUDA_MANAGER`.
+    pub(crate) manager: Option<PathBuf>,
     /// `LD_PRELOAD`, the user's own entries included.
     pub(crate) preload: Option<OsString>,
     /// `LD_LIBRARY_PATH`.
@@ -51,6 +55,7 @@ impl Environment {
         Environment {
             tenant: given(ENV_TENANT).map(PathBuf::from),
             machine: given(ENV_MACHINE).map(PathBuf::from),
+            manager: given(ENV_MANAGER).map(PathBuf::from),
             preload: given(ENV_PRELOAD),
             library_path: given(ENV_LIBRARY_PATH),
             visible: env::var_os(ENV_VISIBLE),
@@ -138,6 +143,7 @@ mod tests {
         Environment {
             tenant: None,
             machine: None,
+            manager: None,
             preload: None,
             library_path: None,
             visible: None,

@@ -2,6 +2,7 @@
 
 mod chain;
 mod machine;
+mod manager;
 pub(crate) mod probe;
 mod program;
 mod tenants;
@@ -76,6 +77,7 @@ pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(),
     match directory::resolve(environment.tenant.as_deref()) {
         Some(tenant) => findings.extend(chain::of_this_tenant(&tenant)),
         None => {
+            findings.extend(manager::findings(environment));
             findings.extend(tenants::findings(args.sim, environment));
             if !args.command.is_empty() {
                 findings.extend(chain::of_a_new_tenant(args.sim, environment));

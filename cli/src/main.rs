@@ -13,18 +13,24 @@ mod config;
 mod cuda;
 mod demo;
 mod doctor;
+mod events;
 mod exec;
 mod failure;
 mod gpus;
+mod grant;
 mod libraries;
+mod node;
 mod nvml;
+mod ps;
 mod quota;
 mod render;
 mod run;
 mod set;
+mod sight;
 mod sim;
 mod smi;
 mod stage;
+mod top;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -53,6 +59,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }) => sim::report(machine.as_deref(), json, &environment),
         Command::Sim(sim) => sim::run(&sim, &environment),
         Command::Smi(smi) => smi::smi(&smi, &environment),
+        Command::Top(top) => top::top(&top, &environment),
+        Command::Ps(ps) => ps::ps(&ps, &environment),
+        Command::Grant(grant) => grant::grant(&grant.action, &environment),
+        Command::Events(events) => events::events(&events, &environment),
         Command::Set(set) => set::set(&set, &environment),
         Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),
         Command::Demo(demo) => demo::demo(&demo, &environment),

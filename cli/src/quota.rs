@@ -54,7 +54,7 @@ impl From<PriorityName> for Priority {
 
 impl Quota {
     /// That of `vcuda run` without options.
-    const UNLIMITED: Quota = Quota {
+    pub(crate) const UNLIMITED: Quota = Quota {
         memory: None,
         cores: CoreShare::WHOLE,
         cores_max: CoreShare::WHOLE,

@@ -29,6 +29,9 @@ pub(crate) struct GpuView {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TenantView {
     pub(crate) name: String,
+    /// Of a container that the manager granted: whose it is, as `namespace/pod/container`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) holder: Option<String>,
     pub(crate) memory_limit_bytes: u64,
     pub(crate) memory_used_bytes: u64,
     /// Allocations denied since the tenant began.
@@ -44,10 +47,10 @@ pub(crate) struct TenantView {
     /// Copies between host and GPU since the tenant began, if its GPU time is metered: counted, not charged.
     pub(crate) host_copies: u64,
     pub(crate) host_copied_bytes: u64,
-    pub(crate) policy: &'static str,
+    pub(crate) policy: String,
     /// Its part of what nobody was promised.
     pub(crate) weight: u32,
-    pub(crate) priority: &'static str,
+    pub(crate) priority: String,
     /// The weight or the priority was chosen: both are shown to people.
     #[serde(skip)]
     pub(crate) is_ranked: bool,
@@ -105,6 +108,7 @@ fn tenant_lines(text: &mut String, gpu: &GpuView, bars: bool) {
     let mut rows = vec![heading(bars)];
     for tenant in &gpu.tenants {
         rows.push(tenant_row(tenant, bars));
+        rows.extend(tenant.holder.as_ref().map(|holder| vec![format!("  {holder}")]));
         if tenant.is_ranked {
             let words = format!("  {} priority, weight {}", tenant.priority, tenant.weight);
             rows.push(vec![words]);
@@ -184,7 +188,7 @@ fn tenant_row(tenant: &TenantView, bars: bool) -> Vec<String> {
         },
     );
     row.extend(bars.then_some(cores_bar));
-    row.extend([tenant.policy.to_owned(), tenant.memory_denied.to_string()]);
+    row.extend([tenant.policy.clone(), tenant.memory_denied.to_string()]);
     row
 }
 
@@ -233,6 +237,7 @@ mod tests {
     fn snapshot() -> Snapshot {
         let tenant = TenantView {
             name: "a-very-long-tenant-name-from-a-pipeline-123456".to_owned(),
+            holder: Some("a-namespace-of-a-team/a-pod-of-a-deployment-7d9f-x2x/main".to_owned()),
             memory_limit_bytes: (1 << 40) - 1,
             memory_used_bytes: (1 << 40) - 2,
             memory_denied: 1234,
@@ -242,9 +247,9 @@ mod tests {
             gpu_seconds: 12.5,
             host_copies: 3,
             host_copied_bytes: 1 << 20,
-            policy: "best-effort",
+            policy: "best-effort".to_owned(),
             weight: 10_000,
-            priority: "normal",
+            priority: "normal".to_owned(),
             is_ranked: true,
             processes: vec![ProcessView {
                 pid: 4_194_304,
@@ -303,7 +308,7 @@ mod tests {
         let tenant = &gpu["tenants"][0];
         assert_eq!(
             sorted(keys(tenant)),
-            "core_guarantee_permille core_limit_permille core_used_permille gpu_seconds host_copied_bytes host_copies \
+            "core_guarantee_permille core_limit_permille core_used_permille gpu_seconds holder host_copied_bytes host_copies \
              memory_denied memory_limit_bytes memory_used_bytes name policy priority processes weight"
         );
         assert_eq!(

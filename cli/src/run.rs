@@ -1,7 +1,7 @@
 //! `vcuda run`: make or join a tenant, put the shim before the command, become the command.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use vcuda_region::clock;
 use vcuda_region::directory::{self, Directory, Origin, Tenant};
@@ -13,12 +13,16 @@ use crate::config::{ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment, prepended
 use crate::exec::become_command;
 use crate::failure::{Failure, failed};
 use crate::gpus::{self, Gpu, Inventory};
+use crate::node::Node;
 use crate::quota::Quota;
-use crate::{background, libraries, sim};
+use crate::{background, grant, libraries, sim};
 
 /// Runs the command as a tenant. Returns only on failure.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
     refuse_nesting(environment)?;
+    if let Some(name) = &args.grant {
+        return in_grant(name, args, environment);
+    }
     let quota = Quota::try_from(&args.quota)?;
     let root = environment.runtime_root()?;
     let shim = libraries::shim(&root)?;
@@ -49,6 +53,31 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     directory
         .keep_across_exec()
         .map_err(|error| Failure::access("keep", &root, &error))?;
+    Err(become_command(&args.command, &variables))
+}
+
+/// Runs the command in a container's directory that the manager made: it has the quota, and stays when the command ends.
+fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
+    let node = Node::required(environment)?;
+    let grant = node.grant(name)?.ok_or_else(|| grant::unknown(&node, name))?;
+    let directory = PathBuf::from(&grant.directory);
+    Limits::read(&directory).map_err(|error| {
+        Failure::Failed(format!(
+            "{error}; a grant's directory is its manager's: run this as the same user, or let a container runtime mount it"
+        ))
+    })?;
+    let shim = libraries::shim(&environment.runtime_root()?)?;
+    let mut variables = vec![
+        (
+            ENV_PRELOAD,
+            prepended(shim.as_os_str(), environment.preload.as_deref()),
+        ),
+        (ENV_TENANT, directory.into_os_string()),
+        (ENV_VISIBLE, grant.gpu_uuids.join(",").into()),
+    ];
+    if args.sim {
+        variables.extend(sim::variables(&environment.machine_dir(None)?, environment)?);
+    }
     Err(become_command(&args.command, &variables))
 }
 

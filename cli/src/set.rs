@@ -9,8 +9,9 @@ use crate::args::SetArgs;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
 use crate::gpus::{self, Inventory};
+use crate::node::Node;
 use crate::quota::Quota;
-use crate::{background, smi};
+use crate::{background, grant, smi};
 
 /// Writes the new quota for every GPU of the tenant.
 pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failure> {
@@ -26,9 +27,21 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             "a tenant ({path}) cannot change quotas; run `vcuda set` outside of it"
         )));
     }
+    // A grant's limits stand in the manager's ledger: written past it they would be lost with its next restart.
+    if let Some(node) = Node::find(environment)?
+        && let Some(found) = node.grant(&args.name)?
+    {
+        return grant::resize(&node, &found, &args.quota);
+    }
     let root = environment.runtime_root()?;
     smi::remove_dead(&root);
     let path = find(&args.name, directory::list(&root).map_err(failed)?)?;
+    if directory::is_granted(&path) {
+        let name = &args.name;
+        return Err(Failure::Unavailable(format!(
+            "set {name}: the manager granted this, and does not answer; start `vcuda-manager` again"
+        )));
+    }
     let mut writer = LimitsWriter::open(&path).map_err(failed)?;
     let devices: Vec<(DeviceIndex, GpuUuid)> = writer.limits().devices().collect();
 

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::Duration;
 
 use vcuda_region::limits::{Limits, Priority};
 use vcuda_region::observer::Observer;
@@ -17,20 +15,17 @@ use crate::failure::{Failure, failed};
 use crate::gpus::{Gpu, Inventory};
 use crate::quota::Quota;
 use crate::render::{self, GpuView, ProcessView, Snapshot, TenantView};
-
-/// Over which time the used share is taken.
-const SHARE_WINDOW: Duration = Duration::from_secs(1);
+use crate::sight::Sight;
 
 /// Prints the table or the JSON, once or again and again.
 pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failure> {
-    let inventory = Inventory::find(environment, args.sim)?;
-    let scope = Scope::of(environment)?;
+    let mut sight = Sight::find(environment, args.sim)?;
     let is_terminal = io::stdout().is_terminal();
-    let mut watch = Watch::new(scope)?;
-    watch.look(&inventory)?;
+    if !sight.knows_already() {
+        sight.wait();
+    }
     loop {
-        sleep(SHARE_WINDOW);
-        let snapshot = watch.look(&inventory)?;
+        let snapshot = sight.look()?;
         let mut out = io::stdout().lock();
         if args.json {
             // One document per line when watching, so that a reader knows where each ends.
@@ -48,11 +43,12 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
         }
         out.flush()?;
         if !args.watch {
-            for words in &watch.missing {
+            for words in sight.missing() {
                 writeln!(io::stderr(), "vcuda: a tenant is not shown: {words}")?;
             }
             return Ok(());
         }
+        sight.wait();
     }
 }
 
@@ -124,6 +120,11 @@ impl Watch {
             last: HashMap::new(),
             missing: Vec::new(),
         })
+    }
+
+    /// Why tenants are missing from the last look.
+    pub(crate) fn missing(&self) -> &[String] {
+        &self.missing
     }
 
     /// The state now.
@@ -204,6 +205,7 @@ impl Watch {
         let before = self.last.get(&(limits.name().to_owned(), gpu.uuid));
         let tenant = TenantView {
             name: limits.name().to_owned(),
+            holder: None,
             memory_limit_bytes: quota.memory.map_or(gpu.memory_total_bytes, |memory| memory.0),
             memory_used_bytes,
             memory_denied: account.denied,
@@ -213,9 +215,9 @@ impl Watch {
             gpu_seconds: seconds(served.served_ns),
             host_copies: account.host_copies,
             host_copied_bytes: account.host_copied_bytes,
-            policy: quota.policy.name(),
+            policy: quota.policy.name().to_owned(),
             weight: quota.config().weight,
-            priority: quota.priority.name(),
+            priority: quota.priority.name().to_owned(),
             is_ranked: quota.weight.is_some() || quota.priority != Priority::Normal,
             processes,
         };
@@ -239,7 +241,7 @@ fn share(before: Served, now: Served) -> u32 {
 }
 
 /// GPU time in seconds; milliseconds are precise enough for a total.
-fn seconds(ns: u64) -> f64 {
+pub(crate) fn seconds(ns: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "2^53 ms are 285,000 years")]
     let ms = (ns / 1_000_000) as f64;
     ms / 1000.0

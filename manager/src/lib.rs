@@ -16,4 +16,5 @@ pub mod gpu;
 pub mod grant;
 pub mod ledger;
 pub mod library;
+pub mod logging;
 pub mod observe;

@@ -1,0 +1,104 @@
+//! The node's manager, if there is one: does it answer, what is wrong with it, what has its audit found?
+
+use vcuda_manager_api::v1::{Container, NodeStatus};
+
+use super::Finding;
+use crate::config::Environment;
+use crate::node::Node;
+
+pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
+    let node = match Node::required(environment) {
+        Ok(node) => node,
+        Err(failure) => return vec![absent(&failure.to_string())],
+    };
+    let (status, containers) = match (node.status(), node.containers()) {
+        (Ok(status), Ok(containers)) => (status, containers.containers),
+        (Err(failure), _) | (_, Err(failure)) => {
+            return vec![Finding::broken(
+                "manager",
+                format!("{}: {failure}", node.socket().display()),
+                "look into its log (journalctl -u vcuda-manager), and restart it: no container notices",
+            )];
+        }
+    };
+    let mut findings = vec![version(&node, &status)];
+    findings.extend(status.problems.iter().map(|problem| {
+        Finding::note(
+            "manager",
+            problem.clone(),
+            "docs/operations.md has what to do about each",
+        )
+    }));
+    findings.extend(containers.iter().flat_map(of_container));
+    findings
+}
+
+/// Nothing needs one, save grants.
+fn absent(why: &str) -> Finding {
+    if why.starts_with("no manager runs here") {
+        Finding::ok("manager", "none runs here; only grants need one")
+    } else {
+        Finding::note(
+            "manager",
+            why,
+            "start vcuda-manager again, or ask its operator to admit you",
+        )
+    }
+}
+
+fn version(node: &Node, status: &NodeStatus) -> Finding {
+    let seen = format!(
+        "version {} at {}, tenants in {}",
+        status.version,
+        node.socket().display(),
+        status.root
+    );
+    if status.version == env!("CARGO_PKG_VERSION") {
+        Finding::ok("manager", seen)
+    } else {
+        Finding::note(
+            "manager",
+            format!("{seen}; this vcuda is {}", env!("CARGO_PKG_VERSION")),
+            "they work together; update the older one when it suits",
+        )
+    }
+}
+
+fn of_container(container: &Container) -> Vec<Finding> {
+    let link = format!("container {}", container.id);
+    let found = container.findings.iter().map(|finding| {
+        Finding::broken(
+            &link,
+            finding.clone(),
+            "vcuda events --container tells when; docs/operations.md has what to do",
+        )
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Health;
+
+    #[test]
+    fn what_the_audit_found_is_broken() {
+        let container = Container {
+            id: "web-7".to_owned(),
+            findings: vec!["5 GiB in use, 4 GiB granted".to_owned()],
+            ..Container::default()
+        };
+        let findings = of_container(&container);
+        assert_eq!((findings.len(), findings[0].health), (1, Health::Broken));
+        assert_eq!(findings[0].link, "container web-7");
+    }
+
+    #[test]
+    fn no_manager_is_no_failure() {
+        assert_eq!(
+            absent("no manager runs here (x: no such socket)").health,
+            Health::Ok
+        );
+        assert_eq!(absent("the manager of x is not running").health, Health::Note);
+    }
+}

@@ -1,0 +1,132 @@
+//! `vcuda events`: what the node's manager has to tell.
+
+use std::io::Write as _;
+
+use serde::Serialize;
+use vcuda_manager_api::v1::event::Severity;
+use vcuda_manager_api::v1::{Event, WatchEventsRequest};
+
+use crate::args::EventsArgs;
+use crate::config::Environment;
+use crate::failure::Failure;
+use crate::node::Node;
+use crate::render::clipped;
+
+/// The longest message that is printed.
+const MESSAGE_WIDTH: usize = 2000;
+
+/// An event in JSON. The keys are a promise to other programs.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    number: u64,
+    unix_ms: i64,
+    severity: &'static str,
+    reason: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    container: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    gpu_uuid: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_pid: Option<u32>,
+    count: u64,
+}
+
+/// Prints them, the oldest first.
+pub(crate) fn events(args: &EventsArgs, environment: &Environment) -> Result<(), Failure> {
+    let node = Node::required(environment)?;
+    let request = WatchEventsRequest {
+        after_number: 0,
+        no_follow: !args.follow,
+        container_id: args.container.clone().unwrap_or_default(),
+    };
+    node.events(request, |event| {
+        let mut out = std::io::stdout().lock();
+        if args.json {
+            serde_json::to_writer(&mut out, &document(&event))?;
+            writeln!(out)?;
+        } else {
+            writeln!(out, "{}", line(&event))?;
+        }
+        // Whoever reads along wants it now.
+        Ok(out.flush()?)
+    })
+}
+
+fn severity(event: &Event) -> &'static str {
+    match event.severity() {
+        Severity::Unspecified | Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+    }
+}
+
+fn document(event: &Event) -> Document<'_> {
+    Document {
+        number: event.number,
+        unix_ms: event.unix_ms,
+        severity: severity(event),
+        reason: &event.reason,
+        message: &event.message,
+        container: &event.container_id,
+        gpu_uuid: &event.gpu_uuid,
+        host_pid: (event.host_pid != 0).then_some(event.host_pid),
+        count: event.count,
+    }
+}
+
+/// `2026-11-21T21:06:46Z warning VcudaMemoryDenied web-7: ... (3 times)`
+fn line(event: &Event) -> String {
+    let whose = match (event.container_id.as_str(), event.gpu_uuid.as_str()) {
+        ("", "") => String::new(),
+        ("", gpu) => format!(" {gpu}"),
+        (container, _) => format!(" {container}"),
+    };
+    let times = match event.count {
+        0 | 1 => String::new(),
+        more => format!(" ({more} times)"),
+    };
+    format!(
+        "{} {:<7} {}{}: {}{times}",
+        utc(event.unix_ms),
+        severity(event),
+        clipped(&event.reason, 64),
+        clipped(&whose, 64),
+        clipped(&event.message, MESSAGE_WIDTH),
+    )
+}
+
+/// RFC 3339, to the second.
+fn utc(unix_ms: i64) -> String {
+    jiff::Timestamp::from_second(unix_ms.div_euclid(1000))
+        .map_or_else(|_| unix_ms.to_string(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_in_utc() {
+        assert_eq!(utc(1_795_295_206_999), "2026-11-21T21:06:46Z");
+        assert_eq!(utc(-1), "1969-12-31T23:59:59Z");
+        assert_eq!(utc(i64::MAX), i64::MAX.to_string());
+    }
+
+    #[test]
+    fn a_line_has_no_control_characters() {
+        let event = Event {
+            reason: "VcudaMemoryDenied".to_owned(),
+            message: "\u{1b}[2Jdenied\nagain".to_owned(),
+            container_id: "web-7".to_owned(),
+            count: 3,
+            ..Event::default()
+        };
+        let line = line(&event);
+        assert!(!line.chars().any(char::is_control), "{line:?}");
+        assert!(
+            line.ends_with(" VcudaMemoryDenied web-7: ?[2Jdenied?again (3 times)"),
+            "{line}"
+        );
+    }
+}

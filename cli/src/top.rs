@@ -1,0 +1,137 @@
+//! `vcuda top`: GPUs and tenants live, on the whole terminal.
+
+mod draw;
+mod table;
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::DefaultTerminal;
+use vcuda_region::clock;
+
+use crate::args::{SortKey, TopArgs};
+use crate::config::Environment;
+use crate::failure::{Failure, failed};
+use crate::render::Snapshot;
+use crate::sight::Sight;
+
+/// Between two looks (ns): as often as shares are measured.
+const LOOK_NS: u64 = 1_000_000_000;
+/// How many looks the history of a tenant has.
+const HISTORY: usize = 60;
+
+/// Draws until `q`.
+pub(crate) fn top(args: &TopArgs, environment: &Environment) -> Result<(), Failure> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return Err(Failure::Usage(
+            "top: draws on a terminal; for a file or a pipe there is `vcuda smi --watch --json`".to_owned(),
+        ));
+    }
+    let mut sight = Sight::find(environment, args.sim)?;
+    let source = match sight.socket() {
+        Some(socket) => format!("manager at {}", socket.display()),
+        None => "this user's tenants".to_owned(),
+    };
+    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let ended = watch(&mut terminal, &mut sight, Screen::new(source, args.sort));
+    ratatui::restore();
+    ended
+}
+
+/// What is on the screen.
+#[derive(Debug)]
+struct Screen {
+    /// Where the figures come from.
+    source: String,
+    sort: SortKey,
+    snapshot: Snapshot,
+    /// GPU time of each tenant on each GPU (thousandths), the newest last.
+    history: HashMap<(String, String), VecDeque<u64>>,
+    /// Why the last look failed.
+    problem: Option<String>,
+    /// Lines that are scrolled away.
+    scrolled: usize,
+}
+
+impl Screen {
+    fn new(source: String, sort: SortKey) -> Screen {
+        Screen {
+            source,
+            sort,
+            snapshot: Snapshot { gpus: Vec::new() },
+            history: HashMap::new(),
+            problem: None,
+            scrolled: 0,
+        }
+    }
+
+    /// A manager that restarts is no reason to end: what was seen last stays, with a word about it.
+    fn take(&mut self, seen: Result<Snapshot, Failure>) {
+        let mut snapshot = match seen {
+            Ok(snapshot) => snapshot,
+            Err(failure) => {
+                self.problem = Some(failure.to_string());
+                return;
+            }
+        };
+        self.problem = None;
+        let mut history = HashMap::new();
+        for gpu in &mut snapshot.gpus {
+            for tenant in &gpu.tenants {
+                let key = (gpu.uuid.clone(), tenant.name.clone());
+                let mut past: VecDeque<u64> = self.history.remove(&key).unwrap_or_default();
+                if past.len() == HISTORY {
+                    past.pop_front();
+                }
+                past.push_back(tenant.core_used_permille.into());
+                history.insert(key, past);
+            }
+            table::sort(&mut gpu.tenants, self.sort);
+        }
+        // Those of tenants that are gone are dropped with the old map.
+        self.history = history;
+        self.snapshot = snapshot;
+    }
+
+    /// Whether to go on.
+    fn press(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return false,
+            KeyCode::Char('c') => self.sort = SortKey::Cores,
+            KeyCode::Char('m') => self.sort = SortKey::Memory,
+            KeyCode::Char('n') => self.sort = SortKey::Name,
+            KeyCode::Down => self.scrolled = self.scrolled.saturating_add(1),
+            KeyCode::Up => self.scrolled = self.scrolled.saturating_sub(1),
+            _ => {}
+        }
+        for gpu in &mut self.snapshot.gpus {
+            table::sort(&mut gpu.tenants, self.sort);
+        }
+        true
+    }
+}
+
+fn watch(terminal: &mut DefaultTerminal, sight: &mut Sight, mut screen: Screen) -> Result<(), Failure> {
+    let mut due_ns = 0;
+    loop {
+        let now_ns = clock::now_ns();
+        if now_ns >= due_ns {
+            screen.take(sight.look());
+            due_ns = now_ns + LOOK_NS;
+        }
+        terminal
+            .draw(|frame| draw::screen(frame, &mut screen))
+            .map_err(failed)?;
+        let wait_ns = due_ns.saturating_sub(clock::now_ns());
+        if event::poll(Duration::from_nanos(wait_ns)).map_err(failed)?
+            && let Event::Key(key) = event::read().map_err(failed)?
+            && key.is_press()
+            && !screen.press(key.code, key.modifiers)
+        {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The lines of `vcuda top`, before they are drawn.
+
+use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+
+use crate::args::SortKey;
+use crate::render::{TenantView, clipped};
+
+/// Puts the tenants of a GPU in order; equals by name, so that lines do not jump.
+pub(super) fn sort(tenants: &mut [TenantView], key: SortKey) {
+    tenants.sort_by(|a, b| {
+        let by_key = match key {
+            SortKey::Cores => b.core_used_permille.cmp(&a.core_used_permille),
+            SortKey::Memory => b.memory_used_bytes.cmp(&a.memory_used_bytes),
+            SortKey::Name => std::cmp::Ordering::Equal,
+        };
+        by_key.then_with(|| a.name.cmp(&b.name))
+    });
+}
+
+/// The cells of a tenant, the graph left out.
+pub(super) fn cells(tenant: &TenantView) -> [String; 5] {
+    let name = tenant.holder.as_deref().unwrap_or(&tenant.name);
+    let used = tenant.core_used_permille;
+    [
+        clipped(name, 40),
+        format!(
+            "{} / {}",
+            MemorySize(tenant.memory_used_bytes),
+            MemorySize(tenant.memory_limit_bytes)
+        ),
+        format!(
+            "{}.{} / {}",
+            used / 10,
+            used % 10,
+            CoreShare(tenant.core_limit_permille)
+        ),
+        tenant.policy.clone(),
+        tenant.memory_denied.to_string(),
+    ]
+}
+
+/// The share of memory or time in use, 0 to 1, for a gauge.
+pub(super) fn ratio(used: u64, of: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a bar of some dozen cells")]
+    let ratio = used.min(of) as f64 / of.max(1) as f64;
+    ratio
+}
