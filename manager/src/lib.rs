@@ -18,3 +18,4 @@ pub mod ledger;
 pub mod library;
 pub mod logging;
 pub mod observe;
+pub mod run;

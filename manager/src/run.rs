@@ -1,0 +1,170 @@
+//! The daemon's life: parts are started one after another, signals end it or make it read its configuration again.
+
+use std::future::pending;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use thiserror::Error;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tracing::{error, info, warn};
+
+use crate::config::{Config, Flags};
+use crate::events::Events;
+use crate::library::{self, Installed};
+use crate::logging::Logging;
+
+/// Where container specifications lie (Container Device Interface, section "CDI spec files").
+const SPECIFICATIONS: &str = "/var/run/cdi";
+
+/// Why the daemon ended otherwise than by a signal.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// Something that it needs is another's, or not there. Exit status 69.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Anything else. Exit status 1.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Runs until a signal ends it.
+///
+/// # Errors
+/// It could not start: see [`RunError`].
+pub fn run(config: Config, flags: &Flags, logging: &Logging) -> Result<(), RunError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        // What takes long has threads of its own; these two answer.
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| RunError::Failed(format!("no threads: {error}")))?;
+    runtime.block_on(live(config, flags, logging))
+}
+
+async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<(), RunError> {
+    let mut signals = Signals::listen().map_err(|error| RunError::Failed(format!("no signals: {error}")))?;
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        root = %config.root.display(),
+        state = %config.state.display(),
+        node = config.node,
+        "starting"
+    );
+    let events = Arc::new(Events::default());
+    install(&config);
+    let _ = &events;
+
+    // Systemd may not be there; who asked for the word gets it.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    info!("ready");
+    loop {
+        match signals.next().await {
+            Asked::End(name) => {
+                info!(signal = name, "ending; containers go on as they are");
+                break;
+            }
+            Asked::Alive => {
+                let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+            }
+            Asked::Reload => reload(&mut config, flags, logging),
+        }
+    }
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    Ok(())
+}
+
+/// Puts the shim in place for new containers. A failure leaves what was installed before.
+fn install(config: &Config) -> Option<Installed> {
+    let source = config.shim_library.as_ref()?;
+    let directory = config.state.join("lib");
+    let installed = match library::install(source, &directory, env!("CARGO_PKG_VERSION")) {
+        Ok(installed) => installed,
+        Err(failure) => {
+            error!("{failure}");
+            return None;
+        }
+    };
+    info!(library = %installed.library.display(), "the shim that new containers get");
+    match library::collect(&directory, &installed, Path::new(SPECIFICATIONS)) {
+        Ok(removed) if removed.is_empty() => {}
+        Ok(removed) => info!(removed = removed.join(" "), "collected what nothing uses"),
+        Err(failure) => warn!("old versions of the shim stay: {failure}"),
+    }
+    Some(installed)
+}
+
+/// Reads the configuration again. A wrong one changes nothing.
+fn reload(config: &mut Config, flags: &Flags, logging: &Logging) {
+    let next = match Config::load(flags) {
+        Ok(next) => next,
+        Err(failure) => {
+            error!("the configuration stays as it is: {failure}");
+            return;
+        }
+    };
+    let mut words = vec![NotifyState::Reloading];
+    // Type=notify-reload wants the time with it (sd_notify(3)).
+    words.extend(NotifyState::monotonic_usec_now());
+    let _ = sd_notify::notify(&words);
+    for key in config.needs_restart(&next) {
+        warn!("{key} has changed, which takes effect with the next start");
+    }
+    logging.follow(&next);
+    if next.shim_library != config.shim_library {
+        install(&next);
+    }
+    *config = next;
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    info!("the configuration was read again");
+}
+
+/// What a signal, or systemd's watchdog, asks for.
+enum Asked {
+    /// The signal's name.
+    End(&'static str),
+    Reload,
+    Alive,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+    watchdog: Option<Interval>,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        // Twice within the time that the watchdog allows (sd_watchdog_enabled(3)).
+        let watchdog = sd_notify::watchdog_enabled().map(|allowed| {
+            let mut ticks = interval((allowed / 2).max(Duration::from_millis(1)));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        });
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+            watchdog,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        let tick = async {
+            match &mut self.watchdog {
+                Some(ticks) => ticks.tick().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::End("SIGTERM"),
+            _ = self.interrupt.recv() => Asked::End("SIGINT"),
+            _ = self.hang_up.recv() => Asked::Reload,
+            _ = tick => Asked::Alive,
+        }
+    }
+}
