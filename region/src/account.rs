@@ -241,13 +241,9 @@ impl Meter {
         self.take_with(account, predicted_ns, PORTION_NS);
     }
 
-    /// As [`Meter::take`], with nothing for the next launches: each is to be asked about.
-    pub fn take_just(&self, account: &Account, predicted_ns: u64) {
-        self.take_with(account, predicted_ns, 0);
-    }
-
-    fn take_with(&self, account: &Account, predicted_ns: u64, portion_ns: u64) {
-        let amount = predicted_ns.min(PREDICTION_MAX_NS) + portion_ns;
+    /// As [`Meter::take`], with at most `portion_ns` for the next launches; with nothing, each is asked about.
+    pub fn take_with(&self, account: &Account, predicted_ns: u64, portion_ns: u64) {
+        let amount = predicted_ns.min(PREDICTION_MAX_NS) + portion_ns.min(PORTION_NS);
         account.charge(to_i64(amount));
         self.taken_ns.fetch_add(to_i64(amount), Ordering::Relaxed);
         self.lease.fetch_add(amount, Ordering::Relaxed);

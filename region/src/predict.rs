@@ -5,10 +5,12 @@
 //! next measured segment anyway. A set's keys and costs share one cache line.
 
 mod spread;
+mod surprise;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use spread::Spread;
+pub use surprise::Surprise;
 
 /// Predicted cost of a kernel of which nothing is known, in nanoseconds.
 pub const UNKNOWN_NS: u64 = 20_000;

@@ -106,11 +106,12 @@ impl Launches {
     /// Pays a launch from the account. Ranks that stop together are asked at each launch: by what was left of a lease each
     /// would run ahead of the others in turn.
     fn take(&self, lane: &Lane, cost_ns: u64) {
-        if self.has_peers(lane, now_ns()) {
-            lane.meter.take_just(lane.account, cost_ns);
+        let portion_ns = if self.has_peers(lane, now_ns()) {
+            0
         } else {
-            lane.meter.take(lane.account, cost_ns);
-        }
+            lane.portion_ns()
+        };
+        lane.meter.take_with(lane.account, cost_ns, portion_ns);
     }
 
     /// What a launch has to wait for; nothing if it may go. `counted`: the work in flight contains it already.

@@ -2,10 +2,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use vcuda_region::account::{Account, Meter, Pace};
+use vcuda_region::account::{Account, Meter, PORTION_NS, Pace};
 use vcuda_region::controller::{Throttle, Verdict, View};
 use vcuda_region::limits::{DeviceConfig, NOT_METERED};
-use vcuda_region::predict::Spread;
+use vcuda_region::predict::{Spread, Surprise};
 use vcuda_region::{DeviceIndex, clock};
 
 use crate::shim::{Region, Shim};
@@ -13,6 +13,8 @@ use crate::shim::{Region, Shim};
 /// Why a launch is held: work in flight, or the balance. Bits of [`Account::waiters`].
 pub(crate) const WINDOW: u32 = 1;
 pub(crate) const BALANCE: u32 = 2;
+/// A segment that one mark measures, at least (ns).
+const SEGMENT_LEAST_NS: u64 = 125_000;
 
 /// A device of the container.
 #[derive(Debug)]
@@ -26,7 +28,10 @@ pub(crate) struct Lane {
     pub(crate) meter: &'static Meter,
     /// What launches cost here.
     pub(crate) spread: Spread,
+    /// By how much they turned out to cost more than predicted.
+    pub(crate) surprise: Surprise,
     segment_ns: AtomicU64,
+    portion_ns: AtomicU64,
     throttle: Throttle,
 }
 
@@ -44,7 +49,9 @@ impl Lane {
             account: region.usage.account(device),
             meter,
             spread: Spread::new(),
-            segment_ns: AtomicU64::new(500_000),
+            surprise: Surprise::new(),
+            segment_ns: AtomicU64::new(SEGMENT_LEAST_NS),
+            portion_ns: AtomicU64::new(0),
             throttle: Throttle::default(),
         }
     }
@@ -66,6 +73,11 @@ impl Lane {
         self.segment_ns.load(Ordering::Relaxed)
     }
 
+    /// What a process pays for ahead of its launches (ns): little of what may be in flight.
+    pub(crate) fn portion_ns(&self) -> u64 {
+        self.portion_ns.load(Ordering::Relaxed)
+    }
+
     /// Follows `limits` if they are older than `age_ns` or have changed.
     pub(crate) fn follow_limits(&self, age_ns: u64, now_ns: u64) {
         super::follow_if_due(self.region, age_ns, now_ns);
@@ -76,13 +88,23 @@ impl Lane {
         let limits = &self.region.limits;
         let config = limits.config(self.device).unwrap_or(DeviceConfig::new(0, 1));
         let pace = limits.pace(self.device).unwrap_or(STARVED);
-        let view = View::new(
+        let mut view = View::new(
             pace,
             config,
             limits.arbiter_beat_ns(),
             self.spread.p95_ns(),
             now_ns,
         );
+        if !view.contended {
+            let balance_ns = self.account.balance(&view.pace, now_ns);
+            let unused_ns = u64::try_from(balance_ns).unwrap_or(0);
+            view.window_ns = self
+                .surprise
+                .window_ns(view.window_ns, view.pace.rate_permille, unused_ns);
+            view.segment_ns = view.segment_ns.min(view.window_ns.max(SEGMENT_LEAST_NS));
+        }
+        self.portion_ns
+            .store(PORTION_NS.min(view.window_ns / 4), Ordering::Relaxed);
         self.segment_ns.store(view.segment_ns, Ordering::Relaxed);
         view
     }

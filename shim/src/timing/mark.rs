@@ -22,7 +22,7 @@ const UNPROVEN_DOUBT_NS: u64 = 1_000_000;
 
 impl Launches {
     /// Marks the unmarked work of a stream, if there is any and it can be done now. `window_ns`: how long the host took from
-    /// before the start mark until after the launch, if the work was launched on an idle stream. What the host was too late
+    /// after the start mark until after the launch, if the work was launched on an idle stream. What the host was too late
     /// for to say how long the GPU took stays charged as predicted.
     pub(super) fn mark(
         &'static self,
@@ -53,8 +53,8 @@ impl Launches {
         mark.predicted_ns.store(predicted_ns, Ordering::Relaxed);
         mark.expected_ns
             .store(track.busy_until_ns().max(now_ns()), Ordering::Relaxed);
-        // Mark and launch each happened somewhere within their calls: in the middle, for all that is known.
-        mark.gap_ns.store(window_ns / 2, Ordering::Relaxed);
+        // Mark and launch each went to the GPU as the last thing in their calls, for all that is known.
+        mark.gap_ns.store(window_ns, Ordering::Relaxed);
         if record(mark, stream) {
             let doubt_ns = if is_unproven(mark) {
                 UNPROVEN_DOUBT_NS
@@ -116,10 +116,10 @@ impl Launches {
         mark.count.store(0, Ordering::Relaxed);
         mark.predicted_ns.store(0, Ordering::Relaxed);
         mark.expected_ns.store(now_ns, Ordering::Relaxed);
-        let started_ns = super::lane::now_ns();
         if !record(mark, stream) {
             return false;
         }
+        let started_ns = super::lane::now_ns();
         publish(track);
         track.chained.store(true, Ordering::Relaxed);
         track.sampled_at_ns.store(now_ns, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use vcuda_driver_api::prelude::*;
 use vcuda_region::controller::View;
+use vcuda_region::predict::LEARNT;
 use vcuda_region::{MAX_DEVICES, busy};
 
 use super::context::Reached;
@@ -40,6 +41,14 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
+    /// Work is on the way that is to be looked at again at `at_ns` (`CLOCK_MONOTONIC`, ns).
+    fn look_at(&mut self, at_ns: u64) {
+        self.outstanding = true;
+        if self.next_ns == 0 || at_ns < self.next_ns {
+            self.next_ns = at_ns;
+        }
+    }
+
     /// Who among the held is to look again. The end of a wait for the balance is known: it moves only by what was returned.
     fn reasons(&self) -> u32 {
         if self.returned_ns >= RETURNED_NS {
@@ -160,13 +169,8 @@ impl Launches {
                 },
                 Err(CUerror::NOT_READY) => {
                     enter(lane, view, track, mark, seen_ns);
-                    let expected_ns = mark.expected_ns.load(Ordering::Relaxed);
-                    pass.next_ns = if pass.next_ns == 0 {
-                        expected_ns
-                    } else {
-                        pass.next_ns.min(expected_ns)
-                    };
-                    pass.outstanding = true;
+                    let look_ns = track.next_look_ns(mark, seen_ns, lane.surprise.is_recent());
+                    pass.look_at(look_ns);
                     return;
                 }
                 // A broken context answers everything with its error.
@@ -198,12 +202,7 @@ impl Launches {
         };
         let done_ns = track.busy_until_ns() + patience_ns;
         if now < done_ns {
-            pass.next_ns = if pass.next_ns == 0 {
-                done_ns
-            } else {
-                pass.next_ns.min(done_ns)
-            };
-            pass.outstanding = true;
+            pass.look_at(done_ns);
             return;
         }
         let Some(_marking) = track.try_marking() else {
@@ -305,6 +304,7 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
     } else if matches!(kind, MEASURED | GUESSED) {
         guess(lane, track, mark);
     }
+    track.ran_until(at_ns);
     track.settled_to_ns.store(at_ns, Ordering::Relaxed);
     track.entered_to_ns.store(at_ns, Ordering::Relaxed);
     track.entered_charge_ns.store(0, Ordering::Relaxed);
@@ -374,6 +374,9 @@ fn post(lane: &Lane, view: &View, mark: &Mark, paid_ns: u64, charged_ns: u64, el
             .iter()
             .map(|part| COSTS.at(part.index).0 * u64::from(part.count))
             .sum();
+        if parts.iter().all(|part| COSTS.at(part.index).1 >= LEARNT) {
+            lane.surprise.note(predicted_now_ns, took_ns);
+        }
         COSTS.learn(parts, predicted_now_ns, took_ns);
         lane.spread.add(took_ns / counted.max(1), count);
     }

@@ -12,6 +12,8 @@ pub(super) const MARKS: usize = 64;
 pub(super) const PARTS: usize = 6;
 /// Launches after which a segment ends.
 const LAUNCHES_MAX: u64 = 128;
+/// Part of the time that work is overdue until the next look.
+const OVERDUE_PART: u64 = 8;
 const COUNT_SHIFT: u32 = 48;
 
 /// One mark: an event behind a segment of work.
@@ -61,7 +63,7 @@ pub(super) struct Track {
     parts: [AtomicU32; PARTS],
     /// The next segment begins at the last mark.
     pub(super) chained: AtomicBool,
-    /// When the last start mark was recorded (`CLOCK_MONOTONIC`, ns).
+    /// When the last start mark had been recorded (`CLOCK_MONOTONIC`, ns).
     pub(super) started_at_ns: AtomicU64,
     /// When a segment of its own was last measured for an idle stream (`CLOCK_MONOTONIC`, ns).
     pub(super) sampled_at_ns: AtomicU64,
@@ -121,7 +123,7 @@ impl Track {
         self.busy_until_ns.load(Ordering::Relaxed)
     }
 
-    /// When the last start mark was recorded (`CLOCK_MONOTONIC`, ns).
+    /// When the last start mark had been recorded (`CLOCK_MONOTONIC`, ns).
     pub(super) fn started_at_ns(&self) -> u64 {
         self.started_at_ns.load(Ordering::Relaxed)
     }
@@ -138,6 +140,21 @@ impl Track {
     /// The next launch finds the stream idle, whatever was predicted.
     pub(super) fn is_idle_from_now(&self) {
         self.busy_until_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// The first mark on the way was reached at `at_ns`. If it was the last too, nothing is left to do on the stream, though
+    /// predictions that were too long say that there is.
+    pub(super) fn ran_until(&self, at_ns: u64) {
+        let predicted_ns = self.busy_until_ns();
+        if predicted_ns > at_ns && self.pending() == 1 && self.unmarked().0 == 0 {
+            // Fails if more was launched meanwhile.
+            let _ = self.busy_until_ns.compare_exchange(
+                predicted_ns,
+                at_ns,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
     }
 
     /// Counts a launch as unmarked. `true`: the segment is long enough for a mark.
@@ -225,6 +242,23 @@ impl Track {
                 time.store(at_ns.saturating_sub(ns), Ordering::Relaxed);
             }
         }
+    }
+
+    /// When the first `mark` on the way, not reached at `seen_ns`, is to be looked at again (`CLOCK_MONOTONIC`, ns).
+    /// `doubted`: predictions were far off of late.
+    pub(super) fn next_look_ns(&self, mark: &Mark, seen_ns: u64, doubted: bool) -> u64 {
+        let expected_ns = mark.expected_ns.load(Ordering::Relaxed);
+        let overdue_ns = seen_ns.saturating_sub(expected_ns);
+        if overdue_ns > 0 {
+            // Nobody knows any more. The later, the less does a little more matter.
+            return seen_ns + overdue_ns / OVERDUE_PART;
+        }
+        let from_ns = self.settled_to_ns.load(Ordering::Relaxed);
+        if doubted && from_ns != 0 {
+            // It may be done long before.
+            return expected_ns.min(seen_ns + seen_ns.saturating_sub(from_ns));
+        }
+        expected_ns
     }
 
     /// Whether the stream waits for the host, or will when it comes to that.
