@@ -54,7 +54,9 @@ pub struct Account {
     pub(crate) host_copied_bytes: AtomicU64,
     collective_ns: AtomicU64,
     collectives: AtomicU64,
-    reserved_served: [AtomicU64; 4],
+    pub(crate) measured_ns: AtomicU64,
+    pub(crate) measured_charge_ns: AtomicU64,
+    reserved_served: [AtomicU64; 2],
     /// When the device was busy for this container.
     pub busy: [AtomicU64; BUSY_WORDS],
 }
@@ -101,6 +103,8 @@ impl Default for Account {
             host_copied_bytes: AtomicU64::new(0),
             collective_ns: AtomicU64::new(0),
             collectives: AtomicU64::new(0),
+            measured_ns: AtomicU64::new(0),
+            measured_charge_ns: AtomicU64::new(0),
             reserved_served: core::array::from_fn(|_| AtomicU64::new(0)),
             busy: core::array::from_fn(|_| AtomicU64::new(0)),
         }

@@ -5,6 +5,7 @@
 //! `limits` are written.
 
 mod post;
+mod rounds;
 mod tenants;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use crate::directory::{self, DirectoryError};
 use crate::{DeviceIndex, GpuUuid};
 
 pub use post::Post;
+use rounds::Rounds;
 use tenants::Tenants;
 
 /// The post of who arbitrates, its file's name under the root.
@@ -35,6 +37,7 @@ const CALM_NS: u64 = 500_000_000;
 #[derive(Debug, Default)]
 pub struct Arbiter {
     tenants: Tenants,
+    rounds: Rounds,
     listed_ns: u64,
     due_ns: u64,
 }
@@ -62,7 +65,7 @@ impl Arbiter {
     /// Writes what has changed in who may use how much, when that is due or something has begun.
     pub fn arbitrate(&mut self, now_ns: u64) {
         if now_ns >= self.due_ns || self.tenants.have_stirred() {
-            let pause_ns = if arbitrate(&mut self.tenants, now_ns) {
+            let pause_ns = if arbitrate(&mut self.tenants, &mut self.rounds, now_ns) {
                 controller::CONTENDED_NS
             } else {
                 controller::QUIET_NS
@@ -84,7 +87,7 @@ impl Arbiter {
 }
 
 /// Looks at every GPU once and writes what has changed. Whether tenants compete on any.
-fn arbitrate(tenants: &mut Tenants, now_ns: u64) -> bool {
+fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, now_ns: u64) -> bool {
     let mut on_gpu: BTreeMap<GpuUuid, Vec<(usize, DeviceIndex)>> = BTreeMap::new();
     for (at, tenant) in tenants.iter_mut().enumerate() {
         if !tenant.beat(now_ns) {
@@ -95,7 +98,8 @@ fn arbitrate(tenants: &mut Tenants, now_ns: u64) -> bool {
         }
     }
     let mut is_contended = false;
-    for users in on_gpu.values() {
+    for (uuid, users) in &on_gpu {
+        rounds.settle(tenants, *uuid, users, now_ns);
         is_contended |= arbitrate_gpu(tenants, users, now_ns);
     }
     is_contended

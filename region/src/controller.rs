@@ -8,13 +8,17 @@
 
 mod demand;
 mod rates;
+mod settlement;
 mod throttle;
+mod turns;
 
 use crate::busy;
 
 pub use demand::{Activity, RECENT_NS};
 pub use rates::{Contender, FLOOR_PERMILLE, rates};
+pub use settlement::{Measured, Settlement};
 pub use throttle::{Throttle, Verdict, View};
+pub use turns::{Got, Turns};
 
 /// How often the controller runs while containers compete (ns).
 pub const CONTENDED_NS: u64 = 10_000_000;
@@ -54,10 +58,6 @@ impl Overlap {
     }
 }
 
-/// How long one context runs before the next one's turn comes (bins): about 2 ms on today's GPUs, by default. It only
-/// decides the correction of [`overlaps`] for who comes later.
-const SLICE_BINS: u64 = 2_000_000 / busy::BIN_NS;
-
 /// How many contexts of a container have work while it is busy, on average: the GPU's time goes round the contexts, not the
 /// containers. Read off now and then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,77 +94,21 @@ pub struct Busy {
     pub contexts: Contexts,
 }
 
-/// Compares the busy bins of all containers of one GPU over the same span.
-///
-/// Each of the containers that are busy together gets its part of the bin: of `n` contexts in turn, as many as are its own.
-/// One that comes to others who are busy
-/// already is seen only from its first slice on, as an event is reached in a slice of its own context: it is ahead of its
-/// part by `1 - 1/n` of a slice after that slice, by nothing when its next one comes, and by half of that on average,
-/// whenever it ends. So much is added to its parts, and taken from the others'.
+/// Compares the busy bins of all containers of one GPU over the same span: each of the containers that are busy together
+/// gets its part of the bin, of `n` contexts in turn as many as are its own. A first guess, at once: what each got in fact
+/// depends on whose slice was first and last ([`Turns`]).
 #[must_use]
 pub fn overlaps(containers: &[Busy]) -> Vec<Overlap> {
     let mut overlaps = vec![Overlap::default(); containers.len()];
-    let length = containers.iter().map(|one| one.map.len()).max().unwrap_or(0);
-    let contexts: Vec<u64> = containers
-        .iter()
-        .map(|one| one.contexts.permille.max(1))
-        .collect();
-    let mut before: Option<u64> = None;
-    for word in 0..length {
-        let words: Vec<u64> = containers
-            .iter()
-            .map(|one| one.map.get(word).copied().unwrap_or(0))
-            .collect();
-        for bin in 0..busy::BINS_PER_WORD {
-            let at = |position: usize| words.get(position).is_some_and(|word| word >> bin & 1 == 1);
-            let now =
-                (0..words.len().min(64)).fold(0, |set, position| set | u64::from(at(position)) << position);
-            if now != 0 {
-                share_bin(&mut overlaps, &contexts, before.unwrap_or(now), now);
-            }
-            before = Some(now);
+    turns::for_each_run(containers, |set, bins| {
+        let all = turns::sum_of_contexts(containers, set);
+        for (one, overlap) in turns::members(set, &mut overlaps) {
+            overlap.bins += bins;
+            overlap.parts_permille += bins * 1000 * turns::contexts_of(containers, one) / all;
+            overlap.shared += if set.count_ones() > 1 { bins } else { 0 };
         }
-    }
+    });
     overlaps
-}
-
-/// Divides a bin among the containers of the set `now`, after one in which those of `before` were busy.
-fn share_bin(overlaps: &mut [Overlap], contexts: &[u64], before: u64, now: u64) {
-    let is_busy = |(position, _): &(usize, &u64)| now >> position & 1 == 1;
-    let all: u64 = contexts
-        .iter()
-        .take(64)
-        .enumerate()
-        .filter(is_busy)
-        .map(|(_, own)| own)
-        .sum();
-    for (position, (overlap, own)) in overlaps.iter_mut().zip(contexts).take(64).enumerate() {
-        if now >> position & 1 == 1 {
-            overlap.bins += 1;
-            overlap.parts_permille += 1000 * own / all.max(1);
-            overlap.shared += u64::from(now.count_ones() > 1);
-        }
-    }
-    let (stayed, came) = (before & now, now & !before);
-    if stayed == 0 || came == 0 {
-        return;
-    }
-    // Half of `1 - 1/n` of a slice, in thousandths of a bin, for each that came.
-    let ahead = SLICE_BINS * 500 * all.saturating_sub(ONE_CONTEXT) / all.max(1);
-    let each = ahead * u64::from(came.count_ones()) / u64::from(stayed.count_ones());
-    let mut taken = 0;
-    for (position, overlap) in overlaps.iter_mut().take(64).enumerate() {
-        if stayed >> position & 1 == 1 {
-            let part = each.min(overlap.parts_permille);
-            overlap.parts_permille -= part;
-            taken += part;
-        }
-    }
-    for (position, overlap) in overlaps.iter_mut().take(64).enumerate() {
-        if came >> position & 1 == 1 {
-            overlap.parts_permille += taken / u64::from(came.count_ones());
-        }
-    }
 }
 
 /// What measured time is worth for one container: follows [`Overlap::ratio_permille`] by half the difference each step.
@@ -238,22 +182,6 @@ mod tests {
         assert_eq!(found[1].ratio_permille(), (333 + 500) / 2);
         assert_eq!(found[2].ratio_permille(), 333);
         assert_eq!(overlaps(&busy(&[&[0], &[]]))[1].ratio_permille(), 1000);
-    }
-
-    #[test]
-    fn who_comes_later_began_with_a_slice_of_its_own() {
-        // One is busy for 96 ms, the other for the last 48 of them.
-        let (all, words) = (BINS, 200);
-        let long = vec![all; words];
-        let late: Vec<u64> = (0..words).map(|word| if word < 100 { 0 } else { all }).collect();
-        let found = overlaps(&busy(&[&long, &late]));
-        let ms = |parts_permille: u64| parts_permille * busy::BIN_NS / 1_000_000;
-        // Half of the shared time, and a quarter of a slice of 2 ms more or less.
-        assert_eq!(ms(found[0].parts_permille), 48_000 + 24_000 - 500);
-        assert_eq!(ms(found[1].parts_permille), 24_000 + 500);
-        // Who is there from the beginning has come to nobody.
-        let found = overlaps(&busy(&[&long, &long]));
-        assert_eq!(found[0].parts_permille, found[1].parts_permille);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::account::{Account, BUSY_WORDS, LatenessUse, Meter};
+use crate::controller::Measured;
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::ledger::{Ledger, Party, Record};
 use crate::open::{OpenError, open_checked};
@@ -86,6 +87,8 @@ pub struct AccountUse {
     pub host_copies: u64,
     /// What they moved (bytes).
     pub host_copied_bytes: u64,
+    /// Time that was measured and new in the busy map, and what was charged for it (ns).
+    pub measured: Measured,
     /// A launch waits, or did when its process was killed.
     pub is_waiting: bool,
     /// How late launches went on after a hold.
@@ -314,6 +317,10 @@ impl Observer {
             denied: word(&bytes, offset_of!(Account, denied)),
             host_copies: word(&bytes, offset_of!(Account, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(Account, host_copied_bytes)),
+            measured: Measured {
+                fresh_ns: word(&bytes, offset_of!(Account, measured_ns)),
+                charged_ns: word(&bytes, offset_of!(Account, measured_charge_ns)),
+            },
             is_waiting: half(&bytes, offset_of!(Account, waiters)) != 0,
             lateness: LatenessUse::of_counts(|bin| half(&bytes, offset_of!(Account, lateness) + bin * 4)),
         })

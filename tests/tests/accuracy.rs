@@ -55,6 +55,20 @@ fn tenants_divide_a_gpu_as_their_caps_say() {
 }
 
 #[test]
+fn bursts_of_a_few_slices_are_paid_to_the_percent() {
+    let bench = Bench::new(8).unwrap();
+    let program = &program("kernels of 10 us");
+    for caps in [&[10, 90][..], &[10, 20, 30, 40]] {
+        let split = Split {
+            caps,
+            program,
+            switch_ns: 20_000,
+        };
+        are_met(&[splits(&bench, &split).unwrap()]);
+    }
+}
+
+#[test]
 fn idle_tenants_and_changed_limits_are_followed_at_once() {
     are_met(&changes(&Bench::new(1).unwrap()).unwrap());
 }

@@ -7,6 +7,14 @@ use crate::primitive::Ordering;
 const COLLECTIVES_NS: u64 = 10_000_000_000;
 
 impl Account {
+    /// Counts measured time that was new in the busy map (ns), and what was charged for it (ns): the arbiter corrects the
+    /// latter once it knows who was busy too.
+    pub fn count_measured(&self, fresh_ns: u64, charged_ns: u64) {
+        self.measured_ns.fetch_add(fresh_ns, Ordering::Relaxed);
+        self.measured_charge_ns.fetch_add(charged_ns, Ordering::Relaxed);
+        self.served_ns.fetch_add(charged_ns, Ordering::Relaxed);
+    }
+
     /// Counts a copy between the host and the device: a copy engine's work, which is no GPU time.
     pub fn count_host_copy(&self, bytes: u64) {
         self.host_copies.fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{CALM_NS, Finding};
 use crate::account::Pace;
-use crate::controller::{Activity, Busy, Contender, Contexts, RECENT_NS, Scale};
+use crate::controller::{Activity, Busy, Contender, Contexts, Got, RECENT_NS, Scale, Settlement};
 use crate::limits::{LimitsWriter, Policy, Priority};
 use crate::observer::Observer;
 use crate::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
@@ -14,6 +14,8 @@ use crate::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
 const BEAT_NS: u64 = 95_000_000;
 /// The scale is written when it has changed by this much (thousandths).
 const SCALE_STEP: u32 = 2;
+/// What was charged too much or too little is settled when it has come to this much (ns).
+const DUE_STEP_NS: u64 = 20_000;
 
 /// Words of the busy map that tell of the recent time.
 const RECENT_WORDS: usize = (RECENT_NS / (busy::BIN_NS * busy::BINS_PER_WORD)) as usize;
@@ -43,10 +45,11 @@ pub(super) struct Tenant {
 }
 
 /// What the arbiter remembers of a tenant on one GPU.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 struct State {
     scale: Scale,
     contexts: Contexts,
+    settlement: Settlement,
     contended_until_ns: u64,
     /// It demanded nothing at the last look, and the word that changes when it begins was this.
     idle_at: Option<i64>,
@@ -122,7 +125,7 @@ impl Tenant {
         let file = file_of(&path)?;
         let writer = LimitsWriter::open(&path).ok()?;
         let observer = Observer::open(&path).ok()?;
-        let mut devices = [State::default(); MAX_DEVICES];
+        let mut devices: [State; MAX_DEVICES] = core::array::from_fn(|_| State::default());
         // An arbiter before this one knew more.
         for ((device, _), state) in writer.limits().devices().zip(&mut devices) {
             if let Ok(pace) = writer.limits().pace(device)
@@ -198,6 +201,7 @@ impl Tenant {
         };
         let demand_permille = activity.demand_permille();
         let state = self.devices.get_mut(device.get())?;
+        state.settlement.read(now_ns, account.measured);
         state.idle_at = (demand_permille == 0).then_some(account.level_ns);
         if demand_permille > 0 {
             state
@@ -209,6 +213,26 @@ impl Tenant {
             contexts: state.contexts,
         };
         Some((busy, Contender::new(&config, demand_permille)))
+    }
+
+    /// Which tenant it is, whatever becomes of others.
+    pub(super) fn file(&self) -> (u64, u64) {
+        self.file
+    }
+
+    /// When it was busy on `device` in the words `first` to `last`, long enough ago that all of it was entered.
+    pub(super) fn look_back(&self, device: DeviceIndex, first: u64, last: u64) -> Busy {
+        Busy {
+            map: self.observer.busy(device, first, last).unwrap_or_default(),
+            contexts: self.state(device).map(|state| state.contexts).unwrap_or_default(),
+        }
+    }
+
+    /// What it got in the words of the last look back, all of which was entered at `entered_ns`.
+    pub(super) fn settle(&mut self, device: DeviceIndex, got: Got, entered_ns: u64) {
+        if let Some(state) = self.devices.get_mut(device.get()) {
+            state.settlement.follow(got, entered_ns);
+        }
     }
 
     /// Writes what a look has changed. Whether the tenant competes with others.
@@ -240,6 +264,13 @@ impl Tenant {
         if finding.rate != now.rate_permille {
             next = next.with_rate(finding.rate, now_ns);
         }
+        let due_ns = state.settlement.due_ns();
+        let due_ns = if due_ns.unsigned_abs() < DUE_STEP_NS {
+            0
+        } else {
+            due_ns
+        };
+        next.credit_ns = next.credit_ns.saturating_add(due_ns);
         let cap = self
             .writer
             .limits()
@@ -247,9 +278,9 @@ impl Tenant {
             .map_or(1, |config| config.cap_permille);
         // One without a limit is metered while it has neighbours: who was busy together must be known.
         next.metered = cap < 1000 || finding.has_neighbours;
-        if next != now {
-            // Another writer is at work: the next look tries again.
-            let _ = self.writer.set_pace(device, &next);
+        // Another writer may be at work: the next look tries again.
+        if next != now && self.writer.set_pace(device, &next).is_ok() {
+            state.settlement.paid(due_ns);
         }
         contended
     }

@@ -15,8 +15,9 @@ const WINDOW_CONTENDED_NS: u64 = 4_000_000;
 /// the same reason; in both, fewer and longer holds cost less of the processor.
 const SWING_NS: i64 = 1_000_000;
 const SWING_CONTENDED_NS: i64 = 4_000_000;
-/// Unused time that may be banked while work is in flight beside neighbours (ns, at most): a long kernel's arrears.
-const ARREARS_MAX_NS: u64 = 50_000_000;
+/// Unused time that may be banked while work is in flight beside neighbours (ns): what it falls behind in their bursts, or
+/// while a long kernel runs.
+const ARREARS_NS: (u64, u64) = (20_000_000, 50_000_000);
 /// A segment that one mark measures, at least and at most (ns).
 const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
 
@@ -110,8 +111,8 @@ impl Throttle {
         // A balance of nothing never lets anything go.
         let mut bank_ns = config.burst_ns.max(1);
         if in_flight && view.contended {
-            // It was not idle: a long kernel that shares the device falls behind before it can catch up.
-            bank_ns = bank_ns.max(view.p95_ns.saturating_mul(2).min(ARREARS_MAX_NS));
+            // It was not idle: who shares the device falls behind before it can catch up.
+            bank_ns = bank_ns.max(view.p95_ns.saturating_mul(2).clamp(ARREARS_NS.0, ARREARS_NS.1));
         }
         account.clamp(&view.pace, bank_ns, config.debt_max_ns, now_ns);
         let balance = account.balance(&view.pace, now_ns);

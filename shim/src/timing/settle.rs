@@ -348,7 +348,7 @@ fn charge(lane: &Lane, view: &View, from_ns: u64, to_ns: u64) -> u64 {
     let elapsed_ns = to_ns.saturating_sub(from_ns);
     let fresh_ns = busy::mark(&lane.account.busy, from_ns, to_ns).charge_ns(elapsed_ns);
     let served_ns = view.scaled(fresh_ns);
-    lane.account.served_ns.fetch_add(served_ns, Ordering::Relaxed);
+    lane.account.count_measured(fresh_ns, served_ns);
     served_ns
 }
 
