@@ -40,6 +40,8 @@ pub const NVML_UUID_TYPE_ASCII: c_uint = 1;
 pub const NVML_UUID_TYPE_BINARY: c_uint = 2;
 /// MIG is off.
 pub const NVML_DEVICE_MIG_DISABLE: c_uint = 0;
+/// `NVML_DEVICE_MIG_ENABLE`: MIG mode is on.
+pub const NVML_DEVICE_MIG_ENABLE: c_uint = 1;
 /// Links of a device, at most.
 pub const NVML_NVLINK_MAX_LINKS: c_uint = 36;
 /// Bus of a device: PCI Express.

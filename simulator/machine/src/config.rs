@@ -58,6 +58,8 @@ pub struct Config {
     pub kernels: KernelConfig,
     /// Faults on request.
     pub faults: FaultConfig,
+    /// Pairs of GPUs (by position) between which an NVLink is.
+    pub nvlinks: Vec<(usize, usize)>,
     /// The GPUs, in the driver's order.
     pub gpus: Vec<GpuConfig>,
 }
@@ -141,6 +143,8 @@ pub struct GpuConfig {
     pub l2_bytes: u64,
     /// "dddd:bb:dd.f"; empty: derived from the index.
     pub pci_bus_id: String,
+    /// Node of memory and processors that it is near to.
+    pub numa_node: u32,
     /// Power limit, mW.
     pub power_limit_mw: u32,
 }

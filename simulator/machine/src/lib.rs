@@ -12,6 +12,7 @@
 //! | `core`, `layout`, `ring`, `history`, `map` | what is in the file |
 //! | `commit`, `population`, `liveness`, `farewell` | how it changes, who takes part, who has died |
 //! | `objects`, `object_files` | memory that more than one process holds |
+//! | `mishaps` | what has happened to the GPUs, for who looks through NVML |
 //! | `record`, `report` | the exact record, and NVML's late and rounded view |
 
 mod bytes;
@@ -31,6 +32,7 @@ mod layout;
 mod liveness;
 mod machine;
 mod map;
+mod mishaps;
 mod object_files;
 mod objects;
 mod population;
@@ -52,4 +54,5 @@ pub use config::{
 pub use directory::machine_directory;
 pub use error::{MachineError, QueueFull, Refused};
 pub use machine::Machine;
+pub use mishaps::{Mishaps, Xid};
 pub use report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample};

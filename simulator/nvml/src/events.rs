@@ -1,17 +1,19 @@
-//! Event sets. The machine raises no events, so a wait ends at its timeout.
+//! Event sets. The machine raises no events but the XIDs of `mishaps.toml`.
 
 use crate::answer::put;
-use crate::state::{device, opened};
+use crate::state::{Device, Opened, device, opened};
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::c_uint;
 use std::time::Duration;
 use vcuda_driver_api::nvml::{
-    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlEventTypeClock, nvmlEventTypeDoubleBitEccError,
-    nvmlEventTypePState, nvmlEventTypeSingleBitEccError, nvmlEventTypeXidCriticalError,
+    NVML_NO_INSTANCE, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlEventTypeClock,
+    nvmlEventTypeDoubleBitEccError, nvmlEventTypePState, nvmlEventTypeSingleBitEccError,
+    nvmlEventTypeXidCriticalError,
 };
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_machine::Mishaps;
 
 /// What a device can report.
 const SUPPORTED: u64 = nvmlEventTypeSingleBitEccError
@@ -23,14 +25,20 @@ const SUPPORTED: u64 = nvmlEventTypeSingleBitEccError
 /// All bits that mean an event (NVML API reference, "Event Types").
 const KNOWN: u64 = 0xff9f;
 
+/// How often a wait looks.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// Sets by their handles, which are numbers that never come again.
 static SETS: Lazy<Mutex<Sets>> = Lazy::new(Mutex::default);
 
 #[derive(Default)]
 struct Sets {
     last: usize,
-    living: BTreeSet<usize>,
+    living: BTreeMap<usize, Set>,
 }
+
+/// By UUID: how many of the machine's XIDs there were when the device was registered for them, or were told since.
+type Set = BTreeMap<String, usize>;
 
 pub(crate) fn create(target: *mut nvmlEventSet_t) -> nvmlReturn_t {
     opened()?;
@@ -38,25 +46,24 @@ pub(crate) fn create(target: *mut nvmlEventSet_t) -> nvmlReturn_t {
     let next = sets.last + 1;
     put(target, nvmlEventSet_t(next))?;
     sets.last = next;
-    sets.living.insert(next);
+    sets.living.insert(next, Set::new());
     Ok(())
 }
 
-fn known(set: nvmlEventSet_t) -> nvmlReturn_t {
-    if SETS.lock().living.contains(&set.0) {
-        Ok(())
-    } else {
-        Err(NvmlError::INVALID_ARGUMENT)
-    }
+/// Does something with a set.
+///
+/// # Errors
+/// `NVML_ERROR_INVALID_ARGUMENT` for what is none.
+fn with<T>(set: nvmlEventSet_t, action: impl FnOnce(&mut Set) -> T) -> Result<T, NvmlError> {
+    let mut sets = SETS.lock();
+    let found = sets.living.get_mut(&set.0).ok_or(NvmlError::INVALID_ARGUMENT)?;
+    Ok(action(found))
 }
 
 pub(crate) fn free(set: nvmlEventSet_t) -> nvmlReturn_t {
     opened()?;
-    if SETS.lock().living.remove(&set.0) {
-        Ok(())
-    } else {
-        Err(NvmlError::INVALID_ARGUMENT)
-    }
+    let freed = SETS.lock().living.remove(&set.0);
+    freed.map(drop).ok_or(NvmlError::INVALID_ARGUMENT)
 }
 
 pub(crate) fn supported(handle: nvmlDevice_t, target: *mut u64) -> nvmlReturn_t {
@@ -64,23 +71,70 @@ pub(crate) fn supported(handle: nvmlDevice_t, target: *mut u64) -> nvmlReturn_t 
     put(target, SUPPORTED)
 }
 
+/// "All events that occurred before this call was made will not be recorded."
 pub(crate) fn register(handle: nvmlDevice_t, types: u64, set: nvmlEventSet_t) -> nvmlReturn_t {
-    device(handle)?;
-    known(set)?;
-    match types {
-        _ if types & !KNOWN != 0 => Err(NvmlError::INVALID_ARGUMENT),
-        _ if types & !SUPPORTED != 0 => Err(NvmlError::NOT_SUPPORTED),
-        _ => Ok(()),
+    let device = device(handle)?;
+    with(set, |_| ())?;
+    if types & !KNOWN != 0 {
+        return Err(NvmlError::INVALID_ARGUMENT);
     }
+    if types & !SUPPORTED != 0 {
+        return Err(NvmlError::NOT_SUPPORTED);
+    }
+    if types & nvmlEventTypeXidCriticalError == 0 {
+        return Ok(());
+    }
+    let before = device.opened.mishaps()?.xids.len();
+    with(set, |set| {
+        set.entry(device.config.uuid.clone()).or_insert(before);
+    })
 }
 
-/// `timeout_ms` of milliseconds, then `NVML_ERROR_TIMEOUT`.
+/// The next XID of a registered device, once. "If there are multiple XID errors generated before this method is called,
+/// the last seen XID error type will be returned for all XID error events": devices are told apart, the numbers are not.
+fn next(opened: &'static Opened, mishaps: &Mishaps, set: &mut Set) -> Option<(Device, u64)> {
+    let (position, raised) = mishaps
+        .xids
+        .iter()
+        .enumerate()
+        .find(|(position, raised)| set.get(&raised.gpu).is_some_and(|told| position >= told))?;
+    set.insert(raised.gpu.clone(), position + 1);
+    let device = opened.devices().find(|device| device.config.uuid == raised.gpu)?;
+    Some((device, mishaps.xids.last()?.xid))
+}
+
+/// An event that is there, else the first within `timeout_ms` of milliseconds.
+///
+/// # Errors
+/// `NVML_ERROR_TIMEOUT`; `NVML_ERROR_GPU_IS_LOST` "if a GPU has fallen off the bus", at once.
 pub(crate) fn wait(set: nvmlEventSet_t, data: *mut nvmlEventData_t, timeout_ms: c_uint) -> nvmlReturn_t {
-    opened()?;
-    known(set)?;
+    let opened = opened()?;
+    with(set, |_| ())?;
     if data.is_null() {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
-    std::thread::sleep(Duration::from_millis(u64::from(timeout_ms)));
-    Err(NvmlError::TIMEOUT)
+    let mut left = Duration::from_millis(u64::from(timeout_ms));
+    loop {
+        let mishaps = opened.mishaps()?;
+        if let Some((device, xid)) = with(set, |set| next(opened, &mishaps, set))? {
+            let event = nvmlEventData_t {
+                device: device.handle(),
+                eventType: nvmlEventTypeXidCriticalError,
+                eventData: xid,
+                gpuInstanceId: NVML_NO_INSTANCE,
+                computeInstanceId: NVML_NO_INSTANCE,
+            };
+            return put(data, event);
+        }
+        let is_lost = |uuid: &String| mishaps.driver_gone || mishaps.lost.contains(uuid);
+        if with(set, |set| set.keys().any(is_lost))? {
+            return Err(NvmlError::GPU_IS_LOST);
+        }
+        let Some(rest) = left.checked_sub(LOOK) else {
+            std::thread::sleep(left);
+            return Err(NvmlError::TIMEOUT);
+        };
+        std::thread::sleep(LOOK);
+        left = rest;
+    }
 }

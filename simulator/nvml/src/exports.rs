@@ -35,7 +35,7 @@ exports! {
     nvmlDeviceGetName => identity::name;
     nvmlDeviceGetBrand => identity::brand;
     nvmlDeviceGetIndex => identity::index;
-    nvmlDeviceGetMinorNumber => identity::index;
+    nvmlDeviceGetMinorNumber => identity::minor_number;
     nvmlDeviceGetUUID => identity::uuid;
     nvmlDeviceGetSerial => identity::serial;
     nvmlDeviceGetVbiosVersion => identity::vbios_version;

@@ -30,6 +30,12 @@ pub(crate) fn index(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
     put(target, device(handle)?.number())
 }
 
+/// Stays with the device, whichever others are there.
+pub(crate) fn minor_number(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
+    let device = device(handle)?;
+    put(target, c_uint::try_from(device.index).unwrap_or(c_uint::MAX))
+}
+
 pub(crate) fn uuid(handle: nvmlDevice_t, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     put_text(target, length, &device(handle)?.config.uuid)
 }

@@ -1,4 +1,4 @@
-//! How devices hang together: one NUMA node, PCIe only. All assumed until the machine can be told otherwise.
+//! How devices hang together: PCIe, the NVLinks and NUMA nodes of `machine.toml`. Each device has a PCI root of its own.
 
 use crate::answer::{get, put, put_all};
 use crate::state::{Device, device, opened};
@@ -11,8 +11,10 @@ use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 fn level(one: Device, other: Device) -> nvmlGpuTopologyLevel_t {
     if one.index == other.index {
         nvmlGpuTopologyLevel_t::INTERNAL
-    } else {
+    } else if one.config.numa_node == other.config.numa_node {
         nvmlGpuTopologyLevel_t::NODE
+    } else {
+        nvmlGpuTopologyLevel_t::SYSTEM
     }
 }
 
@@ -43,7 +45,7 @@ pub(crate) fn nearest(
     put_devices(count, array, &near)
 }
 
-/// The devices near a CPU: all, there is one node.
+/// The devices near a CPU: all, as the computer's real processors know nothing of simulated nodes.
 pub(crate) fn near_cpu(_cpu: c_uint, count: *mut c_uint, array: *mut nvmlDevice_t) -> nvmlReturn_t {
     let all: Vec<_> = opened()?.devices().map(Device::handle).collect();
     put_devices(count, array, &all)
@@ -58,17 +60,21 @@ fn put_devices(count: *mut c_uint, array: *mut nvmlDevice_t, devices: &[nvmlDevi
     put_all(array, count, devices.get(..room).unwrap_or(devices))
 }
 
-/// Peer access works over PCIe; there is no NVLink.
+/// Peer access works over PCIe, and over NVLink where there is one; atomics only there.
 pub(crate) fn peer_status(
     one: nvmlDevice_t,
     other: nvmlDevice_t,
     kind: nvmlGpuP2PCapsIndex_t,
     target: *mut nvmlGpuP2PStatus_t,
 ) -> nvmlReturn_t {
-    device(one)?;
-    device(other)?;
+    let (one, other) = (device(one)?, device(other)?);
+    let pairs = &one.opened.machine.config().nvlinks;
+    let joins = |pair: &(usize, usize)| [*pair, (pair.1, pair.0)].contains(&(one.index, other.index));
     let status = match kind {
         nvmlGpuP2PCapsIndex_t::READ | nvmlGpuP2PCapsIndex_t::WRITE | nvmlGpuP2PCapsIndex_t::PCI => {
+            nvmlGpuP2PStatus_t::OK
+        }
+        nvmlGpuP2PCapsIndex_t::NVLINK | nvmlGpuP2PCapsIndex_t::ATOMICS if pairs.iter().any(joins) => {
             nvmlGpuP2PStatus_t::OK
         }
         nvmlGpuP2PCapsIndex_t::NVLINK | nvmlGpuP2PCapsIndex_t::ATOMICS => nvmlGpuP2PStatus_t::NOT_SUPPORTED,
@@ -81,7 +87,7 @@ pub(crate) fn peer_status(
 pub(crate) fn cpu_affinity(handle: nvmlDevice_t, words: c_uint, set: *mut u64) -> nvmlReturn_t {
     device(handle)?;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    put_bits(set, words, processors)
+    put_bits(set, words, 0..processors)
 }
 
 pub(crate) fn cpu_affinity_within(
@@ -97,35 +103,36 @@ pub(crate) fn cpu_affinity_within(
     cpu_affinity(handle, words, set)
 }
 
-/// Node 0.
+/// The device's node.
 pub(crate) fn memory_affinity(
     handle: nvmlDevice_t,
     words: c_uint,
     set: *mut u64,
     scope: c_uint,
 ) -> nvmlReturn_t {
-    device(handle)?;
+    let node = usize::try_from(device(handle)?.config.numa_node).unwrap_or(usize::MAX);
     if scope > 1 {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
-    put_bits(set, words, 1)
+    put_bits(set, words, node..node + 1)
 }
 
-/// Sets the first `bits` bits of a set of `words` words and clears the others.
-fn put_bits(set: *mut u64, words: c_uint, bits: usize) -> nvmlReturn_t {
+/// Sets these bits of a set of `words` words and clears the others.
+fn put_bits(set: *mut u64, words: c_uint, bits: std::ops::Range<usize>) -> nvmlReturn_t {
     if set.is_null() || words == 0 {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     for word in 0..usize::try_from(words).unwrap_or(0) {
-        let here = bits.saturating_sub(word * 64).min(64);
-        // SAFETY: the caller says that the set has `words` words.
-        let target = unsafe { set.add(word) };
-        put(
-            target,
+        // As many of this word's bits as lie below.
+        let below = |end: usize| {
+            let here = end.saturating_sub(word * 64).min(64);
             u64::MAX
                 .checked_shr(u32::try_from(64 - here).unwrap_or(64))
-                .unwrap_or(0),
-        )?;
+                .unwrap_or(0)
+        };
+        // SAFETY: the caller says that the set has `words` words.
+        let target = unsafe { set.add(word) };
+        put(target, below(bits.end) & !below(bits.start))?;
     }
     Ok(())
 }

@@ -2,10 +2,11 @@
 
 use once_cell::sync::OnceCell;
 use std::ffi::c_uint;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use vcuda_driver_api::nvml::nvmlDevice_t;
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
-use vcuda_machine::{GpuConfig, MAX_GPUS, Machine, MachineError};
+use vcuda_machine::{GpuConfig, MAX_GPUS, Machine, MachineError, Mishaps};
 
 /// The machine as this process sees it.
 #[derive(Debug)]
@@ -13,12 +14,16 @@ pub(crate) struct Opened {
     /// The process that opened it: a child of `fork` opens it again.
     process: u32,
     pub(crate) machine: Machine,
+    /// Where it lies; none: in memory.
+    directory: Option<PathBuf>,
     /// Nanoseconds from the machine's clock to the time since 1970, which NVML's timestamps count.
     epoch_ns: u64,
 }
 
 /// Counted initialisations; a child of `fork` keeps the count. No lock: a child could find it taken for ever.
 static USERS: AtomicU32 = AtomicU32::new(0);
+/// GPUs that were not there at the first initialisation, a bit each.
+static ABSENT: AtomicU32 = AtomicU32::new(0);
 /// The machine, opened once per process and never closed: closing the lock file would drop the locks of the
 /// simulated driver in the same process.
 static OPENED: AtomicPtr<Opened> = AtomicPtr::new(std::ptr::null_mut());
@@ -31,8 +36,9 @@ fn open() -> Result<&'static Opened, NvmlError> {
     if let Some(opened) = opened.filter(|opened| opened.process == process) {
         return Ok(opened);
     }
-    let machine = Machine::open_or_create(&vcuda_machine::machine_directory()).map_err(refused)?;
-    let opened = Opened::of(machine);
+    let directory = vcuda_machine::machine_directory();
+    let machine = Machine::open_or_create(&directory).map_err(|error| refused(&error))?;
+    let opened = Opened::of(machine, Some(directory));
     // Another thread may have been faster: then its machine is used and this one is let go, whose lock file is the
     // same descriptor.
     match OPENED.compare_exchange(known, opened, Ordering::AcqRel, Ordering::Acquire) {
@@ -50,11 +56,12 @@ fn open() -> Result<&'static Opened, NvmlError> {
 }
 
 impl Opened {
-    fn of(machine: Machine) -> *mut Opened {
+    fn of(machine: Machine, directory: Option<PathBuf>) -> *mut Opened {
         let epoch_ns = epoch_ns().saturating_sub(machine.now_ns());
         Box::into_raw(Box::new(Opened {
             process: std::process::id(),
             machine,
+            directory,
             epoch_ns,
         }))
     }
@@ -73,13 +80,27 @@ impl Opened {
             .saturating_sub(self.epoch_ns + 1)
     }
 
-    /// The GPUs, in NVML's order, which is the machine's.
+    /// What has happened to the GPUs until now.
+    ///
+    /// # Errors
+    /// `NVML_ERROR_UNKNOWN` for a file that cannot be read, which the standard error tells more of.
+    pub(crate) fn mishaps(&self) -> Result<Mishaps, NvmlError> {
+        let read = self.directory.as_deref().map(Mishaps::read);
+        read.unwrap_or_else(|| Ok(Mishaps::default())).map_err(|error| {
+            told_once(&error);
+            NvmlError::UNKNOWN
+        })
+    }
+
+    /// The GPUs that were there when NVML was initialised, in NVML's order, which is the machine's.
     pub(crate) fn devices(&'static self) -> impl Iterator<Item = Device> {
+        let absent = ABSENT.load(Ordering::Acquire);
         self.machine
             .config()
             .gpus
             .iter()
             .enumerate()
+            .filter(move |(index, _)| absent & 1 << index == 0)
             .map(move |(index, config)| Device {
                 opened: self,
                 index,
@@ -88,10 +109,10 @@ impl Opened {
     }
 }
 
-/// Makes this process use `machine`, as if its directory had been opened.
+/// Makes this process use `machine`, as if it lay in `directory`.
 #[cfg(test)]
-pub(crate) fn install(machine: Machine) {
-    OPENED.store(Opened::of(machine), Ordering::Release);
+pub(crate) fn install(machine: Machine, directory: PathBuf) {
+    OPENED.store(Opened::of(machine, Some(directory)), Ordering::Release);
 }
 
 fn epoch_ns() -> u64 {
@@ -100,10 +121,14 @@ fn epoch_ns() -> u64 {
 }
 
 /// A real library that cannot work leaves the reason in the kernel's log; this one tells the standard error, once.
-fn refused(error: MachineError) -> NvmlError {
-    static TOLD: OnceCell<()> = OnceCell::new();
-    TOLD.get_or_init(|| tell(&error));
+fn refused(error: &MachineError) -> NvmlError {
+    told_once(error);
     NvmlError::DRIVER_NOT_LOADED
+}
+
+fn told_once(error: &MachineError) {
+    static TOLD: OnceCell<()> = OnceCell::new();
+    TOLD.get_or_init(|| tell(error));
 }
 
 #[expect(
@@ -121,7 +146,20 @@ pub(crate) fn init() -> nvmlReturn_t {
 
 /// Flags change nothing here: the machine's GPUs need no attaching, and none is an error.
 pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
-    open()?;
+    let opened = open()?;
+    let mishaps = opened.mishaps()?;
+    if mishaps.driver_gone {
+        return Err(NvmlError::DRIVER_NOT_LOADED);
+    }
+    // Which GPUs there are is found out by the first initialisation and stays until the last shutdown (assumed).
+    if USERS.load(Ordering::Acquire) == 0 {
+        let gpus = opened.machine.config().gpus.iter().enumerate();
+        let absent = gpus.filter(|(_, gpu)| mishaps.absent.contains(&gpu.uuid));
+        ABSENT.store(
+            absent.fold(0, |set, (index, _)| set | 1 << index),
+            Ordering::Release,
+        );
+    }
     change_users(|users| Some(users.saturating_add(1)))
 }
 
@@ -171,21 +209,38 @@ impl Device {
         nvmlDevice_t(HANDLES.as_ptr().addr() + self.index * size_of::<u64>())
     }
 
-    /// NVML's index, which is the minor number too.
+    /// NVML's index: its place among those that are there.
     pub(crate) fn number(self) -> c_uint {
-        c_uint::try_from(self.index).unwrap_or(c_uint::MAX)
+        let before = self.opened.devices().filter(|other| other.index < self.index);
+        c_uint::try_from(before.count()).unwrap_or(c_uint::MAX)
+    }
+
+    /// Itself.
+    ///
+    /// # Errors
+    /// `NVML_ERROR_GPU_IS_LOST` for one that has fallen off the bus, as NVIDIA documents for nearly every function that
+    /// takes a device or hands one out.
+    pub(crate) fn unless_lost(self) -> Result<Device, NvmlError> {
+        let mishaps = self.opened.mishaps()?;
+        // A driver that was taken away by force leaves no device that answers (assumed).
+        if mishaps.driver_gone || mishaps.lost.contains(&self.config.uuid) {
+            Err(NvmlError::GPU_IS_LOST)
+        } else {
+            Ok(self)
+        }
     }
 }
 
 /// The device of a handle.
 ///
 /// # Errors
-/// `NVML_ERROR_UNINITIALIZED`; `NVML_ERROR_INVALID_ARGUMENT` for what is no handle.
+/// `NVML_ERROR_UNINITIALIZED`; `NVML_ERROR_INVALID_ARGUMENT` for what is no handle; `NVML_ERROR_GPU_IS_LOST`.
 pub(crate) fn device(handle: nvmlDevice_t) -> Result<Device, NvmlError> {
-    find(|device| device.handle() == handle).map_err(|error| match error {
+    let found = find(|device| device.handle() == handle).map_err(|error| match error {
         NvmlError::NOT_FOUND => NvmlError::INVALID_ARGUMENT,
         other => other,
-    })
+    });
+    found?.unless_lost()
 }
 
 /// The first device that fits.

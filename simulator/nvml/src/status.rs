@@ -5,10 +5,11 @@ use crate::answer::{get, put, version};
 use crate::state::{Device, device};
 use std::ffi::{c_int, c_uint};
 use vcuda_driver_api::nvml::{
-    NVML_DEVICE_MIG_DISABLE, nvmlClockId_t, nvmlClockType_t, nvmlClocksEventReasonGpuIdle, nvmlComputeMode_t,
-    nvmlDevice_t, nvmlEccCounterType_t, nvmlEnableState_t, nvmlFieldValue_t, nvmlGpuVirtualizationMode_t,
-    nvmlMemoryErrorType_t, nvmlMemoryLocation_t, nvmlPcieUtilCounter_t, nvmlPstates_t, nvmlTemperature_t,
-    nvmlTemperature_v1, nvmlTemperatureSensors_t, nvmlTemperatureThresholds_t,
+    NVML_DEVICE_MIG_DISABLE, NVML_DEVICE_MIG_ENABLE, nvmlClockId_t, nvmlClockType_t,
+    nvmlClocksEventReasonGpuIdle, nvmlComputeMode_t, nvmlDevice_t, nvmlEccCounterType_t, nvmlEnableState_t,
+    nvmlFieldValue_t, nvmlGpuVirtualizationMode_t, nvmlMemoryErrorType_t, nvmlMemoryLocation_t,
+    nvmlPcieUtilCounter_t, nvmlPstates_t, nvmlTemperature_t, nvmlTemperature_v1, nvmlTemperatureSensors_t,
+    nvmlTemperatureThresholds_t,
 };
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
@@ -274,16 +275,23 @@ pub(crate) fn virtualization(handle: nvmlDevice_t, target: *mut nvmlGpuVirtualiz
     constant(handle, target, nvmlGpuVirtualizationMode_t::NONE)
 }
 
-/// MIG is off and stays off. Cards older than compute capability 8.0 have none.
+/// MIG is off unless it was switched on for the whole machine to see (`mishaps.toml`). Cards older than compute
+/// capability 8.0 have none.
 pub(crate) fn mig_mode(handle: nvmlDevice_t, current: *mut c_uint, pending: *mut c_uint) -> nvmlReturn_t {
-    if device(handle)?.config.capability() < (8, 0) {
+    let device = device(handle)?;
+    if device.config.capability() < (8, 0) {
         return Err(NvmlError::NOT_SUPPORTED);
     }
     if pending.is_null() {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
-    put(current, NVML_DEVICE_MIG_DISABLE)?;
-    put(pending, NVML_DEVICE_MIG_DISABLE)
+    let mode = if device.opened.mishaps()?.mig.contains(&device.config.uuid) {
+        NVML_DEVICE_MIG_ENABLE
+    } else {
+        NVML_DEVICE_MIG_DISABLE
+    };
+    put(current, mode)?;
+    put(pending, mode)
 }
 
 /// There is no MIG device at any index.

@@ -19,7 +19,12 @@ pub(crate) fn error_string(result: nvmlReturn_t) -> *const c_char {
 }
 
 pub(crate) fn driver_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
-    put_text(target, length, &opened()?.machine.config().driver_version)
+    let opened = opened()?;
+    let reloaded = opened.mishaps()?.driver_version;
+    let version = reloaded
+        .as_ref()
+        .unwrap_or(&opened.machine.config().driver_version);
+    put_text(target, length, version)
 }
 
 /// NVML's own version is the CUDA generation and the driver's release.
@@ -169,7 +174,7 @@ pub(crate) fn handle_by_pci_bus_id(address: *const c_char, target: *mut nvmlDevi
 }
 
 fn hand_out(found: Result<state::Device, NvmlError>, target: *mut nvmlDevice_t) -> nvmlReturn_t {
-    put(target, found?.handle())
+    put(target, found?.unless_lost()?.handle())
 }
 
 /// Number of entries of the table that NVIDIA's own tools ask for.

@@ -4,10 +4,11 @@ use crate::{
     answer, events, exports, identity, links, memory, processes, samples, state, status, system, unsupported,
 };
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::ptr::null_mut;
 use vcuda_driver_api::nvml::*;
 use vcuda_driver_api::{NvmlError, names};
-use vcuda_machine::{ClockKind, Command, Config, Machine};
+use vcuda_machine::{ClockKind, Command, Config, Machine, Mishaps, Xid};
 
 #[test]
 fn every_name_is_exported_once() {
@@ -98,10 +99,13 @@ fn from_before_init_until_after_shutdown() {
 
     let config = Config {
         clock: ClockKind::Virtual,
+        nvlinks: vec![(0, 1)],
         ..Config::with_gpus(2, 8 * GIB)
     };
     let machine = Machine::in_memory(config).unwrap();
-    state::install(machine.clone());
+    let place = std::env::temp_dir().join(format!("vcuda-nvml-{}", std::process::id()));
+    std::fs::create_dir(&place).unwrap();
+    state::install(machine.clone(), place.clone());
     state::init().unwrap();
     state::init().unwrap();
     system::device_count(&raw mut count).unwrap();
@@ -120,6 +124,8 @@ fn from_before_init_until_after_shutdown() {
     assert_ne!(one, other);
     refused_arguments(one);
     a_process_is_seen(&machine, one, other);
+    errors_are_told_once(&machine, &place, one, other);
+    one_is_lost(&machine, &place, one, other);
 
     state::shutdown().unwrap();
     assert_eq!(system::device_count(&raw mut count), Ok(()), "one user is left");
@@ -128,6 +134,85 @@ fn from_before_init_until_after_shutdown() {
         system::device_count(&raw mut count),
         Err(NvmlError::UNINITIALIZED)
     );
+    the_driver_comes_back_with_one_gpu(&machine, &place);
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+fn errors_are_told_once(machine: &Machine, place: &Path, one: nvmlDevice_t, other: nvmlDevice_t) {
+    let raised = |xids: &[(usize, u64)]| Mishaps {
+        xids: xids
+            .iter()
+            .map(|(gpu, xid)| Xid {
+                gpu: machine.config().gpus[*gpu].uuid.clone(),
+                xid: *xid,
+            })
+            .collect(),
+        ..Mishaps::default()
+    };
+    raised(&[(0, 13)]).write(place).unwrap();
+    let mut set = nvmlEventSet_t::NULL;
+    events::create(&raw mut set).unwrap();
+    for device in [one, other] {
+        events::register(device, nvmlEventTypeXidCriticalError, set).unwrap();
+    }
+    let mut data = nvmlEventData_t {
+        device: nvmlDevice_t::NULL,
+        eventType: 0,
+        eventData: 0,
+        gpuInstanceId: 0,
+        computeInstanceId: 0,
+    };
+    let nothing = Err(NvmlError::TIMEOUT);
+    assert_eq!(events::wait(set, &raw mut data, 0), nothing, "it was before");
+    raised(&[(0, 13), (1, 79), (0, 31)]).write(place).unwrap();
+    // Of several at once, NVML knows the devices but only the last number.
+    for device in [other, one] {
+        events::wait(set, &raw mut data, 1000).unwrap();
+        assert_eq!((data.device, data.eventType, data.eventData), (device, 8, 31));
+    }
+    assert_eq!(events::wait(set, &raw mut data, 0), nothing);
+    events::free(set).unwrap();
+}
+
+fn one_is_lost(machine: &Machine, place: &Path, one: nvmlDevice_t, other: nvmlDevice_t) {
+    let mut link = nvmlGpuP2PStatus_t::OK;
+    links::peer_status(one, other, nvmlGpuP2PCapsIndex_t::NVLINK, &raw mut link).unwrap();
+    assert_eq!(link, nvmlGpuP2PStatus_t::OK);
+    let mishaps = Mishaps {
+        lost: vec![machine.config().gpus[1].uuid.clone()],
+        ..Mishaps::default()
+    };
+    mishaps.write(place).unwrap();
+    let (mut count, mut found) = (0, nvmlDevice_t::NULL);
+    system::device_count(&raw mut count).unwrap();
+    assert_eq!(count, 2, "it is still counted");
+    let lost = Err(NvmlError::GPU_IS_LOST);
+    assert_eq!(status::none(other, &raw mut count), lost);
+    assert_eq!(system::handle_by_index(1, &raw mut found), lost);
+    assert_eq!(status::none(one, &raw mut count), Ok(()));
+    Mishaps::default().write(place).unwrap();
+    assert_eq!(status::none(other, &raw mut count), Ok(()));
+}
+
+fn the_driver_comes_back_with_one_gpu(machine: &Machine, place: &Path) {
+    let gone = Mishaps {
+        driver_gone: true,
+        ..Mishaps::default()
+    };
+    gone.write(place).unwrap();
+    assert_eq!(state::init(), Err(NvmlError::DRIVER_NOT_LOADED));
+    let back = Mishaps {
+        absent: vec![machine.config().gpus[0].uuid.clone()],
+        ..Mishaps::default()
+    };
+    back.write(place).unwrap();
+    state::init().unwrap();
+    let (mut count, mut device, mut minor) = (0, nvmlDevice_t::NULL, 9);
+    system::device_count(&raw mut count).unwrap();
+    system::handle_by_index(0, &raw mut device).unwrap();
+    identity::minor_number(device, &raw mut minor).unwrap();
+    assert_eq!((count, minor), (1, 1), "the second is the first now");
+    state::shutdown().unwrap();
 }
 
 fn refused_arguments(device: nvmlDevice_t) {

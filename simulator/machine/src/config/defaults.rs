@@ -23,6 +23,7 @@ impl Default for Config {
             copy_latency_ns: 2_000,
             kernels: KernelConfig::default(),
             faults: FaultConfig::default(),
+            nvlinks: Vec::new(),
             gpus: vec![GpuConfig::default()],
         }
     }
@@ -63,6 +64,7 @@ impl Default for GpuConfig {
             memory_bus_bits: 5120,
             l2_bytes: 50 << 20,
             pci_bus_id: String::new(),
+            numa_node: 0,
             power_limit_mw: 700_000,
         }
     }

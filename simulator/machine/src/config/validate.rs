@@ -49,6 +49,15 @@ impl Config {
                 return Err(value(&field, "no call", "say nth or every"));
             }
         }
+        for (one, other) in &self.nvlinks {
+            if one == other || (*one).max(*other) >= self.gpus.len() {
+                return Err(value(
+                    "nvlinks",
+                    format!("[{one}, {other}]"),
+                    "write pairs of different GPUs by their positions, from 0",
+                ));
+            }
+        }
         for (index, gpu) in self.gpus.iter().enumerate() {
             gpu.validate(index)?;
             let same = |other: &GpuConfig| !gpu.uuid.is_empty() && other.uuid == gpu.uuid;
@@ -69,6 +78,7 @@ impl GpuConfig {
         let field = |name: &str| format!("gpus[{index}].{name}");
         within(&field("memory_bytes"), self.memory_bytes, 1 << 20, 1 << 50)?;
         within(&field("sms"), u64::from(self.sms), 1, 4096)?;
+        within(&field("numa_node"), u64::from(self.numa_node), 0, 63)?;
         if !self.uuid.is_empty() && !is_uuid(&self.uuid) {
             return Err(value(
                 &field("uuid"),
