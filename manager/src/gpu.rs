@@ -1,5 +1,7 @@
 //! A GPU of the node as the inventory sees it.
 
+use std::collections::BTreeMap;
+
 use vcuda_region::GpuUuid;
 
 /// What is known of one GPU. Everything that NVML does not tell stays empty.
@@ -51,6 +53,23 @@ pub struct Inventory {
     pub driver_version: String,
     /// Why there are none, or not all.
     pub problem: Option<String>,
+    /// MIG instances of GPUs in MIG mode: shown, never granted.
+    pub mig_instances: Vec<MigInstance>,
+    /// How often each XID of each GPU came since the manager's start, also of GPUs that are gone.
+    pub xids: BTreeMap<(GpuUuid, u64), u64>,
+}
+
+/// A part of a GPU in MIG mode. The hardware isolates it already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MigInstance {
+    /// As NVML writes it, `MIG-` and more.
+    pub uuid: String,
+    /// The GPU that it is a part of.
+    pub gpu: GpuUuid,
+    /// NVML's name for it.
+    pub name: String,
+    /// All of its memory (bytes); 0 where NVML does not tell.
+    pub memory_total_bytes: u64,
 }
 
 impl Inventory {

@@ -17,5 +17,6 @@ pub mod grant;
 pub mod ledger;
 pub mod library;
 pub mod logging;
+pub mod inventory;
 pub mod observe;
 pub mod run;

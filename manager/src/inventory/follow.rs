@@ -1,0 +1,288 @@
+//! From what the NVML thread saw to the inventory and its events: no NVML, no time.
+
+use std::collections::BTreeMap;
+
+use vcuda_region::GpuUuid;
+
+use super::health::{Change, History, Policy};
+use crate::events::{Report, Severity};
+use crate::gpu::{Gpu, Health, Inventory, MigInstance};
+
+/// What the NVML thread saw.
+#[derive(Debug, Clone)]
+pub(crate) enum Seen {
+    /// NVML was initialised, and these are the GPUs that it has.
+    Opened(Opened),
+    /// Each GPU was looked at.
+    Looked(Vec<(GpuUuid, Result<Load, String>)>),
+    /// The driver told of an error.
+    Xid(GpuUuid, u64),
+    /// Whether it can tell: why not.
+    Xids(Result<(), String>),
+    /// NVML cannot be used.
+    Unusable(String),
+}
+
+/// The GPUs at an initialisation.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Opened {
+    /// The driver's release.
+    pub(crate) driver_version: String,
+    /// In NVML's order.
+    pub(crate) gpus: Vec<Facts>,
+    /// Why some are missing, a sentence each.
+    pub(crate) missing: Vec<String>,
+    pub(crate) mig_instances: Vec<MigInstance>,
+}
+
+/// What stays as it is while NVML is open. Its load is that of the first look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) gpu: Gpu,
+    /// It is divided by the hardware.
+    pub(crate) is_mig: bool,
+}
+
+/// What changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) memory_used_bytes: u64,
+    pub(crate) utilization_percent: Option<u32>,
+}
+
+/// Everything known of the node's GPUs.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    policy: Policy,
+    gpus: Vec<Known>,
+    driver_version: String,
+    missing: Vec<String>,
+    mig_instances: Vec<MigInstance>,
+    /// Why NVML cannot be used now.
+    unusable: Option<String>,
+    /// Why XIDs are not told of.
+    deaf: Option<String>,
+    /// XIDs of GPUs that are gone.
+    xids_of_gone: BTreeMap<(GpuUuid, u64), u64>,
+}
+
+#[derive(Debug)]
+struct Known {
+    facts: Facts,
+    history: History,
+}
+
+impl Follower {
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            gpus: Vec::new(),
+            driver_version: String::new(),
+            missing: Vec::new(),
+            mig_instances: Vec::new(),
+            unusable: Some("NVML has not answered yet".to_owned()),
+            deaf: None,
+            xids_of_gone: BTreeMap::new(),
+        }
+    }
+
+    /// Takes it in; what people should be told.
+    pub(crate) fn see(&mut self, seen: Seen) -> Vec<Report> {
+        match seen {
+            Seen::Opened(opened) => self.opened(opened),
+            Seen::Looked(looks) => self.looked(looks),
+            Seen::Xid(uuid, xid) => self.change(&uuid, |history, policy| history.xid(policy, xid)),
+            Seen::Xids(watched) => {
+                self.deaf = watched.err();
+                Vec::new()
+            }
+            Seen::Unusable(why) => self.unusable(why),
+        }
+    }
+
+    fn unusable(&mut self, why: String) -> Vec<Report> {
+        let is_news = self.unusable.as_ref() != Some(&why);
+        let message = format!("{why}; no GPU is given out until NVML answers");
+        self.unusable = Some(why);
+        if is_news {
+            vec![report(Severity::Error, "VcudaNvmlFailed", None, message)]
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// NVML can be used: told if it could be before, and then could not.
+    fn answers(&mut self) -> Vec<Report> {
+        let is_news = self.unusable.take().is_some() && !self.driver_version.is_empty();
+        let message = "NVML answers again".to_owned();
+        is_news
+            .then(|| report(Severity::Info, "VcudaNvmlRecovered", None, message))
+            .into_iter()
+            .collect()
+    }
+
+    fn opened(&mut self, opened: Opened) -> Vec<Report> {
+        let was_away = self.unusable.is_some();
+        let mut reports = self.answers();
+        let is_reloaded = was_away || self.driver_version != opened.driver_version;
+        self.driver_version = opened.driver_version;
+        self.missing = opened.missing;
+        self.mig_instances = opened.mig_instances;
+        let mut before = std::mem::take(&mut self.gpus);
+        for facts in opened.gpus {
+            let place = before
+                .iter()
+                .position(|known| known.facts.gpu.uuid == facts.gpu.uuid);
+            let mut history = match place.map(|place| before.swap_remove(place)) {
+                Some(known) => {
+                    reports.extend(known.facts.changed_to(&facts));
+                    known.history
+                }
+                None => {
+                    reports.push(facts.about(Severity::Info, "VcudaGpuAppeared", "is there"));
+                    History::default()
+                }
+            };
+            if is_reloaded {
+                history.was_reset();
+            }
+            self.gpus.push(Known { facts, history });
+        }
+        // Where NVML has a GPU that it cannot open, one that is not in the list may be just that one.
+        let may_be_there = !self.missing.is_empty();
+        for mut known in before {
+            if may_be_there {
+                let change = known
+                    .history
+                    .look(&self.policy, Err("NVML cannot open it".to_owned()));
+                reports.extend(known.facts.told(change));
+                self.gpus.push(known);
+            } else {
+                reports.push(
+                    known
+                        .facts
+                        .about(Severity::Warning, "VcudaGpuVanished", "is gone"),
+                );
+                let uuid = known.facts.gpu.uuid;
+                for (xid, count) in known.history.xids() {
+                    *self.xids_of_gone.entry((uuid, *xid)).or_default() += count;
+                }
+            }
+        }
+        reports
+    }
+
+    fn looked(&mut self, looks: Vec<(GpuUuid, Result<Load, String>)>) -> Vec<Report> {
+        let mut reports = self.answers();
+        for (uuid, look) in looks {
+            if let Some(known) = self.gpus.iter_mut().find(|known| known.facts.gpu.uuid == uuid)
+                && let Ok(load) = &look
+            {
+                known.facts.gpu.memory_used_bytes = load.memory_used_bytes;
+                known.facts.gpu.utilization_percent = load.utilization_percent;
+            }
+            reports.extend(self.change(&uuid, |history, policy| history.look(policy, look.map(drop))));
+        }
+        reports
+    }
+
+    fn change(
+        &mut self,
+        uuid: &GpuUuid,
+        change: impl FnOnce(&mut History, &Policy) -> Change,
+    ) -> Vec<Report> {
+        let Some(known) = self.gpus.iter_mut().find(|known| known.facts.gpu.uuid == *uuid) else {
+            return Vec::new();
+        };
+        let change = change(&mut known.history, &self.policy);
+        known.facts.told(change).into_iter().collect()
+    }
+
+    /// The node's GPUs as they are now.
+    pub(crate) fn inventory(&self) -> Inventory {
+        let gpus = self.gpus.iter().map(|known| Gpu {
+            health: self.health(known),
+            ..known.facts.gpu.clone()
+        });
+        let mut xids = self.xids_of_gone.clone();
+        for known in &self.gpus {
+            for (xid, count) in known.history.xids() {
+                *xids.entry((known.facts.gpu.uuid, *xid)).or_default() += count;
+            }
+        }
+        let problems: Vec<&str> = [&self.unusable, &self.deaf]
+            .into_iter()
+            .flatten()
+            .chain(&self.missing)
+            .map(String::as_str)
+            .collect();
+        Inventory {
+            gpus: gpus.collect(),
+            driver_version: self.driver_version.clone(),
+            problem: (!problems.is_empty()).then(|| problems.join("; ")),
+            mig_instances: self.mig_instances.clone(),
+            xids,
+        }
+    }
+
+    fn health(&self, known: &Known) -> Health {
+        let mig = "it is in MIG mode: its instances are isolated by the hardware and are not shared";
+        let own = known
+            .facts
+            .is_mig
+            .then_some(mig)
+            .or_else(|| known.history.reason());
+        match self.unusable.as_deref().or(own) {
+            Some(reason) => Health::Unhealthy(reason.to_owned()),
+            None => Health::Healthy,
+        }
+    }
+}
+
+impl Facts {
+    fn about(&self, severity: Severity, reason: &'static str, what: &str) -> Report {
+        let (uuid, name) = (&self.gpu.uuid, &self.gpu.name);
+        report(severity, reason, Some(uuid), format!("{uuid} ({name}) {what}"))
+    }
+
+    fn told(&self, change: Change) -> Option<Report> {
+        match change {
+            Change::None => None,
+            Change::Unhealthy(why) => {
+                let what = format!("is not given out to new containers: {why}");
+                Some(self.about(Severity::Error, "VcudaGpuUnhealthy", &what))
+            }
+            Change::Recovered(why) => {
+                let what = format!("is given out again; it was not because of: {why}");
+                Some(self.about(Severity::Info, "VcudaGpuRecovered", &what))
+            }
+        }
+    }
+
+    fn changed_to(&self, new: &Facts) -> Option<Report> {
+        let lasting = |facts: &Facts| Facts {
+            gpu: Gpu {
+                memory_used_bytes: 0,
+                utilization_percent: None,
+                ..facts.gpu.clone()
+            },
+            is_mig: facts.is_mig,
+        };
+        let what = "is not what it was: look at its memory, its links, and MIG mode";
+        (lasting(self) != lasting(new)).then(|| new.about(Severity::Warning, "VcudaGpuChanged", what))
+    }
+}
+
+fn report(severity: Severity, reason: &'static str, gpu: Option<&GpuUuid>, message: String) -> Report {
+    Report {
+        severity,
+        reason,
+        message,
+        container: None,
+        gpu: gpu.map(ToString::to_string),
+        host_pid: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Whether a GPU can be given out, from its errors (XIDs) and from how it answers: arithmetic, no NVML.
+//!
+//! An XID is a number that the driver writes for an error of a GPU (NVIDIA, "XID Errors"). Some are mistakes of an
+//! application: they end it and say nothing about the GPU, and no configuration lets one tenant take a GPU from all by
+//! making them. Any other makes the GPU unhealthy until it has answered so many looks in a row. So does a look that fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Errors that applications make: 13 graphics engine exception, 31 memory page fault, 43 GPU stopped processing, 45
+/// preemptive cleanup, 68 video processor exception, 109 context switch timeout.
+pub const OF_APPLICATIONS: [u64; 6] = [13, 31, 43, 45, 68, 109];
+
+/// What makes a GPU unhealthy, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    ignored: BTreeSet<u64>,
+    fatal: BTreeSet<u64>,
+    clean_looks: u32,
+}
+
+/// A policy that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// One of [`OF_APPLICATIONS`] would take a GPU away.
+    #[error(
+        "XID {0} is an application's error: one tenant could take the GPU from all with it; leave it out of fatal_xids"
+    )]
+    OfApplications(u64),
+    /// Both ignored and fatal.
+    #[error("XID {0} is in ignored_xids and in fatal_xids: leave it out of one")]
+    Both(u64),
+    /// A GPU would never be unhealthy.
+    #[error("healthy_after_probes = 0: use 1 or more")]
+    NoLooks,
+}
+
+impl Default for Policy {
+    /// Nothing is ignored beside applications' errors, nothing is fatal, 15 clean looks.
+    fn default() -> Self {
+        Self {
+            ignored: OF_APPLICATIONS.into(),
+            fatal: BTreeSet::new(),
+            clean_looks: 15,
+        }
+    }
+}
+
+impl Policy {
+    /// Applications' errors and `ignored` mean nothing; `fatal` ones stay until the GPU has been away (a reset, a reload
+    /// of the driver); all others until `clean_looks` looks in a row were answered.
+    ///
+    /// # Errors
+    /// [`PolicyError`] naming the value.
+    pub fn new(ignored: &[u64], fatal: &[u64], clean_looks: u32) -> Result<Self, PolicyError> {
+        if let Some(xid) = fatal.iter().find(|xid| OF_APPLICATIONS.contains(xid)) {
+            return Err(PolicyError::OfApplications(*xid));
+        }
+        if let Some(xid) = fatal.iter().find(|xid| ignored.contains(xid)) {
+            return Err(PolicyError::Both(*xid));
+        }
+        if clean_looks == 0 {
+            return Err(PolicyError::NoLooks);
+        }
+        Ok(Self {
+            ignored: OF_APPLICATIONS.iter().chain(ignored).copied().collect(),
+            fatal: fatal.iter().copied().collect(),
+            clean_looks,
+        })
+    }
+}
+
+/// What a GPU has been through.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct History {
+    trouble: Option<Trouble>,
+    /// All that came, by number.
+    xids: BTreeMap<u64, u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Trouble {
+    reason: String,
+    /// Looks in a row that were answered since.
+    clean: u32,
+    /// Clean looks do not end it.
+    is_fatal: bool,
+}
+
+/// What an observation changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing that anybody must be told.
+    None,
+    /// It cannot be given out (any more, or for another reason than before).
+    Unhealthy(String),
+    /// It can again; this is why it could not.
+    Recovered(String),
+}
+
+impl History {
+    /// Why it cannot be given out; none if it can.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.trouble.as_ref().map(|trouble| trouble.reason.as_str())
+    }
+
+    /// How often each XID came.
+    pub(crate) fn xids(&self) -> &BTreeMap<u64, u64> {
+        &self.xids
+    }
+
+    /// The driver has reported an error.
+    pub(crate) fn xid(&mut self, policy: &Policy, xid: u64) -> Change {
+        let count = self.xids.entry(xid).or_default();
+        *count = count.saturating_add(1);
+        if policy.ignored.contains(&xid) {
+            return Change::None;
+        }
+        self.suffer(format!("XID {xid}"), policy.fatal.contains(&xid))
+    }
+
+    /// The GPU was looked at; `answer` is what went wrong.
+    pub(crate) fn look(&mut self, policy: &Policy, answer: Result<(), String>) -> Change {
+        if let Err(reason) = answer {
+            return self.suffer(reason, false);
+        }
+        let Some(trouble) = &mut self.trouble else {
+            return Change::None;
+        };
+        trouble.clean = trouble.clean.saturating_add(1);
+        if trouble.is_fatal || trouble.clean < policy.clean_looks {
+            return Change::None;
+        }
+        self.trouble
+            .take()
+            .map_or(Change::None, |trouble| Change::Recovered(trouble.reason))
+    }
+
+    /// The driver was away, and the GPU was initialised anew: what was fatal is over after clean looks.
+    pub(crate) fn was_reset(&mut self) {
+        if let Some(trouble) = &mut self.trouble {
+            trouble.is_fatal = false;
+            trouble.clean = 0;
+        }
+    }
+
+    fn suffer(&mut self, reason: String, is_fatal: bool) -> Change {
+        let before = self.trouble.take();
+        // What is fatal stays the reason: the others follow from it.
+        if let Some(trouble) = before.as_ref().filter(|before| before.is_fatal && !is_fatal) {
+            self.trouble = Some(Trouble {
+                clean: 0,
+                ..trouble.clone()
+            });
+            return Change::None;
+        }
+        let is_new = before.is_none_or(|before| before.reason != reason);
+        self.trouble = Some(Trouble {
+            reason: reason.clone(),
+            clean: 0,
+            is_fatal,
+        });
+        if is_new {
+            Change::Unhealthy(reason)
+        } else {
+            Change::None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn policy() -> Policy {
+        Policy::new(&[63], &[48], 3).unwrap()
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_is_refused() {
+        assert_eq!(
+            Policy::new(&[], &[79, 31], 3),
+            Err(PolicyError::OfApplications(31))
+        );
+        assert_eq!(Policy::new(&[79], &[79], 3), Err(PolicyError::Both(79)));
+        assert_eq!(Policy::new(&[], &[], 0), Err(PolicyError::NoLooks));
+        assert_eq!(Policy::new(&[], &[], 15), Ok(Policy::default()));
+    }
+
+    #[test]
+    fn an_error_lasts_until_enough_clean_looks() {
+        let (policy, mut gpu) = (policy(), History::default());
+        assert_eq!(gpu.xid(&policy, 79), Change::Unhealthy("XID 79".to_owned()));
+        assert_eq!(gpu.xid(&policy, 79), Change::None, "it is known");
+        assert_eq!(gpu.look(&policy, Ok(())), Change::None);
+        assert_eq!(gpu.look(&policy, Ok(())), Change::None);
+        assert_eq!(
+            gpu.look(&policy, Err("lost".to_owned())),
+            Change::Unhealthy("lost".to_owned())
+        );
+        assert_eq!(
+            [0; 3].map(|_| gpu.look(&policy, Ok(()))),
+            [Change::None, Change::None, Change::Recovered("lost".to_owned())]
+        );
+        assert_eq!((gpu.reason(), gpu.xids().get(&79)), (None, Some(&2)));
+    }
+
+    #[test]
+    fn what_is_fatal_ends_with_a_reset() {
+        let (policy, mut gpu) = (policy(), History::default());
+        gpu.xid(&policy, 48);
+        assert_eq!(gpu.xid(&policy, 79), Change::None, "the first reason stays");
+        for _ in 0..10 {
+            assert_eq!(gpu.look(&policy, Ok(())), Change::None);
+        }
+        gpu.was_reset();
+        let looks = [0; 3].map(|_| gpu.look(&policy, Ok(())));
+        assert_eq!(looks.last(), Some(&Change::Recovered("XID 48".to_owned())));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Xid(u64),
+        Look(bool),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            prop::sample::select(vec![13_u64, 31, 43, 45, 68, 109, 63, 48, 79, 94]).prop_map(Step::Xid),
+            any::<bool>().prop_map(Step::Look),
+            Just(Step::Look(true)),
+        ]
+    }
+
+    proptest! {
+        /// Against what the words say, read off the whole history each time.
+        #[test]
+        fn health_follows_the_words(steps in prop::collection::vec(step(), 0..60), looks in 1_u32..5) {
+            let policy = Policy::new(&[63], &[48], looks).unwrap();
+            let mut gpu = History::default();
+            for (position, step) in steps.iter().enumerate() {
+                let was = gpu.reason().is_some();
+                let change = match step {
+                    Step::Xid(xid) => gpu.xid(&policy, *xid),
+                    Step::Look(true) => gpu.look(&policy, Ok(())),
+                    Step::Look(false) => gpu.look(&policy, Err("no answer".to_owned())),
+                };
+                let past = &steps[..=position];
+                let bad = |step: &Step| match step {
+                    Step::Xid(xid) => ![13, 31, 43, 45, 68, 109, 63].contains(xid),
+                    Step::Look(is_good) => !is_good,
+                };
+                let has_fatal = past.iter().any(|step| matches!(step, Step::Xid(48)));
+                let since = past.iter().rev().take_while(|step| !bad(step));
+                let clean = since.filter(|step| matches!(step, Step::Look(true))).count();
+                let ill = has_fatal || (past.iter().any(bad) && clean < looks as usize);
+                prop_assert_eq!(gpu.reason().is_some(), ill);
+                match change {
+                    Change::Unhealthy(_) => prop_assert!(ill),
+                    Change::Recovered(_) => prop_assert!(was && !ill),
+                    Change::None => prop_assert_eq!(was, ill),
+                }
+            }
+            let raised = steps.iter().filter(|step| matches!(step, Step::Xid(_))).count();
+            prop_assert_eq!(gpu.xids().values().sum::<u64>(), raised as u64);
+        }
+    }
+}

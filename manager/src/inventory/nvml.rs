@@ -1,0 +1,211 @@
+//! NVML's answers as plain data: what is asked once per opening, what at each look.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::{Device, Nvml};
+use vcuda_region::GpuUuid;
+
+use super::follow::{Facts, Load, Opened};
+use super::topology;
+use crate::gpu::{Gpu, Health, MigInstance};
+
+/// A GPU that NVML has handed out.
+#[derive(Debug)]
+pub(super) struct Card<'nvml> {
+    pub(super) uuid: GpuUuid,
+    pub(super) device: Device<'nvml>,
+}
+
+/// Everything that is asked once: the GPUs' facts, and handles to ask more.
+///
+/// # Errors
+/// NVML's, where it says nothing at all. A GPU that cannot be asked is named in [`Opened::missing`].
+pub(super) fn open<'nvml>(nvml: &'nvml Nvml, sysfs: &Path) -> Result<(Opened, Vec<Card<'nvml>>), NvmlError> {
+    let mut opened = Opened {
+        driver_version: nvml.sys_driver_version()?,
+        ..Opened::default()
+    };
+    let mut cards = Vec::new();
+    for index in 0..nvml.device_count()? {
+        match nvml.device_by_index(index).and_then(|device| identify(device)) {
+            Ok(card) => match facts(&card, sysfs) {
+                Ok(facts) => {
+                    opened.gpus.push(facts);
+                    cards.push(card);
+                }
+                Err(error) => opened
+                    .missing
+                    .push(format!("{} cannot be asked: {error}", card.uuid)),
+            },
+            Err(error) => opened
+                .missing
+                .push(format!("NVML's GPU {index} cannot be opened: {error}")),
+        }
+    }
+    link(&mut opened.gpus, &cards);
+    opened.mig_instances = mig_instances(&opened.gpus, &cards);
+    Ok((opened, cards))
+}
+
+fn identify(device: Device<'_>) -> Result<Card<'_>, NvmlError> {
+    let uuid = device.uuid()?.parse().map_err(|_| NvmlError::NotFound)?;
+    Ok(Card { uuid, device })
+}
+
+fn facts(card: &Card<'_>, sysfs: &Path) -> Result<Facts, NvmlError> {
+    let device = &card.device;
+    let memory = device.memory_info()?;
+    let pci_bus_id = topology::sysfs_name(&device.pci_info()?.bus_id);
+    let capability = optional(device.cuda_compute_capability())?
+        .and_then(|known| Some((u32::try_from(known.major).ok()?, u32::try_from(known.minor).ok()?)));
+    let gpu = Gpu {
+        uuid: card.uuid,
+        name: device.name()?,
+        memory_total_bytes: memory.total,
+        memory_reserved_bytes: memory.reserved,
+        memory_used_bytes: memory.used,
+        utilization_percent: None,
+        multiprocessors: multiprocessors(device, capability)?,
+        compute_capability: capability,
+        numa_node: numa_node(device, sysfs, &pci_bus_id)?,
+        pci_root: topology::pci_root(sysfs, &pci_bus_id).unwrap_or_default(),
+        pci_bus_id,
+        nvlinks: Vec::new(),
+        health: Health::Healthy,
+    };
+    let is_mig = optional(device.mig_mode())?.is_some_and(|mode| mode.current != 0);
+    Ok(Facts { gpu, is_mig })
+}
+
+/// Some GPUs, drivers and NVMLs do not know this: no failure.
+fn optional<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+    match answer {
+        Ok(known) => Ok(Some(known)),
+        Err(
+            NvmlError::NotSupported
+            | NvmlError::FunctionNotFound
+            | NvmlError::FailedToLoadSymbol(_)
+            | NvmlError::NoPermission
+            | NvmlError::UnexpectedVariant(_),
+        ) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn multiprocessors(device: &Device<'_>, capability: Option<(u32, u32)>) -> Result<Option<u32>, NvmlError> {
+    if let Some(attributes) = optional(device.attributes())? {
+        return Ok(Some(attributes.multiprocessor_count));
+    }
+    let lanes = capability.and_then(topology::cores_per_multiprocessor);
+    Ok(lanes
+        .zip(optional(device.num_cores())?)
+        .map(|(lanes, cores)| cores / lanes))
+}
+
+/// From `/sys`; else from NVML, up to 1024 nodes.
+fn numa_node(device: &Device<'_>, sysfs: &Path, bus_id: &str) -> Result<Option<u32>, NvmlError> {
+    /// `NVML_AFFINITY_SCOPE_NODE`.
+    const NODE: u32 = 0;
+    if let Some(node) = topology::numa_node(sysfs, bus_id) {
+        return Ok(Some(node));
+    }
+    let nodes = optional(device.memory_affinity(16, NODE))?;
+    Ok(nodes.and_then(|nodes| topology::lowest(&nodes)))
+}
+
+/// NVLinks by pairs; through a switch every GPU at it is a peer.
+fn link(gpus: &mut [Facts], cards: &[Card<'_>]) {
+    for (facts, card) in gpus.iter_mut().zip(cards) {
+        let others = cards.iter().filter(|other| other.uuid != card.uuid);
+        let linked = others.filter(|other| {
+            let status = card
+                .device
+                .p2p_status(&other.device, P2pCapabilitiesIndex::NvLink);
+            matches!(status, Ok(P2pStatus::Ok))
+        });
+        facts.gpu.nvlinks = linked.map(|other| other.uuid).collect();
+    }
+}
+
+fn mig_instances(gpus: &[Facts], cards: &[Card<'_>]) -> Vec<MigInstance> {
+    let divided = gpus.iter().zip(cards).filter(|(facts, _)| facts.is_mig);
+    divided
+        .flat_map(|(_, card)| {
+            let places = card.device.mig_device_count().unwrap_or(0);
+            // Places without an instance answer "not found".
+            (0..places).filter_map(|place| {
+                let instance = card.device.mig_device_by_index(place).ok()?;
+                Some(MigInstance {
+                    uuid: instance.uuid().ok()?,
+                    gpu: card.uuid,
+                    name: instance.name().unwrap_or_default(),
+                    memory_total_bytes: instance.memory_info().map_or(0, |memory| memory.total),
+                })
+            })
+        })
+        .collect()
+}
+
+/// How a GPU is doing.
+pub(super) fn look(card: &Card<'_>) -> Result<Load, NvmlError> {
+    Ok(Load {
+        memory_used_bytes: card.device.memory_info()?.used,
+        utilization_percent: optional(card.device.utilization_rates())?.map(|rates| rates.gpu.min(100)),
+    })
+}
+
+/// The processes on a GPU, in NVML's numbers of them (the host's), each once.
+pub(super) fn processes(card: &Card<'_>) -> Result<Vec<(u32, Option<u64>)>, NvmlError> {
+    let device = &card.device;
+    let compute = device.running_compute_processes()?;
+    let graphics = optional(device.running_graphics_processes())?.unwrap_or_default();
+    let clients_of_mps = optional(device.mps_running_compute_processes())?.unwrap_or_default();
+    Ok(once_each(
+        [compute, graphics, clients_of_mps].into_iter().flatten(),
+    ))
+}
+
+/// A process that computes and draws is in both lists with all of its memory.
+fn once_each(processes: impl Iterator<Item = ProcessInfo>) -> Vec<(u32, Option<u64>)> {
+    let mut bytes_of = BTreeMap::new();
+    for process in processes {
+        let bytes = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        };
+        let known: &mut Option<u64> = bytes_of.entry(process.pid).or_default();
+        *known = (*known).max(bytes);
+    }
+    bytes_of.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_in_two_lists_counts_once() {
+        let process = |pid, used_gpu_memory| ProcessInfo {
+            pid,
+            used_gpu_memory,
+            gpu_instance_id: None,
+            compute_instance_id: None,
+        };
+        let lists = [
+            process(2, UsedGpuMemory::Used(5)),
+            process(1, UsedGpuMemory::Unavailable),
+            process(2, UsedGpuMemory::Used(5)),
+            process(1, UsedGpuMemory::Used(0)),
+            process(3, UsedGpuMemory::Unavailable),
+        ];
+        assert_eq!(
+            once_each(lists.into_iter()),
+            [(1, Some(0)), (2, Some(5)), (3, None)]
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! The thread that owns NVML: opens it, looks at the GPUs, answers questions, and opens it anew when that may help.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use vcuda_region::{GpuUuid, clock};
+
+use super::follow::Seen;
+use super::nvml::{self, Card};
+use super::{ProcessesError, Settings, xids};
+
+/// Somebody wants to know the processes of a GPU.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) gpu: GpuUuid,
+    pub(super) reply: SyncSender<Answer>,
+}
+
+/// Host PIDs with their bytes.
+pub(super) type Answer = Result<Vec<(u32, Option<u64>)>, ProcessesError>;
+
+/// Where the kernel module lists the GPUs that it drives.
+const DRIVEN: &str = "driver/nvidia/gpus";
+
+/// How an opening ended.
+enum End {
+    /// Nobody is interested any more.
+    Over,
+    /// NVML is to be opened anew.
+    Again,
+}
+
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) settings: Settings,
+    pub(super) questions: Receiver<Question>,
+    pub(super) tell: SyncSender<Seen>,
+}
+
+impl Owner {
+    /// Until nobody can ask any more, or nobody listens.
+    pub(super) fn run(self) {
+        let mut pause = self.settings.retry_least;
+        loop {
+            let failure = match self.open() {
+                Ok(nvml) => match self.session(&nvml) {
+                    Ok(End::Over) => return,
+                    Ok(End::Again) => {
+                        pause = self.settings.retry_least;
+                        continue;
+                    }
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            let why = self.describe(&failure);
+            if self.tell.send(Seen::Unusable(why.clone())).is_err() || self.refuse_for(pause, &why) {
+                return;
+            }
+            pause = (pause * 2).min(self.settings.retry_most);
+        }
+    }
+
+    fn open(&self) -> Result<Nvml, NvmlError> {
+        let mut builder = Nvml::builder();
+        if let Some(library) = &self.settings.nvml_library {
+            builder.lib_path(library.as_os_str());
+        }
+        builder.init()
+    }
+
+    fn describe(&self, failure: &NvmlError) -> String {
+        let library = match &self.settings.nvml_library {
+            Some(library) => library.display().to_string(),
+            None => "libnvidia-ml.so.1".to_owned(),
+        };
+        let remedy = match failure {
+            NvmlError::LibloadingError(_) => {
+                "; is an NVIDIA driver installed, and its library within reach (nvml_library)?"
+            }
+            NvmlError::DriverNotLoaded => "; load the kernel module (nvidia-smi tells more)",
+            NvmlError::NoPermission => {
+                "; the manager needs the devices /dev/nvidiactl and /dev/nvidia0 and on"
+            }
+            NvmlError::LibRmVersionMismatch => {
+                "; restart the node, or load the kernel module of the library's release"
+            }
+            _ => "",
+        };
+        format!("NVML ({library}) cannot be used: {failure}{remedy}")
+    }
+
+    /// Answers questions with the reason for which there is no answer. Whether all is over.
+    fn refuse_for(&self, pause: Duration, why: &str) -> bool {
+        let end_ns = now_after(pause);
+        loop {
+            match self.questions.recv_timeout(until(end_ns)) {
+                Ok(question) => {
+                    let _ = question.reply.send(Err(ProcessesError::Unusable(why.to_owned())));
+                }
+                Err(RecvTimeoutError::Timeout) => return false,
+                Err(RecvTimeoutError::Disconnected) => return true,
+            }
+        }
+    }
+
+    /// One opening.
+    fn session(&self, nvml: &Nvml) -> Result<End, NvmlError> {
+        let (opened, cards) = nvml::open(nvml, &self.settings.sysfs)?;
+        let is_incomplete = !opened.missing.is_empty();
+        if self.tell.send(Seen::Opened(opened)).is_err() {
+            return Ok(End::Over);
+        }
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let listener = std::thread::Builder::new().name("nvml-xids".to_owned());
+            let (tell, cards, is_over) = (&self.tell, &cards, &is_over);
+            let listen = move || xids::watch(nvml, cards, is_over, tell);
+            // Without a thread it is as with an NVML that tells none.
+            let spawned = if cards.is_empty() {
+                Ok(())
+            } else {
+                listener.spawn_scoped(scope, listen).map(drop)
+            };
+            let end = self
+                .report_deafness(spawned)
+                .map_or_else(|| self.attend(cards, is_incomplete), |()| End::Over);
+            is_over.store(true, Ordering::Release);
+            Ok(end)
+        })
+    }
+
+    /// Something if nobody listens to it.
+    fn report_deafness(&self, spawned: io::Result<()>) -> Option<()> {
+        let error = spawned.err()?;
+        let why = format!("XIDs are not watched: no thread can be started: {error}");
+        self.tell.send(Seen::Xids(Err(why))).err().map(drop)
+    }
+
+    /// Looks and answers, until NVML should be opened anew.
+    fn attend(&self, cards: &[Card<'_>], is_incomplete: bool) -> End {
+        let settings = &self.settings;
+        let driven = self.driven();
+        let end_ns = now_after(settings.reopen_after);
+        let mut failing = u32::from(is_incomplete);
+        loop {
+            let looks: Vec<_> = cards
+                .iter()
+                .map(|card| {
+                    (
+                        card.uuid,
+                        nvml::look(card).map_err(|error| format!("NVML: {error}")),
+                    )
+                })
+                .collect();
+            failing = if is_incomplete || looks.iter().any(|(_, look)| look.is_err()) {
+                failing + 1
+            } else {
+                0
+            };
+            if self.tell.send(Seen::Looked(looks)).is_err() {
+                return End::Over;
+            }
+            // GPUs that come are seen by a new opening only, and one that was lost may answer to it.
+            if failing > settings.failures_to_reopen || self.driven() != driven || until(end_ns).is_zero() {
+                return End::Again;
+            }
+            if self.answer_for(settings.look_every, cards) {
+                return End::Over;
+            }
+        }
+    }
+
+    /// Whether all is over.
+    fn answer_for(&self, pause: Duration, cards: &[Card<'_>]) -> bool {
+        let end_ns = now_after(pause);
+        loop {
+            match self.questions.recv_timeout(until(end_ns)) {
+                Ok(question) => {
+                    let card = cards.iter().find(|card| card.uuid == question.gpu);
+                    let answer = card.ok_or(ProcessesError::NoGpu(question.gpu)).and_then(|card| {
+                        nvml::processes(card)
+                            .map_err(|error| ProcessesError::Nvml(question.gpu, error.to_string()))
+                    });
+                    // Who has given up waiting needs no answer.
+                    let _ = question.reply.send(answer);
+                }
+                Err(RecvTimeoutError::Timeout) => return false,
+                Err(RecvTimeoutError::Disconnected) => return true,
+            }
+        }
+    }
+
+    /// What the kernel module drives; none where there is no such module.
+    fn driven(&self) -> Option<Vec<PathBuf>> {
+        let entries = std::fs::read_dir(self.settings.procfs.join(DRIVEN)).ok()?;
+        let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        names.sort();
+        Some(names)
+    }
+}
+
+fn now_after(pause: Duration) -> u64 {
+    clock::now_ns().saturating_add(u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn until(end_ns: u64) -> Duration {
+    Duration::from_nanos(end_ns.saturating_sub(clock::now_ns()))
+}

@@ -1,0 +1,118 @@
+//! Waits for what the driver tells of its own accord: XIDs. On a thread of its own, as waiting blocks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::event::EventData;
+use nvml_wrapper::{Device, EventSet, Nvml};
+
+use super::follow::Seen;
+use super::nvml::Card;
+
+/// How long a wait lasts at most: the end of an opening takes as long.
+const WAIT: Duration = Duration::from_millis(200);
+/// What the driver calls an XID that it has no number for.
+const UNKNOWN: u64 = 999;
+
+/// Tells each XID of these GPUs until `is_over`.
+pub(super) fn watch(nvml: &Nvml, cards: &[Card<'_>], is_over: &AtomicBool, tell: &SyncSender<Seen>) {
+    let mut is_watched = false;
+    while !is_over.load(Ordering::Acquire) {
+        let outcome = registered(nvml, cards).and_then(|set| {
+            if !is_watched {
+                is_watched = tell.send(Seen::Xids(Ok(()))).is_ok();
+            }
+            listen(&set, cards, is_over, tell)
+        });
+        let Err(error) = outcome else { return };
+        // A set with a lost GPU in it fails at once for ever: the next one is without. Looks tell of the lost one.
+        if !matches!(error, NvmlError::GpuLost) {
+            is_watched = false;
+            let why = format!("XIDs are not told by NVML: {error}; a GPU's health is known by looks alone");
+            if tell.send(Seen::Xids(Err(why))).is_err() {
+                return;
+            }
+        }
+        std::thread::sleep(WAIT);
+    }
+}
+
+/// A set of all GPUs that can be registered.
+fn registered<'nvml>(nvml: &'nvml Nvml, cards: &[Card<'nvml>]) -> Result<EventSet<'nvml>, NvmlError> {
+    let mut willing: Vec<&Device<'nvml>> = cards
+        .iter()
+        .map(|card| &card.device)
+        .filter(|device| tells_xids(device))
+        .collect();
+    if willing.is_empty() {
+        return Err(NvmlError::NotSupported);
+    }
+    'set: loop {
+        let mut set = nvml.create_event_set()?;
+        for (place, device) in willing.iter().enumerate() {
+            match device.register_events(EventTypes::CRITICAL_XID_ERROR, set) {
+                Ok(registered) => set = registered,
+                Err(failure) if willing.len() == 1 => return Err(failure.error),
+                // The set went with the failure.
+                Err(_) => {
+                    willing.remove(place);
+                    continue 'set;
+                }
+            }
+        }
+        return Ok(set);
+    }
+}
+
+fn tells_xids(device: &Device<'_>) -> bool {
+    let types = device.supported_event_types();
+    types.is_ok_and(|types| types.contains(EventTypes::CRITICAL_XID_ERROR))
+}
+
+fn listen(
+    set: &EventSet<'_>,
+    cards: &[Card<'_>],
+    is_over: &AtomicBool,
+    tell: &SyncSender<Seen>,
+) -> Result<(), NvmlError> {
+    let wait_ms = u32::try_from(WAIT.as_millis()).unwrap_or(u32::MAX);
+    while !is_over.load(Ordering::Acquire) {
+        match set.wait(wait_ms) {
+            Err(NvmlError::Timeout) => {}
+            Err(error) => return Err(error),
+            Ok(event) => {
+                if let Some(seen) = xid(&event, cards)
+                    && tell.send(seen).is_err()
+                {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whose it is. NVML documents that of several XIDs at once it tells the last number for each: the GPU is right then,
+/// the number may be another's.
+fn xid(event: &EventData<'_>, cards: &[Card<'_>]) -> Option<Seen> {
+    let number = match event.event_data.as_ref()? {
+        XidError::Value(number) => *number,
+        XidError::Unknown => UNKNOWN,
+    };
+    let card = cards.iter().find(|card| is_same(&card.device, &event.device))?;
+    Some(Seen::Xid(card.uuid, number))
+}
+
+/// By their handles: a GPU that has just been lost cannot be asked who it is.
+#[expect(unsafe_code, reason = "the wrapper's accessor of the handle is marked so")]
+fn is_same(one: &Device<'_>, other: &Device<'_>) -> bool {
+    // SAFETY: the handle is compared and goes nowhere.
+    let one = unsafe { one.handle() };
+    // SAFETY: as above.
+    let other = unsafe { other.handle() };
+    one == other
+}
