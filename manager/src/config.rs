@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::inventory::health::{Policy, PolicyError};
+
 mod file;
 mod flags;
 mod value;
@@ -75,10 +77,20 @@ pub struct Admission {
 pub struct Health {
     /// XIDs that are the application's, beside the known ones.
     pub ignored_xids: Vec<u64>,
-    /// Known application XIDs that shall count all the same.
+    /// XIDs after which a GPU stays unhealthy until it has been away (a reset); never an application's.
     pub fatal_xids: Vec<u64>,
     /// After so many probes without an error a GPU is healthy again.
     pub clean_probes: u32,
+}
+
+impl Health {
+    /// As the inventory wants it.
+    ///
+    /// # Errors
+    /// What cannot be, with the remedy.
+    pub fn policy(&self) -> Result<Policy, PolicyError> {
+        Policy::new(&self.ignored_xids, &self.fatal_xids, self.clean_probes)
+    }
 }
 
 /// The configuration cannot be used. Exit status 64.
@@ -169,6 +181,9 @@ impl Config {
             return together(format!(
                 "node = \"{node}\": write a name of 1 to 253 characters without spaces"
             ));
+        }
+        if let Err(error) = self.health.policy() {
+            return together(format!("health: {error}"));
         }
         if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
             let filter = &self.log_filter;

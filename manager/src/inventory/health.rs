@@ -30,17 +30,17 @@ pub enum PolicyError {
     #[error("XID {0} is in ignored_xids and in fatal_xids: leave it out of one")]
     Both(u64),
     /// A GPU would never be unhealthy.
-    #[error("healthy_after_probes = 0: use 1 or more")]
+    #[error("clean_probes = 0: write 1 or more")]
     NoLooks,
 }
 
 impl Default for Policy {
-    /// Nothing is ignored beside applications' errors, nothing is fatal, 15 clean looks.
+    /// Nothing is ignored beside applications' errors, nothing is fatal, 30 clean looks.
     fn default() -> Self {
         Self {
             ignored: OF_APPLICATIONS.into(),
             fatal: BTreeSet::new(),
-            clean_looks: 15,
+            clean_looks: 30,
         }
     }
 }
@@ -184,7 +184,7 @@ mod tests {
         );
         assert_eq!(Policy::new(&[79], &[79], 3), Err(PolicyError::Both(79)));
         assert_eq!(Policy::new(&[], &[], 0), Err(PolicyError::NoLooks));
-        assert_eq!(Policy::new(&[], &[], 15), Ok(Policy::default()));
+        assert_eq!(Policy::new(&[], &[], 30), Ok(Policy::default()));
     }
 
     #[test]
