@@ -88,7 +88,7 @@ fn without_nvml_nothing_is_offered_and_all_is_remembered() {
     assert!(inventory.problem.unwrap().contains("not loaded"));
     // The driver was loaded anew: the fatal error ends after clean looks.
     assert_eq!(reasons(&follower.see(opened(&[1]))), ["VcudaNvmlRecovered"]);
-    assert_eq!(offered(&follower), []);
+    assert_eq!(offered(&follower), [0_u8; 0]);
     follower.see(looked(&[1]));
     assert_eq!(reasons(&follower.see(looked(&[1]))), ["VcudaGpuRecovered"]);
     assert_eq!(offered(&follower), [1]);
