@@ -31,11 +31,13 @@ pub mod table;
 #[cfg(target_arch = "x86_64")]
 pub mod tracer;
 
+mod manager;
 mod obedient;
 mod release;
 mod tenant;
 mod tmpfs;
 pub mod virtual_time;
+pub use manager::Manager;
 pub use obedient::Obedient;
 pub use release::of_release;
 pub use tenant::Tenant;

@@ -1,0 +1,117 @@
+//! The built `vcuda-manager` on a bed: its runtime directory is that of the bed's user, so that `vcuda` finds it.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use crate::{Bed, Running, eventually, release_dir};
+
+/// How long a start may take on a machine that does other things.
+const START: Duration = Duration::from_secs(30);
+
+/// A manager that runs; killed when this is dropped.
+#[derive(Debug)]
+pub struct Manager<'b> {
+    bed: &'b Bed,
+    args: Vec<String>,
+    running: Running,
+}
+
+impl Bed {
+    /// Starts a manager and waits until it is ready.
+    pub fn manager(&self) -> Manager<'_> {
+        self.manager_with(&[])
+    }
+
+    /// As [`Bed::manager`], with these arguments too.
+    pub fn manager_with(&self, args: &[&str]) -> Manager<'_> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let running = self.start_manager(&args);
+        Manager {
+            bed: self,
+            args,
+            running,
+        }
+    }
+
+    /// `vcuda-manager` on this bed's directories, metrics on a free port.
+    pub fn manager_command(&self, args: &[String]) -> Command {
+        let mut command = Command::new(release_dir().join("vcuda-manager"));
+        self.environment(&mut command);
+        command
+            .arg("--root")
+            .arg(self.runtime().join("vcuda"))
+            .arg("--state")
+            .arg(self.home.path().join("state"))
+            .arg("--nvml-library")
+            .arg(release_dir().join("libvcuda_simulator_nvml.so"))
+            .args(["--node", "test-node", "--metrics", "127.0.0.1:0"])
+            .args(args);
+        command
+    }
+
+    fn manager_log(&self) -> PathBuf {
+        self.home.path().join("manager.log")
+    }
+
+    fn start_manager(&self, args: &[String]) -> Running {
+        let log = File::create(self.manager_log()).unwrap();
+        let running = Running::start(self.manager_command(args).stderr(Stdio::from(log)));
+        eventually("the manager is ready", START, || {
+            let log = fs::read_to_string(self.manager_log()).unwrap();
+            // A zombie has no executable any more.
+            let lives = fs::read_link(format!("/proc/{}/exe", running.0.id())).is_ok();
+            assert!(lives, "the manager ended: {log}");
+            log.lines().any(|line| line.ends_with(" ready"))
+        });
+        running
+    }
+}
+
+impl Manager<'_> {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.running.0.id()
+    }
+
+    /// Where it answers.
+    pub fn socket(&self) -> PathBuf {
+        self.bed.runtime().join("vcuda/manager.sock")
+    }
+
+    /// Where its ledger is.
+    pub fn state(&self) -> PathBuf {
+        self.bed.home.path().join("state")
+    }
+
+    /// What it has logged since it was started last.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.bed.manager_log()).unwrap()
+    }
+
+    /// The address of its metrics, which it chose itself.
+    pub fn metrics_address(&self) -> String {
+        let log = self.log();
+        let found = log.lines().find_map(|line| line.split_once("metrics at http://"));
+        let rest = found.unwrap_or_else(|| panic!("no metrics in {log}")).1;
+        rest.split('/').next().unwrap().to_owned()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        self.running.signal(signal);
+    }
+
+    /// Waits for its end.
+    pub fn finish(&mut self) -> ExitStatus {
+        self.running.finish()
+    }
+
+    /// Kills it, as the kernel's out-of-memory killer would, and starts it again.
+    pub fn kill_and_restart(&mut self) {
+        self.running.signal(libc::SIGKILL);
+        self.running.finish();
+        self.running = self.bed.start_manager(&self.args);
+    }
+}

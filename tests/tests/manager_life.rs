@@ -1,0 +1,71 @@
+//! The daemon's own life: its configuration, its signals, its end. What it does meanwhile has tests of its own.
+
+use std::fs;
+use std::time::Duration;
+
+use vcuda_tests::{Bed, eventually, text};
+
+#[test]
+fn sigterm_ends_it_with_status_0() {
+    let bed = Bed::new();
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut manager = bed.manager();
+        manager.signal(signal);
+        assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
+    }
+}
+
+#[test]
+fn a_wrong_configuration_starts_nothing() {
+    let bed = Bed::new();
+    let file = bed.runtime().join("m.toml");
+    for (content, line) in [
+        (
+            "[admission]\nreserve = \"many\"\n",
+            "m.toml:2: 'many': not a number",
+        ),
+        ("\n[nothing]\n", "m.toml:2: unknown field `nothing`"),
+    ] {
+        fs::write(&file, content).unwrap();
+        for check in [vec!["--check".to_owned()], Vec::new()] {
+            let mut command = bed.manager_command(&check);
+            let output = command.arg("--config").arg(&file).output().unwrap();
+            assert_eq!(output.status.code(), Some(64), "{}", text(&output));
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(
+                said.starts_with("vcuda-manager: ") && said.contains(line),
+                "{said}"
+            );
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+        assert!(!bed.runtime().join("vcuda/manager.sock").exists());
+    }
+    fs::write(&file, "[admission]\nreserve = \"1Gi\"\n").unwrap();
+    let output = bed
+        .manager_command(&["--check".to_owned()])
+        .arg("--config")
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert_eq!(text(&output).trim(), "exit status: 0");
+}
+
+#[test]
+fn sighup_reads_the_configuration_again() {
+    let bed = Bed::new();
+    let file = bed.runtime().join("m.toml");
+    fs::write(&file, "").unwrap();
+    let mut manager = bed.manager_with(&["--config", file.to_str().unwrap()]);
+    let says = |what: &str| {
+        eventually(what, Duration::from_secs(20), || manager.log().contains(what));
+    };
+    fs::write(&file, "[audit]\ninterval = \"7 weeks\"\n").unwrap();
+    manager.signal(libc::SIGHUP);
+    says("the configuration stays as it is");
+    fs::write(&file, "[audit]\ninterval = \"2s\"\n[log]\nfilter = \"debug\"\n").unwrap();
+    manager.signal(libc::SIGHUP);
+    says("audit.interval has changed, which takes effect with the next start");
+    says("the configuration was read again");
+    manager.signal(libc::SIGTERM);
+    assert_eq!(manager.finish().code(), Some(0));
+}
