@@ -8,9 +8,13 @@
  *   phases         50 us for a third of a second of work, then 20 ms for as long, and so on
  *   capture NS     captures a graph of twenty kernels of that length, launches it once, again and again
  *   bursts NS MS   kernels of that length for MS milliseconds, then idle for as long
+ *   threads NS N FILE   kernels of that length on a stream of each of N threads; FILE: how many of each were launched
  * Prints "started". The same numbers each time. */
 #include "../../tests/apps/driver.h"
+#include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 static uint64_t seed = 0x9e3779b97f4a7c15;
@@ -42,6 +46,26 @@ static double now(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
 }
+static uint64_t thread_ns;
+static void *saturate(void *launched)
+{
+    CUstream stream;
+    OK(cuCtxSetCurrent(context));
+    OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
+    for (; !failures; ++*(volatile uint64_t *)launched) run(1024, stream, thread_ns);
+    return NULL;
+}
+static int threads(int count, const char *path)
+{
+    pthread_t thread[64];
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    if (count > 64 || ftruncate(file, count * 8)) return 1;
+    uint64_t *launched = mmap(NULL, (size_t)count * 8, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (launched == MAP_FAILED) return 1;
+    for (int i = 0; i < count; i++) OK(pthread_create(&thread[i], NULL, saturate, &launched[i]));
+    for (int i = 0; i < count; i++) pthread_join(thread[i], NULL);
+    return 1;
+}
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "kernel";
@@ -52,6 +76,8 @@ int main(int argc, char **argv)
     if (!strcmp(what, "graph")) graph = capture(10, ns);
     printf("started\n");
     fflush(stdout);
+    thread_ns = ns;
+    if (!strcmp(what, "threads")) return threads(atoi(argv[3]), argv[4]);
     double began = now();
     for (uint64_t n = 0; !failures; n++) {
         if (!strcmp(what, "kernel")) run(1024, streams[0], ns);

@@ -5,7 +5,7 @@ mod contended;
 mod figures;
 mod report;
 
-pub use cases::{PROGRAMS, Program, caps, processes};
+pub use cases::{PROGRAMS, Program, caps, processes, threads};
 pub use contended::{Split, bursts, changes, splits};
 pub use report::{Figure, Goal, Row, as_json, as_table, missed};
 

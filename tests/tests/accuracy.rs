@@ -5,7 +5,9 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
-use vcuda_benches::accuracy::{Bench, PROGRAMS, Program, Row, Split, caps, changes, missed, splits};
+use vcuda_benches::accuracy::{
+    Bench, PROGRAMS, Program, Row, Split, caps, changes, missed, processes, splits, threads,
+};
 
 fn are_met(rows: &[Row]) {
     let missed = missed(rows);
@@ -38,6 +40,20 @@ fn low_and_high_caps_are_kept_too() {
 fn short_kernels_are_charged_their_time_where_few_are_measured() {
     let programs = [program("10 us, each waited for")];
     are_met(&caps(&Bench::new(4).unwrap(), &programs, &[75]).unwrap());
+}
+
+#[test]
+fn processes_and_threads_of_a_tenant_share_its_cap_alike() {
+    let bench = Bench::new(4).unwrap();
+    let program = Program {
+        name: "kernels of 1 ms",
+        arguments: &["kernel", "1000000"],
+        longest_ns: 1_000_000,
+    };
+    are_met(&[
+        processes(&bench, &program, 4).unwrap(),
+        threads(&bench, 30, 4, 200_000).unwrap(),
+    ]);
 }
 
 #[test]

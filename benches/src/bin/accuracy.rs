@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail, ensure};
 use vcuda_benches::accuracy::{
     self, Bench, PROGRAMS, Row, Split, as_json, as_table, bursts, caps, changes, processes, splits,
+    threads as threads_of,
 };
 use vcuda_benches::lab::Load;
 
@@ -60,8 +61,10 @@ fn of_section(section: &str, bench: &Bench, brief: bool) -> Result<Vec<Row>> {
             let counts: &[usize] = if brief { &[4] } else { &[1, 4, 16] };
             let cases = [mix, millisecond].into_iter();
             let cases = cases.flat_map(|program| counts.iter().map(move |count| (program, *count)));
+            let threads = [(30, 200_000), (75, 200_000), (30, 1_000_000)].into_iter();
             cases
                 .map(|(program, count)| processes(bench, &program, count))
+                .chain(threads.map(|(cap, ns)| threads_of(bench, cap, 4, ns)))
                 .collect()
         }
         "splits" => {
