@@ -3,6 +3,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+/// Least work in flight where predictions hold (ns): less costs wake-ups.
+const LEAST_NS: u64 = 160_000;
 /// What may be in flight as it may turn out (ns), for a share that earns nothing meanwhile.
 const OVERRUN_NS: u64 = 20_000_000;
 /// Unused GPU time from which on more may be in flight, and with which most may (ns): above what a share that is filled
@@ -61,7 +63,8 @@ impl Surprise {
         // What runs longer than predicted overruns the share only by what is not earned meanwhile.
         let overrun_ns = OVERRUN_NS * 1000 / (1000 - rate).max(1);
         let factor = self.factor.load(Ordering::Relaxed).max(1 << BITS);
-        let least_ns = (whole_ns * rate / 1000).min((overrun_ns << BITS) / factor);
+        let shared_ns = (whole_ns * rate / 1000).max(LEAST_NS.min(whole_ns));
+        let least_ns = shared_ns.min((overrun_ns << BITS) / factor);
         let (from_ns, to_ns) = UNUSED_NS;
         let behind_ns = unused_ns.clamp(from_ns, to_ns) - from_ns;
         least_ns + (2 * whole_ns - least_ns) * behind_ns / (to_ns - from_ns)
@@ -78,7 +81,7 @@ mod tests {
     fn a_share_of_the_window_and_more_where_that_does_not_fill_it() {
         let none = Surprise::new();
         assert!(!none.is_recent());
-        for (permille, window_ns) in [(50, 100_000), (500, MS), (1000, 2 * MS)] {
+        for (permille, window_ns) in [(50, 160_000), (150, 300_000), (500, MS), (1000, 2 * MS)] {
             assert_eq!(none.window_ns(2 * MS, permille, 0), window_ns);
             assert_eq!(none.window_ns(2 * MS, permille, MS), window_ns);
             let behind_ns = none.window_ns(2 * MS, permille, 2 * MS);
