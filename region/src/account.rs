@@ -10,6 +10,7 @@
 
 use crate::primitive::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+mod beside;
 mod contexts;
 mod counts;
 mod lateness;
@@ -28,7 +29,8 @@ pub const BUSY_WORDS: usize = if cfg!(any(loom, miri)) { 16 } else { 4096 };
 #[derive(Debug)]
 pub struct Account {
     pub(crate) level_ns: AtomicI64,
-    reserved_level: [AtomicU64; 15],
+    beside_ns: AtomicU64,
+    reserved_level: [AtomicU64; 14],
     /// Futex word for those who wait in this container.
     pub wake: AtomicU32,
     /// How many wait there.
@@ -85,6 +87,7 @@ impl Default for Account {
     fn default() -> Self {
         Self {
             level_ns: AtomicI64::new(0),
+            beside_ns: AtomicU64::new(0),
             reserved_level: core::array::from_fn(|_| AtomicU64::new(0)),
             wake: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
@@ -289,6 +292,11 @@ impl Meter {
         self.settled_ns.fetch_add(to_i64(predicted_ns), Ordering::Relaxed);
         self.settled_launches
             .fetch_add(u64::from(launches), Ordering::Relaxed);
+    }
+
+    /// Launches finished so far.
+    pub fn finished(&self) -> u64 {
+        self.settled_launches.load(Ordering::Relaxed)
     }
 
     /// What is left of the lease.

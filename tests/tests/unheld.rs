@@ -39,15 +39,30 @@ fn a_graph_is_charged_its_nodes_before_it_was_measured() {
 }
 
 #[test]
-fn a_kernel_that_the_host_feeds_does_not_hang() {
+fn a_kernel_that_the_host_feeds_is_not_waited_for() {
     let bed = Bed::new();
     let times: u32 =
         std::env::var_os("VCUDA_SOAK").map_or(1, |times| times.to_str().unwrap().parse().unwrap());
     let program = app("sim_persistent", Door::Dlsym);
     let mut tenant = bed.tenant(&["--cores", "30"], program);
-    let rounds = (times * 10).to_string();
+    let rounds = (times * 100).to_string();
     // Dies by SIGALRM if it hangs.
     succeeded(&tenant.arg(rounds).output().unwrap());
+}
+
+#[test]
+fn what_goes_beside_a_kernel_without_end_keeps_to_the_cap() {
+    let bed = Bed::new();
+    let program = app("sim_persistent", Door::Dlsym);
+    let mut tenant = bed.tenant(&["--cores", "30"], program);
+    let words = succeeded(&tenant.args(["beside", "2"]).output().unwrap());
+    let line = words
+        .lines()
+        .find_map(|line| line.strip_prefix("beside "))
+        .unwrap();
+    let kernels: u32 = line.parse().unwrap();
+    // Two seconds at 30 %, and the burst. Held for a second each they would be a handful.
+    assert!((60..=640).contains(&kernels), "{kernels} kernels of 1 ms");
 }
 
 #[test]

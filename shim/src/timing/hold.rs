@@ -27,7 +27,13 @@ const WINDOW_SLEEP_NS: u64 = 1_000_000;
 const LIMITS_SLEEP_NS: u64 = 20_000_000;
 const LIMITS_AGE_NS: u64 = 5_000_000;
 /// What is left of a wait is spun, as no sleep ends that exactly (ns).
-const SPIN_NS: u64 = 100_000;
+const SPIN_NS: u64 = 60_000;
+/// A launch waits no longer beside a segment of another stream that has run for this long, with nothing finished meanwhile
+/// (ns): it may wait for the host.
+const ENDLESS_NS: u64 = 20_000_000;
+/// The same, where that was seen of late (ns), and what late means (ns).
+const ENDLESS_AGAIN_NS: u64 = 5_000_000;
+const OF_LATE_NS: u64 = 10_000_000_000;
 
 /// What a launch waits for.
 #[derive(Debug, Clone, Copy)]
@@ -82,14 +88,20 @@ impl Launches {
             self.mark(lane, track, stream, 0);
         }
         self.wake_reaper();
-        let on_debt = self.wait(lane, view, need, &predicted, unproven, started_ns);
+        let on_debt = self.wait(lane, track, view, need, &predicted, unproven, started_ns);
         let held_ns = now_ns().saturating_sub(started_ns);
         lane.meter.holds.fetch_add(1, Ordering::Relaxed);
         lane.meter.held_ns.fetch_add(held_ns, Ordering::Relaxed);
         lane.meter
             .debt_admits
             .fetch_add(u32::from(on_debt), Ordering::Relaxed);
-        if !lane.meter.spend(cost_ns) {
+        if lane.meter.spend(cost_ns) {
+            return true;
+        }
+        if on_debt {
+            // This one alone.
+            lane.meter.take_just(lane.account, cost_ns);
+        } else {
             self.take(lane, cost_ns);
         }
         true
@@ -142,9 +154,11 @@ impl Launches {
     }
 
     /// Waits until the launch may go. `true`: the bound came first.
+    #[expect(clippy::too_many_arguments, reason = "a launch that is held, and why")]
     fn wait(
         &'static self,
         lane: &Lane,
+        track: Option<&Track>,
         mut view: View,
         mut need_now: Need,
         predicted: &Prediction,
@@ -152,8 +166,27 @@ impl Launches {
         started_ns: u64,
     ) -> bool {
         let mut window_since_ns = None;
+        // Launches finished, and since when it is no more.
+        let mut quiet = (lane.meter.finished(), started_ns);
         loop {
             let now = now_ns();
+            let finished = lane.meter.finished();
+            if finished != quiet.0 {
+                quiet = (finished, now);
+            }
+            let patience_ns = lane.patience_ns(now);
+            let endless_ns = self.longest_beside(lane, track);
+            if endless_ns.min(now.saturating_sub(quiet.1)) >= patience_ns {
+                if endless_ns >= ENDLESS_NS {
+                    lane.endless_ns.store(now, Ordering::Relaxed);
+                }
+                let at_ns = lane.account.beside(&view.pace, predicted.cost_ns, now);
+                wait_until(
+                    lane,
+                    at_ns.min(started_ns.saturating_add(view.config.hold_max_ns)),
+                );
+                return true;
+            }
             match need_now {
                 Need::Balance(at_ns) => {
                     window_since_ns = None;
@@ -166,7 +199,7 @@ impl Launches {
                     if now >= bound_ns {
                         return true;
                     }
-                    sleep_until(lane, at_ns.min(bound_ns), now);
+                    sleep_until(lane, at_ns.min(bound_ns), now, patience_ns);
                 }
                 Need::Window => {
                     let since = *window_since_ns.get_or_insert(now);
@@ -202,11 +235,48 @@ impl Launches {
     }
 }
 
+impl Launches {
+    /// For how long a segment of another stream of the device was seen to run, the longest (ns). To wait for its end may be to
+    /// wait for ever; gates are told apart by [`Launches::is_gated`].
+    fn longest_beside(&self, lane: &Lane, own: Option<&Track>) -> u64 {
+        let is_beside = |track: &&Track| {
+            track.in_use()
+                && !own.is_some_and(|own| core::ptr::eq(own, *track))
+                && track.lane().is_some_and(|its| core::ptr::eq(its, lane))
+        };
+        let beside = self.tracks.all().filter(is_beside);
+        beside.map(Track::seen_running_ns).max().unwrap_or(0)
+    }
+}
+
+impl Lane {
+    /// After how long work beside a held launch counts as endless (ns).
+    fn patience_ns(&self, now_ns: u64) -> u64 {
+        let seen_ns = self.endless_ns.load(Ordering::Relaxed);
+        if seen_ns != 0 && now_ns.saturating_sub(seen_ns) < OF_LATE_NS {
+            ENDLESS_AGAIN_NS
+        } else {
+            ENDLESS_NS
+        }
+    }
+}
+
+/// Sleeps until then.
+fn wait_until(lane: &Lane, at_ns: u64) {
+    loop {
+        let now = now_ns();
+        if now >= at_ns {
+            return;
+        }
+        sleep_until(lane, at_ns, now, LIMITS_SLEEP_NS);
+    }
+}
+
 /// Sleeps until shortly before `at_ns` and spins the rest; returns early when the balance or the limits may have changed.
-fn sleep_until(lane: &Lane, at_ns: u64, now: u64) {
+fn sleep_until(lane: &Lane, at_ns: u64, now: u64, most_ns: u64) {
     let left_ns = at_ns.saturating_sub(now);
     if left_ns > SPIN_NS {
-        lane.sleep(BALANCE, (left_ns - SPIN_NS).min(LIMITS_SLEEP_NS), || true);
+        lane.sleep(BALANCE, (left_ns - SPIN_NS).min(most_ns), || true);
         return;
     }
     while now_ns() < at_ns {

@@ -33,6 +33,8 @@ pub(crate) struct Lane {
     segment_ns: AtomicU64,
     portion_ns: AtomicU64,
     throttle: Throttle,
+    /// When a launch last went beside work that ran on and on (`CLOCK_MONOTONIC`, ns).
+    pub(super) endless_ns: AtomicU64,
 }
 
 impl Lane {
@@ -53,6 +55,7 @@ impl Lane {
             segment_ns: AtomicU64::new(SEGMENT_LEAST_NS),
             portion_ns: AtomicU64::new(0),
             throttle: Throttle::default(),
+            endless_ns: AtomicU64::new(0),
         }
     }
 

@@ -261,6 +261,15 @@ impl Track {
         expected_ns
     }
 
+    /// For how long the work before its next mark was seen to run (ns).
+    pub(super) fn seen_running_ns(&self) -> u64 {
+        let from_ns = self.settled_to_ns.load(Ordering::Relaxed);
+        if self.pending() == 0 || from_ns == 0 {
+            return 0;
+        }
+        self.entered_to_ns.load(Ordering::Relaxed).saturating_sub(from_ns)
+    }
+
     /// Whether the stream waits for the host, or will when it comes to that.
     pub(super) fn is_gated(&self) -> bool {
         let head = self.head.load(Ordering::Relaxed);
