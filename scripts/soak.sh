@@ -47,6 +47,8 @@ part "forks while every hook is busy, 20000 of them"
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test forks
 part "shares, sharing, conformance, doors"
 repeat cargo test -q -p vcuda-tests --test share --test sharing --test conformance --test doors --test hostile
+part "hangs: capture, collectives, forks, kernels that the host feeds, at once, 10 minutes"
+scripts/hangs.sh 600
 part "accuracy: the whole sweep in virtual time (docs/accuracy.md tells which goals are missed)"
 target/release/accuracy
 part "the demo"

@@ -27,7 +27,7 @@ const WINDOW_SLEEP_NS: u64 = 1_000_000;
 const LIMITS_SLEEP_NS: u64 = 20_000_000;
 const LIMITS_AGE_NS: u64 = 5_000_000;
 /// What is left of a wait is spun, as no sleep ends that exactly (ns).
-const SPIN_NS: u64 = 60_000;
+const SPIN_NS: u64 = 100_000;
 /// A launch waits no longer beside a segment of another stream that has run for this long, with nothing finished meanwhile
 /// (ns): it may wait for the host.
 const ENDLESS_NS: u64 = 20_000_000;
