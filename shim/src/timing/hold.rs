@@ -100,7 +100,7 @@ impl Launches {
         }
         if on_debt {
             // This one alone.
-            lane.meter.take_just(lane.account, cost_ns);
+            lane.meter.take_with(lane.account, cost_ns, 0);
         } else {
             self.take(lane, cost_ns);
         }
