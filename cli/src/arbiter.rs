@@ -50,6 +50,16 @@ pub(crate) fn arbiter(alone: bool, environment: &Environment) -> Result<(), Fail
     }
 }
 
+/// The processes at the posts of arbiter and stand-in.
+pub(crate) fn holders(root: &Path) -> Vec<i32> {
+    let at = |name| Post::open(root, name).ok()?.holder().ok()?;
+    [FIRST, SECOND]
+        .into_iter()
+        .filter_map(at)
+        .filter(|pid| *pid > 0)
+        .collect()
+}
+
 /// Whether one is at its post. It may end right after the answer: the shims notice a missing beat.
 pub(crate) fn is_running(root: &Path) -> bool {
     let is_held = |name| Post::open(root, name).is_ok_and(|first| matches!(first.holder(), Ok(Some(_))));

@@ -7,6 +7,7 @@ mod picture;
 mod plan;
 mod progress;
 mod report;
+mod running;
 mod shares;
 mod table;
 
@@ -67,6 +68,18 @@ fn measure(plan: &Plan, stage: &Stage, interrupt: &Interrupt) -> Result<Report, 
         for subject in overhead::SUBJECTS {
             progress.step(subject.name);
             report.overhead.push(overhead.row(&subject)?);
+        }
+        let costs = running::Costs {
+            plan,
+            stage,
+            interrupt,
+            iterations_per_ms,
+        };
+        progress.step("processor time without the shim");
+        let bare_ns = costs.bare()?;
+        for caps in running::ROWS {
+            progress.step("processor time, lateness");
+            report.running.push(costs.row(caps, bare_ns)?);
         }
     }
     report.sum_up();

@@ -231,6 +231,16 @@ impl Stage {
         command
     }
 
+    /// Where the files of one of its tenants are.
+    pub(crate) fn tenant_directory(&self, name: &str) -> PathBuf {
+        self.runtime_root().join("containers").join(name)
+    }
+
+    /// The processes that apportion GPU time between its tenants.
+    pub(crate) fn arbiters(&self) -> Vec<i32> {
+        arbiter::holders(&self.runtime_root())
+    }
+
     fn runtime_root(&self) -> PathBuf {
         self.home.path().join("vcuda")
     }

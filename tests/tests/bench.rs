@@ -71,6 +71,17 @@ fn quick_measures_each_table_and_draws_each_tenant() {
     for row in overhead {
         assert!(figure(row, "without_shim_ns") > 0.0, "{row}");
         assert!(figure(row, "with_shim_ns") > 0.0, "{row}");
+        assert!(figure(row, "with_shim_p99_ns") >= 1.0, "{row}");
+    }
+    let running = report["running"].as_array().unwrap();
+    assert_eq!(running.len(), 2, "{report}");
+    for row in running {
+        // Programs that are held all the time, and what wakes them.
+        assert!(figure(row, "holds") > 10.0, "{row}");
+        assert!(figure(row, "programs_cpu_percent") > 0.0, "{row}");
+        assert!(figure(row, "arbiter_cpu_percent") > 0.0, "{row}");
+        assert!(figure(row, "late_median_us") > 0.0, "{row}");
+        assert!(figure(row, "sleep_late_median_us") > 0.0, "{row}");
     }
     for key in ["alone_mean_error_percent", "split_worst_ratio_error_percent"] {
         assert!(figure(&report["summary"], key) >= 0.0);

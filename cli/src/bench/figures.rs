@@ -46,6 +46,13 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
+/// At most so much are `permille` thousandths of the values; nothing of none.
+pub(super) fn quantile(mut values: Vec<f64>, permille: usize) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let wanted = (values.len() * permille).div_ceil(1000).max(1);
+    values.get(wanted - 1).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +83,15 @@ mod tests {
         near(jain(&[0.9, 0.9, 0.9, 0.9]), 1.0);
         near(jain(&[1.0, 0.0, 0.0, 0.0]), 0.25);
         near(jain(&[0.0, 0.0]), 0.0);
+    }
+
+    #[test]
+    fn quantiles_are_values() {
+        let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        for (permille, value) in [(0, 1.0), (500, 100.0), (990, 198.0), (1000, 200.0)] {
+            assert_eq!(quantile(values.clone(), permille), Some(value));
+        }
+        assert_eq!(quantile(Vec::new(), 500), None);
     }
 
     #[test]

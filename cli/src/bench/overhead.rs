@@ -46,6 +46,13 @@ pub(super) const SUBJECTS: [Subject; 3] = [
     },
 ];
 
+/// Of a call (ns).
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    mean: f64,
+    p99: f64,
+}
+
 /// Measures subject after subject.
 #[derive(Debug)]
 pub(super) struct Overhead<'a> {
@@ -79,21 +86,27 @@ impl Overhead<'_> {
             self.interrupt.sleep(Duration::ZERO)?;
             pairs.push((self.time(&mut bare, call)?, self.time(&mut tenant, call)?));
         }
-        let of = |value: fn(&(f64, f64)) -> f64| median(pairs.iter().map(value).collect());
+        let of = |value: fn(&(Cost, Cost)) -> f64| median(pairs.iter().map(value).collect());
         Ok(OverheadReport {
             call: subject.name,
             pairs: self.plan.pairs,
-            without_shim_ns: of(|pair| pair.0),
-            with_shim_ns: of(|pair| pair.1),
-            added_ns: of(|pair| pair.1 - pair.0),
+            without_shim_ns: of(|pair| pair.0.mean),
+            with_shim_ns: of(|pair| pair.1.mean),
+            added_ns: of(|pair| pair.1.mean - pair.0.mean),
+            without_shim_p99_ns: of(|pair| pair.0.p99),
+            with_shim_p99_ns: of(|pair| pair.1.p99),
+            added_p99_ns: of(|pair| pair.1.p99 - pair.0.p99),
         })
     }
 
     #[expect(clippy::cast_precision_loss, reason = "picoseconds of a call")]
-    fn time(&self, program: &mut Tenant, call: Call) -> Result<f64, Failure> {
+    fn time(&self, program: &mut Tenant, call: Call) -> Result<Cost, Failure> {
         let parts = self.plan.parts;
         match program.ask(Request::Time { call, parts })? {
-            Reply::Timed { ps_per_call } => Ok(ps_per_call as f64 / 1000.0),
+            Reply::Timed { ps_per_call, p99_ns } => Ok(Cost {
+                mean: ps_per_call as f64 / 1000.0,
+                p99: p99_ns as f64,
+            }),
             other => Err(Failure::Failed(format!(
                 "asked for the cost of a call, got {other:?}"
             ))),

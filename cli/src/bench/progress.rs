@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::overhead::SUBJECTS;
 use super::plan::Plan;
+use super::running;
 
 /// Removed from the terminal when it is dropped.
 #[derive(Debug)]
@@ -15,7 +16,11 @@ pub(super) struct Progress(ProgressBar);
 impl Progress {
     /// Nothing done yet.
     pub(super) fn new(plan: &Plan) -> Progress {
-        let overhead = if plan.has_overhead { SUBJECTS.len() } else { 0 };
+        let overhead = if plan.has_overhead {
+            SUBJECTS.len() + 1 + running::ROWS.len()
+        } else {
+            0
+        };
         // And the calibration.
         let bar = ProgressBar::new((1 + plan.rows.len() + overhead) as u64);
         let style = ProgressStyle::with_template("{spinner} {pos}/{len} {wide_bar} {eta} left  {msg}");

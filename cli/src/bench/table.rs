@@ -35,8 +35,12 @@ pub(super) fn text(report: &Report) -> String {
         text.push_str(&split_table(&split));
     }
     if !report.overhead.is_empty() {
-        text.push_str("\nAdded to a call (ns, medians)\n");
+        text.push_str("\nAdded to a call (ns; to most of them, and to the slowest in a hundred)\n");
         text.push_str(&overhead_table(report));
+    }
+    if !report.running.is_empty() {
+        text.push_str("\nWhile tenants run: % of a processor; us from the end of a hold to the launch\n");
+        text.push_str(&running_table(report));
     }
     text.push_str(&summary(report));
     text
@@ -100,15 +104,38 @@ fn split_table(rows: &[&SharesReport]) -> String {
 }
 
 fn overhead_table(report: &Report) -> String {
-    let mut lines = vec![words(&["CALL", "WITHOUT", "WITH", "ADDED"])];
+    let mut lines = vec![words(&["CALL", "WITHOUT", "WITH", "ADDED", "P99"])];
     lines.extend(report.overhead.iter().map(|row| {
         vec![
             row.call.to_owned(),
             format!("{:.1}", row.without_shim_ns),
             format!("{:.1}", row.with_shim_ns),
             format!("{:.1}", row.added_ns),
+            format!("{:+.0}", row.added_p99_ns),
         ]
     }));
+    lined(lines)
+}
+
+fn running_table(report: &Report) -> String {
+    let mut lines = vec![words(&[
+        "CAPS %", "WORK", "SHIM", "ARBITER", "HOLDS", "MEDIAN", "P99", "SLEEP", "P99",
+    ])];
+    let us = |late: Option<f64>| late.map_or_else(|| "-".to_owned(), |late| format!("{late:.0}"));
+    for row in &report.running {
+        let caps: Vec<String> = row.caps_percent.iter().copied().map(short).collect();
+        lines.push(vec![
+            caps.join("/"),
+            row.work.to_owned(),
+            format!("{:.2}", row.shim_cpu_percent),
+            format!("{:.2}", row.arbiter_cpu_percent),
+            row.holds.to_string(),
+            us(row.late_median_us),
+            us(row.late_p99_us),
+            us(row.sleep_late_median_us),
+            us(row.sleep_late_p99_us),
+        ]);
+    }
     lined(lines)
 }
 
@@ -189,7 +216,7 @@ fn lined(lines: Vec<Vec<String>>) -> String {
 mod tests {
     use super::*;
     use crate::bench::plan::Plan;
-    use crate::bench::report::{GpuReport, OverheadReport, TenantReport};
+    use crate::bench::report::{GpuReport, OverheadReport, RunningReport, TenantReport};
     use vcuda_manager_api::quantity::CoreShare;
 
     #[test]
@@ -223,6 +250,21 @@ mod tests {
                 without_shim_ns: 99_999.9,
                 with_shim_ns: 99_999.9,
                 added_ns: -99_999.9,
+                without_shim_p99_ns: 9_999_999.0,
+                with_shim_p99_ns: 9_999_999.0,
+                added_p99_ns: -9_999_999.0,
+            }];
+            report.running = vec![RunningReport {
+                caps_percent: vec![10.0, 20.0, 30.0, 40.0],
+                work: "graph 10x100 us",
+                programs_cpu_percent: 100.0,
+                shim_cpu_percent: -10.55,
+                arbiter_cpu_percent: 10.55,
+                holds: 99_999,
+                late_median_us: Some(16_384.0),
+                late_p99_us: None,
+                sleep_late_median_us: Some(16_384.0),
+                sleep_late_p99_us: Some(16_384.0),
             }];
             report.sum_up();
             let text = text(&report);
@@ -233,7 +275,14 @@ mod tests {
                     line.chars().count()
                 );
             }
-            for words in ["NOTE", "WITHOUT the shim", "One tenant", "side by side", "Added"] {
+            for words in [
+                "NOTE",
+                "WITHOUT the shim",
+                "One tenant",
+                "side by side",
+                "Added",
+                "ARBITER",
+            ] {
                 assert!(text.contains(words), "{words} in {text}");
             }
         }

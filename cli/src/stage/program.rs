@@ -103,9 +103,7 @@ impl Program {
                 Reply::Done
             }
             Request::Saturate { work } => self.saturate(work),
-            Request::Time { call, parts } => Reply::Timed {
-                ps_per_call: timing::ps_per_call(&self.cuda, call, parts)?,
-            },
+            Request::Time { call, parts } => timing::timed(&self.cuda, call, parts)?,
             Request::Count => Reply::Count {
                 iterations: self.done_iterations.load(Ordering::Acquire),
                 at_ns: clock::now_ns(),

@@ -99,10 +99,12 @@ pub(crate) enum Reply {
         /// When (`CLOCK_MONOTONIC`).
         at_ns: u64,
     },
-    /// What a call takes, the median of the parts.
+    /// What a call takes.
     Timed {
-        /// Picoseconds.
+        /// Of many in a row, the median of the parts (picoseconds).
         ps_per_call: u64,
+        /// Of single ones, at most so long for 99 of 100 (ns).
+        p99_ns: u64,
     },
     /// Something went wrong that should not.
     Failed {
