@@ -18,5 +18,6 @@ pub mod inventory;
 pub mod ledger;
 pub mod library;
 pub mod logging;
+pub mod metrics;
 pub mod observe;
 pub mod run;

@@ -1,0 +1,117 @@
+//! What a scrape costs on a large node: 64 GPUs, 1,000 containers of one GPU each.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use tokio::sync::watch;
+use vcuda_manager::gpu::{Gpu, Health, Inventory};
+use vcuda_manager::grant::{Amounts, Grant, GrantId, Holder, Policy, Priority};
+use vcuda_manager::metrics::{Metrics, Sources};
+use vcuda_manager::observe::{Container, Device, Snapshot};
+use vcuda_region::GpuUuid;
+use vcuda_region::limits::DeviceConfig;
+
+fn uuid(number: u64) -> GpuUuid {
+    GpuUuid::from_bytes(u128::from(number).to_be_bytes())
+}
+
+fn gpu(number: u64) -> Gpu {
+    Gpu {
+        uuid: uuid(number),
+        name: "NVIDIA H100 80GB HBM3".to_owned(),
+        memory_total_bytes: 80 << 30,
+        memory_reserved_bytes: 600 << 20,
+        memory_used_bytes: 40 << 30,
+        utilization_percent: Some(80),
+        multiprocessors: Some(132),
+        compute_capability: Some((9, 0)),
+        numa_node: Some(0),
+        pci_bus_id: format!("0000:{number:02x}:00.0"),
+        pci_root: String::new(),
+        nvlinks: Vec::new(),
+        health: Health::Healthy,
+    }
+}
+
+fn grant(number: u64, gpus: u64) -> Grant {
+    Grant {
+        id: GrantId::new("3f9a3f9a3f9a3f9a", number),
+        key: format!("key-{number}"),
+        number,
+        holder: Holder {
+            namespace: "a-namespace".to_owned(),
+            pod: format!("deployment-7d4b9c6f5-{number:05}"),
+            container: "main".to_owned(),
+            pod_uid: "2f1c5f0e-7a55-4cfb-9d0e-5a8f3f9a3f9a".to_owned(),
+        },
+        amounts: Amounts {
+            memory_bytes: Some(5 << 30),
+            cores_permille: 60,
+            cores_max_permille: 60,
+            policy: Policy::Fixed,
+            priority: Priority::Normal,
+            weight: None,
+        },
+        gpus: vec![uuid(number % gpus)],
+        created_unix_ms: 0,
+        generation: 1,
+        created_by: "request".to_owned(),
+        changed_by: None,
+    }
+}
+
+fn container(grant: &Grant) -> Container {
+    let device = |gpu: &GpuUuid| Device {
+        used_bytes: 3 << 30,
+        peak_bytes: 4 << 30,
+        overhead_bytes: 500 << 20,
+        launches: 123_456_789,
+        served_ns: 987_654_321_987,
+        held_ns: 123_456_789,
+        ..Device::unused(*gpu, DeviceConfig::new(5 << 30, 60))
+    };
+    Container {
+        id: grant.id.as_str().to_owned(),
+        is_granted: true,
+        limits_generation: 1,
+        devices: grant.gpus.iter().map(device).collect(),
+        attached: true,
+        ..Container::default()
+    }
+}
+
+fn node(gpus: u64, containers: u64) -> Metrics {
+    let grants: Vec<Arc<Grant>> = (1..=containers)
+        .map(|number| Arc::new(grant(number, gpus)))
+        .collect();
+    let inventory = Inventory {
+        gpus: (0..gpus).map(gpu).collect(),
+        driver_version: "550.163.01".to_owned(),
+        ..Inventory::default()
+    };
+    let snapshot = Snapshot {
+        number: 1,
+        containers: grants.iter().map(|grant| container(grant)).collect(),
+        ..Snapshot::default()
+    };
+    let sources = Sources {
+        node: "node-a".to_owned(),
+        inventory: watch::channel(Arc::new(inventory)).1,
+        containers: watch::channel(Arc::new(snapshot)).1,
+        grants: Arc::new(move || grants.clone()),
+    };
+    Metrics::new(sources, Arc::default())
+}
+
+fn scrape(criterion: &mut Criterion) {
+    for (gpus, containers) in [(8, 100), (64, 1000)] {
+        let metrics = node(gpus, containers);
+        let bytes = metrics.scrape().map_or(0, |text| text.len());
+        let name = format!("scrape/{gpus} GPUs, {containers} containers, {} KiB", bytes >> 10);
+        criterion.bench_function(&name, |bencher| bencher.iter(|| black_box(metrics.scrape())));
+    }
+}
+
+criterion_group!(benches, scrape);
+criterion_main!(benches);

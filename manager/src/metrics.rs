@@ -1,0 +1,93 @@
+//! The node's figures for Prometheus, as OpenMetrics text over HTTP.
+//!
+//! A scrape makes them anew of what the others share anyway: the [`Inventory`], the [`Snapshot`] of the containers, the
+//! grants. Only what happens in between (calls, registrations) is counted as it happens, in [`Instruments`].
+//!
+//! | module | what |
+//! |---|---|
+//! | [`series`] | every name, its meaning and its labels: docs/metrics.md is made of it |
+//! | `rows` | which container and GPU has which values at a scrape |
+//! | `labels` | bounded and unambiguous values of labels |
+//! | [`instruments`] | what is counted as it happens |
+//! | [`serve`] | HTTP |
+
+mod encode;
+pub mod instruments;
+mod labels;
+mod rows;
+pub mod series;
+pub mod serve;
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use vcuda_region::clock;
+
+use crate::gpu::Inventory;
+use crate::grant::Grant;
+use crate::observe::Snapshot;
+use encode::Scraped;
+pub use instruments::{Audited, Instruments, Registration};
+
+/// The content type of what [`Metrics::scrape`] makes.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Where the figures come from.
+#[derive(Clone)]
+pub struct Sources {
+    /// The node's name, a label of all.
+    pub node: String,
+    /// The GPUs.
+    pub inventory: watch::Receiver<Arc<Inventory>>,
+    /// The containers.
+    pub containers: watch::Receiver<Arc<Snapshot>>,
+    /// The grants that hold now.
+    pub grants: Arc<dyn Fn() -> Vec<Arc<Grant>> + Send + Sync>,
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+/// All figures of this manager.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+}
+
+impl Metrics {
+    /// Of these sources and of what is counted in `instruments`.
+    #[must_use]
+    pub fn new(sources: Sources, instruments: Arc<Instruments>) -> Self {
+        let node = labels::bounded(&sources.node).into_owned();
+        let mut registry = Registry::with_labels([("node".into(), node.into())].into_iter());
+        instruments.register(&mut registry);
+        registry.register_collector(Box::new(Scraped { sources, instruments }));
+        Self { registry }
+    }
+
+    /// Everything now. Takes milliseconds on a large node: not for a task of tokio's.
+    ///
+    /// # Errors
+    /// None in practice: writing into memory does not fail.
+    pub fn scrape(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// Seconds since a moment of `CLOCK_MONOTONIC` (ns).
+#[expect(clippy::cast_precision_loss, reason = "a second's millionth is enough")]
+fn age_seconds(then_ns: u64) -> f64 {
+    clock::now_ns().saturating_sub(then_ns) as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! What a scrape shows: each GPU and each container with its values, of inventory, snapshot and grants.
+//!
+//! A container is there from its grant on, with zeros until it has been looked at, and goes with its grant; one of
+//! `vcuda run` is there as long as its directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use vcuda_region::GpuUuid;
+use vcuda_region::limits::NO_MEMORY_LIMIT;
+
+use super::labels::{Taken, Whose};
+use crate::gpu::{Gpu, Inventory};
+use crate::grant::{Grant, Policy};
+use crate::observe::{Container, Device, Snapshot};
+
+/// One container.
+#[derive(Debug)]
+pub(super) struct ContainerRow {
+    pub(super) id: String,
+    pub(super) whose: Whose,
+    pub(super) is_attached: bool,
+    pub(super) findings: u64,
+    pub(super) processes: u64,
+    pub(super) limits_generation: u64,
+    pub(super) devices: Vec<DeviceRow>,
+}
+
+/// One container on one GPU. Shares are thousandths of the GPU's time.
+#[derive(Debug)]
+pub(super) struct DeviceRow {
+    pub(super) gpu: GpuUuid,
+    /// All of the GPU, where there is no limit.
+    pub(super) limit_bytes: u64,
+    pub(super) cap_permille: u32,
+    pub(super) promised_permille: u32,
+    pub(super) used: Used,
+}
+
+/// What has been used: zeros before the first look.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    pub(super) bytes: u64,
+    pub(super) peak_bytes: u64,
+    pub(super) overhead_bytes: u64,
+    pub(super) denied: u64,
+    pub(super) launches: u64,
+    pub(super) served_ns: u64,
+    pub(super) held_ns: u64,
+    pub(super) forgiven_ns: u64,
+    pub(super) cores_permille: u32,
+}
+
+/// What containers have of a GPU.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Granted {
+    pub(super) bytes: u64,
+    pub(super) permille: u32,
+    pub(super) shares: u64,
+}
+
+impl From<&Device> for Used {
+    fn from(device: &Device) -> Self {
+        Self {
+            bytes: device.used_bytes,
+            peak_bytes: device.peak_bytes,
+            overhead_bytes: device.overhead_bytes,
+            denied: device.denied,
+            launches: device.launches,
+            served_ns: device.served_ns,
+            held_ns: device.held_ns,
+            forgiven_ns: device.forgiven_ns,
+            cores_permille: device.cores_used_permille,
+        }
+    }
+}
+
+/// All containers: the granted ones, the newest first (it has the plain names), then those of `vcuda run`.
+pub(super) fn rows(inventory: &Inventory, snapshot: &Snapshot, grants: &[Arc<Grant>]) -> Vec<ContainerRow> {
+    let gpus: BTreeMap<GpuUuid, &Gpu> = inventory.gpus.iter().map(|gpu| (gpu.uuid, gpu)).collect();
+    let seen: BTreeMap<&str, &Container> = snapshot
+        .containers
+        .iter()
+        .map(|container| (container.id.as_str(), container))
+        .collect();
+    let mut newest_first: Vec<&Grant> = grants.iter().map(AsRef::as_ref).collect();
+    newest_first.sort_by_key(|grant| std::cmp::Reverse(grant.number));
+    let mut taken = Taken::default();
+    let mut rows = Vec::with_capacity(snapshot.containers.len().max(grants.len()));
+    for grant in newest_first {
+        let container = seen.get(grant.id.as_str()).copied();
+        rows.push(granted(grant, container, &gpus, &mut taken));
+    }
+    // A directory with a grant that does not hold (any more) is on its way out.
+    let others = snapshot
+        .containers
+        .iter()
+        .filter(|container| !container.is_granted);
+    rows.extend(others.map(|container| run(container, &gpus, &mut taken)));
+    rows
+}
+
+fn granted(
+    grant: &Grant,
+    seen: Option<&Container>,
+    gpus: &BTreeMap<GpuUuid, &Gpu>,
+    taken: &mut Taken,
+) -> ContainerRow {
+    let holder = &grant.holder;
+    let name = if holder.container.is_empty() {
+        grant.id.as_str()
+    } else {
+        &holder.container
+    };
+    let amounts = &grant.amounts;
+    let cap_permille = match amounts.policy {
+        Policy::Fixed | Policy::BestEffort => amounts.cores_permille,
+        Policy::Burst => amounts.cores_max_permille,
+    };
+    let mut done = BTreeSet::new();
+    let devices = grant
+        .gpus
+        .iter()
+        .filter(|gpu| done.insert(**gpu))
+        .map(|gpu| DeviceRow {
+            gpu: *gpu,
+            limit_bytes: amounts.memory_bytes.unwrap_or_else(|| all_of(gpus.get(gpu))),
+            cap_permille,
+            promised_permille: amounts.promised_permille(),
+            used: seen
+                .and_then(|container| container.devices.iter().find(|device| device.gpu == *gpu))
+                .map(Used::from)
+                .unwrap_or_default(),
+        });
+    ContainerRow {
+        id: grant.id.as_str().to_owned(),
+        whose: taken.take(&holder.namespace, &holder.pod, name, grant.id.as_str()),
+        is_attached: seen.is_some_and(|container| container.attached),
+        findings: seen.map_or(0, |container| container.findings.len() as u64),
+        processes: seen.map_or(0, |container| container.processes.len() as u64),
+        limits_generation: seen.map_or(0, |container| container.limits_generation),
+        devices: devices.collect(),
+    }
+}
+
+fn run(container: &Container, gpus: &BTreeMap<GpuUuid, &Gpu>, taken: &mut Taken) -> ContainerRow {
+    let mut done = BTreeSet::new();
+    let devices = container
+        .devices
+        .iter()
+        .filter(|device| done.insert(device.gpu))
+        .map(|device| DeviceRow {
+            gpu: device.gpu,
+            limit_bytes: match device.config.memory_limit_bytes {
+                NO_MEMORY_LIMIT => all_of(gpus.get(&device.gpu)),
+                bytes => bytes,
+            },
+            cap_permille: device.config.cap_permille,
+            promised_permille: device.config.promised_permille(),
+            used: Used::from(device),
+        });
+    ContainerRow {
+        id: container.id.clone(),
+        whose: taken.take("", "", &container.id, &container.id),
+        is_attached: container.attached,
+        findings: container.findings.len() as u64,
+        processes: container.processes.len() as u64,
+        limits_generation: container.limits_generation,
+        devices: devices.collect(),
+    }
+}
+
+/// Without a limit, a container may have all of its GPU; 0 while the GPU is not known.
+fn all_of(gpu: Option<&&Gpu>) -> u64 {
+    gpu.map_or(0, |gpu| gpu.memory_total_bytes)
+}
+
+/// What containers have of each GPU.
+pub(super) fn by_gpu(rows: &[ContainerRow]) -> BTreeMap<GpuUuid, Granted> {
+    let mut all: BTreeMap<GpuUuid, Granted> = BTreeMap::new();
+    for device in rows.iter().flat_map(|row| &row.devices) {
+        let granted = all.entry(device.gpu).or_default();
+        granted.bytes = granted.bytes.saturating_add(device.limit_bytes);
+        granted.permille = granted.permille.saturating_add(device.promised_permille);
+        granted.shares += 1;
+    }
+    all
+}

@@ -1,0 +1,322 @@
+//! What a scrape says of a node.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use vcuda_region::GpuUuid;
+use vcuda_region::limits::{DeviceConfig, NO_MEMORY_LIMIT};
+
+use super::*;
+use crate::gpu::{Gpu, Health};
+use crate::grant::{Amounts, GrantId, Holder, Policy, Priority};
+use crate::observe::{Container, Device};
+
+const GIB: u64 = 1 << 30;
+
+fn uuid(number: u8) -> GpuUuid {
+    GpuUuid::from_bytes([number; 16])
+}
+
+fn gpu(number: u8) -> Gpu {
+    Gpu {
+        uuid: uuid(number),
+        name: "a \"GPU\"".to_owned(),
+        memory_total_bytes: 80 * GIB,
+        memory_reserved_bytes: 0,
+        memory_used_bytes: 3 * GIB,
+        utilization_percent: Some(42),
+        multiprocessors: Some(132),
+        compute_capability: Some((9, 0)),
+        numa_node: None,
+        pci_bus_id: "0000:3a:00.0".to_owned(),
+        pci_root: String::new(),
+        nvlinks: Vec::new(),
+        health: Health::Healthy,
+    }
+}
+
+fn grant(number: u64, pod: &str, gpus: &[u8]) -> Grant {
+    Grant {
+        id: GrantId::new("key", number),
+        key: "key".to_owned(),
+        number,
+        holder: Holder {
+            namespace: "team".to_owned(),
+            pod: pod.to_owned(),
+            container: "main".to_owned(),
+            pod_uid: String::new(),
+        },
+        amounts: Amounts {
+            memory_bytes: Some(8 * GIB),
+            cores_permille: 300,
+            cores_max_permille: 300,
+            policy: Policy::Fixed,
+            priority: Priority::Normal,
+            weight: None,
+        },
+        gpus: gpus.iter().map(|number| uuid(*number)).collect(),
+        created_unix_ms: 0,
+        generation: 1,
+        created_by: "request".to_owned(),
+        changed_by: None,
+    }
+}
+
+fn container(id: &str, device: Device) -> Container {
+    Container {
+        id: id.to_owned(),
+        devices: vec![device],
+        attached: true,
+        limits_generation: 3,
+        findings: vec!["a finding".to_owned()],
+        ..Container::default()
+    }
+}
+
+fn used(gpu: u8, memory_limit_bytes: u64) -> Device {
+    Device {
+        used_bytes: 2 * GIB,
+        peak_bytes: 4 * GIB,
+        overhead_bytes: GIB / 2,
+        denied: 7,
+        launches: 1_000_000,
+        served_ns: 1_500_000_000,
+        held_ns: 250_000_000,
+        forgiven_ns: 0,
+        cores_used_permille: 301,
+        ..Device::unused(uuid(gpu), DeviceConfig::new(memory_limit_bytes, 300))
+    }
+}
+
+fn scrape(
+    inventory: Inventory,
+    snapshot: Snapshot,
+    grants: Vec<Grant>,
+    instruments: Arc<Instruments>,
+) -> String {
+    let grants: Vec<_> = grants.into_iter().map(Arc::new).collect();
+    let sources = Sources {
+        node: "node-a".to_owned(),
+        inventory: watch::channel(Arc::new(inventory)).1,
+        containers: watch::channel(Arc::new(snapshot)).1,
+        grants: Arc::new(move || grants.clone()),
+    };
+    Metrics::new(sources, instruments).scrape().unwrap()
+}
+
+/// Values by name and labels, as written, without the node; each once.
+fn samples(text: &str) -> BTreeMap<String, f64> {
+    let mut samples = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        assert!(series.contains("node=\"node-a\""), "{line}");
+        let series = series
+            .replace("node=\"node-a\",", "")
+            .replace("{node=\"node-a\"}", "");
+        let before = samples.insert(series, value.parse().unwrap());
+        assert_eq!(before, None, "twice: {line}");
+    }
+    samples
+}
+
+fn node(gpus: &[u8]) -> Inventory {
+    Inventory {
+        gpus: gpus.iter().map(|number| gpu(*number)).collect(),
+        driver_version: "550.1".to_owned(),
+        ..Inventory::default()
+    }
+}
+
+fn on(gpu: u8, pod: &str, container: &str) -> String {
+    let namespace = if pod.is_empty() { "" } else { "team" };
+    format!(
+        "{{gpu_uuid=\"{}\",namespace=\"{namespace}\",pod=\"{pod}\",container=\"{container}\"}}",
+        uuid(gpu)
+    )
+}
+
+#[test]
+fn a_granted_container_is_there_with_zeros_before_anybody_looked() {
+    let text = scrape(
+        node(&[1]),
+        Snapshot::default(),
+        vec![grant(1, "p", &[1])],
+        Arc::default(),
+    );
+    let samples = samples(&text);
+    let labels = on(1, "p", "main");
+    for series in series::ALL.iter().flat_map(|(_, series)| *series) {
+        if series.labels == ["gpu_uuid", "namespace", "pod", "container"] {
+            let value = samples.get(&format!("{}{labels}", series.name()));
+            let wanted = match series.stem {
+                "vcuda_container_memory_limit" => 8.0 * GIB as f64,
+                "vcuda_container_cores_limit" => 0.3,
+                _ => 0.0,
+            };
+            assert_eq!(value, Some(&wanted), "{}", series.name());
+        }
+    }
+    assert_eq!(
+        samples["vcuda_shim_attached{namespace=\"team\",pod=\"p\",container=\"main\"}"],
+        0.0
+    );
+    assert!(!text.contains("vcuda_snapshot_age"), "nobody looked");
+    assert!(text.ends_with("# EOF\n"));
+    // Released.
+    let text = scrape(node(&[1]), Snapshot::default(), vec![], Arc::default());
+    assert!(!text.contains("vcuda_container"), "{text}");
+}
+
+#[test]
+fn what_is_used_is_shown_with_what_is_granted() {
+    let snapshot = Snapshot {
+        number: 1,
+        taken_ns: clock::now_ns(),
+        containers: vec![
+            Container {
+                is_granted: true,
+                ..container("key-1", used(1, 8 * GIB))
+            },
+            // Its grant is gone.
+            Container {
+                is_granted: true,
+                ..container("key-9", used(1, 8 * GIB))
+            },
+            container("run \"me\"", used(1, NO_MEMORY_LIMIT)),
+        ],
+    };
+    let instruments = Arc::<Instruments>::default();
+    instruments.set_audited(Audited {
+        unregistered_bytes: [(uuid(1), 5)].into(),
+        over_bytes: [(("key-1".to_owned(), uuid(1)), 6)].into(),
+    });
+    let text = scrape(node(&[1]), snapshot, vec![grant(1, "p", &[1])], instruments);
+    let samples = samples(&text);
+    let granted = on(1, "p", "main");
+    let run = on(1, "", "run \\\"me\\\"");
+    let of_gpu = format!("{{gpu_uuid=\"{}\"}}", uuid(1));
+    for (name, value) in [
+        (
+            format!("vcuda_container_memory_used_bytes{granted}"),
+            2.0 * GIB as f64,
+        ),
+        (
+            format!("vcuda_container_memory_peak_bytes{granted}"),
+            4.0 * GIB as f64,
+        ),
+        (
+            format!("vcuda_container_memory_context_bytes{granted}"),
+            0.5 * GIB as f64,
+        ),
+        (
+            format!("vcuda_container_memory_buffer_bytes{granted}"),
+            1.5 * GIB as f64,
+        ),
+        (format!("vcuda_container_cores_used_ratio{granted}"), 0.301),
+        (format!("vcuda_container_denied_total{granted}"), 7.0),
+        (format!("vcuda_container_launches_total{granted}"), 1e6),
+        (format!("vcuda_container_gpu_seconds_total{granted}"), 1.5),
+        (format!("vcuda_container_held_seconds_total{granted}"), 0.25),
+        (format!("vcuda_container_limits_generation{granted}"), 3.0),
+        (format!("vcuda_audit_over_bytes{granted}"), 6.0),
+        (format!("vcuda_audit_over_bytes{run}"), 0.0),
+        (
+            format!("vcuda_container_memory_limit_bytes{run}"),
+            80.0 * GIB as f64,
+        ),
+        (
+            format!("vcuda_gpu_memory_granted_bytes{of_gpu}"),
+            88.0 * GIB as f64,
+        ),
+        (format!("vcuda_gpu_cores_granted_ratio{of_gpu}"), 0.6),
+        (format!("vcuda_gpu_shares{of_gpu}"), 2.0),
+        (format!("vcuda_gpu_utilization_ratio{of_gpu}"), 0.42),
+        (format!("vcuda_gpu_healthy{of_gpu}"), 1.0),
+        (format!("vcuda_audit_unregistered_bytes{of_gpu}"), 5.0),
+    ] {
+        assert_eq!(samples.get(&name), Some(&value), "{name}");
+    }
+    assert!(!text.contains("key-9"), "it ended with its grant");
+}
+
+#[test]
+fn two_grants_of_one_pod_do_not_clash() {
+    let grants = vec![grant(1, "p", &[1]), grant(2, "p", &[1])];
+    let samples = samples(&scrape(node(&[1]), Snapshot::default(), grants, Arc::default()));
+    let name = |container: &str| format!("vcuda_container_denied_total{}", on(1, "p", container));
+    assert!(samples.contains_key(&name("main")) && samples.contains_key(&name("main (key-1)")));
+}
+
+#[test]
+fn the_manager_tells_of_itself() {
+    let instruments = Arc::<Instruments>::default();
+    instruments.registered(Registration::Refused);
+    instruments.called("Grants/Create", "OK", Duration::from_millis(3));
+    let inventory = Inventory {
+        problem: Some("no NVML".to_owned()),
+        xids: [((uuid(1), 79), 2)].into(),
+        ..Inventory::default()
+    };
+    let text = scrape(
+        inventory.clone(),
+        Snapshot::default(),
+        vec![],
+        instruments.clone(),
+    );
+    assert!(!text.contains("vcuda_arbiter_age"));
+    let one = samples(&text);
+    assert_eq!(one["vcuda_registrations_total{result=\"refused\"}"], 1.0);
+    assert_eq!(one["vcuda_registrations_total{result=\"accepted\"}"], 0.0);
+    assert_eq!(one["vcuda_inventory_problem"], 1.0);
+    assert_eq!(
+        one[&format!("vcuda_gpu_xid_total{{gpu_uuid=\"{}\",xid=\"79\"}}", uuid(1))],
+        2.0
+    );
+    assert_eq!(
+        one["vcuda_api_duration_seconds_count{method=\"Grants/Create\",code=\"OK\"}"],
+        1.0
+    );
+    assert_eq!(
+        one["vcuda_api_duration_seconds_bucket{le=\"0.005\",method=\"Grants/Create\",code=\"OK\"}"],
+        1.0
+    );
+    instruments.arbitrated();
+    let text = scrape(inventory, Snapshot::default(), vec![], instruments);
+    assert!(samples(&text)["vcuda_arbiter_age_seconds"] >= 0.0);
+}
+
+fn any_device() -> impl Strategy<Value = Device> {
+    (0_u8..4, any::<[u64; 7]>(), any::<u32>(), any::<u32>()).prop_map(|(gpu, numbers, permille, cap)| {
+        Device {
+            used_bytes: numbers[0],
+            peak_bytes: numbers[1],
+            overhead_bytes: numbers[2],
+            denied: numbers[3],
+            served_ns: numbers[4],
+            held_ns: numbers[5],
+            cores_used_permille: permille,
+            ..Device::unused(uuid(gpu), DeviceConfig::new(numbers[6], cap.min(1000)))
+        }
+    })
+}
+
+proptest! {
+    /// Whatever tenants wrote and called themselves: each series once, ratios within 0 and 1, nothing but known names.
+    #[test]
+    fn any_scrape_is_well_formed(
+        containers in prop::collection::vec(("\\PC{0,8}|[a-b\"\\\\\n]{0,3}", prop::collection::vec(any_device(), 0..4)), 0..6),
+        grants in prop::collection::vec((0_u64..4, "[a-b\"\\\\\n]{0,2}", prop::collection::vec(0_u8..4, 0..4)), 0..4),
+    ) {
+        let containers = containers.into_iter().map(|(id, devices)| Container { id, devices, ..Container::default() });
+        let snapshot = Snapshot { number: 1, containers: containers.collect(), ..Snapshot::default() };
+        let grants = grants.iter().map(|(number, pod, gpus)| grant(*number, pod, gpus)).collect();
+        let text = scrape(node(&[1, 2]), snapshot, grants, Arc::default());
+        let known: Vec<String> = series::ALL.iter().flat_map(|(_, series)| *series).flat_map(series::Series::names).collect();
+        for (series, value) in samples(&text) {
+            let name = series.split('{').next().unwrap();
+            prop_assert!(known.iter().any(|known| known == name), "{name}");
+            prop_assert!(value >= 0.0 && (!name.ends_with("_ratio") || value <= 1.0), "{series} {value}");
+        }
+    }
+}

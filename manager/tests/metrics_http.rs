@@ -1,0 +1,119 @@
+//! The listener with peers that are slow, many, or send nonsense.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use vcuda_manager::gpu::Inventory;
+use vcuda_manager::metrics::{CONTENT_TYPE, Metrics, Sources, serve};
+use vcuda_manager::observe::Snapshot;
+
+struct Served {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+async fn served() -> Served {
+    let sources = Sources {
+        node: "n".to_owned(),
+        inventory: watch::channel(Arc::new(Inventory::default())).1,
+        containers: watch::channel(Arc::new(Snapshot::default())).1,
+        grants: Arc::new(Vec::new),
+    };
+    let metrics = Arc::new(Metrics::new(sources, Arc::default()));
+    let listener = serve::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(serve::serve(listener, metrics, async {
+        let _ = stopped.await;
+    }));
+    Served { address, stop, task }
+}
+
+async fn answer(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    // A peer that is refused may be reset before it has read all.
+    let _ = stream.read_to_end(&mut bytes).await;
+    String::from_utf8(bytes).unwrap()
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n")
+}
+
+#[tokio::test]
+async fn metrics_and_health_are_served_and_nothing_else() {
+    let served = served().await;
+    let metrics = answer(served.address, &get("/metrics")).await;
+    assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
+    assert!(
+        metrics.contains(CONTENT_TYPE) && metrics.contains("vcuda_build_info{node=\"n\""),
+        "{metrics}"
+    );
+    assert!(metrics.contains("# EOF\n"));
+    let health = answer(served.address, &get("/healthz")).await;
+    assert!(
+        health.starts_with("HTTP/1.1 200") && health.ends_with("ok\n"),
+        "{health}"
+    );
+    assert!(
+        answer(served.address, &get("/else"))
+            .await
+            .starts_with("HTTP/1.1 404")
+    );
+    let posted = answer(served.address, &get("/metrics").replace("GET", "POST")).await;
+    assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
+}
+
+#[tokio::test]
+async fn nonsense_and_large_headers_are_refused() {
+    let served = served().await;
+    let nonsense = answer(served.address, "\u{1}\u{2} nonsense\r\n\r\n").await;
+    assert!(nonsense.starts_with("HTTP/1.1 400"), "{nonsense}");
+    let large = format!(
+        "GET /metrics HTTP/1.1\r\nHost: n\r\nX: {}\r\n\r\n",
+        "x".repeat(64 << 10)
+    );
+    let large = answer(served.address, &large).await;
+    assert!(!large.contains(" 200 "), "{large}");
+    let fields: String = (0..100).map(|number| format!("X{number}: x\r\n")).collect();
+    let many = answer(served.address, &format!("GET /metrics HTTP/1.1\r\n{fields}\r\n")).await;
+    assert!(many.starts_with("HTTP/1.1 431"), "{many}");
+    assert!(answer(served.address, &get("/healthz")).await.ends_with("ok\n"));
+}
+
+/// More peers that never finish their request than there may be connections: the next one is served all the same.
+#[tokio::test]
+async fn slow_peers_keep_nobody_away() {
+    let served = served().await;
+    let mut slow = Vec::new();
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHo").await;
+        slow.push(stream);
+    }
+    assert!(answer(served.address, &get("/metrics")).await.contains("# EOF\n"));
+    // The oldest was closed for that.
+    let mut byte = [0];
+    assert!(!matches!(slow[0].read(&mut byte).await, Ok(1)));
+    // One that does not read its answers ends with the listener.
+    let mut deaf = TcpStream::connect(served.address).await.unwrap();
+    for _ in 0..100 {
+        deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: n\r\n\r\n")
+            .await
+            .unwrap();
+    }
+    assert!(answer(served.address, &get("/healthz")).await.ends_with("ok\n"));
+    served.stop.send(()).unwrap();
+    served.task.await.unwrap();
+}
