@@ -25,7 +25,12 @@ pub struct Bench {
     dir: tempfile::TempDir,
     /// Windows of one second in which a case is measured.
     pub windows: usize,
+    /// How long the simulated GPU lets a context run (ns).
+    pub slice_ns: u64,
 }
+
+/// Its default.
+pub const SLICE_NS: u64 = 2 * SECOND_NS / 1000;
 
 impl Bench {
     /// One that measures for so many windows.
@@ -34,7 +39,11 @@ impl Bench {
     /// There is no C compiler.
     pub fn new(windows: usize) -> Result<Bench> {
         let dir = tempfile::tempdir()?;
-        let bench = Bench { dir, windows };
+        let bench = Bench {
+            dir,
+            windows,
+            slice_ns: SLICE_NS,
+        };
         lab::compile(&bench.program())?;
         Ok(bench)
     }
@@ -45,7 +54,7 @@ impl Bench {
 
     /// A lab whose GPU needs so long to change from one context to another (ns).
     fn lab(&self, switch_ns: u64) -> Result<Lab> {
-        Lab::new(Path::new(&self.program()), &machine(switch_ns))
+        Lab::new(Path::new(&self.program()), &machine(switch_ns, self.slice_ns))
     }
 
     /// The shares of tenants in windows of one second (1 is the whole GPU).
@@ -63,6 +72,6 @@ impl Bench {
 }
 
 /// Small contexts, so that many processes fit.
-fn machine(switch_ns: u64) -> String {
-    format!("context_bytes = \"64MiB\"\nswitch_ns = {switch_ns}\n")
+fn machine(switch_ns: u64, slice_ns: u64) -> String {
+    format!("context_bytes = \"64MiB\"\nswitch_ns = {switch_ns}\nslice_ns = {slice_ns}\n")
 }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! cargo build --release --workspace
-//! target/release/accuracy [--check] [--brief] [--json FILE] [SECTION...]
-//! target/release/accuracy try SWITCH_US SECONDS QUOTA:PROCESSES:PROGRAM...
+//! target/release/accuracy [--check] [--brief] [--json FILE] [--switch US] [--slice US] [SECTION...]
+//! target/release/accuracy [--slice US] try SWITCH_US SECONDS QUOTA:PROCESSES:PROGRAM...
 //! ```
 //!
 //! Sections: caps, processes, splits, burst, changes; all by default. Real programs (`apps/load.c`) under the built `vcuda
 //! run` on the simulated GPU; what they got is the simulator's exact record, in windows of one second. `--check` exits
-//! with 1 if a goal is missed; `--brief` measures less. `try` shows the windows of one case, for example
+//! with 1 if a goal is missed; `--brief` measures less. `--switch` is what a change of context takes in `splits` (20, the
+//! simulated GPU's default), `--slice` how long one runs (2000). `try` shows the windows of one case, for example
 //! `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`.
 
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ struct Options {
     check: bool,
     brief: bool,
     json: Option<String>,
+    switch_ns: Option<u64>,
+    slice_ns: Option<u64>,
     sections: Vec<String>,
 }
 
@@ -37,9 +40,11 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
             "--check" => options.check = true,
             "--brief" => options.brief = true,
             "--json" => options.json = Some(arguments.next().context("--json FILE")?),
+            "--switch" => options.switch_ns = Some(microseconds(&mut arguments)?),
+            "--slice" => options.slice_ns = Some(microseconds(&mut arguments)?),
             section if SECTIONS.contains(&section) => options.sections.push(argument),
             other => bail!(
-                "{other:?}: none of --check, --brief, --json FILE, {}",
+                "{other:?}: none of --check, --brief, --json FILE, --switch US, --slice US, {}",
                 SECTIONS.join(", ")
             ),
         }
@@ -47,7 +52,13 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
     Ok(options)
 }
 
-fn of_section(section: &str, bench: &Bench, brief: bool) -> Result<Vec<Row>> {
+/// The next argument, a number of microseconds, in nanoseconds.
+fn microseconds(arguments: &mut impl Iterator<Item = String>) -> Result<u64> {
+    let text = arguments.next().context("a number of microseconds")?;
+    Ok(text.parse::<u64>()? * 1000)
+}
+
+fn of_section(section: &str, bench: &Bench, brief: bool, switch_ns: u64) -> Result<Vec<Row>> {
     let [small, _, mix, ..] = PROGRAMS;
     let millisecond = accuracy::Program {
         name: "kernels of 1 ms",
@@ -68,26 +79,18 @@ fn of_section(section: &str, bench: &Bench, brief: bool) -> Result<Vec<Row>> {
                 .collect()
         }
         "splits" => {
-            let switches: &[u64] = if brief {
-                &[20_000]
-            } else {
-                &[20_000, 0, 100_000, 200_000]
-            };
             let all: [&[u32]; 4] = [&[10, 90], &[30, 70], &[50, 50], &[10, 20, 30, 40]];
             let mut rows = Vec::new();
-            for switch_ns in switches {
-                for caps in all {
-                    for program in &[mix, small, millisecond] {
-                        let switch_ns = *switch_ns;
-                        rows.push(splits(
-                            bench,
-                            &Split {
-                                caps,
-                                program,
-                                switch_ns,
-                            },
-                        )?);
-                    }
+            for caps in all {
+                for program in &[mix, small, millisecond] {
+                    rows.push(splits(
+                        bench,
+                        &Split {
+                            caps,
+                            program,
+                            switch_ns,
+                        },
+                    )?);
                 }
             }
             Ok(rows)
@@ -102,7 +105,7 @@ fn borrowed_words(words: &[String]) -> Vec<&str> {
 }
 
 #[expect(clippy::print_stdout, reason = "the windows are what is asked for")]
-fn attempt(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+fn attempt(mut arguments: impl Iterator<Item = String>, slice_ns: u64) -> Result<ExitCode> {
     let mut number = || -> Result<u64> {
         Ok(arguments
             .next()
@@ -110,7 +113,8 @@ fn attempt(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
             .parse()?)
     };
     let (switch_us, seconds) = (number()?, number()?);
-    let bench = Bench::new(usize::try_from(seconds)?)?;
+    let mut bench = Bench::new(usize::try_from(seconds)?)?;
+    bench.slice_ns = slice_ns;
     let cases: Vec<Vec<String>> = arguments
         .map(|case| case.split(':').map(ToOwned::to_owned).collect())
         .collect();
@@ -150,15 +154,25 @@ fn attempt(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
 #[expect(clippy::print_stdout, reason = "the tables are what the program is for")]
 fn main() -> Result<ExitCode> {
     let mut arguments = std::env::args().skip(1).peekable();
+    let mut slice_ns = accuracy::SLICE_NS;
+    if arguments.next_if_eq("--slice").is_some() {
+        slice_ns = microseconds(&mut arguments)?;
+    }
     if arguments.next_if_eq("try").is_some() {
-        return attempt(arguments);
+        return attempt(arguments, slice_ns);
     }
     let options = options(arguments)?;
-    let bench = Bench::new(if options.brief { 4 } else { 10 })?;
+    let mut bench = Bench::new(if options.brief { 4 } else { 10 })?;
+    bench.slice_ns = options.slice_ns.unwrap_or(slice_ns);
     let mut all = Vec::new();
     for section in SECTIONS {
         if options.sections.is_empty() || options.sections.iter().any(|one| one == section) {
-            let rows = of_section(section, &bench, options.brief)?;
+            let rows = of_section(
+                section,
+                &bench,
+                options.brief,
+                options.switch_ns.unwrap_or(20_000),
+            )?;
             println!("{section}\n{}\n", as_table(&rows));
             all.extend(rows);
         }

@@ -7,11 +7,13 @@
 //! next in the circle had it; the others follow in the order of the circle, up to who leaves within its slice, or who comes
 //! at the end of one. The order of the circle is learnt from who left when.
 
+mod slice;
+
+use slice::{Evidence, Slice};
+
 use super::Busy;
 use crate::busy;
 
-/// How long one context runs before the next one's turn comes, the switch included (thousandths of a bin).
-const SLICE: i64 = 2_020_000 * 1000 / busy::BIN_NS.cast_signed();
 /// Containers of one GPU that are told apart.
 const MOST: usize = 64;
 /// A container of more contexts than so many (thousandths) has several slices in a round, of which nobody knows the order.
@@ -45,6 +47,7 @@ pub struct Turns {
     epoch: Epoch,
     /// The containers in the order in which their slices follow each other, as far as is known: a circle.
     circle: Vec<usize>,
+    slice: Slice,
 }
 
 impl Turns {
@@ -97,23 +100,48 @@ impl Turns {
         if !members(busy, found).all(is_single) {
             return self.close_on_average(containers, found);
         }
-        let rest = bins.cast_signed().saturating_mul(1000) % (count * SLICE);
+        let length = bins.cast_signed().saturating_mul(1000);
+        self.note(length, next);
+        let slice = self.slice.length();
+        let rest = length % (count * slice);
         let last = only(busy & !next).filter(|_| next & !busy == 0);
         if let Some(last) = last {
-            self.learn(last, rest);
+            self.learn(last, rest, slice);
         }
         let round = first.map(|first| self.round_from(first)).unwrap_or_default();
-        let of_last = (first.is_none() && last.is_some()).then_some(rest % SLICE);
+        let of_last = (first.is_none() && last.is_some()).then_some(rest % slice);
         for (one, got) in members(busy, found) {
             let place = (0..).zip(&round).find(|(_, who)| **who == one);
             let own = match (place, of_last) {
-                (Some((place, _)), _) => (rest - place * SLICE).clamp(0, SLICE),
+                (Some((place, _)), _) => (rest - place * slice).clamp(0, slice),
                 (None, Some(of_last)) if last == Some(one) => of_last,
                 (None, Some(of_last)) => (rest - of_last) / (count - 1),
                 (None, None) => rest / count,
             };
             got.permille += own - rest / count;
         }
+    }
+
+    /// What the epoch says about the length of a slice: it began with one, where somebody came.
+    fn note(&mut self, length: i64, next: u64) {
+        let Epoch {
+            busy,
+            first: Some(first),
+            has_come: true,
+            ..
+        } = self.epoch
+        else {
+            return;
+        };
+        let count = i64::from(busy.count_ones());
+        let (left, came) = (busy & !next, next & !busy);
+        let evidence = match only(left) {
+            None if left == 0 => Evidence::Whole(length),
+            Some(left) if came == 0 && left == first => Evidence::Left(length, count, true),
+            Some(_) if came == 0 && count == 2 => Evidence::Left(length, count, false),
+            _ => return,
+        };
+        self.slice.note(evidence);
     }
 
     /// Of a container's several contexts one came, in whose slice it was seen: half of that is more than its part, on
@@ -130,7 +158,7 @@ impl Turns {
         };
         let all = sum_of_contexts(containers, busy);
         let others = (all - contexts_of(containers, first)).max(1);
-        let ahead = SLICE.unsigned_abs() / 2 * others / all;
+        let ahead = self.slice.length().unsigned_abs() / 2 * others / all;
         for (one, got) in members(busy, found) {
             got.permille += if one == first {
                 ahead.cast_signed()
@@ -156,12 +184,12 @@ impl Turns {
     }
 
     /// `last` left when so much of a round was over: it was its slice. If the circle says another's, it is set right.
-    fn learn(&mut self, last: usize, rest: i64) {
+    fn learn(&mut self, last: usize, rest: i64, slice: i64) {
         let Some(first) = self.epoch.first else {
             return;
         };
         let round = self.round_from(first);
-        let place = usize::try_from((rest - 1).max(0) / SLICE).unwrap_or(0);
+        let place = usize::try_from((rest - 1).max(0) / slice).unwrap_or(0);
         let (Some(&there), Some(here)) = (round.get(place), round.iter().position(|one| *one == last)) else {
             return;
         };

@@ -1,0 +1,130 @@
+//! How long a slice is, as far as the epochs of [`super::Turns`] tell.
+//!
+//! Nobody tells how long a GPU lets a context run. But where contexts take turns, some epochs are of whole slices, and in
+//! others the last slice was of one who is known: at most lengths of a slice these are not what was seen. What fits best is
+//! taken, unless what is taken now fits nearly as well.
+
+use std::collections::VecDeque;
+
+use crate::busy;
+
+/// What is taken without evidence: 2 ms, as on the GPUs of which it is told, and a short switch (thousandths of a bin).
+pub(super) const DEFAULT: i64 = of_ns(2_020_000);
+/// From this to that (thousandths of a bin), each candidate longer than the one before by its 256th part.
+const RANGE: (i64, i64) = (of_ns(300_000), of_ns(9_000_000));
+const FINENESS: i64 = 256;
+/// How much is remembered, and how much is new when it is looked at again.
+const REMEMBERED: usize = 128;
+const NEWS: usize = 16;
+/// Over more slices than so many, a small error makes all the difference.
+const SLICES_MOST: i64 = 16;
+/// By how much a candidate must fit better (thousandths of the natural logarithm of its likelihood).
+const MARGIN: i64 = 4_000;
+
+/// Nanoseconds in thousandths of a bin.
+const fn of_ns(ns: u64) -> i64 {
+    (ns * 1000 / busy::BIN_NS).cast_signed()
+}
+
+/// What one epoch says.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Evidence {
+    /// So long were some whole slices.
+    Whole(i64),
+    /// After so long one of so many left, who had the first slice of each round (`true`), or one of two who had the second.
+    Left(i64, i64, bool),
+}
+
+impl Evidence {
+    /// How much likelier it is at slices of this length than by chance (thousandths of the natural logarithm).
+    fn fit(self, slice: i64) -> i64 {
+        let (Self::Whole(length) | Self::Left(length, ..)) = self;
+        if length > SLICES_MOST * slice {
+            return 0;
+        }
+        match self {
+            Self::Whole(length) => {
+                let tolerance = slice / 16;
+                let rest = (length + tolerance) % slice;
+                // By chance one of eight.
+                if rest <= 2 * tolerance && length > tolerance {
+                    2_000
+                } else {
+                    -2_900
+                }
+            }
+            Self::Left(length, count, was_first) => {
+                let (rest, tolerance) = (length % (count * slice), slice / 64);
+                let fits = if was_first {
+                    rest <= slice + tolerance
+                } else {
+                    rest >= slice - tolerance
+                };
+                // By chance one of two, three or more.
+                let gain = if count == 2 { 600 } else { 1_000 };
+                if fits { gain } else { -2_300 }
+            }
+        }
+    }
+}
+
+/// The length of a slice.
+#[derive(Debug)]
+pub(super) struct Slice {
+    length: i64,
+    seen: VecDeque<Evidence>,
+    news: usize,
+}
+
+impl Default for Slice {
+    fn default() -> Self {
+        Self {
+            length: DEFAULT,
+            seen: VecDeque::new(),
+            news: 0,
+        }
+    }
+}
+
+impl Slice {
+    /// The length that is taken (thousandths of a bin).
+    pub(super) fn length(&self) -> i64 {
+        self.length
+    }
+
+    /// Takes an epoch into account.
+    pub(super) fn note(&mut self, evidence: Evidence) {
+        if self.seen.len() >= REMEMBERED {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(evidence);
+        self.news += 1;
+        if self.news >= NEWS {
+            self.news = 0;
+            self.judge();
+        }
+    }
+
+    fn fit(&self, slice: i64) -> i64 {
+        self.seen.iter().map(|evidence| evidence.fit(slice)).sum()
+    }
+
+    /// Bursts of always the same length fit several lengths of a slice: then none is taken.
+    fn judge(&mut self) {
+        let candidates = core::iter::successors(Some(RANGE.0), |slice| Some(slice + slice / FINENESS));
+        let fits: Vec<(i64, i64)> = candidates
+            .take_while(|slice| *slice <= RANGE.1)
+            .map(|slice| (slice, self.fit(slice)))
+            .collect();
+        let best = fits.iter().map(|(_, fit)| *fit).max().unwrap_or(0);
+        let mut alike = fits
+            .iter()
+            .filter(|(_, fit)| *fit > best - MARGIN)
+            .map(|(slice, _)| *slice);
+        let from = alike.next().unwrap_or(self.length);
+        let to = alike.next_back().unwrap_or(from);
+        if to - from <= from / 8 && best > self.fit(self.length) + MARGIN {
+            self.length = i64::midpoint(from, to);
+        }
+    }
+}
