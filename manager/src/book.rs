@@ -46,6 +46,12 @@ impl Book {
         self.grants.get(&number).filter(|grant| grant.id.as_str() == id)
     }
 
+    /// The grant of this number.
+    #[must_use]
+    pub fn by_number(&self, number: u64) -> Option<&Arc<Grant>> {
+        self.grants.get(&number)
+    }
+
     /// The grant of this key.
     #[must_use]
     pub fn by_key(&self, key: &str) -> Option<&Arc<Grant>> {

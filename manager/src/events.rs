@@ -114,6 +114,23 @@ impl Events {
         let _ = self.told.send(event);
     }
 
+    /// Reports something that is about a container, or about none, and logs it.
+    pub fn say(&self, severity: Severity, reason: &'static str, message: String, container: Option<&str>) {
+        match severity {
+            Severity::Info => tracing::info!(reason, container, "{message}"),
+            Severity::Warning => tracing::warn!(reason, container, "{message}"),
+            Severity::Error => tracing::error!(reason, container, "{message}"),
+        }
+        self.report(Report {
+            severity,
+            reason,
+            message,
+            container: container.map(str::to_owned),
+            gpu: None,
+            host_pid: None,
+        });
+    }
+
     /// Those kept with numbers above `after`, and the ones to come.
     #[must_use]
     pub fn listen(&self, after: u64) -> (Vec<Event>, broadcast::Receiver<Event>) {

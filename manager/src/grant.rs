@@ -18,6 +18,12 @@ impl GrantId {
         Self(format!("{key}-{number}"))
     }
 
+    /// That of the grant whose directory has this name.
+    #[must_use]
+    pub fn of_directory(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
     /// As text.
     #[must_use]
     pub fn as_str(&self) -> &str {

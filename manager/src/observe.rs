@@ -5,6 +5,8 @@
 use vcuda_region::GpuUuid;
 use vcuda_region::limits::DeviceConfig;
 
+use crate::grant::Grant;
+
 /// All containers of the node at one moment, those of `vcuda run` under the same root too.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
@@ -97,6 +99,24 @@ pub struct Process {
     pub registered: bool,
     /// Memory (bytes) by GPU, in the order of the container's devices.
     pub used_bytes: Vec<u64>,
+}
+
+impl Container {
+    /// One that was granted just now.
+    #[must_use]
+    pub fn unused(grant: &Grant) -> Self {
+        let config = grant.amounts.config();
+        Self {
+            id: grant.id.as_str().to_owned(),
+            is_granted: true,
+            devices: grant
+                .gpus
+                .iter()
+                .map(|gpu| Device::unused(*gpu, config))
+                .collect(),
+            ..Self::default()
+        }
+    }
 }
 
 impl Snapshot {

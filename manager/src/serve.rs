@@ -1,0 +1,152 @@
+//! The API's socket: who may connect, how many may, and what ends.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tonic::transport::Server;
+use vcuda_manager_api::SOCKET_NAME;
+use vcuda_manager_api::v1::grants_server::GrantsServer;
+use vcuda_manager_api::v1::node_server::NodeServer;
+
+use crate::service::{GrantsService, NodeService};
+use crate::settings::Api;
+use crate::state::Grants;
+
+mod peer;
+
+/// The largest list of headers (bytes).
+const HEADER_BYTES: u32 = 16 << 10;
+
+/// The API cannot be served.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// Somebody answers there.
+    #[error("{}: another manager answers there; stop it, or give this one a root of its own", .0.display())]
+    Taken(PathBuf),
+    /// What is there is no socket.
+    #[error("{}: it is no socket; remove it", .0.display())]
+    Foreign(PathBuf),
+    /// The socket cannot be made.
+    #[error("{}: {}; the root has to be the manager's, with a path of at most 80 bytes", .0.display(), .1)]
+    Io(PathBuf, io::Error),
+    /// The server ended.
+    #[error("the API's server: {0}")]
+    Server(#[from] tonic::transport::Error),
+}
+
+/// Makes the socket in `root`, with its permissions before anybody can connect. One that a dead manager left behind is
+/// replaced.
+///
+/// # Errors
+/// Somebody listens there; or the socket cannot be made.
+pub fn listen(root: &Path, api: &Api) -> Result<UnixListener, ServeError> {
+    let path = root.join(SOCKET_NAME);
+    match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(ServeError::Io(path, error)),
+        Ok(found) if !found.file_type().is_socket() => return Err(ServeError::Foreign(path)),
+        Ok(_) if UnixStream::connect(&path).is_ok() => return Err(ServeError::Taken(path)),
+        Ok(_) => {}
+    }
+    // Under a name that only we can reach, until it has its permissions.
+    let private = root.join(format!(".api-{}", std::process::id()));
+    let made = make(&private, api).and_then(|listener| {
+        fs::rename(private.join(SOCKET_NAME), &path)?;
+        Ok(listener)
+    });
+    let _ = fs::remove_dir_all(&private);
+    made.map_err(|error| ServeError::Io(path, error))
+}
+
+fn make(private: &Path, api: &Api) -> io::Result<UnixListener> {
+    match fs::remove_dir_all(private) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    DirBuilder::new().mode(0o700).create(private)?;
+    let socket = private.join(SOCKET_NAME);
+    let listener = UnixListener::bind(&socket)?;
+    if let Some(group) = api.group {
+        chown(&socket, None, Some(group))?;
+    }
+    fs::set_permissions(&socket, Permissions::from_mode(api.mode))?;
+    Ok(listener)
+}
+
+/// Answers until `stop` is true; then lets open requests end, and ends streams.
+///
+/// # Errors
+/// The server failed.
+pub async fn serve(
+    listener: UnixListener,
+    api: &Api,
+    grants: GrantsService,
+    node: NodeService,
+    stop: watch::Receiver<bool>,
+) -> Result<(), ServeError> {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<GrantsServer<GrantsService>>().await;
+    health.set_serving::<NodeServer<NodeService>>().await;
+    let following = tokio::spawn(follow_health(health, grants.grants().clone(), stop.clone()));
+    let incoming = peer::accept(listener, api, node.events(), stop.clone());
+    let router = Server::builder()
+        // The service answers earlier, and better; this ends also those who never finish their request.
+        .timeout(api.deadline + Duration::from_secs(1))
+        .max_concurrent_streams(api.requests_per_connection)
+        .http2_max_header_list_size(HEADER_BYTES)
+        .http2_keepalive_interval(Some(api.patience))
+        .http2_keepalive_timeout(Some(api.patience))
+        .add_service(health_service)
+        .add_service(GrantsServer::new(grants).max_decoding_message_size(api.request_bytes))
+        .add_service(NodeServer::new(node).max_decoding_message_size(api.request_bytes));
+    let server = router.serve_with_incoming_shutdown(incoming, stopped(stop.clone()));
+    let late = async {
+        stopped(stop).await;
+        tokio::time::sleep(api.drain).await;
+    };
+    let ended = tokio::select! {
+        ended = server => ended.map_err(ServeError::from),
+        () = late => Ok(()),
+    };
+    following.abort();
+    ended
+}
+
+/// Until the manager is to stop, or nobody is left who could say so.
+pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Without a ledger that can be written, grants are not served; the node is.
+async fn follow_health(
+    health: tonic_health::server::HealthReporter,
+    grants: Grants,
+    stop: watch::Receiver<bool>,
+) {
+    let mut problem = grants.problem();
+    drop(grants);
+    let follow = async {
+        loop {
+            let has_problem = problem.borrow_and_update().is_some();
+            if has_problem {
+                health.set_not_serving::<GrantsServer<GrantsService>>().await;
+            } else {
+                health.set_serving::<GrantsServer<GrantsService>>().await;
+            }
+            if problem.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = follow => {}
+        () = stopped(stop) => {}
+    }
+}

@@ -1,0 +1,205 @@
+//! Connections: counted, by user too, and dropped if they do not begin to speak.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Sleep;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+
+use super::stopped;
+use crate::events::{Events, Report, Severity};
+use crate::settings::Api;
+
+/// An HTTP/2 client's first words (RFC 9113, 3.4).
+const PREFACE_BYTES: usize = 24;
+
+/// How many connections there are.
+#[derive(Debug)]
+struct Crowd {
+    most: usize,
+    most_per_user: usize,
+    by_user: Mutex<HashMap<u32, usize>>,
+}
+
+impl Crowd {
+    /// A place for one of this user; nothing if there is none.
+    fn admit(self: &Arc<Self>, user: u32) -> Option<Place> {
+        let mut by_user = self.by_user.lock();
+        let total: usize = by_user.values().sum();
+        let own = by_user.entry(user).or_default();
+        if total >= self.most || *own >= self.most_per_user {
+            return None;
+        }
+        *own += 1;
+        let crowd = Arc::clone(self);
+        Some(Place { crowd, user })
+    }
+}
+
+/// A connection's place among all.
+#[derive(Debug)]
+struct Place {
+    crowd: Arc<Crowd>,
+    user: u32,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut by_user = self.crowd.by_user.lock();
+        if let Some(own) = by_user.get_mut(&self.user) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                by_user.remove(&self.user);
+            }
+        }
+    }
+}
+
+/// The connections that are let in, until `stop`.
+pub(super) fn accept(
+    listener: UnixListener,
+    api: &Api,
+    events: Arc<Events>,
+    stop: watch::Receiver<bool>,
+) -> ReceiverStream<io::Result<Peer>> {
+    let (sender, incoming) = mpsc::channel(16);
+    let crowd = Arc::new(Crowd {
+        most: api.connections,
+        most_per_user: api.connections_per_user,
+        by_user: Mutex::default(),
+    });
+    let patience = api.patience;
+    tokio::spawn(async move {
+        let accepting = async {
+            loop {
+                if let Some(peer) = next(&listener, &crowd, patience, &events).await
+                    && sender.send(Ok(peer)).await.is_err()
+                {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = accepting => {}
+            () = stopped(stop) => {}
+        }
+    });
+    ReceiverStream::new(incoming)
+}
+
+async fn next(
+    listener: &UnixListener,
+    crowd: &Arc<Crowd>,
+    patience: Duration,
+    events: &Events,
+) -> Option<Peer> {
+    let stream = match listener.accept().await {
+        Ok((stream, _)) => stream,
+        Err(error) => {
+            // Of one connection; or no descriptor is left, and some will be.
+            tracing::warn!("the API's socket: {error}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            return None;
+        }
+    };
+    let user = stream.peer_cred().ok()?.uid();
+    let Some(place) = crowd.admit(user) else {
+        events.report(Report {
+            severity: Severity::Warning,
+            reason: "VcudaApiCrowded",
+            message: format!(
+                "user {user} has too many connections to the manager's socket; the next is refused"
+            ),
+            container: None,
+            gpu: None,
+            host_pid: None,
+        });
+        return None;
+    };
+    Some(Peer {
+        stream,
+        received: 0,
+        patience: Some(Box::pin(tokio::time::sleep(patience))),
+        _place: place,
+    })
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    stream: UnixStream,
+    received: usize,
+    /// Until it has said that it speaks HTTP/2; from then on the server's own pings find out whether it is there.
+    patience: Option<Pin<Box<Sleep>>>,
+    _place: Place,
+}
+
+impl Connected for Peer {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) -> Self::ConnectInfo {}
+}
+
+impl AsyncRead for Peer {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let peer = self.get_mut();
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut peer.stream).poll_read(cx, buffer);
+        if read.is_ready() {
+            peer.received += buffer.filled().len().saturating_sub(before);
+            if peer.received >= PREFACE_BYTES {
+                peer.patience = None;
+            }
+            return read;
+        }
+        let is_over = match &mut peer.patience {
+            Some(patience) => patience.as_mut().poll(cx).is_ready(),
+            None => false,
+        };
+        if is_over {
+            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl AsyncWrite for Peer {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

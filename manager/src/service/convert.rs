@@ -1,0 +1,422 @@
+//! Between the API's messages and our own words. What comes in is checked here, and nowhere else.
+
+use std::path::Path;
+
+use tonic::Status;
+use vcuda_manager_api::v1;
+use vcuda_region::{GpuUuid, MAX_DEVICES};
+
+use crate::admission::Placement;
+use crate::grant::{Amounts, Grant, Holder, KEY_MAX, Policy, Priority, REQUEST_MAX, is_key, is_name};
+use crate::state::{Asked, Create, GrantError, Resize};
+
+/// The longest name of a holder (Kubernetes has 253 characters).
+const HOLDER_MAX: usize = 253;
+/// GPUs in one list.
+const LIST_MAX: usize = 1024;
+
+impl From<GrantError> for Status {
+    fn from(error: GrantError) -> Self {
+        let text = error.to_string();
+        match error {
+            GrantError::NotFound(_) => Self::not_found(text),
+            GrantError::Conflict(_) => Self::already_exists(text),
+            GrantError::Changed(_) => Self::aborted(text),
+            GrantError::NoRoom(_) => Self::resource_exhausted(text),
+            GrantError::Refused(_) => Self::failed_precondition(text),
+            GrantError::Unavailable(_) => Self::unavailable(text),
+        }
+    }
+}
+
+fn invalid<T>(text: String) -> Result<T, Status> {
+    Err(Status::invalid_argument(text))
+}
+
+/// What a caller wrote, in a length that may stand in an answer.
+fn quoted(text: &str) -> String {
+    let short: String = text.chars().take(80).collect();
+    format!("{short:?}")
+}
+
+pub(super) fn create(request: v1::CreateGrantRequest) -> Result<Create, Status> {
+    Ok(Create {
+        request_id: request_id(request.request_id)?,
+        key: key("key", request.key)?,
+        holder: holder(request.holder.unwrap_or_default())?,
+        amounts: amounts(request.amounts)?,
+        asked: asked(
+            &request.gpu_uuids,
+            request.gpu_count,
+            request.placement,
+            &request.include_gpu_uuids,
+            &request.exclude_gpu_uuids,
+        )?,
+    })
+}
+
+pub(super) fn resize(request: v1::ResizeGrantRequest) -> Result<Resize, Status> {
+    Ok(Resize {
+        request_id: request_id(request.request_id)?,
+        id: id(request.id)?,
+        amounts: amounts(request.amounts)?,
+        expected_generation: (request.expected_generation != 0).then_some(request.expected_generation),
+    })
+}
+
+fn request_id(text: String) -> Result<String, Status> {
+    if is_name(&text, REQUEST_MAX) {
+        return Ok(text);
+    }
+    invalid(format!(
+        "request_id {}: give 1 to {REQUEST_MAX} letters, digits, '.', '_' or '-'",
+        quoted(&text)
+    ))
+}
+
+fn key(field: &str, text: String) -> Result<String, Status> {
+    if is_key(&text) {
+        return Ok(text);
+    }
+    invalid(format!(
+        "{field} {}: give 1 to {KEY_MAX} letters, digits, '.', '_' or '-', not first a '.'",
+        quoted(&text)
+    ))
+}
+
+/// One that cannot be an id is one that does not exist: only its length matters.
+pub(super) fn id(text: String) -> Result<String, Status> {
+    if (1..=64).contains(&text.len()) {
+        return Ok(text);
+    }
+    invalid(format!(
+        "id {}: give a grant's id, 1 to 64 characters",
+        quoted(&text)
+    ))
+}
+
+/// Keys that a caller says are living, and what they begin with.
+pub(super) fn keys(prefix: &str, living: Vec<String>) -> Result<Vec<String>, Status> {
+    if !prefix.is_empty() && !is_key(prefix) {
+        key("key_prefix", prefix.to_owned())?;
+    }
+    living.into_iter().map(|text| key("living_keys", text)).collect()
+}
+
+fn holder(holder: v1::Holder) -> Result<Holder, Status> {
+    let names = [
+        ("holder.namespace", &holder.namespace),
+        ("holder.pod", &holder.pod),
+        ("holder.container", &holder.container),
+        ("holder.pod_uid", &holder.pod_uid),
+    ];
+    for (field, name) in names {
+        if name.len() > HOLDER_MAX || name.chars().any(char::is_control) {
+            return invalid(format!(
+                "{field} {}: at most {HOLDER_MAX} characters, none of them a control character",
+                quoted(name)
+            ));
+        }
+    }
+    Ok(Holder {
+        namespace: holder.namespace,
+        pod: holder.pod,
+        container: holder.container,
+        pod_uid: holder.pod_uid,
+    })
+}
+
+fn amounts(given: Option<v1::Amounts>) -> Result<Amounts, Status> {
+    let given = given.unwrap_or_default();
+    let policy = match v1::Policy::try_from(given.policy) {
+        Ok(v1::Policy::Unspecified | v1::Policy::Fixed) => Policy::Fixed,
+        Ok(v1::Policy::Burst) => Policy::Burst,
+        Ok(v1::Policy::BestEffort) => Policy::BestEffort,
+        Err(_) => return invalid(format!("amounts.policy {}: there is none", given.policy)),
+    };
+    let priority = match v1::Priority::try_from(given.priority) {
+        Ok(v1::Priority::Unspecified | v1::Priority::Normal) => Priority::Normal,
+        Ok(v1::Priority::Low) => Priority::Low,
+        Ok(v1::Priority::High) => Priority::High,
+        Err(_) => return invalid(format!("amounts.priority {}: there is none", given.priority)),
+    };
+    let cores_permille = if given.cores_permille == 0 {
+        1000
+    } else {
+        given.cores_permille
+    };
+    let cores_max_permille = match (given.cores_max_permille, policy) {
+        (0, Policy::Burst) => 1000,
+        (0, _) => cores_permille,
+        (most, _) => most,
+    };
+    let amounts = Amounts {
+        memory_bytes: (given.memory_bytes != 0).then_some(given.memory_bytes),
+        cores_permille,
+        cores_max_permille,
+        policy,
+        priority,
+        weight: (given.weight != 0).then_some(given.weight),
+    };
+    if amounts.is_sound() {
+        return Ok(amounts);
+    }
+    let out = |field: &str, value: &dyn std::fmt::Display, range: &str| {
+        invalid(format!("amounts.{field} {value}: give {range}"))
+    };
+    if !(1..=1000).contains(&cores_permille) {
+        return out("cores_permille", &cores_permille, "1 to 1000, or 0 for 1000");
+    }
+    if policy != Policy::Burst && cores_max_permille != cores_permille {
+        return out(
+            "cores_max_permille",
+            &cores_max_permille,
+            "0 or cores_permille; more than that is for the policy burst",
+        );
+    }
+    if !(cores_permille..=1000).contains(&cores_max_permille) {
+        return out(
+            "cores_max_permille",
+            &cores_max_permille,
+            "cores_permille to 1000, or 0 for 1000",
+        );
+    }
+    if !(0..=10_000).contains(&given.weight) {
+        return out("weight", &given.weight, "1 to 10000, or 0 for cores_permille");
+    }
+    out(
+        "memory_bytes",
+        &given.memory_bytes,
+        "less than 2^64 - 1, or 0 for all",
+    )
+}
+
+fn asked(
+    named: &[String],
+    count: u32,
+    placement: i32,
+    include: &[String],
+    exclude: &[String],
+) -> Result<Asked, Status> {
+    let named = uuids("gpu_uuids", named)?;
+    let (include, exclude) = (
+        uuids("include_gpu_uuids", include)?,
+        uuids("exclude_gpu_uuids", exclude)?,
+    );
+    let placement = match v1::Placement::try_from(placement) {
+        Ok(v1::Placement::Unspecified) => None,
+        Ok(v1::Placement::Binpack) => Some(Placement::Binpack),
+        Ok(v1::Placement::Spread) => Some(Placement::Spread),
+        Ok(v1::Placement::Topology) => Some(Placement::Topology),
+        Err(_) => return invalid(format!("placement {placement}: there is none")),
+    };
+    let wanted = usize::try_from(count).unwrap_or(usize::MAX);
+    if named.is_empty() {
+        if !(1..=MAX_DEVICES).contains(&wanted) {
+            return invalid(format!(
+                "gpu_count {count}: give 1 to {MAX_DEVICES}, or name GPUs in gpu_uuids"
+            ));
+        }
+        return Ok(Asked::Any {
+            count: wanted,
+            placement,
+            include,
+            exclude,
+        });
+    }
+    if named.len() > MAX_DEVICES {
+        return invalid(format!(
+            "gpu_uuids: {}; a container has 1 to {MAX_DEVICES}",
+            named.len()
+        ));
+    }
+    if wanted != 0 && wanted != named.len() {
+        return invalid(format!(
+            "gpu_count {count}: {} GPUs are named; leave it 0",
+            named.len()
+        ));
+    }
+    if placement.is_some() || !include.is_empty() || !exclude.is_empty() {
+        return invalid(
+            "placement, include_gpu_uuids and exclude_gpu_uuids go with gpu_count, not with gpu_uuids"
+                .to_owned(),
+        );
+    }
+    Ok(Asked::Named(named))
+}
+
+fn uuids(field: &str, texts: &[String]) -> Result<Vec<GpuUuid>, Status> {
+    if texts.len() > LIST_MAX {
+        return invalid(format!("{field}: {} GPUs; at most {LIST_MAX}", texts.len()));
+    }
+    let mut uuids = Vec::with_capacity(texts.len());
+    for text in texts {
+        let uuid = uuid(field, text)?;
+        if uuids.contains(&uuid) {
+            return invalid(format!("{field} {uuid}: name each GPU once"));
+        }
+        uuids.push(uuid);
+    }
+    Ok(uuids)
+}
+
+pub(super) fn uuid(field: &str, text: &str) -> Result<GpuUuid, Status> {
+    text.parse().or_else(|_| {
+        invalid(format!(
+            "{field} {}: give a UUID as nvidia-smi -L shows it",
+            quoted(text)
+        ))
+    })
+}
+
+/// The grant as the API shows it, its container's directory being `directory`.
+pub(super) fn grant(grant: &Grant, directory: &Path) -> v1::Grant {
+    v1::Grant {
+        id: grant.id.to_string(),
+        key: grant.key.clone(),
+        number: grant.number,
+        holder: Some(v1::Holder {
+            namespace: grant.holder.namespace.clone(),
+            pod: grant.holder.pod.clone(),
+            container: grant.holder.container.clone(),
+            pod_uid: grant.holder.pod_uid.clone(),
+        }),
+        amounts: Some(amounts_shown(&grant.amounts)),
+        gpu_uuids: grant.gpus.iter().map(ToString::to_string).collect(),
+        directory: directory.display().to_string(),
+        created_unix_ms: grant.created_unix_ms,
+        generation: grant.generation,
+    }
+}
+
+pub(super) fn amounts_shown(amounts: &Amounts) -> v1::Amounts {
+    let policy = match amounts.policy {
+        Policy::Fixed => v1::Policy::Fixed,
+        Policy::Burst => v1::Policy::Burst,
+        Policy::BestEffort => v1::Policy::BestEffort,
+    };
+    let priority = match amounts.priority {
+        Priority::Low => v1::Priority::Low,
+        Priority::Normal => v1::Priority::Normal,
+        Priority::High => v1::Priority::High,
+    };
+    v1::Amounts {
+        memory_bytes: amounts.memory_bytes.unwrap_or(0),
+        cores_permille: amounts.cores_permille,
+        cores_max_permille: amounts.cores_max_permille,
+        policy: policy.into(),
+        priority: priority.into(),
+        weight: amounts.weight.unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(change: impl FnOnce(&mut v1::CreateGrantRequest)) -> v1::CreateGrantRequest {
+        let mut request = v1::CreateGrantRequest {
+            request_id: "r".to_owned(),
+            key: "k".to_owned(),
+            gpu_count: 1,
+            ..v1::CreateGrantRequest::default()
+        };
+        change(&mut request);
+        request
+    }
+
+    #[test]
+    fn zeros_are_the_defaults_that_the_proto_says() {
+        let asked = create(request(|_| {})).unwrap();
+        assert_eq!(asked.amounts.memory_bytes, None);
+        assert_eq!(
+            (asked.amounts.cores_permille, asked.amounts.cores_max_permille),
+            (1000, 1000)
+        );
+        assert_eq!(
+            (asked.amounts.policy, asked.amounts.priority),
+            (Policy::Fixed, Priority::Normal)
+        );
+        let burst = v1::Amounts {
+            cores_permille: 300,
+            policy: v1::Policy::Burst.into(),
+            ..v1::Amounts::default()
+        };
+        let asked = create(request(|request| request.amounts = Some(burst))).unwrap();
+        assert_eq!(asked.amounts.cores_max_permille, 1000);
+        assert_eq!(
+            amounts(Some(amounts_shown(&asked.amounts))).unwrap(),
+            asked.amounts
+        );
+    }
+
+    #[test]
+    fn each_field_out_of_its_range_is_named() {
+        let uuid = GpuUuid::from_bytes([1; 16]).to_string();
+        let with = |change: fn(&mut v1::Amounts)| {
+            request(|request| {
+                let mut amounts = v1::Amounts::default();
+                change(&mut amounts);
+                request.amounts = Some(amounts);
+            })
+        };
+        for (field, request) in [
+            ("request_id", request(|r| r.request_id.clear())),
+            ("request_id", request(|r| r.request_id = "a".repeat(65))),
+            ("request_id", request(|r| r.request_id = "a b".to_owned())),
+            ("key", request(|r| r.key = "../x".to_owned())),
+            ("key", request(|r| r.key = ".new".to_owned())),
+            ("key", request(|r| r.key = "a".repeat(41))),
+            ("gpu_count", request(|r| r.gpu_count = 0)),
+            ("gpu_count", request(|r| r.gpu_count = 17)),
+            (
+                "gpu_count",
+                request(|r| r.gpu_uuids = vec![uuid.clone()]).tap(|r| r.gpu_count = 2),
+            ),
+            ("gpu_uuids", request(|r| r.gpu_uuids = vec!["GPU-1".to_owned()])),
+            ("gpu_uuids", request(|r| r.gpu_uuids = vec![uuid.clone(); 2])),
+            ("placement", request(|r| r.placement = 99)),
+            (
+                "holder.pod",
+                request(|r| {
+                    r.holder = Some(v1::Holder {
+                        pod: "a\n".to_owned(),
+                        ..v1::Holder::default()
+                    })
+                }),
+            ),
+            ("amounts.cores_permille", with(|a| a.cores_permille = 1001)),
+            ("amounts.cores_max_permille", with(|a| a.cores_max_permille = 999)),
+            (
+                "amounts.cores_max_permille",
+                with(|a| {
+                    a.policy = v1::Policy::Burst.into();
+                    a.cores_permille = 500;
+                    a.cores_max_permille = 400;
+                }),
+            ),
+            ("amounts.weight", with(|a| a.weight = 10_001)),
+            ("amounts.policy", with(|a| a.policy = 77)),
+            ("amounts.priority", with(|a| a.priority = -1)),
+            ("amounts.memory_bytes", with(|a| a.memory_bytes = u64::MAX)),
+        ] {
+            let refused = create(request).unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{field}");
+            assert!(
+                refused.message().starts_with(field),
+                "{field}: {}",
+                refused.message()
+            );
+            assert!(refused.message().len() < 300);
+        }
+    }
+
+    trait Tap: Sized {
+        fn tap(mut self, change: impl FnOnce(&mut Self)) -> Self {
+            change(&mut self);
+            self
+        }
+    }
+
+    impl Tap for v1::CreateGrantRequest {}
+}

@@ -1,0 +1,156 @@
+//! `vcuda.v1.Grants`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+use vcuda_manager_api::v1;
+use vcuda_manager_api::v1::get_grant_request::Grant as Which;
+use vcuda_manager_api::v1::grant_change::Kind;
+use vcuda_manager_api::v1::grants_server;
+
+use super::convert;
+use super::deadline::{time_of, within};
+use super::stream::{Answers, follow};
+use crate::state::{ChangeKind, Grants};
+
+/// Between two looks of a caller, if it does not say.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Answers for the grants.
+#[derive(Debug, Clone)]
+pub struct GrantsService {
+    grants: Grants,
+    /// A request's time, at most.
+    deadline: Duration,
+    stop: watch::Receiver<bool>,
+}
+
+impl GrantsService {
+    /// Streams end when `stop` is true.
+    #[must_use]
+    pub fn new(grants: Grants, deadline: Duration, stop: watch::Receiver<bool>) -> Self {
+        Self {
+            grants,
+            deadline,
+            stop,
+        }
+    }
+
+    pub(crate) fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    fn shown(&self, grant: &crate::grant::Grant) -> v1::Grant {
+        convert::grant(grant, &self.grants.containers().path(&grant.id))
+    }
+}
+
+#[tonic::async_trait]
+impl grants_server::Grants for GrantsService {
+    async fn create(&self, request: Request<v1::CreateGrantRequest>) -> Result<Response<v1::Grant>, Status> {
+        let time = time_of(&request, self.deadline);
+        let create = convert::create(request.into_inner())?;
+        let grant = within(time, async { Ok(self.grants.create(create).await?) }).await?;
+        Ok(Response::new(self.shown(&grant)))
+    }
+
+    async fn resize(&self, request: Request<v1::ResizeGrantRequest>) -> Result<Response<v1::Grant>, Status> {
+        let time = time_of(&request, self.deadline);
+        let resize = convert::resize(request.into_inner())?;
+        let grant = within(time, async { Ok(self.grants.resize(resize).await?) }).await?;
+        Ok(Response::new(self.shown(&grant)))
+    }
+
+    async fn release(
+        &self,
+        request: Request<v1::ReleaseGrantRequest>,
+    ) -> Result<Response<v1::ReleaseGrantResponse>, Status> {
+        let time = time_of(&request, self.deadline);
+        let v1::ReleaseGrantRequest { id, even_if_used } = request.into_inner();
+        let id = convert::id(id)?;
+        let released = within(time, async { Ok(self.grants.release(&id, even_if_used).await?) }).await?;
+        Ok(Response::new(v1::ReleaseGrantResponse { released }))
+    }
+
+    async fn get(&self, request: Request<v1::GetGrantRequest>) -> Result<Response<v1::Grant>, Status> {
+        let book = self.grants.book();
+        let (found, which) = match request.into_inner().grant {
+            Some(Which::Id(id)) => (book.by_id(&id), convert::id(id)?),
+            Some(Which::Key(key)) => (book.by_key(&key), convert::id(key)?),
+            None => return Err(Status::invalid_argument("grant: give an id or a key")),
+        };
+        let grant = found.ok_or_else(|| Status::not_found(format!("{which}: no such grant")))?;
+        Ok(Response::new(self.shown(grant)))
+    }
+
+    async fn list(
+        &self,
+        _: Request<v1::ListGrantsRequest>,
+    ) -> Result<Response<v1::ListGrantsResponse>, Status> {
+        let book = self.grants.book();
+        Ok(Response::new(v1::ListGrantsResponse {
+            grants: book.grants().map(|grant| self.shown(grant)).collect(),
+            revision: book.revision,
+        }))
+    }
+
+    type WatchStream = Answers<v1::GrantChange>;
+
+    async fn watch(&self, _: Request<v1::WatchGrantsRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let (book, changes) = self.grants.listen();
+        let containers = self.grants.containers().clone();
+        let shown = move |kind: Kind, grant: &crate::grant::Grant| v1::GrantChange {
+            kind: kind.into(),
+            grant: Some(convert::grant(grant, Path::new(&containers.path(&grant.id)))),
+        };
+        let present: Vec<_> = book.grants().cloned().collect();
+        let show = shown.clone();
+        let first = present
+            .into_iter()
+            .map(move |grant| show(Kind::Present, &grant))
+            .chain(std::iter::once(v1::GrantChange {
+                kind: Kind::Synced.into(),
+                grant: None,
+            }));
+        let message = move |change: crate::state::Change| {
+            let kind = match change.kind {
+                ChangeKind::Created => Kind::Created,
+                ChangeKind::Resized => Kind::Resized,
+                ChangeKind::Released => Kind::Released,
+            };
+            Some(shown(kind, &change.grant))
+        };
+        Ok(Response::new(follow(
+            first,
+            Some(changes),
+            message,
+            self.stop.clone(),
+        )))
+    }
+
+    async fn reconcile(
+        &self,
+        request: Request<v1::ReconcileRequest>,
+    ) -> Result<Response<v1::ReconcileResponse>, Status> {
+        let time = time_of(&request, self.deadline);
+        let request = request.into_inner();
+        let living = convert::keys(&request.key_prefix, request.living_keys)?;
+        let grace = match request.grace_ms {
+            0 => GRACE,
+            given => Duration::from_millis(given.into()),
+        };
+        let work = async {
+            let reconciled = self.grants.reconcile(&request.key_prefix, &living, grace);
+            Ok(reconciled.await?)
+        };
+        let reconciled = within(time, work).await?;
+        let texts = |ids: &[crate::grant::GrantId]| ids.iter().map(ToString::to_string).collect();
+        Ok(Response::new(v1::ReconcileResponse {
+            unknown_keys: reconciled.unknown_keys.clone(),
+            missing_ids: texts(&reconciled.missing),
+            released_ids: texts(&reconciled.released),
+        }))
+    }
+}

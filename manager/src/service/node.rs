@@ -1,0 +1,176 @@
+//! `vcuda.v1.Node`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+use vcuda_manager_api::v1;
+use vcuda_manager_api::v1::node_server;
+
+use super::deadline::{time_of, within};
+use super::stream::{Answers, follow};
+use super::{convert, show};
+use crate::events::{Event, Events};
+use crate::observe::Container;
+use crate::problems::Problems;
+use crate::state::Grants;
+
+/// What does not change about a manager.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// Its release.
+    pub version: String,
+    /// Which build of it.
+    pub build: String,
+    /// The node.
+    pub node: String,
+    /// The runtime directory.
+    pub root: String,
+    /// Its start (milliseconds since 1970-01-01 UTC).
+    pub started_unix_ms: i64,
+}
+
+/// Answers for the node.
+#[derive(Debug, Clone)]
+pub struct NodeService {
+    grants: Grants,
+    events: Arc<Events>,
+    problems: Arc<Problems>,
+    about: Arc<About>,
+    deadline: Duration,
+    stop: watch::Receiver<bool>,
+}
+
+impl NodeService {
+    /// Streams end when `stop` is true.
+    #[must_use]
+    pub fn new(
+        grants: Grants,
+        events: Arc<Events>,
+        problems: Arc<Problems>,
+        about: About,
+        deadline: Duration,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            grants,
+            events,
+            problems,
+            about: Arc::new(about),
+            deadline,
+            stop,
+        }
+    }
+
+    pub(crate) fn events(&self) -> Arc<Events> {
+        Arc::clone(&self.events)
+    }
+}
+
+#[tonic::async_trait]
+impl node_server::Node for NodeService {
+    async fn list_gpus(
+        &self,
+        _: Request<v1::ListGpusRequest>,
+    ) -> Result<Response<v1::ListGpusResponse>, Status> {
+        let inventory = self.grants.inventory();
+        let rules = self.grants.rules();
+        let cards = self.grants.cards(&inventory);
+        Ok(Response::new(v1::ListGpusResponse {
+            gpus: cards
+                .iter()
+                .map(|card| show::gpu(&rules, card, &inventory.driver_version))
+                .collect(),
+            problem: inventory.problem.clone().unwrap_or_default(),
+        }))
+    }
+
+    async fn list_containers(
+        &self,
+        request: Request<v1::ListContainersRequest>,
+    ) -> Result<Response<v1::ListContainersResponse>, Status> {
+        let only = request.into_inner().id;
+        let book = self.grants.book();
+        let snapshot = self.grants.snapshot();
+        let is_asked = |id: &str| only.is_empty() || only == id;
+        let shown = |container: &Container| {
+            let grant = book.by_id(&container.id);
+            let grant = grant.map(|grant| convert::grant(grant, &self.grants.containers().path(&grant.id)));
+            show::container(container, grant)
+        };
+        let seen = snapshot
+            .containers
+            .iter()
+            .filter(|container| is_asked(&container.id))
+            // One that was released since is gone.
+            .filter(|container| !container.is_granted || book.by_id(&container.id).is_some());
+        let mut containers: Vec<v1::Container> = seen.map(shown).collect();
+        // Granted since the last look: there, and nothing used yet.
+        let unseen = book
+            .grants()
+            .filter(|grant| is_asked(grant.id.as_str()) && snapshot.find(grant.id.as_str()).is_none());
+        containers.extend(unseen.map(|grant| shown(&Container::unused(grant))));
+        containers.sort_by(|one, other| one.id.cmp(&other.id));
+        if !only.is_empty() && containers.is_empty() {
+            let only: String = only.chars().take(80).collect();
+            return Err(Status::not_found(format!("{only:?}: no such container")));
+        }
+        Ok(Response::new(v1::ListContainersResponse { containers }))
+    }
+
+    type WatchEventsStream = Answers<v1::Event>;
+
+    async fn watch_events(
+        &self,
+        request: Request<v1::WatchEventsRequest>,
+    ) -> Result<Response<Self::WatchEventsStream>, Status> {
+        let request = request.into_inner();
+        let (known, told) = self.events.listen(request.after_number);
+        let only = request.container_id;
+        let message = move |event: Event| {
+            let is_asked = only.is_empty() || event.report.container.as_deref() == Some(only.as_str());
+            is_asked.then(|| show::event(event))
+        };
+        let known: Vec<v1::Event> = known.into_iter().filter_map(&message).collect();
+        let told = (!request.no_follow).then_some(told);
+        Ok(Response::new(follow(
+            known.into_iter(),
+            told,
+            message,
+            self.stop.clone(),
+        )))
+    }
+
+    async fn get_status(&self, _: Request<v1::GetStatusRequest>) -> Result<Response<v1::NodeStatus>, Status> {
+        let mut problems = self.problems.lines();
+        let own = [
+            ("GPUs", self.grants.inventory().problem.clone()),
+            ("ledger", self.grants.problem().borrow().clone()),
+        ];
+        problems.extend(
+            own.into_iter()
+                .filter_map(|(part, why)| why.map(|why| format!("{part}: {why}"))),
+        );
+        Ok(Response::new(v1::NodeStatus {
+            version: self.about.version.clone(),
+            build: self.about.build.clone(),
+            node_name: self.about.node.clone(),
+            started_unix_ms: self.about.started_unix_ms,
+            layout_version: vcuda_region::layout::VERSION,
+            problems,
+            root: self.about.root.clone(),
+        }))
+    }
+
+    async fn cordon(
+        &self,
+        request: Request<v1::CordonRequest>,
+    ) -> Result<Response<v1::CordonResponse>, Status> {
+        let time = time_of(&request, self.deadline);
+        let v1::CordonRequest { gpu_uuid, cordoned } = request.into_inner();
+        let uuid = convert::uuid("gpu_uuid", &gpu_uuid)?;
+        within(time, async { Ok(self.grants.cordon(uuid, cordoned).await?) }).await?;
+        Ok(Response::new(v1::CordonResponse {}))
+    }
+}

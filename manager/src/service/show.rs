@@ -1,0 +1,112 @@
+//! The node as the API shows it.
+
+use vcuda_manager_api::v1;
+use vcuda_region::limits::NO_MEMORY_LIMIT;
+
+use super::convert;
+use crate::admission::{Card, Rules};
+use crate::events::{Event, Severity};
+use crate::gpu::Health;
+use crate::grant::Amounts;
+use crate::observe::{Container, Device, Process};
+
+pub(super) fn gpu(rules: &Rules, card: &Card<'_>, driver_version: &str) -> v1::Gpu {
+    let gpu = card.gpu;
+    let capacity = rules.memory_capacity_bytes(gpu, card.load.sharers.max(1));
+    let health_reason = match &gpu.health {
+        Health::Healthy => String::new(),
+        Health::Unhealthy(why) => why.clone(),
+    };
+    v1::Gpu {
+        uuid: gpu.uuid.to_string(),
+        name: gpu.name.clone(),
+        memory_total_bytes: gpu.memory_total_bytes,
+        memory_used_bytes: gpu.memory_used_bytes,
+        memory_grantable_bytes: capacity,
+        memory_granted_bytes: if card.load.is_whole {
+            capacity
+        } else {
+            card.load.memory_bytes
+        },
+        cores_granted_permille: card.load.promised_permille,
+        sharers: card.load.sharers,
+        sharers_max: rules.sharers_max,
+        utilization_percent: gpu.utilization_percent.unwrap_or(0),
+        multiprocessors: gpu.multiprocessors.unwrap_or(0),
+        compute_capability: gpu
+            .compute_capability
+            .map(|(major, minor)| format!("{major}.{minor}"))
+            .unwrap_or_default(),
+        numa_node: gpu
+            .numa_node
+            .and_then(|node| i32::try_from(node).ok())
+            .unwrap_or(-1),
+        pci_bus_id: gpu.pci_bus_id.clone(),
+        pci_root: gpu.pci_root.clone(),
+        nvlink_uuids: gpu.nvlinks.iter().map(ToString::to_string).collect(),
+        driver_version: driver_version.to_owned(),
+        healthy: gpu.health == Health::Healthy,
+        health_reason,
+        cordoned: card.is_cordoned,
+    }
+}
+
+pub(super) fn container(container: &Container, grant: Option<v1::Grant>) -> v1::Container {
+    let mut findings = container.findings.clone();
+    findings.extend(container.problem.clone());
+    v1::Container {
+        id: container.id.clone(),
+        grant,
+        devices: container.devices.iter().map(device).collect(),
+        processes: container.processes.iter().map(process).collect(),
+        attached: container.attached,
+        findings,
+    }
+}
+
+fn device(device: &Device) -> v1::ContainerDevice {
+    let limit = device.config.memory_limit_bytes;
+    v1::ContainerDevice {
+        gpu_uuid: device.gpu.to_string(),
+        amounts: Some(convert::amounts_shown(&Amounts::of_config(&device.config))),
+        memory_limit_bytes: if limit == NO_MEMORY_LIMIT { 0 } else { limit },
+        memory_used_bytes: device.used_bytes,
+        memory_peak_bytes: device.peak_bytes,
+        memory_overhead_bytes: device.overhead_bytes,
+        denied: device.denied,
+        launches: device.launches,
+        served_ns: device.served_ns,
+        held_ns: device.held_ns,
+        forgiven_ns: device.forgiven_ns,
+        cores_used_permille: device.cores_used_permille,
+    }
+}
+
+fn process(process: &Process) -> v1::Process {
+    v1::Process {
+        host_pid: process.host_pid.unwrap_or(0),
+        pid: process.pid,
+        name: process.name.clone(),
+        registered: process.registered,
+        memory_used_bytes: process.used_bytes.clone(),
+    }
+}
+
+pub(super) fn event(event: Event) -> v1::Event {
+    let severity = match event.report.severity {
+        Severity::Info => v1::event::Severity::Info,
+        Severity::Warning => v1::event::Severity::Warning,
+        Severity::Error => v1::event::Severity::Error,
+    };
+    v1::Event {
+        number: event.number,
+        unix_ms: event.unix_ms,
+        severity: severity.into(),
+        reason: event.report.reason.to_owned(),
+        message: event.report.message,
+        container_id: event.report.container.unwrap_or_default(),
+        gpu_uuid: event.report.gpu.unwrap_or_default(),
+        host_pid: event.report.host_pid.unwrap_or(0),
+        count: event.count,
+    }
+}

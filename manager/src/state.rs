@@ -1,0 +1,318 @@
+//! The one owner of grants.
+//!
+//! Changes come in through [`Grants`] and go to one thread ([`keeper`]): it takes all that wait at once, decides each on
+//! what the one before left, writes the ledger once for all, then the directories, and answers. Who reads sees only what
+//! is on the disk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use vcuda_region::GpuUuid;
+use vcuda_region::clock::now_ns;
+
+use crate::admission::{Card, Refusal, Rules};
+use crate::book::Book;
+use crate::containers::Containers;
+use crate::gpu::Inventory;
+use crate::grant::{Grant, GrantId};
+use crate::observe::Snapshot;
+
+mod decide;
+mod keeper;
+mod request;
+pub mod start;
+
+pub use decide::{Held, World, cards};
+pub use request::{Asked, Create, Reconciled, Resize};
+
+use keeper::Command;
+
+/// Changes that may wait for the ledger.
+const WAITING: usize = 1024;
+/// Changes that a listener may be behind.
+const BEHIND: usize = 4096;
+/// Between looks at whether all directories are there.
+const TICK: Duration = Duration::from_secs(2);
+
+/// Why a grant was not made, changed or ended.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum GrantError {
+    /// There is no such grant or GPU.
+    #[error("{0}")]
+    NotFound(String),
+    /// The request or key was used for something else.
+    #[error("{0}")]
+    Conflict(String),
+    /// The grant has changed since the caller looked.
+    #[error("{0}")]
+    Changed(String),
+    /// It does not fit.
+    #[error("{0}")]
+    NoRoom(String),
+    /// A GPU cannot be used, or the container still is.
+    #[error("{0}")]
+    Refused(String),
+    /// Not now.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl From<Refusal> for GrantError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unknown(text) => Self::NotFound(text),
+            Refusal::Unusable(text) => Self::Refused(text),
+            Refusal::NoRoom(text) => Self::NoRoom(text),
+        }
+    }
+}
+
+/// What became of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new.
+    Created,
+    /// It has other amounts.
+    Resized,
+    /// It has ended.
+    Released,
+}
+
+/// One change, after it is on the disk.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// What.
+    pub kind: ChangeKind,
+    /// The grant as it is now; a released one as it was.
+    pub grant: Arc<Grant>,
+}
+
+/// What everybody may see.
+#[derive(Debug)]
+struct Shared {
+    book: Mutex<Arc<Book>>,
+    rules: Mutex<Rules>,
+    changes: broadcast::Sender<Change>,
+    problem: watch::Sender<Option<String>>,
+}
+
+impl Shared {
+    /// The book and what led to it, in one step for who listens.
+    fn publish(&self, book: &Arc<Book>, changes: Vec<Change>) {
+        let mut shown = self.book.lock();
+        *shown = Arc::clone(book);
+        for change in changes {
+            // Nobody listening is no failure.
+            let _ = self.changes.send(change);
+        }
+    }
+}
+
+/// The way to the grants, for as many as want it.
+#[derive(Debug, Clone)]
+pub struct Grants {
+    commands: mpsc::Sender<Command>,
+    shared: Arc<Shared>,
+    containers: Containers,
+    inventory: watch::Receiver<Arc<Inventory>>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
+    /// When grants were first not named by their caller (`CLOCK_MONOTONIC`, ns), by number.
+    missing: Arc<Mutex<HashMap<u64, u64>>>,
+}
+
+impl Grants {
+    /// The grants as they are on the disk.
+    #[must_use]
+    pub fn book(&self) -> Arc<Book> {
+        Arc::clone(&self.shared.book.lock())
+    }
+
+    /// The grants as they are, and every change from then on.
+    #[must_use]
+    pub fn listen(&self) -> (Arc<Book>, broadcast::Receiver<Change>) {
+        let shown = self.shared.book.lock();
+        (Arc::clone(&shown), self.shared.changes.subscribe())
+    }
+
+    /// Why nothing can be changed now; changes when that does.
+    #[must_use]
+    pub fn problem(&self) -> watch::Receiver<Option<String>> {
+        self.shared.problem.subscribe()
+    }
+
+    /// The containers' directories.
+    #[must_use]
+    pub fn containers(&self) -> &Containers {
+        &self.containers
+    }
+
+    /// The GPUs as they are now.
+    #[must_use]
+    pub fn inventory(&self) -> Arc<Inventory> {
+        Arc::clone(&self.inventory.borrow())
+    }
+
+    /// The containers as they are now.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.borrow())
+    }
+
+    /// Each GPU of `inventory` with what is taken of it now.
+    #[must_use]
+    pub fn cards<'i>(&self, inventory: &'i Inventory) -> Vec<Card<'i>> {
+        cards(
+            &self.book(),
+            inventory,
+            &self.snapshot(),
+            &decide::NONE_UNAPPLIED,
+            None,
+        )
+    }
+
+    /// How much may be given.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        *self.shared.rules.lock()
+    }
+
+    /// Other rules, for all that is decided from now on. Grants that there are stay.
+    pub fn set_rules(&self, rules: Rules) {
+        *self.shared.rules.lock() = rules;
+    }
+
+    /// Admits a container. The same request twice is the same grant.
+    ///
+    /// # Errors
+    /// See [`GrantError`].
+    pub async fn create(&self, create: Create) -> Result<Arc<Grant>, GrantError> {
+        self.ask(|reply| Command::Create(create, reply)).await
+    }
+
+    /// Changes the amounts of a grant.
+    ///
+    /// # Errors
+    /// See [`GrantError`].
+    pub async fn resize(&self, resize: Resize) -> Result<Arc<Grant>, GrantError> {
+        self.ask(|reply| Command::Resize(resize, reply)).await
+    }
+
+    /// Ends a grant. Returns whether there was one.
+    ///
+    /// # Errors
+    /// A process of it lives, and `even_if_used` is not set; or the ledger cannot be written.
+    pub async fn release(&self, id: &str, even_if_used: bool) -> Result<bool, GrantError> {
+        let Some(grant) = self.book().by_id(id).cloned() else {
+            return Ok(false);
+        };
+        if !even_if_used && !self.unused(vec![grant.id.clone()]).await?.contains(&grant.id) {
+            return Err(GrantError::Refused(format!(
+                "{id} is in use: end its processes first, or say even_if_used"
+            )));
+        }
+        let ids = vec![grant.id.clone()];
+        let released = self.ask(|reply| Command::Release(ids, reply)).await?;
+        Ok(!released.is_empty())
+    }
+
+    /// Takes a GPU out of placement, or back.
+    ///
+    /// # Errors
+    /// There is no such GPU; or the ledger cannot be written.
+    pub async fn cordon(&self, gpu: GpuUuid, cordoned: bool) -> Result<(), GrantError> {
+        self.ask(|reply| Command::Cordon(gpu, cordoned, reply)).await
+    }
+
+    /// Hears which containers the caller still has, of those whose key begins with `prefix`. A grant that it has not named
+    /// in two calls at least `grace` apart, and that no process uses, is released.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub async fn reconcile(
+        &self,
+        prefix: &str,
+        living: &[String],
+        grace: Duration,
+    ) -> Result<Reconciled, GrantError> {
+        let book = self.book();
+        let (gone, missing) = self.note_missing(&book, prefix, living, grace);
+        let gone = self.unused(gone).await?;
+        let released = if gone.is_empty() {
+            Vec::new()
+        } else {
+            self.ask(|reply| Command::Release(gone, reply)).await?
+        };
+        let missing = missing.into_iter().filter(|id| !released.contains(id));
+        Ok(Reconciled {
+            unknown_keys: living
+                .iter()
+                .filter(|key| book.by_key(key).is_none())
+                .cloned()
+                .collect(),
+            missing: missing.collect(),
+            released,
+        })
+    }
+
+    /// Those not named long enough, and all that were not named.
+    fn note_missing(
+        &self,
+        book: &Book,
+        prefix: &str,
+        living: &[String],
+        grace: Duration,
+    ) -> (Vec<GrantId>, Vec<GrantId>) {
+        let living: std::collections::HashSet<&str> = living.iter().map(String::as_str).collect();
+        let now = now_ns();
+        let grace_ns = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
+        let mut since = self.missing.lock();
+        since.retain(|number, _| book.by_number(*number).is_some());
+        let (mut gone, mut missing) = (Vec::new(), Vec::new());
+        for grant in book.grants().filter(|grant| grant.key.starts_with(prefix)) {
+            if living.contains(grant.key.as_str()) {
+                since.remove(&grant.number);
+                continue;
+            }
+            missing.push(grant.id.clone());
+            match since.get(&grant.number) {
+                Some(first) if now.saturating_sub(*first) >= grace_ns => gone.push(grant.id.clone()),
+                Some(_) => {}
+                None => {
+                    since.insert(grant.number, now);
+                }
+            }
+        }
+        (gone, missing)
+    }
+
+    /// Those of `ids` that no process uses. A look at files that tenants can write: not on the keeper's thread.
+    async fn unused(&self, ids: Vec<GrantId>) -> Result<Vec<GrantId>, GrantError> {
+        let containers = self.containers.clone();
+        let snapshot = self.snapshot();
+        let look = tokio::task::spawn_blocking(move || {
+            let is_registered = |id: &GrantId| {
+                let container = snapshot.find(id.as_str());
+                container
+                    .is_some_and(|container| container.processes.iter().any(|process| process.registered))
+            };
+            let is_free = |id: &GrantId| !containers.is_used(id) && !is_registered(id);
+            ids.into_iter().filter(is_free).collect()
+        });
+        look.await
+            .map_err(|_| GrantError::Unavailable("the manager is stopping; try again".to_owned()))
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T, GrantError>>) -> Command,
+    ) -> Result<T, GrantError> {
+        let gone = || GrantError::Unavailable("the manager is stopping; try again".to_owned());
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}

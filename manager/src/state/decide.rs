@@ -1,0 +1,234 @@
+//! What a request does to the book: arithmetic on what is known now.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use vcuda_region::GpuUuid;
+use vcuda_region::limits::Quota;
+
+use super::{Asked, Create, GrantError, Resize};
+use crate::admission::{self, Card, Load, Rules, Wanted};
+use crate::book::Book;
+use crate::gpu::Inventory;
+use crate::grant::{Amounts, Grant, GrantId};
+use crate::observe::Snapshot;
+
+/// What grants whose directories are not yet as they should be may still use, by number.
+pub(super) type Unapplied = BTreeMap<u64, Held>;
+
+/// What a container takes of each of its GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// Memory (bytes). None: all.
+    pub memory_bytes: Option<u64>,
+    /// Promised time (thousandths).
+    pub promised_permille: u32,
+}
+
+impl Held {
+    /// What these amounts take.
+    #[must_use]
+    pub fn of(amounts: &Amounts) -> Self {
+        Self {
+            memory_bytes: amounts.memory_bytes,
+            promised_permille: amounts.promised_permille(),
+        }
+    }
+
+    /// Of each the greater.
+    #[must_use]
+    pub fn or_more(self, other: Self) -> Self {
+        let both = self.memory_bytes.zip(other.memory_bytes);
+        Self {
+            memory_bytes: both.map(|(one, other)| one.max(other)),
+            promised_permille: self.promised_permille.max(other.promised_permille),
+        }
+    }
+}
+
+pub(super) static NONE_UNAPPLIED: Unapplied = BTreeMap::new();
+
+/// All that a decision rests on, besides the book.
+#[derive(Debug)]
+pub struct World<'a> {
+    /// How much may be given.
+    pub rules: &'a Rules,
+    /// The GPUs.
+    pub inventory: &'a Inventory,
+    /// The containers, for those of `vcuda run`.
+    pub snapshot: &'a Snapshot,
+    /// What containers may still use of grants that were made smaller.
+    pub unapplied: &'a BTreeMap<u64, Held>,
+    /// Milliseconds since 1970-01-01 UTC.
+    pub unix_ms: i64,
+}
+
+/// Each GPU with what is taken of it by grants and by `vcuda run`, but for the grant `without`.
+#[must_use]
+pub fn cards<'i>(
+    book: &Book,
+    inventory: &'i Inventory,
+    snapshot: &Snapshot,
+    unapplied: &BTreeMap<u64, Held>,
+    without: Option<&GrantId>,
+) -> Vec<Card<'i>> {
+    let mut loads: HashMap<GpuUuid, Load> = HashMap::new();
+    for grant in book.grants().filter(|grant| Some(&grant.id) != without) {
+        let granted = Held::of(&grant.amounts);
+        let still = unapplied.get(&grant.number);
+        let held = still.map_or(granted, |still| granted.or_more(*still));
+        for gpu in &grant.gpus {
+            let load = loads.entry(*gpu).or_default();
+            load.add(held.memory_bytes, held.promised_permille);
+        }
+    }
+    let unowned = |id: &str| book.by_id(id).is_none();
+    for container in &snapshot.containers {
+        if container.is_granted || !unowned(&container.id) {
+            continue;
+        }
+        for device in &container.devices {
+            let quota = Quota::of(&device.config);
+            let load = loads.entry(device.gpu).or_default();
+            load.add(quota.memory_bytes, quota.promised_permille());
+        }
+    }
+    inventory
+        .gpus
+        .iter()
+        .map(|gpu| Card {
+            gpu,
+            load: loads.get(&gpu.uuid).copied().unwrap_or_default(),
+            is_cordoned: book.cordoned.contains(&gpu.uuid),
+        })
+        .collect()
+}
+
+impl World<'_> {
+    fn cards(&self, book: &Book, without: Option<&GrantId>) -> Vec<Card<'_>> {
+        cards(book, self.inventory, self.snapshot, self.unapplied, without)
+    }
+
+    /// Admits a container. Returns its grant, and whether it is new.
+    pub(super) fn create(&self, book: &mut Book, create: &Create) -> Result<(Arc<Grant>, bool), GrantError> {
+        if let Some(grant) = repeated(book, create)? {
+            return Ok((grant, false));
+        }
+        if self.inventory.gpus.is_empty() {
+            let why = self.inventory.problem.as_deref().unwrap_or("there is none");
+            return Err(GrantError::Unavailable(format!(
+                "no GPU can be given now: {why}; the manager keeps looking"
+            )));
+        }
+        let wanted = match &create.asked {
+            Asked::Named(uuids) => Wanted::Named(uuids),
+            Asked::Any {
+                count,
+                placement,
+                include,
+                exclude,
+            } => Wanted::Any {
+                count: *count,
+                placement: placement.unwrap_or(self.rules.placement),
+                include,
+                exclude,
+            },
+        };
+        let gpus = admission::place(self.rules, &self.cards(book, None), &create.amounts, &wanted)?;
+        let number = book.last_number.checked_add(1).ok_or_else(|| {
+            GrantError::Unavailable(
+                "the ledger's numbers are used up; give the manager a new state".to_owned(),
+            )
+        })?;
+        let grant = Arc::new(Grant {
+            id: GrantId::new(&create.key, number),
+            key: create.key.clone(),
+            number,
+            holder: create.holder.clone(),
+            amounts: create.amounts,
+            gpus,
+            created_unix_ms: self.unix_ms,
+            generation: 1,
+            created_by: create.request_id.clone(),
+            changed_by: None,
+        });
+        book.put(Arc::clone(&grant));
+        book.revision += 1;
+        Ok((grant, true))
+    }
+
+    /// Changes amounts. Returns the grant as it is then, and, if it was changed by this, as it was.
+    pub(super) fn resize(
+        &self,
+        book: &mut Book,
+        resize: &Resize,
+    ) -> Result<(Arc<Grant>, Option<Arc<Grant>>), GrantError> {
+        let before = book
+            .by_id(&resize.id)
+            .cloned()
+            .ok_or_else(|| GrantError::NotFound(format!("{}: no such grant", resize.id)))?;
+        if before.changed_by.as_ref() == Some(&resize.request_id) {
+            return if before.amounts == resize.amounts {
+                Ok((before, None))
+            } else {
+                Err(used_twice(&resize.request_id, "other amounts"))
+            };
+        }
+        match resize.expected_generation {
+            Some(expected) if expected != before.generation => {
+                return Err(GrantError::Changed(format!(
+                    "{} is of generation {}, not {expected}: look at it again",
+                    before.id, before.generation
+                )));
+            }
+            _ => {}
+        }
+        let cards = self.cards(book, Some(&before.id));
+        admission::resize(self.rules, &cards, &before.gpus, &before.amounts, &resize.amounts).map_err(
+            |refusal| match refusal {
+                // The caller knows it: it is the grant's.
+                admission::Refusal::Unknown(text) => GrantError::Refused(text),
+                other => other.into(),
+            },
+        )?;
+        let after = Arc::new(Grant {
+            amounts: resize.amounts,
+            generation: before.generation + 1,
+            changed_by: Some(resize.request_id.clone()),
+            ..Grant::clone(&before)
+        });
+        book.put(Arc::clone(&after));
+        book.revision += 1;
+        Ok((after, Some(before)))
+    }
+}
+
+/// The grant that this request, or one for the same container, made before.
+fn repeated(book: &Book, create: &Create) -> Result<Option<Arc<Grant>>, GrantError> {
+    if let Some(grant) = book.by_request(&create.request_id) {
+        // Amounts that were changed since are not what was asked for then.
+        let same_amounts = grant.generation > 1 || grant.amounts == create.amounts;
+        return if grant.key == create.key && same_amounts && create.asked.is_met_by(&grant.gpus) {
+            Ok(Some(Arc::clone(grant)))
+        } else {
+            Err(used_twice(&create.request_id, grant.id.as_str()))
+        };
+    }
+    let Some(grant) = book.by_key(&create.key) else {
+        return Ok(None);
+    };
+    if grant.amounts == create.amounts && create.asked.is_met_by(&grant.gpus) {
+        Ok(Some(Arc::clone(grant)))
+    } else {
+        Err(GrantError::Conflict(format!(
+            "key {}: {} has it, with other amounts or GPUs; resize or release that one",
+            create.key, grant.id
+        )))
+    }
+}
+
+fn used_twice(request_id: &str, what: &str) -> GrantError {
+    GrantError::Conflict(format!(
+        "request_id {request_id} was used for {what}; give each request its own"
+    ))
+}

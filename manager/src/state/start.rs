@@ -1,0 +1,268 @@
+//! The way from what is on disk to grants that can be changed: the ledger is read, or rebuilt, and made true.
+
+use std::collections::BTreeSet;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use nix::fcntl::Flock;
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::sync::{broadcast, mpsc, watch};
+use vcuda_region::directory;
+use vcuda_region::process::Identity;
+
+use super::decide::{Held, Unapplied};
+use super::keeper::{Command, Keeper};
+use super::{BEHIND, Grants, Shared, TICK, WAITING};
+use crate::book::Book;
+use crate::containers::{ContainerError, Containers, Ensured, Found};
+use crate::events::{Events, Severity, unix_ms};
+use crate::gpu::Inventory;
+use crate::ledger::{self, Disk, Ledger, LedgerError, Loaded};
+use crate::observe::Snapshot;
+use crate::settings::Settings;
+
+/// The file in the root that says which manager owns it.
+const LOCK: &str = "manager.lock";
+
+/// Grants cannot be managed here.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Another manager is at work.
+    #[error("{}: another manager runs under this root; stop it, or give this one a root of its own", .0.display())]
+    Running(PathBuf),
+    /// The ledger cannot be used.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The containers' directories cannot be looked at.
+    #[error(transparent)]
+    Containers(#[from] ContainerError),
+    /// The root cannot be used.
+    #[error("{}: {}; the root has to be a directory of the manager's own, on a tmpfs", .0.display(), .1)]
+    Root(PathBuf, io::Error),
+}
+
+/// The thread behind [`Grants`].
+#[derive(Debug)]
+pub struct Keeping {
+    thread: JoinHandle<()>,
+    /// Until the thread has ended, no other manager may begin.
+    _root: Flock<File>,
+}
+
+impl Keeping {
+    /// Takes no more changes, and waits until all that was begun is done and the ledger is free for the next manager. Call
+    /// it where it may block.
+    pub fn finish(self, grants: &Grants) {
+        // Neither fails but for a thread that has panicked, and told so.
+        let _ = grants.commands.blocking_send(Command::Stop);
+        let _ = self.thread.join();
+    }
+}
+
+/// Reads the ledger, brings the containers' directories to what it says, and begins to take changes. Call it where it may
+/// block, in a tokio runtime.
+///
+/// # Errors
+/// Another manager has root or ledger, or they cannot be used. A damaged ledger is none: it is rebuilt, and told.
+pub fn start(
+    settings: &Settings,
+    disk: Box<dyn Disk>,
+    events: &Arc<Events>,
+    inventory: watch::Receiver<Arc<Inventory>>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
+) -> Result<(Grants, Keeping), StartError> {
+    let root = |error| StartError::Root(settings.root.clone(), error);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(&settings.root)
+        .map_err(root)?;
+    let lock = ledger::lock(&settings.root.join(LOCK)).map_err(|error| match error {
+        LedgerError::Locked(path) => StartError::Running(path),
+        error => error.into(),
+    })?;
+    let containers = Containers::new(&settings.root).map_err(root)?;
+    let (ledger, loaded) = Ledger::open(&settings.state, disk)?;
+    let found = containers.granted()?;
+    let (book, must_write) = settle(loaded, &found, events);
+    let problem = if must_write {
+        ledger.write(&book).err()
+    } else {
+        None
+    };
+    if let Some(error) = &problem {
+        events.say(Severity::Error, "VcudaLedgerFailed", error.to_string(), None);
+    }
+    let (unapplied, leftovers) = make_true(&book, &containers, found, events);
+    // What killed ones left half made or half removed; a root without containers has nothing of it.
+    if let Ok(me) = Identity::current() {
+        let _ = directory::remove_dead(&settings.root, &me);
+    }
+
+    let book = Arc::new(book);
+    let (problem, _) = watch::channel(problem.map(|error| error.to_string()));
+    let (changes, _) = broadcast::channel(BEHIND);
+    let shared = Arc::new(Shared {
+        book: Mutex::new(Arc::clone(&book)),
+        rules: Mutex::new(settings.rules),
+        changes,
+        problem,
+    });
+    let (commands, waiting) = mpsc::channel(WAITING);
+    let keeper = Keeper {
+        ledger,
+        containers: containers.clone(),
+        book,
+        unapplied,
+        leftovers,
+        shared: Arc::clone(&shared),
+        inventory: inventory.clone(),
+        snapshot: snapshot.clone(),
+        events: Arc::clone(events),
+        runtime: tokio::runtime::Handle::current(),
+    };
+    let thread = std::thread::Builder::new()
+        .name("grants".to_owned())
+        .spawn(move || keeper.run(waiting))
+        .map_err(root)?;
+    tokio::spawn(tick(commands.downgrade()));
+    let grants = Grants {
+        commands,
+        shared,
+        containers,
+        inventory,
+        snapshot,
+        missing: Arc::default(),
+    };
+    Ok((grants, Keeping { thread, _root: lock }))
+}
+
+async fn tick(commands: mpsc::WeakSender<Command>) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let Some(commands) = commands.upgrade() else {
+            return;
+        };
+        // Where changes pile up, the next look will do.
+        let _ = commands.try_send(Command::Tick);
+    }
+}
+
+/// The book that holds from now on, and whether it has to be written.
+fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (Book, bool) {
+    let (mut book, why, highest) = match loaded {
+        Loaded::Absent if found.is_empty() => return (Book::default(), false),
+        Loaded::Absent => (Book::default(), Some("is gone".to_owned()), 0),
+        Loaded::Damaged {
+            damage,
+            aside,
+            highest_number,
+        } => (
+            Book::default(),
+            Some(format!("was damaged ({damage}) and is now {}", aside.display())),
+            highest_number,
+        ),
+        Loaded::Sound(book) => (book, None, 0),
+    };
+    let written = book.last_number;
+    let mut adopted = 0;
+    // The newest first: of two of one key it is the one that lives.
+    let mut candidates: Vec<_> = found
+        .iter()
+        .filter_map(|found| found.grant.as_ref().ok())
+        .filter(|grant| why.is_some() || grant.number > written)
+        .collect();
+    candidates.sort_by_key(|grant| std::cmp::Reverse(grant.number));
+    for grant in candidates {
+        if book.by_key(&grant.key).is_none() {
+            book.put(Arc::new(grant.clone()));
+            adopted += 1;
+        }
+    }
+    if why.is_none() && adopted == 0 {
+        return (book, false);
+    }
+    let numbers = found
+        .iter()
+        .filter_map(|found| crate::book::number_of(&found.name));
+    // No counter that began at 1 is beyond the seconds since 1970: whatever the lost ledger gave, this is above it.
+    let seconds = u64::try_from(unix_ms() / 1000).unwrap_or(0);
+    book.last_number = numbers
+        .filter(|number| *number < u64::MAX / 2)
+        .chain([book.last_number, highest, seconds])
+        .max()
+        .unwrap_or(seconds);
+    book.revision += 1;
+    let what = why.unwrap_or_else(|| "was older than the containers' directories".to_owned());
+    let text = format!(
+        "the ledger {what}; {adopted} grants were taken from their containers' directories. Cordons, and grants without a \
+         directory, are lost: compare with what runs"
+    );
+    events.say(Severity::Error, "VcudaLedgerRebuilt", text, None);
+    (book, true)
+}
+
+/// Gives each grant its directory, and takes away those of no grant. Returns what could not be done yet.
+fn make_true(
+    book: &Book,
+    containers: &Containers,
+    found: Vec<Found>,
+    events: &Events,
+) -> (Unapplied, BTreeSet<crate::grant::GrantId>) {
+    let mut unapplied = Unapplied::new();
+    for grant in book.grants() {
+        match containers.ensure(grant) {
+            Ok(Ensured::Kept) => {}
+            Ok(ensured) => tracing::info!(container = grant.id.as_str(), ?ensured, "directory made true"),
+            Err(error) => {
+                let text = format!("{}: {error}", grant.id);
+                events.say(
+                    Severity::Error,
+                    "VcudaDirectoryFailed",
+                    text,
+                    Some(grant.id.as_str()),
+                );
+                unapplied.insert(grant.number, Held::of(&grant.amounts));
+            }
+        }
+    }
+    let mut leftovers = BTreeSet::new();
+    for orphan in found {
+        if book.by_id(&orphan.name).is_some() {
+            continue;
+        }
+        let why = orphan.grant.err().unwrap_or_default();
+        let id = crate::grant::GrantId::of_directory(&orphan.name);
+        if containers.is_used(&id) {
+            let text =
+                format!("{id} has no grant any more, and its processes live: it goes with them. {why}");
+            events.say(Severity::Warning, "VcudaOrphan", text, Some(id.as_str()));
+            leftovers.insert(id);
+            continue;
+        }
+        match containers.remove(&id) {
+            Ok(aside) => {
+                if let Some(aside) = aside {
+                    let _ = Containers::discard(&aside);
+                }
+            }
+            Err(error) => {
+                events.say(
+                    Severity::Warning,
+                    "VcudaDirectoryFailed",
+                    error.to_string(),
+                    Some(id.as_str()),
+                );
+                leftovers.insert(id);
+            }
+        }
+    }
+    (unapplied, leftovers)
+}

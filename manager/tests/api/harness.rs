@@ -1,0 +1,209 @@
+//! A manager's grants and API on a scratch directory, with GPUs that are told to it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tonic::transport::Channel;
+use vcuda_manager::admission::Rules;
+use vcuda_manager::events::Events;
+use vcuda_manager::gpu::{Gpu, Health, Inventory};
+use vcuda_manager::ledger::{Disk, RealDisk};
+use vcuda_manager::observe::Snapshot;
+use vcuda_manager::problems::Problems;
+use vcuda_manager::serve;
+use vcuda_manager::service::{About, GrantsService, NodeService};
+use vcuda_manager::settings::{Api, Settings};
+use vcuda_manager::state::Grants;
+use vcuda_manager::state::start::{Keeping, StartError, start};
+use vcuda_manager_api::v1;
+use vcuda_manager_api::v1::grants_client::GrantsClient;
+use vcuda_manager_api::v1::node_client::NodeClient;
+use vcuda_region::GpuUuid;
+
+pub(crate) const GIB: u64 = 1 << 30;
+const DEADLINE: Duration = Duration::from_secs(30);
+
+pub(crate) fn uuid(number: u8) -> GpuUuid {
+    GpuUuid::from_bytes([number; 16])
+}
+
+pub(crate) fn gpu(number: u8) -> Gpu {
+    Gpu {
+        uuid: uuid(number),
+        name: "simulated".to_owned(),
+        memory_total_bytes: 24 * GIB,
+        memory_reserved_bytes: 0,
+        memory_used_bytes: 0,
+        utilization_percent: None,
+        multiprocessors: None,
+        compute_capability: None,
+        numa_node: None,
+        pci_bus_id: String::new(),
+        pci_root: String::new(),
+        nvlinks: Vec::new(),
+        health: Health::Healthy,
+    }
+}
+
+pub(crate) fn inventory(count: u8) -> Inventory {
+    Inventory {
+        gpus: (1..=count).map(gpu).collect(),
+        ..Inventory::default()
+    }
+}
+
+pub(crate) fn settings(scratch: &Path) -> Settings {
+    Settings {
+        root: scratch.join("run"),
+        state: scratch.join("lib"),
+        node: "node-a".to_owned(),
+        rules: Rules::default(),
+        api: Api::default(),
+    }
+}
+
+/// Grants without an API.
+pub(crate) struct Kept {
+    pub(crate) grants: Grants,
+    pub(crate) events: Arc<Events>,
+    pub(crate) inventory: watch::Sender<Arc<Inventory>>,
+    pub(crate) snapshot: watch::Sender<Arc<Snapshot>>,
+    keeping: Keeping,
+}
+
+impl Kept {
+    pub(crate) async fn start(settings: Settings, disk: Box<dyn Disk>) -> Result<Self, StartError> {
+        let events = Arc::new(Events::default());
+        let told = Arc::clone(&events);
+        let (inventory, gpus) = watch::channel(Arc::new(inventory(2)));
+        let (snapshot, containers) = watch::channel(Arc::new(Snapshot::default()));
+        let started = spawn_blocking(move || start(&settings, disk, &told, gpus, containers));
+        let (grants, keeping) = started.await.unwrap()?;
+        Ok(Self {
+            grants,
+            events,
+            inventory,
+            snapshot,
+            keeping,
+        })
+    }
+
+    pub(crate) async fn stop(self) {
+        let grants = self.grants.clone();
+        spawn_blocking(move || self.keeping.finish(&grants))
+            .await
+            .unwrap();
+    }
+
+    pub(crate) fn has_told(&self, reason: &str) -> bool {
+        let (known, _) = self.events.listen(0);
+        known.iter().any(|event| event.report.reason == reason)
+    }
+}
+
+/// All of it.
+pub(crate) struct Node {
+    pub(crate) kept: Kept,
+    pub(crate) settings: Settings,
+    pub(crate) problems: Arc<Problems>,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+}
+
+impl Node {
+    pub(crate) async fn start(scratch: &Path) -> Self {
+        Self::with(settings(scratch), Box::new(RealDisk)).await
+    }
+
+    pub(crate) async fn with(settings: Settings, disk: Box<dyn Disk>) -> Self {
+        let kept = Kept::start(settings.clone(), disk).await.unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let problems = Arc::new(Problems::default());
+        let api = settings.api.clone();
+        let grants = GrantsService::new(kept.grants.clone(), api.deadline, stopped.clone());
+        let about = About {
+            version: "1.2.3".to_owned(),
+            build: "test".to_owned(),
+            node: settings.node.clone(),
+            root: settings.root.display().to_string(),
+            started_unix_ms: 1,
+        };
+        let node = NodeService::new(
+            kept.grants.clone(),
+            Arc::clone(&kept.events),
+            Arc::clone(&problems),
+            about,
+            api.deadline,
+            stopped.clone(),
+        );
+        let listener = serve::listen(&settings.root, &api).unwrap();
+        let serving = tokio::spawn(async move {
+            serve::serve(listener, &api, grants, node, stopped).await.unwrap();
+        });
+        Self {
+            kept,
+            settings,
+            problems,
+            stop,
+            serving,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.settings.root.join(vcuda_manager_api::SOCKET_NAME)
+    }
+
+    pub(crate) fn ledger(&self) -> PathBuf {
+        self.settings.state.join(vcuda_manager::ledger::NAME)
+    }
+
+    pub(crate) async fn channel(&self) -> Channel {
+        vcuda_manager_api::connect(&self.socket(), DEADLINE)
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn grants(&self) -> GrantsClient<Channel> {
+        GrantsClient::new(self.channel().await)
+    }
+
+    pub(crate) async fn node(&self) -> NodeClient<Channel> {
+        NodeClient::new(self.channel().await)
+    }
+
+    /// As SIGTERM does.
+    pub(crate) async fn stop(self) {
+        self.stop.send_replace(true);
+        self.serving.await.unwrap();
+        self.kept.stop().await;
+    }
+}
+
+/// A request for so much of one GPU.
+pub(crate) fn ask(key: &str, memory_bytes: u64, cores_permille: u32) -> v1::CreateGrantRequest {
+    v1::CreateGrantRequest {
+        request_id: format!("r-{key}"),
+        key: key.to_owned(),
+        amounts: Some(amounts(memory_bytes, cores_permille)),
+        gpu_count: 1,
+        ..v1::CreateGrantRequest::default()
+    }
+}
+
+pub(crate) fn amounts(memory_bytes: u64, cores_permille: u32) -> v1::Amounts {
+    v1::Amounts {
+        memory_bytes,
+        cores_permille,
+        ..v1::Amounts::default()
+    }
+}
+
+/// Waits until `is` is, which it will be: a test that would wait for ever fails by its runner.
+pub(crate) async fn eventually(mut is: impl FnMut() -> bool) {
+    while !is() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
