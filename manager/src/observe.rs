@@ -64,6 +64,10 @@ pub struct Device {
     pub forgiven_ns: u64,
     /// GPU time of the last second (thousandths of the GPU's).
     pub cores_used_permille: u32,
+    /// Copies between the host and the GPU while its time was metered.
+    pub host_copies: u64,
+    /// What they moved (bytes).
+    pub host_copied_bytes: u64,
 }
 
 impl Device {
@@ -82,6 +86,8 @@ impl Device {
             held_ns: 0,
             forgiven_ns: 0,
             cores_used_permille: 0,
+            host_copies: 0,
+            host_copied_bytes: 0,
         }
     }
 }

@@ -79,6 +79,8 @@ fn device(device: &Device) -> v1::ContainerDevice {
         held_ns: device.held_ns,
         forgiven_ns: device.forgiven_ns,
         cores_used_permille: device.cores_used_permille,
+        host_copies: device.host_copies,
+        host_copied_bytes: device.host_copied_bytes,
     }
 }
 
