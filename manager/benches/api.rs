@@ -1,0 +1,177 @@
+//! The API's latency over its socket, by how many grants there are: `cargo bench -p vcuda-manager --bench api`.
+//!
+//! `list` alone may grow with them. The ledger is on the disk of the temporary directory, so `create_release` is two of
+//! its fsyncs and more; `create_release_64` is 64 of them at once, which share.
+#![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+#![expect(missing_docs, reason = "criterion makes functions")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tonic::transport::Channel;
+use vcuda_manager::admission::{Placement, Rules};
+use vcuda_manager::events::Events;
+use vcuda_manager::gpu::{Gpu, Health, Inventory};
+use vcuda_manager::ledger::RealDisk;
+use vcuda_manager::observe::Snapshot;
+use vcuda_manager::serve;
+use vcuda_manager::service::{About, GrantsService, NodeService};
+use vcuda_manager::settings::{Api, Settings};
+use vcuda_manager::state::Grants;
+use vcuda_manager::state::start::start;
+use vcuda_manager_api::v1;
+use vcuda_manager_api::v1::grants_client::GrantsClient;
+use vcuda_manager_api::v1::node_client::NodeClient;
+use vcuda_region::GpuUuid;
+
+fn gpu(number: u8) -> Gpu {
+    Gpu {
+        uuid: GpuUuid::from_bytes([number; 16]),
+        name: "simulated".to_owned(),
+        memory_total_bytes: 80 << 30,
+        memory_reserved_bytes: 0,
+        memory_used_bytes: 0,
+        utilization_percent: None,
+        multiprocessors: None,
+        compute_capability: None,
+        numa_node: None,
+        pci_bus_id: String::new(),
+        pci_root: String::new(),
+        nvlinks: Vec::new(),
+        health: Health::Healthy,
+    }
+}
+
+/// A manager's grants and API with 64 GPUs, serving until the process ends.
+fn serve_in(scratch: &Path) -> Grants {
+    let inventory = Inventory {
+        gpus: (0..64).map(gpu).collect(),
+        ..Inventory::default()
+    };
+    let settings = Settings {
+        root: scratch.join("run"),
+        state: scratch.join("lib"),
+        node: "bench".to_owned(),
+        rules: Rules {
+            sharers_max: 32,
+            placement: Placement::Spread,
+            ..Rules::default()
+        },
+        api: Api::default(),
+    };
+    let events = Arc::new(Events::default());
+    // The benchmark's process keeps them until it ends.
+    let (gpus, inventory) = watch::channel(Arc::new(inventory));
+    let (containers, snapshot) = watch::channel(Arc::new(Snapshot::default()));
+    let (stop, stopped) = watch::channel(false);
+    let (grants, keeping) = start(&settings, Box::new(RealDisk), &events, inventory, snapshot).unwrap();
+    std::mem::forget((gpus, containers, stop, keeping));
+    let deadline = settings.api.deadline;
+    let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
+    let about = About {
+        version: String::new(),
+        build: String::new(),
+        node: String::new(),
+        root: String::new(),
+        started_unix_ms: 0,
+    };
+    let problems = Arc::default();
+    let node = NodeService::new(grants.clone(), events, problems, about, deadline, stopped.clone());
+    let listener = serve::listen(&settings.root, &settings.api).unwrap();
+    tokio::spawn(async move { serve::serve(listener, &settings.api, service, node, stopped).await });
+    grants
+}
+
+fn ask(key: &str) -> v1::CreateGrantRequest {
+    v1::CreateGrantRequest {
+        request_id: format!("r-{key}"),
+        key: key.to_owned(),
+        holder: Some(v1::Holder {
+            namespace: "default".to_owned(),
+            pod: format!("inference-{key}"),
+            container: "main".to_owned(),
+            pod_uid: "3f9a2b1c-0d1e-4f5a-8b6c-7d8e9f0a1b2c".to_owned(),
+        }),
+        amounts: Some(v1::Amounts {
+            memory_bytes: 1 << 30,
+            cores_permille: 10,
+            ..v1::Amounts::default()
+        }),
+        gpu_count: 1,
+        ..v1::CreateGrantRequest::default()
+    }
+}
+
+async fn create_release(client: &mut GrantsClient<Channel>, key: &str) {
+    let id = client.create(ask(key)).await.unwrap().into_inner().id;
+    let release = v1::ReleaseGrantRequest {
+        id,
+        even_if_used: false,
+    };
+    client.release(release).await.unwrap();
+}
+
+fn api(criterion: &mut Criterion) {
+    let runtime = Runtime::new().unwrap();
+    let _inside = runtime.enter();
+    let scratch = tempfile::tempdir().unwrap();
+    let grants = serve_in(scratch.path());
+    let socket = scratch.path().join("run").join(vcuda_manager_api::SOCKET_NAME);
+    let channel = runtime
+        .block_on(vcuda_manager_api::connect(&socket, Duration::from_secs(60)))
+        .unwrap();
+    let mut client = GrantsClient::new(channel.clone());
+    let mut node = NodeClient::new(channel);
+    let mut group = criterion.benchmark_group("api");
+    group.sample_size(20).measurement_time(Duration::from_secs(3));
+    for count in [1, 10, 100, 1000] {
+        runtime.block_on(async {
+            for number in grants.book().len()..count {
+                client.create(ask(&format!("held-{number}"))).await.unwrap();
+            }
+        });
+        let mut turn = 0_u64;
+        group.bench_function(BenchmarkId::new("create_release", count), |bench| {
+            bench.iter(|| {
+                turn += 1;
+                runtime.block_on(create_release(&mut client, &format!("new-{turn}")));
+            });
+        });
+        group.bench_function(BenchmarkId::new("create_release_64", count), |bench| {
+            bench.iter(|| {
+                turn += 1;
+                runtime.block_on(async {
+                    let asking: Vec<_> = (0..64)
+                        .map(|place| {
+                            let (mut client, key) = (client.clone(), format!("all-{turn}-{place}"));
+                            tokio::spawn(async move { create_release(&mut client, &key).await })
+                        })
+                        .collect();
+                    for asked in asking {
+                        asked.await.unwrap();
+                    }
+                });
+            });
+        });
+        group.bench_function(BenchmarkId::new("get", count), |bench| {
+            let request = v1::GetGrantRequest {
+                grant: Some(v1::get_grant_request::Grant::Id("held-0-1".to_owned())),
+            };
+            bench.iter(|| runtime.block_on(client.get(request.clone())).unwrap());
+        });
+        group.bench_function(BenchmarkId::new("list", count), |bench| {
+            bench.iter(|| runtime.block_on(client.list(v1::ListGrantsRequest {})).unwrap());
+        });
+        group.bench_function(BenchmarkId::new("list_gpus", count), |bench| {
+            bench.iter(|| runtime.block_on(node.list_gpus(v1::ListGpusRequest {})).unwrap());
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, api);
+criterion_main!(benches);

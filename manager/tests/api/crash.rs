@@ -1,0 +1,440 @@
+//! Killed at any step, or with a disk that fails at any step: no grant that was answered is lost, no number is given twice,
+//! and nothing is given that is not there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use vcuda_manager::grant::{Amounts, Grant, Holder, Policy, Priority};
+use vcuda_manager::ledger::{Disk, RealDisk};
+use vcuda_manager::state::{Asked, Create, GrantError, Resize};
+
+use crate::harness::{GIB, Kept, inventory, settings, uuid};
+
+const SCRATCH: &str = "VCUDA_TEST_SCRATCH";
+const STEP: &str = "VCUDA_TEST_STEP";
+
+/// What happens at a step of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// The process is gone.
+    Kill,
+    /// The step fails, half done.
+    Fail(i32),
+}
+
+/// A disk on which one step, counted from the start, goes wrong.
+#[derive(Debug, Clone)]
+struct Doomed {
+    at: usize,
+    fate: Fate,
+    done: Arc<AtomicUsize>,
+}
+
+impl Doomed {
+    fn new(at: usize, fate: Fate) -> Self {
+        let done = Arc::new(AtomicUsize::new(0));
+        Self { at, fate, done }
+    }
+
+    fn step(&self) -> io::Result<()> {
+        if self.done.fetch_add(1, Ordering::Relaxed) != self.at {
+            return Ok(());
+        }
+        match self.fate {
+            Fate::Kill => {
+                kill(Pid::this(), Signal::SIGKILL)?;
+                Ok(())
+            }
+            Fate::Fail(code) => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+impl Disk for Doomed {
+    fn create(&self, path: &Path) -> io::Result<File> {
+        self.step()?;
+        RealDisk.create(path)
+    }
+
+    fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
+        self.step()?;
+        let (half, rest) = bytes.split_at(bytes.len() / 2);
+        RealDisk.write(file, half)?;
+        self.step()?;
+        RealDisk.write(file, rest)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.step()?;
+        RealDisk.sync(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        RealDisk.rename(from, to)
+    }
+
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        self.step()?;
+        RealDisk.sync_directory(directory)?;
+        // And after the last one.
+        self.step()
+    }
+}
+
+fn amounts(memory_bytes: u64) -> Amounts {
+    Amounts {
+        memory_bytes: Some(memory_bytes),
+        cores_permille: 10,
+        cores_max_permille: 10,
+        policy: Policy::Fixed,
+        priority: Priority::Normal,
+        weight: None,
+    }
+}
+
+fn create(key: &str) -> Create {
+    Create {
+        request_id: format!("r-{key}"),
+        key: key.to_owned(),
+        holder: Holder::default(),
+        amounts: amounts(GIB),
+        asked: Asked::Any {
+            count: 1,
+            placement: None,
+            include: Vec::new(),
+            exclude: Vec::new(),
+        },
+    }
+}
+
+/// Not a test: what the children of these tests do. Each answer is a line on standard output, after it was given.
+#[tokio::test]
+#[ignore = "the child of other tests"]
+async fn child() {
+    let scratch = PathBuf::from(std::env::var_os(SCRATCH).unwrap());
+    let step = std::env::var_os(STEP).and_then(|step| step.to_str()?.parse().ok());
+    let disk: Box<dyn Disk> = match step {
+        Some(at) => Box::new(Doomed::new(at, Fate::Kill)),
+        None => Box::new(RealDisk),
+    };
+    let kept = Kept::start(settings(&scratch), disk).await.unwrap();
+    let tell = |line: String| {
+        let mut out = io::stdout().lock();
+        out.write_all(line.as_bytes()).unwrap();
+        out.flush().unwrap();
+    };
+    let already: BTreeSet<String> = kept
+        .grants
+        .book()
+        .grants()
+        .map(|grant| grant.key.clone())
+        .collect();
+    for round in 0_u32.. {
+        let key = format!("k{round}");
+        if already.contains(&key) {
+            continue;
+        }
+        let made = kept.grants.create(create(&key)).await;
+        match made {
+            Ok(grant) => tell(format!("\nmade {} {}\n", grant.id, grant.number)),
+            // The GPUs are full: it goes on with what it has.
+            Err(GrantError::NoRoom(_)) => {}
+            Err(error) => tell(format!("\nfailed {error}\n")),
+        }
+        let book = kept.grants.book();
+        let oldest = book.grants().next().cloned();
+        if let Some(oldest) = oldest.filter(|_| round % 3 == 2) {
+            let resize = Resize {
+                request_id: format!("s{round}"),
+                id: oldest.id.to_string(),
+                amounts: amounts(GIB / 2),
+                expected_generation: None,
+            };
+            if kept.grants.resize(resize).await.is_ok() {
+                tell(format!("\nshrunk {} {}\n", oldest.id, oldest.number));
+            }
+            // Said before: from here on it may be gone.
+            tell(format!("\nreleasing {} {}\n", oldest.id, oldest.number));
+            if kept.grants.release(oldest.id.as_str(), false).await.is_ok() {
+                tell(format!("\nreleased {} {}\n", oldest.id, oldest.number));
+            }
+        }
+        if round > 200 {
+            break;
+        }
+    }
+}
+
+fn spawn(scratch: &Path, step: Option<usize>) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "crash::child", "--ignored", "--nocapture"])
+        .env(SCRATCH, scratch)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    if let Some(step) = step {
+        command.env(STEP, OsString::from(step.to_string()));
+    }
+    command.spawn().unwrap()
+}
+
+/// What a child was told, over all its lives.
+#[derive(Debug, Default)]
+struct Told {
+    /// Ids answered, by number.
+    made: BTreeMap<u64, String>,
+    releasing: BTreeSet<u64>,
+    released: BTreeSet<u64>,
+}
+
+impl Told {
+    /// Reads what a child says until it ends.
+    fn hear(&mut self, child: &mut Child) {
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        for line in lines.map_while(Result::ok) {
+            self.line(&line);
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[what, id, number] = words.as_slice() else {
+            return;
+        };
+        let Ok(number) = number.parse::<u64>() else { return };
+        match what {
+            "made" => {
+                let before = self.made.insert(number, id.to_owned());
+                assert!(
+                    before.is_none(),
+                    "number {number} was given twice: {before:?}, {id}"
+                );
+            }
+            "releasing" => drop(self.releasing.insert(number)),
+            "released" => drop(self.released.insert(number)),
+            _ => {}
+        }
+    }
+
+    /// Compares with what a new manager finds.
+    async fn check(&self, scratch: &Path) {
+        let kept = Kept::start(settings(scratch), Box::new(RealDisk)).await.unwrap();
+        assert!(
+            !kept.has_told("VcudaLedgerRebuilt"),
+            "a kill leaves the old ledger or the new one"
+        );
+        let book = kept.grants.book();
+        let there: BTreeMap<u64, Arc<Grant>> = book
+            .grants()
+            .map(|grant| (grant.number, Arc::clone(grant)))
+            .collect();
+        for (number, id) in &self.made {
+            match there.get(number) {
+                Some(grant) => {
+                    assert_eq!(grant.id.as_str(), id);
+                    assert!(!self.released.contains(number), "{id} was released and is there");
+                }
+                None => assert!(self.releasing.contains(number), "{id} was answered and is lost"),
+            }
+            assert!(*number <= book.last_number);
+        }
+        for grant in there.values() {
+            assert!(kept.grants.containers().is_present(&grant.id));
+        }
+        // Nothing is given twice: no GPU has more than it can give.
+        let gpus = inventory(2);
+        for card in kept.grants.cards(&gpus) {
+            assert!(card.load.memory_bytes <= card.gpu.memory_total_bytes);
+        }
+        // And no directory is there without a grant.
+        let found = kept.grants.containers().granted().unwrap();
+        assert_eq!(found.len(), there.len());
+        kept.stop().await;
+    }
+}
+
+/// One life after the other, each killed one step later than the one before.
+#[tokio::test]
+async fn killed_at_each_step_of_a_write() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut told = Told::default();
+    // Four changes of seven steps each.
+    for step in 0..28 {
+        let mut child = spawn(scratch.path(), Some(step));
+        told.hear(&mut child);
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::SIGKILL as i32), "{status:?}");
+        told.check(scratch.path()).await;
+    }
+    assert!(told.made.len() > 20 && !told.released.is_empty(), "{told:?}");
+}
+
+/// Killed at an instant that nobody chose: in a write, between ledger and directory, in a directory.
+#[tokio::test]
+async fn killed_at_any_instant() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut told = Told::default();
+    let lives = std::env::var_os("VCUDA_SOAK").map_or(25, |_| 1000);
+    for life in 0..lives {
+        let mut child = spawn(scratch.path(), None);
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        // From the first answer on, so many lines later: each life another number, the instant within is the kernel's.
+        let mut lines = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok);
+        let mut left = 1 + life % 7;
+        for line in lines.by_ref() {
+            told.line(&line);
+            left -= u32::from(line.starts_with("made"));
+            if left == 0 {
+                break;
+            }
+        }
+        tokio::time::sleep(Duration::from_micros(u64::from(life) * 97 % 2000)).await;
+        kill(pid, Signal::SIGKILL).unwrap();
+        for line in lines {
+            told.line(&line);
+        }
+        child.wait().unwrap();
+        told.check(scratch.path()).await;
+    }
+    assert!(
+        told.made.len() >= usize::try_from(lives).unwrap(),
+        "{}",
+        told.made.len()
+    );
+}
+
+/// A disk that is full, or breaks, at each step: the caller is told, nothing is taken, and it works again by itself.
+#[tokio::test]
+async fn a_disk_that_fails_at_each_step() {
+    const ENOSPC: i32 = 28;
+    const EIO: i32 = 5;
+    for code in [ENOSPC, EIO] {
+        for step in 0..7 {
+            let scratch = tempfile::tempdir().unwrap();
+            let disk = Doomed::new(7 + step, Fate::Fail(code));
+            let kept = Kept::start(settings(scratch.path()), Box::new(disk))
+                .await
+                .unwrap();
+            let grants = &kept.grants;
+            let first = grants.create(create("a")).await.unwrap();
+            let failed = grants.create(create("b")).await.unwrap_err();
+            assert!(
+                matches!(&failed, GrantError::Unavailable(text) if text.contains("ledger")),
+                "{failed}"
+            );
+            assert!(grants.problem().borrow().is_some() && kept.has_told("VcudaLedgerFailed"));
+            assert_eq!(grants.book().len(), 1);
+            assert!(
+                !kept
+                    .grants
+                    .containers()
+                    .path(&vcuda_manager::grant::GrantId::new("b", 2))
+                    .exists()
+            );
+            // The same request, tried again.
+            let second = grants.create(create("b")).await.unwrap();
+            assert!(second.number > first.number);
+            assert!(grants.problem().borrow().is_none());
+            let numbers: Vec<u64> = grants.book().grants().map(|grant| grant.number).collect();
+            assert_eq!(numbers, [first.number, second.number]);
+            kept.stop().await;
+            let kept = Kept::start(settings(scratch.path()), Box::new(RealDisk))
+                .await
+                .unwrap();
+            assert_eq!(kept.grants.book().len(), 2);
+            kept.stop().await;
+        }
+    }
+}
+
+/// A failed release or resize leaves the grant as it was.
+#[tokio::test]
+async fn a_failed_change_changes_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    for release in [false, true] {
+        let scratch = scratch.path().join(release.to_string());
+        let disk = Doomed::new(7, Fate::Fail(28));
+        let kept = Kept::start(settings(&scratch), Box::new(disk)).await.unwrap();
+        let made = kept.grants.create(create("a")).await.unwrap();
+        if release {
+            kept.grants.release("a-1", false).await.unwrap_err();
+        } else {
+            let resize = Resize {
+                request_id: "s".to_owned(),
+                id: "a-1".to_owned(),
+                amounts: amounts(2 * GIB),
+                expected_generation: None,
+            };
+            kept.grants.resize(resize).await.unwrap_err();
+        }
+        assert_eq!(kept.grants.book().by_key("a"), Some(&made));
+        assert!(kept.grants.containers().is_present(&made.id));
+        // What was given back is not given twice.
+        let cards = inventory(2);
+        let card = kept.grants.cards(&cards);
+        let taken: u64 = card.iter().map(|card| card.load.memory_bytes).sum();
+        assert_eq!(taken, GIB);
+        kept.stop().await;
+    }
+}
+
+/// A file system without room, for the ledger and for the directories: those that may mount one see it for real.
+#[tokio::test]
+async fn a_real_file_system_that_is_full() {
+    let scratch = tempfile::tempdir().unwrap();
+    let settings = settings(scratch.path());
+    for full in [&settings.state, &settings.root] {
+        let Some(_mounted) = Mounted::new(full) else {
+            return;
+        };
+        let kept = Kept::start(settings.clone(), Box::new(RealDisk)).await.unwrap();
+        let filler = full.join("filler");
+        let mut file = File::create(&filler).unwrap();
+        while file.write_all(&[7; 4096]).is_ok() {}
+        let refused = kept.grants.create(create("a")).await.unwrap_err();
+        assert!(matches!(&refused, GrantError::Unavailable(_)), "{refused}");
+        assert!(kept.grants.book().is_empty());
+        drop(file);
+        std::fs::remove_file(&filler).unwrap();
+        let made = kept.grants.create(create("a")).await.unwrap();
+        assert!(kept.grants.containers().is_present(&made.id));
+        assert_eq!(made.gpus, [uuid(1)]);
+        assert!(kept.grants.release(made.id.as_str(), false).await.unwrap());
+        kept.stop().await;
+    }
+}
+
+/// A small tmpfs, for as long as this value lives.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(path: &Path) -> Option<Self> {
+        std::fs::create_dir_all(path).unwrap();
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=24m,mode=0755", "tmpfs"])
+            .arg(path)
+            .stderr(Stdio::null())
+            .status();
+        done.is_ok_and(|status| status.success())
+            .then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
