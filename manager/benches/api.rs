@@ -3,7 +3,6 @@
 //! `list` alone may grow with them. The ledger is on the disk of the temporary directory, so `create_release` is two of
 //! its fsyncs and more; `create_release_64` is 64 of them at once, which share.
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
-#![expect(missing_docs, reason = "criterion makes functions")]
 
 use std::path::Path;
 use std::sync::Arc;

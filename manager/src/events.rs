@@ -147,8 +147,10 @@ impl Events {
 
 impl Report {
     fn is_same(&self, other: &Report) -> bool {
-        let about = |report: &Report| (report.container.clone(), report.gpu.clone(), report.host_pid);
-        self.reason == other.reason && about(self) == about(other)
+        self.reason == other.reason
+            && self.container == other.container
+            && self.gpu == other.gpu
+            && self.host_pid == other.host_pid
     }
 }
 
