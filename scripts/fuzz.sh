@@ -12,7 +12,7 @@ cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuz
 export TMPDIR=${TMPDIR:-/dev/shm}
 [ -d "$TMPDIR" ] && [ -w "$TMPDIR" ] || unset TMPDIR
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
-for target in limits usage uuid; do
+for target in limits registration usage uuid; do
     printf '\n== fuzz %s for %s s\n' "$target" "$seconds"
     # What is found goes to the first folder: the corpus changes by commits alone.
     mkdir -p "fuzz/found/$target"

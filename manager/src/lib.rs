@@ -7,9 +7,11 @@
 #![deny(unsafe_code)]
 
 pub mod admission;
+pub mod audit;
 pub mod book;
 pub mod config;
 pub mod containers;
+pub mod controller;
 pub mod envelope;
 pub mod events;
 pub mod gpu;
@@ -21,6 +23,8 @@ pub mod logging;
 pub mod metrics;
 pub mod observe;
 pub mod problems;
+pub mod reaper;
+pub mod registration;
 pub mod run;
 pub mod serve;
 pub mod service;

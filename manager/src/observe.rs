@@ -2,10 +2,16 @@
 //!
 //! Every figure of a [`Snapshot`] is what the tenants' processes wrote, bounded and not believed (I12, I15).
 
+mod container;
+mod totals;
+mod watch;
+
 use vcuda_region::GpuUuid;
 use vcuda_region::limits::DeviceConfig;
 
 use crate::grant::Grant;
+
+pub use watch::{Findings, Observatory};
 
 /// All containers of the node at one moment, those of `vcuda run` under the same root too.
 #[derive(Debug, Clone, Default, PartialEq)]

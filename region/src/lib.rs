@@ -42,6 +42,8 @@ mod primitive;
 #[cfg(not(loom))]
 pub mod process;
 #[cfg(not(loom))]
+pub mod registration;
+#[cfg(not(loom))]
 pub mod reservation;
 pub mod seqlock;
 pub mod shared;

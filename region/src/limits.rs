@@ -15,6 +15,7 @@ use words::{config_of_words, header_sum, is_sound, limit_check, pace_of_words, u
 mod config;
 mod follow;
 mod quota;
+mod reader;
 mod words;
 mod writer;
 
@@ -23,6 +24,7 @@ use follow::Source;
 pub use crate::open::OpenError;
 pub use config::{DeviceConfig, NO_MEMORY_LIMIT, NOT_METERED, Policy, Priority};
 pub use quota::Quota;
+pub use reader::LimitsReader;
 pub(crate) use words::fill;
 pub use writer::{LimitsWriter, WriteError};
 

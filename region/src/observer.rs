@@ -17,6 +17,10 @@ use crate::shared::{MAX_OBJECTS, ObjectRecord, Objects};
 use crate::slots::{State, identity_of_words};
 use crate::{DeviceIndex, MAX_SLOTS, busy};
 
+mod glance;
+
+pub use glance::Glance;
+
 /// A container's `usage`, opened for reading.
 #[derive(Debug)]
 pub struct Observer {
@@ -122,11 +126,20 @@ impl Observer {
     /// # Errors
     /// The file cannot be read, or was truncated.
     pub fn processes(&self, device_count: usize, view: &ProcessView) -> Result<Vec<ProcessUse>, OpenError> {
+        let mut found = self.all_processes(device_count)?;
+        found.retain(|process| view.liveness(&process.identity) != Liveness::Dead);
+        Ok(found)
+    }
+
+    /// The processes that hold a slot, the dead too, with their use of the first `device_count` devices.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn all_processes(&self, device_count: usize) -> Result<Vec<ProcessUse>, OpenError> {
         let identities = self.identities()?;
         let slots = identities.last().map_or(0, |(slot, _)| slot + 1);
         let mut found: Vec<ProcessUse> = identities
             .into_iter()
-            .filter(|(_, identity)| view.liveness(identity) != Liveness::Dead)
             .map(|(slot, identity)| ProcessUse {
                 slot,
                 identity,

@@ -44,6 +44,30 @@ impl Identity {
         })
     }
 
+    /// Another process, by its PID in the caller's namespace, as it can be seen from here: with the PID in its own
+    /// namespace, the start time by the caller's clock, and 0 for each namespace that is hidden from the caller.
+    ///
+    /// # Errors
+    /// There is none of this PID, or `/proc` does not show it.
+    pub fn of(host_pid: u32) -> io::Result<Self> {
+        let process = format!("/proc/{host_pid}");
+        let text = read(&format!("{process}/stat"))?;
+        let stat =
+            Stat::parse(&text).ok_or_else(|| io::Error::other("a stat that is not as proc(5) says"))?;
+        let mut name = [0; 16];
+        for (byte, from) in name.iter_mut().zip(stat.name.bytes().take(15)) {
+            *byte = from;
+        }
+        let status = read(&format!("{process}/status"))?;
+        Ok(Self {
+            pid: inner_pid(&status).unwrap_or(host_pid),
+            start_ticks: stat.start_ticks,
+            pid_namespace: namespace(&process, "pid").unwrap_or(0),
+            time_namespace: namespace(&process, "time").unwrap_or(0),
+            name,
+        })
+    }
+
     /// Whether `other` is the same process. Its name may have changed, by `exec` or `prctl`.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
@@ -403,6 +427,17 @@ mod tests {
             ..started(4710)
         };
         assert_eq!(view.verdict(&stat, &elsewhere), Liveness::Alive);
+    }
+
+    #[test]
+    fn another_process_is_seen_as_it_sees_itself() {
+        let me = Identity::current().unwrap();
+        assert_eq!(Identity::of(me.pid).unwrap(), me);
+        let (mut child, identity) = child("read line");
+        assert!(Identity::of(child.id()).unwrap().is_same(&identity));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(Identity::of(child.id()).is_err());
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod log;
 mod mappings;
 mod overhead;
 mod reaper;
+mod registration;
 mod shim;
 mod tag;
 mod tiles;

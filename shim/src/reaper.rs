@@ -1,12 +1,13 @@
 //! The reaper: the shim's one thread. It sees marks reached and settles them, gives unused leases back, and clears the
-//! slots of dead processes. It starts with the first launch that has to look at the account, blocks all signals, runs no
-//! code of the application, and never waits for anything but the clock and its bell.
+//! slots of dead processes, and registers the process with the manager. It starts when the process takes its slot, blocks all
+//! signals, runs no code of the application, and never waits for anything but the clock and its bell.
 
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, fence};
 
 use vcuda_region::process::{Identity, ProcessView};
 
+use crate::registration::Registration;
 use crate::timing::lane::now_ns;
 use crate::timing::settle::Pass;
 use crate::timing::{Launches, Relaxed, sys};
@@ -18,6 +19,8 @@ const DUE_NS: u64 = 50_000;
 const BUSY_NS: u64 = 1_000_000;
 /// Between two looks at dead processes, and the longest sleep (ns).
 const DEAD_NS: u64 = 250_000_000;
+/// Between two looks for the manager's answer (ns).
+const ANSWER_NS: u64 = 10_000_000;
 /// How old may be what is known of the container's pace while work is in flight (ns).
 const PACE_NS: u64 = 2_000_000;
 /// A lease that paid for nothing for this long goes back (ns).
@@ -73,6 +76,8 @@ impl Launches {
         let view = Identity::current().map(ProcessView::new);
         let mut leases = Leases::new(self);
         let mut dead_at_ns = now_ns() + DEAD_NS;
+        let mut registration = Registration::default();
+        let mut register_at_ns = 0;
         loop {
             let pass = self.settle();
             let now = now_ns();
@@ -86,6 +91,10 @@ impl Launches {
                     region.usage.reap_dead(view);
                 }
             }
+            if now >= register_at_ns {
+                let is_pending = shim::get().is_some_and(|shim| registration.step(shim, now));
+                register_at_ns = now + if is_pending { ANSWER_NS } else { DEAD_NS };
+            }
             let held = leases.give_back(self, now);
             if pass.outstanding {
                 self.doze_busy(&pass, now);
@@ -93,7 +102,7 @@ impl Launches {
                 self.doze(if held {
                     LEASE_NS / 2
                 } else {
-                    dead_at_ns.saturating_sub(now)
+                    dead_at_ns.min(register_at_ns).saturating_sub(now)
                 });
             }
         }
@@ -142,6 +151,20 @@ impl Leases {
         }
         held
     }
+}
+
+/// Starts the reaper for a process that has just taken its slot.
+pub(crate) fn start() {
+    // A thread that cannot be had is tried again at the first lease.
+    sys::start_thread(run_first);
+}
+
+extern "C" fn run_first(_: *mut c_void) -> *mut c_void {
+    // Made here and not by the thread that takes the slot: that may be making it.
+    if Launches::make_for_reaper().is_some_and(|launches| !launches.reaping.swap(true, Ordering::AcqRel)) {
+        return run(core::ptr::null_mut());
+    }
+    core::ptr::null_mut()
 }
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {

@@ -6,7 +6,7 @@
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ use crate::hooks::green::Greens;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
 use crate::timing::Launches;
-use crate::{fork, log, timing, ways};
+use crate::{fork, log, reaper, timing, ways};
 
 /// Values of the word (see [`fork::word`]) that are no pointer to a [`Shim`].
 const UNBUILT: usize = 0;
@@ -76,6 +76,7 @@ pub(crate) struct Region {
     pub(crate) limits: Limits,
     /// What it uses.
     pub(crate) usage: &'static Usage,
+    pub(crate) directory: PathBuf,
     memory_ceiling_bytes: u64,
 }
 
@@ -150,10 +151,17 @@ impl Shim {
         self.slot
             .get_or_try_init(|| {
                 let me = self.identity().ok_or("/proc cannot be read")?;
-                region.usage.claim(me).map_err(|error| error.to_string())
+                let slot = region.usage.claim(me).map_err(|error| error.to_string())?;
+                reaper::start();
+                Ok(slot)
             })
-            .map_err(|why| self.log(format_args!("no slot: {why}")))
+            .map_err(|why: String| self.log(format_args!("no slot: {why}")))
             .ok()
+    }
+
+    /// This process's slot, if it has one already.
+    pub(crate) fn claimed(&self) -> Option<&Slot<'static>> {
+        self.slot.get()
     }
 
     /// Clears the slots of processes that have died.
@@ -353,6 +361,7 @@ fn open(directory: &Path, config: &Config) -> Result<Region, String> {
     Ok(Region {
         limits,
         usage: Box::leak(Box::new(usage)),
+        directory: directory.to_owned(),
         memory_ceiling_bytes: config.memory_limit_bytes.unwrap_or(u64::MAX),
     })
 }

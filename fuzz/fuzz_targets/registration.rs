@@ -1,0 +1,20 @@
+//! A message on a container's `manager.sock`: it is refused, or means what it says.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vcuda_region::registration::{ANSWER_BYTES, Answer, Hello, MOST_BYTES, OLDEST, VERSION};
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(hello) = Hello::decode(bytes) {
+        assert!(bytes.len() <= MOST_BYTES);
+        assert!(hello.pid > 0 && hello.versions.0 <= hello.versions.1);
+        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        if let Some(version) = hello.choose(OLDEST, VERSION) {
+            assert!((OLDEST..=VERSION).contains(&version));
+        }
+    }
+    if let Ok(answer) = Answer::decode(bytes) {
+        assert_eq!(bytes.len(), ANSWER_BYTES);
+        assert_eq!(answer.encode(), bytes);
+    }
+});

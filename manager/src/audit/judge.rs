@@ -1,0 +1,178 @@
+//! What one look finds: arithmetic on what was seen, nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vcuda_region::GpuUuid;
+
+use super::{LOOKS, NOT_ATTACHED, OVER_LIMIT, TAMPERED, UNREGISTERED};
+use crate::observe::{Container, Snapshot};
+
+/// Between what NVML says and what is counted: it rounds, and what a driver takes is charged a moment later (bytes).
+const SLACK_BYTES: u64 = 64 << 20;
+
+/// One process on one GPU, as NVML knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Use {
+    pub(super) gpu: GpuUuid,
+    pub(super) host_pid: u32,
+    /// Memory (bytes), if NVML says.
+    pub(super) used_bytes: Option<u64>,
+    pub(super) owner: Owner,
+}
+
+/// Whose a process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// This container's, whose limits it has loaded.
+    Attached(String),
+    /// This container's, and it has not.
+    Inside(String),
+    /// Nobody's that is known.
+    Unknown,
+}
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) key: Key,
+    /// In how many looks in a row it must be found.
+    pub(super) looks: u32,
+    pub(super) text: String,
+}
+
+/// What makes two findings the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) reason: &'static str,
+    pub(super) container: Option<String>,
+    pub(super) gpu: Option<GpuUuid>,
+    pub(super) host_pid: Option<u32>,
+}
+
+impl Finding {
+    pub(super) fn new(
+        reason: &'static str,
+        container: Option<&str>,
+        gpu: Option<GpuUuid>,
+        host_pid: Option<u32>,
+        text: String,
+    ) -> Self {
+        let key = Key {
+            reason,
+            container: container.map(str::to_owned),
+            gpu,
+            host_pid,
+        };
+        Self {
+            key,
+            looks: LOOKS,
+            text,
+        }
+    }
+}
+
+/// The GPUs that containers were given.
+pub(super) fn gpus_of(snapshot: &Snapshot) -> BTreeSet<GpuUuid> {
+    let devices = snapshot
+        .containers
+        .iter()
+        .flat_map(|container| &container.devices);
+    devices.map(|device| device.gpu).collect()
+}
+
+/// All that one look finds.
+pub(super) fn judge(snapshot: &Snapshot, uses: &[Use]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = uses.iter().filter_map(of_process).collect();
+    let mut by_owner: BTreeMap<(&str, GpuUuid), (u64, u64)> = BTreeMap::new();
+    for one in uses {
+        let bytes = one.used_bytes.unwrap_or(0);
+        let (name, attached) = match &one.owner {
+            Owner::Attached(name) => (name, bytes),
+            Owner::Inside(name) => (name, 0),
+            Owner::Unknown => continue,
+        };
+        let sums = by_owner.entry((name.as_str(), one.gpu)).or_default();
+        *sums = (sums.0.saturating_add(bytes), sums.1.saturating_add(attached));
+    }
+    for container in &snapshot.containers {
+        found.extend(of_files(container));
+        for device in &container.devices {
+            let sums = by_owner
+                .get(&(container.id.as_str(), device.gpu))
+                .copied()
+                .unwrap_or_default();
+            found.extend(of_amounts(container, device, sums));
+        }
+    }
+    found
+}
+
+fn of_process(one: &Use) -> Option<Finding> {
+    let Use {
+        gpu, host_pid: pid, ..
+    } = one;
+    match &one.owner {
+        Owner::Attached(_) => None,
+        Owner::Inside(name) => Some(Finding::new(
+            NOT_ATTACHED,
+            Some(name),
+            Some(*gpu),
+            Some(*pid),
+            format!(
+                "process {pid} of {name} uses {gpu} and has not loaded its limits: is it linked statically, or was the preloaded library removed from its environment?"
+            ),
+        )),
+        Owner::Unknown => Some(Finding::new(
+            UNREGISTERED,
+            None,
+            Some(*gpu),
+            Some(*pid),
+            format!(
+                "process {pid} uses {gpu}, which is shared, and belongs to no container: nothing limits it; end it, or start it with `vcuda run`"
+            ),
+        )),
+    }
+}
+
+fn of_files(container: &Container) -> Option<Finding> {
+    let problem = container.problem.as_ref()?;
+    let text = format!(
+        "the files of {} cannot be trusted: {problem}; start it again",
+        container.id
+    );
+    Some(Finding {
+        // Files are made whole: once is enough, but for one that is just being removed.
+        looks: 2,
+        ..Finding::new(TAMPERED, Some(&container.id), None, None, text)
+    })
+}
+
+fn of_amounts(
+    container: &Container,
+    device: &crate::observe::Device,
+    (all_bytes, attached_bytes): (u64, u64),
+) -> Vec<Finding> {
+    let (gpu, used, limit) = (device.gpu, device.used_bytes, device.config.memory_limit_bytes);
+    let finding = |reason, text| Finding::new(reason, Some(&container.id), Some(gpu), None, text);
+    let mut found = Vec::new();
+    if limit > 0 && all_bytes.max(used) > limit.saturating_add(SLACK_BYTES) {
+        let have = all_bytes.max(used);
+        found.push(finding(
+            OVER_LIMIT,
+            format!(
+                "{} has {have} bytes of {gpu} and may have {limit}; end its processes that use most",
+                container.id
+            ),
+        ));
+    }
+    if attached_bytes > used.saturating_add(SLACK_BYTES.max(used / 20)) {
+        found.push(finding(
+            TAMPERED,
+            format!(
+                "{} says that it uses {used} bytes of {gpu}, and NVML says {attached_bytes}: its processes hide memory",
+                container.id
+            ),
+        ));
+    }
+    found
+}

@@ -1,0 +1,171 @@
+use vcuda_region::limits::DeviceConfig;
+
+use super::judge::Owner;
+use super::*;
+use crate::observe::{Container, Device, Process};
+
+const GPU: GpuUuid = GpuUuid::from_bytes([1; 16]);
+const GIB: u64 = 1 << 30;
+
+fn container(id: &str, limit_bytes: u64, used_bytes: u64) -> Container {
+    let device = Device {
+        used_bytes,
+        ..Device::unused(GPU, DeviceConfig::new(limit_bytes, 1000))
+    };
+    Container {
+        id: id.to_owned(),
+        devices: vec![device],
+        ..Container::default()
+    }
+}
+
+fn process(host_pid: u32, registered: bool) -> Process {
+    Process {
+        host_pid: Some(host_pid),
+        pid: host_pid,
+        registered,
+        used_bytes: vec![0],
+        ..Process::default()
+    }
+}
+
+struct Bench {
+    root: tempfile::TempDir,
+    audit: Audit,
+    snapshot: Snapshot,
+}
+
+impl Bench {
+    fn new(containers: Vec<Container>) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let audit = Audit::new(Whose::new(root.path()), Arc::default(), Arc::default());
+        let snapshot = Snapshot {
+            containers,
+            ..Snapshot::default()
+        };
+        Self {
+            root,
+            audit,
+            snapshot,
+        }
+    }
+
+    /// What is told after `looks` with these processes on the GPU: reason and container.
+    fn told(&mut self, looks: u32, uses: &[(u32, u64)]) -> Vec<(&'static str, Option<String>)> {
+        let uses: Vec<_> = uses.iter().map(|(pid, bytes)| (*pid, Some(*bytes))).collect();
+        let processes = move |_: &GpuUuid| Ok(uses.clone());
+        for _ in 0..looks {
+            self.audit.look(&self.snapshot, &processes);
+        }
+        let (events, _) = self.audit.events.listen(0);
+        events
+            .into_iter()
+            .map(|event| (event.report.reason, event.report.container))
+            .collect()
+    }
+
+    fn count(&self, reason: &str) -> u64 {
+        self.audit.counts.lock()[reason]
+    }
+}
+
+fn about(reason: &'static str, container: &str) -> (&'static str, Option<String>) {
+    (reason, Some(container.to_owned()))
+}
+
+#[test]
+fn nothing_is_found_where_all_is_well() {
+    let mut a = container("a", GIB, GIB / 2);
+    a.processes.push(process(4_000_001, true));
+    let mut bench = Bench::new(vec![a]);
+    assert_eq!(bench.told(5, &[(4_000_001, GIB / 2 + (60 << 20))]), []);
+    assert!(bench.audit.findings.lock().is_empty());
+}
+
+#[test]
+fn a_process_that_nothing_binds_is_told_once_it_stays() {
+    let mut bench = Bench::new(vec![container("a", GIB, 0)]);
+    let stray = [(4_000_002, GIB)];
+    assert_eq!(bench.told(LOOKS - 1, &stray), []);
+    assert_eq!(bench.told(1, &stray), [(UNREGISTERED, None)]);
+    assert_eq!(bench.told(5, &stray), [(UNREGISTERED, None)], "told once");
+    assert_eq!(bench.count(UNREGISTERED), 1, "and counted once");
+    // It ends, and comes again.
+    bench.told(1, &[]);
+    bench.told(LOOKS, &stray);
+    assert_eq!(bench.count(UNREGISTERED), 2);
+}
+
+#[test]
+fn more_than_the_quota_and_less_than_the_truth() {
+    let mut a = container("a", GIB, GIB / 2);
+    a.processes.push(process(4_000_001, true));
+    let mut bench = Bench::new(vec![a]);
+    assert_eq!(
+        bench.told(LOOKS, &[(4_000_001, GIB - 1)]),
+        [about(TAMPERED, "a")],
+        "it lies"
+    );
+    assert_eq!(bench.audit.findings.lock()["a"].len(), 1);
+    let told = bench.told(LOOKS, &[(4_000_001, 2 * GIB)]);
+    assert_eq!(told, [about(TAMPERED, "a"), about(OVER_LIMIT, "a")]);
+    bench.told(1, &[(4_000_001, GIB / 2)]);
+    assert!(bench.audit.findings.lock().is_empty(), "it is over");
+}
+
+#[test]
+fn a_process_of_a_container_without_its_limits_is_found_by_its_environment() {
+    let mut bench = Bench::new(vec![container("a", GIB, 0)]);
+    let directory = bench.root.path().join("containers/a");
+    std::fs::create_dir_all(&directory).unwrap();
+    let mut child = std::process::Command::new("sleep")
+        .arg("1000")
+        .env("VCUDA_DIR", &directory)
+        .spawn()
+        .unwrap();
+    let told = bench.told(LOOKS, &[(child.id(), GIB / 2)]);
+    assert_eq!(told, [about(NOT_ATTACHED, "a")]);
+    // A granted container is not blamed for what a process says of itself.
+    bench.snapshot.containers[0].is_granted = true;
+    let told = bench.told(LOOKS, &[(child.id(), GIB / 2)]);
+    assert_eq!(told.last().unwrap(), &(UNREGISTERED, None));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn whom_the_kernel_named_comes_before_whom_a_slot_names() {
+    let (mut a, mut b) = (container("a", GIB, 0), container("b", GIB, 0));
+    a.processes.push(process(4_000_001, false));
+    b.processes.push(process(4_000_001, true));
+    for containers in [vec![a.clone(), b.clone()], vec![b, a]] {
+        let mut bench = Bench::new(containers);
+        bench.audit.whose.refresh(&bench.snapshot);
+        assert_eq!(
+            bench.audit.whose.of(4_000_001, &bench.snapshot),
+            Owner::Attached("b".to_owned())
+        );
+    }
+}
+
+#[test]
+fn damaged_files_and_refusals_are_told() {
+    let mut bench = Bench::new(vec![container("a", GIB, 0)]);
+    bench.snapshot.containers[0].devices[0].denied = 7;
+    assert_eq!(bench.told(1, &[]), [], "from before the manager");
+    bench.snapshot.containers[0].devices[0].denied = 8;
+    assert_eq!(bench.told(2, &[]), [about(MEMORY_DENIED, "a")]);
+    bench.snapshot.containers[0].problem = Some("usage is too short".to_owned());
+    let told = bench.told(2, &[]);
+    assert_eq!(told.last().unwrap(), &about(TAMPERED, "a"));
+    assert_eq!((bench.count(MEMORY_DENIED), bench.count(TAMPERED)), (1, 1));
+}
+
+#[test]
+fn an_nvml_that_does_not_answer_finds_nothing() {
+    let mut bench = Bench::new(vec![container("a", GIB, 0)]);
+    for _ in 0..5 {
+        bench.audit.look(&bench.snapshot, &|_| Err("gone".to_owned()));
+    }
+    assert!(bench.audit.events.listen(0).0.is_empty());
+}

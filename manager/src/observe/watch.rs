@@ -1,0 +1,147 @@
+//! The thread that looks at all containers and tells what it sees.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use vcuda_region::{clock, directory};
+
+use super::Snapshot;
+use super::container::Watched;
+use crate::reaper::Reaper;
+use crate::registration::Registry;
+
+/// Between two looks when nobody registers or ends.
+const ROUND: Duration = Duration::from_millis(500);
+/// Between two looks at least (ns), however many register or end.
+const ROUND_MIN_NS: u64 = 50_000_000;
+
+/// What the audit has found and still holds, by container.
+pub type Findings = Mutex<HashMap<String, Vec<String>>>;
+
+/// Looks at all containers under a root until it is dropped.
+#[derive(Debug)]
+pub struct Observatory {
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    findings: Arc<Findings>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Observatory {
+    /// Starts it. The first snapshot is there when this returns.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read, or no thread is left.
+    pub fn start(root: &Path, registry: Arc<Registry>) -> io::Result<Self> {
+        let findings = Arc::new(Findings::default());
+        let mut round = Round::new(root, registry, Arc::clone(&findings))?;
+        let (told, snapshots) = watch::channel(Arc::new(round.look(clock::now_ns())));
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("observatory".to_owned())
+            .spawn(move || {
+                let mut seen = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let now_ns = clock::now_ns();
+                    // Nobody listening is no reason to stop: somebody may ask for the last one.
+                    told.send_replace(Arc::new(round.look(now_ns)));
+                    let rest_ns = ROUND_MIN_NS.saturating_sub(clock::now_ns().saturating_sub(now_ns));
+                    std::thread::park_timeout(Duration::from_nanos(rest_ns));
+                    seen = round.registry.wait(seen, ROUND);
+                }
+            })?;
+        Ok(Self {
+            snapshots,
+            findings,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// The containers as they are, and again whenever they have been looked at.
+    #[must_use]
+    pub fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.snapshots.clone()
+    }
+
+    /// Where the audit writes what it finds: it stands in the next snapshot.
+    #[must_use]
+    pub fn findings(&self) -> &Arc<Findings> {
+        &self.findings
+    }
+}
+
+impl Drop for Observatory {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It looks up after each round. A thread that panicked has ended too.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One look after another.
+#[derive(Debug)]
+pub(super) struct Round {
+    root: PathBuf,
+    registry: Arc<Registry>,
+    findings: Arc<Findings>,
+    reaper: Reaper,
+    watched: BTreeMap<String, Watched>,
+    number: u64,
+}
+
+impl Round {
+    pub(super) fn new(root: &Path, registry: Arc<Registry>, findings: Arc<Findings>) -> io::Result<Self> {
+        Ok(Self {
+            root: root.to_owned(),
+            registry,
+            findings,
+            reaper: Reaper::new()?,
+            watched: BTreeMap::new(),
+            number: 0,
+        })
+    }
+
+    /// All containers as they are now.
+    pub(super) fn look(&mut self, now_ns: u64) -> Snapshot {
+        // A folder that cannot be read is tried again: what is known stays.
+        if let Ok(listed) = directory::list(&self.root) {
+            let mut before = core::mem::take(&mut self.watched);
+            for (name, path) in listed {
+                let watched = before.remove(&name).unwrap_or_else(|| Watched::new(&name, path));
+                self.watched.insert(name, watched);
+            }
+        }
+        self.number += 1;
+        let findings = self.findings.lock().clone();
+        let containers = self
+            .watched
+            .iter_mut()
+            .map(|(name, watched)| {
+                if let Some(members) = self.registry.members_since(name, watched.members_version()) {
+                    watched.take_members(members);
+                }
+                watched.look(&mut self.reaper, now_ns);
+                let mut container = watched.seen().clone();
+                container.findings = findings.get(name).cloned().unwrap_or_default();
+                container
+            })
+            .collect();
+        Snapshot {
+            number: self.number,
+            taken_ns: now_ns,
+            containers,
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Which of a container's slots are dead people's, so that no figure holds what they had; and the removal of directories
+//! of `vcuda run` whose processes are all gone.
+//!
+//! `usage` is the tenant's own, and the manager maps nothing that a tenant can cut short: it does not clear the dead there.
+//! The container's living processes do that, every quarter of a second. Where none lives, the dead stay in the file until a
+//! next process comes, and nothing is lost by it: their bytes are in nobody's way, and whoever reads the file through here
+//! leaves them out. A process that has registered is known to be dead the moment its pidfd says so; of any other, `/proc`
+//! is asked again at each look.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use vcuda_region::directory;
+use vcuda_region::process::{Identity, Liveness, ProcessView};
+
+use crate::registration::{Key, Members};
+
+/// How often all processes are looked through for those that have not registered (ns).
+const SCAN_NS: u64 = 2_000_000_000;
+/// Not registered and not yet ended, at most, that are remembered.
+const MOST_FOUND: usize = 65_536;
+/// How often directories are looked through.
+const CLEAN: Duration = Duration::from_secs(2);
+
+/// What became of the holder of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It lives, or cannot be told from one that does; its PID on the host, if that is known.
+    Alive(Option<u32>),
+    /// It is gone.
+    Dead,
+}
+
+/// Who lives.
+#[derive(Debug)]
+pub struct Reaper {
+    me: Identity,
+    view: ProcessView,
+    /// Processes of other PID namespaces that have not registered, as they are seen from here.
+    found: HashMap<Key, Identity>,
+    scanned_ns: u64,
+}
+
+impl Reaper {
+    /// One that knows nobody yet.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn new() -> io::Result<Self> {
+        let me = Identity::current()?;
+        Ok(Self {
+            me,
+            view: ProcessView::new(me),
+            found: HashMap::new(),
+            scanned_ns: 0,
+        })
+    }
+
+    /// What became of the process that a slot names.
+    pub fn fate(&mut self, holder: &Identity, members: &Members, now_ns: u64) -> Fate {
+        let key = Key::of(holder);
+        if let Some(known) = members
+            .living
+            .iter()
+            .find(|known| Key::of(&known.identity) == key)
+        {
+            return Fate::Alive(Some(known.host_pid));
+        }
+        if members.ended.contains(&key) {
+            return Fate::Dead;
+        }
+        let is_neighbour = holder.pid_namespace == self.me.pid_namespace;
+        let on_host = if is_neighbour {
+            Some(*holder)
+        } else {
+            self.find(key, holder, now_ns)
+        };
+        match on_host {
+            Some(on_host) if self.view.liveness(&on_host) == Liveness::Dead => {
+                self.found.remove(&key);
+                Fate::Dead
+            }
+            Some(on_host) => Fate::Alive(Some(on_host.pid)),
+            None if self.view.sees_all() && self.scanned_ns == now_ns => Fate::Dead,
+            None => Fate::Alive(None),
+        }
+    }
+
+    /// A process of another PID namespace, as it is seen from here. All are looked through for it, though not often.
+    fn find(&mut self, key: Key, holder: &Identity, now_ns: u64) -> Option<Identity> {
+        if let Some(on_host) = self.found.get(&key) {
+            return Some(*on_host);
+        }
+        if now_ns != self.scanned_ns && now_ns < self.scanned_ns.saturating_add(SCAN_NS) {
+            return None;
+        }
+        if now_ns != self.scanned_ns {
+            self.scanned_ns = now_ns;
+            self.scan();
+        }
+        // A start time that is counted by another clock cannot be compared: then the rest must do.
+        let same_clock = holder.time_namespace == self.me.time_namespace;
+        let on_host = self.found.get(&key).copied().or_else(|| {
+            let mut others = self.found.iter();
+            let is_it = |found: &Key| found.pid == key.pid && found.pid_namespace == key.pid_namespace;
+            others
+                .find(|(found, _)| !same_clock && is_it(found))
+                .map(|(_, on_host)| *on_host)
+        })?;
+        self.found.insert(key, on_host);
+        Some(on_host)
+    }
+
+    fn scan(&mut self) {
+        self.found.clear();
+        let Ok(entries) = fs::read_dir("/proc") else {
+            return;
+        };
+        let pids = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for pid in pids.take(MOST_FOUND) {
+            // What ends meanwhile is not there.
+            let Ok(seen) = Identity::of(pid) else { continue };
+            if seen.pid_namespace != self.me.pid_namespace && seen.pid_namespace != 0 {
+                let on_host = Identity {
+                    pid,
+                    pid_namespace: self.me.pid_namespace,
+                    time_namespace: self.me.time_namespace,
+                    ..seen
+                };
+                self.found.insert(Key::of(&seen), on_host);
+            }
+        }
+    }
+}
+
+/// The thread that removes directories whose processes are all gone, until this is dropped. Granted ones are left alone.
+#[derive(Debug)]
+pub struct Cleaner {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Cleaner {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// No thread is left.
+    pub fn start(root: &Path) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (root, told, me) = (root.to_owned(), Arc::clone(&stop), Identity::current()?);
+        let thread = std::thread::Builder::new()
+            .name("cleaner".to_owned())
+            .spawn(move || {
+                while !told.load(Ordering::Relaxed) {
+                    // What cannot be removed now is tried again.
+                    let _ = directory::remove_dead(&root, &me);
+                    std::thread::park_timeout(CLEAN);
+                }
+            })?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A thread that panicked has ended too.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_neighbour_that_has_not_registered_dies() {
+        let mut reaper = Reaper::new().unwrap();
+        let nobody = Members::default();
+        let mut child = Command::new("sleep")
+            .arg("1000")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let holder = Identity::of(child.id()).unwrap();
+        assert_eq!(reaper.fate(&holder, &nobody, 1), Fate::Alive(Some(child.id())));
+        let before = Identity {
+            start_ticks: holder.start_ticks - 1,
+            ..holder
+        };
+        assert_eq!(
+            reaper.fate(&before, &nobody, 1),
+            Fate::Dead,
+            "the PID is another's"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(reaper.fate(&holder, &nobody, 1), Fate::Dead);
+    }
+
+    #[test]
+    fn who_has_registered_lives_until_its_end_is_told() {
+        let mut reaper = Reaper::new().unwrap();
+        let holder = Identity {
+            pid: 7,
+            start_ticks: 1,
+            pid_namespace: 5,
+            time_namespace: 0,
+            name: [0; 16],
+        };
+        let mut members = Members::default();
+        members.living.push(crate::registration::Registered {
+            host_pid: 4711,
+            identity: holder,
+            slot: Some(0),
+            release: 0,
+            layouts: (3, 4),
+        });
+        assert_eq!(reaper.fate(&holder, &members, 1), Fate::Alive(Some(4711)));
+        members.living.clear();
+        members.ended.push_back(Key::of(&holder));
+        assert_eq!(reaper.fate(&holder, &members, 1), Fate::Dead);
+    }
+}

@@ -1,0 +1,57 @@
+//! How many connections a container may make: many at once, as all its processes may start together, and then as many as
+//! processes may start in earnest.
+
+use vcuda_region::MAX_SLOTS;
+
+/// At once.
+const BURST: u64 = 2 * MAX_SLOTS as u64;
+/// From then on, one in this time (ns).
+const EACH_NS: u64 = 4_000_000;
+
+/// What a container has left.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    left: u64,
+    filled_ns: u64,
+}
+
+impl Allowance {
+    pub(super) fn new(now_ns: u64) -> Self {
+        Self {
+            left: BURST,
+            filled_ns: now_ns,
+        }
+    }
+
+    /// Takes one connection; `false` if there is none left.
+    pub(super) fn take(&mut self, now_ns: u64) -> bool {
+        let earned = now_ns.saturating_sub(self.filled_ns) / EACH_NS;
+        self.left = self.left.saturating_add(earned).min(BURST);
+        self.filled_ns += earned * EACH_NS;
+        let is_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_at_once_and_then_so_many_a_second() {
+        let mut allowance = Allowance::new(0);
+        assert!((0..BURST).all(|_| allowance.take(0)));
+        assert!(!allowance.take(0));
+        let taken = (0..10_000_u64)
+            .filter(|ms| allowance.take(ms * 1_000_000))
+            .count();
+        assert_eq!(taken, 2499, "in ten seconds");
+        let mut rested = Allowance {
+            left: 0,
+            filled_ns: 0,
+        };
+        assert!((0..BURST).all(|_| rested.take(1 << 40)));
+        assert!(!rested.take(1 << 40));
+    }
+}

@@ -1,0 +1,82 @@
+//! The socket in a container's directory.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use vcuda_region::registration::SOCKET;
+
+use super::allowance::Allowance;
+
+/// Where the socket is until it listens.
+const UNFINISHED: &str = ".manager.sock";
+/// How many may wait in the kernel's queue.
+const BACKLOG: i32 = 1024;
+
+/// A container's socket.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) container: String,
+    pub(super) socket: OwnedFd,
+    /// Device and inode of the directory, and of the socket in it.
+    directory: (u64, u64),
+    name: (u64, u64),
+    pub(super) allowance: Allowance,
+    /// Peers that have said nothing yet.
+    pub(super) silent: usize,
+    /// Left alone until then (`CLOCK_MONOTONIC`, ns); 0 while it is served.
+    pub(super) paused_until_ns: u64,
+}
+
+impl Listener {
+    /// Makes the socket in `directory`. Under its own name it is there at once whole: whoever sees it can connect.
+    pub(super) fn make(container: &str, directory: &Path, now_ns: u64) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(directory, flags, Mode::empty())?;
+        let own = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        // What a manager before this one left half made.
+        let _ = rustix::fs::unlinkat(&opened, UNFINISHED, AtFlags::empty());
+        // By the descriptor: an address has room for 107 bytes, and the way to the directory may be longer.
+        bind(&own, &SocketAddrUnix::new(through(&opened).join(UNFINISHED))?)?;
+        rustix::fs::chmodat(&opened, UNFINISHED, Mode::from_raw_mode(0o666), AtFlags::empty())?;
+        listen(&own, BACKLOG)?;
+        rustix::fs::renameat(&opened, UNFINISHED, &opened, SOCKET)?;
+        let (directory, name) = place_of(directory).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self {
+            container: container.to_owned(),
+            socket: own,
+            directory,
+            name,
+            allowance: Allowance::new(now_ns),
+            silent: 0,
+            paused_until_ns: 0,
+        })
+    }
+
+    /// Whether the socket is still in `directory`, and that the one in which it was made.
+    pub(super) fn is_in(&self, directory: &Path) -> bool {
+        place_of(directory) == Some((self.directory, self.name))
+    }
+}
+
+fn through(directory: &OwnedFd) -> PathBuf {
+    use std::os::fd::AsRawFd as _;
+    PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+}
+
+type Inode = (u64, u64);
+
+fn place_of(directory: &Path) -> Option<(Inode, Inode)> {
+    let inode = |path: &Path| {
+        let found = rustix::fs::lstat(path).ok()?;
+        Some((found.st_dev, found.st_ino))
+    };
+    Some((inode(directory)?, inode(&directory.join(SOCKET))?))
+}

@@ -1,0 +1,384 @@
+//! The registrar's thread: one loop over everything that can happen.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::fs::inotify;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+use vcuda_region::process::Identity;
+use vcuda_region::registration::{Answer, Hello, MOST_BYTES, OLDEST, Status, VERSION};
+use vcuda_region::{clock, directory};
+
+use super::listener::Listener;
+use super::peer;
+use super::table::{Counts, Key, Registered, Registry};
+use super::{MOST_SILENT, MOST_SILENT_IN_ALL, PATIENCE};
+
+/// Events of these numbers are the thread's own; all others are listeners', peers' and processes'.
+const STOP: u64 = 0;
+const DIRECTORIES: u64 = 1;
+/// Between two looks at all directories, whatever was seen of changes (ns).
+const LIST_NS: u64 = 2_000_000_000;
+/// Changes that come together are looked at once (ns).
+const SETTLE_NS: u64 = 5_000_000;
+/// A container to which too many connections come is left alone for this long (ns).
+const PAUSE_NS: u64 = 100_000_000;
+/// Connections taken from one container before others have their turn.
+const ROUND: usize = 64;
+
+/// Everything that the thread has open.
+#[derive(Debug)]
+pub(super) struct Server {
+    root: PathBuf,
+    me: Identity,
+    registry: Arc<Registry>,
+    epoll: OwnedFd,
+    changes: OwnedFd,
+    _stop: OwnedFd,
+    listeners: HashMap<u64, Listener>,
+    /// Those who have not said anything, the oldest first.
+    silent: BTreeMap<u64, Silent>,
+    processes: HashMap<u64, Process>,
+    last_number: u64,
+    list_at_ns: u64,
+}
+
+#[derive(Debug)]
+struct Silent {
+    connection: OwnedFd,
+    listener: u64,
+    until_ns: u64,
+}
+
+#[derive(Debug)]
+struct Process {
+    container: String,
+    key: Key,
+    _pidfd: OwnedFd,
+}
+
+impl Server {
+    pub(super) fn new(root: &Path, registry: Arc<Registry>, stop: OwnedFd) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        let watch = |what, number| {
+            epoll::add(
+                &epoll,
+                what,
+                epoll::EventData::new_u64(number),
+                epoll::EventFlags::IN,
+            )
+        };
+        watch(&stop, STOP)?;
+        watch(&changes, DIRECTORIES)?;
+        Ok(Self {
+            root: root.to_owned(),
+            me: Identity::current()?,
+            registry,
+            epoll,
+            changes,
+            _stop: stop,
+            listeners: HashMap::new(),
+            silent: BTreeMap::new(),
+            processes: HashMap::new(),
+            last_number: DIRECTORIES,
+            list_at_ns: 0,
+        })
+    }
+
+    /// Until told to stop.
+    pub(super) fn run(&mut self) {
+        let mut events = Vec::with_capacity(256);
+        loop {
+            let now_ns = clock::now_ns();
+            if now_ns >= self.list_at_ns {
+                self.list_at_ns = now_ns + LIST_NS;
+                self.follow_directories(now_ns);
+            }
+            self.close_silent(now_ns);
+            self.resume_paused(now_ns);
+            let due_ns = self.due_ns().saturating_sub(now_ns);
+            let timeout = Timespec {
+                tv_sec: i64::try_from(due_ns / 1_000_000_000).unwrap_or(1),
+                tv_nsec: i64::try_from(due_ns % 1_000_000_000).unwrap_or(0),
+            };
+            events.clear();
+            // Interrupted, or a kernel that has no room: the next turn tries again, not before the time.
+            let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout));
+            for event in &events {
+                match event.data.u64() {
+                    STOP => return,
+                    DIRECTORIES => self.note_changes(),
+                    number => self.serve(number),
+                }
+            }
+        }
+    }
+
+    /// When something is to be done although nothing happens.
+    fn due_ns(&self) -> u64 {
+        let silent = self.silent.values().next().map(|silent| silent.until_ns);
+        let paused = self
+            .listeners
+            .values()
+            .filter(|one| one.paused_until_ns > 0)
+            .map(|one| one.paused_until_ns);
+        paused.chain(silent).fold(self.list_at_ns, u64::min)
+    }
+
+    fn serve(&mut self, number: u64) {
+        let now_ns = clock::now_ns();
+        if self.listeners.contains_key(&number) {
+            self.accept(number, now_ns);
+        } else if let Some(silent) = self.silent.remove(&number) {
+            self.release(silent.listener);
+            self.hear(silent.connection, silent.listener, None);
+        } else if let Some(process) = self.processes.remove(&number) {
+            // Its pidfd is readable: all its threads have ended.
+            self.registry.end(&process.container, process.key);
+        }
+    }
+
+    fn accept(&mut self, number: u64, now_ns: u64) {
+        for _ in 0..ROUND {
+            let Some(listener) = self.listeners.get_mut(&number) else {
+                return;
+            };
+            if !listener.allowance.take(now_ns) {
+                self.registry
+                    .count(&listener.container, |counts| counts.floods += 1);
+                return self.pause(number, now_ns);
+            }
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(&listener.socket, flags) {
+                Ok(connection) => self.hear(connection, number, Some(now_ns)),
+                // Gone before it was taken.
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                // No descriptor is left: who says nothing makes room, and the kernel keeps the rest waiting.
+                Err(_) => {
+                    self.silent.clear();
+                    self.listeners.values_mut().for_each(|one| one.silent = 0);
+                    return self.pause(number, now_ns);
+                }
+            }
+        }
+    }
+
+    /// Takes the message of a peer that has one, or waits for it if it is `new`.
+    fn hear(&mut self, connection: OwnedFd, listener: u64, new: Option<u64>) {
+        let mut bytes = [0; MOST_BYTES + 1];
+        let read = recv(&connection, &mut bytes, RecvFlags::DONTWAIT);
+        match (read, new) {
+            (Err(Errno::AGAIN), Some(now_ns)) => self.await_message(connection, listener, now_ns),
+            // It has closed its end, or failed.
+            (Err(_), _) | (Ok((0, _)), _) => self.count(listener, |counts| counts.silent += 1),
+            (Ok((size, _)), _) => {
+                let status = self.register(&connection, bytes.get(..size).unwrap_or_default(), listener);
+                let version = VERSION;
+                let answer = Answer { version, status }.encode();
+                // A peer that does not take it has no use for it.
+                let _ = send(&connection, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            }
+        }
+    }
+
+    fn register(&mut self, connection: &OwnedFd, message: &[u8], listener: u64) -> Status {
+        let Ok(hello) = Hello::decode(message) else {
+            self.count(listener, |counts| counts.malformed += 1);
+            return Status::Malformed;
+        };
+        if hello.choose(OLDEST, VERSION).is_none() {
+            self.count(listener, |counts| counts.version += 1);
+            return Status::Version;
+        }
+        let Some(peer) = peer::identify(connection, &hello, &self.me) else {
+            self.count(listener, |counts| counts.stranger += 1);
+            return Status::Stranger;
+        };
+        let Some(container) = self.listeners.get(&listener).map(|one| one.container.clone()) else {
+            return Status::Full;
+        };
+        let key = Key::of(&peer.identity);
+        let slot = usize::try_from(hello.slot)
+            .ok()
+            .filter(|slot| *slot < vcuda_region::MAX_SLOTS);
+        let process = Registered {
+            host_pid: peer.host_pid,
+            identity: peer.identity,
+            slot,
+            release: hello.release,
+            layouts: hello.layouts,
+        };
+        let is_known = self
+            .processes
+            .values()
+            .any(|known| known.key == key && known.container == container);
+        if !self.registry.enter(&container, process) {
+            return Status::Full;
+        }
+        if !is_known {
+            let number = self.next_number();
+            if self.watch(&peer.pidfd, number).is_err() {
+                self.registry.end(&container, key);
+                return Status::Full;
+            }
+            let _pidfd = peer.pidfd;
+            self.processes.insert(
+                number,
+                Process {
+                    container,
+                    key,
+                    _pidfd,
+                },
+            );
+        }
+        Status::Accepted
+    }
+
+    fn await_message(&mut self, connection: OwnedFd, listener: u64, now_ns: u64) {
+        let own = self.listeners.get_mut(&listener).map_or(0, |one| {
+            one.silent += 1;
+            one.silent
+        });
+        let number = self.next_number();
+        if self.watch(&connection, number).is_err() {
+            self.release(listener);
+            return;
+        }
+        let until_ns = now_ns + u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX);
+        let silent = Silent {
+            connection,
+            listener,
+            until_ns,
+        };
+        self.silent.insert(number, silent);
+        if own > MOST_SILENT {
+            self.close_oldest_of(listener);
+        } else if self.silent.len() > MOST_SILENT_IN_ALL {
+            let most = self.listeners.iter().max_by_key(|(_, one)| one.silent);
+            if let Some((&most, _)) = most {
+                self.close_oldest_of(most);
+            }
+        }
+    }
+
+    fn close_oldest_of(&mut self, listener: u64) {
+        let oldest = self.silent.iter().find(|(_, one)| one.listener == listener);
+        if let Some((&number, _)) = oldest {
+            self.silent.remove(&number);
+            self.release(listener);
+            self.count(listener, |counts| counts.silent += 1);
+        }
+    }
+
+    fn close_silent(&mut self, now_ns: u64) {
+        while let Some(oldest) = self.silent.first_entry() {
+            if oldest.get().until_ns > now_ns {
+                return;
+            }
+            let listener = oldest.remove().listener;
+            self.release(listener);
+            self.count(listener, |counts| counts.silent += 1);
+        }
+    }
+
+    /// A container has one silent peer less.
+    fn release(&mut self, listener: u64) {
+        if let Some(listener) = self.listeners.get_mut(&listener) {
+            listener.silent = listener.silent.saturating_sub(1);
+        }
+    }
+
+    fn pause(&mut self, number: u64, now_ns: u64) {
+        if let Some(listener) = self.listeners.get_mut(&number) {
+            listener.paused_until_ns = now_ns + PAUSE_NS;
+            let _ = epoll::delete(&self.epoll, &listener.socket);
+        }
+    }
+
+    fn resume_paused(&mut self, now_ns: u64) {
+        for (&number, listener) in &mut self.listeners {
+            if listener.paused_until_ns > 0 && now_ns >= listener.paused_until_ns {
+                listener.paused_until_ns = 0;
+                let data = epoll::EventData::new_u64(number);
+                let _ = epoll::add(&self.epoll, &listener.socket, data, epoll::EventFlags::IN);
+            }
+        }
+    }
+
+    /// Something is new in the folder of the directories: it is looked at soon, with what else comes.
+    fn note_changes(&mut self) {
+        let mut bytes = [core::mem::MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&self.changes, &mut bytes);
+        while reader.next().is_ok() {}
+        self.list_at_ns = self.list_at_ns.min(clock::now_ns() + SETTLE_NS);
+    }
+
+    /// Opens the sockets of new directories, closes those of old ones, and makes again what somebody has removed.
+    fn follow_directories(&mut self, now_ns: u64) {
+        self.watch_folder();
+        // A folder that cannot be read is tried again; until then everything stays.
+        let Ok(listed) = directory::list(&self.root) else {
+            return;
+        };
+        let mut new: HashMap<String, PathBuf> = listed.into_iter().collect();
+        self.registry.keep_only(|container| new.contains_key(container));
+        self.processes
+            .retain(|_, process| new.contains_key(&process.container));
+        self.listeners.retain(|_, listener| {
+            let is_there = new
+                .get(&listener.container)
+                .is_some_and(|path| listener.is_in(path));
+            if is_there {
+                new.remove(&listener.container);
+            }
+            is_there
+        });
+        for (container, path) in new {
+            match Listener::make(&container, &path, now_ns) {
+                Ok(listener) => {
+                    let number = self.next_number();
+                    if self.watch(&listener.socket, number).is_ok() {
+                        self.listeners.insert(number, listener);
+                    }
+                }
+                Err(_) => self.registry.count(&container, |counts| counts.broken += 1),
+            }
+        }
+    }
+
+    /// The folder may be made later than the manager starts.
+    fn watch_folder(&mut self) {
+        let folder = self.root.join("containers");
+        let kinds = inotify::WatchFlags::CREATE
+            | inotify::WatchFlags::MOVED_TO
+            | inotify::WatchFlags::MOVED_FROM
+            | inotify::WatchFlags::DELETE
+            | inotify::WatchFlags::ONLYDIR;
+        // Adding it again changes nothing.
+        let _ = inotify::add_watch(&self.changes, &folder, kinds);
+    }
+
+    fn watch(&self, what: &OwnedFd, number: u64) -> rustix::io::Result<()> {
+        let data = epoll::EventData::new_u64(number);
+        epoll::add(&self.epoll, what, data, epoll::EventFlags::IN)
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    fn count(&self, listener: u64, count: impl FnOnce(&mut Counts)) {
+        if let Some(listener) = self.listeners.get(&listener) {
+            self.registry.count(&listener.container, count);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Who has registered, by container, and what became of those who tried.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use vcuda_region::process::Identity;
+
+use super::MOST_PROCESSES;
+
+/// What names a process within its container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// PID in its own namespace.
+    pub pid: u32,
+    /// Start time (clock ticks), as it sees it.
+    pub start_ticks: u64,
+    /// Inode of its PID namespace.
+    pub pid_namespace: u32,
+}
+
+/// A process that has registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// In the manager's PID namespace.
+    pub host_pid: u32,
+    /// Who it is, in its own words, as far as they were checked.
+    pub identity: Identity,
+    /// Its slot, as it says.
+    pub slot: Option<usize>,
+    /// Release of its library ([`vcuda_region::registration::RELEASE`]).
+    pub release: u32,
+    /// The oldest and the newest layout of the region that it uses.
+    pub layouts: (u32, u32),
+}
+
+/// The processes of one container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Changes with every change.
+    pub version: u64,
+    /// Those that live.
+    pub living: Vec<Registered>,
+    /// Those that have ended of late: their slots are nobody's.
+    pub ended: VecDeque<Key>,
+    /// How often one of the container was refused, or left waiting as too many came.
+    pub refused: u64,
+}
+
+/// What became of those who tried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Registrations accepted, those of processes that were known too.
+    pub accepted: u64,
+    /// Messages that make no sense.
+    pub malformed: u64,
+    /// No version in common.
+    pub version: u64,
+    /// The kernel said something else about the process.
+    pub stranger: u64,
+    /// No room in the container's table.
+    pub full: u64,
+    /// Closed without having said anything.
+    pub silent: u64,
+    /// Times that a container was left waiting as too many came.
+    pub floods: u64,
+    /// Sockets that could not be made.
+    pub broken: u64,
+}
+
+/// Who has registered: written by the [`super::Registrar`], read by all.
+#[derive(Debug, Default)]
+pub struct Registry {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    members: HashMap<String, Members>,
+    counts: Counts,
+    changes: u64,
+}
+
+impl Key {
+    /// That of a process.
+    #[must_use]
+    pub fn of(identity: &Identity) -> Self {
+        Self {
+            pid: identity.pid,
+            start_ticks: identity.start_ticks,
+            pid_namespace: identity.pid_namespace,
+        }
+    }
+}
+
+impl Registry {
+    /// The processes of a container, unless nothing has changed since `version`.
+    #[must_use]
+    pub fn members_since(&self, container: &str, version: u64) -> Option<Members> {
+        let state = self.state.lock();
+        let members = state.members.get(container)?;
+        (members.version != version).then(|| members.clone())
+    }
+
+    /// What became of those who tried.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.state.lock().counts
+    }
+
+    /// Waits until something is not as it was at `seen`, or the time is over. Returns what to pass the next time.
+    pub fn wait(&self, seen: u64, time: Duration) -> u64 {
+        let mut state = self.state.lock();
+        if state.changes == seen {
+            self.changed.wait_for(&mut state, time);
+        }
+        state.changes
+    }
+
+    /// Counts what became of one who tried.
+    pub(super) fn count(&self, container: &str, count: impl FnOnce(&mut Counts)) {
+        let mut state = self.state.lock();
+        count(&mut state.counts);
+        state.changes += 1;
+        let version = state.changes;
+        let members = state.members.entry(container.to_owned()).or_default();
+        members.version = version;
+        // Nobody is woken: whoever floods must not set the pace of those who look.
+        members.refused += 1;
+    }
+
+    /// Enters a process: in the place of what was known of it. `false` if there is no room.
+    pub(super) fn enter(&self, container: &str, process: Registered) -> bool {
+        self.change(container, |members, counts| {
+            let key = Key::of(&process.identity);
+            members.living.retain(|known| Key::of(&known.identity) != key);
+            members.ended.retain(|ended| *ended != key);
+            if members.living.len() >= MOST_PROCESSES {
+                members.refused += 1;
+                counts.full += 1;
+                return false;
+            }
+            members.living.push(process);
+            counts.accepted += 1;
+            true
+        })
+    }
+
+    /// A process has ended.
+    pub(super) fn end(&self, container: &str, key: Key) {
+        self.change(container, |members, _| {
+            members.living.retain(|known| Key::of(&known.identity) != key);
+            if members.ended.len() >= MOST_PROCESSES {
+                members.ended.pop_front();
+            }
+            members.ended.push_back(key);
+        });
+    }
+
+    /// All other containers are gone.
+    pub(super) fn keep_only(&self, is_there: impl Fn(&str) -> bool) {
+        let mut state = self.state.lock();
+        let before = state.members.len();
+        state.members.retain(|container, _| is_there(container));
+        if state.members.len() != before {
+            state.changes += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    fn change<T>(&self, container: &str, change: impl FnOnce(&mut Members, &mut Counts) -> T) -> T {
+        let mut state = self.state.lock();
+        let State {
+            members,
+            counts,
+            changes,
+        } = &mut *state;
+        *changes += 1;
+        let members = members.entry(container.to_owned()).or_default();
+        // Never the same twice, also if the container's directory was gone in between.
+        members.version = *changes;
+        let outcome = change(members, counts);
+        self.changed.notify_all();
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32) -> Registered {
+        let identity = Identity {
+            pid,
+            start_ticks: 1,
+            pid_namespace: 1,
+            time_namespace: 0,
+            name: [0; 16],
+        };
+        Registered {
+            host_pid: pid + 1000,
+            identity,
+            slot: None,
+            release: 0,
+            layouts: (3, 4),
+        }
+    }
+
+    #[test]
+    fn a_process_is_entered_once_and_ends() {
+        let registry = Registry::default();
+        let seen = registry.wait(u64::MAX, Duration::ZERO);
+        assert!(registry.enter("a", process(1)) && registry.enter("a", process(1)));
+        assert_ne!(registry.wait(seen, Duration::ZERO), seen);
+        let members = registry.members_since("a", 0).unwrap();
+        assert_eq!(members.living, [process(1)]);
+        assert_eq!(registry.members_since("a", members.version), None);
+        registry.end("a", Key::of(&process(1).identity));
+        let members = registry.members_since("a", members.version).unwrap();
+        assert_eq!((members.living.len(), members.ended.len()), (0, 1));
+        // The same again, as after an exec: it lives.
+        registry.enter("a", process(1));
+        assert_eq!(registry.members_since("a", 0).unwrap().ended.len(), 0);
+        registry.keep_only(|container| container != "a");
+        assert_eq!(registry.members_since("a", 0), None);
+    }
+
+    #[test]
+    fn a_container_fills_its_own_table_only() {
+        let registry = Registry::default();
+        let most = u32::try_from(MOST_PROCESSES).unwrap();
+        assert!((1..=most).all(|pid| registry.enter("a", process(pid))));
+        assert!(!registry.enter("a", process(most + 1)));
+        assert!(registry.enter("b", process(most + 1)));
+        (1..=2 * most).for_each(|pid| registry.end("a", Key::of(&process(pid).identity)));
+        assert_eq!(
+            registry.members_since("a", 0).unwrap().ended.len(),
+            MOST_PROCESSES
+        );
+        assert_eq!(registry.counts().full, 1);
+    }
+}

@@ -1,0 +1,274 @@
+//! The manager's eyes and hands on real tenants: who registers, what is seen of whom, what a hostile tenant can do about
+//! it, and who arbitrates.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, symlink};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vcuda_manager::controller::Controller;
+use vcuda_manager::observe::{Container, Observatory, Process, Snapshot};
+use vcuda_manager::reaper::Cleaner;
+use vcuda_manager::registration::Registrar;
+use vcuda_tests::{Bed, Door, MIB, Running, Tenant, app, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const HELD: u64 = 100 * MIB;
+
+struct Manager {
+    root: PathBuf,
+    registrar: Registrar,
+    observatory: Observatory,
+}
+
+impl Manager {
+    fn start(bed: &Bed) -> Self {
+        let root = bed.runtime().join("vcuda");
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&root).unwrap();
+        let registrar = Registrar::start(&root).unwrap();
+        let observatory = Observatory::start(&root, Arc::clone(registrar.registry())).unwrap();
+        Manager {
+            root,
+            registrar,
+            observatory,
+        }
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.observatory.snapshots().borrow())
+    }
+
+    fn sees(&self, what: &str, name: &str, holds: impl Fn(&Container) -> bool) {
+        eventually(what, PATIENCE, || self.snapshot().find(name).is_some_and(&holds));
+    }
+
+    fn looks_again(&self) {
+        let before = self.snapshot().number;
+        eventually("two more looks", PATIENCE, || {
+            self.snapshot().number >= before + 2
+        });
+    }
+}
+
+/// A process that holds memory and never launches anything.
+fn holder(tenant: &Tenant<'_>) -> Running {
+    let mut command = tenant.command(app("hold", Door::Dlsym));
+    let mut running = Running::start(command.arg(HELD.to_string()));
+    running.wait_for("holding");
+    running
+}
+
+fn of<'c>(container: &'c Container, running: &Running) -> Option<&'c Process> {
+    container
+        .processes
+        .iter()
+        .find(|process| process.host_pid == Some(running.0.id()))
+}
+
+fn holds(container: &Container, running: &Running) -> bool {
+    let is_seen =
+        of(container, running).is_some_and(|process| process.registered && process.used_bytes[0] >= HELD);
+    is_seen && container.attached && container.devices[0].used_bytes >= HELD && container.problem.is_none()
+}
+
+#[test]
+fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
+    let bed = Bed::new();
+    let manager = Manager::start(&bed);
+    let tenant = bed.keep("a", &["--memory", "1GiB"]);
+    manager.sees("the shell that holds a slot", "a", |a| {
+        a.processes.len() == 1 && !a.attached
+    });
+    let mut one = holder(&tenant);
+    let two = holder(&tenant);
+    manager.sees("both", "a", |a| {
+        holds(a, &one) && holds(a, &two) && a.devices[0].used_bytes >= 2 * HELD
+    });
+    one.signal(libc::SIGKILL);
+    manager.sees("the death of one", "a", |a| {
+        of(a, &one).is_none() && a.devices[0].used_bytes < 2 * HELD
+    });
+    one.finish();
+    // Nobody of the container is left who could clear its `usage`: no figure holds what the dead had all the same.
+    two.signal(libc::SIGKILL);
+    manager.sees("the death of both", "a", |a| {
+        of(a, &two).is_none()
+            && a.devices[0].used_bytes == 0
+            && a.devices[0].peak_bytes >= 2 * HELD
+            && !a.attached
+    });
+    assert!(
+        tenant.used_bytes() >= HELD,
+        "the file still says it: this test shows nothing"
+    );
+}
+
+#[test]
+fn after_a_restart_of_the_manager_processes_register_again() {
+    let bed = Bed::new();
+    let manager = Manager::start(&bed);
+    let tenant = bed.keep("a", &["--memory", "1GiB"]);
+    let one = holder(&tenant);
+    manager.sees("it", "a", |a| holds(a, &one));
+    drop(manager);
+    // Begun while there is a socket, and nobody behind it.
+    let two = holder(&tenant);
+    let manager = Manager::start(&bed);
+    manager.sees("both again", "a", |a| holds(a, &one) && holds(a, &two));
+    let descriptors = || {
+        fs::read_dir(format!("/proc/{}/fd", one.0.id()))
+            .unwrap()
+            .flatten()
+    };
+    let is_socket = |entry: &fs::DirEntry| {
+        fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
+    };
+    eventually("no descriptor stays open", PATIENCE, || {
+        !descriptors().any(|entry| is_socket(&entry))
+    });
+    drop(manager.registrar);
+}
+
+#[test]
+fn a_hostile_tenant_harms_its_own_figures_only() {
+    let bed = Bed::new();
+    let manager = Manager::start(&bed);
+    let (hostile, other) = (
+        bed.keep("hostile", &["--memory", "1GiB"]),
+        bed.keep("other", &["--memory", "1GiB"]),
+    );
+    let (one, two) = (holder(&hostile), holder(&other));
+    manager.sees("both", "hostile", |a| holds(a, &one));
+    manager.sees("both", "other", |a| holds(a, &two));
+    let directory = hostile.directory();
+    let usage = directory.join("usage");
+    let size = fs::metadata(&usage).unwrap().len();
+    let open = || fs::File::options().write(true).open(&usage).unwrap();
+    let noise: Vec<u8> = (0..size as usize)
+        .map(|at| (at * 2_654_435_761 >> 7) as u8)
+        .collect();
+    let other_is_well = |what: &str| {
+        manager.looks_again();
+        manager.sees(what, "other", |b| holds(b, &two));
+    };
+    // Garbage behind a sound header: figures are nonsense within their bounds.
+    open().write_all_at(&noise[24..], 24).unwrap();
+    other_is_well("noise");
+    let snapshot = manager.snapshot();
+    let seen = snapshot.find("hostile").unwrap();
+    assert!(seen.processes.len() <= 2 * 512);
+    assert!(
+        seen.devices
+            .iter()
+            .all(|device| device.cores_used_permille <= 1000)
+    );
+    open().write_all_at(&noise[..24], 0).unwrap();
+    open().set_len(10).unwrap();
+    other_is_well("cut short");
+    manager.sees("its files are told to be bad", "hostile", |a| a.problem.is_some());
+    // Others in the file's place: none is followed, and none waited for.
+    let replace = |what: &str, make: &dyn Fn()| {
+        fs::remove_file(&usage).unwrap();
+        make();
+        other_is_well(what);
+        assert!(
+            manager.snapshot().find("hostile").unwrap().problem.is_some(),
+            "{what}"
+        );
+    };
+    let others = other.directory().join("usage");
+    replace("a link to another's file", &|| symlink(&others, &usage).unwrap());
+    replace("a pipe", &|| {
+        let path = std::ffi::CString::new(usage.to_str().unwrap()).unwrap();
+        // SAFETY: a string that ends in NUL.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    });
+    replace("a file of another size", &|| {
+        fs::write(&usage, b"vcuusage").unwrap()
+    });
+    replace("nothing", &|| ());
+    for number in 0..2000 {
+        fs::write(directory.join(format!("file-{number}")), b"").unwrap();
+    }
+    fs::remove_file(directory.join("manager.sock")).unwrap();
+    symlink(
+        other.directory().join("manager.sock"),
+        directory.join("manager.sock"),
+    )
+    .unwrap();
+    other_is_well("a full directory");
+    fs::remove_dir_all(&directory).unwrap();
+    other_is_well("no directory");
+    eventually("it is forgotten", PATIENCE, || {
+        manager.snapshot().find("hostile").is_none()
+    });
+}
+
+#[test]
+fn who_ends_first_leaves_no_directory_behind() {
+    let bed = Bed::new();
+    let manager = Manager::start(&bed);
+    let _cleaner = Cleaner::start(&manager.root).unwrap();
+    let tenant = bed.keep("a", &["--memory", "1GiB"]);
+    manager.sees("it", "a", |_| true);
+    drop(tenant);
+    eventually("its directory is removed", PATIENCE, || {
+        manager.snapshot().containers.is_empty()
+    });
+}
+
+/// When somebody last arbitrated, as a tenant's `limits` have it.
+fn beat(tenant: &str, bed: &Bed) -> Vec<u8> {
+    let limits = bed.runtime().join("vcuda/containers").join(tenant).join("limits");
+    fs::read(limits).unwrap()[176..184].to_vec()
+}
+
+fn arbiters(bed: &Bed) -> usize {
+    let root = format!("XDG_RUNTIME_DIR={}", bed.runtime().display());
+    let is_one = |process: &fs::DirEntry| {
+        let read = |file| fs::read(process.path().join(file)).unwrap_or_default();
+        read("cmdline").split(|byte| *byte == 0).nth(1) == Some(b"arbiter")
+            && read("environ")
+                .split(|byte| *byte == 0)
+                .any(|one| one == root.as_bytes())
+    };
+    fs::read_dir("/proc").unwrap().flatten().filter(is_one).count()
+}
+
+#[test]
+fn the_manager_takes_over_from_the_users_arbiter_and_gives_back() {
+    let bed = Bed::new();
+    let start = |name: &str| {
+        let program = app("saturate", Door::Dlsym);
+        let quota = ["--name", name, "--cores", "30"];
+        let mut one = Running::start(bed.tenant(&quota, &program).args(["600", "1000000"]));
+        one.wait_for("started");
+        one
+    };
+    let _one = start("one");
+    eventually("the user's two", PATIENCE, || arbiters(&bed) == 2);
+    let controller = Controller::start(&bed.runtime().join("vcuda")).unwrap();
+    eventually("they have left", PATIENCE, || arbiters(&bed) == 0);
+    let beats = || {
+        let before = beat("one", &bed);
+        eventually("it beats", PATIENCE, || beat("one", &bed) != before);
+    };
+    beats();
+    assert!(controller.beat_ns() > 0);
+    // While it is there, nobody else comes.
+    let _two = start("two");
+    beats();
+    assert_eq!(arbiters(&bed), 0);
+    drop(controller);
+    let _three = start("three");
+    eventually("the user's two again", PATIENCE, || arbiters(&bed) == 2);
+    beats();
+}
