@@ -380,13 +380,15 @@ async fn a_failed_change_changes_nothing() {
             };
             kept.grants.resize(resize).await.unwrap_err();
         }
+        // Nor does it come with the next one.
+        kept.grants.create(create("b")).await.unwrap();
         assert_eq!(kept.grants.book().by_key("a"), Some(&made));
         assert!(kept.grants.containers().is_present(&made.id));
         // What was given back is not given twice.
         let cards = inventory(2);
         let card = kept.grants.cards(&cards);
         let taken: u64 = card.iter().map(|card| card.load.memory_bytes).sum();
-        assert_eq!(taken, GIB);
+        assert_eq!(taken, 2 * GIB);
         kept.stop().await;
     }
 }
