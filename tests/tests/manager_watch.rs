@@ -157,8 +157,8 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
     let usage = directory.join("usage");
     let size = fs::metadata(&usage).unwrap().len();
     let open = || fs::File::options().write(true).open(&usage).unwrap();
-    let noise: Vec<u8> = (0..size as usize)
-        .map(|at| (at * 2_654_435_761 >> 7) as u8)
+    let noise: Vec<u8> = (0..size)
+        .map(|at| (at * 2_654_435_761).to_le_bytes()[1])
         .collect();
     let other_is_well = |what: &str| {
         manager.looks_again();
