@@ -3,7 +3,6 @@
 use std::future::pending;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -13,9 +12,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, Flags};
-use crate::events::Events;
 use crate::library::{self, Installed};
 use crate::logging::Logging;
+use crate::parts::Parts;
 
 /// Where container specifications lie (Container Device Interface, section "CDI spec files").
 const SPECIFICATIONS: &str = "/var/run/cdi";
@@ -54,9 +53,8 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
         node = config.node,
         "starting"
     );
-    let events = Arc::new(Events::default());
     install(&config);
-    let _ = &events;
+    let parts = Parts::start(&config).await?;
 
     // Systemd may not be there; who asked for the word gets it.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
@@ -67,13 +65,19 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
                 info!(signal = name, "ending; containers go on as they are");
                 break;
             }
+            // Not told by one that hangs: systemd restarts it then.
+            Asked::Alive if !parts.are_alive() => warn!("a thread hangs: the watchdog is not told"),
             Asked::Alive => {
                 let _ = sd_notify::notify(&[NotifyState::Watchdog]);
             }
-            Asked::Reload => reload(&mut config, flags, logging),
+            Asked::Reload => {
+                reload(&mut config, flags, logging);
+                parts.follow(&config);
+            }
         }
     }
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    parts.end().await;
     Ok(())
 }
 

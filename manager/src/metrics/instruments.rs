@@ -86,9 +86,9 @@ impl Default for Instruments {
 }
 
 impl Instruments {
-    /// A process tried to register.
-    pub fn registered(&self, result: Registration) {
-        self.registrations.get_or_create(&result.label()).inc();
+    /// So many processes tried to register.
+    pub fn registered(&self, result: Registration, count: u64) {
+        self.registrations.get_or_create(&result.label()).inc_by(count);
     }
 
     /// The API answered a call, such as `Grants/Create`, with a status code, such as `OK`, after this time. Both are from
@@ -103,9 +103,9 @@ impl Instruments {
         *self.audited.lock() = Arc::new(audited);
     }
 
-    /// GPU time was divided just now.
-    pub fn arbitrated(&self) {
-        self.arbitrated_ns.store(clock::now_ns(), Ordering::Relaxed);
+    /// GPU time was divided last at this moment (`CLOCK_MONOTONIC`, ns).
+    pub fn arbitrated(&self, at_ns: u64) {
+        self.arbitrated_ns.store(at_ns, Ordering::Relaxed);
     }
 
     /// Somebody else divides GPU time from now on.

@@ -1,0 +1,207 @@
+//! The parts of the daemon, each started after what it needs, and ended in the opposite order.
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tracing::{error, info};
+
+use crate::config::{self, Config};
+use crate::events::{Events, unix_ms};
+use crate::inventory::{self, Node, health};
+use crate::ledger::RealDisk;
+use crate::metrics::{self, Instruments, Metrics, Sources};
+use crate::problems::Problems;
+use crate::run::RunError;
+use crate::service::{About, GrantsService, NodeService};
+use crate::settings::{Api, Settings};
+use crate::state::{Grants, Keeping, StartError};
+use crate::watchers::Watchers;
+use crate::{admission, serve, state};
+
+/// Everything that runs.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    grants: Grants,
+    keeping: Keeping,
+    watchers: Watchers,
+    stop: watch::Sender<bool>,
+    serving: Vec<JoinHandle<()>>,
+}
+
+impl Parts {
+    /// Starts them. Containers that run notice nothing of it, but that somebody watches.
+    ///
+    /// # Errors
+    /// Another manager is at work here, or a directory, socket or address cannot be used.
+    pub(crate) async fn start(config: &Config) -> Result<Parts, RunError> {
+        let events = Arc::new(Events::default());
+        let problems = Arc::new(Problems::default());
+        let instruments = Arc::new(Instruments::default());
+        let metrics_listener = bind(config).await?;
+
+        // Both need the inventory; the watchers' root is there once grants have been read.
+        let node = Node::start(inventory_settings(config)?, Arc::clone(&events)).map_err(failed)?;
+        let settings = settings(config);
+        let (snapshots, snapshot) = watch::channel(Arc::default());
+        let (grants, keeping) = start_grants(settings.clone(), &events, &node, snapshot.clone()).await?;
+        let listener = serve::listen(&config.root, &settings.api).map_err(unavailable)?;
+        let watchers = Watchers::start(config, &events, &problems, &instruments, node.clone(), snapshots)
+            .map_err(unavailable)?;
+
+        let (stop, stopped) = watch::channel(false);
+        let deadline = settings.api.deadline;
+        let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
+        let about = About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            build: config::BUILD.to_owned(),
+            node: config.node.clone(),
+            root: config.root.display().to_string(),
+            started_unix_ms: unix_ms(),
+        };
+        let about_node = NodeService::new(
+            grants.clone(),
+            events,
+            Arc::clone(&problems),
+            about,
+            deadline,
+            stopped.clone(),
+        );
+        let api = settings.api.clone();
+        let until = stopped.clone();
+        let mut serving = vec![tokio::spawn(async move {
+            if let Err(failure) = serve::serve(listener, &api, service, about_node, until).await {
+                error!("{failure}");
+            }
+        })];
+        if let Some(listener) = metrics_listener {
+            let sources = Sources {
+                node: config.node.clone(),
+                inventory: node.inventory(),
+                containers: snapshot,
+                grants: {
+                    let grants = grants.clone();
+                    Arc::new(move || grants.book().grants().cloned().collect())
+                },
+            };
+            let metrics = Arc::new(Metrics::new(sources, instruments));
+            serving.push(tokio::spawn(metrics::serve::serve(
+                listener,
+                metrics,
+                serve::stopped(stopped),
+            )));
+        }
+        Ok(Parts {
+            grants,
+            keeping,
+            watchers,
+            stop,
+            serving,
+        })
+    }
+
+    /// Takes over what of a configuration that was read again needs no restart.
+    pub(crate) fn follow(&self, config: &Config) {
+        self.grants.set_rules(rules(&config.admission));
+    }
+
+    /// Whether the threads that must not hang have been at work of late: what the watchdog is told.
+    pub(crate) fn are_alive(&self) -> bool {
+        self.watchers.are_alive()
+    }
+
+    /// Lets open requests end, finishes what was begun, and leaves the containers as they are.
+    pub(crate) async fn end(self) {
+        // Nobody listening has ended already.
+        let _ = self.stop.send(true);
+        for serving in self.serving {
+            let _ = serving.await;
+        }
+        let (grants, keeping, watchers) = (self.grants, self.keeping, self.watchers);
+        let ended = spawn_blocking(move || {
+            drop(watchers);
+            keeping.finish(&grants);
+        });
+        if ended.await.is_err() {
+            error!("a thread did not end well; the ledger is as it was written last");
+        }
+    }
+}
+
+async fn bind(config: &Config) -> Result<Option<TcpListener>, RunError> {
+    let Some(address) = config.metrics else {
+        return Ok(None);
+    };
+    let listener = metrics::serve::bind(address).await.map_err(|error| {
+        RunError::Unavailable(format!("metrics.listen {address}: {error}; give another address, or off"))
+    })?;
+    let address = listener.local_addr().map_err(failed)?;
+    info!("metrics at http://{address}/metrics");
+    Ok(Some(listener))
+}
+
+async fn start_grants(
+    settings: Settings,
+    events: &Arc<Events>,
+    node: &Node,
+    snapshot: watch::Receiver<Arc<crate::observe::Snapshot>>,
+) -> Result<(Grants, Keeping), RunError> {
+    let (events, inventory) = (Arc::clone(events), node.inventory());
+    let started = spawn_blocking(move || {
+        state::start(&settings, Box::new(RealDisk), &events, inventory, snapshot)
+    });
+    match started.await {
+        Ok(Ok(started)) => Ok(started),
+        Ok(Err(error @ StartError::Running(_))) => Err(unavailable(error)),
+        Ok(Err(error)) => Err(failed(error)),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        root: config.root.clone(),
+        state: config.state.clone(),
+        node: config.node.clone(),
+        rules: rules(&config.admission),
+        api: Api {
+            mode: config.api.mode,
+            group: config.api.group,
+            ..Api::default()
+        },
+    }
+}
+
+fn rules(admission: &config::Admission) -> admission::Rules {
+    admission::Rules {
+        reserve_bytes_per_sharer: admission.reserve_bytes,
+        memory_overcommit_permille: admission.memory_overcommit_permille,
+        cores_overcommit_permille: admission.cores_overcommit_permille,
+        sharers_max: admission.sharers_max,
+        placement: match admission.placement {
+            config::Placement::Binpack => admission::Placement::Binpack,
+            config::Placement::Spread => admission::Placement::Spread,
+            config::Placement::Topology => admission::Placement::Topology,
+        },
+    }
+}
+
+fn inventory_settings(config: &Config) -> Result<inventory::Settings, RunError> {
+    let health = &config.health;
+    let policy = health::Policy::new(&health.ignored_xids, &health.fatal_xids, health.clean_probes)
+        .map_err(failed)?;
+    Ok(inventory::Settings {
+        nvml_library: config.nvml_library.clone(),
+        policy,
+        ..inventory::Settings::default()
+    })
+}
+
+pub(crate) fn failed(error: impl std::fmt::Display) -> RunError {
+    RunError::Failed(error.to_string())
+}
+
+fn unavailable(error: impl std::fmt::Display) -> RunError {
+    RunError::Unavailable(error.to_string())
+}

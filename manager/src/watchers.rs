@@ -1,0 +1,174 @@
+//! Who watches the containers: registration, the picture of all, arbitration, the audit, and the cleaning up.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use vcuda_region::clock;
+
+use crate::audit::Auditor;
+use crate::config::Config;
+use crate::controller::Controller;
+use crate::events::Events;
+use crate::inventory::Node;
+use crate::metrics::{Audited, Instruments, Registration};
+use crate::observe::{Observatory, Snapshot};
+use crate::problems::Problems;
+use crate::reaper::Cleaner;
+use crate::registration::{Counts, Registrar};
+
+/// How often figures are handed on.
+const TICK: Duration = Duration::from_secs(1);
+/// A thread that has not been at work for so long hangs (ns).
+const HUNG_NS: u64 = 20_000_000_000;
+
+/// They end in the order of the fields.
+#[derive(Debug)]
+pub(crate) struct Watchers {
+    relay: JoinHandle<()>,
+    tick: JoinHandle<()>,
+    auditor: Arc<Auditor>,
+    controller: Arc<Controller>,
+    _cleaner: Cleaner,
+    _observatory: Observatory,
+    _registrar: Registrar,
+    looked_ns: Arc<AtomicU64>,
+}
+
+impl Watchers {
+    /// Starts them. `snapshots` is told what the containers are, again and again.
+    ///
+    /// # Errors
+    /// Another manager arbitrates here; no descriptor or thread is left.
+    pub(crate) fn start(
+        config: &Config,
+        events: &Arc<Events>,
+        problems: &Arc<Problems>,
+        instruments: &Arc<Instruments>,
+        node: Node,
+        snapshots: watch::Sender<Arc<Snapshot>>,
+    ) -> io::Result<Self> {
+        let root = &config.root;
+        // First, as it refuses a second manager.
+        let controller = Arc::new(Controller::start(root)?);
+        let registrar = Registrar::start(root)?;
+        let observatory = Observatory::start(root, Arc::clone(registrar.registry()))?;
+        let inventory = node.inventory();
+        let auditor = Arc::new(Auditor::start(
+            root,
+            config.audit_interval,
+            observatory.snapshots(),
+            Arc::clone(observatory.findings()),
+            Arc::clone(events),
+            Box::new(move |gpu| node.processes(gpu).map_err(|error| error.to_string())),
+        )?);
+        let looked_ns = Arc::new(AtomicU64::new(clock::now_ns()));
+        let relay = tokio::spawn(relay(observatory.snapshots(), snapshots, Arc::clone(&looked_ns)));
+        let bridge = Bridge {
+            registry: Arc::clone(registrar.registry()),
+            auditor: Arc::clone(&auditor),
+            controller: Arc::clone(&controller),
+            instruments: Arc::clone(instruments),
+            problems: Arc::clone(problems),
+            inventory,
+            counted: Counts::default(),
+        };
+        Ok(Self {
+            relay,
+            tick: tokio::spawn(bridge.run()),
+            auditor,
+            controller,
+            _cleaner: Cleaner::start(root)?,
+            _observatory: observatory,
+            _registrar: registrar,
+            looked_ns,
+        })
+    }
+
+    /// Whether containers are looked at and GPU time is divided.
+    pub(crate) fn are_alive(&self) -> bool {
+        let since = |beat_ns: u64| clock::now_ns().saturating_sub(beat_ns);
+        let beat_ns = self.controller.beat_ns();
+        since(self.looked_ns.load(Ordering::Relaxed)) < HUNG_NS && (beat_ns == 0 || since(beat_ns) < HUNG_NS)
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        // They hold threads of others alive.
+        self.relay.abort();
+        self.tick.abort();
+    }
+}
+
+/// Hands each picture on, and notes that it came.
+async fn relay(
+    mut from: watch::Receiver<Arc<Snapshot>>,
+    to: watch::Sender<Arc<Snapshot>>,
+    looked_ns: Arc<AtomicU64>,
+) {
+    loop {
+        let snapshot = Arc::clone(&from.borrow_and_update());
+        to.send_replace(snapshot);
+        looked_ns.store(clock::now_ns(), Ordering::Relaxed);
+        if from.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Carries what the threads count to the metrics, and what does not work to the status.
+#[derive(Debug)]
+struct Bridge {
+    registry: Arc<crate::registration::Registry>,
+    auditor: Arc<Auditor>,
+    controller: Arc<Controller>,
+    instruments: Arc<Instruments>,
+    problems: Arc<Problems>,
+    inventory: watch::Receiver<Arc<crate::gpu::Inventory>>,
+    counted: Counts,
+}
+
+impl Bridge {
+    async fn run(mut self) {
+        loop {
+            self.carry();
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
+    fn carry(&mut self) {
+        let now = self.registry.counts();
+        let before = std::mem::replace(&mut self.counted, now);
+        for (result, now, before) in [
+            (Registration::Accepted, now.accepted, before.accepted),
+            (
+                Registration::Malformed,
+                now.malformed + now.version,
+                before.malformed + before.version,
+            ),
+            (
+                Registration::Refused,
+                now.stranger + now.full + now.floods,
+                before.stranger + before.full + before.floods,
+            ),
+            (Registration::TimedOut, now.silent, before.silent),
+        ] {
+            self.instruments.registered(result, now.saturating_sub(before));
+        }
+        let (unregistered_bytes, over_bytes) = self.auditor.amounts();
+        self.instruments.set_audited(Audited {
+            unregistered_bytes,
+            over_bytes,
+        });
+        match self.controller.beat_ns() {
+            0 => self.instruments.arbitration_left(),
+            beat_ns => self.instruments.arbitrated(beat_ns),
+        }
+        self.problems
+            .set("GPUs", self.inventory.borrow().problem.clone());
+    }
+}
