@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use vcuda_region::GpuUuid;
 
 use crate::events::{Events, Report, Severity};
+use crate::metrics::Audited;
 use crate::observe::{Findings, Snapshot};
 use judge::{Finding, Use, judge};
 use whose::Whose;
@@ -37,8 +38,6 @@ pub const NOT_ATTACHED: &str = "VcudaNotAttached";
 /// A container was refused memory.
 pub const MEMORY_DENIED: &str = "VcudaMemoryDenied";
 
-/// How often it looks.
-const EVERY: Duration = Duration::from_secs(1);
 /// What NVML and `usage` say are of two moments: it must hold in so many looks in a row.
 const LOOKS: u32 = 3;
 
@@ -52,24 +51,27 @@ pub type Counts = BTreeMap<&'static str, u64>;
 #[derive(Debug)]
 pub struct Auditor {
     counts: Arc<Mutex<Counts>>,
+    audited: Arc<Mutex<Audited>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Auditor {
-    /// Starts it: `snapshots` and `findings` are the [`crate::observe::Observatory`]'s.
+    /// Starts it, to look once in `every`: `snapshots` and `findings` are the [`crate::observe::Observatory`]'s.
     ///
     /// # Errors
     /// No thread is left.
     pub fn start(
         root: &std::path::Path,
+        every: Duration,
         snapshots: watch::Receiver<Arc<Snapshot>>,
         findings: Arc<Findings>,
         events: Arc<Events>,
         processes: Box<Processes>,
     ) -> io::Result<Self> {
         let mut audit = Audit::new(Whose::new(root), findings, events);
-        let (counts, stop) = (Arc::clone(&audit.counts), Arc::new(AtomicBool::new(false)));
+        let (counts, audited) = (Arc::clone(&audit.counts), Arc::clone(&audit.audited));
+        let stop = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("auditor".to_owned())
@@ -77,11 +79,12 @@ impl Auditor {
                 while !is_over.load(Ordering::Relaxed) {
                     let snapshot = Arc::clone(&snapshots.borrow());
                     audit.look(&snapshot, &*processes);
-                    std::thread::park_timeout(EVERY);
+                    std::thread::park_timeout(every);
                 }
             })?;
         Ok(Self {
             counts,
+            audited,
             stop,
             thread: Some(thread),
         })
@@ -91,6 +94,12 @@ impl Auditor {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts.lock().clone()
+    }
+
+    /// The bytes of what holds now.
+    #[must_use]
+    pub fn audited(&self) -> Audited {
+        self.audited.lock().clone()
     }
 }
 
@@ -112,6 +121,7 @@ struct Audit {
     findings: Arc<Findings>,
     events: Arc<Events>,
     counts: Arc<Mutex<Counts>>,
+    audited: Arc<Mutex<Audited>>,
     /// In how many looks in a row each was found.
     held: HashMap<judge::Key, u32>,
     /// Refusals so far, by container and GPU.
@@ -126,6 +136,7 @@ impl Audit {
             findings,
             events,
             counts: Arc::new(Mutex::new(counts.map(|reason| (reason, 0)).into())),
+            audited: Arc::default(),
             held: HashMap::new(),
             denied: HashMap::new(),
         }
@@ -149,6 +160,7 @@ impl Audit {
         let found = judge(snapshot, &uses);
         let mut held = HashMap::new();
         let mut standing: HashMap<String, Vec<String>> = HashMap::new();
+        let mut audited = Audited::default();
         for finding in found {
             let looks = self
                 .held
@@ -169,9 +181,19 @@ impl Audit {
                     .or_default()
                     .push(finding.text.clone());
             }
+            match (finding.key.reason, &finding.key.container, finding.key.gpu) {
+                (UNREGISTERED, _, Some(gpu)) => {
+                    *audited.unregistered_bytes.entry(gpu).or_default() += finding.bytes;
+                }
+                (OVER_LIMIT, Some(container), Some(gpu)) => {
+                    audited.over_bytes.insert((container.clone(), gpu), finding.bytes);
+                }
+                _ => {}
+            }
             self.tell(finding);
         }
         self.held = held;
+        *self.audited.lock() = audited;
         *self.findings.lock() = standing;
         self.look_at_denials(snapshot);
     }

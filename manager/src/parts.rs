@@ -16,9 +16,10 @@ use crate::problems::Problems;
 use crate::run::RunError;
 use crate::service::{About, GrantsService, NodeService};
 use crate::settings::{Api, Settings};
-use crate::state::{Grants, Keeping, StartError};
+use crate::state::Grants;
+use crate::state::start::{Keeping, StartError, start};
 use crate::watchers::Watchers;
-use crate::{admission, serve, state};
+use crate::{admission, serve};
 
 /// Everything that runs.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Parts {
         let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
         let about = About {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            build: config::BUILD.to_owned(),
+            build: format!("layout {}", vcuda_region::layout::VERSION),
             node: config.node.clone(),
             root: config.root.display().to_string(),
             started_unix_ms: unix_ms(),
@@ -134,7 +135,9 @@ async fn bind(config: &Config) -> Result<Option<TcpListener>, RunError> {
         return Ok(None);
     };
     let listener = metrics::serve::bind(address).await.map_err(|error| {
-        RunError::Unavailable(format!("metrics.listen {address}: {error}; give another address, or off"))
+        RunError::Unavailable(format!(
+            "metrics.listen {address}: {error}; give another address, or off"
+        ))
     })?;
     let address = listener.local_addr().map_err(failed)?;
     info!("metrics at http://{address}/metrics");
@@ -148,9 +151,7 @@ async fn start_grants(
     snapshot: watch::Receiver<Arc<crate::observe::Snapshot>>,
 ) -> Result<(Grants, Keeping), RunError> {
     let (events, inventory) = (Arc::clone(events), node.inventory());
-    let started = spawn_blocking(move || {
-        state::start(&settings, Box::new(RealDisk), &events, inventory, snapshot)
-    });
+    let started = spawn_blocking(move || start(&settings, Box::new(RealDisk), &events, inventory, snapshot));
     match started.await {
         Ok(Ok(started)) => Ok(started),
         Ok(Err(error @ StartError::Running(_))) => Err(unavailable(error)),
@@ -189,8 +190,8 @@ fn rules(admission: &config::Admission) -> admission::Rules {
 
 fn inventory_settings(config: &Config) -> Result<inventory::Settings, RunError> {
     let health = &config.health;
-    let policy = health::Policy::new(&health.ignored_xids, &health.fatal_xids, health.clean_probes)
-        .map_err(failed)?;
+    let policy =
+        health::Policy::new(&health.ignored_xids, &health.fatal_xids, health.clean_probes).map_err(failed)?;
     Ok(inventory::Settings {
         nvml_library: config.nvml_library.clone(),
         policy,

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::controller::Controller;
 use crate::events::Events;
 use crate::inventory::Node;
-use crate::metrics::{Audited, Instruments, Registration};
+use crate::metrics::{Instruments, Registration};
 use crate::observe::{Observatory, Snapshot};
 use crate::problems::Problems;
 use crate::reaper::Cleaner;
@@ -30,7 +30,6 @@ const HUNG_NS: u64 = 20_000_000_000;
 pub(crate) struct Watchers {
     relay: JoinHandle<()>,
     tick: JoinHandle<()>,
-    auditor: Arc<Auditor>,
     controller: Arc<Controller>,
     _cleaner: Cleaner,
     _observatory: Observatory,
@@ -57,19 +56,19 @@ impl Watchers {
         let registrar = Registrar::start(root)?;
         let observatory = Observatory::start(root, Arc::clone(registrar.registry()))?;
         let inventory = node.inventory();
-        let auditor = Arc::new(Auditor::start(
+        let auditor = Auditor::start(
             root,
             config.audit_interval,
             observatory.snapshots(),
             Arc::clone(observatory.findings()),
             Arc::clone(events),
             Box::new(move |gpu| node.processes(gpu).map_err(|error| error.to_string())),
-        )?);
+        )?;
         let looked_ns = Arc::new(AtomicU64::new(clock::now_ns()));
         let relay = tokio::spawn(relay(observatory.snapshots(), snapshots, Arc::clone(&looked_ns)));
         let bridge = Bridge {
             registry: Arc::clone(registrar.registry()),
-            auditor: Arc::clone(&auditor),
+            auditor,
             controller: Arc::clone(&controller),
             instruments: Arc::clone(instruments),
             problems: Arc::clone(problems),
@@ -79,7 +78,6 @@ impl Watchers {
         Ok(Self {
             relay,
             tick: tokio::spawn(bridge.run()),
-            auditor,
             controller,
             _cleaner: Cleaner::start(root)?,
             _observatory: observatory,
@@ -124,7 +122,7 @@ async fn relay(
 #[derive(Debug)]
 struct Bridge {
     registry: Arc<crate::registration::Registry>,
-    auditor: Arc<Auditor>,
+    auditor: Auditor,
     controller: Arc<Controller>,
     instruments: Arc<Instruments>,
     problems: Arc<Problems>,
@@ -159,16 +157,11 @@ impl Bridge {
         ] {
             self.instruments.registered(result, now.saturating_sub(before));
         }
-        let (unregistered_bytes, over_bytes) = self.auditor.amounts();
-        self.instruments.set_audited(Audited {
-            unregistered_bytes,
-            over_bytes,
-        });
+        self.instruments.set_audited(self.auditor.audited());
         match self.controller.beat_ns() {
             0 => self.instruments.arbitration_left(),
             beat_ns => self.instruments.arbitrated(beat_ns),
         }
-        self.problems
-            .set("GPUs", self.inventory.borrow().problem.clone());
+        self.problems.set("GPUs", self.inventory.borrow().problem.clone());
     }
 }

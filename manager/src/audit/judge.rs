@@ -38,6 +38,8 @@ pub(super) struct Finding {
     /// In how many looks in a row it must be found.
     pub(super) looks: u32,
     pub(super) text: String,
+    /// How much memory it is about (bytes).
+    pub(super) bytes: u64,
 }
 
 /// What makes two findings the same.
@@ -67,6 +69,7 @@ impl Finding {
             key,
             looks: LOOKS,
             text,
+            bytes: 0,
         }
     }
 }
@@ -122,15 +125,18 @@ fn of_process(one: &Use) -> Option<Finding> {
                 "process {pid} of {name} uses {gpu} and has not loaded its limits: is it linked statically, or was the preloaded library removed from its environment?"
             ),
         )),
-        Owner::Unknown => Some(Finding::new(
-            UNREGISTERED,
-            None,
-            Some(*gpu),
-            Some(*pid),
-            format!(
-                "process {pid} uses {gpu}, which is shared, and belongs to no container: nothing limits it; end it, or start it with `vcuda run`"
-            ),
-        )),
+        Owner::Unknown => Some(Finding {
+            bytes: one.used_bytes.unwrap_or(0),
+            ..Finding::new(
+                UNREGISTERED,
+                None,
+                Some(*gpu),
+                Some(*pid),
+                format!(
+                    "process {pid} uses {gpu}, which is shared, and belongs to no container: nothing limits it; end it, or start it with `vcuda run`"
+                ),
+            )
+        }),
     }
 }
 
@@ -157,13 +163,14 @@ fn of_amounts(
     let mut found = Vec::new();
     if limit > 0 && all_bytes.max(used) > limit.saturating_add(SLACK_BYTES) {
         let have = all_bytes.max(used);
-        found.push(finding(
-            OVER_LIMIT,
-            format!(
-                "{} has {have} bytes of {gpu} and may have {limit}; end its processes that use most",
-                container.id
-            ),
-        ));
+        let text = format!(
+            "{} has {have} bytes of {gpu} and may have {limit}; end its processes that use most",
+            container.id
+        );
+        found.push(Finding {
+            bytes: have - limit,
+            ..finding(OVER_LIMIT, text)
+        });
     }
     if attached_bytes > used.saturating_add(SLACK_BYTES.max(used / 20)) {
         found.push(finding(

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use vcuda_region::{GpuUuid, clock};
+use vcuda_region::GpuUuid;
 
 use super::age_seconds;
 use super::series::{self, Series};

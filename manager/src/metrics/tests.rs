@@ -251,7 +251,7 @@ fn two_grants_of_one_pod_do_not_clash() {
 #[test]
 fn the_manager_tells_of_itself() {
     let instruments = Arc::<Instruments>::default();
-    instruments.registered(Registration::Refused);
+    instruments.registered(Registration::Refused, 1);
     instruments.called("Grants/Create", "OK", Duration::from_millis(3));
     let inventory = Inventory {
         problem: Some("no NVML".to_owned()),
@@ -281,7 +281,7 @@ fn the_manager_tells_of_itself() {
         one["vcuda_api_duration_seconds_bucket{le=\"0.005\",method=\"Grants/Create\",code=\"OK\"}"],
         1.0
     );
-    instruments.arbitrated();
+    instruments.arbitrated(clock::now_ns());
     let text = scrape(inventory, Snapshot::default(), vec![], instruments);
     assert!(samples(&text)["vcuda_arbiter_age_seconds"] >= 0.0);
 }
