@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -53,6 +54,7 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
         node = config.node,
         "starting"
     );
+    raise_descriptors();
     install(&config);
     let parts = Parts::start(&config).await?;
 
@@ -79,6 +81,18 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     parts.end().await;
     Ok(())
+}
+
+/// Seven descriptors a container and one a process: the soft limit is for programs that use `select`.
+fn raise_descriptors() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map(|()| hard));
+    match raised {
+        Ok(hard) => info!(descriptors = hard, "as many files can be open"),
+        Err(failure) => {
+            warn!("no more files than usual can be open ({failure}): some hundred containers are too many")
+        }
+    }
 }
 
 /// Puts the shim in place for new containers. A failure leaves what was installed before.
