@@ -1,0 +1,250 @@
+//! The manager's inventory on the simulated NVML: errors, lost GPUs, a driver that goes and comes back, processes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+use vcuda_machine::{Config, GpuConfig, Machine, Mishaps, Xid};
+use vcuda_tests::{GIB, Running, release_dir};
+
+/// A machine of two GPUs, and the inventory's process on it.
+struct Watched {
+    place: TempDir,
+    machine: Machine,
+    inventory: Running,
+}
+
+fn config() -> Config {
+    Config {
+        nvlinks: vec![(0, 1)],
+        gpus: vec![
+            GpuConfig {
+                memory_bytes: 8 * GIB,
+                numa_node: 1,
+                ..GpuConfig::default()
+            };
+            2
+        ],
+        ..Config::default()
+    }
+}
+
+fn inventory(machine: &Path, library: &Path) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inventory"));
+    command
+        .arg(library)
+        .env("VCUDA_SIM", machine)
+        .stdin(Stdio::piped());
+    Running::start(&mut command)
+}
+
+impl Watched {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let machine = Machine::create(&place.path().join("machine"), &config()).unwrap();
+        let library = release_dir().join("libvcuda_simulator_nvml.so");
+        let mut inventory = inventory(&place.path().join("machine"), &library);
+        inventory.wait_for("event VcudaGpuAppeared");
+        Self {
+            place,
+            machine,
+            inventory,
+        }
+    }
+
+    fn uuid(&self, gpu: usize) -> String {
+        self.machine.config().gpus[gpu].uuid.clone()
+    }
+
+    fn happens(&self, mishaps: &Mishaps) {
+        mishaps.write(&self.place.path().join("machine")).unwrap();
+    }
+
+    /// The next state that has this in it.
+    fn state(&mut self, part: &str) -> String {
+        loop {
+            let state = self.inventory.wait_for("state ");
+            if state.contains(part) {
+                return state;
+            }
+        }
+    }
+
+    fn both(&self, first: &str, second: &str) -> String {
+        format!("[{} {first}, {} {second}]", self.uuid(0), self.uuid(1))
+    }
+
+    fn ask(&mut self, gpu: &str) -> String {
+        let stdin = self.inventory.0.stdin.as_mut().unwrap();
+        writeln!(stdin, "{gpu}").unwrap();
+        self.inventory.wait_for("processes ")
+    }
+}
+
+fn xids(gpu: &str, numbers: &[u64]) -> Vec<Xid> {
+    let raised = |number: &u64| Xid {
+        gpu: gpu.to_owned(),
+        xid: *number,
+    };
+    numbers.iter().map(raised).collect()
+}
+
+#[test]
+fn what_nvml_knows_is_shown() {
+    let mut watched = Watched::new();
+    watched.state(&watched.both("healthy", "healthy"));
+    let facts = watched.inventory.wait_for("facts ");
+    for part in [
+        "memory_total_bytes: 8589934592",
+        "multiprocessors: Some(132)",
+        "compute_capability: Some((9, 0))",
+        "numa_node: Some(1)",
+        "pci_bus_id: \"0000:17:00.0\"",
+        &format!("nvlinks: [{}]", watched.uuid(1)),
+        "driver 550.163.01",
+    ] {
+        assert!(facts.contains(part), "{part}: {facts}");
+    }
+}
+
+#[test]
+fn processes_are_told_with_their_bytes() {
+    let mut watched = Watched::new();
+    let client = watched.machine.attach(4711, "tenant").unwrap();
+    client.context_create(0).unwrap();
+    client.take(0, GIB).unwrap();
+    let held = watched.machine.config().context_bytes + GIB;
+    let (first, second) = (watched.uuid(0), watched.uuid(1));
+    assert_eq!(
+        watched.ask(&first),
+        format!("processes Ok([(4711, Some({held}))])")
+    );
+    assert_eq!(watched.ask(&second), "processes Ok([])");
+    let nobody = "GPU-00000000-0000-0000-0000-000000000000";
+    assert_eq!(watched.ask(nobody), format!("processes Err(NoGpu({nobody}))"));
+    watched.happens(&Mishaps {
+        lost: vec![first.clone()],
+        ..Mishaps::default()
+    });
+    assert!(watched.ask(&first).starts_with("processes Err("));
+}
+
+#[test]
+fn an_applications_error_is_counted_and_another_makes_a_gpu_unhealthy() {
+    let mut watched = Watched::new();
+    watched.state(&watched.both("healthy", "healthy"));
+    let second = watched.uuid(1);
+    watched.happens(&Mishaps {
+        xids: xids(&second, &[31]),
+        ..Mishaps::default()
+    });
+    let state = watched.state("xids [1 of 31]");
+    assert!(state.contains(&watched.both("healthy", "healthy")), "{state}");
+    watched.happens(&Mishaps {
+        xids: xids(&second, &[31, 94]),
+        ..Mishaps::default()
+    });
+    let told = watched.inventory.wait_for("event VcudaGpuUnhealthy");
+    assert!(told.contains(&second) && told.contains("XID 94"), "{told}");
+    watched.state(&watched.both("healthy", "unhealthy: XID 94"));
+    // It goes on answering.
+    watched.inventory.wait_for("event VcudaGpuRecovered");
+    watched.state(&format!(
+        "{} xids [1 of 31, 1 of 94]",
+        watched.both("healthy", "healthy")
+    ));
+}
+
+#[test]
+fn a_lost_gpu_is_not_offered_until_it_answers_again() {
+    let mut watched = Watched::new();
+    watched.state(&watched.both("healthy", "healthy"));
+    watched.happens(&Mishaps {
+        lost: vec![watched.uuid(0)],
+        ..Mishaps::default()
+    });
+    watched.inventory.wait_for("event VcudaGpuUnhealthy");
+    // NVML is opened anew in vain: the GPU is not forgotten, and the problem is told.
+    let state = watched.state("problem [NVML's GPU 0 cannot be opened");
+    assert!(
+        state.contains(&format!("{} unhealthy", watched.uuid(0))),
+        "{state}"
+    );
+    // XIDs of the other are still heard.
+    watched.happens(&Mishaps {
+        lost: vec![watched.uuid(0)],
+        xids: xids(&watched.uuid(1), &[13]),
+        ..Mishaps::default()
+    });
+    watched.state("xids [1 of 13]");
+    watched.happens(&Mishaps::default());
+    watched.inventory.wait_for("event VcudaGpuRecovered");
+    watched.state(&format!(
+        "{} xids [1 of 13] problem []",
+        format_args!("[{} healthy, {} healthy]", watched.uuid(0), watched.uuid(1))
+    ));
+}
+
+#[test]
+fn gpus_that_vanish_and_appear_are_followed() {
+    let mut watched = Watched::new();
+    watched.state(&watched.both("healthy", "healthy"));
+    watched.happens(&Mishaps {
+        absent: vec![watched.uuid(0)],
+        ..Mishaps::default()
+    });
+    let told = watched.inventory.wait_for("event VcudaGpuVanished");
+    assert!(told.contains(&watched.uuid(0)), "{told}");
+    watched.state(&format!("state [{} healthy] ", watched.uuid(1)));
+    watched.happens(&Mishaps {
+        mig: vec![watched.uuid(1)],
+        ..Mishaps::default()
+    });
+    watched.inventory.wait_for("event VcudaGpuAppeared");
+    watched.state(&format!("{} unhealthy: it is in MIG mode", watched.uuid(1)));
+}
+
+#[test]
+fn a_driver_that_goes_offers_nothing_and_may_come_back_as_another() {
+    let mut watched = Watched::new();
+    watched.state(&watched.both("healthy", "healthy"));
+    watched.happens(&Mishaps {
+        driver_gone: true,
+        ..Mishaps::default()
+    });
+    let told = watched.inventory.wait_for("event VcudaNvmlFailed");
+    assert!(told.contains("NVIDIA driver is not loaded"), "{told}");
+    let state = watched.state("problem [NVML (");
+    assert!(!state.contains(" healthy"), "{state}");
+    let first = watched.uuid(0);
+    assert!(watched.ask(&first).starts_with("processes Err(Unusable("));
+    watched.happens(&Mishaps {
+        driver_version: Some("570.86.15".to_owned()),
+        ..Mishaps::default()
+    });
+    watched.inventory.wait_for("event VcudaNvmlRecovered");
+    watched.state(&watched.both("healthy", "healthy"));
+    assert!(watched.inventory.wait_for("facts ").ends_with("driver 570.86.15"));
+}
+
+#[test]
+fn a_library_that_is_not_there_is_waited_for() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("machine");
+    Machine::create(&dir, &config()).unwrap();
+    let library = place.path().join("libnvidia-ml.so.1");
+    let mut inventory = inventory(&dir, &library);
+    let told = inventory.wait_for("event VcudaNvmlFailed");
+    assert!(
+        told.contains("libnvidia-ml.so.1") && told.contains("nvml_library"),
+        "{told}"
+    );
+    std::os::unix::fs::symlink(release_dir().join("libvcuda_simulator_nvml.so"), &library).unwrap();
+    inventory.wait_for("event VcudaGpuAppeared");
+}
