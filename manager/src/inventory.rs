@@ -49,7 +49,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Time between two looks at the GPUs.
     pub look_every: Duration,
-    /// NVML is opened anew after this time: GPUs that were added are seen then, if the kernel module did not list them.
+    /// Where the kernel module's list of GPUs cannot be read, NVML is opened anew after this time, as GPUs that were added
+    /// are seen then only. XIDs of that moment are missed.
     pub reopen_after: Duration,
     /// ... and after so many looks in a row at which a GPU did not answer.
     pub failures_to_reopen: u32,

@@ -113,6 +113,8 @@ impl Owner {
     fn session(&self, nvml: &Nvml) -> Result<End, NvmlError> {
         let (opened, cards) = nvml::open(nvml, &self.settings.sysfs)?;
         let is_incomplete = !opened.missing.is_empty();
+        // Before anybody knows of the GPUs: from then on no XID is missed.
+        let first = xids::registered(nvml, &cards);
         if self.tell.send(Seen::Opened(opened)).is_err() {
             return Ok(End::Over);
         }
@@ -120,7 +122,7 @@ impl Owner {
         std::thread::scope(|scope| {
             let listener = std::thread::Builder::new().name("nvml-xids".to_owned());
             let (tell, cards, is_over) = (&self.tell, &cards, &is_over);
-            let listen = move || xids::watch(nvml, cards, is_over, tell);
+            let listen = move || xids::watch(nvml, cards, first, is_over, tell);
             // Without a thread it is as with an NVML that tells none.
             let spawned = if cards.is_empty() {
                 Ok(())
@@ -167,7 +169,8 @@ impl Owner {
                 return End::Over;
             }
             // GPUs that come are seen by a new opening only, and one that was lost may answer to it.
-            if failing > settings.failures_to_reopen || self.driven() != driven || until(end_ns).is_zero() {
+            let is_due = driven.is_none() && until(end_ns).is_zero();
+            if failing > settings.failures_to_reopen || self.driven() != driven || is_due {
                 return End::Again;
             }
             if self.answer_for(settings.look_every, cards) {

@@ -18,16 +18,26 @@ const WAIT: Duration = Duration::from_millis(200);
 /// What the driver calls an XID that it has no number for.
 const UNKNOWN: u64 = 999;
 
-/// Tells each XID of these GPUs until `is_over`.
-pub(super) fn watch(nvml: &Nvml, cards: &[Card<'_>], is_over: &AtomicBool, tell: &SyncSender<Seen>) {
+/// Tells each XID of these GPUs until `is_over`; those since `first` was made.
+pub(super) fn watch<'nvml>(
+    nvml: &'nvml Nvml,
+    cards: &[Card<'nvml>],
+    first: Result<EventSet<'nvml>, NvmlError>,
+    is_over: &AtomicBool,
+    tell: &SyncSender<Seen>,
+) {
     let mut is_watched = false;
+    let mut first = Some(first);
     while !is_over.load(Ordering::Acquire) {
-        let outcome = registered(nvml, cards).and_then(|set| {
-            if !is_watched {
-                is_watched = tell.send(Seen::Xids(Ok(()))).is_ok();
-            }
-            listen(&set, cards, is_over, tell)
-        });
+        let outcome = first
+            .take()
+            .unwrap_or_else(|| registered(nvml, cards))
+            .and_then(|set| {
+                if !is_watched {
+                    is_watched = tell.send(Seen::Xids(Ok(()))).is_ok();
+                }
+                listen(&set, cards, is_over, tell)
+            });
         let Err(error) = outcome else { return };
         // A set with a lost GPU in it fails at once for ever: the next one is without. Looks tell of the lost one.
         if !matches!(error, NvmlError::GpuLost) {
@@ -42,7 +52,10 @@ pub(super) fn watch(nvml: &Nvml, cards: &[Card<'_>], is_over: &AtomicBool, tell:
 }
 
 /// A set of all GPUs that can be registered.
-fn registered<'nvml>(nvml: &'nvml Nvml, cards: &[Card<'nvml>]) -> Result<EventSet<'nvml>, NvmlError> {
+pub(super) fn registered<'nvml>(
+    nvml: &'nvml Nvml,
+    cards: &[Card<'nvml>],
+) -> Result<EventSet<'nvml>, NvmlError> {
     let mut willing: Vec<&Device<'nvml>> = cards
         .iter()
         .map(|card| &card.device)

@@ -1,4 +1,5 @@
-//! The manager's inventory alone, in a process of its own: `inventory [LIBRARY]` prints each state and each event as a
+//! The manager's inventory alone, in a process of its own: `inventory [LIBRARY [MS]]` (NVML is
+//! opened anew each MS) prints each state and each event as a
 //! line, and for each GPU on its standard input that GPU's processes. It ends with its input. On a machine with a GPU it
 //! shows what NVML says there.
 #![expect(clippy::print_stdout, reason = "a program that prints")]
@@ -16,11 +17,13 @@ use vcuda_region::GpuUuid;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let quick = |ms| Duration::from_millis(ms);
+    // XIDs that come while NVML is opened anew are missed: whoever looks for them lets it be open for long.
+    let reopen_ms = std::env::args().nth(2).map_or(Ok(60_000), |text| text.parse())?;
     let settings = Settings {
         nvml_library: std::env::args_os().nth(1).map(PathBuf::from),
         policy: Policy::new(&[], &[48], 4)?,
         look_every: quick(50),
-        reopen_after: quick(1000),
+        reopen_after: quick(reopen_ms),
         failures_to_reopen: 3,
         retry_least: quick(50),
         retry_most: quick(200),
