@@ -4,6 +4,7 @@
 mod acts;
 mod checks;
 mod live;
+mod node;
 mod voice;
 
 use crate::args::DemoArgs;
@@ -21,7 +22,8 @@ pub(crate) fn demo(args: &DemoArgs, environment: &Environment) -> Result<(), Fai
     let voice = Voice::new(args.json);
     voice.say(format_args!("vcuda demo on {}", stage.description()))?;
     let mut checks = Checks::new(voice);
-    let played = acts::play(&stage, &interrupt, voice, &mut checks);
+    let played = acts::play(&stage, &interrupt, voice, &mut checks)
+        .and_then(|()| node::play(&stage, &interrupt, voice, &mut checks));
     // Whatever happened: nothing is left behind.
     stage.clear();
     played?;

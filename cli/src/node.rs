@@ -72,6 +72,14 @@ impl Node {
         ))
     }
 
+    /// The manager that listens at `socket`.
+    ///
+    /// # Errors
+    /// Nobody does.
+    pub(crate) fn at_socket(socket: &Path) -> Result<Node, Failure> {
+        Ok(Node::at(socket)?)
+    }
+
     fn at(socket: &Path) -> Result<Node, Unreached> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -2,6 +2,7 @@
 //! again, under `vcuda run` like any other.
 
 pub(crate) mod interrupt;
+pub(crate) mod manager;
 pub(crate) mod program;
 pub(crate) mod protocol;
 pub(crate) mod truth;
@@ -191,6 +192,13 @@ impl Stage {
     pub(crate) fn join(&self, name: &str) -> Result<Tenant, Failure> {
         let mut command = self.command();
         command.args(["run", "--name", name, "--gpu", &self.gpu.uuid.to_string()]);
+        self.start(name, command)
+    }
+
+    /// Starts a process in a grant of the stage's manager.
+    pub(crate) fn granted(&self, name: &str) -> Result<Tenant, Failure> {
+        let mut command = self.command();
+        command.args(["run", "--grant", name]);
         self.start(name, command)
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::SigSet;
 use sd_notify::NotifyState;
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -36,6 +37,10 @@ pub enum RunError {
 /// # Errors
 /// It could not start: see [`RunError`].
 pub fn run(config: Config, flags: &Flags, logging: &Logging) -> Result<(), RunError> {
+    // Whoever started this may have had signals blocked, which is inherited: it could not be ended then.
+    SigSet::empty()
+        .thread_set_mask()
+        .map_err(|error| RunError::Failed(format!("no signals: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // What takes long has threads of its own; these two answer.
         .worker_threads(2)

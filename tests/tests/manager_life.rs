@@ -1,9 +1,10 @@
 //! The daemon's own life: its configuration, its signals, its end. What it does meanwhile has tests of its own.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::time::Duration;
 
-use vcuda_tests::{Bed, eventually, text};
+use vcuda_tests::{Bed, Running, eventually, text};
 
 #[test]
 fn sigterm_ends_it_with_status_0() {
@@ -13,6 +14,28 @@ fn sigterm_ends_it_with_status_0() {
         manager.signal(signal);
         assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
     }
+}
+
+#[test]
+fn one_that_was_started_with_signals_blocked_can_be_ended() {
+    let bed = Bed::new();
+    let mut command = bed.manager_command(&[]);
+    // SAFETY: between fork and exec, one call that may be made there, on a set of its own.
+    unsafe {
+        command.pre_exec(|| {
+            let mut all = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    let mut manager = Running::start(&mut command);
+    let socket = bed.runtime().join("vcuda/manager.sock");
+    eventually("it listens", Duration::from_secs(20), || socket.exists());
+    manager.signal(libc::SIGTERM);
+    eventually("it ends", Duration::from_secs(20), || {
+        manager.0.try_wait().unwrap().is_some()
+    });
 }
 
 #[test]

@@ -1,0 +1,202 @@
+//! The second act: the same GPU under a node's manager, which is killed in the middle.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_region::clock;
+
+use super::checks::Checks;
+use super::voice::Voice;
+use crate::failure::Failure;
+use crate::node::view;
+use crate::render::{self, TenantView};
+use crate::stage::interrupt::Interrupt;
+use crate::stage::manager::Manager;
+use crate::stage::protocol::{Reply, Request, Shape, Work};
+use crate::stage::{Stage, Tenant};
+
+/// Until the limiter and the manager know the tenants' kernels, and how long is looked.
+const WARM_UP: Duration = Duration::from_secs(2);
+const LOOKS: u32 = 3;
+const SECOND: Duration = Duration::from_secs(1);
+/// How far a share may be from its cap (thousandths).
+const TOLERANCE_PERMILLE: u32 = 50;
+/// Registrations are back within this time.
+const BACK_WITHIN: Duration = Duration::from_secs(5);
+
+/// Plays it. Without a manager beside this program there is nothing to play.
+pub(crate) fn play(
+    stage: &Stage,
+    interrupt: &Interrupt,
+    voice: Voice,
+    checks: &mut Checks,
+) -> Result<(), Failure> {
+    let Some(manager) = Manager::start(stage)? else {
+        return voice.say("\nvcuda-manager is not beside this program: its act is left out");
+    };
+    voice.say("\nA node's manager grants d (30 %) and e (60 %) their parts")?;
+    Act {
+        stage,
+        interrupt,
+        voice,
+        checks,
+        manager,
+    }
+    .play()
+}
+
+struct Act<'a> {
+    stage: &'a Stage,
+    interrupt: &'a Interrupt,
+    voice: Voice,
+    checks: &'a mut Checks,
+    manager: Manager<'a>,
+}
+
+impl Act<'_> {
+    fn play(mut self) -> Result<(), Failure> {
+        let unit = self.stage.unit_bytes();
+        let quota = MemorySize(4 * unit);
+        for (name, memory, cores) in [("d", quota.0, "30"), ("e", 8 * unit, "60")] {
+            let (memory, gpu) = (memory.to_string(), self.stage.gpu().uuid.to_string());
+            let arguments = [
+                "grant", "create", name, "--memory", &memory, "--cores", cores, "--gpu", &gpu,
+            ];
+            self.stage.vcuda(&arguments)?;
+        }
+        let (mut d, mut e) = (self.stage.granted("d")?, self.stage.granted("e")?);
+        self.shares(&mut d, &mut e)?;
+
+        let more = Request::Allocate { bytes: quota.0 };
+        self.check_reply(&format!("d asks for {quota}"), &Reply::OutOfMemory, &d.ask(more)?);
+        let raised = MemorySize(6 * unit);
+        self.stage
+            .vcuda(&["grant", "resize", "d", "--memory", &raised.0.to_string()])?;
+        let what = format!("{quota} after grant resize {raised}");
+        self.check_reply(&what, &Reply::Done, &d.ask(more)?);
+
+        self.voice
+            .say("The manager is killed with SIGKILL, and started again")?;
+        self.manager.kill()?;
+        let reply = d.ask(Request::Allocate { bytes: 3 * unit })?;
+        self.check_reply("d's quota without a manager", &Reply::OutOfMemory, &reply);
+        self.manager.start_again()?;
+        let start_ns = clock::now_ns();
+        let back = loop {
+            let is_back = self.metric("vcuda_shim_attached", "d-1")? > 0.5
+                && self.metric("vcuda_shim_attached", "e-2")? > 0.5;
+            let gone = Duration::from_nanos(clock::now_ns().saturating_sub(start_ns));
+            if is_back || gone > BACK_WITHIN {
+                break is_back.then_some(gone);
+            }
+            self.interrupt.sleep(Duration::from_millis(50))?;
+        };
+        self.checks.add(
+            "both registered again",
+            "within 5000 ms",
+            back.map_or_else(|| "not yet".to_owned(), |time| format!("{} ms", time.as_millis())),
+            back.is_some(),
+        );
+        #[expect(clippy::cast_precision_loss, reason = "whole MiB below 2^53")]
+        let expected = raised.0 as f64;
+        let limit = self.metric("vcuda_container_memory_limit_bytes", "d-1")?;
+        self.checks.add(
+            "d's limit in the metrics",
+            raised.to_string(),
+            format!("{limit} bytes"),
+            (limit - expected).abs() < 0.5,
+        );
+
+        for (tenant, name) in [(d, "d"), (e, "e")] {
+            tenant.kill()?;
+            self.released(name)?;
+        }
+        let Act { manager, checks, .. } = self;
+        let is_well = manager.end()?;
+        let said = if is_well { "status 0" } else { "another status" };
+        checks.add("the manager ends on SIGTERM", "status 0", said, is_well);
+        Ok(())
+    }
+
+    /// Both want all of the GPU; what the manager says they get.
+    fn shares(&mut self, d: &mut Tenant, e: &mut Tenant) -> Result<(), Failure> {
+        let iterations = match d.ask(Request::Calibrate)? {
+            Reply::Calibrated { iterations_per_ms } => iterations_per_ms,
+            other => {
+                return Err(Failure::Failed(format!(
+                    "asked for the GPU's rate, got {other:?}"
+                )));
+            }
+        };
+        let work = Work {
+            iterations,
+            shape: Shape::Launches,
+            group: 1,
+            depth: 8,
+        };
+        d.must(Request::Saturate { work })?;
+        e.must(Request::Saturate { work })?;
+        self.interrupt.sleep(WARM_UP)?;
+        let mut sums = [0, 0];
+        for look in 0..LOOKS {
+            self.interrupt.sleep(SECOND)?;
+            let snapshot = view::snapshot(&self.manager.node()?)?;
+            if look + 1 == LOOKS {
+                self.voice
+                    .write(render::table(&snapshot, self.voice.is_terminal()))?;
+            }
+            let tenants: Vec<TenantView> = snapshot.gpus.into_iter().flat_map(|gpu| gpu.tenants).collect();
+            for (sum, id) in sums.iter_mut().zip(["d-1", "e-2"]) {
+                *sum += tenants
+                    .iter()
+                    .find(|tenant| tenant.name == id)
+                    .map_or(0, |tenant| tenant.core_used_permille);
+            }
+        }
+        for ((name, cap), sum) in [("d", 300), ("e", 600)].into_iter().zip(sums) {
+            let share = sum / LOOKS;
+            self.checks.add(
+                &format!("{name}'s share, by the manager"),
+                format!("{} +- 5", CoreShare(cap)),
+                format!("{}.{} %", share / 10, share % 10),
+                share.abs_diff(cap) <= TOLERANCE_PERMILLE,
+            );
+        }
+        Ok(())
+    }
+
+    /// The value of a container's series.
+    fn metric(&self, name: &str, container: &str) -> Result<f64, Failure> {
+        let page = self.manager.metrics()?;
+        let (beginning, label) = (format!("{name}{{"), format!("container=\"{container}\""));
+        let line = page
+            .lines()
+            .find(|line| line.starts_with(&beginning) && line.contains(&label));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        value.ok_or_else(|| Failure::Failed(format!("the metrics have no {name} of {container}")))
+    }
+
+    /// The manager hears of the death of a grant's last process from the kernel.
+    fn released(&self, name: &str) -> Result<(), Failure> {
+        let mut outcome = self.stage.vcuda(&["grant", "release", name]);
+        for _ in 0..50 {
+            if outcome.is_ok() {
+                break;
+            }
+            sleep(Duration::from_millis(50));
+            outcome = self.stage.vcuda(&["grant", "release", name]);
+        }
+        outcome
+    }
+
+    fn check_reply(&mut self, claim: &str, expected: &Reply, reply: &Reply) {
+        let words = |reply: &Reply| match reply {
+            Reply::Done => "allocated".to_owned(),
+            Reply::OutOfMemory => "CUDA_ERROR_OUT_OF_MEMORY".to_owned(),
+            other => format!("{other:?}"),
+        };
+        self.checks
+            .add(claim, words(expected), words(reply), reply == expected);
+    }
+}
