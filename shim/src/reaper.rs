@@ -1,9 +1,10 @@
 //! The reaper: the shim's one thread. It sees marks reached and settles them, gives unused leases back, and clears the
-//! slots of dead processes, and registers the process with the manager. It starts when the process takes its slot, blocks all
-//! signals, runs no code of the application, and never waits for anything but the clock and its bell.
+//! slots of dead processes, and registers the process with the manager. It starts with the first launch that has to look at
+//! the account; until then another registers. It blocks all signals, runs no code of the application, and never waits for
+//! anything but the clock and its bell.
 
 use core::ffi::c_void;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use vcuda_region::process::{Identity, ProcessView};
 
@@ -153,16 +154,21 @@ impl Leases {
     }
 }
 
-/// Starts the reaper for a process that has just taken its slot.
+/// Registers a process that has just taken its slot, from a thread that ends where the reaper begins: one that only takes
+/// memory never has a reaper, and what it launches before it is metered must find the limiter as it would be without us.
 pub(crate) fn start() {
-    // A thread that cannot be had is tried again at the first lease.
+    // A thread that cannot be had leaves registration to the reaper.
     sys::start_thread(run_first);
 }
 
 extern "C" fn run_first(_: *mut c_void) -> *mut c_void {
-    // Made here and not by the thread that takes the slot: that may be making it.
-    if Launches::make_for_reaper().is_some_and(|launches| !launches.reaping.swap(true, Ordering::AcqRel)) {
-        return run(core::ptr::null_mut());
+    sys::settle_in(c"vcuda-register");
+    let mut registration = Registration::default();
+    let bell = AtomicU32::new(0);
+    while Launches::made().is_none_or(|launches| !launches.reaping.load(Ordering::Acquire)) {
+        let is_pending = shim::get().is_some_and(|shim| registration.step(shim, now_ns()));
+        // Nobody rings: a sleep.
+        sys::futex_wait(&bell, 0, if is_pending { ANSWER_NS } else { DEAD_NS });
     }
     core::ptr::null_mut()
 }

@@ -167,14 +167,6 @@ impl Launches {
         shim::get()?.launches.get()?.as_ref()
     }
 
-    /// The state, made by the reaper if no launch has: a process that only takes memory has one as well.
-    pub(crate) fn make_for_reaper() -> Option<&'static Self> {
-        let shim = shim::get()?;
-        // What is not metered is known to be before a launch finds the state.
-        follow(shim.region()?, lane::now_ns());
-        shim.launches.get_or_init(|| Self::new(shim)).as_ref()
-    }
-
     #[cold]
     fn make(shim: &'static Shim) -> Option<&'static Self> {
         let Some(region) = shim.region() else {
