@@ -18,8 +18,10 @@ const REMEMBERED: usize = 128;
 const NEWS: usize = 16;
 /// Over more slices than so many, a small error makes all the difference.
 const SLICES_MOST: i64 = 16;
-/// By how much a candidate must fit better (thousandths of the natural logarithm of its likelihood).
+/// What fits worse than the best by less is as good (thousandths of the natural logarithm of its likelihood).
 const MARGIN: i64 = 4_000;
+/// ... and by how much to be taken in place of the present one: short bursts err alike again and again.
+const MOVE: i64 = 20_000;
 
 /// Nanoseconds in thousandths of a bin.
 const fn of_ns(ns: u64) -> i64 {
@@ -123,7 +125,7 @@ impl Slice {
             .map(|(slice, _)| *slice);
         let from = alike.next().unwrap_or(self.length);
         let to = alike.next_back().unwrap_or(from);
-        if to - from <= from / 8 && best > self.fit(self.length) + MARGIN {
+        if to - from <= from / 8 && best > self.fit(self.length) + MOVE {
             self.length = i64::midpoint(from, to);
         }
     }
