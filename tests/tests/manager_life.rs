@@ -1,7 +1,7 @@
 //! The daemon's own life: its configuration, its signals, its end. What it does meanwhile has tests of its own.
 
 use std::fs;
-use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::time::Duration;
 
 use vcuda_tests::{Bed, Running, eventually, text};
@@ -19,16 +19,13 @@ fn sigterm_ends_it_with_status_0() {
 #[test]
 fn one_that_was_started_with_signals_blocked_can_be_ended() {
     let bed = Bed::new();
-    let mut command = bed.manager_command(&[]);
-    // SAFETY: between fork and exec, one call that may be made there, on a set of its own.
-    unsafe {
-        command.pre_exec(|| {
-            let mut all = std::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
-            Ok(())
-        });
-    }
+    let manager = bed.manager_command(&[]);
+    let mut command = Command::new("env");
+    bed.environment(&mut command);
+    command
+        .arg("--block-signal=HUP,INT,TERM")
+        .arg(manager.get_program())
+        .args(manager.get_args());
     let mut manager = Running::start(&mut command);
     let socket = bed.runtime().join("vcuda/manager.sock");
     eventually("it listens", Duration::from_secs(20), || socket.exists());
