@@ -2,7 +2,7 @@
 //!
 //! Three threads, none of them tokio's, as NVML's functions block and may hang with a broken GPU. The owner of NVML
 //! ([`owner`]) looks at the GPUs and answers questions; a listener ([`xids`]) waits for the driver's errors; the follower
-//! ([`follow`]) makes of both the [`Inventory`] that everybody watches, and says so when the owner says nothing.
+//! ([`mod@follow`]) makes of both the [`Inventory`] that everybody watches, and says so when the owner says nothing.
 //!
 //! | module | what |
 //! |---|---|

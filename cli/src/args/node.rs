@@ -123,7 +123,7 @@ pub(crate) enum GrantAction {
 
 #[derive(Args, Debug)]
 pub(crate) struct GrantCreateArgs {
-    /// What it is called; its id is NAME-<number>
+    /// What it is called; its id is NAME and a number
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     #[command(flatten)]
