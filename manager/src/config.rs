@@ -204,6 +204,7 @@ impl Config {
             ("nvml_library", self.nvml_library != next.nvml_library),
             ("api", self.api != next.api),
             ("metrics.listen", self.metrics != next.metrics),
+            ("health", self.health != next.health),
             ("audit.interval", self.audit_interval != next.audit_interval),
             ("log.format", self.log_format != next.log_format),
         ];

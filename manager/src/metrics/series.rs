@@ -120,7 +120,7 @@ pub(super) const HEALTHY: Series = series(
     Gauge,
     Count,
     GPU,
-    "1: new containers may have the GPU; 0: not, `vcuda smi` says why",
+    "1: new containers may have the GPU; 0: not, `vcuda events` says why",
 );
 pub(super) const XID: Series = series(
     "vcuda_gpu_xid",
@@ -247,7 +247,7 @@ pub(super) const FINDINGS: Series = series(
     Gauge,
     Count,
     CONTAINER,
-    "Findings of the audit that hold now; `vcuda ps` says which",
+    "Findings of the audit that hold now; `vcuda doctor` says which",
 );
 pub(super) const PROCESSES: Series = series(
     "vcuda_container_processes",
@@ -276,7 +276,7 @@ pub(super) const INVENTORY_PROBLEM: Series = series(
     Gauge,
     Count,
     &[],
-    "1: NVML cannot be used, or not all GPUs can be seen; `vcuda smi` says why",
+    "1: NVML cannot be used, or not all GPUs can be seen; `vcuda doctor` says why",
 );
 pub(super) const SNAPSHOT_AGE: Series = series(
     "vcuda_snapshot_age",
