@@ -21,7 +21,7 @@ Examples:
   vcuda smi                                               who uses what
   vcuda run --sim --memory 2GiB -- ./app                  on a simulated GPU
   vcuda doctor -- python -c 'import torch'                why is it not limited?
-  vcuda demo                                              see it work, 15 s";
+  vcuda demo                                              see it work, 20 s";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
