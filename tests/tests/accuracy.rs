@@ -6,7 +6,7 @@
 )]
 
 use vcuda_benches::accuracy::{
-    Bench, PROGRAMS, Program, Row, Split, caps, changes, missed, processes, splits, threads,
+    Bench, PROGRAMS, Program, Row, Split, bursts, caps, changes, missed, processes, splits, threads,
 };
 
 fn are_met(rows: &[Row]) {
@@ -82,6 +82,11 @@ fn bursts_of_a_few_slices_are_paid_to_the_percent() {
         };
         are_met(&[splits(&bench, &split).unwrap()]);
     }
+}
+
+#[test]
+fn what_burst_promises_is_there_for_both_sides() {
+    are_met(&bursts(&Bench::new(4).unwrap()).unwrap());
 }
 
 #[test]
