@@ -26,7 +26,7 @@ use crate::failure::{Failure, failed};
 use crate::gpus::{self, Gpu, GpuSelector, Inventory};
 use crate::smi::{Scope, Watch};
 use crate::{arbiter, libraries};
-use protocol::{Reply, Request};
+use protocol::{Reply, Request, Shape, Work};
 use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 
 /// How long a tenant may take to answer: a first launch compiles PTX.
@@ -346,6 +346,19 @@ impl Tenant {
             .write_all(&line)
             .map_err(|error| self.broken(&error.to_string()))?;
         self.answer()
+    }
+
+    /// Kernels of a millisecond each, launched one by one with enough in flight to keep the GPU busy.
+    pub(crate) fn work_of_a_millisecond(&mut self) -> Result<Work, Failure> {
+        match self.ask(Request::Calibrate)? {
+            Reply::Calibrated { iterations_per_ms } => Ok(Work {
+                iterations: iterations_per_ms,
+                shape: Shape::Launches,
+                group: 1,
+                depth: 8,
+            }),
+            other => Err(self.broken(&format!("asked for the GPU's rate, got {other:?}"))),
+        }
     }
 
     /// Asks for something that must succeed.

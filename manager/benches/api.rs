@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tonic::transport::Channel;
 use vcuda_manager::admission::{Placement, Rules};
 use vcuda_manager::events::Events;
-use vcuda_manager::gpu::{Gpu, Health, Inventory};
+use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::RealDisk;
 use vcuda_manager::observe::Snapshot;
 use vcuda_manager::serve;
@@ -28,21 +28,7 @@ use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_region::GpuUuid;
 
 fn gpu(number: u8) -> Gpu {
-    Gpu {
-        uuid: GpuUuid::from_bytes([number; 16]),
-        name: "simulated".to_owned(),
-        memory_total_bytes: 80 << 30,
-        memory_reserved_bytes: 0,
-        memory_used_bytes: 0,
-        utilization_percent: None,
-        multiprocessors: None,
-        compute_capability: None,
-        numa_node: None,
-        pci_bus_id: String::new(),
-        pci_root: String::new(),
-        nvlinks: Vec::new(),
-        health: Health::Healthy,
-    }
+    Gpu::new(GpuUuid::from_bytes([number; 16]), "simulated", 80 << 30)
 }
 
 /// A manager's grants and API with 64 GPUs, serving until the process ends.

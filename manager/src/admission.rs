@@ -3,6 +3,7 @@
 //! A GPU can give what its driver leaves of its memory, less a reserve for the contexts of each container on it, times
 //! the factor of overcommit; a thousand thousandths of its time, times that factor; and a number of places.
 
+use serde::Deserialize;
 use std::cmp::Reverse;
 
 use vcuda_region::GpuUuid;
@@ -18,7 +19,8 @@ mod tests;
 pub use refusal::Refusal;
 
 /// How the manager chooses among GPUs that have room.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Placement {
     /// The fullest.
     #[default]

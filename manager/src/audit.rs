@@ -13,14 +13,13 @@ mod whose;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use vcuda_region::GpuUuid;
 
+use crate::background::Background;
 use crate::events::{Events, Report, Severity};
 use crate::metrics::Audited;
 use crate::observe::{Findings, Snapshot};
@@ -52,8 +51,7 @@ pub type Counts = BTreeMap<&'static str, u64>;
 pub struct Auditor {
     counts: Arc<Mutex<Counts>>,
     audited: Arc<Mutex<Audited>>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 impl Auditor {
@@ -71,22 +69,17 @@ impl Auditor {
     ) -> io::Result<Self> {
         let mut audit = Audit::new(Whose::new(root), findings, events);
         let (counts, audited) = (Arc::clone(&audit.counts), Arc::clone(&audit.audited));
-        let stop = Arc::new(AtomicBool::new(false));
-        let is_over = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("auditor".to_owned())
-            .spawn(move || {
-                while !is_over.load(Ordering::Relaxed) {
-                    let snapshot = Arc::clone(&snapshots.borrow());
-                    audit.look(&snapshot, &*processes);
-                    std::thread::park_timeout(every);
-                }
-            })?;
+        let thread = Background::start("auditor", move |stop| {
+            while !stop.is_asked() {
+                let snapshot = Arc::clone(&snapshots.borrow());
+                audit.look(&snapshot, &*processes);
+                std::thread::park_timeout(every);
+            }
+        })?;
         Ok(Self {
             counts,
             audited,
-            stop,
-            thread: Some(thread),
+            _thread: thread,
         })
     }
 
@@ -100,17 +93,6 @@ impl Auditor {
     #[must_use]
     pub fn audited(&self) -> Audited {
         self.audited.lock().clone()
-    }
-}
-
-impl Drop for Auditor {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A thread that panicked has ended too.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::admission::Rules;
+
 use crate::inventory::health::{Policy, PolicyError};
 
 mod file;
@@ -14,7 +16,7 @@ mod flags;
 mod value;
 
 pub use flags::Flags;
-pub use value::{LogFormat, Placement};
+pub use value::LogFormat;
 
 /// Where the file is unless a flag says otherwise. That one may be missing.
 pub const DEFAULT_FILE: &str = "/etc/vcuda/manager.toml";
@@ -35,7 +37,7 @@ pub struct Config {
     /// Who may use the API.
     pub api: Api,
     /// What fits on a GPU.
-    pub admission: Admission,
+    pub admission: Rules,
     /// When a GPU is given up.
     pub health: Health,
     /// Where metrics are served; nowhere if none.
@@ -55,21 +57,6 @@ pub struct Api {
     pub mode: u32,
     /// Its group's id, if not the manager's.
     pub group: Option<u32>,
-}
-
-/// Rules of admission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Admission {
-    /// Kept free on each GPU, per container, for what the driver takes beside the limits (bytes).
-    pub reserve_bytes: u64,
-    /// Containers on one GPU.
-    pub sharers_max: u32,
-    /// How much memory is promised, in thousandths of what there is.
-    pub memory_overcommit_permille: u32,
-    /// How much GPU time is promised, in thousandths of what there is.
-    pub cores_overcommit_permille: u32,
-    /// How GPUs are chosen.
-    pub placement: Placement,
 }
 
 /// Rules of health.
@@ -244,7 +231,7 @@ mod tests {
     fn an_empty_file_is_the_defaults() {
         let config = of("", &[]).unwrap();
         assert_eq!(config.root, Path::new("/run/vcuda"));
-        assert_eq!(config.admission.reserve_bytes, 512 << 20);
+        assert_eq!(config.admission.reserve_bytes_per_sharer, 512 << 20);
         assert_eq!(config.admission.sharers_max, 16);
         assert_eq!(config.metrics, Some("127.0.0.1:9436".parse().unwrap()));
         assert_eq!(config.api.mode, 0o660);

@@ -81,6 +81,26 @@ impl Inventory {
 }
 
 impl Gpu {
+    /// A healthy one of which no more is known than this.
+    #[must_use]
+    pub fn new(uuid: GpuUuid, name: &str, memory_total_bytes: u64) -> Self {
+        Self {
+            uuid,
+            name: name.to_owned(),
+            memory_total_bytes,
+            memory_reserved_bytes: 0,
+            memory_used_bytes: 0,
+            utilization_percent: None,
+            multiprocessors: None,
+            compute_capability: None,
+            numa_node: None,
+            pci_bus_id: String::new(),
+            pci_root: String::new(),
+            nvlinks: Vec::new(),
+            health: Health::Healthy,
+        }
+    }
+
     /// The most that containers can have of it with `reserve_bytes` kept for contexts (bytes).
     #[must_use]
     pub fn grantable_bytes(&self, reserve_bytes: u64) -> u64 {

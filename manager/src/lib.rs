@@ -8,6 +8,7 @@
 
 pub mod admission;
 pub mod audit;
+mod background;
 pub mod book;
 pub mod config;
 pub mod containers;

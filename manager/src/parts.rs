@@ -7,19 +7,19 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::{error, info};
 
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::events::{Events, unix_ms};
 use crate::inventory::{self, Node, health};
 use crate::ledger::RealDisk;
 use crate::metrics::{self, Instruments, Metrics, Sources};
 use crate::problems::Problems;
 use crate::run::RunError;
+use crate::serve;
 use crate::service::{About, GrantsService, NodeService};
 use crate::settings::{Api, Settings};
 use crate::state::Grants;
 use crate::state::start::{Keeping, StartError, start};
 use crate::watchers::Watchers;
-use crate::{admission, serve};
 
 /// Everything that runs.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Parts {
 
     /// Takes over what of a configuration that was read again needs no restart.
     pub(crate) fn follow(&self, config: &Config) {
-        self.grants.set_rules(rules(&config.admission));
+        self.grants.set_rules(config.admission);
     }
 
     /// Whether the threads that must not hang have been at work of late: what the watchdog is told.
@@ -165,25 +165,11 @@ fn settings(config: &Config) -> Settings {
         root: config.root.clone(),
         state: config.state.clone(),
         node: config.node.clone(),
-        rules: rules(&config.admission),
+        rules: config.admission,
         api: Api {
             mode: config.api.mode,
             group: config.api.group,
             ..Api::default()
-        },
-    }
-}
-
-fn rules(admission: &config::Admission) -> admission::Rules {
-    admission::Rules {
-        reserve_bytes_per_sharer: admission.reserve_bytes,
-        memory_overcommit_permille: admission.memory_overcommit_permille,
-        cores_overcommit_permille: admission.cores_overcommit_permille,
-        sharers_max: admission.sharers_max,
-        placement: match admission.placement {
-            config::Placement::Binpack => admission::Placement::Binpack,
-            config::Placement::Spread => admission::Placement::Spread,
-            config::Placement::Topology => admission::Placement::Topology,
         },
     }
 }

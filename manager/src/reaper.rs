@@ -11,14 +11,12 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use vcuda_region::directory;
 use vcuda_region::process::{Identity, Liveness, ProcessView};
 
+use crate::background::Background;
 use crate::registration::{Key, Members};
 
 /// How often all processes are looked through for those that have not registered (ns).
@@ -144,8 +142,7 @@ impl Reaper {
 /// The thread that removes directories whose processes are all gone, until this is dropped. Granted ones are left alone.
 #[derive(Debug)]
 pub struct Cleaner {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 impl Cleaner {
@@ -154,32 +151,15 @@ impl Cleaner {
     /// # Errors
     /// No thread is left.
     pub fn start(root: &Path) -> io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (root, told, me) = (root.to_owned(), Arc::clone(&stop), Identity::current()?);
-        let thread = std::thread::Builder::new()
-            .name("cleaner".to_owned())
-            .spawn(move || {
-                while !told.load(Ordering::Relaxed) {
-                    // What cannot be removed now is tried again.
-                    let _ = directory::remove_dead(&root, &me);
-                    std::thread::park_timeout(CLEAN);
-                }
-            })?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Cleaner {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A thread that panicked has ended too.
-            let _ = thread.join();
-        }
+        let (root, me) = (root.to_owned(), Identity::current()?);
+        let thread = Background::start("cleaner", move |stop| {
+            while !stop.is_asked() {
+                // What cannot be removed now is tried again.
+                let _ = directory::remove_dead(&root, &me);
+                std::thread::park_timeout(CLEAN);
+            }
+        })?;
+        Ok(Self { _thread: thread })
     }
 }
 

@@ -10,7 +10,7 @@ use super::voice::Voice;
 use crate::failure::Failure;
 use crate::render::TenantView;
 use crate::stage::interrupt::Interrupt;
-use crate::stage::protocol::{Reply, Request, Shape, Work};
+use crate::stage::protocol::{Reply, Request};
 use crate::stage::truth::{Served, Truth};
 use crate::stage::{Stage, Tenant};
 use vcuda_manager_api::quantity::{CoreShare, MemorySize};
@@ -88,20 +88,7 @@ impl Acts<'_> {
         let mut b = self.stage.tenant("b", Some(large), CoreShare(600))?;
         a.must(Request::Allocate { bytes: self.unit })?;
         b.must(Request::Allocate { bytes: 2 * self.unit })?;
-        let iterations = match a.ask(Request::Calibrate)? {
-            Reply::Calibrated { iterations_per_ms } => iterations_per_ms,
-            other => {
-                return Err(Failure::Failed(format!(
-                    "asked for the GPU's rate, got {other:?}"
-                )));
-            }
-        };
-        let work = Work {
-            iterations,
-            shape: Shape::Launches,
-            group: 1,
-            depth: 8,
-        };
+        let work = a.work_of_a_millisecond()?;
         a.must(Request::Saturate { work })?;
         b.must(Request::Saturate { work })?;
         let mut pair = Pair { a, b };

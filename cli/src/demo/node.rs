@@ -13,7 +13,7 @@ use crate::node::view;
 use crate::render::{self, TenantView};
 use crate::stage::interrupt::Interrupt;
 use crate::stage::manager::Manager;
-use crate::stage::protocol::{Reply, Request, Shape, Work};
+use crate::stage::protocol::{Reply, Request};
 use crate::stage::{Stage, Tenant};
 
 /// Until the limiter and the manager know the tenants' kernels, and how long is looked.
@@ -121,20 +121,7 @@ impl Act<'_> {
 
     /// Both want all of the GPU; what the manager says they get.
     fn shares(&mut self, d: &mut Tenant, e: &mut Tenant) -> Result<(), Failure> {
-        let iterations = match d.ask(Request::Calibrate)? {
-            Reply::Calibrated { iterations_per_ms } => iterations_per_ms,
-            other => {
-                return Err(Failure::Failed(format!(
-                    "asked for the GPU's rate, got {other:?}"
-                )));
-            }
-        };
-        let work = Work {
-            iterations,
-            shape: Shape::Launches,
-            group: 1,
-            depth: 8,
-        };
+        let work = d.work_of_a_millisecond()?;
         d.must(Request::Saturate { work })?;
         e.must(Request::Saturate { work })?;
         self.interrupt.sleep(WARM_UP)?;

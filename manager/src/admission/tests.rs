@@ -8,21 +8,7 @@ use crate::grant::{Policy, Priority};
 const GIB: u64 = 1 << 30;
 
 fn gpu(number: u8, memory_bytes: u64) -> Gpu {
-    Gpu {
-        uuid: GpuUuid::from_bytes([number; 16]),
-        name: "simulated".to_owned(),
-        memory_total_bytes: memory_bytes,
-        memory_reserved_bytes: 0,
-        memory_used_bytes: 0,
-        utilization_percent: None,
-        multiprocessors: None,
-        compute_capability: None,
-        numa_node: None,
-        pci_bus_id: String::new(),
-        pci_root: String::new(),
-        nvlinks: Vec::new(),
-        health: Health::Healthy,
-    }
+    Gpu::new(GpuUuid::from_bytes([number; 16]), "simulated", memory_bytes)
 }
 
 fn cards<'a>(gpus: &'a [Gpu], loads: &[Load]) -> Vec<Card<'a>> {

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::value::{Factor, Filter, Group, Interval, Listen, LogFormat, Mode, Placement, Sharers, Size};
-use super::{Admission, Health};
+use super::Health;
+use super::value::{Factor, Filter, Group, Interval, Listen, LogFormat, Mode, Sharers, Size};
+use crate::admission::{Placement, Rules};
 
 /// Every key, so that the documented file is held to them.
 #[cfg(test)]
@@ -107,10 +108,10 @@ impl Default for AdmissionTable {
     }
 }
 
-impl From<AdmissionTable> for Admission {
+impl From<AdmissionTable> for Rules {
     fn from(table: AdmissionTable) -> Self {
         Self {
-            reserve_bytes: table.reserve.0,
+            reserve_bytes_per_sharer: table.reserve.0,
             sharers_max: table.sharers_max.0,
             memory_overcommit_permille: table.memory_overcommit.0,
             cores_overcommit_permille: table.cores_overcommit.0,

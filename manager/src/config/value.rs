@@ -9,18 +9,6 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use vcuda_manager_api::quantity::MemorySize;
 
-/// How GPUs are chosen for a container that named none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Placement {
-    /// The fullest that has room.
-    Binpack,
-    /// The emptiest.
-    Spread,
-    /// Those nearest to each other.
-    Topology,
-}
-
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,6 +12,7 @@ use vcuda_region::{clock, directory};
 
 use super::Snapshot;
 use super::container::Watched;
+use crate::background::Background;
 use crate::reaper::Reaper;
 use crate::registration::Registry;
 
@@ -30,8 +29,7 @@ pub type Findings = Mutex<HashMap<String, Vec<String>>>;
 pub struct Observatory {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     findings: Arc<Findings>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 impl Observatory {
@@ -43,26 +41,21 @@ impl Observatory {
         let findings = Arc::new(Findings::default());
         let mut round = Round::new(root, registry, Arc::clone(&findings))?;
         let (told, snapshots) = watch::channel(Arc::new(round.look(clock::now_ns())));
-        let stop = Arc::new(AtomicBool::new(false));
-        let is_over = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("observatory".to_owned())
-            .spawn(move || {
-                let mut seen = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    let now_ns = clock::now_ns();
-                    // Nobody listening is no reason to stop: somebody may ask for the last one.
-                    told.send_replace(Arc::new(round.look(now_ns)));
-                    let rest_ns = ROUND_MIN_NS.saturating_sub(clock::now_ns().saturating_sub(now_ns));
-                    std::thread::park_timeout(Duration::from_nanos(rest_ns));
-                    seen = round.registry.wait(seen, ROUND);
-                }
-            })?;
+        let thread = Background::start("observatory", move |stop| {
+            let mut seen = 0;
+            while !stop.is_asked() {
+                let now_ns = clock::now_ns();
+                // Nobody listening is no reason to stop: somebody may ask for the last one.
+                told.send_replace(Arc::new(round.look(now_ns)));
+                let rest_ns = ROUND_MIN_NS.saturating_sub(clock::now_ns().saturating_sub(now_ns));
+                std::thread::park_timeout(Duration::from_nanos(rest_ns));
+                seen = round.registry.wait(seen, ROUND);
+            }
+        })?;
         Ok(Self {
             snapshots,
             findings,
-            stop,
-            thread: Some(thread),
+            _thread: thread,
         })
     }
 
@@ -76,17 +69,6 @@ impl Observatory {
     #[must_use]
     pub fn findings(&self) -> &Arc<Findings> {
         &self.findings
-    }
-}
-
-impl Drop for Observatory {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // It looks up after each round. A thread that panicked has ended too.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tonic::transport::Channel;
 use vcuda_manager::admission::Rules;
 use vcuda_manager::events::Events;
-use vcuda_manager::gpu::{Gpu, Health, Inventory};
+use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::{Disk, RealDisk};
 use vcuda_manager::observe::Snapshot;
 use vcuda_manager::problems::Problems;
@@ -31,21 +31,7 @@ pub(crate) fn uuid(number: u8) -> GpuUuid {
 }
 
 pub(crate) fn gpu(number: u8) -> Gpu {
-    Gpu {
-        uuid: uuid(number),
-        name: "simulated".to_owned(),
-        memory_total_bytes: 24 * GIB,
-        memory_reserved_bytes: 0,
-        memory_used_bytes: 0,
-        utilization_percent: None,
-        multiprocessors: None,
-        compute_capability: None,
-        numa_node: None,
-        pci_bus_id: String::new(),
-        pci_root: String::new(),
-        nvlinks: Vec::new(),
-        health: Health::Healthy,
-    }
+    Gpu::new(uuid(number), "simulated", 24 * GIB)
 }
 
 pub(crate) fn inventory(count: u8) -> Inventory {

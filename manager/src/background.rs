@@ -1,0 +1,53 @@
+//! A thread of the manager's own, for what blocks: it is asked to end, woken, and waited for when its owner is dropped.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// A thread that runs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Background {
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Whether the thread is to end: asked after each of its waits, which are `park_timeout`s.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// It is.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Background {
+    /// Starts `work` on a thread of this name (at most 15 bytes are shown).
+    ///
+    /// # Errors
+    /// No thread is left.
+    pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> io::Result<Self> {
+        let stop = Stop::default();
+        let told = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || work(&told))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A thread that panicked has ended too.
+            let _ = thread.join();
+        }
+    }
+}
