@@ -1,11 +1,13 @@
 //! The parts of the daemon, each started after what it needs, and ended in the opposite order.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
-use tracing::{error, info};
+use tokio::time::timeout;
+use tracing::{error, info, warn};
 
 use crate::config::Config;
 use crate::events::{Events, unix_ms};
@@ -20,6 +22,9 @@ use crate::settings::{Api, Settings};
 use crate::state::Grants;
 use crate::state::start::{Keeping, StartError, start};
 use crate::watchers::Watchers;
+
+/// How long the API stays closed for want of NVML's first answer. A real driver takes 1 to 3 s without persistence mode.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// Everything that runs.
 #[derive(Debug)]
@@ -47,9 +52,11 @@ impl Parts {
         let settings = settings(config);
         let (snapshots, snapshot) = watch::channel(Arc::default());
         let (grants, keeping) = start_grants(settings.clone(), &events, &node, snapshot.clone()).await?;
-        let listener = serve::listen(&config.root, &settings.api).map_err(unavailable)?;
         let watchers = Watchers::start(config, &events, &problems, &instruments, node.clone(), snapshots)
             .map_err(unavailable)?;
+        // Last: whoever can connect may ask for a GPU.
+        first_answer(&node).await;
+        let listener = serve::listen(&config.root, &settings.api).map_err(unavailable)?;
 
         let (stop, stopped) = watch::channel(false);
         let deadline = settings.api.deadline;
@@ -142,6 +149,17 @@ async fn bind(config: &Config) -> Result<Option<TcpListener>, RunError> {
     let address = listener.local_addr().map_err(failed)?;
     info!("metrics at http://{address}/metrics");
     Ok(Some(listener))
+}
+
+/// Waits for NVML's first answer, so that the first request of a node that has just started is not refused for want of
+/// it. A driver that hangs does not keep the manager from answering.
+async fn first_answer(node: &Node) {
+    if timeout(FIRST_ANSWER, node.inventory().changed()).await.is_err() {
+        warn!(
+            seconds = FIRST_ANSWER.as_secs(),
+            "NVML does not answer; no GPU is given out until it does"
+        );
+    }
 }
 
 async fn start_grants(
