@@ -45,6 +45,8 @@ case $fuzzed in
 esac
 part "forks while every hook is busy, 20000 of them"
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test forks
+part "the manager killed and started again under load, 100 times"
+VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test manager_node
 part "shares, sharing, conformance, doors"
 repeat cargo test -q -p vcuda-tests --test share --test sharing --test conformance --test doors --test hostile
 part "hangs: capture, collectives, forks, kernels that the host feeds, at once, 10 minutes"

@@ -7,8 +7,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 mod node;
 
-use node::{EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS, GRANT_EXAMPLES, PS_EXAMPLES, TOP_EXAMPLES};
-pub(crate) use node::{EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, PsArgs, SortKey, TopArgs};
+use node::{
+    EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS, GRANT_EXAMPLES, NODE_DETAILS, NODE_EXAMPLES, PS_EXAMPLES,
+    TOP_EXAMPLES,
+};
+pub(crate) use node::{
+    EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, NodeAction, NodeArgs, PsArgs, SortKey, TopArgs,
+};
 
 use crate::gpus::GpuSelector;
 use vcuda_manager_api::quantity::{CoreShare, MemorySize};
@@ -152,6 +157,9 @@ pub(crate) enum Command {
     /// What a container may use of the node's GPUs, as its manager keeps it
     #[command(before_help = GRANT_EXAMPLES, after_help = GRANT_DETAILS)]
     Grant(GrantArgs),
+    /// The node's GPUs, and which of them are given out
+    #[command(before_help = NODE_EXAMPLES, after_help = NODE_DETAILS)]
+    Node(NodeArgs),
     /// What happened on this node
     #[command(before_help = EVENTS_EXAMPLES, after_help = EVENTS_DETAILS)]
     Events(EventsArgs),

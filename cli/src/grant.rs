@@ -12,7 +12,6 @@ use vcuda_region::limits::{Policy, Priority};
 use crate::args::{GrantAction, GrantCreateArgs, QuotaArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::gpus::GpuSelector;
 use crate::node::{Node, view};
 use crate::quota::Quota;
 use crate::render::clipped;
@@ -52,7 +51,7 @@ pub(crate) fn unknown(node: &Node, name: &str) -> Failure {
 
 fn create(node: &Node, args: &GrantCreateArgs) -> Result<(), Failure> {
     let quota = Quota::try_from(&args.quota)?;
-    let gpu_uuids = chosen(node, &args.gpu)?;
+    let gpu_uuids = node.chosen("--gpu", &args.gpu)?;
     let grant = node.create(CreateGrantRequest {
         request_id: request_id(),
         key: args.name.clone(),
@@ -91,32 +90,6 @@ pub(crate) fn resize(node: &Node, grant: &Grant, args: &QuotaArgs) -> Result<(),
 /// A request that is made once: this process, and when.
 fn request_id() -> String {
     format!("cli-{}-{}", std::process::id(), vcuda_region::clock::now_ns())
-}
-
-/// The UUIDs that are meant.
-fn chosen(node: &Node, selectors: &[GpuSelector]) -> Result<Vec<String>, Failure> {
-    if selectors.is_empty() {
-        return Ok(Vec::new());
-    }
-    let gpus = node.gpus()?.gpus;
-    let chosen = |selector: &GpuSelector| {
-        let found = match selector {
-            GpuSelector::Index(index) => gpus.get(*index),
-            GpuSelector::Uuid(prefix) => gpus.iter().find(|gpu| gpu.uuid.starts_with(prefix)),
-        };
-        found.map(|gpu| gpu.uuid.clone()).ok_or_else(|| {
-            let known: Vec<&str> = gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
-            Failure::Usage(format!(
-                "--gpu {}: the node has no such GPU; there is {}",
-                match selector {
-                    GpuSelector::Index(index) => index.to_string(),
-                    GpuSelector::Uuid(prefix) => prefix.clone(),
-                },
-                known.join(", ")
-            ))
-        })
-    };
-    selectors.iter().map(chosen).collect()
 }
 
 fn amounts(quota: &Quota) -> Amounts {

@@ -10,6 +10,7 @@ mod args;
 mod background;
 mod bench;
 mod config;
+mod cordon;
 mod cuda;
 mod demo;
 mod doctor;
@@ -62,6 +63,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Top(top) => top::top(&top, &environment),
         Command::Ps(ps) => ps::ps(&ps, &environment),
         Command::Grant(grant) => grant::grant(&grant.action, &environment),
+        Command::Node(node) => cordon::node(&node.action, &environment),
         Command::Events(events) => events::events(&events, &environment),
         Command::Set(set) => set::set(&set, &environment),
         Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),

@@ -12,14 +12,15 @@ use tonic::{Code, Response, Status, Streaming};
 use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_manager_api::v1::{
-    CreateGrantRequest, Event, Grant, ListContainersRequest, ListContainersResponse, ListGpusRequest,
-    ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest, ResizeGrantRequest,
-    WatchEventsRequest,
+    CordonRequest, CreateGrantRequest, Event, Grant, ListContainersRequest, ListContainersResponse,
+    ListGpusRequest, ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest,
+    ResizeGrantRequest, WatchEventsRequest,
 };
 use vcuda_manager_api::{ConnectError, SOCKET_NAME, connect};
 
 use crate::config::{ENV_MANAGER, Environment};
 use crate::failure::{Failure, failed};
+use crate::gpus::GpuSelector;
 
 /// Where a node's own manager listens.
 const SYSTEM_SOCKET: &str = "/run/vcuda/manager.sock";
@@ -143,6 +144,39 @@ impl Node {
     pub(crate) fn resize(&self, request: ResizeGrantRequest) -> Result<Grant, Failure> {
         let mut grants = self.grants();
         self.wait(grants.resize(request))
+    }
+
+    /// The UUIDs of the node's GPUs that are meant by `selectors`, which `option` has.
+    pub(crate) fn chosen(&self, option: &str, selectors: &[GpuSelector]) -> Result<Vec<String>, Failure> {
+        if selectors.is_empty() {
+            return Ok(Vec::new());
+        }
+        let gpus = self.gpus()?.gpus;
+        let chosen = |selector: &GpuSelector| {
+            let found = match selector {
+                GpuSelector::Index(index) => gpus.get(*index),
+                GpuSelector::Uuid(prefix) => gpus.iter().find(|gpu| gpu.uuid.starts_with(prefix)),
+            };
+            found.map(|gpu| gpu.uuid.clone()).ok_or_else(|| {
+                let known: Vec<&str> = gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+                Failure::Usage(format!(
+                    "{option} {}: the node has no such GPU; there is {}",
+                    match selector {
+                        GpuSelector::Index(index) => index.to_string(),
+                        GpuSelector::Uuid(prefix) => prefix.clone(),
+                    },
+                    known.join(", ")
+                ))
+            })
+        };
+        selectors.iter().map(chosen).collect()
+    }
+
+    /// Takes the GPU out of placement, or back into it.
+    pub(crate) fn cordon(&self, gpu_uuid: String, cordoned: bool) -> Result<(), Failure> {
+        let mut node = self.node();
+        self.wait(node.cordon(CordonRequest { gpu_uuid, cordoned }))
+            .map(drop)
     }
 
     /// Whether there was one of this id.

@@ -3,10 +3,12 @@
 //!
 //! Found are processes that use a managed GPU and that nothing binds ([`UNREGISTERED`]), processes of a container that use
 //! its GPU without having loaded its limits ([`NOT_ATTACHED`]), use above a quota ([`OVER_LIMIT`]), files that were damaged
-//! or replaced and figures below the truth ([`TAMPERED`]), and refusals of memory ([`MEMORY_DENIED`]). What is found is
-//! counted, stands in the snapshot as long as it holds, and is told as an event. Nothing is done about it: `report` is the
+//! or replaced and figures below the truth ([`TAMPERED`]), processes whose files were deleted under them ([`DETACHED`]),
+//! that have memory and never registered ([`NOT_REGISTERED`]) or loaded an older library ([`OLDER_SHIM`]), and refusals of
+//! memory ([`MEMORY_DENIED`]). What is found is counted, stands in the snapshot as long as it holds, and is told as an event. Nothing is done about it: `report` is the
 //! only policy there is.
 
+mod deleted;
 mod judge;
 mod whose;
 
@@ -34,6 +36,12 @@ pub const OVER_LIMIT: &str = "VcudaOverLimit";
 pub const TAMPERED: &str = "VcudaTampered";
 /// A process of a container uses a GPU and has not loaded the container's limits.
 pub const NOT_ATTACHED: &str = "VcudaNotAttached";
+/// A process of a container uses a GPU with files that were deleted.
+pub const DETACHED: &str = "VcudaDetached";
+/// A process of a container has memory and has not registered.
+pub const NOT_REGISTERED: &str = "VcudaNotRegistered";
+/// A process of a container has loaded a library of an older release than the manager's.
+pub const OLDER_SHIM: &str = "VcudaOlderShim";
 /// A container was refused memory.
 pub const MEMORY_DENIED: &str = "VcudaMemoryDenied";
 
@@ -112,7 +120,16 @@ struct Audit {
 
 impl Audit {
     fn new(whose: Whose, findings: Arc<Findings>, events: Arc<Events>) -> Self {
-        let counts = [UNREGISTERED, OVER_LIMIT, TAMPERED, NOT_ATTACHED, MEMORY_DENIED];
+        let counts = [
+            UNREGISTERED,
+            OVER_LIMIT,
+            TAMPERED,
+            NOT_ATTACHED,
+            DETACHED,
+            NOT_REGISTERED,
+            OLDER_SHIM,
+            MEMORY_DENIED,
+        ];
         Self {
             whose,
             findings,
@@ -151,11 +168,17 @@ impl Audit {
                 .unwrap_or(0)
                 .saturating_add(1);
             held.insert(finding.key.clone(), looks);
-            if looks < finding.looks.min(LOOKS) {
+            if looks < finding.looks {
                 continue;
             }
-            if looks == finding.looks.min(LOOKS) {
+            if looks == finding.looks {
                 self.count(finding.key.reason);
+            }
+            if finding.is_note {
+                if looks == finding.looks {
+                    self.tell(finding);
+                }
+                continue;
             }
             if let Some(container) = &finding.key.container {
                 standing
@@ -165,6 +188,10 @@ impl Audit {
             }
             match (finding.key.reason, &finding.key.container, finding.key.gpu) {
                 (UNREGISTERED, _, Some(gpu)) => {
+                    *audited.unregistered_bytes.entry(gpu).or_default() += finding.bytes;
+                }
+                // Its container is gone, and nobody else's figures have it.
+                (DETACHED, Some(container), Some(gpu)) if snapshot.find(container).is_none() => {
                     *audited.unregistered_bytes.entry(gpu).or_default() += finding.bytes;
                 }
                 (OVER_LIMIT, Some(container), Some(gpu)) => {
@@ -214,7 +241,11 @@ impl Audit {
 
     fn tell(&self, finding: Finding) {
         self.events.report(Report {
-            severity: Severity::Warning,
+            severity: if finding.is_note {
+                Severity::Info
+            } else {
+                Severity::Warning
+            },
             reason: finding.key.reason,
             message: finding.text,
             container: finding.key.container,

@@ -156,6 +156,15 @@ impl Containers {
         Ok(changed)
     }
 
+    /// Why the container's limits cannot be changed by this release, if they are of another.
+    #[must_use]
+    pub fn foreign(&self, id: &GrantId) -> Option<String> {
+        match Limits::read(&self.path(id)) {
+            Err(error @ OpenError::Version { .. }) => Some(error.to_string()),
+            _ => None,
+        }
+    }
+
     /// Whether the container's directory and its limits are there: a look, for every second.
     #[must_use]
     pub fn is_present(&self, id: &GrantId) -> bool {

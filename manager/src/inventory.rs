@@ -8,11 +8,13 @@
 //! |---|---|
 //! | [`health`] | XIDs and looks -> healthy or not |
 //! | `follow` | what was seen -> inventory and events |
+//! | `kept` | health beyond the end of a manager |
 //! | `owner`, `nvml`, `xids` | NVML |
 //! | `topology` | `/sys` |
 
 mod follow;
 pub mod health;
+mod kept;
 mod nvml;
 mod owner;
 mod topology;
@@ -31,6 +33,7 @@ use crate::events::Events;
 use crate::gpu::Inventory;
 use follow::{Follower, Seen};
 use health::Policy;
+use kept::Keeper;
 use owner::{Owner, Question};
 
 /// How long an answer about processes may take.
@@ -47,6 +50,8 @@ pub struct Settings {
     pub nvml_library: Option<PathBuf>,
     /// What makes a GPU unhealthy.
     pub policy: Policy,
+    /// Where the health of GPUs is remembered; none: nowhere.
+    pub state: Option<PathBuf>,
     /// Time between two looks at the GPUs.
     pub look_every: Duration,
     /// Where the kernel module's list of GPUs cannot be read, NVML is opened anew after this time, as GPUs that were added
@@ -71,6 +76,7 @@ impl Default for Settings {
         Self {
             nvml_library: None,
             policy: Policy::default(),
+            state: None,
             look_every: Duration::from_secs(2),
             reopen_after: Duration::from_secs(300),
             failures_to_reopen: 10,
@@ -115,7 +121,8 @@ impl Node {
     pub fn start(settings: Settings, events: Arc<Events>) -> io::Result<Self> {
         let (questions, asked) = sync_channel(QUESTIONS);
         let (tell, seen) = sync_channel(OBSERVATIONS);
-        let follower = Follower::new(settings.policy.clone());
+        let (keeper, kept) = Keeper::open(settings.state.as_deref(), &events);
+        let follower = Follower::new(settings.policy.clone(), kept);
         let (publish, inventory) = watch::channel(Arc::new(follower.inventory()));
         let silence = settings.silence;
         let owner = Owner {
@@ -124,7 +131,7 @@ impl Node {
             tell,
         };
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        thread("inventory").spawn(move || follow(follower, &seen, silence, &publish, &events))?;
+        thread("inventory").spawn(move || follow(follower, keeper, &seen, silence, &publish, &events))?;
         thread("nvml").spawn(move || owner.run())?;
         Ok(Self { questions, inventory })
     }
@@ -160,6 +167,7 @@ impl Node {
 /// Until the owner has ended.
 fn follow(
     mut follower: Follower,
+    mut keeper: Keeper,
     seen: &Receiver<Seen>,
     silence: Duration,
     publish: &watch::Sender<Arc<Inventory>>,
@@ -181,6 +189,8 @@ fn follow(
         for report in follower.see(next) {
             events.report(report);
         }
+        // Before anybody learns of it: who was told that a GPU is unhealthy finds it so after a restart.
+        keeper.keep(follower.kept(), events);
         let now = Arc::new(follower.inventory());
         publish.send_if_modified(|before| {
             let is_changed = *before != now;

@@ -109,6 +109,8 @@ pub struct Process {
     pub name: String,
     /// It has registered.
     pub registered: bool,
+    /// Release of its library, as it said when it registered ([`vcuda_region::release::NUMBER`]).
+    pub release: Option<u32>,
     /// Memory (bytes) by GPU, in the order of the container's devices.
     pub used_bytes: Vec<u64>,
 }

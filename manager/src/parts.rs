@@ -63,7 +63,7 @@ impl Parts {
         let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
         let about = About {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            build: format!("layout {}", vcuda_region::layout::VERSION),
+            build: format!("layout {}", vcuda_region::release::layouts().1),
             node: config.node.clone(),
             root: config.root.display().to_string(),
             started_unix_ms: unix_ms(),
@@ -199,6 +199,7 @@ fn inventory_settings(config: &Config) -> Result<inventory::Settings, RunError> 
     Ok(inventory::Settings {
         nvml_library: config.nvml_library.clone(),
         policy,
+        state: Some(config.state.clone()),
         ..inventory::Settings::default()
     })
 }

@@ -1,13 +1,14 @@
 //! Which files a program can use: the first words of `limits` and `usage`, and the rule of versions.
 //!
-//! A program uses the files of its own version, those of older ones down to [`OLDEST_VERSION`], and those of a newer one
+//! A program uses the files of its own version, those of older ones down to the oldest that it knows ([`release::layouts`]), and those of a newer one
 //! whose header says that its layout begins with this program's, each word where it was and meaning what it meant
 //! (`compatible_version`). Such a file may be longer: what was appended, this program neither reads nor writes. Every
 //! other file is refused, with both versions in the message: a quota is never read from words that may mean something
 //! else (I11, I13).
 
-use crate::layout::{Header, OLDEST_VERSION, VERSION};
+use crate::layout::Header;
 use crate::primitive::Ordering;
+use crate::release;
 
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 24;
@@ -17,8 +18,9 @@ const _: () = assert!(HEADER_BYTES == size_of::<Header>());
 impl Header {
     /// Makes it the header of a file of this version. The first word is the last to be written.
     pub(crate) fn fill(&self, magic: u64, size_bytes: usize) {
-        self.version.store(VERSION, Ordering::Relaxed);
-        self.compatible_version.store(OLDEST_VERSION, Ordering::Relaxed);
+        let (oldest, own) = release::layouts();
+        self.version.store(own, Ordering::Relaxed);
+        self.compatible_version.store(oldest, Ordering::Relaxed);
         self.size_bytes.store(size_bytes as u64, Ordering::Relaxed);
         self.magic.store(magic, Ordering::Release);
     }
@@ -47,12 +49,13 @@ impl Words {
 
     /// Whether this program can use a file of these versions.
     pub(crate) fn is_compatible(&self) -> bool {
-        is_compatible(self.version, self.compatible_version, OLDEST_VERSION, VERSION)
+        let (oldest, own) = release::layouts();
+        is_compatible(self.version, self.compatible_version, oldest, own)
     }
 
     /// Whether a file of `found` bytes has the size that its version has. Ours takes `own` bytes, as did those before.
     pub(crate) fn has_size(&self, found: u64, own: u64) -> bool {
-        self.size_bytes == found && (found == own || (found > own && self.version > VERSION))
+        self.size_bytes == found && (found == own || (found > own && self.version > release::layouts().1))
     }
 }
 
@@ -69,6 +72,7 @@ fn is_compatible(version: u32, compatible: u32, oldest: u32, own: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::{OLDEST_VERSION, VERSION};
 
     #[test]
     fn each_of_two_releases_uses_the_others_files_if_the_newer_one_says_so() {

@@ -44,6 +44,8 @@ pub mod process;
 #[cfg(not(loom))]
 pub mod registration;
 #[cfg(not(loom))]
+pub mod release;
+#[cfg(not(loom))]
 pub mod reservation;
 pub mod seqlock;
 pub mod shared;

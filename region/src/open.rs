@@ -7,9 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::header::{HEADER_BYTES, Words};
-use crate::layout::{OLDEST_VERSION, VERSION};
 use crate::map::Mapped;
-use crate::sys;
+use crate::{release, sys};
 
 /// A file of the container's directory cannot be used. Whoever gets this for a managed process denies it GPU memory (I11).
 #[derive(Debug)]
@@ -68,13 +67,14 @@ impl fmt::Display for OpenError {
                 found,
                 compatible,
             } => {
+                let (oldest, own) = release::layouts();
                 write!(f, "{} has layout version {found}", path.display())?;
-                if *found > VERSION {
+                if *found > own {
                     write!(f, " (for programs of version {compatible} or later)")?;
                 }
                 write!(
                     f,
-                    ", this program uses {OLDEST_VERSION} to {VERSION}; use the vcuda release that made it, or {REMEDY}"
+                    ", this program uses {oldest} to {own}; use the vcuda release that made it, or {REMEDY}"
                 )
             }
             Self::Size {

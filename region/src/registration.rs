@@ -9,12 +9,12 @@
 //! Versions: the process offers a range, the manager chooses the newest that both know. The first [`HELLO_BYTES`] of a
 //! message mean in every version what they mean here; a later one may append to them.
 
-use crate::layout::{OLDEST_VERSION, VERSION as LAYOUT_VERSION};
 use crate::process::Identity;
+use crate::release;
 
 /// Name of the socket in the container's directory.
 pub const SOCKET: &str = "manager.sock";
-/// The protocol's version.
+/// The protocol's version of this source; what a program speaks, [`release::protocols`] says.
 pub const VERSION: u32 = 1;
 /// The oldest that is still spoken.
 pub const OLDEST: u32 = 1;
@@ -47,7 +47,7 @@ pub struct Hello {
     pub time_namespace: u32,
     /// The oldest and the newest layout of `limits` and `usage` that it uses.
     pub layouts: (u32, u32),
-    /// Release of its library, numbered as [`RELEASE`].
+    /// Release of its library, numbered as [`release::NUMBER`].
     pub release: u32,
 }
 
@@ -85,14 +85,14 @@ impl Hello {
     #[must_use]
     pub fn new(me: &Identity, slot: Option<usize>) -> Self {
         Self {
-            versions: (OLDEST, VERSION),
+            versions: release::protocols(),
             pid: me.pid,
             slot: slot.and_then(|slot| u32::try_from(slot).ok()).unwrap_or(NO_SLOT),
             start_ticks: me.start_ticks,
             pid_namespace: me.pid_namespace,
             time_namespace: me.time_namespace,
-            layouts: (OLDEST_VERSION, LAYOUT_VERSION),
-            release: RELEASE,
+            layouts: release::layouts(),
+            release: release::number(),
         }
     }
 
@@ -205,18 +205,6 @@ impl Answer {
             return Err(Malformed);
         }
         Ok(Self { version, status })
-    }
-}
-
-/// This release as one number, in which a later one is greater: major, minor and patch, a byte each.
-pub const RELEASE: u32 = number(env!("CARGO_PKG_VERSION_MAJOR")) << 16
-    | number(env!("CARGO_PKG_VERSION_MINOR")) << 8
-    | number(env!("CARGO_PKG_VERSION_PATCH"));
-
-const fn number(text: &str) -> u32 {
-    match u8::from_str_radix(text, 10) {
-        Ok(number) => number as u32,
-        Err(_) => 0,
     }
 }
 

@@ -33,13 +33,17 @@ pub mod tracer;
 
 mod manager;
 mod obedient;
+mod programs;
 mod release;
+mod room;
 mod tenant;
 mod tmpfs;
 pub mod virtual_time;
 pub use manager::Manager;
 pub use obedient::Obedient;
+pub use programs::{Programs, Speaks};
 pub use release::of_release;
+pub use room::{Mounted, Room, holding};
 pub use tenant::Tenant;
 pub use tmpfs::Tmpfs;
 

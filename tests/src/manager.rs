@@ -1,7 +1,9 @@
 //! The built `vcuda-manager` on a bed: its runtime directory is that of the bed's user, so that `vcuda` finds it.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ const START: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Manager<'b> {
     bed: &'b Bed,
+    /// Folder of its program.
+    release: PathBuf,
     args: Vec<String>,
     running: Running,
 }
@@ -26,10 +30,16 @@ impl Bed {
 
     /// As [`Bed::manager`], with these arguments too.
     pub fn manager_with(&self, args: &[&str]) -> Manager<'_> {
+        self.manager_of(&release_dir(), args)
+    }
+
+    /// As [`Bed::manager_with`]: the program in this folder.
+    pub fn manager_of(&self, release: &Path, args: &[&str]) -> Manager<'_> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let running = self.start_manager(&args);
+        let running = self.start_manager(release, &args);
         Manager {
             bed: self,
+            release: release.to_owned(),
             args,
             running,
         }
@@ -37,7 +47,11 @@ impl Bed {
 
     /// `vcuda-manager` on this bed's directories, metrics on a free port.
     pub fn manager_command(&self, args: &[String]) -> Command {
-        let mut command = Command::new(release_dir().join("vcuda-manager"));
+        self.manager_command_of(&release_dir(), args)
+    }
+
+    fn manager_command_of(&self, release: &Path, args: &[String]) -> Command {
+        let mut command = Command::new(release.join("vcuda-manager"));
         self.environment(&mut command);
         command
             .arg("--root")
@@ -55,9 +69,9 @@ impl Bed {
         self.home.path().join("manager.log")
     }
 
-    fn start_manager(&self, args: &[String]) -> Running {
+    fn start_manager(&self, release: &Path, args: &[String]) -> Running {
         let log = File::create(self.manager_log()).unwrap();
-        let running = Running::start(self.manager_command(args).stderr(Stdio::from(log)));
+        let running = Running::start(self.manager_command_of(release, args).stderr(Stdio::from(log)));
         eventually("the manager is ready", START, || {
             let log = fs::read_to_string(self.manager_log()).unwrap();
             // A zombie has no executable any more.
@@ -98,6 +112,27 @@ impl Manager<'_> {
         rest.split('/').next().unwrap().to_owned()
     }
 
+    /// What it says to Prometheus.
+    pub fn metrics(&self) -> String {
+        let mut stream = TcpStream::connect(self.metrics_address()).unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    }
+
+    /// The value of a series, by its name and a part of its labels.
+    pub fn metric(&self, name: &str, labels: &str) -> f64 {
+        let page = self.metrics();
+        let line = page
+            .lines()
+            .find(|line| line.starts_with(&format!("{name}{{")) && line.contains(labels))
+            .unwrap_or_else(|| panic!("no {name} with {labels} in {page}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         self.running.signal(signal);
@@ -112,6 +147,12 @@ impl Manager<'_> {
     pub fn kill_and_restart(&mut self) {
         self.running.signal(libc::SIGKILL);
         self.running.finish();
-        self.running = self.bed.start_manager(&self.args);
+        self.running = self.bed.start_manager(&self.release, &self.args);
+    }
+
+    /// As [`Manager::kill_and_restart`], and it is the program in this folder then.
+    pub fn change_to(&mut self, release: &Path) {
+        release.clone_into(&mut self.release);
+        self.kill_and_restart();
     }
 }

@@ -39,6 +39,7 @@ fn inventory(machine: &Path, library: &Path, reopen_ms: &str) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_inventory"));
     command
         .args([library.as_os_str(), reopen_ms.as_ref()])
+        .arg(machine.with_file_name("state"))
         .env("VCUDA_SIM", machine)
         .stdin(Stdio::piped());
     Running::start(&mut command)
@@ -60,6 +61,15 @@ impl Watched {
             machine,
             inventory,
         }
+    }
+
+    /// Its process is killed, and another begins.
+    fn starts_again(&mut self) {
+        self.inventory.signal(libc::SIGKILL);
+        self.inventory.finish();
+        let library = release_dir().join("libvcuda_simulator_nvml.so");
+        self.inventory = inventory(&self.place.path().join("machine"), &library, "60000");
+        self.inventory.wait_for("event VcudaGpuAppeared");
     }
 
     fn uuid(&self, gpu: usize) -> String {
@@ -246,4 +256,61 @@ fn a_library_that_is_not_there_is_waited_for() {
     );
     std::os::unix::fs::symlink(release_dir().join("libvcuda_simulator_nvml.so"), &library).unwrap();
     inventory.wait_for("event VcudaGpuAppeared");
+}
+
+#[test]
+fn the_health_of_a_gpu_outlives_the_manager() {
+    let mut watched = Watched::new();
+    watched.state(&watched.both("healthy", "healthy"));
+    let (first, second) = (watched.uuid(0), watched.uuid(1));
+    // One after the other: NVML tells the last number for all of them.
+    let mut errors = xids(&first, &[48]);
+    let happens = |watched: &Watched, errors: &[Xid]| {
+        watched.happens(&Mishaps {
+            xids: errors.to_vec(),
+            ..Mishaps::default()
+        });
+    };
+    happens(&watched, &errors);
+    watched.state(&watched.both("unhealthy: XID 48", "healthy"));
+    for _ in 0..2 {
+        errors.extend(xids(&second, &[94]));
+        happens(&watched, &errors);
+        watched.state(&watched.both("unhealthy: XID 48", "unhealthy: XID 94"));
+        // Both are as they were, though nobody tells of the errors again; what is not fatal ends with clean looks.
+        watched.starts_again();
+        watched.state(&watched.both("unhealthy: XID 48", "unhealthy: XID 94"));
+        watched.state(&watched.both("unhealthy: XID 48", "healthy"));
+    }
+    // A reset that nobody has seen, as the driver was changed meanwhile.
+    watched.happens(&Mishaps {
+        xids: errors,
+        driver_version: Some("570.86.15".to_owned()),
+        ..Mishaps::default()
+    });
+    watched.starts_again();
+    watched.state(&watched.both("healthy", "healthy"));
+    watched.starts_again();
+    watched.state(&watched.both("healthy", "healthy"));
+}
+
+#[test]
+fn an_nvml_that_hangs_is_told_and_nobody_waits_for_it() {
+    let mut watched = Watched::new();
+    watched.state(&watched.both("healthy", "healthy"));
+    let hangs = Mishaps {
+        hangs: true,
+        ..Mishaps::default()
+    };
+    watched.happens(&hangs);
+    let told = watched.inventory.wait_for("event VcudaNvmlFailed");
+    assert!(told.contains("NVML has not answered for 2 s"), "{told}");
+    let why = "unhealthy: NVML has not answered for 2 s: a GPU or its driver hangs";
+    watched.state(&watched.both(why, why));
+    let first = watched.uuid(0);
+    assert_eq!(watched.ask(&first), "processes Err(Late)");
+    watched.happens(&Mishaps::default());
+    watched.inventory.wait_for("event VcudaNvmlRecovered");
+    watched.state(&watched.both("healthy", "healthy"));
+    assert_eq!(watched.ask(&first), "processes Ok([])");
 }

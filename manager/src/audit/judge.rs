@@ -4,11 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vcuda_region::GpuUuid;
 
-use super::{LOOKS, NOT_ATTACHED, OVER_LIMIT, TAMPERED, UNREGISTERED};
-use crate::observe::{Container, Snapshot};
+use vcuda_region::release;
+
+use super::{DETACHED, LOOKS, NOT_ATTACHED, NOT_REGISTERED, OLDER_SHIM, OVER_LIMIT, TAMPERED, UNREGISTERED};
+use crate::observe::{Container, Process, Snapshot};
 
 /// Between what NVML says and what is counted: it rounds, and what a driver takes is charged a moment later (bytes).
 const SLACK_BYTES: u64 = 64 << 20;
+
+/// A process registers within a moment, or after two seconds where a manager was too busy: so many looks are enough.
+const UNHEARD_LOOKS: u32 = 10;
 
 /// One process on one GPU, as NVML knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub(super) enum Owner {
     Attached(String),
     /// This container's, and it has not.
     Inside(String),
+    /// This container's, whose files were deleted: it has loaded what nobody can change any more.
+    Detached(String),
     /// Nobody's that is known.
     Unknown,
 }
@@ -38,6 +45,8 @@ pub(super) struct Finding {
     /// In how many looks in a row it must be found.
     pub(super) looks: u32,
     pub(super) text: String,
+    /// Something to know, not to mend: told once, and it does not stand in the findings.
+    pub(super) is_note: bool,
     /// How much memory it is about (bytes).
     pub(super) bytes: u64,
 }
@@ -69,6 +78,7 @@ impl Finding {
             key,
             looks: LOOKS,
             text,
+            is_note: false,
             bytes: 0,
         }
     }
@@ -91,7 +101,7 @@ pub(super) fn judge(snapshot: &Snapshot, uses: &[Use]) -> Vec<Finding> {
         let bytes = one.used_bytes.unwrap_or(0);
         let (name, attached) = match &one.owner {
             Owner::Attached(name) => (name, bytes),
-            Owner::Inside(name) => (name, 0),
+            Owner::Inside(name) | Owner::Detached(name) => (name, 0),
             Owner::Unknown => continue,
         };
         let sums = by_owner.entry((name.as_str(), one.gpu)).or_default();
@@ -99,6 +109,8 @@ pub(super) fn judge(snapshot: &Snapshot, uses: &[Use]) -> Vec<Finding> {
     }
     for container in &snapshot.containers {
         found.extend(of_files(container));
+        found.extend(of_slots(container));
+        found.extend(of_releases(container));
         for device in &container.devices {
             let sums = by_owner
                 .get(&(container.id.as_str(), device.gpu))
@@ -125,6 +137,18 @@ fn of_process(one: &Use) -> Option<Finding> {
                 "process {pid} of {name} uses {gpu} and has not loaded its limits: is it linked statically, or was the preloaded library removed from its environment?"
             ),
         )),
+        Owner::Detached(name) => Some(Finding {
+            bytes: one.used_bytes.unwrap_or(0),
+            ..Finding::new(
+                DETACHED,
+                Some(name),
+                Some(*gpu),
+                Some(*pid),
+                format!(
+                    "process {pid} of {name} uses {gpu} with files that were deleted: it keeps the limits of then, and what it has is in no figure but NVML's; restart it"
+                ),
+            )
+        }),
         Owner::Unknown => Some(Finding {
             bytes: one.used_bytes.unwrap_or(0),
             ..Finding::new(
@@ -138,6 +162,49 @@ fn of_process(one: &Use) -> Option<Finding> {
             )
         }),
     }
+}
+
+/// A process that has memory by its slot and has not said that it is there.
+fn of_slots(container: &Container) -> Option<Finding> {
+    let is_unheard =
+        |process: &&Process| !process.registered && process.used_bytes.iter().any(|bytes| *bytes > 0);
+    let process = container.processes.iter().find(is_unheard)?;
+    let text = format!(
+        "process {} of {} has GPU memory by its slot and has not registered: can it reach manager.sock (mount the directory, not its files), and is its library of a release that speaks with this manager?",
+        process.host_pid.unwrap_or(process.pid),
+        container.id
+    );
+    Some(Finding {
+        looks: UNHEARD_LOOKS,
+        ..Finding::new(NOT_REGISTERED, Some(&container.id), None, process.host_pid, text)
+    })
+}
+
+/// Processes whose library is older than the manager: they go on, and new ones of the container get the newer.
+fn of_releases(container: &Container) -> Option<Finding> {
+    let own = release::number();
+    let is_older = |process: &&Process| process.release.is_some_and(|release| release < own);
+    let older = container.processes.iter().filter(is_older).count();
+    let oldest = container
+        .processes
+        .iter()
+        .filter_map(|process| process.release)
+        .min()?;
+    (older > 0).then(|| Finding {
+        is_note: true,
+        ..Finding::new(
+            OLDER_SHIM,
+            Some(&container.id),
+            None,
+            None,
+            format!(
+                "{older} processes of {} have loaded libvcuda_shim {}, the manager is {}: they work together; restart them when it suits",
+                container.id,
+                release::name(oldest),
+                release::name(own)
+            ),
+        )
+    })
 }
 
 fn of_files(container: &Container) -> Option<Finding> {

@@ -1,12 +1,14 @@
-//! Whose a process is: by its registration or slot, else by what its root or its environment hold.
+//! Whose a process is: by its registration or slot, else by the files that it has mapped, by what its root or its
+//! environment hold.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, lstat, open, openat2};
 use vcuda_region::directory::{ENV_DIRECTORY, MANAGED};
 
+use super::deleted::Deleted;
 use super::judge::Owner;
 use crate::observe::Snapshot;
 
@@ -19,6 +21,7 @@ pub(super) struct Whose {
     containers: PathBuf,
     /// By device and inode of `limits`, whatever path leads there.
     by_limits: HashMap<(u64, u64), String>,
+    deleted: Deleted,
     by_pid: HashMap<u32, (bool, Owner)>,
 }
 
@@ -26,6 +29,7 @@ impl Whose {
     pub(super) fn new(root: &Path) -> Self {
         Self {
             containers: root.join("containers"),
+            deleted: Deleted::new(&root.join("containers")),
             by_limits: HashMap::new(),
             by_pid: HashMap::new(),
         }
@@ -35,10 +39,16 @@ impl Whose {
     pub(super) fn refresh(&mut self, snapshot: &Snapshot) {
         self.by_limits.clear();
         self.by_pid.clear();
+        let mut files = BTreeSet::new();
         for container in &snapshot.containers {
-            if let Ok(found) = lstat(self.containers.join(&container.id).join("limits")) {
-                self.by_limits
-                    .insert((found.st_dev, found.st_ino), container.id.clone());
+            for name in ["limits", "usage"] {
+                if let Ok(found) = lstat(self.containers.join(&container.id).join(name)) {
+                    let file = (found.st_dev, found.st_ino);
+                    files.insert((file, container.id.clone()));
+                    if name == "limits" {
+                        self.by_limits.insert(file, container.id.clone());
+                    }
+                }
             }
             for process in &container.processes {
                 let Some(host_pid) = process.host_pid else {
@@ -57,11 +67,20 @@ impl Whose {
                 }
             }
         }
+        self.deleted.refresh(files);
     }
 
     /// Whose the process with this PID is.
     pub(super) fn of(&self, host_pid: u32, snapshot: &Snapshot) -> Owner {
-        if let Some((_, owner)) = self.by_pid.get(&host_pid) {
+        let known = self.by_pid.get(&host_pid).map(|(_, owner)| owner);
+        if let Some(owner @ Owner::Attached(_)) = known {
+            return owner.clone();
+        }
+        // One that has registered in the directory that was made anew has mapped the old files all the same.
+        if let Some(container) = self.deleted.of(host_pid) {
+            return Owner::Detached(container);
+        }
+        if let Some(owner) = known {
             return owner.clone();
         }
         let inside = self

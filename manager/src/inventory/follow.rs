@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use vcuda_region::GpuUuid;
 
 use super::health::{Change, History, Policy};
+use super::kept::Record;
 use crate::events::{Report, Severity};
 use crate::gpu::{Gpu, Health, Inventory, MigInstance};
 
@@ -64,6 +65,8 @@ pub(crate) struct Follower {
     deaf: Option<String>,
     /// XIDs of GPUs that are gone.
     xids_of_gone: BTreeMap<(GpuUuid, u64), u64>,
+    /// What a manager before this one has seen, of GPUs that were not there since.
+    before: Record,
 }
 
 #[derive(Debug)]
@@ -73,8 +76,10 @@ struct Known {
 }
 
 impl Follower {
-    pub(crate) fn new(policy: Policy) -> Self {
+    /// One that knows what a manager `before` has left.
+    pub(crate) fn new(policy: Policy, before: Record) -> Self {
         Self {
+            before,
             policy,
             gpus: Vec::new(),
             driver_version: String::new(),
@@ -125,6 +130,8 @@ impl Follower {
         let was_away = self.unusable.is_some();
         let mut reports = self.answers();
         let is_reloaded = was_away || self.driver_version != opened.driver_version;
+        // A manager before this one has seen it with another driver, or before the machine was started.
+        let is_reset_since = !self.before.is_of(&opened.driver_version);
         self.driver_version = opened.driver_version;
         self.missing = opened.missing;
         self.mig_instances = opened.mig_instances;
@@ -133,6 +140,7 @@ impl Follower {
             let place = before
                 .iter()
                 .position(|known| known.facts.gpu.uuid == facts.gpu.uuid);
+            let mut is_remembered = false;
             let mut history = match place.map(|place| before.swap_remove(place)) {
                 Some(known) => {
                     reports.extend(known.facts.changed_to(&facts));
@@ -140,10 +148,22 @@ impl Follower {
                 }
                 None => {
                     reports.push(facts.about(Severity::Info, "VcudaGpuAppeared", "is there"));
-                    History::default()
+                    match self.before.troubles.remove(&facts.gpu.uuid) {
+                        Some(kept) => {
+                            reports.extend(facts.told(Change::Unhealthy(kept.reason.clone())));
+                            is_remembered = true;
+                            History::of_kept(&self.policy, kept)
+                        }
+                        None => History::default(),
+                    }
                 }
             };
-            if is_reloaded {
+            let is_reset = if is_remembered {
+                is_reset_since
+            } else {
+                is_reloaded
+            };
+            if is_reset {
                 history.was_reset();
             }
             self.gpus.push(Known { facts, history });
@@ -196,6 +216,17 @@ impl Follower {
         };
         let change = change(&mut known.history, &self.policy);
         known.facts.told(change).into_iter().collect()
+    }
+
+    /// What the next manager should know.
+    pub(crate) fn kept(&self) -> Record {
+        let own = self.gpus.iter().filter_map(|known| {
+            let kept = known.history.kept()?;
+            Some((known.facts.gpu.uuid, kept))
+        });
+        // Of those that have not been seen by this one, what the one before knew.
+        let troubles = self.before.troubles.clone().into_iter().chain(own).collect();
+        Record::new(&self.driver_version, troubles)
     }
 
     /// The node's GPUs as they are now.

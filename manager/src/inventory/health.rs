@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 /// Errors that applications make: 13 graphics engine exception, 31 memory page fault, 43 GPU stopped processing, 45
 /// preemptive cleanup, 68 video processor exception, 109 context switch timeout.
 pub const OF_APPLICATIONS: [u64; 6] = [13, 31, 43, 45, 68, 109];
@@ -80,10 +82,21 @@ pub(crate) struct History {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Trouble {
     reason: String,
+    /// The error that made it.
+    xid: Option<u64>,
     /// Looks in a row that were answered since.
     clean: u32,
     /// Clean looks do not end it.
     is_fatal: bool,
+}
+
+/// What of a GPU's trouble outlives the manager.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kept {
+    pub(crate) reason: String,
+    pub(crate) xid: Option<u64>,
+    pub(crate) is_fatal: bool,
 }
 
 /// What an observation changed.
@@ -103,6 +116,30 @@ impl History {
         self.trouble.as_ref().map(|trouble| trouble.reason.as_str())
     }
 
+    /// One that begins with the trouble that a manager before this one has seen. Fatal is what was so and is so by `policy`.
+    pub(crate) fn of_kept(policy: &Policy, kept: Kept) -> Self {
+        let is_fatal = kept.is_fatal && kept.xid.is_some_and(|xid| policy.fatal.contains(&xid));
+        Self {
+            trouble: Some(Trouble {
+                reason: kept.reason,
+                xid: kept.xid,
+                clean: 0,
+                is_fatal,
+            }),
+            xids: BTreeMap::new(),
+        }
+    }
+
+    /// What the next manager should know.
+    pub(crate) fn kept(&self) -> Option<Kept> {
+        let trouble = self.trouble.as_ref()?;
+        Some(Kept {
+            reason: trouble.reason.clone(),
+            xid: trouble.xid,
+            is_fatal: trouble.is_fatal,
+        })
+    }
+
     /// How often each XID came.
     pub(crate) fn xids(&self) -> &BTreeMap<u64, u64> {
         &self.xids
@@ -115,13 +152,13 @@ impl History {
         if policy.ignored.contains(&xid) {
             return Change::None;
         }
-        self.suffer(format!("XID {xid}"), policy.fatal.contains(&xid))
+        self.suffer(format!("XID {xid}"), Some(xid), policy.fatal.contains(&xid))
     }
 
     /// The GPU was looked at; `answer` is what went wrong.
     pub(crate) fn look(&mut self, policy: &Policy, answer: Result<(), String>) -> Change {
         if let Err(reason) = answer {
-            return self.suffer(reason, false);
+            return self.suffer(reason, None, false);
         }
         let Some(trouble) = &mut self.trouble else {
             return Change::None;
@@ -143,7 +180,7 @@ impl History {
         }
     }
 
-    fn suffer(&mut self, reason: String, is_fatal: bool) -> Change {
+    fn suffer(&mut self, reason: String, xid: Option<u64>, is_fatal: bool) -> Change {
         let before = self.trouble.take();
         // What is fatal stays the reason: the others follow from it.
         if let Some(trouble) = before.as_ref().filter(|before| before.is_fatal && !is_fatal) {
@@ -156,6 +193,7 @@ impl History {
         let is_new = before.is_none_or(|before| before.reason != reason);
         self.trouble = Some(Trouble {
             reason: reason.clone(),
+            xid,
             clean: 0,
             is_fatal,
         });

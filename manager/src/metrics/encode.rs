@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use vcuda_region::layout;
+use vcuda_region::release;
 
 use super::instruments::{Audited, Instruments};
 use super::rows::{ContainerRow, DeviceRow, Granted, by_gpu, rows};
@@ -44,7 +44,7 @@ impl Collector for Scraped {
         )?;
         let build = [
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("layout", layout::VERSION.to_string()),
+            ("layout", release::layouts().1.to_string()),
         ];
         page.series(&series::BUILD, std::iter::once((build, Value::Whole(1))))
     }

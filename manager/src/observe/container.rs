@@ -198,6 +198,12 @@ fn is_member(members: &Members, process: &ProcessUse) -> bool {
     members.living.iter().any(|known| Key::of(&known.identity) == key)
 }
 
+fn release_of(members: &Members, process: &ProcessUse) -> Option<u32> {
+    let key = Key::of(&process.identity);
+    let mut known = members.living.iter();
+    Some(known.find(|known| Key::of(&known.identity) == key)?.release)
+}
+
 /// What the container has of one device now: that of its living processes, and what they share.
 fn figures(
     device: &mut Device,
@@ -253,6 +259,7 @@ fn processes_of(living: &Living, members: &Members) -> Vec<Process> {
             pid: process.identity.pid,
             name: process.identity.command(),
             registered: is_member(members, process),
+            release: release_of(members, process),
             used_bytes: process.devices.iter().map(|device| device.used_bytes).collect(),
         })
         .collect();
@@ -271,6 +278,7 @@ fn processes_of(living: &Living, members: &Members) -> Vec<Process> {
                 pid: known.identity.pid,
                 name: known.identity.command(),
                 registered: true,
+                release: Some(known.release),
                 used_bytes: Vec::new(),
             }),
     );

@@ -12,8 +12,8 @@ use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use vcuda_region::process::Identity;
-use vcuda_region::registration::{Answer, Hello, MOST_BYTES, OLDEST, Status, VERSION};
-use vcuda_region::{clock, directory};
+use vcuda_region::registration::{Answer, Hello, MOST_BYTES, Status};
+use vcuda_region::{clock, directory, release};
 
 use super::listener::Listener;
 use super::peer;
@@ -180,8 +180,11 @@ impl Server {
             // It has closed its end, or failed.
             (Err(_), _) | (Ok((0, _)), _) => self.count(listener, |counts| counts.silent += 1),
             (Ok((size, _)), _) => {
-                let status = self.register(&connection, bytes.get(..size).unwrap_or_default(), listener);
-                let version = VERSION;
+                let hello = Hello::decode(bytes.get(..size).unwrap_or_default()).ok();
+                let (oldest, newest) = release::protocols();
+                let common = hello.as_ref().and_then(|hello| hello.choose(oldest, newest));
+                let status = self.register(&connection, hello, common, listener);
+                let version = common.unwrap_or(newest);
                 let answer = Answer { version, status }.encode();
                 // A peer that does not take it has no use for it.
                 let _ = send(&connection, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -189,12 +192,18 @@ impl Server {
         }
     }
 
-    fn register(&mut self, connection: &OwnedFd, message: &[u8], listener: u64) -> Status {
-        let Ok(hello) = Hello::decode(message) else {
+    fn register(
+        &mut self,
+        connection: &OwnedFd,
+        hello: Option<Hello>,
+        common: Option<u32>,
+        listener: u64,
+    ) -> Status {
+        let Some(hello) = hello else {
             self.count(listener, |counts| counts.malformed += 1);
             return Status::Malformed;
         };
-        if hello.choose(OLDEST, VERSION).is_none() {
+        if common.is_none() {
             self.count(listener, |counts| counts.version += 1);
             return Status::Version;
         }

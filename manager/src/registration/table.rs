@@ -28,7 +28,7 @@ pub struct Registered {
     pub identity: Identity,
     /// Its slot, as it says.
     pub slot: Option<usize>,
-    /// Release of its library ([`vcuda_region::registration::RELEASE`]).
+    /// Release of its library ([`vcuda_region::release::NUMBER`]).
     pub release: u32,
     /// The oldest and the newest layout of the region that it uses.
     pub layouts: (u32, u32),

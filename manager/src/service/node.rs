@@ -157,7 +157,7 @@ impl node_server::Node for NodeService {
             build: self.about.build.clone(),
             node_name: self.about.node.clone(),
             started_unix_ms: self.about.started_unix_ms,
-            layout_version: vcuda_region::layout::VERSION,
+            layout_version: vcuda_region::release::layouts().1,
             problems,
             root: self.about.root.clone(),
         }))

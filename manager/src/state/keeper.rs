@@ -145,6 +145,10 @@ impl Keeper {
                     Step::answer(reply, Err(error))
                 }
             },
+            // Not written into a ledger that its limits could not follow.
+            Command::Resize(resize, reply) if let Some(why) = self.foreign(next, &resize.id) => {
+                Step::answer(reply, Err(GrantError::Refused(why)))
+            }
             Command::Resize(resize, reply) => match world.resize(next, &resize) {
                 Ok((grant, before)) => {
                     let kind = before.is_some().then_some(ChangeKind::Resized);
@@ -180,6 +184,10 @@ impl Keeper {
             }
             Command::Tick | Command::Stop => return None,
         })
+    }
+
+    fn foreign(&self, book: &Book, id: &str) -> Option<String> {
+        self.containers.foreign(&book.by_id(id)?.id)
     }
 
     /// Directories, then what everybody sees, then the answers.

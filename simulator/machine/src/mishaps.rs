@@ -16,6 +16,8 @@ const FILE: &str = "mishaps.toml";
 pub struct Mishaps {
     /// The driver is not loaded.
     pub driver_gone: bool,
+    /// Functions that ask the driver do not return, until this is over.
+    pub hangs: bool,
     /// Its release after a reload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver_version: Option<String>,

@@ -20,6 +20,9 @@ pub(crate) struct Opened {
     epoch_ns: u64,
 }
 
+/// How often one that hangs looks whether it still does.
+const HANG: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// Counted initialisations; a child of `fork` keeps the count. No lock: a child could find it taken for ever.
 static USERS: AtomicU32 = AtomicU32::new(0);
 /// GPUs that were not there at the first initialisation, a bit each.
@@ -80,16 +83,22 @@ impl Opened {
             .saturating_sub(self.epoch_ns + 1)
     }
 
-    /// What has happened to the GPUs until now.
+    /// What has happened to the GPUs until now. While the driver hangs, this does not return.
     ///
     /// # Errors
     /// `NVML_ERROR_UNKNOWN` for a file that cannot be read, which the standard error tells more of.
     pub(crate) fn mishaps(&self) -> Result<Mishaps, NvmlError> {
-        let read = self.directory.as_deref().map(Mishaps::read);
-        read.unwrap_or_else(|| Ok(Mishaps::default())).map_err(|error| {
-            told_once(&error);
-            NvmlError::UNKNOWN
-        })
+        loop {
+            let read = self.directory.as_deref().map(Mishaps::read);
+            let mishaps = read.unwrap_or_else(|| Ok(Mishaps::default())).map_err(|error| {
+                told_once(&error);
+                NvmlError::UNKNOWN
+            })?;
+            if !mishaps.hangs {
+                return Ok(mishaps);
+            }
+            std::thread::sleep(HANG);
+        }
     }
 
     /// The GPUs that were there when NVML was initialised, in NVML's order, which is the machine's.

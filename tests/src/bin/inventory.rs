@@ -1,6 +1,5 @@
-//! The manager's inventory alone, in a process of its own: `inventory [LIBRARY [MS]]` (NVML is
-//! opened anew each MS) prints each state and each event as a
-//! line, and for each GPU on its standard input that GPU's processes. It ends with its input. On a machine with a GPU it
+//! The manager's inventory alone, in a process of its own: `inventory [LIBRARY [MS [STATE]]]` (NVML is opened anew each MS;
+//! the GPUs' health is remembered in STATE) prints each state and each event as a line, and for each GPU on its standard input that GPU's processes. It ends with its input. On a machine with a GPU it
 //! shows what NVML says there.
 #![expect(clippy::print_stdout, reason = "a program that prints")]
 
@@ -21,6 +20,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let reopen_ms = std::env::args().nth(2).map_or(Ok(60_000), |text| text.parse())?;
     let settings = Settings {
         nvml_library: std::env::args_os().nth(1).map(PathBuf::from),
+        state: std::env::args_os().nth(3).map(PathBuf::from),
+        // Looks come each 50 ms, on a machine that does other things too.
+        silence: quick(2000),
         policy: Policy::new(&[], &[48], 4)?,
         look_every: quick(50),
         reopen_after: quick(reopen_ms),

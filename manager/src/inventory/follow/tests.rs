@@ -41,7 +41,7 @@ fn looked(numbers: &[u8]) -> Seen {
 }
 
 fn follower() -> Follower {
-    Follower::new(Policy::new(&[], &[48], 2).unwrap())
+    Follower::new(Policy::new(&[], &[48], 2).unwrap(), Record::default())
 }
 
 fn reasons(reports: &[Report]) -> Vec<&'static str> {

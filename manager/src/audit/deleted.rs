@@ -1,0 +1,155 @@
+//! Files of containers that were deleted, or replaced, while processes had them mapped: what a process has mapped stays in
+//! `/proc/<pid>/maps` with device and inode, whatever name it had and in whatever root.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor, stat};
+
+/// Of a process's maps, so much is read (bytes).
+const MAPS_BYTES: u64 = 8 << 20;
+/// Files that are remembered after they went.
+const MOST_GONE: usize = 8192;
+/// What follows the name of a file that has none any more (proc_pid_maps(5)).
+const DELETED: &str = " (deleted)";
+
+type Inode = (u64, u64);
+
+/// What was there, and is not any more.
+#[derive(Debug)]
+pub(super) struct Deleted {
+    containers: PathBuf,
+    present: BTreeSet<(Inode, String)>,
+    gone: HashMap<Inode, String>,
+    /// The oldest first.
+    order: VecDeque<Inode>,
+}
+
+impl Deleted {
+    pub(super) fn new(containers: &Path) -> Self {
+        Self {
+            containers: containers.to_owned(),
+            present: BTreeSet::new(),
+            gone: HashMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    /// These are the files of containers now.
+    pub(super) fn refresh(&mut self, files: BTreeSet<(Inode, String)>) {
+        for (inode, container) in self.present.difference(&files) {
+            if self.gone.insert(*inode, container.clone()).is_none() {
+                self.order.push_back(*inode);
+            }
+        }
+        // A number that was given out again is that of the new file.
+        for (inode, _) in &files {
+            self.gone.remove(inode);
+        }
+        self.present = files;
+        while self.order.len() > MOST_GONE {
+            if let Some(oldest) = self.order.pop_front() {
+                self.gone.remove(&oldest);
+            }
+        }
+    }
+
+    /// The container whose deleted files the process has mapped.
+    pub(super) fn of(&self, host_pid: u32) -> Option<String> {
+        let mut bytes = Vec::new();
+        let file = File::open(format!("/proc/{host_pid}/maps")).ok()?;
+        file.take(MAPS_BYTES).read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let device = stat(&self.containers).ok()?.st_dev;
+        text.lines().find_map(|line| self.of_line(line, device))
+    }
+
+    /// One line: `address permissions offset device inode path`.
+    fn of_line(&self, line: &str, device: u64) -> Option<String> {
+        let line = line.strip_suffix(DELETED)?;
+        let mut words = line.split_ascii_whitespace().skip(3);
+        let (high, low) = words.next()?.split_once(':')?;
+        let hex = |text| u32::from_str_radix(text, 16).ok();
+        if (hex(high)?, hex(low)?) != (major(device), minor(device)) {
+            return None;
+        }
+        let inode = words.next()?.parse().ok()?;
+        if let Some(container) = self.gone.get(&(device, inode)) {
+            return Some(container.clone());
+        }
+        // Deleted before this manager looked first: then the name tells, which on this file system nobody else can make.
+        let path = Path::new(line.get(line.find('/')?..)?);
+        let inside = path.strip_prefix(&self.containers).ok()?;
+        let mut parts = inside.components();
+        let (id, name) = (parts.next()?, parts.next()?);
+        let is_ours = ["limits", "usage"].iter().any(|own| name.as_os_str() == *own);
+        (is_ours && parts.next().is_none()).then(|| id.as_os_str().to_string_lossy().into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::process::{Child, Command};
+
+    /// A process that has mapped the file: `tail` maps nothing, so Python does.
+    fn mapper(path: &Path) -> Child {
+        let script = "import mmap,sys,time\nf=open(sys.argv[1],'rb')\nm=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ)\nprint('mapped',flush=True)\ntime.sleep(1000)";
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .arg(path)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut byte = [0];
+        child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        child
+    }
+
+    #[test]
+    fn a_deleted_file_is_known_by_its_inode_and_by_its_name() {
+        let root = tempfile::tempdir().unwrap();
+        let containers = root.path().join("containers");
+        let directory = containers.join("web-1");
+        fs::create_dir_all(&directory).unwrap();
+        let (limits, elsewhere) = (directory.join("limits"), root.path().join("other"));
+        for path in [&limits, &elsewhere] {
+            fs::write(path, b"something").unwrap();
+        }
+        let file = File::open(&limits).unwrap();
+        assert!(file.as_raw_fd() > 0);
+        let found = file.metadata().unwrap();
+        let files = BTreeSet::from([((found.dev(), found.ino()), "web-1".to_owned())]);
+        let mut deleted = Deleted::new(&containers);
+        deleted.refresh(files.clone());
+        let (mut own, mut other) = (mapper(&limits), mapper(&elsewhere));
+        assert_eq!(deleted.of(own.id()), None, "it is there");
+        for path in [&limits, &elsewhere] {
+            fs::remove_file(path).unwrap();
+        }
+        assert_eq!(
+            Deleted::new(&containers).of(own.id()),
+            Some("web-1".to_owned()),
+            "by its name"
+        );
+        // By its inode, where the name says nothing.
+        let mut moved = Deleted::new(&root.path().join("nothing"));
+        moved.containers = root.path().to_owned();
+        moved.refresh(files.clone());
+        moved.refresh(BTreeSet::new());
+        assert_eq!(moved.of(own.id()), Some("web-1".to_owned()));
+        assert_eq!(moved.of(other.id()), None);
+        // The number is another file's now.
+        moved.refresh(files);
+        assert_eq!(moved.of(own.id()), None);
+        for child in [&mut own, &mut other] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}

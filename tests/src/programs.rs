@@ -1,0 +1,66 @@
+//! The programs of another release: until there is one, those of this build with other words in the place where each says
+//! what it speaks ([`vcuda_region::release`]).
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use tempfile::TempDir;
+use vcuda_region::release::{MAGIC, NUMBER};
+
+use crate::release_dir;
+
+/// What is different about each release: the file's programs.
+const STAMPED: [&str; 3] = ["vcuda", "vcuda-manager", "libvcuda_shim.so"];
+const SHARED: [&str; 2] = ["libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"];
+
+/// What a release speaks: the oldest and the newest of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Speaks {
+    /// Layouts of `limits` and `usage`.
+    pub layouts: (u32, u32),
+    /// Versions of registration.
+    pub protocols: (u32, u32),
+    /// Later by so many patches than this one.
+    pub later: i32,
+}
+
+/// A folder with `vcuda`, `vcuda-manager` and the shim of another release.
+#[derive(Debug)]
+pub struct Programs(TempDir);
+
+impl Programs {
+    /// Makes them.
+    pub fn new(speaks: Speaks) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let words = [
+            speaks.layouts.1,
+            speaks.layouts.0,
+            speaks.protocols.1,
+            speaks.protocols.0,
+            NUMBER.checked_add_signed(speaks.later).unwrap(),
+        ];
+        for name in STAMPED {
+            let (from, to) = (release_dir().join(name), folder.path().join(name));
+            let mut bytes = fs::read(&from).unwrap();
+            let found: Vec<usize> = (0..bytes.len())
+                .filter(|at| bytes[*at] == MAGIC[0] && bytes[*at..].starts_with(&MAGIC))
+                .collect();
+            assert_eq!(found.len(), 1, "{name} says in one place what it speaks");
+            for (at, word) in (found[0] + MAGIC.len()..).step_by(4).zip(words) {
+                bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+            }
+            fs::write(&to, bytes).unwrap();
+            fs::set_permissions(&to, fs::metadata(&from).unwrap().permissions()).unwrap();
+        }
+        for name in SHARED {
+            symlink(release_dir().join(name), folder.path().join(name)).unwrap();
+        }
+        Self(folder)
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        self.0.path()
+    }
+}

@@ -1,0 +1,242 @@
+//! What the manager finds of real processes on the simulated GPU, by NVML, by their roots and by the files they have mapped:
+//! those that nothing limits, those whose mounts were tampered with, those whose directory was deleted under them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use vcuda_tests::{
+    Bed, Door, GIB, MIB, Manager, Mounted, Obedient, Room, app, eventually, holding, skip, succeeded,
+};
+
+/// Findings must hold in several looks, a second apart.
+const SOON: Duration = Duration::from_secs(30);
+/// What a context takes counts too.
+const HELD: u64 = 200 * MIB;
+
+fn create(bed: &Bed, name: &str) {
+    let args = ["grant", "create", name, "--memory", "2GiB", "--cores", "20"];
+    succeeded(&bed.vcuda(args).output().unwrap());
+}
+
+fn room<'b>(bed: &'b Bed, grant: &str, mounted: Mounted) -> Option<Room<'b>> {
+    let room = bed.room(grant, mounted);
+    if room.is_none() {
+        skip("containers under the manager: nobody may mount here (not root)");
+    }
+    room
+}
+
+fn events(bed: &Bed) -> String {
+    succeeded(&bed.vcuda(["events"]).output().unwrap())
+}
+
+fn is_told(bed: &Bed, what: &str) {
+    eventually(what, SOON, || events(bed).contains(what));
+}
+
+fn findings(manager: &Manager<'_>, id: &str) -> f64 {
+    manager.metric("vcuda_audit_findings", &format!("container=\"{id}\""))
+}
+
+/// A finding holds: it stands in the picture after the one in which it was told.
+fn is_found(manager: &Manager<'_>, id: &str) {
+    eventually("it is a finding", SOON, || findings(manager, id) >= 1.0);
+}
+
+fn attached(manager: &Manager<'_>, id: &str) -> bool {
+    manager.metric("vcuda_shim_attached", &format!("container=\"{id}\"")) > 0.5
+}
+
+fn unregistered_bytes(manager: &Manager<'_>) -> f64 {
+    manager.metric("vcuda_audit_unregistered_bytes", "")
+}
+
+#[test]
+fn a_process_of_nobody_is_found_with_its_bytes() {
+    let bed = Bed::new();
+    let manager = bed.manager();
+    create(&bed, "web");
+    let hold = app("hold", Door::Dlsym);
+    let stranger = holding(&mut bed.bare(&hold), HELD);
+    is_told(&bed, &format!("process {} uses GPU-", stranger.0.id()));
+    assert!(events(&bed).contains("VcudaUnregistered"));
+    eventually("its bytes are told", SOON, || {
+        unregistered_bytes(&manager) >= HELD as f64
+    });
+    drop(stranger);
+    eventually("it is gone", SOON, || unregistered_bytes(&manager) == 0.0);
+}
+
+#[test]
+fn a_container_by_its_mounts_and_what_tampers_with_them() {
+    let bed = Bed::new();
+    let manager = bed.manager();
+    create(&bed, "web");
+    create(&bed, "other");
+    let Some(web) = room(&bed, "web", Mounted::Directory) else {
+        return;
+    };
+    let hold = app("hold", Door::Dlsym);
+    // As it should be: it registers through the read-only mount, from PID namespaces of its own too.
+    let inner = ["--pid", "--fork", "--kill-child"];
+    let mut limited = Obedient::start(&mut web.command_in(&inner, app("obey", Door::Dlsym)));
+    limited.fills_to_the_byte();
+    eventually("it is attached", SOON, || attached(&manager, "web-1"));
+    succeeded(&bed.vcuda(["set", "web", "--memory", "3GiB"]).output().unwrap());
+    assert_eq!(limited.info().1, 3 * GIB);
+    let ps: Value = serde_json::from_str(&succeeded(&bed.vcuda(["ps", "--json"]).output().unwrap())).unwrap();
+    let seen = &ps["processes"][0];
+    let host_pid = seen["pid"].as_u64().unwrap();
+    assert_eq!(seen["tenant"], "web-1", "{ps}");
+    assert!(host_pid > 2, "the host's number of it, not its own: {ps}");
+    assert_eq!(findings(&manager, "web-1"), 0.0);
+
+    // Without the library: its root has the container's limits.
+    let naked = holding(&mut web.unlimited(&hold), HELD);
+    is_told(&bed, &format!("process {} of web-1 uses GPU-", naked.0.id()));
+    assert!(events(&bed).contains("VcudaNotAttached web-1"));
+    is_found(&manager, "web-1");
+    drop(naked);
+    eventually("nothing is found any more", SOON, || {
+        findings(&manager, "web-1") == 0.0
+    });
+
+    // Limits of its own in their place: no container's.
+    let fake = bed.runtime().join("fake");
+    fs::create_dir(&fake).unwrap();
+    for name in ["limits", "usage"] {
+        fs::copy(web.directory().join(name), fake.join(name)).unwrap();
+    }
+    let script = r#"umount /etc/vcuda/usage && umount /etc/vcuda && mount --bind "$1" /etc/vcuda && shift && exec "$@""#;
+    let mut cheat = web.command("sh");
+    cheat.args(["-c", script, "cheat"]).arg(&fake).arg(&hold);
+    let cheat = holding(&mut cheat, HELD);
+    is_told(&bed, &format!("process {} uses GPU-", cheat.0.id()));
+    eventually("its bytes are told", SOON, || {
+        unregistered_bytes(&manager) >= HELD as f64
+    });
+    drop(cheat);
+
+    // The neighbour's directory cannot be entered, nor the own limits be written, by root of the container either.
+    let script =
+        "! echo x >/etc/vcuda/limits && ! rm /etc/vcuda/grant && ! touch /etc/vcuda/new && echo done";
+    let tried = web.unlimited("sh").args(["-c", script]).output().unwrap();
+    assert!(succeeded(&tried).contains("done"));
+    assert_eq!(findings(&manager, "other-2"), 0.0);
+    limited.fills_to_the_byte();
+}
+
+#[test]
+fn who_cannot_reach_the_managers_socket_is_found() {
+    let bed = Bed::new();
+    let manager = bed.manager();
+    create(&bed, "web");
+    let Some(web) = room(&bed, "web", Mounted::Files) else {
+        return;
+    };
+    let mut program = Obedient::start(&mut web.command(app("obey", Door::Dlsym)));
+    program.fills_to_the_byte();
+    assert_eq!(program.alloc(MIB), Some(0));
+    is_told(&bed, "VcudaNotRegistered web-1");
+    is_found(&manager, "web-1");
+    program.fills_to_the_byte();
+}
+
+#[test]
+fn a_directory_that_is_deleted_under_a_container_does_not_hide_it() {
+    let bed = Bed::new();
+    let mut manager = bed.manager();
+    create(&bed, "web");
+    let hold = app("hold", Door::Dlsym);
+    let in_grant = || {
+        let mut command = bed.vcuda(["run", "--sim", "--grant", "web", "--"]);
+        command.arg(&hold);
+        command
+    };
+    let outside = holding(&mut in_grant(), GIB);
+    let inside = room(&bed, "web", Mounted::Directory).map(|web| holding(&mut web.command(&hold), HELD));
+    eventually("they are attached", SOON, || attached(&manager, "web-1"));
+    let directory = bed.runtime().join("vcuda/containers/web-1");
+    fs::remove_dir_all(&directory).unwrap();
+    eventually("it is made again", SOON, || directory.join("limits").exists());
+    for program in [Some(&outside), inside.as_ref()].into_iter().flatten() {
+        is_told(
+            &bed,
+            &format!(
+                "process {} of web-1 uses {} with files that were deleted",
+                program.0.id(),
+                gpu(&bed)
+            ),
+        );
+    }
+    assert!(events(&bed).contains("VcudaDetached web-1"));
+    is_found(&manager, "web-1");
+    let doctor = || bed.vcuda(["doctor", "--sim"]).output().unwrap().stdout;
+    eventually("vcuda doctor says so", SOON, || {
+        String::from_utf8_lossy(&doctor()).contains("files that were deleted")
+    });
+    // The new directory has the whole quota again: what both have is counted, by NVML.
+    let again = holding(&mut in_grant(), GIB + HELD);
+    is_told(&bed, "VcudaOverLimit web-1");
+    let over = || manager.metric("vcuda_audit_over_bytes", "container=\"web-1\"");
+    eventually("what both have", SOON, || over() >= HELD as f64);
+    drop(again);
+    // A manager that never saw the directory finds it all the same.
+    manager.kill_and_restart();
+    is_told(&bed, &format!("process {} of web-1 uses", outside.0.id()));
+    assert!(events(&bed).contains("VcudaDetached web-1"));
+    drop((outside, inside));
+    eventually("nothing is found any more", SOON, || {
+        findings(&manager, "web-1") == 0.0
+    });
+}
+
+fn gpu(bed: &Bed) -> String {
+    bed.smi()["gpus"][0]["uuid"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_container_that_floods_registration_and_one_that_forks_hide_nobody() {
+    let bed = Bed::new();
+    let manager = bed.manager();
+    create(&bed, "hostile");
+    create(&bed, "other");
+    let script = "import socket,sys,itertools\nprint('floods',flush=True)\nheld=[]\nfor n in itertools.count():\n try:\n  s=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET)\n  s.setblocking(False)\n  s.connect(sys.argv[1])\n  if n%3==0: s.send(b'x'*(n%300+1))\n  held.append(s)\n except OSError: pass\n held=held[-500:]";
+    let socket = bed.runtime().join("vcuda/containers/hostile-1/manager.sock");
+    let mut flood = Command::new("python3");
+    flood.args(["-c", script]).arg(&socket);
+    let mut flood = vcuda_tests::Running::start(&mut flood);
+    flood.wait_for("floods");
+    let malformed = || manager.metric("vcuda_registrations_total", "result=\"malformed\"");
+    eventually("it is refused again and again", SOON, || malformed() > 100.0);
+    let run = |grant: &str, program: &str| {
+        let mut command = bed.vcuda(["run", "--sim", "--grant", grant, "--"]);
+        command.arg(app(program, Door::Dlsym));
+        command
+    };
+    let other = holding(&mut run("other", "hold"), HELD);
+    eventually("its neighbour is attached", SOON, || {
+        attached(&manager, "other-2")
+    });
+    let ps = || succeeded(&bed.vcuda(["ps"]).output().unwrap());
+    eventually("and shown", SOON, || ps().contains(&other.0.id().to_string()));
+    drop(flood);
+    // The container itself is served again.
+    let own = holding(&mut run("hostile", "hold"), HELD);
+    eventually("it is attached", SOON, || attached(&manager, "hostile-1"));
+    // A forked child holds nothing, and its end ends nothing of its parent.
+    succeeded(&run("hostile", "fork").output().unwrap());
+    assert!(attached(&manager, "hostile-1"));
+    eventually("one process is left", SOON, || {
+        manager.metric("vcuda_container_processes", "container=\"hostile-1\"") == 1.0
+    });
+    assert_eq!(findings(&manager, "hostile-1"), 0.0, "{}", events(&bed));
+    drop((own, other));
+}

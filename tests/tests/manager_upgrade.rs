@@ -1,0 +1,184 @@
+//! Programs, shims and managers of different releases at once: before, this and after, each shim with each manager, while a
+//! program runs. Quotas hold to the byte; what does not go together is refused with both versions, and nothing else happens.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use vcuda_region::layout::{OLDEST_VERSION, VERSION};
+use vcuda_region::registration;
+use vcuda_tests::{Bed, Door, GIB, Manager, Obedient, Programs, Speaks, app, eventually, succeeded, text};
+
+const SOON: Duration = Duration::from_secs(20);
+
+const NOW: Speaks = Speaks {
+    layouts: (OLDEST_VERSION, VERSION),
+    protocols: (registration::OLDEST, registration::VERSION),
+    later: 0,
+};
+const BEFORE: Speaks = Speaks {
+    layouts: (OLDEST_VERSION - 1, VERSION - 1),
+    later: -1,
+    ..NOW
+};
+const AFTER: Speaks = Speaks {
+    layouts: (OLDEST_VERSION + 1, VERSION + 1),
+    protocols: (registration::OLDEST, registration::VERSION + 1),
+    later: 1,
+};
+
+/// `vcuda` of this release.
+fn vcuda(bed: &Bed, release: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(release.join("vcuda"));
+    bed.environment(&mut command);
+    command.args(args).output().unwrap()
+}
+
+/// A program in this grant, as `manager`'s release starts it, with the shim of another.
+fn in_grant(bed: &Bed, manager: &Path, shim: &Path, grant: &str) -> Command {
+    let shown = succeeded(&vcuda(
+        bed,
+        manager,
+        &["run", "--sim", "--grant", grant, "--", "env"],
+    ));
+    let mut command = Command::new(app("obey", Door::Dlsym));
+    command
+        .env_clear()
+        .envs(shown.lines().filter_map(|line| line.split_once('=')))
+        .env("LD_PRELOAD", shim.join("libvcuda_shim.so"))
+        .stdin(Stdio::null());
+    command
+}
+
+fn attaches(manager: &Manager<'_>, id: &str) {
+    eventually("it has registered", SOON, || {
+        manager.metric("vcuda_shim_attached", &format!("container=\"{id}\"")) > 0.5
+    });
+}
+
+/// A program that runs, and what it has been given.
+struct Tenant {
+    id: String,
+    program: Obedient,
+    limit_gib: u64,
+    /// The layout of its files.
+    layout: u32,
+}
+
+fn go_together(one: u32, other: u32) -> bool {
+    one.abs_diff(other) <= 1
+}
+
+/// A shim meets one manager after another, each of which grants something new and changes what is there.
+fn a_shim_meets_managers(shim: Speaks, managers: &[Speaks]) {
+    let bed = Bed::new();
+    let of_shim = Programs::new(shim);
+    let releases: Vec<Programs> = managers.iter().map(|speaks| Programs::new(*speaks)).collect();
+    let mut manager = bed.manager_of(releases[0].folder(), &[]);
+    let mut tenants: Vec<Tenant> = Vec::new();
+    for (turn, (speaks, release)) in managers.iter().zip(&releases).enumerate() {
+        let release = release.folder();
+        if turn > 0 {
+            manager.change_to(release);
+        }
+        for tenant in &mut tenants {
+            let what = format!("{shim:?} {speaks:?} {}", tenant.id);
+            tenant.program.lives();
+            assert_eq!(tenant.program.info().1, tenant.limit_gib * GIB, "{what}");
+            tenant.program.fills_to_the_byte();
+            let size = format!("{}GiB", tenant.limit_gib + 1);
+            let set = vcuda(&bed, release, &["set", &tenant.id, "--memory", &size]);
+            if go_together(tenant.layout, speaks.layouts.1) {
+                succeeded(&set);
+                tenant.limit_gib += 1;
+                attaches(&manager, &tenant.id);
+            } else {
+                assert!(!set.status.success(), "{what}");
+                let said = format!("layout version {}", tenant.layout);
+                assert!(text(&set).contains(&said), "{what}: {}", text(&set));
+            }
+            assert_eq!(tenant.program.info().1, tenant.limit_gib * GIB, "{what}");
+            tenant.program.fills_to_the_byte();
+        }
+        let name = format!("turn{turn}");
+        succeeded(&vcuda(
+            &bed,
+            release,
+            &["grant", "create", &name, "--memory", "2GiB", "--cores", "10"],
+        ));
+        let id = format!("{name}-{}", turn + 1);
+        let mut command = in_grant(&bed, release, of_shim.folder(), &name);
+        if go_together(shim.layouts.1, speaks.layouts.1) {
+            tenants.push(Tenant {
+                program: Obedient::start(&mut command),
+                id,
+                limit_gib: 2,
+                layout: speaks.layouts.1,
+            });
+        } else {
+            // No memory, and the reason in its log: never a quota that was read wrong.
+            let log = bed.runtime().join("shim.log");
+            let refused = command.env("VCUDA_LOG", &log).output().unwrap();
+            assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+            let logged = fs::read_to_string(&log).unwrap();
+            let both = [
+                format!("has layout version {}", speaks.layouts.1),
+                format!("this program uses {} to {}", shim.layouts.0, shim.layouts.1),
+            ];
+            assert!(both.iter().all(|words| logged.contains(words)), "{logged}");
+        }
+    }
+    assert!(!tenants.is_empty());
+}
+
+#[test]
+fn a_shim_of_this_release_meets_managers_of_each() {
+    a_shim_meets_managers(NOW, &[BEFORE, NOW, AFTER, NOW, BEFORE]);
+}
+
+#[test]
+fn a_shim_of_the_release_before_meets_managers_of_each() {
+    a_shim_meets_managers(BEFORE, &[BEFORE, NOW, AFTER, NOW]);
+}
+
+#[test]
+fn a_shim_of_the_release_after_meets_managers_of_each() {
+    a_shim_meets_managers(AFTER, &[NOW, AFTER, BEFORE, NOW]);
+}
+
+#[test]
+fn who_speaks_another_protocol_is_not_registered_and_has_its_quota() {
+    let bed = Bed::new();
+    let now = Programs::new(NOW);
+    let other = Programs::new(Speaks {
+        protocols: (registration::VERSION + 1, registration::VERSION + 1),
+        later: 1,
+        ..NOW
+    });
+    let mut manager = bed.manager_of(now.folder(), &[]);
+    succeeded(&vcuda(
+        &bed,
+        now.folder(),
+        &["grant", "create", "a", "--memory", "2GiB"],
+    ));
+    let mut program = Obedient::start(&mut in_grant(&bed, now.folder(), other.folder(), "a"));
+    let refused = || manager.metric("vcuda_registrations_total", "result=\"malformed\"");
+    eventually("it is refused", SOON, || refused() > 0.0);
+    program.fills_to_the_byte();
+    succeeded(&vcuda(&bed, now.folder(), &["set", "a", "--memory", "3GiB"]));
+    assert_eq!(program.info().1, 3 * GIB);
+    program.fills_to_the_byte();
+    assert!(manager.metric("vcuda_shim_attached", "container=\"a-1\"") < 0.5);
+    // It does not try again and again, but a manager that speaks with it knows it.
+    let before = refused();
+    manager.change_to(other.folder());
+    attaches(&manager, "a-1");
+    assert!(before < 5.0, "{before}");
+    program.fills_to_the_byte();
+}
