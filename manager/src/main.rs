@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
+use vcuda_manager::caretaker;
 use vcuda_manager::config::{Config, Flags};
 use vcuda_manager::logging::Logging;
 use vcuda_manager::run::{RunError, run};
@@ -26,6 +27,13 @@ fn main() -> ExitCode {
             };
         }
     };
+    // Whatever the configuration says by now.
+    if let Some(root) = flags.root.as_ref().filter(|_| flags.caretaker) {
+        return match caretaker::care(root) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => ending(&error.to_string(), 1),
+        };
+    }
     let config = match Config::load(&flags) {
         Ok(config) => config,
         Err(error) => return ending(&error.to_string(), USAGE),

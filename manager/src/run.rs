@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
+use crate::caretaker;
 use crate::config::{Config, Flags};
 use crate::library::{self, Installed};
 use crate::logging::Logging;
@@ -85,6 +86,18 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     }
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     parts.end().await;
+    match caretaker::leave_behind(&config.root) {
+        Ok(Some(pid)) => info!(
+            pid,
+            "a caretaker divides GPU time until the next manager is there"
+        ),
+        Ok(None) => {}
+        Err(failure) => {
+            warn!(
+                "nobody divides GPU time until the next manager is there, shims go by themselves: {failure}"
+            );
+        }
+    }
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! The daemon's own life: its configuration, its signals, its end. What it does meanwhile has tests of its own.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use vcuda_tests::{Bed, Running, eventually, text};
+use vcuda_tests::{Bed, Door, Running, app, eventually, succeeded, text};
 
 #[test]
 fn sigterm_ends_it_with_status_0() {
@@ -88,4 +89,67 @@ fn sighup_reads_the_configuration_again() {
     says("the configuration was read again");
     manager.signal(libc::SIGTERM);
     assert_eq!(manager.finish().code(), Some(0));
+}
+
+/// The caretakers under this root, whoever is their parent.
+fn caretakers(root: &Path) -> Vec<u32> {
+    let is_one = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let root = root.as_os_str().as_encoded_bytes();
+        words.contains(&b"--caretaker".as_slice()) && words.contains(&root)
+    };
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(is_one).collect()
+}
+
+#[test]
+fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
+    let bed = Bed::new();
+    let root = bed.runtime().join("vcuda");
+    let soon = |what: &str, holds: &dyn Fn() -> bool| eventually(what, Duration::from_secs(20), holds);
+    let mut manager = bed.manager();
+    succeeded(
+        &bed.vcuda(["grant", "create", "a", "--memory", "1GiB", "--cores", "30"])
+            .output()
+            .unwrap(),
+    );
+    // Nobody to care for.
+    manager.signal(libc::SIGTERM);
+    assert_eq!(manager.finish().code(), Some(0));
+    assert_eq!(caretakers(&root), [0; 0]);
+    drop(manager);
+
+    let mut manager = bed.manager();
+    let mut command = bed.vcuda(["run", "--sim", "--grant", "a", "--"]);
+    command.arg(app("saturate", Door::Dlsym)).args(["600", "1000000"]);
+    let mut program = Running::start(&mut command);
+    program.wait_for("started");
+    let beat = || fs::read(root.join("containers/a-1/limits")).unwrap()[176..184].to_vec();
+    let beats = || {
+        let before = beat();
+        soon("somebody arbitrates", &|| beat() != before);
+    };
+    beats();
+    manager.signal(libc::SIGTERM);
+    assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
+    assert_eq!(caretakers(&root).len(), 1, "{}", manager.log());
+    for _ in 0..5 {
+        beats();
+    }
+    drop(manager);
+    // It makes room for the next manager, and is not needed twice.
+    let mut manager = bed.manager();
+    soon("it has left", &|| caretakers(&root).is_empty());
+    beats();
+    manager.signal(libc::SIGTERM);
+    assert_eq!(manager.finish().code(), Some(0));
+    assert_eq!(caretakers(&root).len(), 1);
+    beats();
+    // Nor when nobody is left.
+    drop(program);
+    soon("it has ended with the last program", &|| {
+        caretakers(&root).is_empty()
+    });
 }

@@ -52,6 +52,9 @@ pub struct Flags {
     /// How [default: text]
     #[arg(long, value_name = "FORMAT", env = "VCUDA_MANAGER_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
+    /// Only divide GPU time, until there is a manager or no container is in use
+    #[arg(long, hide = true, requires = "root")]
+    pub caretaker: bool,
     /// Check the configuration and end
     #[arg(long)]
     pub check: bool,
