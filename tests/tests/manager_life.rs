@@ -1,5 +1,10 @@
 //! The daemon's own life: its configuration, its signals, its end. What it does meanwhile has tests of its own.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
