@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use vcuda_region::GpuUuid;
 
 use crate::grant::{Grant, GrantId};
+
+mod text;
 
 /// All that the manager must not forget. Copied for each change: what is not changed is shared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,53 +84,4 @@ pub fn number_of(id: &str) -> Option<u64> {
     let (_, number) = id.rsplit_once('-')?;
     let is_plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     number.parse().ok().filter(|_| is_plain)
-}
-
-/// A book as JSON has it.
-#[derive(Serialize, Deserialize)]
-struct Text<G> {
-    last_number: u64,
-    revision: u64,
-    #[serde(default)]
-    cordoned: Vec<String>,
-    grants: Vec<G>,
-}
-
-impl Book {
-    /// As JSON.
-    ///
-    /// # Errors
-    /// None that a book could cause.
-    pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(&Text {
-            last_number: self.last_number,
-            revision: self.revision,
-            cordoned: self.cordoned.iter().map(ToString::to_string).collect(),
-            grants: self.grants().map(Arc::as_ref).collect::<Vec<&Grant>>(),
-        })
-    }
-
-    /// From JSON.
-    ///
-    /// # Errors
-    /// A sentence: what in it cannot be.
-    pub fn of_json(json: &[u8]) -> Result<Self, String> {
-        let text: Text<Grant> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-        let mut book = Self {
-            last_number: text.last_number,
-            revision: text.revision,
-            ..Self::default()
-        };
-        for uuid in &text.cordoned {
-            book.cordoned
-                .insert(uuid.parse().map_err(|_| format!("{uuid:?} is no GPU's UUID"))?);
-        }
-        for grant in text.grants {
-            if !grant.is_sound() || book.grants.contains_key(&grant.number) {
-                return Err(format!("grant {} cannot be", grant.id));
-            }
-            book.put(Arc::new(grant));
-        }
-        Ok(book)
-    }
 }

@@ -1,7 +1,7 @@
 //! How the manager's records lie in files: one header line with kind, version, checksum and length, then JSON.
 //!
 //! ```text
-//! vcuda-ledger 1 89abcdef 1234
+//! vcuda-ledger 2 89abcdef 1234
 //! {"last_number":17,...
 //! ```
 
@@ -44,13 +44,41 @@ pub fn seal(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
 /// # Errors
 /// See [`Damage`].
 pub fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Damage> {
+    let opened = split(kind, newest, bytes)?;
+    if opened.rest.is_empty() {
+        Ok(opened.json)
+    } else {
+        Err(opened.is_longer())
+    }
+}
+
+/// A record, and what comes after it in its file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opened<'b> {
+    pub(crate) version: u32,
+    pub(crate) json: &'b [u8],
+    pub(crate) rest: &'b [u8],
+}
+
+impl Opened<'_> {
+    /// Why it cannot be used where nothing may come after it.
+    pub(crate) fn is_longer(&self) -> Damage {
+        Damage::Size {
+            found: self.json.len() + self.rest.len(),
+            expected: self.json.len(),
+        }
+    }
+}
+
+/// As [`open`], with what follows.
+pub(crate) fn split<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<Opened<'b>, Damage> {
     let end = bytes
         .iter()
         .take(128)
         .position(|byte| *byte == b'\n')
         .ok_or(Damage::Foreign)?;
     let (header, rest) = bytes.split_at(end);
-    let json = rest.get(1..).unwrap_or_default();
+    let rest = rest.get(1..).unwrap_or_default();
     let header = std::str::from_utf8(header).map_err(|_| Damage::Foreign)?;
     let words: Vec<&str> = header.split(' ').collect();
     let &[found, version, sum, length] = words.as_slice() else {
@@ -68,14 +96,14 @@ pub fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Da
     }
     let sum = u32::from_str_radix(sum, 16).map_err(|_| Damage::Foreign)?;
     let expected: usize = length.parse().map_err(|_| Damage::Foreign)?;
-    if json.len() != expected {
-        let found = json.len();
-        return Err(Damage::Size { found, expected });
-    }
+    let (json, rest) = rest.split_at_checked(expected).ok_or(Damage::Size {
+        found: rest.len(),
+        expected,
+    })?;
     if crc32fast::hash(json) != sum {
         return Err(Damage::Checksum);
     }
-    Ok(json)
+    Ok(Opened { version, json, rest })
 }
 
 #[cfg(test)]

@@ -1,14 +1,19 @@
-//! The ledger on disk: one file with all grants, replaced as a whole for each change or group of changes.
+//! The ledger on disk: one file, a snapshot of all grants and behind it the changes since.
 //!
-//! A change counts when [`Ledger::write`] has returned: the new file and the name that leads to it are then on the disk.
-//! Until the rename the old file is there, whole; after it the new one. So a crash at any instant leaves one or the other,
-//! and a change that was not yet answered may or may not have happened.
+//! A change, or a group of them, is written at the end of the file; what it costs does not depend on how many grants there
+//! are. A manager's first write, the one after any that failed, and now and then one between are of a whole new file, which
+//! takes the old one's place by rename.
+//!
+//! A change counts when [`Ledger::write`] has returned: it, and the name that leads to it, are then on the disk. A crash
+//! before leaves the file without it, whole or with an unfinished record at its end ([`record`]), or with it: a change that
+//! was not yet answered may or may not have happened.
 
 use std::fmt::Debug;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
@@ -17,17 +22,25 @@ use thiserror::Error;
 use crate::book::Book;
 use crate::envelope::{self, Damage};
 use crate::events::unix_ms;
+use record::Next;
 
+mod record;
 mod salvage;
+#[cfg(test)]
+mod tests;
 
 /// Name of the file.
 pub const NAME: &str = "ledger.json";
 const NEW: &str = "ledger.json.new";
 const LOCK: &str = "ledger.lock";
 const KIND: &str = "vcuda-ledger";
-const VERSION: u32 = 1;
+/// 1 had no changes behind the snapshot: it is still read. A manager of that release sets this one aside and rebuilds.
+const VERSION: u32 = 2;
+const WITHOUT_CHANGES: u32 = 1;
 /// The largest ledger that is read (bytes): of some hundred thousand grants.
 const SIZE_MAX: u64 = 256 << 20;
+/// Changes behind a snapshot, at most (bytes); or as many as the snapshot has.
+const CHANGES_MAX: u64 = 256 << 10;
 
 /// The steps of a write. There is one that does them, and tests have others that fail or die in between.
 pub trait Disk: Debug + Send + 'static {
@@ -53,12 +66,12 @@ pub trait Disk: Debug + Send + 'static {
         file.write_all(bytes)
     }
 
-    /// Until the bytes are on the disk.
+    /// Until the bytes are on the disk, and the length of the file.
     ///
     /// # Errors
-    /// As fsync(2).
+    /// As fdatasync(2).
     fn sync(&self, file: &File) -> io::Result<()> {
-        file.sync_all()
+        file.sync_data()
     }
 
     /// Puts one name in another's place.
@@ -122,6 +135,30 @@ pub struct Ledger {
     directory: PathBuf,
     disk: Box<dyn Disk>,
     _lock: Flock<File>,
+    /// The last that was written, if it is known to be there.
+    written: Option<Written>,
+}
+
+/// The file as this manager left it.
+#[derive(Debug)]
+struct Written {
+    book: Arc<Book>,
+    file: File,
+    snapshot_bytes: u64,
+    bytes: u64,
+}
+
+impl Written {
+    /// Whether the next change may be put behind what is there: it is ours to the last byte, and not too long.
+    fn can_grow(&self, path: &Path) -> bool {
+        let is_ours = match (path.symlink_metadata(), self.file.metadata()) {
+            (Ok(there), Ok(ours)) => {
+                (there.dev(), there.ino(), there.len()) == (ours.dev(), ours.ino(), self.bytes)
+            }
+            _ => false,
+        };
+        is_ours && self.bytes - self.snapshot_bytes < self.snapshot_bytes.max(CHANGES_MAX)
+    }
 }
 
 impl Ledger {
@@ -144,6 +181,7 @@ impl Ledger {
             directory: directory.to_owned(),
             disk,
             _lock: lock(&directory.join(LOCK))?,
+            written: None,
         };
         let path = ledger.path();
         let bytes = match read(&path) {
@@ -151,9 +189,7 @@ impl Ledger {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((ledger, Loaded::Absent)),
             Err(error) => return Err(LedgerError::Io(path, error)),
         };
-        let found = envelope::open(KIND, VERSION, &bytes)
-            .and_then(|json| Book::of_json(json).map_err(Damage::Content));
-        let loaded = match found {
+        let loaded = match book_of(&bytes) {
             Ok(book) => Loaded::Sound(book),
             Err(damage) => {
                 let aside = directory.join(format!("{NAME}.damaged-{}", unix_ms()));
@@ -174,30 +210,95 @@ impl Ledger {
         self.directory.join(NAME)
     }
 
-    /// Replaces the ledger. On return it is on the disk.
+    /// Puts into the ledger what is new in `book`. On return it is on the disk.
     ///
     /// # Errors
-    /// A step failed. Then the old ledger is there; or, if the last step failed, perhaps the new one.
-    pub fn write(&self, book: &Book) -> Result<(), LedgerError> {
-        let failed = |error| LedgerError::Write(self.path(), error);
-        let json = book.to_json().map_err(|error| failed(error.into()))?;
-        self.replace(&envelope::seal(KIND, VERSION, &json))
-            .map_err(failed)
+    /// A step failed. Then the ledger is as before; or, if the last step failed, perhaps as it should be.
+    pub fn write(&mut self, book: &Arc<Book>) -> Result<(), LedgerError> {
+        let path = self.path();
+        // Should this fail, nobody knows what is at the end of the file: the next one is new.
+        let before = self.written.take();
+        let before = before.filter(|before| before.book.revision < book.revision && before.can_grow(&path));
+        let written = match before {
+            Some(before) => self.append(before, book),
+            None => self.replace(&path, book),
+        };
+        self.written = Some(written.map_err(|error| LedgerError::Write(path, error))?);
+        Ok(())
     }
 
-    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+    fn append(&self, before: Written, book: &Arc<Book>) -> io::Result<Written> {
+        let Written {
+            book: old,
+            mut file,
+            snapshot_bytes,
+            bytes,
+        } = before;
+        let record = record::seal(&book.change_to_json(&old)?);
+        let appended = self.disk.write(&mut file, &record);
+        if let Err(error) = appended.and_then(|()| self.disk.sync(&file)) {
+            // It was refused: it need not be found after a crash, and takes room that the next attempt needs.
+            let _ = file.set_len(bytes);
+            return Err(error);
+        }
+        Ok(Written {
+            book: Arc::clone(book),
+            file,
+            snapshot_bytes,
+            bytes: bytes + record.len() as u64,
+        })
+    }
+
+    fn replace(&self, path: &Path, book: &Arc<Book>) -> io::Result<Written> {
+        let snapshot = envelope::seal(KIND, VERSION, &book.to_json()?);
         let new = self.directory.join(NEW);
         let written = self.disk.create(&new).and_then(|mut file| {
-            self.disk.write(&mut file, bytes)?;
-            self.disk.sync(&file)
+            self.disk.write(&mut file, &snapshot)?;
+            self.disk.sync(&file)?;
+            Ok(file)
         });
-        let renamed = written.and_then(|()| self.disk.rename(&new, &self.path()));
+        let renamed = written.and_then(|file| self.disk.rename(&new, path).map(|()| file));
         if renamed.is_err() {
             // What was written of it takes room that the next attempt needs.
             let _ = fs::remove_file(&new);
         }
-        renamed?;
-        self.disk.sync_directory(&self.directory)
+        let file = renamed?;
+        self.disk.sync_directory(&self.directory)?;
+        Ok(Written {
+            book: Arc::clone(book),
+            file,
+            snapshot_bytes: snapshot.len() as u64,
+            bytes: snapshot.len() as u64,
+        })
+    }
+}
+
+/// The book of a ledger with these bytes.
+fn book_of(bytes: &[u8]) -> Result<Book, Damage> {
+    let snapshot = envelope::split(KIND, VERSION, bytes)?;
+    let mut book = Book::of_json(snapshot.json).map_err(Damage::Content)?;
+    if snapshot.version == WITHOUT_CHANGES && !snapshot.rest.is_empty() {
+        return Err(snapshot.is_longer());
+    }
+    let end = snapshot.rest.iter().rposition(|byte| *byte != 0);
+    let mut rest = snapshot
+        .rest
+        .get(..end.map_or(0, |last| last + 1))
+        .unwrap_or_default();
+    loop {
+        match record::take(rest)? {
+            Next::Change { json, rest: behind } => {
+                book.change_by_json(json).map_err(Damage::Content)?;
+                rest = behind;
+            }
+            Next::End => return Ok(book),
+            Next::Unfinished => {
+                tracing::info!(
+                    "the last change of the ledger was not finished when its manager ended: nobody has it"
+                );
+                return Ok(book);
+            }
+        }
     }
 }
 

@@ -125,7 +125,7 @@ impl Reaper {
             .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         for pid in pids.take(MOST_FOUND) {
             // What ends meanwhile is not there.
-            let Ok(seen) = Identity::of(pid) else { continue };
+            let Ok(seen) = self.me.see(pid) else { continue };
             if seen.pid_namespace != self.me.pid_namespace && seen.pid_namespace != 0 {
                 let on_host = Identity {
                     pid,

@@ -273,6 +273,9 @@ impl Observer {
         let mut before = self.read(offset, slots * LINE)?;
         let mut found = vec![None; slots];
         for attempt in 0..8 {
+            if found.iter().all(Option::is_some) {
+                break;
+            }
             let lines = self.read(offset, slots * LINE)?;
             let after = self.read(offset, slots * LINE)?;
             for ((slot, line), found) in lines.chunks_exact(LINE).enumerate().zip(&mut found) {

@@ -25,7 +25,7 @@ pub(super) fn identify(connection: &OwnedFd, hello: &Hello, me: &Identity) -> Op
     let pid = Pid::from_raw(credentials.pid()).filter(|_| credentials.pid() > 0)?;
     let host_pid = u32::try_from(credentials.pid()).ok()?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    let seen = Identity::of(host_pid).ok()?;
+    let seen = me.see(host_pid).ok()?;
     // The process of this pidfd lives now, so what was read of this PID was read of it, not of one that had it before
     // or has it since. That it is the one that connected, its start tells.
     if has_ended(&pidfd).unwrap_or(true) || !agrees(hello, &seen, me) {

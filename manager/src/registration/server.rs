@@ -17,7 +17,7 @@ use vcuda_region::{clock, directory, release};
 
 use super::listener::Listener;
 use super::peer;
-use super::table::{Counts, Key, Registered, Registry};
+use super::table::{Counts, Entered, Key, Registered, Registry};
 use super::{MOST_SILENT, MOST_SILENT_IN_ALL, PATIENCE};
 
 /// Events of these numbers are the thread's own; all others are listeners', peers' and processes'.
@@ -225,29 +225,23 @@ impl Server {
             release: hello.release,
             layouts: hello.layouts,
         };
-        let is_known = self
-            .processes
-            .values()
-            .any(|known| known.key == key && known.container == container);
-        if !self.registry.enter(&container, process) {
+        // One that is known is watched already.
+        match self.registry.enter(&container, process) {
+            Entered::New => {}
+            Entered::Again => return Status::Accepted,
+            Entered::Not => return Status::Full,
+        }
+        let number = self.next_number();
+        if self.watch(&peer.pidfd, number).is_err() {
+            self.registry.end(&container, key);
             return Status::Full;
         }
-        if !is_known {
-            let number = self.next_number();
-            if self.watch(&peer.pidfd, number).is_err() {
-                self.registry.end(&container, key);
-                return Status::Full;
-            }
-            let _pidfd = peer.pidfd;
-            self.processes.insert(
-                number,
-                Process {
-                    container,
-                    key,
-                    _pidfd,
-                },
-            );
-        }
+        let process = Process {
+            container,
+            key,
+            _pidfd: peer.pidfd,
+        };
+        self.processes.insert(number, process);
         Status::Accepted
     }
 

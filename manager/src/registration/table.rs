@@ -68,6 +68,17 @@ pub struct Counts {
     pub broken: u64,
 }
 
+/// What became of a process that was to be entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entered {
+    /// It was not known.
+    New,
+    /// It was.
+    Again,
+    /// There is no room.
+    Not,
+}
+
 /// Who has registered: written by the [`super::Registrar`], read by all.
 #[derive(Debug, Default)]
 pub struct Registry {
@@ -130,20 +141,22 @@ impl Registry {
         members.refused += 1;
     }
 
-    /// Enters a process: in the place of what was known of it. `false` if there is no room.
-    pub(super) fn enter(&self, container: &str, process: Registered) -> bool {
+    /// Enters a process: in the place of what was known of it.
+    pub(super) fn enter(&self, container: &str, process: Registered) -> Entered {
         self.change(container, |members, counts| {
             let key = Key::of(&process.identity);
+            let before = members.living.len();
             members.living.retain(|known| Key::of(&known.identity) != key);
+            let is_known = members.living.len() != before;
             members.ended.retain(|ended| *ended != key);
             if members.living.len() >= MOST_PROCESSES {
                 members.refused += 1;
                 counts.full += 1;
-                return false;
+                return Entered::Not;
             }
             members.living.push(process);
             counts.accepted += 1;
-            true
+            if is_known { Entered::Again } else { Entered::New }
         })
     }
 
@@ -211,7 +224,8 @@ mod tests {
     fn a_process_is_entered_once_and_ends() {
         let registry = Registry::default();
         let seen = registry.wait(u64::MAX, Duration::ZERO);
-        assert!(registry.enter("a", process(1)) && registry.enter("a", process(1)));
+        assert_eq!(registry.enter("a", process(1)), Entered::New);
+        assert_eq!(registry.enter("a", process(1)), Entered::Again);
         assert_ne!(registry.wait(seen, Duration::ZERO), seen);
         let members = registry.members_since("a", 0).unwrap();
         assert_eq!(members.living, [process(1)]);
@@ -230,9 +244,9 @@ mod tests {
     fn a_container_fills_its_own_table_only() {
         let registry = Registry::default();
         let most = u32::try_from(MOST_PROCESSES).unwrap();
-        assert!((1..=most).all(|pid| registry.enter("a", process(pid))));
-        assert!(!registry.enter("a", process(most + 1)));
-        assert!(registry.enter("b", process(most + 1)));
+        assert!((1..=most).all(|pid| registry.enter("a", process(pid)) == Entered::New));
+        assert_eq!(registry.enter("a", process(most + 1)), Entered::Not);
+        assert_eq!(registry.enter("b", process(most + 1)), Entered::New);
         (1..=2 * most).for_each(|pid| registry.end("a", Key::of(&process(pid).identity)));
         assert_eq!(
             registry.members_since("a", 0).unwrap().ended.len(),

@@ -98,6 +98,7 @@ impl Keeper {
                 None => is_tick = true,
             }
         }
+        let next = Arc::new(next);
         if next.revision != self.book.revision {
             if let Err(error) = self.ledger.write(&next) {
                 // A number is not given again even so: the failed write may be on the disk.
@@ -110,7 +111,7 @@ impl Keeper {
                 return;
             }
             self.ledger_works();
-            self.book = Arc::new(next);
+            self.book = next;
         }
         self.carry_out(steps);
         if is_tick {
@@ -274,9 +275,10 @@ impl Keeper {
             next.remove(&grant.id);
         }
         next.revision += 1;
+        let next = Arc::new(next);
         match self.ledger.write(&next) {
             Ok(()) => {
-                self.book = Arc::new(next);
+                self.book = next;
                 for grant in undone {
                     self.take_away(&grant.id);
                 }

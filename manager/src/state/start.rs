@@ -87,9 +87,10 @@ pub fn start(
         error => error.into(),
     })?;
     let containers = Containers::new(&settings.root).map_err(root)?;
-    let (ledger, loaded) = Ledger::open(&settings.state, disk)?;
+    let (mut ledger, loaded) = Ledger::open(&settings.state, disk)?;
     let found = containers.granted()?;
     let (book, must_write) = settle(loaded, &found, events);
+    let book = Arc::new(book);
     let problem = if must_write {
         ledger.write(&book).err()
     } else {
@@ -104,7 +105,6 @@ pub fn start(
         let _ = directory::remove_dead(&settings.root, &me);
     }
 
-    let book = Arc::new(book);
     let (problem, _) = watch::channel(problem.map(|error| error.to_string()));
     let (changes, _) = broadcast::channel(BEHIND);
     let shared = Arc::new(Shared {
@@ -177,11 +177,20 @@ fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (Book, bool) {
     let mut candidates: Vec<_> = found
         .iter()
         .filter_map(|found| found.grant.as_ref().ok())
-        .filter(|grant| why.is_some() || grant.number > written)
+        .filter(|grant| {
+            // Directories follow the ledger, and are never ahead of it.
+            let known = book.by_number(grant.number);
+            let is_newer =
+                known.is_some_and(|known| grant.id == known.id && grant.generation > known.generation);
+            why.is_some() || grant.number > written || is_newer
+        })
         .collect();
     candidates.sort_by_key(|grant| std::cmp::Reverse(grant.number));
     for grant in candidates {
-        if book.by_key(&grant.key).is_none() {
+        if book
+            .by_key(&grant.key)
+            .is_none_or(|known| known.number == grant.number)
+        {
             book.put(Arc::new(grant.clone()));
             adopted += 1;
         }

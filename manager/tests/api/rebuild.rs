@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vcuda_manager_api::v1;
 use vcuda_region::limits::Limits;
 
-use crate::harness::{GIB, Node, ask, uuid};
+use crate::harness::{GIB, Node, amounts, ask, uuid};
 
 /// The highest number that was given.
 const GONE: u64 = 4;
@@ -85,12 +85,14 @@ async fn a_damaged_ledger_is_rebuilt_from_the_directories() {
     };
     let cut = |ledger: &Path| {
         let bytes = fs::read(ledger).unwrap();
-        fs::write(ledger, bytes.get(..bytes.len() / 2).unwrap()).unwrap();
+        // In the snapshot: what is cut behind it is what a crash leaves.
+        let snapshot = bytes.iter().position(|byte| *byte == b'+').unwrap();
+        fs::write(ledger, bytes.get(..snapshot / 2).unwrap()).unwrap();
     };
     let empty = |ledger: &Path| fs::write(ledger, "").unwrap();
     let newer = |ledger: &Path| {
         let text = fs::read_to_string(ledger).unwrap();
-        fs::write(ledger, text.replacen("vcuda-ledger 1 ", "vcuda-ledger 2 ", 1)).unwrap();
+        fs::write(ledger, text.replacen("vcuda-ledger 2 ", "vcuda-ledger 3 ", 1)).unwrap();
     };
     for spoil in [&flip as &dyn Fn(&Path), &cut, &empty, &newer] {
         let (before, after) = recovers(spoil, true).await;
@@ -112,6 +114,13 @@ async fn what_an_older_ledger_does_not_know_is_not_lost() {
     client.create(ask("a", GIB, 100)).await.unwrap();
     let old = fs::read(node.ledger()).unwrap();
     let second = client.create(ask("b", GIB, 100)).await.unwrap().into_inner();
+    let resize = v1::ResizeGrantRequest {
+        request_id: "s".to_owned(),
+        id: "a-1".to_owned(),
+        amounts: Some(amounts(2 * GIB, 200)),
+        ..v1::ResizeGrantRequest::default()
+    };
+    let resized = client.resize(resize).await.unwrap().into_inner();
     let ledger = node.ledger();
     node.stop().await;
     fs::write(&ledger, old).unwrap();
@@ -120,6 +129,8 @@ async fn what_an_older_ledger_does_not_know_is_not_lost() {
     let book = node.kept.grants.book();
     assert_eq!(book.by_id(&second.id).map(|grant| grant.number), Some(2));
     assert!(book.last_number >= 2);
+    let first = book.by_id(&resized.id).unwrap();
+    assert_eq!((first.amounts.memory_bytes, first.generation), (Some(2 * GIB), 2));
     node.stop().await;
 }
 
