@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 use vcuda_manager::admission::{Placement, Rules};
+use vcuda_manager::bounds::Bounds;
 use vcuda_manager::events::Events;
 use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::RealDisk;
@@ -46,6 +47,7 @@ fn serve_in(scratch: &Path) -> Grants {
             placement: Placement::Spread,
             ..Rules::default()
         },
+        bounds: Bounds::default(),
         api: Api::default(),
     };
     let events = Arc::new(Events::default());

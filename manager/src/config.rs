@@ -8,11 +8,12 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::admission::Rules;
-
+use crate::bounds::Bounds;
 use crate::inventory::health::{Policy, PolicyError};
 
 mod file;
 mod flags;
+mod namespaces;
 mod value;
 
 pub use flags::Flags;
@@ -38,6 +39,8 @@ pub struct Config {
     pub api: Api,
     /// What fits on a GPU.
     pub admission: Rules,
+    /// What the pods of a namespace may choose.
+    pub namespaces: Bounds,
     /// When a GPU is given up.
     pub health: Health,
     /// Where metrics are served; nowhere if none.
@@ -136,6 +139,7 @@ impl Config {
                 group: file.api.group.map(|group| group.0),
             },
             admission: file.admission.into(),
+            namespaces: namespaces::bounds(file.namespaces),
             health: file.health.into(),
             metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
             audit_interval: file.audit.interval.0,
@@ -284,6 +288,14 @@ mod tests {
                 "m.toml:2: 'no-such-group': no such group",
             ),
             ("[audit]\ninterval = \"1ms\"", "m.toml:2: '1ms': outside"),
+            ("[namespaces.a]\npriority_max = \"top\"", "m.toml:2: "),
+            ("[namespaces.a]\npolicies = []", "m.toml:2: []: no policy"),
+            ("[namespaces.a]\ncores_max = \"101\"", "m.toml:2: '101': outside"),
+            ("[namespaces.a]\nweight_max = 0", "m.toml:2: 0: outside"),
+            (
+                "[namespaces.A_b]\nweight_max = 1",
+                "m.toml:1: namespaces.\"A_b\": neither",
+            ),
             ("[audit]\naction = \"kill\"", "m.toml:2: "),
             ("state = \"/run/vcuda/state\"", "lie in each other"),
             ("root = \"here\"", "absolute path"),

@@ -63,8 +63,18 @@ pub enum Policy {
     BestEffort,
 }
 
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fixed => "fixed",
+            Self::Burst => "burst",
+            Self::BestEffort => "best-effort",
+        })
+    }
+}
+
 /// Who comes first where there is not enough for all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
     /// After the others.
@@ -74,6 +84,16 @@ pub enum Priority {
     Normal,
     /// Before the others.
     High,
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::High => "high",
+        })
+    }
 }
 
 /// What a container may use of each of its GPUs. Validated: no value is out of its range.

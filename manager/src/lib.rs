@@ -10,6 +10,7 @@ pub mod admission;
 pub mod audit;
 mod background;
 pub mod book;
+pub mod bounds;
 pub mod caretaker;
 pub mod config;
 pub mod containers;

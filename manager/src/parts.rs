@@ -111,7 +111,7 @@ impl Parts {
 
     /// Takes over what of a configuration that was read again needs no restart.
     pub(crate) fn follow(&self, config: &Config) {
-        self.grants.set_rules(config.admission);
+        self.grants.set_rules(config.admission, config.namespaces.clone());
     }
 
     /// Whether the threads that must not hang have been at work of late: what the watchdog is told.
@@ -184,6 +184,7 @@ fn settings(config: &Config) -> Settings {
         state: config.state.clone(),
         node: config.node.clone(),
         rules: config.admission,
+        bounds: config.namespaces.clone(),
         api: Api {
             mode: config.api.mode,
             group: config.api.group,

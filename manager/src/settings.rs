@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::admission::Rules;
+use crate::bounds::Bounds;
 
 /// All of it.
 #[derive(Debug, Clone)]
@@ -16,6 +17,8 @@ pub struct Settings {
     pub node: String,
     /// How much may be given.
     pub rules: Rules,
+    /// What the pods of a namespace may choose.
+    pub bounds: Bounds,
     /// Who may use the API.
     pub api: Api,
 }

@@ -16,6 +16,7 @@ use vcuda_region::clock::now_ns;
 
 use crate::admission::{Card, Refusal, Rules};
 use crate::book::Book;
+use crate::bounds::Bounds;
 use crate::containers::Containers;
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
@@ -56,6 +57,9 @@ pub enum GrantError {
     /// A GPU cannot be used, or the container still is.
     #[error("{0}")]
     Refused(String),
+    /// The namespace's bounds.
+    #[error("{0}")]
+    Denied(String),
     /// Not now.
     #[error("{0}")]
     Unavailable(String),
@@ -96,6 +100,7 @@ pub struct Change {
 struct Shared {
     book: Mutex<Arc<Book>>,
     rules: Mutex<Rules>,
+    bounds: Mutex<Arc<Bounds>>,
     changes: broadcast::Sender<Change>,
     problem: watch::Sender<Option<String>>,
 }
@@ -180,9 +185,10 @@ impl Grants {
         *self.shared.rules.lock()
     }
 
-    /// Other rules, for all that is decided from now on. Grants that there are stay.
-    pub fn set_rules(&self, rules: Rules) {
+    /// Other rules and bounds, for all that is decided from now on. Grants that there are stay.
+    pub fn set_rules(&self, rules: Rules, bounds: Bounds) {
         *self.shared.rules.lock() = rules;
+        *self.shared.bounds.lock() = Arc::new(bounds);
     }
 
     /// Admits a container. The same request twice is the same grant.

@@ -1,16 +1,18 @@
 //! The configuration file's form. Unknown keys are refused: a misspelt limit must not be a missing one.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
 use super::Health;
+use super::namespaces::{Namespace, NamespaceTable};
 use super::value::{Factor, Filter, Group, Interval, Listen, LogFormat, Mode, Sharers, Size};
 use crate::admission::{Placement, Rules};
 
 /// Every key, so that the documented file is held to them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 23] = [
+pub(super) const KEYS: [&str; 28] = [
     "root",
     "state",
     "node",
@@ -25,6 +27,11 @@ pub(super) const KEYS: [&str; 23] = [
     "memory_overcommit",
     "cores_overcommit",
     "placement",
+    "[namespaces.\"*\"]",
+    "policies",
+    "priority_max",
+    "cores_max",
+    "weight_max",
     "[health]",
     "ignored_xids",
     "fatal_xids",
@@ -46,6 +53,7 @@ pub(super) struct File {
     pub(super) shim_library: Option<PathBuf>,
     pub(super) api: ApiTable,
     pub(super) admission: AdmissionTable,
+    pub(super) namespaces: BTreeMap<Namespace, NamespaceTable>,
     pub(super) health: HealthTable,
     pub(super) metrics: MetricsTable,
     pub(super) audit: AuditTable,
@@ -62,6 +70,7 @@ impl Default for File {
             shim_library: None,
             api: ApiTable::default(),
             admission: AdmissionTable::default(),
+            namespaces: BTreeMap::new(),
             health: HealthTable::default(),
             metrics: MetricsTable::default(),
             audit: AuditTable::default(),

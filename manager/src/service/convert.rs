@@ -24,6 +24,7 @@ impl From<GrantError> for Status {
             GrantError::Changed(_) => Self::aborted(text),
             GrantError::NoRoom(_) => Self::resource_exhausted(text),
             GrantError::Refused(_) => Self::failed_precondition(text),
+            GrantError::Denied(_) => Self::permission_denied(text),
             GrantError::Unavailable(_) => Self::unavailable(text),
         }
     }

@@ -9,6 +9,7 @@ use vcuda_region::limits::Quota;
 use super::{Asked, Create, GrantError, Resize};
 use crate::admission::{self, Card, Load, Rules, Wanted};
 use crate::book::Book;
+use crate::bounds::Bounds;
 use crate::gpu::Inventory;
 use crate::grant::{Amounts, Grant, GrantId};
 use crate::observe::Snapshot;
@@ -53,6 +54,8 @@ pub(super) static NONE_UNAPPLIED: Unapplied = BTreeMap::new();
 pub struct World<'a> {
     /// How much may be given.
     pub rules: &'a Rules,
+    /// What the pods of a namespace may choose.
+    pub bounds: &'a Bounds,
     /// The GPUs.
     pub inventory: &'a Inventory,
     /// The containers, for those of `vcuda run`.
@@ -114,6 +117,9 @@ impl World<'_> {
         if let Some(grant) = repeated(book, create)? {
             return Ok((grant, false));
         }
+        self.bounds
+            .check(&create.holder.namespace, &create.amounts)
+            .map_err(GrantError::Denied)?;
         if self.inventory.gpus.is_empty() {
             let why = self.inventory.problem.as_deref().unwrap_or("there is none");
             return Err(GrantError::Unavailable(format!(
@@ -183,6 +189,9 @@ impl World<'_> {
             }
             _ => {}
         }
+        self.bounds
+            .check(&before.holder.namespace, &resize.amounts)
+            .map_err(GrantError::Denied)?;
         let cards = self.cards(book, Some(&before.id));
         admission::resize(self.rules, &cards, &before.gpus, &before.amounts, &resize.amounts).map_err(
             |refusal| match refusal {

@@ -124,8 +124,10 @@ impl Keeper {
         let inventory = Arc::clone(&self.inventory.borrow());
         let snapshot = Arc::clone(&self.snapshot.borrow());
         let rules = *self.shared.rules.lock();
+        let bounds = Arc::clone(&self.shared.bounds.lock());
         let world = World {
             rules: &rules,
+            bounds: &bounds,
             inventory: &inventory,
             snapshot: &snapshot,
             unapplied: &self.unapplied,

@@ -110,6 +110,7 @@ pub fn start(
     let shared = Arc::new(Shared {
         book: Mutex::new(Arc::clone(&book)),
         rules: Mutex::new(settings.rules),
+        bounds: Mutex::new(Arc::new(settings.bounds.clone())),
         changes,
         problem,
     });

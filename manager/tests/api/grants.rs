@@ -597,3 +597,42 @@ async fn what_does_not_work_is_in_the_status() {
     assert!(node.problems.lines().is_empty());
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_pod_chooses_within_the_bounds_of_its_namespace_only() {
+    let scratch = tempfile::tempdir().unwrap();
+    let node = Node::start(scratch.path()).await;
+    let mut client = node.grants().await;
+    let of_web = |priority: v1::Priority| {
+        let mut request = ask("web", 4 * GIB, 300);
+        request.request_id = format!("r-{}", priority as i32);
+        request.holder = Some(v1::Holder {
+            namespace: "web".to_owned(),
+            ..v1::Holder::default()
+        });
+        let amounts = request.amounts.as_mut().unwrap();
+        amounts.priority = priority.into();
+        request
+    };
+    let refusal = client.create(of_web(v1::Priority::High)).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::PermissionDenied, "{refusal}");
+    assert!(refusal.message().contains("at most normal"), "{refusal}");
+    let listed = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
+    assert_eq!(listed.grants, []);
+
+    let grant = client
+        .create(of_web(v1::Priority::Normal))
+        .await
+        .unwrap()
+        .into_inner();
+    let resize = v1::ResizeGrantRequest {
+        request_id: "higher".to_owned(),
+        id: grant.id.clone(),
+        amounts: of_web(v1::Priority::High).amounts,
+        expected_generation: 0,
+    };
+    let refusal = client.resize(resize).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::PermissionDenied, "{refusal}");
+    let kept = client.get(by_id(&grant.id)).await.unwrap().into_inner();
+    assert_eq!(kept, grant);
+}

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tonic::transport::Channel;
 use vcuda_manager::admission::Rules;
+use vcuda_manager::bounds::Bounds;
 use vcuda_manager::events::Events;
 use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::{Disk, RealDisk};
@@ -47,6 +48,7 @@ pub(crate) fn settings(scratch: &Path) -> Settings {
         state: scratch.join("lib"),
         node: "node-a".to_owned(),
         rules: Rules::default(),
+        bounds: Bounds::default(),
         api: Api::default(),
     }
 }

@@ -1,0 +1,169 @@
+//! What the pods of a namespace may choose by annotations. Whoever may create a pod may annotate it, so an annotation alone
+//! gives nothing: the node's operator says for each namespace how far it goes. Grants of no namespace (`vcuda grant`) come
+//! from whoever owns the socket, and are not bounded by this.
+
+use std::collections::BTreeMap;
+
+use vcuda_manager_api::quantity::CoreShare;
+
+use crate::grant::{Amounts, Policy, Priority};
+
+/// The key of the bound for namespaces that have none of their own.
+pub const ALL_OTHERS: &str = "*";
+
+/// How far a namespace's choice goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// Policies to choose from.
+    pub policies: Vec<Policy>,
+    /// The highest priority.
+    pub priority_max: Priority,
+    /// The most GPU time that `burst` and `best-effort` may have where others leave it (thousandths).
+    pub cores_max_permille: u32,
+    /// The greatest weight.
+    pub weight_max: u32,
+}
+
+impl Default for Bound {
+    fn default() -> Self {
+        Self {
+            policies: vec![Policy::Fixed, Policy::Burst, Policy::BestEffort],
+            priority_max: Priority::Normal,
+            cores_max_permille: 1000,
+            // What a container of 100 % has without saying so.
+            weight_max: 1000,
+        }
+    }
+}
+
+/// The bounds of all namespaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bounds {
+    own: BTreeMap<String, Bound>,
+    others: Bound,
+}
+
+impl Bounds {
+    /// These, by namespace; that of [`ALL_OTHERS`] is for those that have none.
+    #[must_use]
+    pub fn new(mut own: BTreeMap<String, Bound>) -> Self {
+        let others = own.remove(ALL_OTHERS).unwrap_or_default();
+        Self { own, others }
+    }
+
+    /// Whether containers of `namespace` may have these amounts.
+    ///
+    /// # Errors
+    /// A sentence that names the value and where the bound stands.
+    pub fn check(&self, namespace: &str, amounts: &Amounts) -> Result<(), String> {
+        if namespace.is_empty() {
+            return Ok(());
+        }
+        let (place, bound) = match self.own.get(namespace) {
+            Some(bound) => (namespace, bound),
+            None => (ALL_OTHERS, &self.others),
+        };
+        let denied = |key: &str, value: String, most: String| {
+            Err(format!(
+                "{key} {value}: pods of namespace {namespace} may have {most}; the bound is namespaces.\"{place}\" in the \
+                 manager's configuration"
+            ))
+        };
+        if !bound.policies.contains(&amounts.policy) {
+            let allowed: Vec<String> = bound.policies.iter().map(ToString::to_string).collect();
+            return denied("policy", amounts.policy.to_string(), allowed.join(" or "));
+        }
+        if amounts.priority > bound.priority_max {
+            let most = format!("at most {}", bound.priority_max);
+            return denied("priority", amounts.priority.to_string(), most);
+        }
+        let is_borrower = amounts.policy != Policy::Fixed;
+        if is_borrower && amounts.cores_max_permille > bound.cores_max_permille.max(amounts.cores_permille) {
+            let share = |permille| CoreShare(permille).to_string();
+            let most = format!("at most {}", share(bound.cores_max_permille));
+            return denied("cores-max", share(amounts.cores_max_permille), most);
+        }
+        match amounts.weight {
+            Some(weight) if weight > bound.weight_max => denied(
+                "weight",
+                weight.to_string(),
+                format!("at most {}", bound.weight_max),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amounts(policy: Policy, priority: Priority, most: u32, weight: Option<u32>) -> Amounts {
+        Amounts {
+            memory_bytes: Some(1 << 30),
+            cores_permille: 300,
+            cores_max_permille: most,
+            policy,
+            priority,
+            weight,
+        }
+    }
+
+    fn bounds() -> Bounds {
+        let strict = Bound {
+            policies: vec![Policy::Fixed, Policy::Burst],
+            priority_max: Priority::Low,
+            cores_max_permille: 500,
+            weight_max: 300,
+        };
+        let free = Bound {
+            priority_max: Priority::High,
+            weight_max: 10_000,
+            ..Bound::default()
+        };
+        Bounds::new([("*".to_owned(), strict), ("ops".to_owned(), free)].into())
+    }
+
+    #[test]
+    fn each_bound_holds_and_names_its_place() {
+        for (amounts, said) in [
+            (
+                amounts(Policy::BestEffort, Priority::Low, 300, None),
+                "policy best-effort: pods of namespace web may have fixed or burst",
+            ),
+            (
+                amounts(Policy::Fixed, Priority::Normal, 300, None),
+                "priority normal: pods of namespace web may have at most low",
+            ),
+            (
+                amounts(Policy::Burst, Priority::Low, 501, None),
+                "cores-max 50.1 %: pods of namespace web may have at most 50 %",
+            ),
+            (
+                amounts(Policy::Burst, Priority::Low, 500, Some(301)),
+                "weight 301: pods of namespace web may have at most 300",
+            ),
+        ] {
+            let refusal = bounds().check("web", &amounts).unwrap_err();
+            assert!(refusal.starts_with(said), "{refusal}");
+            assert!(refusal.contains("namespaces.\"*\""), "{refusal}");
+            bounds().check("ops", &amounts).unwrap();
+            // Whoever owns the socket owns the node.
+            bounds().check("", &amounts).unwrap();
+        }
+        bounds()
+            .check("web", &amounts(Policy::Burst, Priority::Low, 500, Some(300)))
+            .unwrap();
+    }
+
+    #[test]
+    fn without_configuration_a_pod_may_borrow_and_not_outrank() {
+        let none = Bounds::default();
+        none.check("web", &amounts(Policy::Burst, Priority::Normal, 1000, Some(1000)))
+            .unwrap();
+        let refusal = none
+            .check("web", &amounts(Policy::Fixed, Priority::High, 300, None))
+            .unwrap_err();
+        assert!(refusal.contains("at most normal"), "{refusal}");
+    }
+}
