@@ -19,6 +19,7 @@ pub struct Manager<'b> {
     /// Folder of its program.
     release: PathBuf,
     args: Vec<String>,
+    variables: Vec<(String, PathBuf)>,
     running: Running,
 }
 
@@ -36,11 +37,27 @@ impl Bed {
     /// As [`Bed::manager_with`]: the program in this folder.
     pub fn manager_of(&self, release: &Path, args: &[&str]) -> Manager<'_> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let running = self.start_manager(release, &args);
+        self.manager_as(release, args, Vec::new())
+    }
+
+    /// As [`Bed::manager`], with these variables in its environment.
+    pub fn manager_under(&self, variables: &[(&str, &Path)]) -> Manager<'_> {
+        let own = |(name, value): &(&str, &Path)| ((*name).to_owned(), value.to_path_buf());
+        self.manager_as(&release_dir(), Vec::new(), variables.iter().map(own).collect())
+    }
+
+    fn manager_as(
+        &self,
+        release: &Path,
+        args: Vec<String>,
+        variables: Vec<(String, PathBuf)>,
+    ) -> Manager<'_> {
+        let running = self.start_manager(release, &args, &variables);
         Manager {
             bed: self,
             release: release.to_owned(),
             args,
+            variables,
             running,
         }
     }
@@ -69,9 +86,11 @@ impl Bed {
         self.home.path().join("manager.log")
     }
 
-    fn start_manager(&self, release: &Path, args: &[String]) -> Running {
+    fn start_manager(&self, release: &Path, args: &[String], variables: &[(String, PathBuf)]) -> Running {
         let log = File::create(self.manager_log()).unwrap();
-        let running = Running::start(self.manager_command_of(release, args).stderr(Stdio::from(log)));
+        let mut command = self.manager_command_of(release, args);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let running = Running::start(command.stderr(Stdio::from(log)));
         eventually("the manager is ready", START, || {
             let log = fs::read_to_string(self.manager_log()).unwrap();
             // A zombie has no executable any more.
@@ -119,7 +138,8 @@ impl Manager<'_> {
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             .unwrap();
         let mut page = String::new();
-        stream.read_to_string(&mut page).unwrap();
+        let read = stream.read_to_string(&mut page);
+        assert!(read.is_ok(), "{read:?}: {}", self.log());
         page
     }
 
@@ -147,7 +167,7 @@ impl Manager<'_> {
     pub fn kill_and_restart(&mut self) {
         self.running.signal(libc::SIGKILL);
         self.running.finish();
-        self.running = self.bed.start_manager(&self.release, &self.args);
+        self.running = self.bed.start_manager(&self.release, &self.args, &self.variables);
     }
 
     /// As [`Manager::kill_and_restart`], and it is the program in this folder then.

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use vcuda_machine::Mishaps;
 use vcuda_tests::{Bed, Door, Running, app, eventually, succeeded, text};
 
 #[test]
@@ -156,5 +157,36 @@ fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
     drop(program);
     soon("it has ended with the last program", &|| {
         caretakers(&root).is_empty()
+    });
+}
+
+#[test]
+fn one_that_starts_with_an_nvml_that_hangs_answers_and_can_be_ended() {
+    let bed = Bed::new();
+    succeeded(&bed.bare("true").output().unwrap());
+    let hangs = Mishaps {
+        hangs: true,
+        ..Mishaps::default()
+    };
+    hangs.write(&bed.machine()).unwrap();
+    let mut manager = bed.manager();
+    succeeded(&bed.vcuda(["grant", "list"]).output().unwrap());
+    let create = || {
+        let args = ["grant", "create", "a", "--memory", "1GiB"];
+        bed.vcuda(args).output().unwrap()
+    };
+    let refused = text(&create());
+    assert!(refused.contains("NVML has not answered yet"), "{refused}");
+    manager.signal(libc::SIGTERM);
+    eventually("it ends", Duration::from_secs(20), || {
+        manager.log().contains("ending") && !Path::new(&format!("/proc/{}/exe", manager.pid())).exists()
+    });
+    assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
+    drop(manager);
+    // One that begins to answer is used.
+    let _manager = bed.manager();
+    Mishaps::default().write(&bed.machine()).unwrap();
+    eventually("GPUs are given out", Duration::from_secs(20), || {
+        create().status.success()
     });
 }

@@ -1,0 +1,103 @@
+//! A node whose clock is set while its manager runs and while it does not: ahead, back, to where it begins. Whoever counts time
+//! counts another clock; what is shown is wrong with the clock, and nothing else.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use vcuda_tests::{Bed, Door, GIB, Obedient, app, eventually, succeeded, text, workspace};
+
+const SOON: Duration = Duration::from_secs(20);
+const DAY: i64 = 86_400;
+const YEAR: i64 = 365 * DAY;
+
+fn grants(bed: &Bed) -> Vec<String> {
+    let out = succeeded(&bed.vcuda(["grant", "list", "--json"]).output().unwrap());
+    let listed: Value = serde_json::from_str(&out).unwrap();
+    let grants = listed["grants"].as_array().unwrap().iter();
+    grants
+        .map(|grant| grant["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
+    let bed = Bed::new();
+    let (shift, library) = (bed.runtime().join("shift"), bed.runtime().join("shift.so"));
+    let built = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&library)
+        .arg(workspace().join("tests/apps/clock_shift.c"))
+        .output()
+        .unwrap();
+    succeeded(&built);
+    fs::write(&shift, "0").unwrap();
+    let variables = [("LD_PRELOAD", library.as_path()), ("TEST_CLOCK_SHIFT", &shift)];
+    let mut manager = bed.manager_under(&variables);
+    let create = |name: &str| {
+        let args = ["grant", "create", name, "--memory", "1GiB", "--cores", "10"];
+        succeeded(&bed.vcuda(args).output().unwrap());
+        let made = grants(&bed);
+        made.into_iter().find(|id| id.starts_with(name)).unwrap()
+    };
+    let mut ids = BTreeSet::from([create("a")]);
+    let mut command = bed.vcuda(["run", "--sim", "--grant", "a", "--"]);
+    let mut program = Obedient::start(command.arg(app("obey", Door::Dlsym)));
+    let mut limit_gib = 1;
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    // A clock that has lost its battery begins there.
+    let first_day = DAY - i64::try_from(since_1970.as_secs()).unwrap();
+    for seconds in [40 * YEAR, first_day, 0] {
+        fs::write(&shift, seconds.to_string()).unwrap();
+        // While it runs, and over a restart.
+        for _ in 0..2 {
+            limit_gib += 1;
+            let size = format!("{limit_gib}GiB");
+            succeeded(&bed.vcuda(["set", "a", "--memory", &size]).output().unwrap());
+            assert_eq!(program.info().1, limit_gib * GIB, "{seconds}");
+            program.fills_to_the_byte();
+            let id = create("b");
+            assert!(ids.insert(id.clone()), "{id} was given twice: {ids:?}");
+            succeeded(&bed.vcuda(["grant", "release", &id]).output().unwrap());
+            eventually("refusals are an event, in whatever year", SOON, || {
+                // Those of before its first look are no news to a manager.
+                assert_eq!(program.alloc(100 * GIB), Some(2));
+                let told = bed.vcuda(["events", "--container", "a-1"]).output().unwrap();
+                text(&told).contains("VcudaMemoryDenied a-1")
+            });
+            let age = manager.metrics();
+            let age = age
+                .lines()
+                .find(|line| line.starts_with("vcuda_arbiter_age_seconds"));
+            let age: f64 = age.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+            assert!((0.0..20.0).contains(&age), "{seconds}: {age}");
+            manager.kill_and_restart();
+            eventually("it has registered again", SOON, || {
+                manager.metric("vcuda_shim_attached", "container=\"a-1\"") > 0.5
+            });
+        }
+        assert_eq!(grants(&bed), ["a-1"], "{seconds}");
+    }
+    // A ledger that is lost while the clock is before all that it had numbered.
+    fs::write(&shift, first_day.to_string()).unwrap();
+    let ledger = manager.state().join("ledger.json");
+    let mut bytes = fs::read(&ledger).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&ledger, bytes).unwrap();
+    manager.kill_and_restart();
+    assert!(
+        manager.log().contains("the ledger was damaged"),
+        "{}",
+        manager.log()
+    );
+    let id = create("b");
+    assert!(ids.insert(id.clone()), "{id} was given twice: {ids:?}");
+    program.fills_to_the_byte();
+}
