@@ -69,7 +69,8 @@ fn serve_in(scratch: &Path) -> Grants {
     let problems = Arc::default();
     let node = NodeService::new(grants.clone(), events, problems, about, deadline, stopped.clone());
     let listener = serve::listen(&settings.root, &settings.api).unwrap();
-    tokio::spawn(async move { serve::serve(listener, &settings.api, service, node, stopped).await });
+    let told = Arc::default();
+    tokio::spawn(async move { serve::serve(listener, &settings.api, service, node, told, stopped).await });
     grants
 }
 

@@ -8,12 +8,13 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use vcuda_region::arbiter::{Arbiter, FIRST, MANAGER, Post};
 use vcuda_region::clock;
+
+use crate::background::{Background, Stop};
 
 /// Between two attempts to take the post from an arbiter that is leaving.
 const TAKE: Duration = Duration::from_millis(2);
@@ -25,15 +26,9 @@ const IDLE: Duration = Duration::from_millis(50);
 /// Arbitrates under a root until it is dropped.
 #[derive(Debug)]
 pub struct Controller {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    is_over: AtomicBool,
     /// When it was last at work (`CLOCK_MONOTONIC`, ns); 0 before it has the post.
-    beat_ns: AtomicU64,
+    beat_ns: Arc<AtomicU64>,
+    _thread: Background,
 }
 
 impl Controller {
@@ -51,44 +46,31 @@ impl Controller {
             );
             return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
         }
-        let shared = Arc::new(Shared::default());
-        let (told, root) = (Arc::clone(&shared), root.to_owned());
-        let thread = std::thread::Builder::new()
-            .name("controller".to_owned())
-            .spawn(move || {
-                take_over(&mut first, &told);
-                serve(&root, &first, &told);
-                first.leave();
-                manager.leave();
-            })?;
+        let beat_ns = Arc::new(AtomicU64::new(0));
+        let (told, root) = (Arc::clone(&beat_ns), root.to_owned());
+        let thread = Background::start("controller", move |stop| {
+            take_over(&mut first, stop);
+            serve(&root, &first, stop, &told);
+            first.leave();
+            manager.leave();
+        })?;
         Ok(Self {
-            shared,
-            thread: Some(thread),
+            beat_ns,
+            _thread: thread,
         })
     }
 
     /// When it last arbitrated (`CLOCK_MONOTONIC`, ns): for the watchdog. 0 while another has the post.
     #[must_use]
     pub fn beat_ns(&self) -> u64 {
-        self.shared.beat_ns.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A thread that panicked has ended too.
-            let _ = thread.join();
-        }
+        self.beat_ns.load(Ordering::Relaxed)
     }
 }
 
 /// Waits for the post.
-fn take_over(first: &mut Post, shared: &Shared) {
+fn take_over(first: &mut Post, stop: &Stop) {
     let mut attempts: u32 = 0;
-    while !shared.is_over.load(Ordering::Relaxed) && !first.take().unwrap_or(false) {
+    while !stop.is_asked() && !first.take().unwrap_or(false) {
         attempts = attempts.wrapping_add(1);
         if attempts.is_multiple_of(LOOK_EVERY) {
             // One that cannot be asked for is asked for again.
@@ -98,12 +80,12 @@ fn take_over(first: &mut Post, shared: &Shared) {
     }
 }
 
-fn serve(root: &Path, first: &Post, shared: &Shared) {
+fn serve(root: &Path, first: &Post, stop: &Stop, beat_ns: &AtomicU64) {
     let mut arbiter = Arbiter::default();
-    while !shared.is_over.load(Ordering::Relaxed) {
+    while !stop.is_asked() {
         let now_ns = clock::now_ns();
         first.beat(now_ns);
-        shared.beat_ns.store(now_ns, Ordering::Relaxed);
+        beat_ns.store(now_ns, Ordering::Relaxed);
         // A folder that cannot be read is tried again; until then the containers are those that were known.
         let _ = arbiter.refresh(root, now_ns);
         arbiter.arbitrate(now_ns);

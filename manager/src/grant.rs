@@ -114,10 +114,11 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// What of the GPU's time it holds for admission (thousandths): what it was promised.
+    /// What of the GPU's time it holds for admission (thousandths): what it was promised, nothing where it has all that
+    /// others were not promised (docs/policies.md).
     #[must_use]
     pub fn promised_permille(&self) -> u32 {
-        self.quota().promised_permille()
+        self.quota().reserved_permille()
     }
 
     /// As the container's `limits` has it.

@@ -77,9 +77,9 @@ impl Parts {
             stopped.clone(),
         );
         let api = settings.api.clone();
-        let until = stopped.clone();
+        let (until, told) = (stopped.clone(), Arc::clone(&instruments));
         let mut serving = vec![tokio::spawn(async move {
-            if let Err(failure) = serve::serve(listener, &api, service, about_node, until).await {
+            if let Err(failure) = serve::serve(listener, &api, service, about_node, told, until).await {
                 error!("{failure}");
             }
         })];

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -15,11 +16,15 @@ use vcuda_manager_api::SOCKET_NAME;
 use vcuda_manager_api::v1::grants_server::GrantsServer;
 use vcuda_manager_api::v1::node_server::NodeServer;
 
+use crate::metrics::Instruments;
 use crate::service::{GrantsService, NodeService};
 use crate::settings::Api;
 use crate::state::Grants;
 
 mod peer;
+mod timed;
+
+use timed::Timed;
 
 /// The largest list of headers (bytes).
 const HEADER_BYTES: u32 = 16 << 10;
@@ -80,7 +85,7 @@ fn make(private: &Path, api: &Api) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers until `stop` is true; then lets open requests end, and ends streams.
+/// Answers until `stop` is true, and tells `instruments` how long that takes; then lets open requests end, and ends streams.
 ///
 /// # Errors
 /// The server failed.
@@ -89,6 +94,7 @@ pub async fn serve(
     api: &Api,
     grants: GrantsService,
     node: NodeService,
+    instruments: Arc<Instruments>,
     stop: watch::Receiver<bool>,
 ) -> Result<(), ServeError> {
     let (health, health_service) = tonic_health::server::health_reporter();
@@ -104,8 +110,14 @@ pub async fn serve(
         .http2_keepalive_interval(Some(api.patience))
         .http2_keepalive_timeout(Some(api.patience))
         .add_service(health_service)
-        .add_service(GrantsServer::new(grants).max_decoding_message_size(api.request_bytes))
-        .add_service(NodeServer::new(node).max_decoding_message_size(api.request_bytes));
+        .add_service(Timed::new(
+            GrantsServer::new(grants).max_decoding_message_size(api.request_bytes),
+            &instruments,
+        ))
+        .add_service(Timed::new(
+            NodeServer::new(node).max_decoding_message_size(api.request_bytes),
+            &instruments,
+        ));
     let server = router.serve_with_incoming_shutdown(incoming, stopped(stop.clone()));
     let late = async {
         stopped(stop).await;

@@ -183,12 +183,12 @@ impl Directory {
 /// # Errors
 /// `root` cannot be read. A root that does not exist has no tenants.
 pub fn list(root: &Path) -> Result<Vec<(String, PathBuf)>, DirectoryError> {
-    let mut found: Vec<_> = entries(&root.join("containers"))?
-        .into_iter()
-        .filter(|path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()))
-        .filter_map(|path| Some((path.file_name()?.to_str()?.to_owned(), path)))
-        .filter(|(name, _)| !name.starts_with('.'))
-        .collect();
+    let mut found: Vec<_> = read(&root.join("containers"), |entry| {
+        // Mostly the folder itself says what each of its entries is.
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let name = entry.file_name().into_string().ok()?;
+        (is_directory && !name.starts_with('.')).then(|| (name, entry.path()))
+    })?;
     found.sort();
     Ok(found)
 }
@@ -220,10 +220,15 @@ pub fn remove_dead(root: &Path, me: &Identity) -> Result<usize, DirectoryError> 
 }
 
 fn entries(containers: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
+    read(containers, |entry| Some(entry.path()))
+}
+
+/// What `pick` makes of each entry; none where there is no such folder.
+fn read<T>(containers: &Path, pick: impl Fn(&fs::DirEntry) -> Option<T>) -> Result<Vec<T>, DirectoryError> {
     let listed = fs::read_dir(containers).and_then(|entries| {
         entries
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<io::Result<Vec<PathBuf>>>()
+            .filter_map(|entry| entry.map(|entry| pick(&entry)).transpose())
+            .collect::<io::Result<Vec<T>>>()
     });
     match listed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

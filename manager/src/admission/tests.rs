@@ -286,9 +286,13 @@ proptest! {
         let free = rules.free(&gpus[0], &load);
         prop_assume!(free.sharers > 0 && free.memory_bytes > 0 && free.cores_permille > 0);
         let most = free.cores_permille.min(1000);
-        let fits = |memory, cores| rules.fits(&gpus[0], &load, &amounts(Some(memory), cores));
+        // A promise, also of all of it.
+        let promise = |memory, cores| Amounts { policy: Policy::Burst, ..amounts(Some(memory), cores) };
+        let fits = |memory, cores| rules.fits(&gpus[0], &load, &promise(memory, cores));
         prop_assert!(fits(free.memory_bytes, most));
         prop_assert!(!fits(free.memory_bytes + 1, most));
         prop_assert!(!fits(free.memory_bytes, free.cores_permille + 1));
+        // What others leave is always there.
+        prop_assert!(rules.fits(&gpus[0], &load, &amounts(Some(free.memory_bytes), 1000)));
     }
 }

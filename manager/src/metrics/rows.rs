@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use vcuda_region::GpuUuid;
-use vcuda_region::limits::NO_MEMORY_LIMIT;
+use vcuda_region::limits::{NO_MEMORY_LIMIT, Quota};
 
 use super::labels::{Taken, Whose};
 use crate::gpu::{Gpu, Inventory};
@@ -156,7 +156,7 @@ fn run(container: &Container, gpus: &BTreeMap<GpuUuid, &Gpu>, taken: &mut Taken)
                 bytes => bytes,
             },
             cap_permille: device.config.cap_permille,
-            promised_permille: device.config.promised_permille(),
+            promised_permille: Quota::of(&device.config).reserved_permille(),
             used: Used::from(device),
         });
     ContainerRow {

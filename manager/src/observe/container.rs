@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use vcuda_region::DeviceIndex;
 use vcuda_region::limits::{LimitsReader, OpenError};
 use vcuda_region::observer::{Glance, Observer, ProcessUse};
+use vcuda_region::process::Identity;
 
 use super::totals::{Recent, Totals};
 use super::{Container, Device, Process};
@@ -23,8 +24,8 @@ pub(super) struct Watched {
     members: Members,
     seen: Container,
     totals: Vec<Totals>,
-    /// Somebody holds a slot who has not registered: of his end nobody tells.
-    is_unsure: bool,
+    /// Those that hold a slot and have not registered, with their PIDs on the host if known: of their end nobody tells.
+    unsure: Vec<(Identity, Option<u32>)>,
     is_stale: bool,
 }
 
@@ -51,7 +52,7 @@ impl Watched {
                 ..Container::default()
             },
             totals: Vec::new(),
-            is_unsure: false,
+            unsure: Vec::new(),
             is_stale: true,
         }
     }
@@ -151,10 +152,20 @@ impl Watched {
             .devices
             .iter()
             .any(|device| device.cores_used_permille > 0);
-        if has_changed || self.is_stale || self.is_unsure || is_settling {
+        // Who they are was read of the slots, which have not changed: only whether they still live is asked again.
+        let members = &self.members;
+        let has_ended = |(one, host_pid): &(Identity, Option<u32>), reaper: &mut Reaper| {
+            reaper.fate(one, members, now_ns) != Fate::Alive(*host_pid)
+        };
+        if has_changed || self.is_stale || is_settling || self.unsure.iter().any(|one| has_ended(one, reaper))
+        {
             let processes = files.observer.all_processes(devices).map_err(say)?;
             let (living, dead) = split(processes, &self.members, reaper, now_ns);
-            self.is_unsure = living.iter().any(|(one, _)| !is_member(&self.members, one));
+            self.unsure = living
+                .iter()
+                .filter(|(one, _)| !is_member(&self.members, one))
+                .map(|(one, host_pid)| (one.identity, *host_pid))
+                .collect();
             for (position, device) in self.seen.devices.iter_mut().enumerate() {
                 let (Some(index), Some(totals)) = (DeviceIndex::new(position), self.totals.get_mut(position))
                 else {

@@ -93,7 +93,7 @@ pub fn cards<'i>(
         for device in &container.devices {
             let quota = Quota::of(&device.config);
             let load = loads.entry(device.gpu).or_default();
-            load.add(quota.memory_bytes, quota.promised_permille());
+            load.add(quota.memory_bytes, quota.reserved_permille());
         }
     }
     inventory

@@ -1,6 +1,7 @@
 //! Create, resize, release, list, watch, reconcile: what the proto says of each.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,6 +36,70 @@ fn by_id(id: &str) -> v1::GetGrantRequest {
     v1::GetGrantRequest {
         grant: Some(v1::get_grant_request::Grant::Id(id.to_owned())),
     }
+}
+
+/// Time that was not asked for is what others leave (docs/policies.md): it is held for nobody.
+#[tokio::test]
+async fn grants_of_memory_only_share_a_gpu() {
+    let scratch = tempfile::tempdir().unwrap();
+    let node = Node::start(scratch.path()).await;
+    let mut client = node.grants().await;
+    for key in ["a", "b", "c"] {
+        let grant = client.create(ask(key, 2 * GIB, 0)).await.unwrap().into_inner();
+        assert_eq!(grant.gpu_uuids, [uuid(1).to_string()]);
+        assert_eq!(grant.amounts.unwrap().cores_permille, 1000);
+    }
+    // A promise of everything fits beside them, and beside it none of anything.
+    let mut all = ask("all", 2 * GIB, 1000);
+    let policy = v1::Policy::Burst.into();
+    all.amounts = all.amounts.map(|amounts| v1::Amounts { policy, ..amounts });
+    let all = client.create(all).await.unwrap().into_inner();
+    assert_eq!(all.gpu_uuids, [uuid(1).to_string()]);
+    let promised = client.create(ask("d", 2 * GIB, 1)).await.unwrap().into_inner();
+    assert_eq!(promised.gpu_uuids, [uuid(2).to_string()]);
+    let mut named = ask("e", 2 * GIB, 1);
+    (named.gpu_uuids, named.gpu_count) = (vec![uuid(1).to_string()], 0);
+    let refused = client.create(named).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    node.stop().await;
+}
+
+/// By method and status, as the metrics tell it.
+#[tokio::test]
+async fn calls_are_timed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let node = Node::start(scratch.path()).await;
+    let mut client = node.grants().await;
+    for key in ["a", "b"] {
+        client.create(ask(key, GIB, 10)).await.unwrap();
+    }
+    client.create(ask("c", 1000 * GIB, 10)).await.unwrap_err();
+    client.get(by_id("nobody-7")).await.unwrap_err();
+    node.node().await.list_gpus(v1::ListGpusRequest {}).await.unwrap();
+    let watched = client.watch(v1::WatchGrantsRequest {}).await.unwrap();
+    let page = node.scrape();
+    for (method, code, calls) in [
+        ("Grants/Create", "OK", 2),
+        ("Grants/Create", "RESOURCE_EXHAUSTED", 1),
+        ("Grants/Get", "NOT_FOUND", 1),
+        ("Node/ListGpus", "OK", 1),
+        ("Grants/Watch", "OK", 1),
+    ] {
+        let counted = page.lines().find(|line| {
+            let is_count = line.starts_with("vcuda_api_duration_seconds_count{");
+            is_count
+                && line.contains(&format!("method=\"{method}\""))
+                && line.contains(&format!("code=\"{code}\""))
+        });
+        let counted = counted.and_then(|line| line.rsplit(' ').next());
+        assert_eq!(
+            counted,
+            Some(calls.to_string().as_str()),
+            "{method} {code}: {page}"
+        );
+    }
+    drop(watched);
+    node.stop().await;
 }
 
 #[tokio::test]
@@ -511,7 +576,10 @@ async fn a_directory_deleted_underneath_is_made_again_and_told() {
     let mut client = node.grants().await;
     let grant = client.create(ask("a", GIB, 100)).await.unwrap().into_inner();
     let directory = Path::new(&grant.directory);
-    fs::remove_dir_all(directory).unwrap();
+    // Again, if it is made again while it is deleted.
+    while let Err(error) = fs::remove_dir_all(directory) {
+        assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
+    }
     eventually(|| Limits::read(directory).is_ok()).await;
     eventually(|| node.kept.has_told("VcudaDirectoryRestored")).await;
     // A link, or a foreign file, in its place is taken away and not followed; and the request itself mends it too.

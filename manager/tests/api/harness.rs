@@ -12,6 +12,7 @@ use vcuda_manager::bounds::Bounds;
 use vcuda_manager::events::Events;
 use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::{Disk, RealDisk};
+use vcuda_manager::metrics::{Instruments, Metrics, Sources};
 use vcuda_manager::observe::Snapshot;
 use vcuda_manager::problems::Problems;
 use vcuda_manager::serve;
@@ -97,6 +98,7 @@ pub(crate) struct Node {
     pub(crate) kept: Kept,
     pub(crate) settings: Settings,
     pub(crate) problems: Arc<Problems>,
+    pub(crate) instruments: Arc<Instruments>,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
 }
@@ -128,13 +130,18 @@ impl Node {
             stopped.clone(),
         );
         let listener = serve::listen(&settings.root, &api).unwrap();
+        let instruments = Arc::new(Instruments::default());
+        let told = Arc::clone(&instruments);
         let serving = tokio::spawn(async move {
-            serve::serve(listener, &api, grants, node, stopped).await.unwrap();
+            serve::serve(listener, &api, grants, node, told, stopped)
+                .await
+                .unwrap();
         });
         Self {
             kept,
             settings,
             problems,
+            instruments,
             stop,
             serving,
         }
@@ -142,6 +149,20 @@ impl Node {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.settings.root.join(vcuda_manager_api::SOCKET_NAME)
+    }
+
+    /// What a scrape says now.
+    pub(crate) fn scrape(&self) -> String {
+        let grants = self.kept.grants.clone();
+        let sources = Sources {
+            node: self.settings.node.clone(),
+            inventory: self.kept.inventory.subscribe(),
+            containers: self.kept.snapshot.subscribe(),
+            grants: Arc::new(move || grants.book().grants().cloned().collect()),
+        };
+        Metrics::new(sources, Arc::clone(&self.instruments))
+            .scrape()
+            .unwrap()
     }
 
     pub(crate) fn ledger(&self) -> PathBuf {

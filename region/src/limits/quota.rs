@@ -29,6 +29,16 @@ impl Quota {
         }
     }
 
+    /// What of the GPU's time is held for it when others are admitted (thousandths): what it was promised. `fixed` of all is
+    /// no promise, but all that others were not promised.
+    #[must_use]
+    pub fn reserved_permille(&self) -> u32 {
+        match self.policy {
+            Policy::Fixed if self.cores_permille >= 1000 => 0,
+            Policy::Fixed | Policy::Burst | Policy::BestEffort => self.promised_permille(),
+        }
+    }
+
     /// What it means, with the defaults of [`DeviceConfig::new`] for everything that nobody is asked for.
     #[must_use]
     pub fn config(&self) -> DeviceConfig {
