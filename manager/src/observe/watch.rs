@@ -127,3 +127,39 @@ impl Round {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use vcuda_region::GpuUuid;
+    use vcuda_region::directory::{Directory, Tenant};
+    use vcuda_region::limits::DeviceConfig;
+    use vcuda_region::process::Identity;
+    use vcuda_region::slots::Usage;
+
+    #[test]
+    fn who_has_not_registered_is_seen_to_end_though_nothing_is_written() {
+        let root = tempfile::tempdir().unwrap();
+        let tenant = Tenant {
+            name: "a".to_owned(),
+            devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))],
+        };
+        let me = Identity::current().unwrap();
+        let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, 1).unwrap();
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let usage = Usage::open(directory.path()).unwrap();
+        let _slot = usage.claim(&Identity::of(child.id()).unwrap()).unwrap();
+        let mut round = Round::new(root.path(), Arc::default(), Arc::default()).unwrap();
+        let pid = child.id();
+        let mut is_seen = |now_ns| {
+            let snapshot = round.look(now_ns);
+            let processes = &snapshot.find("a").unwrap().processes;
+            processes.iter().any(|process| process.host_pid == Some(pid))
+        };
+        assert!(is_seen(1) && is_seen(2));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_seen(3));
+    }
+}
