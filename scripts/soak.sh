@@ -53,6 +53,10 @@ part "hangs: capture, collectives, forks, kernels that the host feeds, at once, 
 scripts/hangs.sh 600
 part "accuracy: the whole sweep in virtual time (docs/accuracy.md tells which goals are missed)"
 target/release/accuracy
+part "the library of a release in Debian 11 on aarch64 (qemu)"
+ported=0
+scripts/old-userland.sh aarch64 || ported=$?
+[ $ported = 0 ] || [ $ported = 77 ] || exit 1
 part "the demo"
 repeat target/release/vcuda demo
 echo "soak: all parts passed"

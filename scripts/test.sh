@@ -31,6 +31,20 @@ step "the built library and the crate edges"
 scripts/check-deps.sh
 scripts/check-shim.sh
 
+step "the library for other people's images: glibc 2.17, loaded into Debian 11; compiled for aarch64"
+portable=0
+scripts/old-userland.sh >target/old-userland.log 2>&1 || portable=$?
+case $portable in
+0) grep -E "^(check-shim|old-userland):" target/old-userland.log ;;
+77) skip "old userlands: $(tail -n 1 target/old-userland.log)" ;;
+*) cat target/old-userland.log && exit 1 ;;
+esac
+if rustup target add aarch64-unknown-linux-gnu >/dev/null 2>&1; then
+    cargo check --release --target aarch64-unknown-linux-gnu -p vcuda-shim
+else
+    skip "aarch64: rustup has no library for it"
+fi
+
 step "tests"
 cargo test --workspace
 

@@ -142,9 +142,11 @@ pub(crate) fn reserve_space(file: &File, size: usize) -> io::Result<()> {
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let from = CString::new(from.as_os_str().as_bytes())?;
     let to = CString::new(to.as_os_str().as_bytes())?;
+    // By its number: the function came with glibc 2.28, and images have 2.17.
     // SAFETY: both are strings that end in NUL and live until the call returns.
     let answer = unsafe {
-        libc::renameat2(
+        libc::syscall(
+            libc::SYS_renameat2,
             libc::AT_FDCWD,
             from.as_ptr(),
             libc::AT_FDCWD,
@@ -278,8 +280,9 @@ pub(crate) fn effective_uid() -> u32 {
 pub(crate) fn random_words() -> io::Result<[u64; 2]> {
     let mut words = [0; 2];
     let size = size_of_val(&words);
+    // By its number: the function came with glibc 2.25, and images have 2.17.
     // SAFETY: `words` is valid for writing `size` bytes, and any bytes are a valid value. So few come at once or not at all.
-    let written = unsafe { libc::getrandom(words.as_mut_ptr().cast(), size, 0) };
+    let written = unsafe { libc::syscall(libc::SYS_getrandom, words.as_mut_ptr(), size, 0) };
     if usize::try_from(written) == Ok(size) {
         Ok(words)
     } else {

@@ -134,7 +134,7 @@ pub(crate) fn handle_by_uuid_structure(uuid: *const nvmlUUID_t, target: *mut nvm
             let text = unsafe { uuid.value.str };
             let text: Vec<u8> = text
                 .iter()
-                .map(|byte| byte.cast_unsigned())
+                .map(|byte| byte.to_ne_bytes()[0])
                 .take_while(|byte| *byte != 0)
                 .collect();
             hand_out(
