@@ -279,7 +279,9 @@ fn memory_file(bytes: u64) -> Option<OwnedFd> {
     // By its number: the function came with glibc 2.27, and images have 2.17.
     // SAFETY: a call that makes a new file of this name; nothing else is touched.
     let answer = unsafe { libc::syscall(libc::SYS_memfd_create, c"vcuda-vmm".as_ptr(), libc::MFD_CLOEXEC) };
-    let descriptor = RawFd::try_from(answer).ok().filter(|descriptor| *descriptor >= 0)?;
+    let descriptor = RawFd::try_from(answer)
+        .ok()
+        .filter(|descriptor| *descriptor >= 0)?;
     // SAFETY: the descriptor just made, owned by nobody else.
     let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let length = libc::off_t::try_from(bytes).ok()?;
