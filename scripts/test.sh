@@ -31,6 +31,15 @@ step "the built library and the crate edges"
 scripts/check-deps.sh
 scripts/check-shim.sh
 
+step "the Helm chart and the examples"
+chart=0
+scripts/chart.sh >target/chart.log 2>&1 || chart=$?
+case $chart in
+0) tail -n 1 target/chart.log ;;
+77) skip "the Helm chart: $(tail -n 1 target/chart.log)" ;;
+*) cat target/chart.log && exit 1 ;;
+esac
+
 step "the library for other people's images: glibc 2.17, loaded into Debian 11; compiled for aarch64"
 portable=0
 scripts/old-userland.sh >target/old-userland.log 2>&1 || portable=$?

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Renders deploy/helm/vcuda with Helm's own library and checks what comes out, and deploy/examples beside it.
+
+usage: scripts/check-chart.py [FOLDER WITH vcuda-manager AND vcuda-device-plugin]
+
+Every object is held against Kubernetes' own schemas, strictly (no unknown field), of the oldest and the newest release that
+the chart is for. The configurations in it are given to the programs themselves (--check) where they are. Needs
+helm-python-sdk, kubernetes-validate and PyYAML: scripts/chart.sh installs them.
+"""
+import copy, json, pathlib, re, subprocess, sys, tempfile, tomllib
+
+import helm_python, kubernetes_validate, yaml
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CHART = ROOT / "deploy/helm/vcuda"
+RELEASES = ["1.29", "1.37"]
+# Objects of the Prometheus Operator: their schemas are not Kubernetes'.
+FOREIGN = {"ServiceMonitor", "PrometheusRule"}
+problems = []
+
+
+def check(holds, *words):
+    if not holds:
+        problems.append(" ".join(map(str, words)))
+
+
+def validate(where, thing):
+    if thing["kind"] in FOREIGN:
+        return
+    for release in RELEASES:
+        try:
+            kubernetes_validate.validate(copy.deepcopy(thing), release, strict=True)
+        except Exception as error:  # each of its kinds is a finding
+            check(False, where, thing["kind"], "in Kubernetes", release + ":", str(error).splitlines()[0])
+
+
+def documents(text):
+    return [thing for thing in yaml.safe_load_all(text) if thing]
+
+
+def configurations(where, config, programs):
+    for name, program in [("manager.toml", "vcuda-manager"), ("device-plugin.toml", "vcuda-device-plugin")]:
+        try:
+            tomllib.loads(config["data"][name])
+        except tomllib.TOMLDecodeError as error:
+            check(False, where, name, error)
+        binary = programs and programs / program
+        if not binary or not binary.exists():
+            continue
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(config["data"][name])
+            file.flush()
+            done = subprocess.run([binary, "--config", file.name, "--check"], capture_output=True, text=True, env={})
+        check(done.returncode == 0, where, name, "is refused by", program + ":", done.stderr.strip())
+
+
+def pod(where, things, access):
+    """What the daemon set may do, and that its parts name each other."""
+    by_kind = {thing["kind"]: thing for thing in reversed(things)}  # the dashboard comes last
+    daemon_set = by_kind["DaemonSet"]
+    spec = daemon_set["spec"]["template"]["spec"]
+    labels = daemon_set["spec"]["template"]["metadata"]["labels"]
+    manager, plugin = spec["containers"]
+    check((manager["name"], plugin["name"]) == ("manager", "plugin"), where, "two containers, manager first")
+    check(not spec.get("hostNetwork") and not spec.get("hostIPC"), where, "is in the host's network or IPC")
+    check(spec["priorityClassName"] == "system-node-critical", where, "may be evicted")
+    drop = {"drop": ["ALL"]}
+    check(plugin["securityContext"].get("capabilities") == drop and not plugin["securityContext"].get("privileged"),
+          where, "the plugin has a power")
+    if access == "privileged":
+        check(manager["securityContext"] == {"privileged": True}, where, "privileged is not as asked for")
+    else:
+        check(manager["securityContext"].get("capabilities") == {**drop, "add": ["SYS_PTRACE"]}, where, "the manager's powers")
+        for part in (manager, plugin):
+            context = part["securityContext"]
+            check(context.get("readOnlyRootFilesystem") and context.get("allowPrivilegeEscalation") is False
+                  and not context.get("privileged"), where, part["name"], "is not confined")
+    env = {entry["name"]: entry.get("value") for entry in manager["env"]}
+    check((env.get("NVIDIA_VISIBLE_DEVICES") == "all") == (access == "toolkit"), where, "GPUs for the manager by", access)
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    mounted = set()
+    for part in (manager, plugin):
+        for mount in part["volumeMounts"]:
+            mounted.add(mount["name"])
+            host = volumes.get(mount["name"], {}).get("hostPath", {}).get("path")
+            check(mount["name"] in volumes, where, part["name"], "mounts no volume:", mount["name"])
+            # Container runtimes and kubelet are told these paths: they are the node's.
+            check(host in (None, mount["mountPath"]) or mount["name"] == "driver", where, mount["mountPath"], "is", host)
+    check(mounted == set(volumes), where, "volumes that nobody mounts:", set(volumes) - mounted)
+    paths = {volume["hostPath"]["path"] for volume in volumes.values() if "hostPath" in volume}
+    check(not paths & {"/", "/dev", "/etc", "/proc", "/run"} or access == "privileged", where, "too much of the host:", paths)
+    config = tomllib.loads(by_kind["ConfigMap"]["data"]["device-plugin.toml"])
+    check({config["kubelet"] + "/device-plugins", config["kubelet"] + "/plugins_registry", config["cdi"]} <= paths, where,
+          "the plugin's folders are not mounted")
+    for kind in ("Service", "ServiceMonitor"):
+        if kind in by_kind:
+            selector = by_kind[kind]["spec"]["selector"]
+            wanted = selector.get("matchLabels", selector)
+            found = labels if kind == "Service" else by_kind["Service"]["metadata"]["labels"]
+            check(wanted.items() <= found.items(), where, kind, "selects nothing:", wanted)
+    account = spec["serviceAccountName"]
+    has_role = "ClusterRole" in by_kind
+    check(has_role == spec["automountServiceAccountToken"], where, "a token without rights, or rights without a token")
+    if has_role:
+        check(by_kind["ClusterRoleBinding"]["subjects"][0]["name"] == account, where, "binds another account")
+        verbs = {verb for rule in by_kind["ClusterRole"]["rules"] for verb in rule["verbs"]}
+        check(verbs <= {"get", "list", "watch", "create", "patch"}, where, "verbs:", verbs)
+    if "PrometheusRule" in by_kind:
+        rules = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text())
+        check(by_kind["PrometheusRule"]["spec"] == rules, where, "the rules are not those of deploy/alerts.yaml")
+        job = {relabel["replacement"] for point in by_kind["ServiceMonitor"]["spec"]["endpoints"] for relabel in point["relabelings"]}
+        named = set(re.findall(r'job="([^"]+)"', json.dumps(rules).replace('\\"', '"')))
+        check(named and named <= job, where, "alerts name jobs that nobody has:", named - job)
+    for thing in things:
+        if thing["kind"] == "ConfigMap" and "vcuda.json" in thing["data"]:
+            dashboard = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())
+            check(json.loads(thing["data"]["vcuda.json"]) == dashboard, where, "the dashboard is another one")
+
+
+def keys(tree, at=""):
+    for name, value in tree.items():
+        yield at + name
+        if isinstance(value, dict):
+            yield from keys(value, at + name + ".")
+
+
+def documented(schema, at=""):
+    """Every property of the schema, by its path."""
+    for name, value in schema.get("properties", {}).items():
+        yield at + name
+        yield from documented(value, at + name + ".")
+
+
+def example(path):
+    """Amounts that a node can hold: whole numbers, a share with each, totals that divide."""
+    things = documents(path.read_text())
+    check(things, path.name, "is empty")
+    for thing in things:
+        validate(path.name, thing)
+        spec = thing["spec"] if thing["kind"] == "Pod" else thing.get("spec", {}).get("template", {}).get("spec", {})
+        for part in spec.get("containers", []):
+            asked = {name: amount for name, amount in part.get("resources", {}).get("limits", {}).items() if "vcuda.io/" in name}
+            if not asked:
+                continue
+            if not all(isinstance(amount, int) for amount in asked.values()):
+                check(False, path.name, "byte quantities:", asked)
+                continue
+            cards = asked.get("vcuda.io/gpu", 0)
+            check(cards >= 1 and "vcuda.io/memory" in asked and "vcuda.io/cores" in asked, path.name, "not all three:", asked)
+            check(all(amount % max(cards, 1) == 0 for amount in asked.values()), path.name, "does not divide:", asked)
+            check(asked.get("vcuda.io/cores", 0) <= 100 * cards, path.name, "more time than there is:", asked)
+
+
+def main():
+    programs = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    undocumented = set(documented(schema)) - set(keys(defaults)) - {"global"}
+    check(not undocumented, "values.yaml does not show", undocumented)
+    sets = {"defaults": {}}
+    for path in sorted((CHART / "ci").glob("*.yaml")):
+        sets[path.name] = yaml.safe_load(path.read_text())
+    objects = 0
+    with helm_python.Chart.load(CHART) as chart:
+        for name, values in sets.items():
+            rendered = chart.render(values, name="vcuda", namespace="vcuda-system")
+            things = [thing for file, text in rendered.items() if file.endswith(".yaml") for thing in documents(text)]
+            objects += len(things)
+            for thing in things:
+                validate(name, thing)
+            config = next(thing for thing in things if thing["kind"] == "ConfigMap" and "manager.toml" in thing["data"])
+            configurations(name, config, programs)
+            pod(name, things, values.get("gpuAccess", "toolkit"))
+        # What is wrong is refused before anything reaches a cluster.
+        for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}}, {"resources": {"chunk": 256}},
+                      {"admission": {"memoryOvercommit": 0.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}}]:
+            try:
+                chart.render(wrong, name="vcuda", namespace="vcuda-system")
+                check(False, "the schema accepts", wrong)
+            except helm_python.HelmError:
+                pass
+    role = (CHART / "templates/rbac.yaml").read_text().splitlines()
+    for before, line in zip(role, role[1:]):
+        check("- apiGroups" not in line or before.strip().startswith("#"), "a right without its reason:", line)
+    examples = sorted((ROOT / "deploy/examples").glob("*.yaml"))
+    for path in examples:
+        example(path)
+    for problem in problems:
+        print("check-chart:", problem)
+    print(f"check-chart: {objects} objects of {len(sets)} sets of values, {len(examples)} examples, {len(problems)} problems")
+    return 1 if problems or not examples else 0
+
+
+sys.exit(main())
