@@ -118,11 +118,16 @@ fn a_process_of_a_container_without_its_limits_is_found_by_its_environment() {
     let mut bench = Bench::new(vec![container("a", GIB, 0)]);
     let directory = bench.root.path().join("containers/a");
     std::fs::create_dir_all(&directory).unwrap();
-    let mut child = std::process::Command::new("sleep")
-        .arg("1000")
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "echo ready; read never"])
         .env("VCUDA_DIR", &directory)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
+    // Before it runs, its environment is still to be put in place (execve(2)).
+    let mut ready = [0];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
     let told = bench.told(LOOKS, &[(child.id(), GIB / 2)]);
     assert_eq!(told, [about(NOT_ATTACHED, "a")]);
     // A granted container is not blamed for what a process says of itself.
