@@ -25,9 +25,12 @@ pub const FIRST: &str = "arbiter.lock";
 pub const SECOND: &str = "arbiter.second.lock";
 /// The manager's post: held as long as it lives. Other arbiters of the root leave theirs as soon as they see it.
 pub const MANAGER: &str = "arbiter.manager.lock";
-/// Between two looks whether anybody begins or was changed, beside one that works and else (ns).
+/// Between two looks whether anybody begins or was changed, beside one that works, else, and where there is but one (ns).
 const WATCH_NS: u64 = 5_000_000;
 const DOZE_NS: u64 = 20_000_000;
+const ALONE_NS: u64 = 40_000_000;
+/// How often it is looked who got what while tenants compete, and for so long the rates have not changed (ns).
+const STEADY_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// What the tenants have not reported yet is not looked at (ns): they enter running work every half millisecond.
 const REPORT_LAG_NS: u64 = 3_000_000;
 /// Tenants count as competing for this long after they last did (ns).
@@ -40,6 +43,8 @@ pub struct Arbiter {
     rounds: Rounds,
     listed_ns: u64,
     due_ns: u64,
+    /// When a rate last changed (ns).
+    changed_ns: u64,
 }
 
 impl Arbiter {
@@ -65,10 +70,15 @@ impl Arbiter {
     /// Writes what has changed in who may use how much, when that is due or something has begun.
     pub fn arbitrate(&mut self, now_ns: u64) {
         if now_ns >= self.due_ns || self.tenants.have_stirred() {
-            let pause_ns = if arbitrate(&mut self.tenants, &mut self.rounds, now_ns) {
-                controller::CONTENDED_NS
-            } else {
-                controller::QUIET_NS
+            let found = arbitrate(&mut self.tenants, &mut self.rounds, now_ns);
+            if found.has_changed {
+                self.changed_ns = now_ns;
+            }
+            let (steady_ns, after_ns) = STEADY_NS;
+            let pause_ns = match found.is_contended {
+                false => controller::QUIET_NS,
+                true if now_ns >= self.changed_ns + after_ns => steady_ns,
+                true => controller::CONTENDED_NS,
             };
             self.due_ns = now_ns + pause_ns;
         }
@@ -79,15 +89,35 @@ impl Arbiter {
     pub fn pause_ns(&self, now_ns: u64) -> u64 {
         let watch_ns = if self.tenants.may_meet() {
             WATCH_NS
-        } else {
+        } else if self.tenants.are_several() {
             DOZE_NS
+        } else {
+            ALONE_NS
         };
         self.due_ns.saturating_sub(now_ns).min(watch_ns)
     }
 }
 
-/// Looks at every GPU once and writes what has changed. Whether tenants compete on any.
-fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, now_ns: u64) -> bool {
+/// What a look found, at one tenant or at all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    /// Tenants compete.
+    is_contended: bool,
+    /// A rate is another than before.
+    has_changed: bool,
+}
+
+impl Found {
+    fn and(self, other: Self) -> Self {
+        Self {
+            is_contended: self.is_contended || other.is_contended,
+            has_changed: self.has_changed || other.has_changed,
+        }
+    }
+}
+
+/// Looks at every GPU once and writes what has changed.
+fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, now_ns: u64) -> Found {
     let mut on_gpu: BTreeMap<GpuUuid, Vec<(usize, DeviceIndex)>> = BTreeMap::new();
     for (at, tenant) in tenants.iter_mut().enumerate() {
         if !tenant.beat(now_ns) {
@@ -97,15 +127,15 @@ fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, now_ns: u64) -> bool {
             on_gpu.entry(uuid).or_default().push((at, device));
         }
     }
-    let mut is_contended = false;
+    let mut found = Found::default();
     for (uuid, users) in &on_gpu {
         rounds.settle(tenants, *uuid, users, now_ns);
-        is_contended |= arbitrate_gpu(tenants, users, now_ns);
+        found = found.and(arbitrate_gpu(tenants, users, now_ns));
     }
-    is_contended
+    found
 }
 
-fn arbitrate_gpu(tenants: &mut Tenants, users: &[(usize, DeviceIndex)], now_ns: u64) -> bool {
+fn arbitrate_gpu(tenants: &mut Tenants, users: &[(usize, DeviceIndex)], now_ns: u64) -> Found {
     let last = word_at(now_ns.saturating_sub(REPORT_LAG_NS));
     let first = last.saturating_sub(LOOK_BACK_WORDS);
     let mut busy = Vec::with_capacity(users.len());
@@ -122,10 +152,10 @@ fn arbitrate_gpu(tenants: &mut Tenants, users: &[(usize, DeviceIndex)], now_ns: 
     let overlaps = controller::overlaps(&busy);
     let rates = controller::rates(&contenders);
     let has_neighbours = users.len() > 1;
-    let mut is_contended = false;
+    let mut found = Found::default();
     for (((at, device), overlap), rate) in users.iter().zip(overlaps).zip(rates) {
         if let Some(tenant) = tenants.get_mut(*at) {
-            is_contended |= tenant.pace(
+            found = found.and(tenant.pace(
                 *device,
                 &Finding {
                     overlap,
@@ -134,10 +164,10 @@ fn arbitrate_gpu(tenants: &mut Tenants, users: &[(usize, DeviceIndex)], now_ns: 
                     has_neighbours,
                 },
                 now_ns,
-            );
+            ));
         }
     }
-    is_contended
+    found
 }
 
 /// What one look said about one tenant on one GPU.

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use vcuda_region::process::{Identity, ProcessView};
 
 use crate::registration::Registration;
-use crate::timing::lane::now_ns;
+use crate::timing::lane::{Lane, now_ns};
 use crate::timing::settle::Pass;
 use crate::timing::{Launches, Relaxed, sys};
 use crate::{shim, timing};
@@ -18,6 +18,10 @@ use crate::{shim, timing};
 const DUE_NS: u64 = 50_000;
 /// Between two looks while work is in flight (ns, at most).
 const BUSY_NS: u64 = 1_000_000;
+/// The same beside neighbours (ns, at least and at most): more is in flight there.
+const CONTENDED_NS: (u64, u64) = (400_000, 1_500_000);
+/// The same while nobody waits for it (ns, at least).
+const UNAWAITED_NS: u64 = 4_000_000;
 /// Between two looks at dead processes, and the longest sleep (ns).
 const DEAD_NS: u64 = 250_000_000;
 /// Between two looks for the manager's answer (ns).
@@ -26,6 +30,15 @@ const ANSWER_NS: u64 = 10_000_000;
 const PACE_NS: u64 = 2_000_000;
 /// A lease that paid for nothing for this long goes back (ns).
 const LEASE_NS: u64 = 10_000_000;
+
+/// How the reaper sleeps, in the low bits of its bell: with nothing to do, or with work in flight for which nobody waits.
+pub(crate) const ASLEEP: u32 = 1;
+pub(crate) const UNHURRIED: u32 = 2;
+
+/// What the bell says next, with none of the low bits.
+const fn awake(seen: u32) -> u32 {
+    (seen | ASLEEP | UNHURRIED).wrapping_add(1)
+}
 
 impl Launches {
     /// Starts the reaper, or wakes it if it sleeps for long.
@@ -37,39 +50,41 @@ impl Launches {
             }
             return;
         }
+        self.ring(ASLEEP);
+    }
+
+    /// Wakes the reaper if it sleeps in one of these ways.
+    pub(crate) fn ring(&self, ways: u32) {
         fence(Ordering::SeqCst);
         let seen = self.bell.load(Ordering::SeqCst);
-        if seen & 1 == 1
+        if seen & ways != 0
             && self
                 .bell
-                .compare_exchange(seen, seen.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst)
+                .compare_exchange(seen, awake(seen), Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
         {
             sys::futex_wake_all(&self.bell);
         }
     }
 
-    /// Sleeps for `ns`, or until the bell rings, unless work has come since the last look.
-    fn doze(&self, ns: u64) {
+    /// Sleeps for `ns`, or until the bell rings. [`ASLEEP`]: unless work has come since the last look.
+    fn doze(&self, ns: u64, way: u32) {
         let seen = self.bell.load(Ordering::SeqCst);
-        let asleep = seen | 1;
+        let asleep = seen | way;
         if self
             .bell
             .compare_exchange(seen, asleep, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
         {
-            // Pairs with the fence in `wake_reaper`: either we see the mark, or the bell is seen odd and rung.
+            // Pairs with the fence in `ring`: either we see the mark, or it is seen that we sleep, and the bell rung.
             fence(Ordering::SeqCst);
-            if !self.is_outstanding() {
+            if way != ASLEEP || !self.is_outstanding() {
                 sys::futex_wait(&self.bell, asleep, ns);
             }
             // Woken by the time, not by the bell: awake again.
-            let _ = self.bell.compare_exchange(
-                asleep,
-                asleep.wrapping_add(1),
-                Ordering::SeqCst,
-                Ordering::SeqCst,
-            );
+            let _ = self
+                .bell
+                .compare_exchange(asleep, awake(asleep), Ordering::SeqCst, Ordering::SeqCst);
         }
     }
 
@@ -100,22 +115,41 @@ impl Launches {
             if pass.outstanding {
                 self.doze_busy(&pass, now);
             } else if !pass.progress {
-                self.doze(if held {
-                    LEASE_NS / 2
+                if held {
+                    // Not for long: what comes meanwhile can wait.
+                    let is_foreseen = self.lanes().iter().all(Lane::is_foreseen);
+                    let way = if is_foreseen { UNHURRIED } else { ASLEEP };
+                    self.doze(LEASE_NS / 2, way);
                 } else {
-                    dead_at_ns.min(register_at_ns).saturating_sub(now)
-                });
+                    self.doze(dead_at_ns.min(register_at_ns).saturating_sub(now), ASLEEP);
+                }
             }
         }
     }
 
+    /// Whether the container has busy neighbours, as far as was seen of late.
+    fn are_contended(&self) -> bool {
+        self.lanes()
+            .iter()
+            .any(|lane| lane.contended.load(Ordering::Relaxed))
+    }
+
     /// Work is in flight: the next mark's time is known, roughly.
     fn doze_busy(&self, pass: &Pass, now: u64) {
-        let ns = if pass.next_ns == 0 {
-            BUSY_NS
+        let (least_ns, most_ns) = if self.are_contended() {
+            CONTENDED_NS
         } else {
-            pass.next_ns.saturating_sub(now).clamp(DUE_NS, BUSY_NS)
+            (DUE_NS, BUSY_NS)
         };
+        let ns = if pass.next_ns == 0 {
+            most_ns
+        } else {
+            pass.next_ns.saturating_sub(now).clamp(least_ns, most_ns)
+        };
+        if !pass.urgent {
+            self.doze(ns.max(UNAWAITED_NS), UNHURRIED);
+            return;
+        }
         // Not rung for: new marks come later than those already on the way.
         sys::futex_wait(&self.bell, self.bell.load(Ordering::Relaxed), ns);
     }

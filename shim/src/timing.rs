@@ -122,7 +122,7 @@ pub(crate) struct Launches {
     settling: AtomicBool,
     /// The reaper's thread runs.
     pub(crate) reaping: AtomicBool,
-    /// Futex word by which the reaper is woken; odd while it sleeps for long.
+    /// Futex word by which the reaper is woken; its low bits tell how it sleeps.
     pub(crate) bell: AtomicU32,
 }
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{CALM_NS, Finding};
+use super::{CALM_NS, Finding, Found};
 use crate::account::Pace;
 use crate::controller::{Activity, Busy, Contender, Contexts, Got, RECENT_NS, Scale, Settlement};
 use crate::limits::{LimitsWriter, Policy, Priority};
@@ -12,10 +12,12 @@ use crate::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
 
 /// How often a tenant's `limits` are read again and the beat written there (ns).
 const BEAT_NS: u64 = 95_000_000;
-/// The scale is written when it has changed by this much (thousandths).
-const SCALE_STEP: u32 = 2;
-/// What was charged too much or too little is settled when it has come to this much (ns).
-const DUE_STEP_NS: u64 = 20_000;
+/// The scale is written when it has changed by this much (thousandths), and at once if by that much.
+const SCALE_STEP: (u32, u32) = (2, 20);
+/// What was charged too much or too little is settled when it has come to this much (ns), and at once if to that much.
+const DUE_STEP_NS: (u64, u64) = (20_000, 400_000);
+/// Between two times that small changes are written (ns).
+const WRITE_NS: u64 = 38_000_000;
 
 /// Words of the busy map that tell of the recent time.
 const RECENT_WORDS: usize = (RECENT_NS / (busy::BIN_NS * busy::BINS_PER_WORD)) as usize;
@@ -51,6 +53,8 @@ struct State {
     contexts: Contexts,
     settlement: Settlement,
     contended_until_ns: u64,
+    /// When its pace was last written (ns).
+    written_ns: u64,
     /// It demanded nothing at the last look, and the word that changes when it begins was this.
     idle_at: Option<i64>,
 }
@@ -74,6 +78,11 @@ impl Tenants {
                 self.tenants.extend(Tenant::open(path, now_ns));
             }
         }
+    }
+
+    /// There is more than one.
+    pub(super) fn are_several(&self) -> bool {
+        self.listed > 1
     }
 
     /// No tenant is left, none that could not be opened either.
@@ -235,10 +244,11 @@ impl Tenant {
         }
     }
 
-    /// Writes what a look has changed. Whether the tenant competes with others.
-    pub(super) fn pace(&mut self, device: DeviceIndex, finding: &Finding, now_ns: u64) -> bool {
+    /// Writes what a look has changed.
+    pub(super) fn pace(&mut self, device: DeviceIndex, finding: &Finding, now_ns: u64) -> Found {
+        let mut found = Found::default();
         let Some(state) = self.devices.get_mut(device.get()) else {
-            return false;
+            return found;
         };
         if finding.compete {
             state.contended_until_ns = now_ns + CALM_NS;
@@ -249,23 +259,28 @@ impl Tenant {
         } else {
             state.scale = Scale::default();
         }
+        found.is_contended = contended;
         let Ok(now) = self.writer.limits().pace(device) else {
-            return contended;
+            return found;
         };
+        found.has_changed = finding.rate != now.rate_permille || contended != now.contended;
         let mut next = Pace {
             contended,
             baton: false,
             ..now
         };
         let scale = state.scale.permille();
-        if scale == 1000 || scale.abs_diff(now.scale_permille) >= SCALE_STEP {
+        let is_due = now_ns >= state.written_ns + WRITE_NS;
+        let scale_step = if is_due { SCALE_STEP.0 } else { SCALE_STEP.1 };
+        if scale.abs_diff(now.scale_permille) >= scale_step || is_due && scale == 1000 {
             next.scale_permille = scale;
         }
         if finding.rate != now.rate_permille {
             next = next.with_rate(finding.rate, now_ns);
         }
         let due_ns = state.settlement.due_ns();
-        let due_ns = if due_ns.unsigned_abs() < DUE_STEP_NS {
+        let due_step_ns = if is_due { DUE_STEP_NS.0 } else { DUE_STEP_NS.1 };
+        let due_ns = if due_ns.unsigned_abs() < due_step_ns {
             0
         } else {
             due_ns
@@ -281,7 +296,8 @@ impl Tenant {
         // Another writer may be at work: the next look tries again.
         if next != now && self.writer.set_pace(device, &next).is_ok() {
             state.settlement.paid(due_ns);
+            state.written_ns = now_ns;
         }
-        contended
+        found
     }
 }

@@ -14,7 +14,7 @@ const LATE_NS: i64 = 20_000_000;
 /// Most that is given or taken at once (ns). What a container writes is hostile.
 const MOST_NS: i64 = 50_000_000;
 /// What is owed is settled in so many times.
-const PARTS: i64 = 16;
+const PARTS: i64 = 8;
 /// Readings that are kept until the busy maps of their time are complete.
 const READINGS: usize = 64;
 

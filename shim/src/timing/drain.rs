@@ -8,7 +8,6 @@ use vcuda_driver_api::prelude::*;
 use super::Launches;
 use super::streams::Stream;
 use super::track::Track;
-use crate::capture;
 
 /// Calls `wait`, which waits for `stream`.
 pub(crate) fn stream_drains(stream: Stream, wait: impl FnOnce() -> CUresult) -> CUresult {
@@ -20,9 +19,7 @@ pub(crate) fn stream_drains(stream: Stream, wait: impl FnOnce() -> CUresult) -> 
     wait()?;
     if let (Some(launches), Some(track)) = (launches, track) {
         drained(track);
-        if let Some(lane) = track.lane()
-            && !capture::any_open()
-        {
+        if let Some(lane) = track.lane() {
             // Not to wait for the reaper with work in flight that is done.
             launches.settle_own(lane, track);
         }
@@ -39,7 +36,7 @@ pub(crate) fn context_drains(context: CUcontext, wait: impl FnOnce() -> CUresult
         context
     };
     if let Some(launches) = Launches::made() {
-        let is_its = |track: &&Track| track.in_use() && track.context.load(Ordering::Relaxed) == context.0;
+        let is_its = |track: &&Track| track.context.load(Ordering::Relaxed) == context.0;
         launches.tracks.all().filter(is_its).for_each(drained);
     }
     Ok(())

@@ -8,9 +8,9 @@ use vcuda_region::predict::{Key, Prediction};
 
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::streams::Stream;
-use super::track::Track;
+use super::track::{OVERDUE_PART, Track};
 use super::{COSTS, Launches, collective, sys};
-use crate::capture;
+use crate::{capture, reaper};
 
 /// Launches in flight per container and device: the driver's own queue must never be what blocks.
 const LAUNCHES_MAX: u64 = 512;
@@ -23,11 +23,15 @@ const JOINT_MAX_WAIT_NS: u64 = 250_000_000;
 /// Longest sleep between two looks at the window (ns): finishing work wakes earlier. Also the whole wait while work in flight
 /// waits for the host.
 const WINDOW_SLEEP_NS: u64 = 1_000_000;
+/// Shortest (ns).
+const LOOK_NS: u64 = 50_000;
+/// Who waits for work of its own stream looks at the marks itself: for so long after it should have, they are left to it (ns).
+const ATTENDED_NS: u64 = 200_000;
 /// Longest sleep between two looks at the limits (ns), and how old they may be by then: a change is felt within the sum.
 const LIMITS_SLEEP_NS: u64 = 20_000_000;
 const LIMITS_AGE_NS: u64 = 5_000_000;
-/// What is left of a wait is spun, as no sleep ends that exactly (ns).
-const SPIN_NS: u64 = 100_000;
+/// What is left of a wait is spun, as no sleep ends that exactly (ns): about what one takes to end.
+const SPIN_NS: u64 = 40_000;
 /// A launch waits no longer beside a segment of another stream that has run for this long, with nothing finished meanwhile
 /// (ns): it may wait for the host.
 const ENDLESS_NS: u64 = 20_000_000;
@@ -40,8 +44,8 @@ const OF_LATE_NS: u64 = 10_000_000_000;
 enum Need {
     /// Time, until then (`CLOCK_MONOTONIC`, ns).
     Balance(u64),
-    /// Work to finish.
-    Window,
+    /// Work to finish, so much of it (ns, as predicted).
+    Window(u64),
 }
 
 impl Launches {
@@ -73,7 +77,7 @@ impl Launches {
         // Counted already: what is in flight holds this launch.
         let mut view = lane.view(started_ns);
         let mut need = self.need(lane, &view, &predicted, unproven, true, started_ns);
-        if need.is_some() && !capture::any_open() && track.is_some_and(|track| self.settle_own(lane, track)) {
+        if need.is_some() && track.is_some_and(|track| self.settle_own(lane, track).progress) {
             let now = now_ns();
             view = lane.view(now);
             need = self.need(lane, &view, &predicted, unproven, true, now);
@@ -148,9 +152,16 @@ impl Launches {
         if let Some(at_ns) = self.held_until(lane, own, now_ns) {
             return Some(Need::Balance(at_ns));
         }
-        let full = ns.saturating_add(predicted.cost_ns) > view.window_ns || launches >= LAUNCHES_MAX;
+        let wanted_ns = ns.saturating_add(predicted.cost_ns);
+        // Who waits does so until most is done: else it would be woken for each launch.
+        let most_ns = if counted || !lane.is_foreseen() {
+            view.window_ns
+        } else {
+            view.window_ns / 4
+        };
+        let full = wanted_ns > most_ns || launches >= LAUNCHES_MAX;
         let unknown = unproven && COSTS.at(predicted.index).1 == 0;
-        (launches > 0 && (full || unknown)).then_some(Need::Window)
+        (launches > 0 && (full || unknown)).then(|| Need::Window(wanted_ns.saturating_sub(most_ns).min(ns)))
     }
 
     /// Waits until the launch may go. `true`: the bound came first.
@@ -201,15 +212,24 @@ impl Launches {
                     }
                     sleep_until(lane, at_ns.min(bound_ns), now, patience_ns);
                 }
-                Need::Window => {
+                Need::Window(ns) => {
                     let since = *window_since_ns.get_or_insert(now);
                     if now.saturating_sub(since) >= WINDOW_MAX_WAIT_NS {
                         return true;
                     }
-                    let still = || self.need(lane, &view, predicted, unproven, false, now).is_some();
-                    lane.sleep(WINDOW, WINDOW_SLEEP_NS, still);
-                    // Somebody must look at the marks; and what waits for the host may wait for this very thread.
-                    self.wake_reaper();
+                    let (look_in_ns, is_enough) = look_in_ns(track.filter(|_| lane.is_foreseen()), ns, now);
+                    let still = || {
+                        if !is_enough {
+                            // Somebody must look at the other streams.
+                            self.ring(reaper::ASLEEP | reaper::UNHURRIED);
+                        }
+                        self.need(lane, &view, predicted, unproven, false, now).is_some()
+                    };
+                    lane.sleep(WINDOW, look_in_ns, still);
+                    if let Some(track) = track {
+                        self.settle_own(lane, track);
+                    }
+                    // What waits for the host may wait for this very thread.
                     if self.is_gated() {
                         return true;
                     }
@@ -240,8 +260,7 @@ impl Launches {
     /// wait for ever; gates are told apart by [`Launches::is_gated`].
     fn longest_beside(&self, lane: &Lane, own: Option<&Track>) -> u64 {
         let is_beside = |track: &&Track| {
-            track.in_use()
-                && !own.is_some_and(|own| core::ptr::eq(own, *track))
+            !own.is_some_and(|own| core::ptr::eq(own, *track))
                 && track.lane().is_some_and(|its| core::ptr::eq(its, lane))
         };
         let beside = self.tracks.all().filter(is_beside);
@@ -259,6 +278,23 @@ impl Lane {
             ENDLESS_NS
         }
     }
+}
+
+/// In how long to look at the marks of a stream of which `ns` of predicted work are to finish (ns), and whether it has so
+/// much. The reaper leaves them alone until then.
+fn look_in_ns(track: Option<&Track>, ns: u64, now: u64) -> (u64, bool) {
+    let expected = track.map(|track| (track, track.expected_ns(ns)));
+    let Some((track, Some(expected_ns))) = expected else {
+        return (WINDOW_SLEEP_NS, false);
+    };
+    // The later, the less does a little more matter.
+    let overdue_ns = now.saturating_sub(expected_ns);
+    let look_in_ns = expected_ns.saturating_sub(now).max(overdue_ns / OVERDUE_PART);
+    let look_in_ns = look_in_ns.clamp(LOOK_NS, WINDOW_SLEEP_NS);
+    track
+        .attended_until_ns
+        .store(now + look_in_ns + ATTENDED_NS, Ordering::Relaxed);
+    (look_in_ns, true)
 }
 
 /// Sleeps until then.

@@ -1,6 +1,6 @@
 //! One device as the limiter sees it: the container's account, this process's meter, and what `limits` says now.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use vcuda_region::account::{Account, Meter, PORTION_NS, Pace};
 use vcuda_region::controller::{Throttle, Verdict, View};
@@ -32,6 +32,8 @@ pub(crate) struct Lane {
     pub(crate) surprise: Surprise,
     segment_ns: AtomicU64,
     portion_ns: AtomicU64,
+    /// Neighbours were busy when that was last looked at.
+    pub(crate) contended: AtomicBool,
     throttle: Throttle,
     /// When a launch last went beside work that ran on and on (`CLOCK_MONOTONIC`, ns).
     pub(super) endless_ns: AtomicU64,
@@ -54,6 +56,7 @@ impl Lane {
             surprise: Surprise::new(),
             segment_ns: AtomicU64::new(SEGMENT_LEAST_NS),
             portion_ns: AtomicU64::new(0),
+            contended: AtomicBool::new(false),
             throttle: Throttle::default(),
             endless_ns: AtomicU64::new(0),
         }
@@ -98,6 +101,7 @@ impl Lane {
             self.spread.p95_ns(),
             now_ns,
         );
+        self.contended.store(view.contended, Ordering::Relaxed);
         if !view.contended {
             let balance_ns = self.account.balance(&view.pace, now_ns);
             let unused_ns = u64::try_from(balance_ns).unwrap_or(0);
@@ -120,6 +124,17 @@ impl Lane {
     /// Work in flight of all the container's processes: nanoseconds as predicted, and launches.
     pub(crate) fn in_flight(&self) -> (u64, u64) {
         self.region.usage.in_flight(self.device)
+    }
+
+    /// Whether it is known when work in flight will be done: not beside neighbours, nor while predictions are far off.
+    pub(crate) fn is_foreseen(&self) -> bool {
+        !self.contended.load(Ordering::Relaxed) && !self.surprise.is_recent()
+    }
+
+    /// Whether somebody waits for work to finish, or may without our knowing: another process of the container.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let (in_flight_ns, _) = self.in_flight();
+        self.account.waiters.load(Ordering::Relaxed) & WINDOW != 0 || in_flight_ns > self.meter.in_flight_ns()
     }
 
     /// Launches are done, as far as is known, and stay charged as predicted.
@@ -146,7 +161,7 @@ impl Lane {
         // Flags, not a count: who is killed while asleep leaves nothing but one needless wake-up.
         self.account.waiters.fetch_or(reason, Ordering::SeqCst);
         if still() {
-            super::sys::futex_wait(&self.account.wake, seen, ns);
+            super::sys::futex_wait_on_time(&self.account.wake, seen, ns);
         }
     }
 }

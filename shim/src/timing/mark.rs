@@ -168,7 +168,7 @@ impl Launches {
 
     /// Whether any stream of this process waits for the host, or will when it comes to that.
     pub(super) fn is_gated(&self) -> bool {
-        self.tracks.all().any(|track| track.in_use() && track.is_gated())
+        self.tracks.all().any(Track::is_gated)
     }
 }
 

@@ -38,6 +38,9 @@ pub(crate) struct Pass {
     pub(crate) outstanding: bool,
     /// When the next mark should be reached (`CLOCK_MONOTONIC`, ns); 0 if none is on the way.
     pub(crate) next_ns: u64,
+    /// Somebody waits for it: another process of the container, or a launch that needs more than its own stream's work. Or
+    /// what is predicted does not hold: work beside neighbours, and after a surprise.
+    pub(crate) urgent: bool,
 }
 
 impl Pass {
@@ -88,20 +91,25 @@ impl Launches {
             pass.outstanding = true;
             return pass;
         };
+        let now = now_ns();
         let mut views = [const { None::<View> }; MAX_DEVICES];
-        for track in self.tracks.all().filter(|track| track.in_use()) {
+        for track in self.tracks.all() {
             let Some(lane) = track.lane() else { continue };
             let Some(view) = views.get_mut(lane.position()) else {
                 continue;
             };
-            if track.pending() > 0 {
-                let view = view.get_or_insert_with(|| lane.view(now_ns()));
+            let attended_ns = track.attended_until_ns.load(Ordering::Relaxed);
+            if attended_ns > now {
+                pass.look_at(attended_ns);
+            } else if track.pending() > 0 {
+                let view = view.get_or_insert_with(|| lane.view(now));
                 let context = track.context.load(Ordering::Relaxed);
                 // Pairs with `close_context`: either it sees that we ask, or we see that it closes.
                 if self.contexts.asking.swap(context, Ordering::SeqCst) != context {
                     // SAFETY: the thread is ours alone; the context lives, or the driver says that it does not.
                     let _ = unsafe { real::cuCtxSetCurrent(CUcontext(context)) };
                 }
+                pass.urgent |= !lane.is_foreseen() || lane.is_awaited();
                 self.settle_track(lane, view, track, &mut pass);
             } else {
                 self.settle_tail(lane, track, &mut pass);
@@ -121,19 +129,19 @@ impl Launches {
     pub(crate) fn is_outstanding(&self) -> bool {
         self.tracks
             .all()
-            .any(|track| track.in_use() && (track.pending() > 0 || track.unmarked().0 > 0))
+            .any(|track| track.pending() > 0 || track.unmarked().0 > 0)
     }
 
-    /// A launch is about to be held: settles what is done on its own stream, so that it need not wait for the reaper to
-    /// notice. Returns whether anything was.
-    pub(super) fn settle_own(&'static self, lane: &Lane, track: &Track) -> bool {
+    /// A launch is about to be held, or is: settles what is done on its own stream, so that it need not wait for the reaper
+    /// to notice.
+    pub(super) fn settle_own(&'static self, lane: &Lane, track: &Track) -> Pass {
         let mut pass = Pass::default();
         let context = track.context.load(Ordering::Relaxed);
-        if track.pending() == 0 || crate::devices::current_context().0 != context {
-            return false;
+        if track.pending() == 0 || capture::any_open() || crate::devices::current_context().0 != context {
+            return pass;
         }
         let Some(_settling) = Settling::try_take(&self.settling) else {
-            return false;
+            return pass;
         };
         let _mode = Relaxed::enter();
         self.contexts.asking.store(context, Ordering::SeqCst);
@@ -142,7 +150,7 @@ impl Launches {
         if pass.progress {
             lane.wake_waiters(pass.reasons());
         }
-        pass.progress
+        pass
     }
 
     fn settle_track(&'static self, lane: &Lane, view: &View, track: &Track, pass: &mut Pass) {
@@ -276,7 +284,7 @@ impl Launches {
     fn tracks_of(&'static self, context: CUcontext) -> impl Iterator<Item = &'static Track> {
         self.tracks
             .all()
-            .filter(move |track| track.in_use() && track.context.load(Ordering::Relaxed) == context.0)
+            .filter(move |track| track.context.load(Ordering::Relaxed) == context.0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The streams in use: how a launch names one, and where its entry is.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use vcuda_driver_api::prelude::*;
 
@@ -84,22 +84,60 @@ fn default_key(handle: usize) -> u64 {
     }
 }
 
+/// Entries that one word of [`Tracks::taken`] tells of.
+const PER_WORD: usize = 64;
+
 /// The streams in use.
 #[derive(Debug)]
 pub(super) struct Tracks {
     tracks: Box<[Track]>,
+    /// Which entries were ever taken, a bit each: each look at all of them would else touch a page per entry.
+    taken: [AtomicU64; TRACKS / PER_WORD],
+}
+
+/// Goes through the entries in use.
+#[derive(Debug)]
+pub(super) struct InUse<'a> {
+    tracks: &'a Tracks,
+    word: usize,
+    bits: u64,
+}
+
+impl<'a> Iterator for InUse<'a> {
+    type Item = &'a Track;
+
+    #[inline(never)]
+    fn next(&mut self) -> Option<&'a Track> {
+        loop {
+            while self.bits == 0 {
+                self.bits = self.tracks.taken.get(self.word)?.load(Ordering::Relaxed);
+                self.word += 1;
+            }
+            let position = (self.word - 1) * PER_WORD + self.bits.trailing_zeros() as usize;
+            self.bits &= self.bits - 1;
+            let track = self.tracks.tracks.get(position)?;
+            if track.in_use() {
+                return Some(track);
+            }
+        }
+    }
 }
 
 impl Tracks {
     pub(super) fn new() -> Self {
         Self {
             tracks: (0..TRACKS).map(|_| Track::new()).collect(),
+            taken: [const { AtomicU64::new(0) }; TRACKS / PER_WORD],
         }
     }
 
-    /// Every entry.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Track> {
-        self.tracks.iter()
+    /// Every entry in use.
+    pub(super) fn all(&self) -> InUse<'_> {
+        InUse {
+            tracks: self,
+            word: 0,
+            bits: 0,
+        }
     }
 
     /// The entry of a stream, made when first needed. Nothing without a context, for a device that the container was not
@@ -128,20 +166,25 @@ impl Tracks {
 
     #[inline]
     fn places(&self, key: u64) -> impl Iterator<Item = &Track> {
-        let hash = usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).unwrap_or(0);
-        (0..PROBES).filter_map(move |probe| self.tracks.get((hash + probe) % TRACKS))
+        positions(key).filter_map(|position| self.tracks.get(position))
     }
 
     #[cold]
     fn claim(&'static self, lanes: &'static [Lane], key: u64, stream: Stream) -> Option<&'static Track> {
         let context = context_of(stream)?;
         let lane = lanes.get(lane_of(context)?)?;
-        let track = self.places(key).find(|track| {
-            track
-                .key
-                .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-        })?;
+        let (position, track) = positions(key)
+            .filter_map(|position| Some((position, self.tracks.get(position)?)))
+            .find(|(_, track)| {
+                track
+                    .key
+                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            })?;
+        // Before the key: what is launched on the stream is rung for later, and who is rung for sees the bit.
+        self.taken
+            .get(position / PER_WORD)?
+            .fetch_or(1 << (position % PER_WORD), Ordering::Relaxed);
         if track.context.swap(context.0, Ordering::Relaxed) != context.0 {
             // Events belong to their context; those of another one are of no use here.
             for mark in &track.marks {
@@ -154,6 +197,13 @@ impl Tracks {
         track.key.store(key, Ordering::Release);
         Some(track)
     }
+}
+
+/// Where the entry of a key can be.
+#[inline]
+fn positions(key: u64) -> impl Iterator<Item = usize> {
+    let hash = usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).unwrap_or(0);
+    (0..PROBES).map(move |probe| (hash + probe) % TRACKS)
 }
 
 /// The context of a stream (CUDA Driver API, `cuStreamGetCtx`).

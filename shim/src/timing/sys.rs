@@ -3,6 +3,9 @@
 use core::ffi::c_void;
 use core::sync::atomic::AtomicU32;
 
+/// What a sleep of the limiter may end late (ns).
+const SLACK_NS: libc::c_int = 1_000;
+
 /// Sleeps until `word` is no longer `seen`, someone wakes it, or `ns` have passed (futex(2)). The word may lie in memory
 /// shared with other processes, read-only too.
 pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, ns: u64) {
@@ -20,6 +23,21 @@ pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, ns: u64) {
             &raw const timeout,
         )
     };
+}
+
+/// As [`futex_wait`], on time: for this one sleep the calling thread, which is not ours, has no slack (prctl(2)).
+pub(crate) fn futex_wait_on_time(word: &AtomicU32, seen: u32, ns: u64) {
+    // SAFETY: no further arguments.
+    let slack_ns = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+    let set = |ns: libc::c_int| {
+        if slack_ns > SLACK_NS {
+            // SAFETY: the argument is a number of nanoseconds.
+            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::from(ns.unsigned_abs())) };
+        }
+    };
+    set(SLACK_NS);
+    futex_wait(word, seen, ns);
+    set(slack_ns);
 }
 
 /// Wakes everybody who sleeps on `word`.
@@ -77,7 +95,12 @@ pub(crate) fn settle_in(name: &core::ffi::CStr) {
     // SAFETY: a null-terminated name of at most 15 bytes; it is copied.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     // SAFETY: the argument is a number of nanoseconds.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
+    unsafe {
+        libc::prctl(
+            libc::PR_SET_TIMERSLACK,
+            libc::c_ulong::from(SLACK_NS.unsigned_abs()),
+        )
+    };
 }
 
 /// A number that no other living thread of this process has.

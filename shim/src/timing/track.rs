@@ -13,7 +13,7 @@ pub(super) const PARTS: usize = 6;
 /// Launches after which a segment ends.
 const LAUNCHES_MAX: u64 = 128;
 /// Part of the time that work is overdue until the next look.
-const OVERDUE_PART: u64 = 8;
+pub(super) const OVERDUE_PART: u64 = 8;
 const COUNT_SHIFT: u32 = 48;
 
 /// One mark: an event behind a segment of work.
@@ -74,6 +74,8 @@ pub(super) struct Track {
     pub(super) tail: AtomicU32,
     /// End of the last settled segment (`CLOCK_MONOTONIC`, ns), 0 if unknown. The reaper's.
     pub(super) settled_to_ns: AtomicU64,
+    /// Until then a thread that waits for the stream looks at the marks itself (`CLOCK_MONOTONIC`, ns).
+    pub(super) attended_until_ns: AtomicU64,
     /// How far the running segment was entered in the busy map (ns), and what that will be charged. The reaper's.
     pub(super) entered_to_ns: AtomicU64,
     pub(super) entered_charge_ns: AtomicU64,
@@ -97,6 +99,7 @@ impl Track {
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
             settled_to_ns: AtomicU64::new(0),
+            attended_until_ns: AtomicU64::new(0),
             entered_to_ns: AtomicU64::new(0),
             entered_charge_ns: AtomicU64::new(0),
             marks: core::array::from_fn(|_| Mark::default()),
@@ -242,6 +245,17 @@ impl Track {
                 time.store(at_ns.saturating_sub(ns), Ordering::Relaxed);
             }
         }
+    }
+
+    /// When so much of what is on the way (ns, as predicted) should be done (`CLOCK_MONOTONIC`, ns); nothing if it is less.
+    pub(super) fn expected_ns(&self, ns: u64) -> Option<u64> {
+        let head = self.head.load(Ordering::Relaxed);
+        let mut left_ns = ns;
+        (0..self.pending()).find_map(|ahead| {
+            let mark = self.mark(head.wrapping_add(ahead));
+            left_ns = left_ns.saturating_sub(mark.predicted_ns.load(Ordering::Relaxed));
+            (left_ns == 0).then(|| mark.expected_ns.load(Ordering::Relaxed))
+        })
     }
 
     /// When the first `mark` on the way, not reached at `seen_ns`, is to be looked at again (`CLOCK_MONOTONIC`, ns).
