@@ -320,6 +320,11 @@ impl Usage {
         &self.mapping.accounts[device.get()]
     }
 
+    /// Whether more than one process ever held a slot at the same time.
+    pub fn had_several(&self) -> bool {
+        self.mapping.slots_used.load(Ordering::Relaxed) > 1
+    }
+
     /// Work of all living processes of the container on `device`, launched and not yet finished: nanoseconds as
     /// predicted, and launches.
     #[must_use]

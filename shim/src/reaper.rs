@@ -19,7 +19,7 @@ const DUE_NS: u64 = 50_000;
 /// Between two looks while work is in flight (ns, at most).
 const BUSY_NS: u64 = 1_000_000;
 /// The same beside neighbours (ns, at least and at most): more is in flight there.
-const CONTENDED_NS: (u64, u64) = (400_000, 1_500_000);
+const CONTENDED_NS: (u64, u64) = (250_000, 1_000_000);
 /// The same while nobody waits for it (ns, at least).
 const UNAWAITED_NS: u64 = 4_000_000;
 /// Between two looks at dead processes, and the longest sleep (ns).

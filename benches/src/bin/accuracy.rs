@@ -72,6 +72,14 @@ fn of_section(section: &str, bench: &Bench, brief: bool, switch_ns: u64) -> Resu
             let counts: &[usize] = if brief { &[4] } else { &[1, 4, 16] };
             let cases = [mix, millisecond].into_iter();
             let cases = cases.flat_map(|program| counts.iter().map(move |count| (program, *count)));
+            let short = accuracy::Program {
+                name: "kernels of 100 us",
+                arguments: &["kernel", "100000"],
+                longest_ns: 100_000,
+            };
+            let several = counts.iter().filter(|count| **count > 1);
+            let several = several.flat_map(|count| [small, short].map(|program| (program, *count)));
+            let cases = cases.chain(several);
             let threads = [(30, 200_000), (75, 200_000), (30, 1_000_000)].into_iter();
             cases
                 .map(|(program, count)| processes(bench, &program, count))

@@ -76,11 +76,11 @@ impl Launches {
         let started_ns = now_ns();
         // Counted already: what is in flight holds this launch.
         let mut view = lane.view(started_ns);
-        let mut need = self.need(lane, &view, &predicted, unproven, true, started_ns);
+        let mut need = self.need(lane, &view, &predicted, unproven, None, started_ns);
         if need.is_some() && track.is_some_and(|track| self.settle_own(lane, track).progress) {
             let now = now_ns();
             view = lane.view(now);
-            need = self.need(lane, &view, &predicted, unproven, true, now);
+            need = self.need(lane, &view, &predicted, unproven, None, now);
         }
         let Some(need) = need.filter(|_| !capture::is_capturing_thread(sys::thread_mark())) else {
             self.go_on(lane, cost_ns, paid);
@@ -92,7 +92,9 @@ impl Launches {
             self.mark(lane, track, stream, 0);
         }
         self.wake_reaper();
+        lane.held.fetch_add(1, Ordering::Relaxed);
         let on_debt = self.wait(lane, track, view, need, &predicted, unproven, started_ns);
+        lane.held.fetch_sub(1, Ordering::Relaxed);
         let held_ns = now_ns().saturating_sub(started_ns);
         lane.meter.holds.fetch_add(1, Ordering::Relaxed);
         lane.meter.held_ns.fetch_add(held_ns, Ordering::Relaxed);
@@ -130,18 +132,19 @@ impl Launches {
         lane.meter.take_with(lane.account, cost_ns, portion_ns);
     }
 
-    /// What a launch has to wait for; nothing if it may go. `counted`: the work in flight contains it already.
+    /// What a launch has to wait for; nothing if it may go. `waits`: it waits already, on this stream, and is not counted
+    /// among the work in flight.
     fn need(
         &self,
         lane: &Lane,
         view: &View,
         predicted: &Prediction,
         unproven: bool,
-        counted: bool,
+        waits: Option<Option<&Track>>,
         now_ns: u64,
     ) -> Option<Need> {
         let (mut ns, mut launches) = lane.in_flight();
-        if counted {
+        if waits.is_none() {
             ns = ns.saturating_sub(predicted.cost_ns);
             launches = launches.saturating_sub(1);
         }
@@ -153,11 +156,12 @@ impl Launches {
             return Some(Need::Balance(at_ns));
         }
         let wanted_ns = ns.saturating_add(predicted.cost_ns);
-        // Who waits does so until most is done: else it would be woken for each launch.
-        let most_ns = if counted || !lane.is_foreseen() {
-            view.window_ns
-        } else {
+        // Who waits for its own work alone does so until most is done: else it would be woken for each launch.
+        let is_alone = |track: &Track| lane.is_sole() && track.expected_ns(ns).is_some();
+        let most_ns = if waits.flatten().is_some_and(is_alone) {
             view.window_ns / 4
+        } else {
+            view.window_ns
         };
         let full = wanted_ns > most_ns || launches >= LAUNCHES_MAX;
         let unknown = unproven && COSTS.at(predicted.index).1 == 0;
@@ -217,16 +221,18 @@ impl Launches {
                     if now.saturating_sub(since) >= WINDOW_MAX_WAIT_NS {
                         return true;
                     }
-                    let (look_in_ns, is_enough) = look_in_ns(track.filter(|_| lane.is_foreseen()), ns, now);
+                    let (look_in_ns, is_enough) =
+                        look_in_ns(track.filter(|_| lane.is_sole() && !capture::any_open()), ns, now);
                     let still = || {
                         if !is_enough {
                             // Somebody must look at the other streams.
                             self.ring(reaper::ASLEEP | reaper::UNHURRIED);
                         }
-                        self.need(lane, &view, predicted, unproven, false, now).is_some()
+                        self.need(lane, &view, predicted, unproven, Some(track), now)
+                            .is_some()
                     };
                     lane.sleep(WINDOW, look_in_ns, still);
-                    if let Some(track) = track {
+                    if let Some(track) = track.filter(|_| is_enough) {
                         self.settle_own(lane, track);
                     }
                     // What waits for the host may wait for this very thread.
@@ -239,7 +245,7 @@ impl Launches {
             // With nothing in flight the reaper sleeps.
             lane.follow_limits(LIMITS_AGE_NS, now);
             view = lane.view(now);
-            match self.need(lane, &view, predicted, unproven, false, now) {
+            match self.need(lane, &view, predicted, unproven, Some(track), now) {
                 Some(next) if lane.is_metered() => need_now = next,
                 _ => {
                     // Who was woken before its time was not late.

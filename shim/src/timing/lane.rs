@@ -32,6 +32,8 @@ pub(crate) struct Lane {
     pub(crate) surprise: Surprise,
     segment_ns: AtomicU64,
     portion_ns: AtomicU64,
+    /// Threads of this process whose launches are held.
+    pub(super) held: AtomicU32,
     /// Neighbours were busy when that was last looked at.
     pub(crate) contended: AtomicBool,
     throttle: Throttle,
@@ -56,6 +58,7 @@ impl Lane {
             surprise: Surprise::new(),
             segment_ns: AtomicU64::new(SEGMENT_LEAST_NS),
             portion_ns: AtomicU64::new(0),
+            held: AtomicU32::new(0),
             contended: AtomicBool::new(false),
             throttle: Throttle::default(),
             endless_ns: AtomicU64::new(0),
@@ -129,6 +132,12 @@ impl Lane {
     /// Whether it is known when work in flight will be done: not beside neighbours, nor while predictions are far off.
     pub(crate) fn is_foreseen(&self) -> bool {
         !self.contended.load(Ordering::Relaxed) && !self.surprise.is_recent()
+    }
+
+    /// Whether a launch that is held may look after itself: nobody else waits for the same work, who would be told of its
+    /// end later and so come too late each time, and its end is known.
+    pub(super) fn is_sole(&self) -> bool {
+        self.held.load(Ordering::Relaxed) <= 1 && !self.region.usage.had_several() && self.is_foreseen()
     }
 
     /// Whether somebody waits for work to finish, or may without our knowing: another process of the container.

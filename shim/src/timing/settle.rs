@@ -98,10 +98,14 @@ impl Launches {
             let Some(view) = views.get_mut(lane.position()) else {
                 continue;
             };
+            pass.urgent |= !lane.is_foreseen();
             let attended_ns = track.attended_until_ns.load(Ordering::Relaxed);
             if attended_ns > now {
                 pass.look_at(attended_ns);
-            } else if track.pending() > 0 {
+                continue;
+            }
+            pass.urgent |= lane.is_awaited();
+            if track.pending() > 0 {
                 let view = view.get_or_insert_with(|| lane.view(now));
                 let context = track.context.load(Ordering::Relaxed);
                 // Pairs with `close_context`: either it sees that we ask, or we see that it closes.
@@ -109,7 +113,6 @@ impl Launches {
                     // SAFETY: the thread is ours alone; the context lives, or the driver says that it does not.
                     let _ = unsafe { real::cuCtxSetCurrent(CUcontext(context)) };
                 }
-                pass.urgent |= !lane.is_foreseen() || lane.is_awaited();
                 self.settle_track(lane, view, track, &mut pass);
             } else {
                 self.settle_tail(lane, track, &mut pass);
