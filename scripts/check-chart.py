@@ -131,24 +131,41 @@ def documented(schema, at=""):
         yield from documented(value, at + name + ".")
 
 
+def limits(tree):
+    """Every `limits` in it, wherever it stands."""
+    if isinstance(tree, dict):
+        if isinstance(tree.get("limits"), dict):
+            yield tree["limits"]
+        tree = list(tree.values())
+    for part in tree if isinstance(tree, list) else []:
+        yield from limits(part)
+
+
+def amounts(where, tree):
+    """What a node can hold: whole numbers, all three, totals that divide. How many of them there were."""
+    ours = [{name: amount for name, amount in asked.items() if name.startswith("vcuda.io/")} for asked in limits(tree)]
+    for asked in filter(None, ours):
+        if not all(isinstance(amount, int) for amount in asked.values()):
+            check(False, where, "byte quantities:", asked)
+            continue
+        cards = asked.get("vcuda.io/gpu", 0)
+        check(cards >= 1 and "vcuda.io/memory" in asked and "vcuda.io/cores" in asked, where, "not all three:", asked)
+        check(all(amount % max(cards, 1) == 0 for amount in asked.values()), where, "does not divide:", asked)
+        check(asked.get("vcuda.io/cores", 0) <= 100 * cards, where, "more time than there is:", asked)
+    return len(list(filter(None, ours)))
+
+
 def example(path):
-    """Amounts that a node can hold: whole numbers, a share with each, totals that divide."""
     things = documents(path.read_text())
-    check(things, path.name, "is empty")
     for thing in things:
         validate(path.name, thing)
-        spec = thing["spec"] if thing["kind"] == "Pod" else thing.get("spec", {}).get("template", {}).get("spec", {})
-        for part in spec.get("containers", []):
-            asked = {name: amount for name, amount in part.get("resources", {}).get("limits", {}).items() if "vcuda.io/" in name}
-            if not asked:
-                continue
-            if not all(isinstance(amount, int) for amount in asked.values()):
-                check(False, path.name, "byte quantities:", asked)
-                continue
-            cards = asked.get("vcuda.io/gpu", 0)
-            check(cards >= 1 and "vcuda.io/memory" in asked and "vcuda.io/cores" in asked, path.name, "not all three:", asked)
-            check(all(amount % max(cards, 1) == 0 for amount in asked.values()), path.name, "does not divide:", asked)
-            check(asked.get("vcuda.io/cores", 0) <= 100 * cards, path.name, "more time than there is:", asked)
+    check(sum(amounts(path.name, thing) for thing in things) > 0, path.name, "asks for nothing of ours")
+
+
+def documentation(path):
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", path.read_text(), re.S | re.M)
+    counts = [amounts(path.name, thing) for block in blocks for thing in documents(block)]
+    check(blocks and sum(counts) > 0, path.name, "has no manifest of ours")
 
 
 def main():
@@ -185,6 +202,8 @@ def main():
     examples = sorted((ROOT / "deploy/examples").glob("*.yaml"))
     for path in examples:
         example(path)
+    for name in ("kubernetes.md", "migration.md"):
+        documentation(ROOT / "docs" / name)
     for problem in problems:
         print("check-chart:", problem)
     print(f"check-chart: {objects} objects of {len(sets)} sets of values, {len(examples)} examples, {len(problems)} problems")
