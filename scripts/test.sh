@@ -31,7 +31,7 @@ step "the built library and the crate edges"
 scripts/check-deps.sh
 scripts/check-shim.sh
 
-step "the Helm chart and the examples"
+step "the Helm chart, the examples, the smoke test"
 chart=0
 scripts/chart.sh >target/chart.log 2>&1 || chart=$?
 case $chart in
@@ -39,6 +39,8 @@ case $chart in
 77) skip "the Helm chart: $(tail -n 1 target/chart.log)" ;;
 *) cat target/chart.log && exit 1 ;;
 esac
+
+scripts/check-smoke.sh
 
 step "the library for other people's images: glibc 2.17, loaded into Debian 11; compiled for aarch64"
 portable=0
