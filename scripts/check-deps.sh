@@ -14,8 +14,10 @@ declare -A allowed=(
     [vcuda-simulator-nvml]="vcuda-driver-api vcuda-machine"
     [vcuda-manager]="vcuda-region vcuda-manager-api"
     [vcuda-manager-api]=""
+    [vcuda-kubelet-api]=""
+    [vcuda-plugin]="vcuda-kubelet-api vcuda-manager-api"
     [vcuda-cli]="vcuda-driver-api vcuda-region vcuda-machine vcuda-manager-api"
-    [vcuda-tests]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-benches vcuda-manager vcuda-manager-api"
+    [vcuda-tests]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-benches vcuda-manager vcuda-manager-api vcuda-kubelet-api"
     [vcuda-benches]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock"
 )
 failed=0

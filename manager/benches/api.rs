@@ -65,6 +65,7 @@ fn serve_in(scratch: &Path) -> Grants {
         node: String::new(),
         root: String::new(),
         started_unix_ms: 0,
+        shim: std::sync::Arc::default(),
     };
     let problems = Arc::default();
     let node = NodeService::new(grants.clone(), events, problems, about, deadline, stopped.clone());

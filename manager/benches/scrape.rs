@@ -29,6 +29,7 @@ fn gpu(number: u64) -> Gpu {
         numa_node: Some(0),
         pci_bus_id: format!("0000:{number:02x}:00.0"),
         pci_root: String::new(),
+        minor_number: None,
         nvlinks: Vec::new(),
         health: Health::Healthy,
     }

@@ -29,6 +29,8 @@ pub struct Gpu {
     pub pci_bus_id: String,
     /// The PCI root above it, such as `pci0000:3a`.
     pub pci_root: String,
+    /// Of its device node, `/dev/nvidia<minor>`.
+    pub minor_number: Option<u32>,
     /// GPUs behind its NVLinks.
     pub nvlinks: Vec<GpuUuid>,
     /// Whether new containers may have it.
@@ -96,6 +98,7 @@ impl Gpu {
             numa_node: None,
             pci_bus_id: String::new(),
             pci_root: String::new(),
+            minor_number: None,
             nvlinks: Vec::new(),
             health: Health::Healthy,
         }

@@ -10,6 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use thiserror::Error;
 
 const PREFIX: &str = "libvcuda_shim-";
@@ -22,6 +23,23 @@ pub struct Installed {
     pub library: PathBuf,
     /// The file that goes to `/etc/ld.so.preload` of a container: the library's path in there.
     pub preload: PathBuf,
+}
+
+/// The version that new containers get at this moment, for who asks. None: none could be installed yet.
+#[derive(Debug, Default)]
+pub struct Current(Mutex<Option<Installed>>);
+
+impl Current {
+    /// It is this one from now on.
+    pub fn set(&self, installed: Installed) {
+        *self.0.lock() = Some(installed);
+    }
+
+    /// It.
+    #[must_use]
+    pub fn get(&self) -> Option<Installed> {
+        self.0.lock().clone()
+    }
 }
 
 /// The directory in which containers find the library.

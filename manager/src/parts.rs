@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::events::{Events, unix_ms};
 use crate::inventory::{self, Node, health};
 use crate::ledger::RealDisk;
+use crate::library;
 use crate::metrics::{self, Instruments, Metrics, Sources};
 use crate::problems::Problems;
 use crate::run::RunError;
@@ -41,7 +42,7 @@ impl Parts {
     ///
     /// # Errors
     /// Another manager is at work here, or a directory, socket or address cannot be used.
-    pub(crate) async fn start(config: &Config) -> Result<Parts, RunError> {
+    pub(crate) async fn start(config: &Config, shim: &Arc<library::Current>) -> Result<Parts, RunError> {
         let events = Arc::new(Events::default());
         let problems = Arc::new(Problems::default());
         let instruments = Arc::new(Instruments::default());
@@ -67,6 +68,7 @@ impl Parts {
             node: config.node.clone(),
             root: config.root.display().to_string(),
             started_unix_ms: unix_ms(),
+            shim: Arc::clone(shim),
         };
         let about_node = NodeService::new(
             grants.clone(),

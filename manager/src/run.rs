@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -15,7 +16,7 @@ use tracing::{error, info, warn};
 
 use crate::caretaker;
 use crate::config::{Config, Flags};
-use crate::library::{self, Installed};
+use crate::library;
 use crate::logging::Logging;
 use crate::parts::Parts;
 
@@ -61,8 +62,9 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
         "starting"
     );
     raise_descriptors();
-    install(&config);
-    let parts = Parts::start(&config).await?;
+    let shim = Arc::new(library::Current::default());
+    install(&config, &shim);
+    let parts = Parts::start(&config, &shim).await?;
 
     // Systemd may not be there; who asked for the word gets it.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
@@ -79,7 +81,7 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
                 let _ = sd_notify::notify(&[NotifyState::Watchdog]);
             }
             Asked::Reload => {
-                reload(&mut config, flags, logging);
+                reload(&mut config, flags, logging, &shim);
                 parts.follow(&config);
             }
         }
@@ -114,14 +116,16 @@ fn raise_descriptors() {
 }
 
 /// Puts the shim in place for new containers. A failure leaves what was installed before.
-fn install(config: &Config) -> Option<Installed> {
-    let source = config.shim_library.as_ref()?;
+fn install(config: &Config, shim: &library::Current) {
+    let Some(source) = &config.shim_library else {
+        return;
+    };
     let directory = config.state.join("lib");
     let installed = match library::install(source, &directory, env!("CARGO_PKG_VERSION")) {
         Ok(installed) => installed,
         Err(failure) => {
             error!("{failure}");
-            return None;
+            return;
         }
     };
     info!(library = %installed.library.display(), "the shim that new containers get");
@@ -130,11 +134,11 @@ fn install(config: &Config) -> Option<Installed> {
         Ok(removed) => info!(removed = removed.join(" "), "collected what nothing uses"),
         Err(failure) => warn!("old versions of the shim stay: {failure}"),
     }
-    Some(installed)
+    shim.set(installed);
 }
 
 /// Reads the configuration again. A wrong one changes nothing.
-fn reload(config: &mut Config, flags: &Flags, logging: &Logging) {
+fn reload(config: &mut Config, flags: &Flags, logging: &Logging, shim: &library::Current) {
     let next = match Config::load(flags) {
         Ok(next) => next,
         Err(failure) => {
@@ -151,7 +155,7 @@ fn reload(config: &mut Config, flags: &Flags, logging: &Logging) {
     }
     logging.follow(&next);
     if next.shim_library != config.shim_library {
-        install(&next);
+        install(&next, shim);
     }
     *config = next;
     let _ = sd_notify::notify(&[NotifyState::Ready]);

@@ -31,8 +31,10 @@ pub mod table;
 #[cfg(target_arch = "x86_64")]
 pub mod tracer;
 
+pub mod kubelet;
 mod manager;
 mod obedient;
+mod plugin;
 mod programs;
 mod release;
 mod room;
@@ -41,6 +43,7 @@ mod tmpfs;
 pub mod virtual_time;
 pub use manager::Manager;
 pub use obedient::Obedient;
+pub use plugin::Plugin;
 pub use programs::{Programs, Speaks};
 pub use release::of_release;
 pub use room::{Mounted, Room, holding};

@@ -75,6 +75,7 @@ fn facts(card: &Card<'_>, sysfs: &Path) -> Result<Facts, NvmlError> {
         numa_node: numa_node(device, sysfs, &pci_bus_id)?,
         pci_root: topology::pci_root(sysfs, &pci_bus_id).unwrap_or_default(),
         pci_bus_id,
+        minor_number: optional(device.minor_number())?,
         nvlinks: Vec::new(),
         health: Health::Healthy,
     };

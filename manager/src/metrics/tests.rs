@@ -31,6 +31,7 @@ fn gpu(number: u8) -> Gpu {
         numa_node: None,
         pci_bus_id: "0000:3a:00.0".to_owned(),
         pci_root: String::new(),
+        minor_number: None,
         nvlinks: Vec::new(),
         health: Health::Healthy,
     }

@@ -12,6 +12,7 @@ use super::deadline::{time_of, within};
 use super::stream::{Answers, follow};
 use super::{convert, show};
 use crate::events::{Event, Events};
+use crate::library;
 use crate::observe::Container;
 use crate::problems::Problems;
 use crate::state::Grants;
@@ -29,6 +30,8 @@ pub struct About {
     pub root: String,
     /// Its start (milliseconds since 1970-01-01 UTC).
     pub started_unix_ms: i64,
+    /// The shim that new containers get.
+    pub shim: Arc<library::Current>,
 }
 
 /// Answers for the node.
@@ -152,6 +155,11 @@ impl node_server::Node for NodeService {
             own.into_iter()
                 .filter_map(|(part, why)| why.map(|why| format!("{part}: {why}"))),
         );
+        let path = |path: &std::path::Path| path.display().to_string();
+        let (shim_library, shim_preload) = match self.about.shim.get() {
+            Some(installed) => (path(&installed.library), path(&installed.preload)),
+            None => Default::default(),
+        };
         Ok(Response::new(v1::NodeStatus {
             version: self.about.version.clone(),
             build: self.about.build.clone(),
@@ -160,6 +168,8 @@ impl node_server::Node for NodeService {
             layout_version: vcuda_region::release::layouts().1,
             problems,
             root: self.about.root.clone(),
+            shim_library,
+            shim_preload,
         }))
     }
 

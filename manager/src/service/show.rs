@@ -48,6 +48,8 @@ pub(super) fn gpu(rules: &Rules, card: &Card<'_>, driver_version: &str) -> v1::G
         healthy: gpu.health == Health::Healthy,
         health_reason,
         cordoned: card.is_cordoned,
+        minor_number: gpu.minor_number,
+        memory_alone_bytes: rules.memory_capacity_bytes(gpu, 1),
     }
 }
 

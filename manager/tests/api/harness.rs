@@ -120,6 +120,7 @@ impl Node {
             node: settings.node.clone(),
             root: settings.root.display().to_string(),
             started_unix_ms: 1,
+            shim: std::sync::Arc::default(),
         };
         let node = NodeService::new(
             kept.grants.clone(),

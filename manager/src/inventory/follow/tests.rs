@@ -16,6 +16,7 @@ fn facts(number: u8) -> Facts {
             numa_node: None,
             pci_bus_id: String::new(),
             pci_root: String::new(),
+            minor_number: None,
             nvlinks: Vec::new(),
             health: Health::Healthy,
         },

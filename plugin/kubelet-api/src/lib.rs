@@ -1,0 +1,64 @@
+//! What kubelet and its plugins say to each other, both sides of it (`proto/`, which also documents it): the device plugin
+//! API, registration by a watched directory, and PodResources.
+
+/// Package `v1beta1`: the device plugin API.
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "generated"
+)]
+pub mod v1beta1 {
+    tonic::include_proto!("v1beta1");
+}
+
+/// Package `v1`: PodResources.
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "generated"
+)]
+pub mod podresources {
+    tonic::include_proto!("v1");
+}
+
+/// Package `pluginregistration`: what kubelet asks sockets in a directory that it watches.
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "generated"
+)]
+pub mod pluginregistration {
+    tonic::include_proto!("pluginregistration");
+}
+
+mod connect;
+
+pub use connect::connect;
+
+/// Version of the device plugin API, as it is registered.
+pub const VERSION: &str = "v1beta1";
+/// A device that can be given out.
+pub const HEALTHY: &str = "Healthy";
+/// A device that cannot.
+pub const UNHEALTHY: &str = "Unhealthy";
+/// Type of a device plugin in [`pluginregistration::PluginInfo`].
+pub const DEVICE_PLUGIN: &str = "DevicePlugin";
+/// Name of kubelet's own socket in its directories.
+pub const KUBELET_SOCKET: &str = "kubelet.sock";
+/// Name of kubelet's record of devices, beside its socket.
+pub const CHECKPOINT: &str = "kubelet_internal_checkpoint";
+/// The longest device ID (characters).
+pub const ID_MAX: usize = 63;
+/// The largest message of a plugin (bytes): gRPC's default, which kubelet keeps.
+pub const MESSAGE_MAX: usize = 4 << 20;
+/// The largest answer of PodResources (bytes), as kubelet serves it.
+pub const POD_RESOURCES_MAX: usize = 16 << 20;

@@ -1,0 +1,139 @@
+//! The configuration file's form. Unknown keys are refused: a misspelt value must not be a missing one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::value::{Chunk, Filter, Interval, Listen, LogFormat, ResourceName};
+use crate::register::Ways;
+
+/// Every key, so that the documented file is held to them.
+#[cfg(test)]
+pub(super) const KEYS: [&str; 21] = [
+    "manager",
+    "kubelet",
+    "cdi",
+    "devices",
+    "registration",
+    "[resources]",
+    "gpu",
+    "memory",
+    "cores",
+    "chunk",
+    "[whole_cards]",
+    "shim",
+    "[release]",
+    "interval",
+    "grace",
+    "[metrics]",
+    "listen",
+    "[log]",
+    "filter",
+    "format",
+    "vcuda.io/gpu",
+];
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) manager: PathBuf,
+    pub(super) kubelet: PathBuf,
+    pub(super) cdi: PathBuf,
+    pub(super) devices: PathBuf,
+    pub(super) registration: Ways,
+    pub(super) resources: ResourcesTable,
+    pub(super) whole_cards: WholeCardsTable,
+    pub(super) release: ReleaseTable,
+    pub(super) metrics: MetricsTable,
+    pub(super) log: LogTable,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            manager: "/run/vcuda/manager.sock".into(),
+            kubelet: "/var/lib/kubelet".into(),
+            cdi: "/var/run/cdi".into(),
+            devices: "/dev".into(),
+            registration: Ways::Both,
+            resources: ResourcesTable::default(),
+            whole_cards: WholeCardsTable::default(),
+            release: ReleaseTable::default(),
+            metrics: MetricsTable::default(),
+            log: LogTable::default(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ResourcesTable {
+    pub(super) gpu: ResourceName,
+    pub(super) memory: ResourceName,
+    pub(super) cores: ResourceName,
+    pub(super) chunk: Chunk,
+}
+
+impl Default for ResourcesTable {
+    fn default() -> Self {
+        Self {
+            gpu: ResourceName("vcuda.io/gpu".to_owned()),
+            memory: ResourceName("vcuda.io/memory".to_owned()),
+            cores: ResourceName("vcuda.io/cores".to_owned()),
+            chunk: Chunk(256 << 20),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct WholeCardsTable {
+    pub(super) shim: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ReleaseTable {
+    pub(super) interval: Interval,
+    pub(super) grace: Interval,
+}
+
+impl Default for ReleaseTable {
+    fn default() -> Self {
+        Self {
+            interval: Interval(Duration::from_secs(10)),
+            grace: Interval(Duration::from_secs(30)),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct MetricsTable {
+    pub(super) listen: Listen,
+}
+
+impl Default for MetricsTable {
+    fn default() -> Self {
+        Self {
+            listen: Listen(Some(([0, 0, 0, 0], 9437).into())),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LogTable {
+    pub(super) filter: Filter,
+    pub(super) format: LogFormat,
+}
+
+impl Default for LogTable {
+    fn default() -> Self {
+        Self {
+            filter: Filter("info".to_owned()),
+            format: LogFormat::Text,
+        }
+    }
+}

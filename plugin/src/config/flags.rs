@@ -1,0 +1,54 @@
+//! The command line. Every flag has its variable; a flag wins over the variable, both over the file.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use super::value::{Chunk, Listen, LogFormat};
+
+const EXAMPLES: &str = "\
+Examples:
+  vcuda-device-plugin                              as /etc/vcuda/device-plugin.toml says
+  vcuda-device-plugin --check                      is that file right?
+  vcuda-device-plugin --chunk 512Mi --metrics off";
+
+const DETAILS: &str = "\
+SIGTERM and SIGINT end it; pods run on, and none is admitted until it is back. A
+second one on the same node waits until the first has ended. /healthz says that
+the process answers, /readyz that kubelet and manager do.
+
+Exit status: 0 ended by a signal; 64 the configuration is wrong (file, line and
+value are named); 69 an address or directory cannot be used; 1 another failure.";
+
+/// Gives the node's GPU quotas to Kubernetes pods.
+#[derive(Debug, Clone, Default, Parser)]
+#[command(name = "vcuda-device-plugin", version, before_help = EXAMPLES, after_help = DETAILS)]
+pub struct Flags {
+    /// The configuration file [default: /etc/vcuda/device-plugin.toml if it is there]
+    #[arg(long, value_name = "FILE", env = "VCUDA_PLUGIN_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// The manager's socket [default: /run/vcuda/manager.sock]
+    #[arg(long, value_name = "SOCKET", env = "VCUDA_PLUGIN_MANAGER")]
+    pub manager: Option<PathBuf>,
+    /// Kubelet's directory [default: /var/lib/kubelet]
+    #[arg(long, value_name = "DIR", env = "VCUDA_PLUGIN_KUBELET")]
+    pub kubelet: Option<PathBuf>,
+    /// Where container specifications lie [default: /var/run/cdi]
+    #[arg(long, value_name = "DIR", env = "VCUDA_PLUGIN_CDI")]
+    pub cdi: Option<PathBuf>,
+    /// Size of a chunk of memory, the same on all nodes [default: 256MiB]
+    #[arg(long, value_name = "SIZE", env = "VCUDA_PLUGIN_CHUNK")]
+    pub chunk: Option<Chunk>,
+    /// Where metrics and health are served, or off [default: 0.0.0.0:9437]
+    #[arg(long, value_name = "ADDRESS:PORT", env = "VCUDA_PLUGIN_METRICS")]
+    pub metrics: Option<Listen>,
+    /// What is logged [default: info]
+    #[arg(long, value_name = "FILTER", env = "VCUDA_PLUGIN_LOG")]
+    pub log: Option<String>,
+    /// How [default: text]
+    #[arg(long, value_name = "FORMAT", env = "VCUDA_PLUGIN_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// Check the configuration and end
+    #[arg(long)]
+    pub check: bool,
+}

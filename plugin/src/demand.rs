@@ -1,0 +1,291 @@
+//! What a container asks for: counts of devices, turned into amounts of each of its cards. Arithmetic alone.
+
+use thiserror::Error;
+use vcuda_manager_api::quantity::MemorySize;
+
+use crate::ids::Kind;
+use crate::pods::{Devices, Names};
+use crate::resources::{CORES_PER_CARD, Card, State};
+
+/// Counts of devices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Different cards.
+    pub cards: u32,
+    /// Chunks of memory, of all cards together.
+    pub chunks: u32,
+    /// Percents, of all cards together.
+    pub percents: u32,
+}
+
+impl Demand {
+    /// That of a container.
+    #[must_use]
+    pub fn of(devices: &Devices) -> Self {
+        let count = |kind| u32::try_from(devices.of(kind).len()).unwrap_or(u32::MAX);
+        Self {
+            cards: count(Kind::Gpu),
+            chunks: count(Kind::Memory),
+            percents: count(Kind::Cores),
+        }
+    }
+
+    /// Of each the greater: what kubelet holds for an init container and its heir.
+    #[must_use]
+    pub fn or_more(self, other: Self) -> Self {
+        Self {
+            cards: self.cards.max(other.cards),
+            chunks: self.chunks.max(other.chunks),
+            percents: self.percents.max(other.percents),
+        }
+    }
+}
+
+/// What is to be granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Different cards.
+    pub cards: u32,
+    /// Of each (bytes). None: all of it, and nobody else there.
+    pub memory_bytes: Option<u64>,
+    /// Of each (thousandths).
+    pub cores_permille: u32,
+    /// Only these, by UUID; any if empty.
+    pub among: Vec<String>,
+}
+
+/// Counts that cannot be granted, whatever is free.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DemandError {
+    /// A resource is missing beside others.
+    #[error("it asks for {asked} and for no {missing}: add {missing}: {example}")]
+    Missing {
+        /// What there is.
+        asked: String,
+        /// What there is not.
+        missing: String,
+        /// A value for it.
+        example: String,
+    },
+    /// The amounts are totals, and these are not the same on each card.
+    #[error(
+        "{resource}: {count} is the total for {cards} cards, which get the same each, and does not divide by {cards}: \
+         ask for {less} or {more}"
+    )]
+    Uneven {
+        /// Which.
+        resource: String,
+        /// How many.
+        count: u32,
+        /// Cards.
+        cards: u32,
+        /// The multiple below.
+        less: u32,
+        /// The multiple above.
+        more: u32,
+    },
+    /// More than a card's time.
+    #[error(
+        "{resource}: {count} is more than {cards} of {CORES_PER_CARD} percent, all the time of its cards"
+    )]
+    MoreThanACard {
+        /// Which.
+        resource: String,
+        /// How many.
+        count: u32,
+        /// Cards.
+        cards: u32,
+    },
+    /// More than a card's memory.
+    #[error(
+        "{resource}: {count} is {size} on each of {cards} cards; the largest that this node has gives {most}"
+    )]
+    TooLarge {
+        /// Which.
+        resource: String,
+        /// How many.
+        count: u32,
+        /// Of each.
+        size: MemorySize,
+        /// Cards.
+        cards: u32,
+        /// What the largest gives.
+        most: MemorySize,
+    },
+}
+
+/// What a container with this demand gets of each of its cards, with chunks of `chunk_bytes`.
+///
+/// All chunks of a card and all its time is the card: nobody else is put there.
+///
+/// # Errors
+/// It cannot be granted: see [`DemandError`].
+pub fn wanted(
+    demand: Demand,
+    chunk_bytes: u64,
+    cards: &[Card],
+    names: &Names,
+) -> Result<Wanted, DemandError> {
+    let Demand {
+        cards: count,
+        chunks,
+        percents,
+    } = demand;
+    if let Some(error) = missing(demand, chunk_bytes, names) {
+        return Err(error);
+    }
+    for (kind, total) in [(Kind::Memory, chunks), (Kind::Cores, percents)] {
+        if total % count != 0 {
+            let less = total - total % count;
+            return Err(DemandError::Uneven {
+                resource: names.of(kind).to_owned(),
+                count: total,
+                cards: count,
+                less: if less == 0 { count } else { less },
+                more: less.saturating_add(count),
+            });
+        }
+    }
+    let (chunks_each, percents_each) = (chunks / count, percents / count);
+    if percents_each > CORES_PER_CARD {
+        return Err(DemandError::MoreThanACard {
+            resource: names.of(Kind::Cores).to_owned(),
+            count: percents,
+            cards: count,
+        });
+    }
+    let size = |chunks: u32| u64::from(chunks).saturating_mul(chunk_bytes);
+    let known = cards.iter().filter(|card| card.state != State::Unhealthy);
+    let most = known.map(|card| card.chunks).max();
+    // Without a card that is well, the manager says which are not.
+    if let Some(most) = most.filter(|most| chunks_each > *most) {
+        return Err(DemandError::TooLarge {
+            resource: names.of(Kind::Memory).to_owned(),
+            count: chunks,
+            size: MemorySize(size(chunks_each)),
+            cards: count,
+            most: MemorySize(size(most)),
+        });
+    }
+    let whole: Vec<String> = cards
+        .iter()
+        .filter(|card| percents_each == CORES_PER_CARD && card.chunks == chunks_each)
+        .map(|card| card.uuid.clone())
+        .collect();
+    Ok(Wanted {
+        cards: count,
+        memory_bytes: whole.is_empty().then(|| size(chunks_each)),
+        cores_permille: percents_each * 10,
+        among: whole,
+    })
+}
+
+fn missing(demand: Demand, chunk_bytes: u64, names: &Names) -> Option<DemandError> {
+    let counts = [
+        (Kind::Gpu, demand.cards),
+        (Kind::Memory, demand.chunks),
+        (Kind::Cores, demand.percents),
+    ];
+    let (missing, _) = counts.into_iter().find(|(_, count)| *count == 0)?;
+    let asked: Vec<String> = counts
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| format!("{}: {count}", names.of(kind)))
+        .collect();
+    let example = match missing {
+        Kind::Gpu => "1 (a share of one card)".to_owned(),
+        Kind::Memory => format!("16 (chunks of {})", MemorySize(chunk_bytes)),
+        Kind::Cores => "30 (percent of a card's time; 100 for all of it)".to_owned(),
+    };
+    Some(DemandError::Missing {
+        asked: asked.join(" and "),
+        missing: names.of(missing).to_owned(),
+        example,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn of(cards: u32, chunks: u32, percents: u32) -> Result<Wanted, String> {
+        let card = |uuid: &str, chunks| Card {
+            uuid: uuid.to_owned(),
+            minor_number: None,
+            chunks,
+            state: State::Usable,
+        };
+        let demand = Demand {
+            cards,
+            chunks,
+            percents,
+        };
+        let names = Names::new(["v/gpu", "v/memory", "v/cores"].map(str::to_owned));
+        let node = [card("a", 96), card("b", 96), card("c", 318)];
+        wanted(demand, 256 * MIB, &node, &names).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn totals_are_split_evenly() {
+        let one = of(1, 16, 30).unwrap();
+        assert_eq!((one.memory_bytes, one.cores_permille), (Some(4096 * MIB), 300));
+        let two = of(2, 16, 30).unwrap();
+        assert_eq!((two.memory_bytes, two.cores_permille), (Some(2048 * MIB), 150));
+        assert!(two.among.is_empty());
+        let uneven = of(2, 33, 30).unwrap_err();
+        assert!(
+            uneven.starts_with("v/memory: 33 ") && uneven.ends_with("32 or 34"),
+            "{uneven}"
+        );
+        let uneven = of(2, 32, 1).unwrap_err();
+        assert!(uneven.ends_with("ask for 2 or 2"), "{uneven}");
+    }
+
+    #[test]
+    fn one_without_the_others_is_refused_with_what_to_add() {
+        for (demand, said) in [
+            (
+                (1, 0, 0),
+                "it asks for v/gpu: 1 and for no v/memory: add v/memory: 16 (chunks of 256 MiB)",
+            ),
+            (
+                (0, 16, 0),
+                "it asks for v/memory: 16 and for no v/gpu: add v/gpu: 1",
+            ),
+            (
+                (0, 0, 30),
+                "it asks for v/cores: 30 and for no v/gpu: add v/gpu: 1",
+            ),
+            (
+                (1, 16, 0),
+                "it asks for v/gpu: 1 and v/memory: 16 and for no v/cores: add v/cores: 30",
+            ),
+            ((1, 0, 30), "for no v/memory: add"),
+        ] {
+            let error = of(demand.0, demand.1, demand.2).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_no_card_has_is_refused() {
+        assert!(of(1, 16, 101).unwrap_err().contains("more than 1 of 100 percent"));
+        let large = of(1, 319, 10).unwrap_err();
+        assert!(
+            large.contains("79.75 GiB") && large.contains("79.5 GiB"),
+            "{large}"
+        );
+    }
+
+    #[test]
+    fn all_of_a_card_is_the_card() {
+        let whole = of(2, 192, 200).unwrap();
+        assert_eq!((whole.memory_bytes, whole.cores_permille), (None, 1000));
+        assert_eq!(whole.among, ["a", "b"]);
+        // All its time and not all its memory; or the reverse.
+        assert_eq!(of(1, 95, 100).unwrap().memory_bytes, Some(95 * 256 * MIB));
+        assert_eq!(of(1, 96, 99).unwrap().memory_bytes, Some(96 * 256 * MIB));
+    }
+}

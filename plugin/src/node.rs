@@ -1,0 +1,235 @@
+//! The node's cards, followed: what the manager says of them becomes what kubelet is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tracing::{info, warn};
+use vcuda_manager_api::v1;
+
+use crate::cdi::Store;
+use crate::ids::{Ids, Kind};
+use crate::manager::{Manager, ManagerError};
+use crate::metrics::Instruments;
+use crate::resources::{self, Card, Held, List, MEMORY_IDS_MAX, State};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long an answer without a card is not believed after a start: a list that is too short is final for the pods that a
+/// node brings along from before its reboot.
+const BELIEVE: u32 = 3;
+
+/// Chunks of a card, at most: sums of them are numbers.
+const CHUNKS_MAX: u32 = 1 << 20;
+
+/// The node at a moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Its cards, also those that cannot be used.
+    pub cards: Vec<Card>,
+    /// The list of each resource, by [`Kind`].
+    lists: [List; 3],
+    /// Why there are no cards, or not all, or the manager does not answer.
+    pub problem: Option<String>,
+}
+
+impl Seen {
+    /// The list of one resource.
+    #[must_use]
+    pub fn list(&self, kind: Kind) -> &List {
+        let [gpu, memory, cores] = &self.lists;
+        match kind {
+            Kind::Gpu => gpu,
+            Kind::Memory => memory,
+            Kind::Cores => cores,
+        }
+    }
+}
+
+/// What is known of the node: nothing, until the manager has said it for the first time.
+pub type Known = watch::Receiver<Option<Arc<Seen>>>;
+
+/// Follows the manager.
+#[derive(Debug)]
+pub struct Follower {
+    manager: Arc<Manager>,
+    store: Store,
+    chunk_bytes: u64,
+    instruments: Arc<Instruments>,
+    seen: watch::Sender<Option<Arc<Seen>>>,
+}
+
+impl Follower {
+    /// Asks `manager`; memory is counted in chunks of `chunk_bytes`.
+    #[must_use]
+    pub fn new(manager: Arc<Manager>, store: Store, chunk_bytes: u64, instruments: Arc<Instruments>) -> Self {
+        Self {
+            manager,
+            store,
+            chunk_bytes,
+            instruments,
+            seen: watch::Sender::default(),
+        }
+    }
+
+    /// What it sees.
+    #[must_use]
+    pub fn known(&self) -> Known {
+        self.seen.subscribe()
+    }
+
+    /// Looks until it is dropped.
+    pub async fn run(self) {
+        let mut ticks = tokio::time::interval(LOOK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut empty = 0;
+        loop {
+            ticks.tick().await;
+            match self.manager.gpus().await {
+                Ok(answer) if answer.gpus.is_empty() && empty < BELIEVE => empty += 1,
+                Ok(answer) => {
+                    let seen = self.see(answer).await;
+                    self.publish(seen);
+                }
+                Err(error) => self.keep(&error),
+            }
+        }
+    }
+
+    async fn see(&self, answer: v1::ListGpusResponse) -> Seen {
+        let cards: Vec<Card> = answer
+            .gpus
+            .iter()
+            .map(|gpu| card(gpu, self.chunk_bytes))
+            .collect();
+        let problem = problem(&answer.problem, &cards);
+        let is_well = cards.iter().all(|card| card.state == State::Usable);
+        let before = self.seen.borrow().clone();
+        // While all is well it makes no difference who is where.
+        let lists = match before.filter(|before| is_well && before.cards == cards) {
+            Some(before) => before.lists.clone(),
+            None => {
+                let held = self.held().await;
+                Kind::ALL.map(|kind| resources::list(kind, &cards, &held_of(&held, kind)))
+            }
+        };
+        Seen {
+            cards,
+            lists,
+            problem,
+        }
+    }
+
+    /// Which IDs are on which card, by what we wrote for the containers.
+    async fn held(&self) -> Vec<(String, [Ids; 3])> {
+        let store = self.store.clone();
+        let records = spawn_blocking(move || store.records()).await;
+        let records = match records {
+            Ok(Ok(records)) => records,
+            Ok(Err(error)) => {
+                warn!("which shares are on which card is unknown: {error}");
+                Vec::new()
+            }
+            Err(_) => Vec::new(),
+        };
+        let shares = records.into_iter().flat_map(|record| {
+            let cards = record.gpus.len();
+            record.gpus.into_iter().enumerate().map(move |(place, uuid)| {
+                // The same part of each on each card.
+                let part = |ids: &Ids| {
+                    let each = ids.len() / cards.max(1);
+                    ids.iter().copied().skip(place * each).take(each).collect::<Ids>()
+                };
+                (uuid, record.held.ids.each_ref().map(part))
+            })
+        });
+        shares.collect()
+    }
+
+    fn publish(&self, seen: Seen) {
+        self.seen.send_if_modified(|known| {
+            if known.as_deref() == Some(&seen) {
+                return false;
+            }
+            let healthy = Kind::ALL.map(|kind| {
+                let list = seen.list(kind);
+                let healthy = list.values().filter(|healthy| **healthy).count();
+                self.instruments.listed(kind, healthy, list.len() - healthy);
+                healthy
+            });
+            info!(
+                cards = seen.cards.len(),
+                ?healthy,
+                problem = seen.problem.as_deref().unwrap_or("none"),
+                "the node's shares, chunks and percents"
+            );
+            *known = Some(Arc::new(seen));
+            true
+        });
+    }
+
+    /// The cards do not go because the manager does: it is restarted, and pods run on.
+    fn keep(&self, error: &ManagerError) {
+        self.seen.send_if_modified(|known| {
+            let problem = error.to_string();
+            let Some(seen) = known else {
+                return false;
+            };
+            if seen.problem.as_ref() == Some(&problem) {
+                return false;
+            }
+            warn!("{problem}");
+            *known = Some(Arc::new(Seen {
+                problem: Some(problem),
+                ..Seen::clone(seen)
+            }));
+            true
+        });
+    }
+}
+
+/// What is wrong with the cards, by the manager's words and by ours.
+fn problem(managers: &str, cards: &[Card]) -> Option<String> {
+    let chunks: u64 = cards.iter().map(|card| u64::from(card.chunks)).sum();
+    let too_many = (chunks > u64::from(MEMORY_IDS_MAX)).then(|| {
+        format!(
+            "this node has {chunks} chunks of memory, and kubelet can be told of {MEMORY_IDS_MAX}: raise resources.chunk \
+             on all nodes"
+        )
+    });
+    let managers = (!managers.is_empty()).then(|| managers.to_owned());
+    let problems: Vec<String> = managers.into_iter().chain(too_many).collect();
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
+
+fn held_of(held: &[(String, [Ids; 3])], kind: Kind) -> Held {
+    let mut of_kind = Held::new();
+    for (uuid, [shares, chunks, percents]) in held {
+        let ids = match kind {
+            Kind::Gpu => shares,
+            Kind::Memory => chunks,
+            Kind::Cores => percents,
+        };
+        of_kind.entry(uuid.clone()).or_default().extend(ids);
+    }
+    of_kind
+}
+
+fn card(gpu: &v1::Gpu, chunk_bytes: u64) -> Card {
+    // A manager that is older than this field.
+    let bytes = match gpu.memory_alone_bytes {
+        0 => gpu.memory_grantable_bytes,
+        bytes => bytes,
+    };
+    Card {
+        uuid: gpu.uuid.clone(),
+        minor_number: gpu.minor_number,
+        chunks: u32::try_from(bytes / chunk_bytes.max(1)).map_or(CHUNKS_MAX, |chunks| chunks.min(CHUNKS_MAX)),
+        state: match (gpu.healthy, gpu.cordoned) {
+            (false, _) => State::Unhealthy,
+            (true, true) => State::Cordoned,
+            (true, false) => State::Usable,
+        },
+    }
+}

@@ -1,0 +1,249 @@
+//! Who holds these devices: proven by equal sets, refused in doubt.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use super::{CheckpointError, Containers, Devices, Told};
+use crate::ids::{Ids, Kind};
+
+/// The container, or the containers of one pod, that hold a set of devices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// Empty where only the checkpoint knows of the pod.
+    pub namespace: String,
+    /// Likewise.
+    pub pod: String,
+    /// Empty where the checkpoint tells nothing.
+    pub pod_uid: String,
+    /// Those that hold exactly the set: one; or an init container and whom kubelet gave its devices to.
+    pub containers: Containers,
+}
+
+/// It is not known who holds these devices. A later look may tell.
+#[derive(Debug, Error)]
+pub enum HolderError {
+    /// Nobody does.
+    #[error("kubelet names no container that holds exactly these {0} devices")]
+    Nobody(usize),
+    /// Nobody in PodResources, and the checkpoint cannot be asked.
+    #[error("kubelet's PodResources name no container that holds exactly these {0} devices, and {1}")]
+    NotListed(usize, CheckpointError),
+    /// More than one pod.
+    #[error("kubelet says that {0} hold these devices: it is not known whose limits are meant")]
+    Several(String),
+    /// PodResources and checkpoint do not agree.
+    #[error("kubelet's PodResources give these devices to {0}, its checkpoint to others")]
+    Disagree(String),
+}
+
+/// Who holds exactly `ids` of one kind.
+///
+/// # Errors
+/// In any doubt: see [`HolderError`].
+pub fn holder(told: &Told, kind: Kind, ids: &Ids) -> Result<Holder, HolderError> {
+    let matching = |containers: &Containers| -> Containers {
+        let exact = containers.iter().filter(|(_, devices)| devices.of(kind) == ids);
+        exact
+            .map(|(name, devices)| (name.clone(), devices.clone()))
+            .collect()
+    };
+    let listed: Vec<(&str, &str, Containers)> = told
+        .listed
+        .iter()
+        .map(|(namespace, pod, containers)| (namespace.as_str(), pod.as_str(), matching(containers)))
+        .filter(|(.., containers)| !containers.is_empty())
+        .collect();
+    let recorded: Vec<(&str, Containers)> = told
+        .checkpoint
+        .iter()
+        .map(|(uid, containers)| (uid.as_str(), matching(containers)))
+        .filter(|(_, containers)| !containers.is_empty())
+        .collect();
+    let several = |names: Vec<String>| HolderError::Several(names.join(" and "));
+    if listed.len() > 1 {
+        let names = listed
+            .iter()
+            .map(|(namespace, pod, _)| format!("{namespace}/{pod}"));
+        return Err(several(names.collect()));
+    }
+    if recorded.len() > 1 {
+        let names = recorded.iter().map(|(uid, _)| format!("the pod with UID {uid}"));
+        return Err(several(names.collect()));
+    }
+    match (listed.into_iter().next(), recorded.into_iter().next()) {
+        (Some((namespace, pod, containers)), Some((uid, more))) => {
+            // Also in what else they hold: the same set under the same name in two pods is not one pod.
+            if !containers
+                .iter()
+                .all(|(name, devices)| more.get(name) == Some(devices))
+            {
+                return Err(HolderError::Disagree(format!("{namespace}/{pod}")));
+            }
+            Ok(Holder {
+                namespace: namespace.to_owned(),
+                pod: pod.to_owned(),
+                pod_uid: uid.to_owned(),
+                containers: more,
+            })
+        }
+        // A checkpoint that can be read knows whom PodResources know.
+        (Some((namespace, pod, containers)), None) => match told.checkpoint_problem.clone() {
+            None => Err(HolderError::Disagree(format!("{namespace}/{pod}"))),
+            Some(_) => Ok(Holder {
+                namespace: namespace.to_owned(),
+                pod: pod.to_owned(),
+                pod_uid: String::new(),
+                containers,
+            }),
+        },
+        (None, Some((uid, containers))) => {
+            let (namespace, pod) = name_of(told, uid).unwrap_or_default();
+            Ok(Holder {
+                namespace,
+                pod,
+                pod_uid: uid.to_owned(),
+                containers,
+            })
+        }
+        (None, None) => match told.checkpoint_problem.clone() {
+            None => Err(HolderError::Nobody(ids.len())),
+            Some(problem) => Err(HolderError::NotListed(ids.len(), problem)),
+        },
+    }
+}
+
+/// The name of a pod of which only the checkpoint knows a container: that of the listed pod with one of its others.
+fn name_of(told: &Told, uid: &str) -> Option<(String, String)> {
+    let others = told.checkpoint.get(uid)?;
+    let is_same = |name: &String, devices: &Devices| others.get(name) == Some(devices);
+    let has_other = |containers: &BTreeMap<String, Devices>| {
+        containers.iter().any(|(name, devices)| is_same(name, devices))
+    };
+    let mut pods = told
+        .listed
+        .iter()
+        .filter(|(.., containers)| has_other(containers));
+    let (namespace, pod, _) = pods.next()?;
+    // Devices are in one pod only, so there is one; if not, it has no name.
+    pods.next().is_none().then(|| (namespace.clone(), pod.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn devices(shares: &[u32], chunks: u32) -> Devices {
+        Devices {
+            ids: [
+                shares.iter().copied().collect(),
+                (0..chunks).collect(),
+                Ids::new(),
+            ],
+            ..Devices::default()
+        }
+    }
+
+    /// A container's name, shares and number of chunks.
+    type AContainer<'a> = (&'a str, &'a [u32], u32);
+    /// A pod's name, what is listed of it, and what is recorded.
+    type APod<'a> = (&'a str, &'a [AContainer<'a>], &'a [AContainer<'a>]);
+
+    fn containers(of: &[AContainer<'_>]) -> Containers {
+        of.iter()
+            .map(|(name, shares, chunks)| ((*name).to_owned(), devices(shares, *chunks)))
+            .collect()
+    }
+
+    /// A pod that PodResources know by `listed` and the checkpoint by `recorded`.
+    fn told(pods: &[APod<'_>]) -> Told {
+        let mut told = Told::default();
+        for (name, listed, recorded) in pods {
+            told.listed
+                .push(("ns".to_owned(), (*name).to_owned(), containers(listed)));
+            told.checkpoint
+                .insert(format!("uid-{name}"), containers(recorded));
+        }
+        told
+    }
+
+    fn who(told: Told, shares: &[u32]) -> Result<(String, String, Vec<String>), String> {
+        let found = holder(&told, Kind::Gpu, &shares.iter().copied().collect());
+        found
+            .map(|holder| {
+                (
+                    holder.pod,
+                    holder.pod_uid,
+                    holder.containers.into_keys().collect(),
+                )
+            })
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_set_has_to_be_equal() {
+        let pods: &[APod<'_>] = &[
+            ("a", &[("c", &[1], 2)], &[("c", &[1], 2)]),
+            ("b", &[("c", &[1, 2], 2)], &[("c", &[1, 2], 2)]),
+        ];
+        assert_eq!(who(told(pods), &[1]).unwrap().0, "a");
+        assert_eq!(who(told(pods), &[1, 2]).unwrap().0, "b");
+        assert!(who(told(pods), &[2]).unwrap_err().contains("no container"));
+    }
+
+    #[test]
+    fn an_init_container_and_its_heir_are_one_holder() {
+        let pods: &[APod<'_>] = &[("a", &[("c", &[1], 8)], &[("c", &[1], 8), ("init", &[1], 2)])];
+        let found = who(told(pods), &[1]).unwrap();
+        assert_eq!(
+            found,
+            ("a".into(), "uid-a".into(), vec!["c".into(), "init".into()])
+        );
+    }
+
+    #[test]
+    fn an_init_container_with_devices_of_its_own_is_found_in_the_checkpoint() {
+        let pods: &[APod<'_>] = &[("a", &[("c", &[1], 8)], &[("c", &[1], 8), ("init", &[1, 2], 2)])];
+        let found = who(told(pods), &[1, 2]).unwrap();
+        assert_eq!(found, ("a".into(), "uid-a".into(), vec!["init".into()]));
+        // Nothing of its pod is listed: then it has no name, and is known by its UID.
+        let alone: &[APod<'_>] = &[("a", &[], &[("init", &[1, 2], 2)])];
+        assert_eq!(who(told(alone), &[1, 2]).unwrap().0, "");
+    }
+
+    #[test]
+    fn doubt_is_refused() {
+        let twice: &[APod<'_>] = &[
+            ("a", &[("c", &[1], 2)], &[("c", &[1], 2)]),
+            ("b", &[("c", &[1], 2)], &[]),
+        ];
+        let said = who(told(twice), &[1]).unwrap_err();
+        assert!(said.contains("ns/a and ns/b"), "{said}");
+        let recorded_twice: &[APod<'_>] = &[
+            ("a", &[("c", &[1], 2)], &[("c", &[1], 2)]),
+            ("b", &[], &[("c", &[1], 2)]),
+        ];
+        assert!(who(told(recorded_twice), &[1]).unwrap_err().contains("uid-b"));
+        // PodResources say c, the checkpoint d; or nothing.
+        for recorded in [&[("d", &[1_u32][..], 2)][..], &[]] {
+            let said = who(told(&[("a", &[("c", &[1], 2)], recorded)]), &[1]).unwrap_err();
+            assert!(said.contains("its checkpoint to others"), "{said}");
+        }
+    }
+
+    #[test]
+    fn without_a_checkpoint_only_what_is_listed_is_known() {
+        let unread = || CheckpointError::NotRead(PathBuf::from("/c"));
+        let mut listed = told(&[("a", &[("c", &[1], 2)], &[])]);
+        listed.checkpoint_problem = Some(unread());
+        assert_eq!(
+            who(listed, &[1]).unwrap(),
+            ("a".into(), String::new(), vec!["c".into()])
+        );
+        let mut silent = told(&[]);
+        silent.checkpoint_problem = Some(unread());
+        assert!(who(silent, &[1]).unwrap_err().contains("was not read"));
+    }
+}

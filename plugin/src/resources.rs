@@ -1,0 +1,222 @@
+//! From cards to device lists: so many shares, chunks and percents as the node's cards have together.
+//!
+//! IDs name no card, so a card that falls ill takes with it the IDs that containers on it hold, and of the free ones as
+//! many as it had free. IDs that containers hold stay in the list as long as it is long enough, whatever their numbers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vcuda_kubelet_api::v1beta1::Device;
+use vcuda_kubelet_api::{HEALTHY, UNHEALTHY};
+
+use crate::ids::{Ids, Kind};
+
+/// Shares of a card.
+pub const SHARES_PER_CARD: u32 = 16;
+/// Percents of a card.
+pub const CORES_PER_CARD: u32 = 100;
+/// Memory IDs of a node, at most: kubelet looks at each in every allocation, and a message is at most 4 MiB.
+pub const MEMORY_IDS_MAX: u32 = 5_000;
+
+/// What of a card can be given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// All of it.
+    Usable,
+    /// What runs there stays; nothing is added.
+    Cordoned,
+    /// Nothing, and what runs there is told.
+    Unhealthy,
+}
+
+/// A card as kubelet counts it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// Its GPU.
+    pub uuid: String,
+    /// Of its device node.
+    pub minor_number: Option<u32>,
+    /// Whole chunks of memory that one container alone could have.
+    pub chunks: u32,
+    /// What can be given out.
+    pub state: State,
+}
+
+impl Card {
+    fn count(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::Gpu => SHARES_PER_CARD,
+            Kind::Memory => self.chunks,
+            Kind::Cores => CORES_PER_CARD,
+        }
+    }
+}
+
+/// IDs that containers hold, by card.
+pub type Held = BTreeMap<String, Ids>;
+
+/// The IDs of one resource, and whether each is healthy.
+pub type List = BTreeMap<u32, bool>;
+
+/// The list of one resource.
+#[must_use]
+pub fn list(kind: Kind, cards: &[Card], held: &Held) -> List {
+    let sum: u32 = cards.iter().map(|card| card.count(kind)).sum();
+    let total = match kind {
+        Kind::Memory => sum.min(MEMORY_IDS_MAX),
+        Kind::Gpu | Kind::Cores => sum,
+    };
+    let on = |card: &Card| held.get(&card.uuid).cloned().unwrap_or_default();
+    let all_held: BTreeSet<u32> = cards.iter().flat_map(on).collect();
+    let free = (0..).filter(|number| !all_held.contains(number));
+    let length = usize::try_from(total).unwrap_or(usize::MAX);
+    let mut list: List = all_held
+        .iter()
+        .copied()
+        .chain(free)
+        .take(length)
+        .map(|number| (number, true))
+        .collect();
+    for card in cards.iter().filter(|card| card.state != State::Usable) {
+        let on_it = on(card);
+        let count = usize::try_from(card.count(kind)).unwrap_or(usize::MAX);
+        let mut missing = count.saturating_sub(on_it.len());
+        if card.state == State::Unhealthy {
+            for number in &on_it {
+                list.entry(*number).and_modify(|healthy| *healthy = false);
+            }
+        }
+        // The highest first: of the others, new containers get the lowest.
+        let free = list
+            .iter_mut()
+            .rev()
+            .filter(|(number, healthy)| **healthy && !all_held.contains(number));
+        for (_, healthy) in free {
+            if missing == 0 {
+                break;
+            }
+            *healthy = false;
+            missing -= 1;
+        }
+    }
+    list
+}
+
+/// As kubelet wants it.
+#[must_use]
+pub fn devices(kind: Kind, list: &List) -> Vec<Device> {
+    let device = |(number, healthy): (&u32, &bool)| Device {
+        id: kind.id(*number),
+        health: if *healthy { HEALTHY } else { UNHEALTHY }.to_owned(),
+        // An ID names no card, so it is near to no NUMA node.
+        topology: None,
+    };
+    list.iter().map(device).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message as _;
+    use vcuda_kubelet_api::v1beta1::ListAndWatchResponse;
+    use vcuda_kubelet_api::{ID_MAX, MESSAGE_MAX};
+
+    use super::*;
+
+    fn card(uuid: &str, chunks: u32, state: State) -> Card {
+        Card {
+            uuid: uuid.to_owned(),
+            minor_number: Some(0),
+            chunks,
+            state,
+        }
+    }
+
+    fn healthy(list: &List) -> usize {
+        list.values().filter(|healthy| **healthy).count()
+    }
+
+    #[test]
+    fn counts_are_those_of_the_cards() {
+        let cards = [card("a", 10, State::Usable), card("b", 20, State::Usable)];
+        let lengths = Kind::ALL.map(|kind| list(kind, &cards, &Held::new()).len());
+        assert_eq!(lengths, [32, 30, 200]);
+        assert!(list(Kind::Gpu, &[], &Held::new()).is_empty());
+    }
+
+    #[test]
+    fn a_card_takes_with_it_what_is_on_it_and_its_part_of_the_free() {
+        let mut cards = [card("a", 10, State::Usable), card("b", 20, State::Unhealthy)];
+        let held = Held::from([
+            ("a".to_owned(), Ids::from([0, 5])),
+            ("b".to_owned(), Ids::from([1, 2, 3])),
+        ]);
+        let ill = list(Kind::Memory, &cards, &held);
+        assert_eq!((ill.len(), healthy(&ill)), (30, 10));
+        assert!([1, 2, 3].iter().all(|number| !ill[number]), "{ill:?}");
+        assert!([0, 5].iter().all(|number| ill[number]), "{ill:?}");
+        // Cordoned: what runs there stays.
+        cards[1].state = State::Cordoned;
+        let cordoned = list(Kind::Memory, &cards, &held);
+        assert_eq!(healthy(&cordoned), 13);
+        assert!([1, 2, 3].iter().all(|number| cordoned[number]), "{cordoned:?}");
+    }
+
+    #[test]
+    fn held_ids_stay_when_a_card_vanishes() {
+        let cards = [card("a", 10, State::Usable)];
+        let held = Held::from([
+            ("a".to_owned(), Ids::from([25, 26])),
+            ("gone".to_owned(), Ids::from([0])),
+        ]);
+        let left = list(Kind::Memory, &cards, &held);
+        assert_eq!(left.len(), 10);
+        assert!(left.contains_key(&25) && left.contains_key(&26), "{left:?}");
+        assert!(left.contains_key(&7) && !left.contains_key(&8), "{left:?}");
+    }
+
+    #[test]
+    fn the_largest_list_is_well_below_the_largest_message() {
+        let cards: Vec<Card> = (0..16)
+            .map(|n| card(&n.to_string(), 4000, State::Usable))
+            .collect();
+        for kind in Kind::ALL {
+            let list = list(kind, &cards, &Held::new());
+            let devices = devices(kind, &list);
+            assert!(devices.len() <= 5_000 && devices.iter().all(|device| device.id.len() <= ID_MAX));
+            let bytes = ListAndWatchResponse { devices }.encoded_len();
+            assert!(bytes < MESSAGE_MAX / 16, "{kind:?}: {bytes}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_than_the_healthy_cards_have_is_healthy(
+            chunks in prop::collection::vec((1_u32..50, 0..3_u8), 1..6),
+            held in prop::collection::vec(prop::collection::btree_set(0_u32..300, 0..10), 6),
+        ) {
+            let states = [State::Usable, State::Cordoned, State::Unhealthy];
+            let cards: Vec<Card> = chunks
+                .iter()
+                .enumerate()
+                .map(|(n, (chunks, state))| card(&n.to_string(), *chunks, states[usize::from(*state)]))
+                .collect();
+            // Nobody holds what another holds, nor more than the card has.
+            let mut taken = Ids::new();
+            let held: Held = cards
+                .iter()
+                .zip(held)
+                .map(|(card, ids)| {
+                    let own: Ids = ids.into_iter().filter(|id| taken.insert(*id)).take(card.chunks as usize).collect();
+                    (card.uuid.clone(), own)
+                })
+                .collect();
+            let list = list(Kind::Memory, &cards, &held);
+            let count = |state| -> usize {
+                cards.iter().filter(|card| card.state == state).map(|card| card.chunks as usize).sum()
+            };
+            prop_assert_eq!(list.len(), chunks.iter().map(|(chunks, _)| *chunks as usize).sum::<usize>());
+            let on_cordoned: usize = cards.iter().filter(|c| c.state == State::Cordoned).map(|c| held[&c.uuid].len()).sum();
+            prop_assert_eq!(healthy(&list), count(State::Usable) + on_cordoned);
+        }
+    }
+}

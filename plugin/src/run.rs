@@ -1,0 +1,245 @@
+//! The daemon's life: its parts, and the signals that end it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::SigSet;
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::bind::{Binder, Rules};
+use crate::cdi::Store;
+use crate::competition::Same;
+use crate::config::Config;
+use crate::ids::Kind;
+use crate::manager::Manager;
+use crate::metrics::{self, Instruments, Problems};
+use crate::node::{Follower, Known};
+use crate::pods::Pods;
+use crate::recency::Recency;
+use crate::register::changes::Changes;
+use crate::register::{Directories, Registrar};
+use crate::release::Releaser;
+use crate::serve::{Readers, Resource, Shared};
+use vcuda_kubelet_api::CHECKPOINT;
+
+/// Why the daemon ended otherwise than by a signal.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// Something that it needs is another's, or not there. Exit status 69.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Anything else. Exit status 1.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Runs until a signal ends it.
+///
+/// # Errors
+/// It could not start: see [`RunError`].
+pub fn run(config: Config) -> Result<(), RunError> {
+    // Whoever started this may have had signals blocked, which is inherited: it could not be ended then.
+    let unblocked = SigSet::empty().thread_set_mask();
+    unblocked.map_err(|error| RunError::Failed(format!("no signals: {error}")))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| RunError::Failed(format!("no threads: {error}")))?;
+    runtime.block_on(async {
+        tokio::select! {
+            ended = live(config) => ended,
+            ended = ending() => ended,
+        }
+    })
+}
+
+async fn ending() -> Result<(), RunError> {
+    let failed = |error: io::Error| RunError::Failed(format!("no signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    info!(signal = name, "ending; pods run on");
+    Ok(())
+}
+
+async fn live(config: Config) -> Result<(), RunError> {
+    let listener = match config.metrics {
+        Some(address) => Some(metrics::serve::bind(address).await.map_err(|error| {
+            RunError::Unavailable(format!(
+                "metrics.listen {address}: {error}; give another address, or off"
+            ))
+        })?),
+        None => None,
+    };
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        kubelet = %config.directories.kubelet.display(),
+        manager = %config.manager.display(),
+        "starting"
+    );
+    let _alone = alone(&config.directories).await?;
+    let mut parts = Parts::start(&config);
+    if let Some(listener) = listener {
+        let address = listener
+            .local_addr()
+            .map_err(|error| RunError::Failed(error.to_string()))?;
+        info!("metrics at http://{address}/metrics");
+        parts.serve_metrics(listener);
+    }
+    info!("ready");
+    // No part ends by itself.
+    match parts.tasks.join_next().await {
+        Some(Err(error)) => Err(RunError::Failed(error.to_string())),
+        _ => Err(RunError::Failed("a part has ended".to_owned())),
+    }
+}
+
+/// There is one plugin at a time on a node: two would take each other's sockets away. Who comes second waits.
+async fn alone(directories: &Directories) -> Result<Flock<File>, RunError> {
+    let path = directories.own().join("plugin.lock");
+    let mut told = false;
+    loop {
+        let why = match lock(&path) {
+            Ok(lock) => return Ok(lock),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                "another device plugin is at work on this node; this one waits for its end".to_owned()
+            }
+            Err(error) => format!("{}: {error}; is kubelet's directory mounted?", path.display()),
+        };
+        if !told {
+            warn!("{why}");
+            told = true;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+fn lock(path: &Path) -> io::Result<Flock<File>> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
+}
+
+/// Everything that runs, until it is dropped.
+struct Parts {
+    tasks: JoinSet<()>,
+    instruments: Arc<Instruments>,
+    problems: Problems,
+}
+
+impl Parts {
+    fn start(config: &Config) -> Self {
+        let instruments = Arc::new(Instruments::default());
+        let manager = Arc::new(Manager::new(&config.manager));
+        let store = Store::new(&config.cdi);
+        if let Err(error) = store.tidy() {
+            warn!("{error}");
+        }
+        let pods = Arc::new(Pods::new(
+            &config.directories.pod_resources(),
+            &config.directories.device_plugins().join(CHECKPOINT),
+            config.names.clone(),
+        ));
+        let recency = Arc::new(Recency::default());
+        for record in store.records().unwrap_or_default() {
+            recency.used(record.held.of(Kind::Gpu));
+        }
+        let follower = Follower::new(
+            Arc::clone(&manager),
+            store.clone(),
+            config.chunk_bytes,
+            Arc::clone(&instruments),
+        );
+        let node = follower.known();
+        let rules = Rules {
+            chunk_bytes: config.chunk_bytes,
+            shim_for_whole_cards: config.shim_for_whole_cards,
+            devices: config.devices.clone(),
+        };
+        let shared = Arc::new(Shared {
+            node: node.clone(),
+            binder: Binder::new(
+                rules,
+                Arc::clone(&pods),
+                Arc::clone(&manager),
+                store.clone(),
+                node.clone(),
+                Arc::new(Same::default()),
+            ),
+            recency: Arc::clone(&recency),
+            instruments: Arc::clone(&instruments),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follower.run());
+        let directories = &config.directories;
+        let changes = Changes::of(vec![
+            directories.device_plugins(),
+            directories.registry(),
+            directories.own(),
+        ]);
+        let connected = Kind::ALL.map(|kind| {
+            let resource = Resource {
+                kind,
+                name: config.names.of(kind).to_owned(),
+                shared: Arc::clone(&shared),
+                readers: Readers::default(),
+            };
+            let registrar = Registrar::new(directories.clone(), config.ways, resource, changes.clone());
+            let connected = registrar.is_connected();
+            tasks.spawn(registrar.run());
+            connected
+        });
+        let [of_shares, ..] = &connected;
+        let releaser = Releaser {
+            pace: config.release,
+            pods,
+            manager,
+            store,
+            recency,
+            is_connected: of_shares.clone(),
+        };
+        tasks.spawn(releaser.run());
+        Self {
+            tasks,
+            instruments,
+            problems: problems(config, node, connected),
+        }
+    }
+
+    fn serve_metrics(&mut self, listener: tokio::net::TcpListener) {
+        let (instruments, problems) = (Arc::clone(&self.instruments), Arc::clone(&self.problems));
+        self.tasks
+            .spawn(metrics::serve::serve(listener, instruments, problems));
+    }
+}
+
+fn problems(config: &Config, node: Known, connected: [watch::Receiver<bool>; 3]) -> Problems {
+    let names = config.names.clone();
+    Arc::new(move || {
+        let mut problems = Vec::new();
+        match node.borrow().as_deref() {
+            None => problems.push("the manager has not said yet which GPUs there are".to_owned()),
+            Some(seen) => problems.extend(seen.problem.clone()),
+        }
+        for (kind, connected) in Kind::ALL.into_iter().zip(&connected) {
+            if !*connected.borrow() {
+                problems.push(format!("{}: kubelet does not read the list", names.of(kind)));
+            }
+        }
+        problems
+    })
+}

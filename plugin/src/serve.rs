@@ -1,0 +1,277 @@
+//! The device plugin's service, one for each resource (kubelet device plugin API, v1beta1).
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+use tracing::{info, warn};
+use vcuda_kubelet_api::v1beta1::device_plugin_server::DevicePlugin;
+use vcuda_kubelet_api::v1beta1::{
+    AllocateRequest, AllocateResponse, CdiDevice, ContainerAllocateResponse,
+    ContainerPreferredAllocationResponse, DevicePluginOptions, Empty, ListAndWatchResponse,
+    PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
+    PreferredAllocationResponse,
+};
+
+use crate::bind::Binder;
+use crate::cdi;
+use crate::ids::{self, Ids, Kind, Slot};
+use crate::metrics::Instruments;
+use crate::node::Known;
+use crate::recency::Recency;
+use crate::resources;
+
+mod authority;
+pub mod listen;
+
+pub use listen::{Listening, listen};
+
+/// The list's readers. Kubelet has one stream for each resource; who asks this asks whether it is there.
+#[derive(Debug, Clone)]
+pub struct Readers {
+    open: watch::Sender<usize>,
+    /// Streams of an earlier number end.
+    round: watch::Sender<u64>,
+}
+
+impl Default for Readers {
+    fn default() -> Self {
+        Self {
+            open: watch::Sender::new(0),
+            round: watch::Sender::new(0),
+        }
+    }
+}
+
+impl Readers {
+    /// How many there are, as it changes.
+    #[must_use]
+    pub fn count(&self) -> watch::Receiver<usize> {
+        self.open.subscribe()
+    }
+
+    /// Ends all streams: kubelet has to have seen that before it is registered with anew.
+    pub fn close(&self) {
+        self.round.send_modify(|round| *round += 1);
+    }
+}
+
+/// One reader, counted until it is dropped.
+struct Reader(Readers);
+
+impl Reader {
+    fn new(readers: &Readers) -> Self {
+        readers.open.send_modify(|open| *open += 1);
+        Self(readers.clone())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.open.send_modify(|open| *open = open.saturating_sub(1));
+    }
+}
+
+/// What all three services share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The node.
+    pub node: Known,
+    /// Binds containers.
+    pub binder: Binder,
+    /// Which shares were used last.
+    pub recency: Arc<Recency>,
+    /// What is counted.
+    pub instruments: Arc<Instruments>,
+}
+
+/// The service of one resource.
+#[derive(Debug, Clone)]
+pub struct Resource {
+    /// Which.
+    pub kind: Kind,
+    /// Kubelet's name for it.
+    pub name: String,
+    /// With the others.
+    pub shared: Arc<Shared>,
+    /// Of its list.
+    pub readers: Readers,
+}
+
+impl Resource {
+    /// Allocation knows only these IDs, so it refuses only what no later try could make right.
+    async fn allocated(&self, devices_ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
+        let ids = ids::parse(self.kind, devices_ids)
+            .map_err(|error| Status::invalid_argument(format!("{}: {error}", self.name)))?;
+        let seen = self.shared.node.borrow().clone().unwrap_or_default();
+        let list = seen.list(self.kind);
+        if let Some(unknown) = ids.iter().find(|number| !list.contains_key(number)) {
+            return Err(Status::not_found(format!(
+                "{}: {} is none of the {} that this node has now; has a GPU gone?",
+                self.name,
+                self.kind.id(*unknown),
+                list.len()
+            )));
+        }
+        if self.kind != Kind::Gpu {
+            // Answers of several resources are merged, and may clash: the share's has all there is to say.
+            return Ok(ContainerAllocateResponse::default());
+        }
+        if ids.len() > seen.cards.len() {
+            return Err(Status::invalid_argument(format!(
+                "{}: {} asks for so many different cards, and this node has {}; to have more of one card, ask for more \
+                 memory and cores",
+                self.name,
+                ids.len(),
+                seen.cards.len()
+            )));
+        }
+        let slot = Slot::of(&ids);
+        self.shared.binder.forget(&slot).await?;
+        self.shared.recency.used(&ids);
+        Ok(ContainerAllocateResponse {
+            cdi_devices: vec![CdiDevice {
+                name: cdi::qualified(&slot),
+            }],
+            ..ContainerAllocateResponse::default()
+        })
+    }
+
+    async fn started(&self, devices_ids: &[String]) -> Result<(), Status> {
+        let ids = ids::parse(self.kind, devices_ids)
+            .map_err(|error| Status::invalid_argument(format!("{}: {error}", self.name)))?;
+        match self.kind {
+            Kind::Gpu => self.shared.binder.bind(&ids).await?,
+            kind => self.shared.binder.has_card(kind, &ids).await?,
+        }
+        Ok(())
+    }
+}
+
+/// Kubelet's stream of lists.
+type Lists = Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl DevicePlugin for Resource {
+    type ListAndWatchStream = Lists;
+
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
+        Ok(Response::new(DevicePluginOptions {
+            // Of all three: a container with chunks and no share is told so before it starts.
+            pre_start_required: true,
+            get_preferred_allocation_available: self.kind == Kind::Gpu,
+        }))
+    }
+
+    async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Lists>, Status> {
+        let (sender, lists) = mpsc::channel(1);
+        let (kind, name) = (self.kind, self.name.clone());
+        let mut node = self.shared.node.clone();
+        let mut round = self.readers.round.subscribe();
+        round.mark_unchanged();
+        let reader = Reader::new(&self.readers);
+        info!(resource = name, "kubelet reads the list");
+        tokio::spawn(async move {
+            let send = async {
+                let mut told = None;
+                loop {
+                    let list = node
+                        .borrow_and_update()
+                        .as_ref()
+                        .map(|seen| seen.list(kind).clone());
+                    if list.is_some() && list != told {
+                        let devices = list
+                            .as_ref()
+                            .map_or_else(Vec::new, |list| resources::devices(kind, list));
+                        if sender.send(Ok(ListAndWatchResponse { devices })).await.is_err() {
+                            return;
+                        }
+                        told = list;
+                    }
+                    if node.changed().await.is_err() {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                () = send => {}
+                () = sender.closed() => {}
+                _ = round.changed() => {}
+            }
+            drop(reader);
+            info!(resource = name, "kubelet reads the list no more");
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(lists))))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        let mut container_responses = Vec::new();
+        for wish in request.into_inner().container_requests {
+            let known = |ids: &[String]| ids.iter().filter_map(|id| self.kind.number(id)).collect::<Ids>();
+            let size = usize::try_from(wish.allocation_size).unwrap_or(0);
+            let must = known(&wish.must_include_device_i_ds);
+            let chosen = self
+                .shared
+                .recency
+                .preferred(&known(&wish.available_device_i_ds), &must, size);
+            container_responses.push(ContainerPreferredAllocationResponse {
+                device_i_ds: chosen.iter().map(|number| self.kind.id(*number)).collect(),
+            });
+        }
+        Ok(Response::new(PreferredAllocationResponse { container_responses }))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
+        let begun = Instant::now();
+        let requests = request.into_inner().container_requests;
+        let answer = async {
+            let mut container_responses = Vec::new();
+            for one in &requests {
+                container_responses.push(self.allocated(&one.devices_ids).await?);
+            }
+            match container_responses.is_empty() {
+                true => Err(Status::invalid_argument(format!(
+                    "{}: a request for no container",
+                    self.name
+                ))),
+                false => Ok(AllocateResponse { container_responses }),
+            }
+        };
+        let answer = answer.await;
+        self.shared
+            .instruments
+            .allocated(self.kind, answer.is_ok(), begun.elapsed());
+        if let Err(refused) = &answer {
+            warn!(resource = self.name, "refused for good: {}", refused.message());
+        }
+        answer.map(Response::new)
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<PreStartContainerRequest>,
+    ) -> Result<Response<PreStartContainerResponse>, Status> {
+        let begun = Instant::now();
+        let answer = self.started(&request.into_inner().devices_ids).await;
+        self.shared
+            .instruments
+            .started(self.kind, answer.is_ok(), begun.elapsed());
+        if let Err(refused) = &answer {
+            warn!(resource = self.name, "refused for now: {}", refused.message());
+        }
+        answer.map(|()| Response::new(PreStartContainerResponse {}))
+    }
+}

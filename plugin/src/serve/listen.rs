@@ -1,0 +1,88 @@
+//! Sockets that are taken away: each is known by its inode, so that another's in its place is not held for ours.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tracing::warn;
+
+use super::authority::Peer;
+
+/// A socket at which something is served, until this is dropped: then the socket and its connections go.
+#[derive(Debug)]
+pub struct Listening {
+    path: PathBuf,
+    inode: (u64, u64),
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+}
+
+impl Listening {
+    /// Whether the socket is still there, and ours.
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        !self.serving.is_finished() && inode(&self.path).is_ok_and(|inode| inode == self.inode)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+            // Else kubelet has done so already.
+            let _ = fs::remove_file(&self.path);
+        }
+        let _ = self.stop.send(true);
+        self.serving.abort();
+    }
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// Serves `routes` at `path`. A socket that is there was left behind: there is one plugin at a time on a node.
+///
+/// # Errors
+/// The system's; or what is there is no socket.
+pub fn listen(path: &Path, routes: Routes) -> io::Result<Listening> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+        Ok(_) => {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("{} is no socket: remove it", path.display()),
+            ));
+        }
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    let inode = inode(path)?;
+    let (stop, mut stopped) = watch::channel(false);
+    let incoming = UnixListenerStream::new(listener).map(|stream| stream.map(Peer::new));
+    let shown = path.display().to_string();
+    let serving = tokio::spawn(async move {
+        let until = async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        let served = Server::builder()
+            .add_routes(routes)
+            .serve_with_incoming_shutdown(incoming, until);
+        if let Err(error) = served.await {
+            warn!("{shown}: {error}");
+        }
+    });
+    Ok(Listening {
+        path: path.to_owned(),
+        inode,
+        stop,
+        serving,
+    })
+}

@@ -1,0 +1,252 @@
+//! Plugins as kubelet holds them: registered by either way, dialled, their lists read until the stream ends.
+//!
+//! pkg/kubelet/cm/devicemanager/plugin/v1beta1 (server, handler, client) and pkg/kubelet/pluginmanager.
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::task::AbortHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Channel, Server};
+use tonic::{Request, Response, Status};
+use vcuda_kubelet_api::pluginregistration::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
+use vcuda_kubelet_api::v1beta1::device_plugin_client::DevicePluginClient;
+use vcuda_kubelet_api::v1beta1::registration_server::{Registration, RegistrationServer};
+use vcuda_kubelet_api::v1beta1::{DevicePluginOptions, Empty, RegisterRequest};
+use vcuda_kubelet_api::{DEVICE_PLUGIN, MESSAGE_MAX, VERSION, connect};
+
+use super::{Authority, Node, raw};
+
+/// For dialling a plugin back.
+const DIALS_WITHIN: Duration = Duration::from_secs(10);
+/// For GetInfo, and for being told how it went.
+const ASKS_WITHIN: Duration = Duration::from_secs(1);
+/// Between looks into the directory.
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
+/// Before a plugin that failed is tried again.
+const TRIES_EVERY: Duration = Duration::from_millis(500);
+
+/// A plugin that kubelet has dialled.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    pub(super) number: u64,
+    pub(super) way: &'static str,
+    pub(super) channel: Channel,
+    pub(super) options: DevicePluginOptions,
+    /// What reads its list.
+    reading: Option<AbortHandle>,
+}
+
+impl Client {
+    pub(super) fn plugin(&self) -> DevicePluginClient<Channel> {
+        DevicePluginClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
+    }
+}
+
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+struct Registrations(Arc<Node>);
+
+#[tonic::async_trait]
+impl Registration for Registrations {
+    async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<Empty>, Status> {
+        let request = request.into_inner();
+        let refused = |why: String| Status::unknown(format!("failed to register device plugin: {why}"));
+        if request.version != VERSION {
+            return Err(refused(format!("version {:?} is not supported", request.version)));
+        }
+        if request.endpoint.contains('/') {
+            return Err(refused(format!("endpoint {:?} is no name", request.endpoint)));
+        }
+        let socket = self.0.device_plugins().join(&request.endpoint);
+        take(&self.0, "classic", &request.resource_name, &socket)
+            .await
+            .map_err(refused)?;
+        Ok(Response::new(Empty {}))
+    }
+}
+
+/// Serves `v1beta1.Registration`.
+pub(super) fn serve_registration(node: &Arc<Node>, socket: &Path) {
+    let listener = UnixListener::bind(socket).unwrap();
+    let service = RegistrationServer::new(Registrations(Arc::clone(node)));
+    let incoming = UnixListenerStream::new(listener);
+    tokio::spawn(
+        Server::builder()
+            .add_service(service)
+            .serve_with_incoming(incoming),
+    );
+}
+
+/// Dials a plugin, asks its options, and reads its list from then on.
+async fn take(node: &Arc<Node>, way: &'static str, resource: &str, socket: &Path) -> Result<(), String> {
+    if !resource.contains('/') || resource.contains("kubernetes.io/") {
+        return Err(format!("the name {resource:?} is no extended resource's"));
+    }
+    if node
+        .devices
+        .lock()
+        .clients
+        .get(resource)
+        .is_some_and(|held| held.way != way)
+    {
+        node.wrong(format!("{resource} is registered by {way} and the other way too"));
+    }
+    let channel = connect(socket, DIALS_WITHIN).await;
+    let channel = channel.map_err(|error| format!("failed to dial {}: {error}", socket.display()))?;
+    let mut client = Client {
+        number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+        way,
+        channel,
+        options: DevicePluginOptions::default(),
+        reading: None,
+    };
+    let options = client.plugin().get_device_plugin_options(Empty {}).await;
+    client.options = options
+        .map_err(|status| status.message().to_owned())?
+        .into_inner();
+    let number = client.number;
+    node.devices.lock().connected(resource, client.clone());
+    let (reader, name) = (Arc::clone(node), resource.to_owned());
+    let mut plugin = client.plugin();
+    let reading = tokio::spawn(async move {
+        read(&reader, &name, &mut plugin).await;
+        // By name, whoever has it now: runClient looks the client up again when its stream has ended.
+        reader.disconnect(&name);
+    });
+    let mut devices = node.devices.lock();
+    if let Some(held) = devices
+        .clients
+        .get_mut(resource)
+        .filter(|held| held.number == number)
+    {
+        held.reading = Some(reading.abort_handle());
+    }
+    Ok(())
+}
+
+async fn read(node: &Node, resource: &str, plugin: &mut DevicePluginClient<Channel>) {
+    let Ok(lists) = plugin.list_and_watch(Empty {}).await else {
+        return;
+    };
+    let mut lists = lists.into_inner();
+    loop {
+        match lists.message().await {
+            Ok(Some(list)) => {
+                let mut devices = node.devices.lock();
+                if let Err(wrong) = devices.listed(resource, &list.devices) {
+                    node.wrong(format!("{resource}: {wrong}"));
+                }
+                devices.write(&node.checkpoint());
+            }
+            Ok(None) => return,
+            Err(status) => {
+                if status.code() == tonic::Code::OutOfRange {
+                    node.wrong(format!("{resource}: a list of more than {MESSAGE_MAX} bytes"));
+                }
+                return;
+            }
+        }
+    }
+}
+
+impl Node {
+    /// The plugin of this name is gone: its devices are unhealthy, and stay known.
+    pub(super) fn disconnect(&self, resource: &str) {
+        let client = self.devices.lock().disconnected(resource);
+        if let Some(reading) = client.and_then(|client| client.reading) {
+            reading.abort();
+        }
+    }
+}
+
+/// A socket's inode, and when it was made.
+type Identity = (u64, i64, i64);
+
+/// Registers what appears in the directory, and forgets what goes from it.
+pub(super) async fn watch(node: Arc<Node>) {
+    // By socket, which one it was, and what it registered.
+    let mut known: HashMap<PathBuf, (Identity, Option<String>)> = HashMap::new();
+    let mut ticks = tokio::time::interval(LOOKS_EVERY);
+    loop {
+        ticks.tick().await;
+        let mut there = HashSet::new();
+        for entry in std::fs::read_dir(node.registry()).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let Ok(metadata) = std::fs::symlink_metadata(&path) else {
+                continue;
+            };
+            if !metadata.file_type().is_socket() {
+                continue;
+            }
+            there.insert(path.clone());
+            let identity = (metadata.ino(), metadata.ctime(), metadata.ctime_nsec());
+            let is_registered = known
+                .get(&path)
+                .is_some_and(|(before, name)| *before == identity && name.is_some());
+            if is_registered {
+                continue;
+            }
+            if let Some((_, Some(name))) = known.remove(&path) {
+                node.disconnect(&name);
+            }
+            let registered = register(&node, &path).await;
+            if registered.is_err() {
+                tokio::time::sleep(TRIES_EVERY).await;
+            }
+            known.insert(path, (identity, registered.ok()));
+        }
+        known.retain(|path, (_, name)| {
+            let is_there = there.contains(path);
+            if let (false, Some(name)) = (is_there, name) {
+                node.disconnect(name);
+            }
+            is_there
+        });
+    }
+}
+
+/// Asks who is at the socket, takes it, and tells it so. Returns the resource.
+async fn register(node: &Arc<Node>, socket: &Path) -> Result<String, String> {
+    let path = socket.display().to_string();
+    let authority = match node.release.authority {
+        Authority::Localhost => "localhost".to_owned(),
+        Authority::Path => path,
+        Authority::Escaped => path.replace('/', "%2F"),
+    };
+    let service = "/pluginregistration.Registration";
+    let info: PluginInfo = raw::call(
+        socket,
+        &authority,
+        &format!("{service}/GetInfo"),
+        &InfoRequest {},
+        ASKS_WITHIN,
+    )
+    .await?;
+    let taken = if info.r#type != DEVICE_PLUGIN {
+        Err(format!("no handler registered for plugin type: {}", info.r#type))
+    } else if !info.supported_versions.iter().any(|version| version == VERSION) {
+        Err(format!(
+            "versions {:?} are not supported",
+            info.supported_versions
+        ))
+    } else {
+        take(node, "watched", &info.name, Path::new(&info.endpoint)).await
+    };
+    let status = RegistrationStatus {
+        plugin_registered: taken.is_ok(),
+        error: taken.clone().err().unwrap_or_default(),
+    };
+    let notify = format!("{service}/NotifyRegistrationStatus");
+    let told: Result<RegistrationStatusResponse, String> =
+        raw::call(socket, &authority, &notify, &status, 5 * ASKS_WITHIN).await;
+    taken.and(told)?;
+    Ok(info.name)
+}

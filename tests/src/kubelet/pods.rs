@@ -1,0 +1,184 @@
+//! Pods: admitted whole or not at all, their containers started as often as a test likes, removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::manager::Reusable;
+use super::runtime::Started;
+use super::{Kubelet, Node, runtime};
+
+/// What a container is in its pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Runs to its end before the others, which inherit its devices.
+    Init,
+    /// An init container that is restarted and keeps its devices.
+    Sidecar,
+    /// One of the others.
+    Main,
+}
+
+/// A container as its pod's manifest has it.
+#[derive(Debug, Clone)]
+pub struct ContainerSpec {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    /// Devices by resource.
+    pub wants: BTreeMap<String, usize>,
+}
+
+/// A pod's manifest.
+#[derive(Debug, Clone)]
+pub struct PodSpec {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its containers, init containers first.
+    pub containers: Vec<ContainerSpec>,
+}
+
+impl PodSpec {
+    /// One in the namespace `default`.
+    pub fn new(name: &str) -> Self {
+        Self {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            containers: Vec::new(),
+        }
+    }
+
+    /// With one more container, and what it asks for of the resources `vcuda.io/<word>`.
+    #[must_use]
+    pub fn with(mut self, name: &str, role: Role, wants: &[(&str, usize)]) -> Self {
+        self.containers.push(ContainerSpec {
+            name: name.to_owned(),
+            role,
+            wants: wants
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(word, count)| (format!("vcuda.io/{word}"), *count))
+                .collect(),
+        });
+        self
+    }
+
+    /// One container `c` with this share of a card.
+    pub fn share(name: &str, chunks: usize, percent: usize) -> Self {
+        Self::new(name).with(
+            "c",
+            Role::Main,
+            &[("gpu", 1), ("memory", chunks), ("cores", percent)],
+        )
+    }
+}
+
+/// A pod that was admitted.
+#[derive(Debug, Clone)]
+pub struct Pod {
+    /// Its UID.
+    pub uid: String,
+    /// Its manifest.
+    pub spec: PodSpec,
+}
+
+static UIDS: AtomicU64 = AtomicU64::new(1);
+
+impl Kubelet {
+    /// Admits a pod: devices for each of its containers.
+    ///
+    /// # Errors
+    /// It is refused for good, as kubelet says it.
+    pub fn admit(&self, spec: PodSpec) -> Result<Pod, String> {
+        let uid = format!("uid-{}", UIDS.fetch_add(1, Ordering::Relaxed));
+        let pod = Pod { uid, spec };
+        let admitted = self.runtime().block_on(self.node.admit(&pod));
+        match admitted {
+            Ok(()) => Ok(pod),
+            Err(why) => {
+                self.remove(&pod);
+                Err(format!(
+                    "UnexpectedAdmissionError: Allocate failed due to {why}, which is unexpected"
+                ))
+            }
+        }
+    }
+
+    /// Starts a container of it, for the first time or again.
+    ///
+    /// # Errors
+    /// As the pod's status shows it: `CreateContainerConfigError`, `CreateContainerError`; it is tried again by kubelet.
+    pub fn start_container(&self, pod: &Pod, container: &str) -> Result<Started, String> {
+        self.runtime().block_on(self.node.start(pod, container))
+    }
+
+    /// The pod has ended, and is deleted. What it had is free with the next look.
+    pub fn remove(&self, pod: &Pod) {
+        let mut devices = self.node.devices.lock();
+        devices.active.remove(&pod.uid);
+        drop(devices);
+        self.node.pods.lock().remove(&pod.uid);
+    }
+
+    /// The devices of a container, by resource word.
+    pub fn devices_of(&self, pod: &Pod, container: &str, word: &str) -> BTreeSet<String> {
+        let devices = self.node.devices.lock();
+        let key = (pod.uid.clone(), container.to_owned());
+        let allocated = devices
+            .allocated
+            .get(&key)
+            .and_then(|all| all.get(&format!("vcuda.io/{word}")));
+        allocated
+            .map(|allocated| allocated.ids.clone())
+            .unwrap_or_default()
+    }
+}
+
+impl Node {
+    async fn admit(&self, pod: &Pod) -> Result<(), String> {
+        self.devices.lock().active.insert(pod.uid.clone());
+        self.pods.lock().insert(pod.uid.clone(), pod.clone());
+        let mut reusable = Reusable::new();
+        for container in &pod.spec.containers {
+            let key = (pod.uid.clone(), container.name.clone());
+            for (resource, count) in self.shuffled(container.wants.clone()) {
+                self.allocate(&key, &resource, count, &mut reusable).await?;
+            }
+            // Once for each container, whatever it has.
+            self.devices.lock().write(&self.checkpoint());
+            if container.role == Role::Init {
+                let devices = self.devices.lock();
+                for (resource, allocated) in devices.allocated.get(&key).into_iter().flatten() {
+                    reusable
+                        .entry(resource.clone())
+                        .or_default()
+                        .extend(allocated.ids.iter().cloned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn start(&self, pod: &Pod, container: &str) -> Result<Started, String> {
+        let key = (pod.uid.clone(), container.to_owned());
+        self.before_start(&key)
+            .await
+            .map_err(|why| format!("CreateContainerConfigError: rpc error: {why}"))?;
+        // The answer of long ago, of all resources together.
+        let resources = self
+            .devices
+            .lock()
+            .allocated
+            .get(&key)
+            .cloned()
+            .unwrap_or_default();
+        let answers = resources.into_values().map(|allocated| allocated.answer);
+        let names: Vec<String> = answers
+            .flat_map(|answer| answer.cdi_devices)
+            .map(|device| device.name)
+            .collect();
+        runtime::create(&self.cdi, &names).map_err(|why| format!("CreateContainerError: {why}"))
+    }
+}

@@ -1,0 +1,169 @@
+//! The built `vcuda-device-plugin` on a bed, between a manager and a kubelet.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use vcuda_region::limits::Limits;
+
+use crate::kubelet::{Kubelet, Pod, Release, Started};
+use crate::{Bed, Manager, Running, release_dir};
+
+/// A device plugin that runs; killed when this is dropped.
+#[derive(Debug)]
+pub struct Plugin<'b> {
+    bed: &'b Bed,
+    name: &'static str,
+    running: Option<Running>,
+}
+
+/// What the tests' plugins are configured with, unless they say otherwise.
+const CONFIGURATION: &str = "[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n[log]\nfilter = \"debug,h2=info,tower=info,hyper_util=info\"\n";
+
+impl Bed {
+    /// Starts a manager that has a shim for containers.
+    pub fn manager_with_shim(&self) -> Manager<'_> {
+        let shim = release_dir().join("libvcuda_shim.so");
+        self.manager_with(&["--shim-library", shim.to_str().unwrap()])
+    }
+
+    /// Starts a kubelet on this bed's directories.
+    pub fn kubelet(&self, release: Release) -> Kubelet {
+        Kubelet::start(&self.kubelet_directory(), &self.cdi(), release)
+    }
+
+    /// What would be `/var/lib/kubelet`.
+    pub fn kubelet_directory(&self) -> PathBuf {
+        self.home.path().join("kubelet")
+    }
+
+    /// Where container specifications lie.
+    pub fn cdi(&self) -> PathBuf {
+        self.home.path().join("cdi")
+    }
+
+    /// Starts a device plugin.
+    pub fn plugin(&self) -> Plugin<'_> {
+        self.plugin_named("plugin", CONFIGURATION)
+    }
+
+    /// One with this configuration; its log has this name.
+    pub fn plugin_named(&self, name: &'static str, configuration: &str) -> Plugin<'_> {
+        fs::write(self.home.path().join(format!("{name}.toml")), configuration).unwrap();
+        let mut plugin = Plugin {
+            bed: self,
+            name,
+            running: None,
+        };
+        plugin.start();
+        plugin
+    }
+
+    /// `vcuda-device-plugin` on this bed's directories, with the configuration of this name.
+    pub fn plugin_command(&self, name: &str) -> Command {
+        let mut command = Command::new(release_dir().join("vcuda-device-plugin"));
+        self.environment(&mut command);
+        let configuration = self.home.path().join(format!("{name}.toml"));
+        if configuration.exists() {
+            command.arg("--config").arg(configuration);
+        }
+        command
+            .arg("--manager")
+            .arg(self.runtime().join("vcuda/manager.sock"))
+            .arg("--kubelet")
+            .arg(self.kubelet_directory())
+            .arg("--cdi")
+            .arg(self.cdi())
+            .args(["--metrics", "127.0.0.1:0"]);
+        command
+    }
+}
+
+impl Plugin<'_> {
+    /// Starts it, after a kill.
+    pub fn start(&mut self) {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .unwrap();
+        let mut command = self.bed.plugin_command(self.name);
+        self.running = Some(Running::start(command.stderr(Stdio::from(log))));
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.bed.home.path().join(format!("{}.log", self.name))
+    }
+
+    /// Kills it, as the kernel's out-of-memory killer would.
+    pub fn kill(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            running.signal(libc::SIGKILL);
+            running.finish();
+        }
+    }
+
+    /// Kills it and starts it again.
+    pub fn kill_and_restart(&mut self) {
+        self.kill();
+        self.start();
+    }
+
+    /// Its process.
+    pub fn running(&mut self) -> &mut Running {
+        self.running.as_mut().unwrap()
+    }
+
+    /// All that it has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap()
+    }
+
+    /// Where it serves metrics and health: an address that it chose itself.
+    pub fn address(&self) -> String {
+        let log = self.log();
+        let found = log
+            .lines()
+            .rev()
+            .find_map(|line| line.split_once("metrics at http://"));
+        let rest = found.unwrap_or_else(|| panic!("no metrics in {log}")).1;
+        rest.split('/').next().unwrap().to_owned()
+    }
+}
+
+impl Started {
+    /// The container's memory limits (bytes) and shares of time (thousandths), by GPU, from its `limits` file.
+    pub fn limits(&self) -> Vec<(String, u64, u32)> {
+        let limits = Limits::read(&self.directory()).unwrap();
+        let devices = limits.devices();
+        devices
+            .map(|(index, uuid)| {
+                let config = limits.config(index).unwrap();
+                (uuid.to_string(), config.memory_limit_bytes, config.cap_permille)
+            })
+            .collect()
+    }
+}
+
+impl Kubelet {
+    /// Starts the container `c` until it starts: kubelet tries again, too.
+    ///
+    /// # Panics
+    /// It does not, within a minute.
+    pub fn started(&self, pod: &Pod) -> Started {
+        let mut started = None;
+        let mut why = String::new();
+        let end = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+        while started.is_none() {
+            match self.start_container(pod, "c") {
+                Ok(now) => started = Some(now),
+                Err(now) => why = now,
+            }
+            assert!(std::time::SystemTime::now() < end, "{}: {why}", pod.spec.name);
+            if started.is_none() {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+        }
+        started.unwrap()
+    }
+}

@@ -1,0 +1,93 @@
+//! Kubelet, device plugin, manager, a simulated machine: what a pod asks for is what its container's files say.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::time::Duration;
+
+use vcuda_tests::kubelet::{Kubelet, PodSpec, Release, Role};
+use vcuda_tests::{Bed, GIB, Manager, eventually};
+
+/// How long what happens at once may take on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+fn connected(kubelet: &Kubelet) {
+    eventually("kubelet has the devices of all three resources", SOON, || {
+        ["gpu", "memory", "cores"]
+            .iter()
+            .all(|word| kubelet.allocatable(&format!("vcuda.io/{word}")) > 0)
+    });
+}
+
+#[test]
+fn two_pods_share_a_card_each_with_what_it_asked_for() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let manager: Manager<'_> = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let plugin = bed.plugin();
+    connected(&kubelet);
+    assert_eq!(kubelet.counts("vcuda.io/gpu"), (16, 16));
+    assert_eq!(kubelet.counts("vcuda.io/cores"), (100, 100));
+    // 24 GiB less what the driver keeps, and a reserve of 512 MiB for one container.
+    let chunks = kubelet.allocatable("vcuda.io/memory");
+    assert!((90..=94).contains(&chunks), "{chunks}");
+
+    let a = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let b = kubelet.admit(PodSpec::share("b", 32, 60)).unwrap();
+    let (in_a, in_b) = (kubelet.started(&a), kubelet.started(&b));
+    let [(gpu, memory, cores)] = &in_a.limits()[..] else {
+        panic!("{in_a:?}")
+    };
+    assert_eq!((*memory, *cores), (4 * GIB, 300));
+    let [(same, memory, cores)] = &in_b.limits()[..] else {
+        panic!("{in_b:?}")
+    };
+    assert_eq!((*memory, *cores, same), (8 * GIB, 600, gpu));
+    assert_ne!(in_a.directory(), in_b.directory());
+    assert_eq!(in_a.nodes()[..2], ["/dev/nvidia0", "/dev/nvidiactl"]);
+    let preload = in_a.host_path("/etc/ld.so.preload").unwrap();
+    let library = std::fs::read_to_string(preload).unwrap();
+    assert!(in_a.host_path(library.trim()).unwrap().exists(), "{library}");
+
+    // A restart is the same grant, in the same directory.
+    assert_eq!(kubelet.started(&a).directory(), in_a.directory());
+    kubelet.assert_no_wrongs();
+    drop((plugin, manager));
+}
+
+#[test]
+fn the_amounts_of_several_cards_are_totals() {
+    let bed = Bed::with_gpus(2, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    connected(&kubelet);
+    let wants = [("gpu", 2), ("memory", 16), ("cores", 30)];
+    let pod = kubelet
+        .admit(PodSpec::new("two").with("c", Role::Main, &wants))
+        .unwrap();
+    let limits = kubelet.started(&pod).limits();
+    assert_eq!(limits.len(), 2);
+    assert_ne!(limits[0].0, limits[1].0);
+    assert!(
+        limits
+            .iter()
+            .all(|(_, memory, cores)| (*memory, *cores) == (2 * GIB, 150)),
+        "{limits:?}"
+    );
+
+    let wants = [("gpu", 2), ("memory", 17), ("cores", 30)];
+    let uneven = kubelet
+        .admit(PodSpec::new("uneven").with("c", Role::Main, &wants))
+        .unwrap();
+    let why = kubelet.start_container(&uneven, "c").unwrap_err();
+    assert!(
+        why.contains("CreateContainerConfigError")
+            && why.contains("default/uneven, container c: vcuda.io/memory: 17"),
+        "{why}"
+    );
+    assert!(why.contains("ask for 16 or 18"), "{why}");
+}

@@ -1,0 +1,376 @@
+//! The races by which pods of other device plugins came up with another pod's limits, or with none: each by its public number.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec, Release, Role, Started};
+use vcuda_tests::{Bed, MIB, eventually};
+
+/// How long what happens at once may take on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+const ALL: [&str; 3] = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"];
+
+fn registered(kubelet: &Kubelet) {
+    eventually("all three are registered", SOON, || {
+        ALL.iter().all(|name| kubelet.allocatable(name) > 0)
+    });
+}
+
+/// Chunks and percents of what the container was given, of all its cards together.
+fn given(started: &Started) -> (u64, u32) {
+    let limits = started.limits();
+    let chunks = limits.iter().map(|(_, memory, _)| memory / (256 * MIB)).sum();
+    (chunks, limits.iter().map(|(.., permille)| permille / 10).sum())
+}
+
+/// Pods of different sizes: chunks and percents.
+fn size(number: usize) -> (usize, usize) {
+    (1 + number % 20, 1 + number / 20)
+}
+
+/// Starts the containers `c` of all of these, from several threads at once.
+fn start_all(kubelet: &Kubelet, pods: &[(Pod, (usize, usize))]) -> Vec<Started> {
+    let started: Vec<Vec<Started>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = pods
+            .chunks(pods.len().div_ceil(8))
+            .map(|some| scope.spawn(move || some.iter().map(|(pod, _)| kubelet.started(pod)).collect()))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let started: Vec<Started> = started.into_iter().flatten().collect();
+    for ((pod, (chunks, percents)), started) in pods.iter().zip(&started) {
+        let expected = (*chunks as u64, u32::try_from(*percents).unwrap());
+        assert_eq!(
+            given(started),
+            expected,
+            "{}, seed {}",
+            pod.spec.name,
+            kubelet.seed()
+        );
+    }
+    started
+}
+
+fn admitted(
+    kubelet: &Kubelet,
+    name: &str,
+    numbers: impl IntoIterator<Item = usize>,
+) -> Vec<(Pod, (usize, usize))> {
+    let one = |number: usize| {
+        let (chunks, percents) = size(number);
+        let pod = kubelet.admit(PodSpec::share(&format!("{name}-{number}"), chunks, percents));
+        (pod.unwrap(), (chunks, percents))
+    };
+    numbers.into_iter().map(one).collect()
+}
+
+fn directories(started: &[Started]) -> BTreeSet<PathBuf> {
+    started.iter().map(Started::directory).collect()
+}
+
+/// Project-HAMi/HAMi 3096: limits swapped between pods that start at once; 404 and tkestack/gpu-manager 18: whose pod is meant
+/// is guessed.
+#[test]
+fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
+    let bed = Bed::with_gpus(16, "48GiB");
+    let mut manager = bed.manager_with_shim();
+    let mut kubelet = bed.kubelet(Release::default());
+    let mut plugin = bed.plugin();
+    registered(&kubelet);
+    let pods = admitted(&kubelet, "first", 0..200);
+
+    // Each part of the chain is killed while they start.
+    let mut started = std::thread::scope(|scope| {
+        let starting = scope.spawn(|| start_all(&kubelet, &pods[..70]));
+        std::thread::sleep(Duration::from_millis(200));
+        plugin.kill_and_restart();
+        starting.join().unwrap()
+    });
+    started.extend(std::thread::scope(|scope| {
+        let starting = scope.spawn(|| start_all(&kubelet, &pods[70..140]));
+        std::thread::sleep(Duration::from_millis(200));
+        manager.kill_and_restart();
+        starting.join().unwrap()
+    }));
+    kubelet.restart();
+    plugin.kill_and_restart();
+    registered(&kubelet);
+    started.extend(start_all(&kubelet, &pods[140..]));
+    let first = directories(&started);
+    assert_eq!(first.len(), 200);
+
+    // Half of them go, others come, on devices that were used before.
+    let (gone, stay): (Vec<_>, Vec<_>) = pods
+        .into_iter()
+        .enumerate()
+        .partition(|(number, _)| number % 2 == 0);
+    for (_, (pod, _)) in &gone {
+        kubelet.remove(pod);
+    }
+    let others = admitted(
+        &kubelet,
+        "second",
+        (0..200)
+            .filter(|number| number % 2 == 0)
+            .map(|number| 199 - number),
+    );
+    let again = start_all(&kubelet, &others);
+    assert!(
+        first.is_disjoint(&directories(&again)),
+        "a new pod has the directory of an old one"
+    );
+    // Who stayed has what it had, also when it starts again.
+    let stay: Vec<_> = stay.into_iter().map(|(_, pod)| pod).collect();
+    let restarted = start_all(&kubelet, &stay);
+    assert!(directories(&restarted).is_subset(&first));
+    eventually("what nobody holds was given back, and nothing else", SOON, || {
+        let listed = bed.vcuda(["grant", "list", "--json"]).output().unwrap();
+        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+        listed["grants"].as_array().unwrap().len() == 200
+    });
+    for started in restarted.iter().chain(&again) {
+        assert!(started.directory().join("limits").exists());
+    }
+    kubelet.assert_no_wrongs();
+}
+
+/// Project-HAMi/HAMi 404: the oldest pending pod was taken for the one that starts.
+#[test]
+fn hami_404_a_pod_that_waits_takes_nobody_elses_limits() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let pods = admitted(&kubelet, "p", [3, 45, 7]);
+    // The youngest first; the oldest pulls its image still. Two of the same size are told apart, too.
+    let twins: Vec<Pod> = ["x", "y"]
+        .map(|name| kubelet.admit(PodSpec::share(name, 2, 2)).unwrap())
+        .into();
+    let mut seen = BTreeSet::new();
+    for (pod, (chunks, percents)) in pods.iter().rev() {
+        let started = kubelet.started(pod);
+        assert_eq!(
+            given(&started),
+            (*chunks as u64, u32::try_from(*percents).unwrap())
+        );
+        assert!(seen.insert(started.directory()));
+    }
+    for twin in twins.iter().rev().chain(&twins) {
+        let again = !seen.insert(kubelet.started(twin).directory());
+        assert!(!again || seen.len() == 5, "{}", twin.spec.name);
+    }
+    assert_eq!(seen.len(), 5);
+    kubelet.assert_no_wrongs();
+}
+
+/// Project-HAMi/HAMi 2640: an init container and its heir took each other's grant.
+#[test]
+fn hami_2640_an_init_container_hands_on_what_it_had() {
+    let bed = Bed::with_gpus(2, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let with_init = |name: &str, init: [usize; 3], main: [usize; 3]| {
+        let wants = |of: [usize; 3]| [("gpu", of[0]), ("memory", of[1]), ("cores", of[2])];
+        kubelet.admit(
+            PodSpec::new(name)
+                .with("side", Role::Sidecar, &wants([1, 1, 1]))
+                .with("init", Role::Init, &wants(init))
+                .with("c", Role::Main, &wants(main)),
+        )
+    };
+    // The init container is the smaller, or the larger one: kubelet holds the larger for the pod's life.
+    for (name, init, main, larger) in [
+        ("grows", [1, 2, 10], [1, 8, 30], (8, 30)),
+        ("shrinks", [1, 8, 30], [1, 2, 10], (8, 30)),
+    ] {
+        let pod = with_init(name, init, main).unwrap();
+        let in_init = kubelet.start_container(&pod, "init").unwrap();
+        assert_eq!(given(&in_init), larger, "{name}");
+        assert_eq!(given(&kubelet.start_container(&pod, "side").unwrap()), (1, 1));
+        let in_main = kubelet.started(&pod);
+        assert_eq!(
+            (given(&in_main), in_main.directory()),
+            (larger, in_init.directory()),
+            "{name}"
+        );
+    }
+    // With more cards than its heir has: that has a grant of its own, and the other has ended.
+    let pod = with_init("fewer", [2, 40, 20], [1, 36, 20]).unwrap();
+    let in_init = kubelet.start_container(&pod, "init").unwrap();
+    assert_eq!(in_init.limits().len(), 2);
+    let in_side = kubelet.start_container(&pod, "side").unwrap();
+    let in_main = kubelet.started(&pod);
+    assert_eq!((in_main.limits().len(), given(&in_main)), (1, (36, 20)));
+    assert!(!in_init.directory().exists(), "its grant has ended");
+    assert!(in_side.directory().exists());
+    kubelet.assert_no_wrongs();
+}
+
+/// tkestack/gpu-manager 37: memory and cores of a container on two cards.
+#[test]
+fn gpu_manager_37_memory_and_cores_are_of_one_card() {
+    let bed = Bed::with_gpus(4, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    // Full in memory here, full in time there.
+    let sizes = [
+        (70, 10),
+        (10, 90),
+        (70, 5),
+        (10, 85),
+        (60, 50),
+        (12, 6),
+        (12, 6),
+        (14, 20),
+    ];
+    let mut cards: BTreeMap<String, (u64, u32)> = BTreeMap::new();
+    for (number, (chunks, percents)) in sizes.into_iter().enumerate() {
+        let pod = kubelet
+            .admit(PodSpec::share(&format!("p{number}"), chunks, percents))
+            .unwrap();
+        let limits = kubelet.started(&pod).limits();
+        let [(card, memory, permille)] = &limits[..] else {
+            unreachable!("{limits:?}")
+        };
+        let sum = cards.entry(card.clone()).or_default();
+        *sum = (sum.0 + memory, sum.1 + permille);
+        assert_eq!(
+            (*memory, *permille as usize),
+            (chunks as u64 * 256 * MIB, percents * 10)
+        );
+    }
+    assert!(
+        cards
+            .values()
+            .all(|(memory, permille)| *memory <= 24 << 30 && *permille <= 1000),
+        "{cards:?}"
+    );
+    kubelet.assert_no_wrongs();
+}
+
+/// AliyunContainerService/gpushare-scheduler-extender 143: of a pod's containers only the first had its limits.
+#[test]
+fn gpushare_143_each_container_of_a_pod_has_its_own() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let wants = |chunks, percents| [("gpu", 1), ("memory", chunks), ("cores", percents)];
+    let pod = PodSpec::new("three")
+        .with("a", Role::Main, &wants(3, 10))
+        .with("none", Role::Main, &[])
+        .with("b", Role::Main, &wants(5, 20))
+        .with("c", Role::Main, &wants(7, 30));
+    let pod = kubelet.admit(pod).unwrap();
+    for (name, expected) in [("c", (7, 30)), ("a", (3, 10)), ("b", (5, 20))] {
+        assert_eq!(given(&kubelet.start_container(&pod, name).unwrap()), expected);
+    }
+    assert!(kubelet.start_container(&pod, "none").unwrap().edits.is_empty());
+    kubelet.assert_no_wrongs();
+}
+
+#[test]
+fn starts_that_are_repeated_at_once_are_one_grant() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let directories: BTreeSet<PathBuf> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..6)
+            .map(|_| scope.spawn(|| kubelet.started(&pod).directory()))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(directories.len(), 1, "{directories:?}");
+    kubelet.assert_no_wrongs();
+}
+
+/// Kubelet calls no PreStart for a container that restarts after its own restart and before the plugin is back.
+#[test]
+fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_nobody_elses() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let mut kubelet = bed.kubelet(Release::default());
+    let mut plugin = bed.plugin();
+    registered(&kubelet);
+    // All of the node's shares, so that who comes has to have the same ones.
+    let full = |name: &str, chunks| {
+        let wants = [("gpu", 1), ("memory", chunks), ("cores", 6)];
+        (0..16).fold(PodSpec::new(name), |pod, n| {
+            pod.with(&format!("c{n}"), Role::Main, &wants)
+        })
+    };
+    let first = kubelet.admit(full("first", 2)).unwrap();
+    let old = kubelet.start_container(&first, "c0").unwrap();
+    kubelet.stop();
+    plugin.kill();
+    kubelet.go();
+    let again = kubelet.start_container(&first, "c0").unwrap();
+    assert_eq!((again.directory(), given(&again)), (old.directory(), (2, 6)));
+
+    plugin.start();
+    registered(&kubelet);
+    kubelet.remove(&first);
+    let second = kubelet.admit(full("second", 1)).unwrap();
+    kubelet.stop();
+    plugin.kill();
+    kubelet.go();
+    for n in 0..16 {
+        let why = kubelet.start_container(&second, &format!("c{n}")).unwrap_err();
+        assert!(why.contains("unresolvable CDI devices"), "{why}");
+    }
+    plugin.start();
+    registered(&kubelet);
+    let new = kubelet.start_container(&second, "c0").unwrap();
+    assert_eq!(given(&new), (1, 6));
+    assert_ne!(new.directory(), old.directory());
+    kubelet.assert_no_wrongs();
+}
+
+/// A pod of a stateful set comes again under its name, with the devices that its predecessor had.
+#[test]
+fn the_same_name_is_not_the_same_pod() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let all = |name: &str| {
+        let wants = [("gpu", 1), ("memory", 2), ("cores", 6)];
+        (0..16).fold(PodSpec::new(name), |pod, n| {
+            pod.with(&format!("c{n}"), Role::Main, &wants)
+        })
+    };
+    let start = |pod: &Pod| -> BTreeSet<PathBuf> {
+        let one = |n: usize| {
+            kubelet
+                .start_container(pod, &format!("c{n}"))
+                .unwrap()
+                .directory()
+        };
+        (0..16).map(one).collect()
+    };
+    let before = kubelet.admit(all("web-0")).unwrap();
+    let old = start(&before);
+    kubelet.remove(&before);
+    let after = kubelet.admit(all("web-0")).unwrap();
+    let new = start(&after);
+    assert_eq!((old.len(), new.len()), (16, 16));
+    assert!(old.is_disjoint(&new));
+    kubelet.assert_no_wrongs();
+}

@@ -1,0 +1,344 @@
+//! What cannot be granted, or not now: refused in the right place, with a reason that an operator understands, and made good
+//! as soon as it can be.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::fs;
+use std::time::Duration;
+
+use vcuda_machine::{Machine, Mishaps};
+use vcuda_tests::kubelet::{Kubelet, Mood, PodSpec, Release, Role};
+use vcuda_tests::{Bed, GIB, Tmpfs, eventually};
+
+/// How long what happens at once may take on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+const ALL: [&str; 3] = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"];
+
+fn registered(kubelet: &Kubelet) {
+    eventually("all three are registered", SOON, || {
+        ALL.iter().all(|name| kubelet.allocatable(name) > 0)
+    });
+}
+
+fn refused(kubelet: &Kubelet, spec: PodSpec) -> String {
+    let pod = kubelet.admit(spec).unwrap();
+    let why = kubelet.start_container(&pod, "c").unwrap_err();
+    assert!(
+        why.starts_with("CreateContainerConfigError: rpc error: "),
+        "{why}"
+    );
+    kubelet.remove(&pod);
+    why
+}
+
+#[test]
+fn what_makes_no_sense_together_is_said_at_the_start() {
+    let bed = Bed::with_gpus(2, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    for (name, wants, said) in [
+        (
+            "alone",
+            [1, 0, 0],
+            "vcuda.io/gpu: 1 and for no vcuda.io/memory: add vcuda.io/memory: 16",
+        ),
+        (
+            "memory",
+            [0, 16, 0],
+            "vcuda.io/memory: 16 and for no vcuda.io/gpu: add vcuda.io/gpu: 1",
+        ),
+        (
+            "cores",
+            [0, 0, 30],
+            "vcuda.io/cores: 30 and for no vcuda.io/gpu: add",
+        ),
+        (
+            "no-card",
+            [0, 16, 30],
+            "and for no vcuda.io/gpu: add vcuda.io/gpu: 1",
+        ),
+        (
+            "no-cores",
+            [1, 16, 0],
+            "and for no vcuda.io/cores: add vcuda.io/cores: 30",
+        ),
+        ("no-memory", [1, 0, 30], "and for no vcuda.io/memory: add"),
+        (
+            "time",
+            [1, 16, 101],
+            "vcuda.io/cores: 101 is more than 1 of 100 percent",
+        ),
+        (
+            "large",
+            [1, 120, 30],
+            "vcuda.io/memory: 120 is 30 GiB on each of 1 cards; the largest",
+        ),
+        ("uneven", [2, 17, 30], "does not divide by 2: ask for 16 or 18"),
+    ] {
+        let [gpu, memory, cores] = wants;
+        let wants = [("gpu", gpu), ("memory", memory), ("cores", cores)];
+        let why = refused(&kubelet, PodSpec::new(name).with("c", Role::Main, &wants));
+        assert!(
+            why.contains(said) && why.contains(&format!("default/{name}, container c: ")),
+            "{why}"
+        );
+    }
+    // Of cards there are two, whatever else is free: no later try makes that right.
+    let three = [("gpu", 3), ("memory", 3), ("cores", 3)];
+    let why = kubelet
+        .admit(PodSpec::new("three").with("c", Role::Main, &three))
+        .unwrap_err();
+    assert!(
+        why.contains("UnexpectedAdmissionError") && why.contains("this node has 2"),
+        "{why}"
+    );
+    kubelet.assert_no_wrongs();
+}
+
+#[test]
+fn what_a_faulty_kubelet_sends_is_refused() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let long = "s-".repeat(5000);
+    for (resource, ids, said) in [
+        (
+            ALL[0],
+            &["s-99"][..],
+            "s-99 is none of the 16 that this node has now",
+        ),
+        (ALL[0], &["s-1", "s-1"], "\"s-1\" is named twice"),
+        (ALL[0], &["m-1"], "\"m-1\" is no device of this resource"),
+        (ALL[0], &[""], "is no device"),
+        (ALL[0], &[], "no device is named"),
+        (ALL[0], &[long.as_str()], "is no device"),
+        (ALL[1], &["m-100000"], "is none of the"),
+        (ALL[2], &["c-07"], "is no device"),
+    ] {
+        let why = kubelet.allocate_rubbish(resource, ids).unwrap_err();
+        assert!(why.contains(said) && why.len() < 400, "{ids:?}: {why}");
+        assert!(kubelet.start_rubbish(resource, ids).is_err());
+    }
+    // Devices that nobody holds.
+    let why = kubelet.start_rubbish(ALL[0], &["s-3"]).unwrap_err();
+    assert!(
+        why.contains("names no container that holds exactly these 1 devices"),
+        "{why}"
+    );
+    // It answers as before.
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    kubelet.started(&pod);
+    kubelet.assert_no_wrongs();
+}
+
+#[test]
+fn in_doubt_who_starts_nobody_does() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    for (mood, said) in [
+        (Mood::Refuses, "does not answer: Internal error: rate limited"),
+        (Mood::Hangs, "does not answer: nothing within 5s"),
+        (
+            Mood::Doubles("b".to_owned()),
+            "default/a and default/b hold these devices",
+        ),
+        // The checkpoint knows a pod of these devices, and the list does not; or not of the same.
+        (Mood::Rubbish, ""),
+    ] {
+        kubelet.set_mood(mood.clone());
+        match kubelet.start_container(&pod, "c") {
+            Err(why) => assert!(why.contains(said), "{mood:?}: {why}"),
+            Ok(started) => assert_eq!((mood, started.limits()[0].1), (Mood::Rubbish, 4 * GIB)),
+        }
+        kubelet.set_mood(Mood::Well);
+    }
+    let path = bed
+        .kubelet_directory()
+        .join("device-plugins/kubelet_internal_checkpoint");
+    let checkpoint = fs::read_to_string(&path).unwrap();
+    // Another pod in the checkpoint, by a fault of whoever: doubt.
+    fs::write(&path, checkpoint.replace("\"c\"", "\"d\"")).unwrap();
+    let why = kubelet.start_container(&pod, "c").unwrap_err();
+    assert!(why.contains("its checkpoint to others"), "{why}");
+    // One that this release cannot read: what is listed is enough for who is listed.
+    fs::write(&path, "{\"Data\": {\"Version\": 3}}").unwrap();
+    assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
+    fs::write(&path, checkpoint).unwrap();
+    kubelet.started(&pod);
+    kubelet.assert_no_wrongs();
+}
+
+#[test]
+fn no_card_fits_until_one_does() {
+    let bed = Bed::with_gpus(2, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let half = |name: &str| kubelet.admit(PodSpec::share(name, 48, 40)).unwrap();
+    let (one, two) = (half("one"), half("two"));
+    kubelet.started(&one);
+    // A card of its own: the first has not this much left.
+    kubelet.started(&two);
+    let large = kubelet.admit(PodSpec::share("large", 60, 20)).unwrap();
+    let why = kubelet.start_container(&large, "c").unwrap_err();
+    assert!(
+        why.contains("15 GiB") && why.contains("not free on 1 GPU: GPU-"),
+        "{why}"
+    );
+    kubelet.remove(&one);
+    // What the next pod is admitted with tells that the first is gone.
+    let small = kubelet.admit(PodSpec::share("small", 1, 1)).unwrap();
+    kubelet.started(&small);
+    assert_eq!(kubelet.started(&large).limits()[0].1, 15 * GIB);
+    kubelet.assert_no_wrongs();
+}
+
+#[test]
+fn a_whole_card_is_had_alone_and_without_the_shim() {
+    let bed = Bed::with_gpus(2, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let chunks = kubelet.allocatable(ALL[1]) / 2;
+    let whole = kubelet.admit(PodSpec::share("whole", chunks, 100)).unwrap();
+    let started = kubelet.started(&whole);
+    assert_eq!(started.edits[0]["mounts"], serde_json::json!([]));
+    assert_eq!(
+        started.edits[0]["env"],
+        serde_json::json!(["NVIDIA_VISIBLE_DEVICES=void"])
+    );
+    let share = kubelet.admit(PodSpec::share("share", 1, 1)).unwrap();
+    let beside = kubelet.started(&share);
+    assert_ne!(beside.nodes()[0], started.nodes()[0]);
+    let second = kubelet.admit(PodSpec::share("second", chunks - 1, 99)).unwrap();
+    let why = kubelet.start_container(&second, "c").unwrap_err();
+    assert!(why.contains("not free"), "{why}");
+    kubelet.assert_no_wrongs();
+}
+
+#[test]
+fn a_card_that_falls_ill_or_away_takes_its_devices_with_it() {
+    let bed = Bed::with_gpus(2, "24GiB");
+    let mut manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let card = kubelet.started(&pod).limits()[0].0.clone();
+    let machine = Machine::open(&bed.machine()).unwrap();
+    let uuids: Vec<String> = machine.config().gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
+    assert!(uuids.contains(&card));
+    let lost = Mishaps {
+        lost: vec![card.clone()],
+        ..Mishaps::default()
+    };
+    lost.write(&bed.machine()).unwrap();
+    eventually("half of the devices are unhealthy", SOON, || {
+        kubelet.counts(ALL[0]) == (16, 32)
+    });
+    assert_eq!(kubelet.counts(ALL[2]), (100, 200));
+    // Its container is put on the other card when it starts again.
+    let moved = kubelet.started(&pod);
+    assert_ne!(moved.limits()[0].0, card);
+    // A machine without the card: its devices are nobody's, whoever held them.
+    let absent = Mishaps {
+        absent: vec![card],
+        ..Mishaps::default()
+    };
+    absent.write(&bed.machine()).unwrap();
+    manager.kill_and_restart();
+    eventually("half of the devices are left", SOON, || {
+        kubelet.counts(ALL[0]) == (16, 16)
+    });
+    let held = kubelet.devices_of(&pod, "c", "gpu");
+    let gone = (0..32)
+        .map(|n| format!("s-{n}"))
+        .filter(|id| !held.contains(id))
+        .nth(15);
+    let why = kubelet
+        .allocate_rubbish(ALL[0], &[gone.unwrap().as_str()])
+        .unwrap_err();
+    assert!(
+        why.contains("is none of the 16 that this node has now; has a GPU gone?"),
+        "{why}"
+    );
+    kubelet.assert_no_wrongs();
+}
+
+#[test]
+fn without_a_shim_in_the_manager_nothing_starts_unlimited() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let why = refused(&kubelet, PodSpec::share("a", 16, 30));
+    assert!(
+        why.contains("no shim library installed: set shim_library"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_directory_of_specifications_that_cannot_be_used_is_named() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin();
+    registered(&kubelet);
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let cdi = bed.cdi();
+    let aside = cdi.with_extension("aside");
+    let why = || kubelet.start_container(&pod, "c").unwrap_err();
+
+    fs::rename(&cdi, &aside).unwrap();
+    assert!(why().contains("cdi is not there: create it"), "{}", why());
+    // Where nothing can be taken away, nothing is admitted either.
+    let admission = kubelet.admit(PodSpec::share("b", 1, 1)).unwrap_err();
+    assert!(
+        admission.contains("UnexpectedAdmissionError") && admission.contains("is not there"),
+        "{admission}"
+    );
+    fs::rename(&aside, &cdi).unwrap();
+
+    let started = kubelet.started(&pod);
+    let name = fs::read_dir(&cdi).unwrap().next().unwrap().unwrap().file_name();
+    let foreign = "{\"cdiVersion\": \"0.6.0\", \"kind\": \"other.io/thing\", \"devices\": []}";
+    fs::write(cdi.join(&name), foreign).unwrap();
+    assert!(why().contains("was not written by vcuda: remove it"), "{}", why());
+    assert_eq!(fs::read_to_string(cdi.join(&name)).unwrap(), foreign);
+    fs::remove_file(cdi.join(&name)).unwrap();
+    assert_eq!(kubelet.started(&pod).directory(), started.directory());
+
+    for (options, said) in [
+        ("size=4k,ro", "cannot be written"),
+        ("size=4k", "is full: free some space"),
+    ] {
+        let Some(disk) = Tmpfs::over(&cdi, options) else {
+            return;
+        };
+        if !options.contains("ro") {
+            // All of its one page.
+            fs::write(cdi.join("other"), vec![b'x'; 4096]).unwrap();
+        }
+        assert!(why().contains(said), "{}", why());
+        drop(disk);
+    }
+    assert_eq!(kubelet.started(&pod).directory(), started.directory());
+    kubelet.assert_no_wrongs();
+}

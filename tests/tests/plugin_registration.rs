@@ -1,0 +1,252 @@
+//! The device plugin keeps registered with kubelet, whatever becomes of either, and no pod notices.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
+
+use vcuda_tests::kubelet::{Authority, Kubelet, PodSpec, Release, Started};
+use vcuda_tests::{Bed, GIB, eventually, text};
+
+/// How long what happens at once may take on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+const ALL: [&str; 3] = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"];
+
+fn registered(kubelet: &Kubelet, way: &str) {
+    eventually(&format!("all three are registered, {way}"), SOON, || {
+        ALL.iter()
+            .all(|name| kubelet.allocatable(name) > 0 && kubelet.ways(name) == [way])
+    });
+}
+
+fn gone(kubelet: &Kubelet) {
+    eventually("kubelet has seen the end of the lists", SOON, || {
+        ALL.iter().all(|name| kubelet.allocatable(name) == 0)
+    });
+}
+
+/// Which file its limits are.
+fn inode(started: &Started) -> u64 {
+    fs::metadata(started.directory().join("limits")).unwrap().ino()
+}
+
+#[test]
+fn kubelet_finds_it_by_itself_whatever_it_calls_itself() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    for authority in [Authority::Localhost, Authority::Path, Authority::Escaped] {
+        let kubelet = bed.kubelet(Release {
+            authority,
+            ..Release::default()
+        });
+        let _plugin = bed.plugin();
+        registered(&kubelet, "watched");
+        kubelet.assert_no_wrongs();
+    }
+}
+
+#[test]
+fn a_kubelet_that_restarts_has_it_back_and_pods_run_on() {
+    for watches in [true, false] {
+        let bed = Bed::with_gpus(1, "24GiB");
+        let _manager = bed.manager_with_shim();
+        let mut kubelet = bed.kubelet(Release {
+            watches,
+            wipes_all: !watches,
+            ..Release::default()
+        });
+        let way = if watches { "watched" } else { "classic" };
+        let _plugin = bed.plugin();
+        registered(&kubelet, way);
+        let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+        let started = kubelet.started(&pod);
+        let before = (started.limits(), inode(&started));
+        for round in 0..3 {
+            kubelet.stop();
+            // With a time away, and without one.
+            std::thread::sleep(Duration::from_millis(300 * round));
+            kubelet.go();
+            registered(&kubelet, way);
+        }
+        assert_eq!((started.limits(), inode(&started)), before);
+        assert_eq!(kubelet.started(&pod).directory(), started.directory());
+        kubelet.assert_no_wrongs();
+    }
+}
+
+#[test]
+fn a_plugin_that_is_killed_comes_back_and_pods_run_on() {
+    for watches in [true, false] {
+        let bed = Bed::with_gpus(1, "24GiB");
+        let _manager = bed.manager_with_shim();
+        let kubelet = bed.kubelet(Release {
+            watches,
+            ..Release::default()
+        });
+        let way = if watches { "watched" } else { "classic" };
+        let mut plugin = bed.plugin();
+        registered(&kubelet, way);
+        let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+        let started = kubelet.started(&pod);
+        plugin.kill();
+        gone(&kubelet);
+        assert!(kubelet.counts(ALL[1]).1 > 0, "capacity is kept");
+        let why = kubelet.start_container(&pod, "c").unwrap_err();
+        assert!(why.contains("has been stopped"), "{why}");
+        assert!(kubelet.knows(ALL[0], Duration::from_secs(200)));
+        assert!(!kubelet.knows(ALL[0], Duration::from_secs(301)));
+        plugin.start();
+        registered(&kubelet, way);
+        assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
+        assert_eq!(kubelet.started(&pod).directory(), started.directory());
+        kubelet.assert_no_wrongs();
+    }
+}
+
+#[test]
+fn of_two_plugins_on_one_node_the_second_waits() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let mut first = bed.plugin();
+    registered(&kubelet, "watched");
+    let mut second = bed.plugin_named("second", "");
+    eventually("the second says that it waits", SOON, || {
+        second.log().contains("another device plugin is at work")
+    });
+    registered(&kubelet, "watched");
+    // As a rolling upgrade ends the old one.
+    first.running().signal(libc::SIGTERM);
+    assert_eq!(first.running().finish().code(), Some(0), "{}", first.log());
+    eventually("the second has taken over", SOON, || {
+        second.log().contains("kubelet reads the list")
+    });
+    registered(&kubelet, "watched");
+    let pod = kubelet.admit(PodSpec::share("a", 1, 1)).unwrap();
+    kubelet.started(&pod);
+    kubelet.assert_no_wrongs();
+    second.kill();
+}
+
+#[test]
+fn sockets_that_somebody_deletes_are_made_again() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    for (watches, directory, socket) in [
+        (true, "plugins_registry", "vcuda.io-gpu-reg.sock"),
+        (false, "device-plugins", "vcuda.io-gpu.sock"),
+    ] {
+        let kubelet = bed.kubelet(Release {
+            watches,
+            ..Release::default()
+        });
+        let way = if watches { "watched" } else { "classic" };
+        let _plugin = bed.plugin();
+        registered(&kubelet, way);
+        let path = bed.kubelet_directory().join(directory).join(socket);
+        fs::remove_file(&path).unwrap();
+        eventually("the socket is there again", SOON, || path.exists());
+        registered(&kubelet, way);
+        kubelet.assert_no_wrongs();
+    }
+}
+
+#[test]
+fn kubelet_and_manager_may_come_later() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let mut plugin = bed.plugin();
+    eventually("it waits", SOON, || plugin.log().contains("ready"));
+    let mut kubelet = bed.kubelet(Release::default());
+    // Nothing is registered while it is not known which GPUs there are: a short list is final for pods.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(kubelet.counts(ALL[0]), (0, 0));
+    let manager = bed.manager_with_shim();
+    registered(&kubelet, "watched");
+    // What is known stays while the manager is away.
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let socket = manager.socket();
+    drop(manager);
+    let why = kubelet.start_container(&pod, "c").unwrap_err();
+    assert!(why.contains(&socket.display().to_string()), "{why}");
+    kubelet.restart();
+    registered(&kubelet, "watched");
+    let _manager = bed.manager_with_shim();
+    assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
+    plugin.kill();
+    kubelet.assert_no_wrongs();
+}
+
+#[test]
+fn health_and_metrics_say_how_it_is() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let mut kubelet = bed.kubelet(Release::default());
+    let plugin = bed.plugin();
+    registered(&kubelet, "watched");
+    let page = |path: &str| get(&plugin.address(), path);
+    eventually("it is ready", SOON, || page("/readyz").contains("200 OK"));
+    assert!(page("/healthz").contains("200 OK"));
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    kubelet.started(&pod);
+    let metrics = page("/metrics");
+    for series in [
+        "vcuda_registrations_total{resource=\"gpu\",result=\"done\"} 1",
+        "vcuda_allocate_duration_seconds_count{resource=\"memory\",result=\"done\"} 1",
+        "vcuda_prestart_duration_seconds_count{resource=\"gpu\",result=\"done\"} 1",
+        "vcuda_plugin_devices{resource=\"cores\",result=\"healthy\"} 100",
+        "vcuda_plugin_registered{resource=\"gpu\"} 1",
+        "vcuda_plugin_build_info{version=",
+    ] {
+        assert!(metrics.contains(series), "{series}: {metrics}");
+    }
+    kubelet.stop();
+    eventually("it says that kubelet is away", SOON, || {
+        let page = page("/readyz");
+        page.contains("503") && page.contains("vcuda.io/gpu: kubelet does not read the list")
+    });
+}
+
+fn get(address: &str, path: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
+}
+
+#[test]
+fn a_wrong_configuration_starts_nothing() {
+    let bed = Bed::new();
+    let file = bed.runtime().join("p.toml");
+    for check in [&["--check"][..], &[]] {
+        fs::write(&file, "\n[resources]\nchunk = \"many\"\n").unwrap();
+        let mut command = bed.plugin_command("p");
+        let output = command.arg("--config").arg(&file).args(check).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{}", text(&output));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            said.starts_with("vcuda-device-plugin: ") && said.contains("p.toml:3: 'many'"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    fs::write(&file, "").unwrap();
+    let mut command = bed.plugin_command("p");
+    let output = command
+        .arg("--config")
+        .arg(&file)
+        .arg("--check")
+        .output()
+        .unwrap();
+    assert_eq!(text(&output).trim(), "exit status: 0");
+}
