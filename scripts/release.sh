@@ -44,8 +44,9 @@ archive() {
     scripts/check-shim.sh "$built" "$glibc"
     name=vcuda-$version-linux-$processor
     stage=$(mktemp -d)
-    mkdir -p "$stage/$name"/{bin,lib,share/doc}
-    cp "$built/libvcuda_shim.so" "$stage/$name/lib/"
+    # `vcuda` finds the library beside itself.
+    mkdir -p "$stage/$name"/{bin,share/doc}
+    cp "$built/libvcuda_shim.so" "$stage/$name/bin/"
     for program in vcuda vcuda-manager vcuda-device-plugin; do
         [ ! -e "$built/$program" ] || cp "$built/$program" "$stage/$name/bin/"
     done
