@@ -47,6 +47,11 @@ impl Bed {
         self.plugin_named("plugin", CONFIGURATION)
     }
 
+    /// One that registers this way.
+    pub fn plugin_registering(&self, way: &str) -> Plugin<'_> {
+        self.plugin_named("plugin", &format!("registration = \"{way}\"\n{CONFIGURATION}"))
+    }
+
     /// One with this configuration; its log has this name.
     pub fn plugin_named(&self, name: &'static str, configuration: &str) -> Plugin<'_> {
         fs::write(self.home.path().join(format!("{name}.toml")), configuration).unwrap();

@@ -51,6 +51,19 @@ fn kubelet_finds_it_by_itself_whatever_it_calls_itself() {
 }
 
 #[test]
+fn one_that_does_not_watch_is_asked_to_register_it() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release {
+        watches: false,
+        ..Release::default()
+    });
+    let _plugin = bed.plugin();
+    registered(&kubelet, "classic");
+    kubelet.assert_no_wrongs();
+}
+
+#[test]
 fn a_kubelet_that_restarts_has_it_back_and_pods_run_on() {
     for watches in [true, false] {
         let bed = Bed::with_gpus(1, "24GiB");
@@ -61,7 +74,7 @@ fn a_kubelet_that_restarts_has_it_back_and_pods_run_on() {
             ..Release::default()
         });
         let way = if watches { "watched" } else { "classic" };
-        let _plugin = bed.plugin();
+        let _plugin = bed.plugin_registering(way);
         registered(&kubelet, way);
         let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
         let started = kubelet.started(&pod);
@@ -89,7 +102,7 @@ fn a_plugin_that_is_killed_comes_back_and_pods_run_on() {
             ..Release::default()
         });
         let way = if watches { "watched" } else { "classic" };
-        let mut plugin = bed.plugin();
+        let mut plugin = bed.plugin_registering(way);
         registered(&kubelet, way);
         let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
         let started = kubelet.started(&pod);
@@ -146,7 +159,7 @@ fn sockets_that_somebody_deletes_are_made_again() {
             ..Release::default()
         });
         let way = if watches { "watched" } else { "classic" };
-        let _plugin = bed.plugin();
+        let _plugin = bed.plugin_registering(way);
         registered(&kubelet, way);
         let path = bed.kubelet_directory().join(directory).join(socket);
         fs::remove_file(&path).unwrap();

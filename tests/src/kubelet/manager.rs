@@ -32,6 +32,25 @@ pub(super) type Key = (String, String);
 pub(super) struct Allocated {
     pub(super) ids: BTreeSet<String>,
     pub(super) answer: ContainerAllocateResponse,
+    /// As the checkpoint has it: written often.
+    entry: String,
+}
+
+impl Allocated {
+    fn new(key: &Key, resource: &str, ids: BTreeSet<String>, answer: ContainerAllocateResponse) -> Self {
+        let (uid, container) = key;
+        let entry = json!({
+            "PodUID": uid, "ContainerName": container, "ResourceName": resource,
+            // Without topology all are at node -1.
+            "DeviceIDs": {"-1": ids},
+            "AllocResp": hex(&answer.encode_to_vec()),
+        });
+        Self {
+            ids,
+            answer,
+            entry: entry.to_string(),
+        }
+    }
 }
 
 /// What a plugin has said of one resource.
@@ -42,6 +61,15 @@ struct Endpoint {
     /// Whether it wants to be called before starts. None: it has not been asked since kubelet's start.
     pre_start: Option<bool>,
     stopped: Option<SystemTime>,
+    /// As the checkpoint has it.
+    entry: String,
+}
+
+impl Endpoint {
+    fn note(&mut self, resource: &str) {
+        let all: Vec<&String> = self.healthy.iter().chain(&self.unhealthy).collect();
+        self.entry = format!("{}:{}", json!(resource), json!(all));
+    }
 }
 
 /// All devices.
@@ -66,63 +94,45 @@ impl Devices {
         let read: Value = serde_json::from_str(&text).unwrap();
         for (resource, ids) in read["Data"]["RegisteredDevices"].as_object().unwrap() {
             // All of them are unhealthy until their plugin is back; how many there were is known.
-            let endpoint = Endpoint {
+            let mut endpoint = Endpoint {
                 unhealthy: strings(ids),
                 stopped: Some(SystemTime::now()),
                 ..Endpoint::default()
             };
+            endpoint.note(resource);
             self.endpoints.insert(resource.clone(), endpoint);
         }
         for entry in read["Data"]["PodDeviceEntries"].as_array().into_iter().flatten() {
             let word = |name: &str| entry[name].as_str().unwrap().to_owned();
             let ids = entry["DeviceIDs"].as_object().unwrap().values();
             let answer = unhex(&word("AllocResp"));
-            let allocated = Allocated {
-                ids: ids.flat_map(strings).collect(),
-                answer: ContainerAllocateResponse::decode(answer.as_slice()).unwrap(),
-            };
-            let container = self
-                .allocated
-                .entry((word("PodUID"), word("ContainerName")))
-                .or_default();
+            let answer = ContainerAllocateResponse::decode(answer.as_slice()).unwrap();
+            let key = (word("PodUID"), word("ContainerName"));
+            let ids = ids.flat_map(strings).collect();
+            let allocated = Allocated::new(&key, &word("ResourceName"), ids, answer);
+            let container = self.allocated.entry(key).or_default();
             container.insert(word("ResourceName"), allocated);
         }
     }
 
     pub(super) fn write(&self, checkpoint: &Path) {
-        let entries: Vec<Value> = self
-            .allocated
-            .iter()
-            .flat_map(|((uid, container), resources)| {
-                resources.iter().map(move |(resource, allocated)| {
-                    json!({
-                        "PodUID": uid, "ContainerName": container, "ResourceName": resource,
-                        // Without topology all are at node -1.
-                        "DeviceIDs": {"-1": allocated.ids},
-                        "AllocResp": hex(&allocated.answer.encode_to_vec()),
-                    })
-                })
-            })
-            .collect();
-        let registered: BTreeMap<&String, BTreeSet<&String>> = self
-            .endpoints
-            .iter()
-            .map(|(resource, endpoint)| {
-                (
-                    resource,
-                    endpoint.healthy.iter().chain(&endpoint.unhealthy).collect(),
-                )
-            })
-            .collect();
-        let entries = if entries.is_empty() {
-            Value::Null
-        } else {
-            Value::from(entries)
+        let allocated = self.allocated.values().flat_map(BTreeMap::values);
+        let entries: Vec<&str> = allocated.map(|allocated| allocated.entry.as_str()).collect();
+        let entries = match entries.is_empty() {
+            true => "null".to_owned(),
+            false => format!("[{}]", entries.join(",")),
         };
-        let text =
-            json!({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": registered}, "Checksum": 1});
+        let registered: Vec<&str> = self
+            .endpoints
+            .values()
+            .map(|endpoint| endpoint.entry.as_str())
+            .collect();
+        let registered = registered.join(",");
+        let text = format!(
+            "{{\"Data\":{{\"PodDeviceEntries\":{entries},\"RegisteredDevices\":{{{registered}}}}},\"Checksum\":1}}"
+        );
         let aside = checkpoint.with_extension("aside");
-        fs::write(&aside, text.to_string()).unwrap();
+        fs::write(&aside, text).unwrap();
         fs::rename(aside, checkpoint).unwrap();
     }
 
@@ -154,6 +164,7 @@ impl Devices {
     pub(super) fn connected(&mut self, resource: &str, client: Client) {
         let endpoint = self.endpoints.entry(resource.to_owned()).or_default();
         endpoint.pre_start = Some(client.options.pre_start_required);
+        endpoint.note(resource);
         endpoint.stopped = None;
         self.clients.insert(resource.to_owned(), client);
     }
@@ -186,6 +197,7 @@ impl Devices {
                 return Err(format!("device {:?} is listed twice", device.id));
             }
         }
+        endpoint.note(resource);
         Ok(())
     }
 
@@ -249,7 +261,7 @@ impl Node {
         for id in &chosen {
             reused.remove(id);
         }
-        let allocated = Allocated { ids: chosen, answer };
+        let allocated = Allocated::new(key, resource, chosen, answer);
         let mut devices = self.devices.lock();
         devices
             .allocated

@@ -52,6 +52,10 @@ pub(super) fn create(cdi: &Path, names: &[String]) -> Result<Started, String> {
             let Some(spec) = is_read.then(|| fs::read(&path).ok()).flatten() else {
                 continue;
             };
+            // What does not have the name in it is none of this container's.
+            if !spec.windows(device.len()).any(|part| part == device.as_bytes()) {
+                continue;
+            }
             let spec: Value = serde_json::from_slice(&spec)
                 .map_err(|error| format!("failed to parse CDI Spec {}: {error}", path.display()))?;
             let devices = spec["devices"].as_array().cloned().unwrap_or_default();
