@@ -35,6 +35,8 @@ pub struct Config {
     pub nvml_library: Option<PathBuf>,
     /// The shim to be installed under `state`, if any.
     pub shim_library: Option<PathBuf>,
+    /// The `vcuda` command to be installed beside it, if any.
+    pub vcuda_program: Option<PathBuf>,
     /// Who may use the API.
     pub api: Api,
     /// What fits on a GPU.
@@ -134,6 +136,7 @@ impl Config {
             node: flags.node.clone().or(file.node).unwrap_or_else(host_name),
             nvml_library: flags.nvml_library.clone().or(file.nvml_library),
             shim_library: flags.shim_library.clone().or(file.shim_library),
+            vcuda_program: flags.vcuda_program.clone().or(file.vcuda_program),
             api: Api {
                 mode: file.api.mode.0,
                 group: file.api.group.map(|group| group.0),

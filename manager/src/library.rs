@@ -15,6 +15,7 @@ use thiserror::Error;
 
 const PREFIX: &str = "libvcuda_shim-";
 const PRELOAD_PREFIX: &str = "ld.so.preload-";
+const PROGRAM_PREFIX: &str = "vcuda-";
 
 /// The version that new containers get.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Installed {
     pub library: PathBuf,
     /// The file that goes to `/etc/ld.so.preload` of a container: the library's path in there.
     pub preload: PathBuf,
+    /// The `vcuda` command, if containers get one.
+    pub program: Option<PathBuf>,
 }
 
 /// The version that new containers get at this moment, for who asks. None: none could be installed yet.
@@ -54,16 +57,25 @@ pub enum InstallError {
     /// It is no shared library.
     #[error("shim_library {}: not an ELF shared library; give libvcuda_shim.so", .0.display())]
     NotALibrary(PathBuf),
+    /// The program for containers cannot be read.
+    #[error("vcuda_program {}: {}; name the vcuda command, or leave the key out", .0.display(), .1)]
+    NoProgram(PathBuf, io::Error),
     /// The copy cannot be written.
     #[error("cannot write {}: {}", .0.display(), .1)]
     Unwritable(PathBuf, io::Error),
 }
 
-/// Installs `source` into `directory` under the name of `version` and its content, unless it is there already.
+/// Installs `source` into `directory` under the name of `version` and its content, unless it is there already, and beside it
+/// the `program` that belongs to it.
 ///
 /// # Errors
 /// It is not a library, or cannot be copied: what was installed before stays.
-pub fn install(source: &Path, directory: &Path, version: &str) -> Result<Installed, InstallError> {
+pub fn install(
+    source: &Path,
+    program: Option<&Path>,
+    directory: &Path,
+    version: &str,
+) -> Result<Installed, InstallError> {
     let content = fs::read(source).map_err(|error| InstallError::Unreadable(source.to_owned(), error))?;
     // e_ident, then e_type: ET_DYN (3).
     if !content.starts_with(b"\x7fELF") || content.get(16..18) != Some(&[3, 0]) {
@@ -78,17 +90,35 @@ pub fn install(source: &Path, directory: &Path, version: &str) -> Result<Install
     };
     fs::create_dir_all(directory).map_err(unwritable(directory))?;
     let line = format!("{IN_CONTAINER}/{PREFIX}{build}.so\n");
+    let program = match program {
+        Some(source) => {
+            let content =
+                fs::read(source).map_err(|error| InstallError::NoProgram(source.to_owned(), error))?;
+            Some((directory.join(format!("{PROGRAM_PREFIX}{build}")), content))
+        }
+        None => None,
+    };
+    let program_file = program
+        .iter()
+        .map(|(path, content)| (path, content.as_slice(), 0o755));
     for (path, content, mode) in [
         (&library, content.as_slice(), 0o755),
         (&preload, line.as_bytes(), 0o644),
-    ] {
+    ]
+    .into_iter()
+    .chain(program_file)
+    {
         // One of this name and another content was damaged; containers that have it mounted keep the damaged one.
         if fs::read(path).is_ok_and(|there| there == content) {
             continue;
         }
         place(path, content, mode).map_err(unwritable(path))?;
     }
-    Ok(Installed { library, preload })
+    Ok(Installed {
+        library,
+        preload,
+        program: program.map(|(path, _)| path),
+    })
 }
 
 /// Whole or not at all, also after a power failure.
@@ -146,7 +176,9 @@ fn build_of(name: &str) -> Option<&str> {
     let whole = name.split(".new-").next().unwrap_or(name);
     match whole.strip_prefix(PREFIX) {
         Some(rest) => rest.strip_suffix(".so"),
-        None => whole.strip_prefix(PRELOAD_PREFIX),
+        None => whole
+            .strip_prefix(PRELOAD_PREFIX)
+            .or_else(|| whole.strip_prefix(PROGRAM_PREFIX)),
     }
 }
 
@@ -256,12 +288,12 @@ mod tests {
     fn a_new_version_leaves_the_old_one_alone() {
         let scratch = tempfile::tempdir().unwrap();
         let lib = scratch.path().join("lib");
-        let first = install(&library(scratch.path(), 1), &lib, "1.0.0").unwrap();
+        let first = install(&library(scratch.path(), 1), None, &lib, "1.0.0").unwrap();
         let inode = fs::metadata(&first.library).unwrap().ino();
-        let again = install(&library(scratch.path(), 1), &lib, "1.0.0").unwrap();
+        let again = install(&library(scratch.path(), 1), None, &lib, "1.0.0").unwrap();
         assert_eq!(again, first);
         assert_eq!(fs::metadata(&first.library).unwrap().ino(), inode, "rewritten");
-        let second = install(&library(scratch.path(), 2), &lib, "1.0.0").unwrap();
+        let second = install(&library(scratch.path(), 2), None, &lib, "1.0.0").unwrap();
         assert_ne!(second.library, first.library);
         assert!(first.library.exists());
         let name = second.library.file_name().unwrap().to_str().unwrap();
@@ -275,7 +307,7 @@ mod tests {
         let (lib, cdi) = (scratch.path().join("lib"), scratch.path().join("cdi"));
         fs::create_dir(&cdi).unwrap();
         let versions: Vec<Installed> = (1..=4)
-            .map(|mark| install(&library(scratch.path(), mark), &lib, "1.0.0").unwrap())
+            .map(|mark| install(&library(scratch.path(), mark), None, &lib, "1.0.0").unwrap())
             .collect();
         let [unused, mapped, named, current] = &versions[..] else {
             panic!("four")
@@ -308,8 +340,8 @@ mod tests {
     fn what_cannot_be_told_is_kept() {
         let scratch = tempfile::tempdir().unwrap();
         let lib = scratch.path().join("lib");
-        let old = install(&library(scratch.path(), 1), &lib, "1.0.0").unwrap();
-        let current = install(&library(scratch.path(), 2), &lib, "1.0.0").unwrap();
+        let old = install(&library(scratch.path(), 1), None, &lib, "1.0.0").unwrap();
+        let current = install(&library(scratch.path(), 2), None, &lib, "1.0.0").unwrap();
         let cdi = scratch.path().join("cdi");
         fs::create_dir(&cdi).unwrap();
         // Something that is there and cannot be read: a directory of that name.
@@ -323,11 +355,13 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let text = scratch.path().join("text.so");
         fs::write(&text, "#!/bin/sh\n").unwrap();
-        let error = install(&text, scratch.path(), "1").unwrap_err().to_string();
+        let error = install(&text, None, scratch.path(), "1").unwrap_err().to_string();
         assert!(error.contains("libvcuda_shim.so"), "{error}");
         let missing = scratch.path().join("missing.so");
         symlink("/nowhere", &missing).unwrap();
-        let error = install(&missing, scratch.path(), "1").unwrap_err().to_string();
+        let error = install(&missing, None, scratch.path(), "1")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("cargo build"), "{error}");
     }
 }

@@ -121,7 +121,12 @@ fn install(config: &Config, shim: &library::Current) {
         return;
     };
     let directory = config.state.join("lib");
-    let installed = match library::install(source, &directory, env!("CARGO_PKG_VERSION")) {
+    let installed = match library::install(
+        source,
+        config.vcuda_program.as_deref(),
+        &directory,
+        env!("CARGO_PKG_VERSION"),
+    ) {
         Ok(installed) => installed,
         Err(failure) => {
             error!("{failure}");
@@ -154,7 +159,7 @@ fn reload(config: &mut Config, flags: &Flags, logging: &Logging, shim: &library:
         warn!("{key} has changed, which takes effect with the next start");
     }
     logging.follow(&next);
-    if next.shim_library != config.shim_library {
+    if (&next.shim_library, &next.vcuda_program) != (&config.shim_library, &config.vcuda_program) {
         install(&next, shim);
     }
     *config = next;

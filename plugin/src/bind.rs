@@ -14,9 +14,13 @@ use tonic::{Code, Status};
 use tracing::{info, warn};
 use vcuda_manager_api::v1;
 
-use crate::cdi::{self, Facts, FactsError, Holding, Record, Shim, Store, StoreError};
+use crate::amounts::{self, amounts};
+use crate::annotations::Choice;
+use crate::cdi::{self, Facts, FactsError, Holding, Inject, Record, Shim, Store, StoreError};
+use crate::cluster::Cluster;
 use crate::competition::Competitions;
 use crate::demand::{Demand, DemandError, Wanted, wanted};
+use crate::driver::{self, DriverError};
 use crate::ids::{Ids, Kind, Slot};
 use crate::manager::{Manager, ManagerError};
 use crate::node::{Known, Seen};
@@ -40,9 +44,12 @@ pub enum BindError {
     /// Its devices are not ours.
     #[error("{0}: kubelet names {1:?} among its devices, which is none of this plugin's: delete the pod")]
     Foreign(String, String),
-    /// Its policy is wrong, or cannot be read.
+    /// Its annotations are wrong, or do not go with what it asks for.
     #[error("{0}: {1}")]
-    Competition(String, String),
+    Choice(String, String),
+    /// There is no driver to bring.
+    #[error("{0}")]
+    Driver(#[from] DriverError),
     /// No card has what it asks for; or the manager refuses for another reason.
     #[error("{0}")]
     Refused(ManagerError),
@@ -92,6 +99,10 @@ pub struct Rules {
     pub shim_for_whole_cards: bool,
     /// Where device nodes are.
     pub devices: PathBuf,
+    /// Who brings device nodes and the driver's libraries.
+    pub inject: Inject,
+    /// The driver's root on the host, and where it is seen from here.
+    pub driver: (PathBuf, PathBuf),
 }
 
 /// Binds containers.
@@ -191,10 +202,11 @@ impl Binder {
             ids,
         };
         let request = self.request(&slot, &holder, name, &wanted).await?;
+        let asked = amounts::text(&request.amounts.unwrap_or_default());
 
         let _turn = self.turn.lock().await;
         self.supersede(&slot, &held).await?;
-        let grant = self.granted(&slot, &holder, request).await?;
+        let grant = self.granted(&slot, &holder, request, &asked).await?;
         let facts = self.facts().await?;
         let is_whole = wanted.memory_bytes.is_none();
         let grant = cdi::Grant {
@@ -204,6 +216,7 @@ impl Binder {
             gpus: grant.gpu_uuids,
             is_limited: !is_whole || self.rules.shim_for_whole_cards,
             held,
+            asked,
         };
         let spec = cdi::spec(&facts, &grant)?;
         let store = self.store.clone();
@@ -237,16 +250,9 @@ impl Binder {
             container: name.to_owned(),
             pod_uid: holder.pod_uid.clone(),
         };
-        let competition = self.competitions.of(&words).await;
-        let competition = competition.map_err(|why| BindError::Competition(named(holder, name), why))?;
-        let amounts = v1::Amounts {
-            memory_bytes: wanted.memory_bytes.unwrap_or(0),
-            cores_permille: wanted.cores_permille,
-            cores_max_permille: competition.cores_max_permille,
-            policy: competition.policy.into(),
-            priority: competition.priority.into(),
-            weight: competition.weight,
-        };
+        let wrong = |why| BindError::Choice(named(holder, name), why);
+        let choice: Choice = self.competitions.of(&words).await.map_err(wrong)?;
+        let amounts = amounts(wanted, &choice).map_err(|error| wrong(error.to_string()))?;
         Ok(v1::CreateGrantRequest {
             request_id: request_id(slot, &words, &amounts),
             key: slot.to_string(),
@@ -307,14 +313,20 @@ impl Binder {
         slot: &Slot,
         holder: &Holder,
         request: v1::CreateGrantRequest,
+        asked: &str,
     ) -> Result<v1::Grant, BindError> {
         let Some(grant) = self.manager.find(slot.as_str()).await? else {
             return Ok(self.manager.create(request).await?);
         };
-        let has_spec = self.has_spec(slot).await?;
-        let is_same = is_same_pod(&grant, holder, has_spec);
+        let record = self.record(slot).await?;
+        let is_same = is_same_pod(&grant, holder, record.is_some());
         if is_same && self.are_usable(&grant) && is_among(&grant, &request) {
-            return self.kept(grant, request).await;
+            let is_asked = record.is_some_and(|record| record.id == grant.id && record.asked == asked);
+            return match is_asked {
+                // What an operator has changed since stays changed.
+                true => Ok(grant),
+                false => self.kept(grant, request).await,
+            };
         }
         if is_same {
             warn!(
@@ -326,16 +338,11 @@ impl Binder {
         Ok(self.manager.create(request).await?)
     }
 
-    /// A grant that stays, with what is wanted now: more, if an heir needs more than the init container before it. What an
-    /// operator has changed since stays changed.
+    /// A grant that stays, with what is wanted now: more, if an heir needs more than the init container before it; other
+    /// amounts, if the pod's annotations have changed.
     async fn kept(&self, grant: v1::Grant, request: v1::CreateGrantRequest) -> Result<v1::Grant, BindError> {
-        let is_operators = grant.generation > 1;
-        let (Some(has), Some(wants)) = (&grant.amounts, &request.amounts) else {
-            return Ok(grant);
-        };
-        if is_operators
-            || (has.memory_bytes, has.cores_permille) == (wants.memory_bytes, wants.cores_permille)
-        {
+        let text = |of: &Option<v1::Amounts>| of.as_ref().map(amounts::text);
+        if text(&grant.amounts) == text(&request.amounts) {
             return Ok(grant);
         }
         let resize = v1::ResizeGrantRequest {
@@ -347,9 +354,10 @@ impl Binder {
         Ok(self.manager.resize(resize).await?)
     }
 
-    async fn has_spec(&self, slot: &Slot) -> Result<bool, BindError> {
-        let path = self.store.path(slot);
-        blocking(move || Ok(path.symlink_metadata().is_ok())).await
+    async fn record(&self, slot: &Slot) -> Result<Option<Record>, BindError> {
+        let store = self.store.clone();
+        let records = blocking(move || store.records()).await?;
+        Ok(records.into_iter().find(|record| record.slot == *slot))
     }
 
     fn are_usable(&self, grant: &v1::Grant) -> bool {
@@ -369,18 +377,100 @@ impl Binder {
             library: status.shim_library.into(),
             preload: status.shim_preload.into(),
         });
-        let devices = &self.rules.devices;
+        let driver = match self.rules.inject {
+            Inject::Cdi => {
+                let (root, view) = self.rules.driver.clone();
+                let found = spawn_blocking(move || driver::find(&root, &view)).await;
+                found.map_err(|_| BindError::Stopping)??
+            }
+            Inject::ToolkitEnv | Inject::ToolkitMounts => Vec::new(),
+        };
         let control = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
         let seen = self.node.borrow().clone().unwrap_or_default();
         let nodes = seen.cards.iter().filter_map(|card| {
             let minor = card.minor_number?;
-            Some((card.uuid.clone(), devices.join(format!("nvidia{minor}"))))
+            Some((card.uuid.clone(), format!("nvidia{minor}")))
         });
         Ok(Facts {
             shim,
-            control_nodes: control.map(|name| devices.join(name)).to_vec(),
+            program: (!status.program.is_empty()).then(|| status.program.into()),
+            inject: self.rules.inject,
+            devices: self.rules.devices.clone(),
+            control_nodes: control.map(str::to_owned).to_vec(),
             gpu_nodes: nodes.collect::<BTreeMap<_, _>>(),
+            driver,
         })
+    }
+
+    /// Gives each grant of ours what its pod's annotations choose now. Returns why some do not follow, by grant.
+    ///
+    /// # Errors
+    /// Manager or specifications cannot be asked at all.
+    pub async fn follow(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, BindError> {
+        let store = self.store.clone();
+        let records = blocking(move || store.records()).await?;
+        let mut grants: BTreeMap<String, v1::Grant> = BTreeMap::new();
+        if !records.is_empty() {
+            grants.extend(
+                self.manager
+                    .list()
+                    .await?
+                    .into_iter()
+                    .map(|grant| (grant.id.clone(), grant)),
+            );
+        }
+        let mut refusals = BTreeMap::new();
+        for record in records {
+            let Some(grant) = grants.remove(&record.id) else {
+                continue;
+            };
+            let holder = grant.holder.clone().unwrap_or_default();
+            // Of a pod that is not known (any more) nothing is known to have changed.
+            let Some(choice) = cluster.known(&holder) else {
+                continue;
+            };
+            let (id, followed) = match choice {
+                Ok(choice) => (grant.id.clone(), self.follow_one(&record, grant, &choice).await),
+                Err(error) => (grant.id.clone(), Err(error.to_string())),
+            };
+            if let Err(why) = followed {
+                refusals.insert(id, format!("{}/{}: {why}", holder.namespace, holder.pod));
+            }
+        }
+        Ok(refusals)
+    }
+
+    async fn follow_one(&self, record: &Record, grant: v1::Grant, choice: &Choice) -> Result<(), String> {
+        let count = |kind| u32::try_from(record.held.of(kind).len()).unwrap_or(u32::MAX);
+        let demand = Demand {
+            cards: count(Kind::Gpu),
+            chunks: count(Kind::Memory),
+            percents: count(Kind::Cores),
+        };
+        let seen = self.node.borrow().clone().unwrap_or_default();
+        let wanted = wanted(demand, self.rules.chunk_bytes, &seen.cards, self.pods.names())
+            .map_err(|error| error.to_string())?;
+        let amounts = amounts(&wanted, choice).map_err(|error| error.to_string())?;
+        let asked = amounts::text(&amounts);
+        if asked == record.asked {
+            return Ok(());
+        }
+        let _turn = self.turn.lock().await;
+        let resize = v1::ResizeGrantRequest {
+            request_id: request_id(&record.slot, &grant.holder.clone().unwrap_or_default(), &amounts),
+            id: grant.id.clone(),
+            amounts: Some(amounts),
+            expected_generation: grant.generation,
+        };
+        self.manager
+            .resize(resize)
+            .await
+            .map_err(|error| error.to_string())?;
+        let (store, slot, text) = (self.store.clone(), record.slot.clone(), asked.clone());
+        let noted = blocking(move || store.note(&slot, &text)).await;
+        noted.map_err(|error| error.to_string())?;
+        info!(grant = grant.id, asked, "follows its annotations");
+        Ok(())
     }
 }
 
@@ -409,7 +499,7 @@ fn request_id(slot: &Slot, holder: &v1::Holder, amounts: &v1::Amounts) -> String
         hash.update(word);
         hash.update("\n");
     }
-    hash.update(format!("{}\n{}\n", amounts.memory_bytes, amounts.cores_permille));
+    hash.update(amounts::text(amounts));
     let digest: String = hash
         .finalize()
         .iter()

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::driver::Bound;
 use crate::ids::{self, Ids, Kind, Slot};
 
 mod store;
@@ -17,6 +18,10 @@ pub use store::{Store, StoreError};
 pub const KIND: &str = "vcuda.io/slot";
 /// Where a container finds the library: as the manager writes it into the file for `/etc/ld.so.preload`.
 const LIBRARIES_IN_CONTAINER: &str = "/usr/lib/vcuda";
+/// Where a container finds the `vcuda` command: in every image's usual PATH, and seldom taken.
+const PROGRAM_IN_CONTAINER: &str = "/usr/local/bin/vcuda";
+/// Where NVIDIA's toolkit looks for mounts that name devices (nvidia-container-toolkit, `internal/config/image`).
+const TOOLKIT_MOUNTS: &str = "/var/run/nvidia-container-devices";
 /// Where a container finds its limits.
 const DIRECTORY_IN_CONTAINER: &str = "/etc/vcuda";
 
@@ -35,15 +40,37 @@ pub struct Shim {
     pub preload: PathBuf,
 }
 
+/// Who brings a container its device nodes and the driver's libraries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inject {
+    /// We do.
+    #[default]
+    Cdi,
+    /// NVIDIA's container toolkit does, which is told by `NVIDIA_VISIBLE_DEVICES`.
+    ToolkitEnv,
+    /// The same, where it believes only mounts (`accept-nvidia-visible-devices-as-volume-mounts`): an image or a pod cannot
+    /// make those.
+    ToolkitMounts,
+}
+
 /// What is the same for all containers of a node at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// What is preloaded. None: nothing can be limited.
     pub shim: Option<Shim>,
-    /// Device nodes of all cards.
-    pub control_nodes: Vec<PathBuf>,
-    /// Device node of each GPU, by UUID.
-    pub gpu_nodes: BTreeMap<String, PathBuf>,
+    /// The `vcuda` command, if containers get one.
+    pub program: Option<PathBuf>,
+    /// Who brings the rest.
+    pub inject: Inject,
+    /// Where the host has its device nodes.
+    pub devices: PathBuf,
+    /// Names of the device nodes of all cards.
+    pub control_nodes: Vec<String>,
+    /// Name of the device node of each GPU, by UUID.
+    pub gpu_nodes: BTreeMap<String, String>,
+    /// The driver's files.
+    pub driver: Vec<Bound>,
 }
 
 /// What one container was granted.
@@ -61,6 +88,8 @@ pub struct Grant {
     pub is_limited: bool,
     /// For whom.
     pub held: Holding,
+    /// The amounts that were asked of the manager for it, as a text to compare.
+    pub asked: String,
 }
 
 /// What kubelet counts for a container, and whose it is: written into the specification, so that it survives us.
@@ -114,26 +143,15 @@ pub enum FactsError {
 /// # Errors
 /// Something that it needs is not known.
 pub fn spec(facts: &Facts, grant: &Grant) -> Result<Spec, FactsError> {
-    let mut nodes = Vec::new();
-    for gpu in &grant.gpus {
-        let node = facts.gpu_nodes.get(gpu);
-        nodes.push(node.ok_or_else(|| FactsError::NoNode(gpu.clone()))?);
-    }
-    let mut mounts = Vec::new();
+    let mut edits = cards(facts, grant)?;
     if grant.is_limited {
         let shim = facts.shim.as_ref().ok_or(FactsError::NoShim)?;
-        mounts = limited(shim, &grant.directory);
+        edits.mounts.extend(limited(shim, &grant.directory));
+        let program = facts.program.iter();
+        edits
+            .mounts
+            .extend(program.map(|program| Mount::new(program, Path::new(PROGRAM_IN_CONTAINER), "ro", false)));
     }
-    let edits = ContainerEdits {
-        // Else an image that says "all" would get every card from NVIDIA's runtime.
-        env: vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()],
-        device_nodes: nodes
-            .into_iter()
-            .chain(&facts.control_nodes)
-            .map(|path| DeviceNode { path: path.clone() })
-            .collect(),
-        mounts,
-    };
     Ok(Spec {
         cdi_version: "0.6.0".to_owned(),
         kind: KIND.to_owned(),
@@ -143,6 +161,50 @@ pub fn spec(facts: &Facts, grant: &Grant) -> Result<Spec, FactsError> {
             container_edits: edits,
         }],
     })
+}
+
+/// What makes the container's cards, and no others, visible in it.
+fn cards(facts: &Facts, grant: &Grant) -> Result<ContainerEdits, FactsError> {
+    let visible = |which: &str| vec![format!("NVIDIA_VISIBLE_DEVICES={which}")];
+    match facts.inject {
+        Inject::Cdi => {
+            let mut nodes = Vec::new();
+            for gpu in &grant.gpus {
+                let node = facts.gpu_nodes.get(gpu);
+                nodes.push(node.ok_or_else(|| FactsError::NoNode(gpu.clone()))?);
+            }
+            let nodes = nodes.into_iter().chain(&facts.control_nodes);
+            let driver = facts.driver.iter();
+            Ok(ContainerEdits {
+                // Else an image that says "all" would get every card from NVIDIA's runtime.
+                env: visible("void"),
+                device_nodes: nodes.map(|name| DeviceNode::new(&facts.devices, name)).collect(),
+                mounts: driver
+                    .map(|file| Mount::new(&file.host, &file.container, "ro", false))
+                    .collect(),
+            })
+        }
+        Inject::ToolkitEnv => Ok(ContainerEdits {
+            env: visible(&grant.gpus.join(",")),
+            ..ContainerEdits::default()
+        }),
+        Inject::ToolkitMounts => Ok(ContainerEdits {
+            env: visible(TOOLKIT_MOUNTS),
+            mounts: grant
+                .gpus
+                .iter()
+                .map(|gpu| {
+                    Mount::new(
+                        Path::new("/dev/null"),
+                        &Path::new(TOOLKIT_MOUNTS).join(gpu),
+                        "ro",
+                        true,
+                    )
+                })
+                .collect(),
+            ..ContainerEdits::default()
+        }),
+    }
 }
 
 /// Files at exact paths over the read-only directory: a pod's own mount on one of them would else win.
@@ -163,6 +225,7 @@ const GRANT: &str = "vcuda.io/grant";
 const GPUS: &str = "vcuda.io/gpus";
 const POD: &str = "vcuda.io/pod";
 const POD_UID: &str = "vcuda.io/pod-uid";
+const ASKED: &str = "vcuda.io/asked";
 
 fn ids_key(kind: Kind) -> String {
     format!("vcuda.io/{}-ids", kind.word())
@@ -174,6 +237,7 @@ fn annotations(grant: &Grant) -> BTreeMap<String, String> {
         (GPUS.to_owned(), grant.gpus.join(",")),
         (POD.to_owned(), grant.held.pod.clone()),
         (POD_UID.to_owned(), grant.held.pod_uid.clone()),
+        (ASKED.to_owned(), grant.asked.clone()),
     ]);
     for kind in Kind::ALL {
         annotations.insert(ids_key(kind), ids::ranges(grant.held.of(kind)));
@@ -192,6 +256,8 @@ pub struct Record {
     pub gpus: Vec<String>,
     /// For whom.
     pub held: Holding,
+    /// The amounts that were asked of the manager for it, as a text to compare.
+    pub asked: String,
 }
 
 /// A CDI specification, as far as we write it.
@@ -222,7 +288,17 @@ impl Spec {
                 pod_uid: word(POD_UID)?.to_owned(),
                 ids: [ids(Kind::Gpu)?, ids(Kind::Memory)?, ids(Kind::Cores)?],
             },
+            asked: word(ASKED)?.to_owned(),
         })
+    }
+
+    /// The same with other amounts asked.
+    #[must_use]
+    pub fn asking(mut self, asked: &str) -> Self {
+        for device in &mut self.devices {
+            device.annotations.insert(ASKED.to_owned(), asked.to_owned());
+        }
+        self
     }
 }
 
@@ -247,6 +323,18 @@ struct ContainerEdits {
 #[serde(rename_all = "camelCase")]
 struct DeviceNode {
     path: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host_path: Option<PathBuf>,
+}
+
+impl DeviceNode {
+    fn new(devices: &Path, name: &str) -> Self {
+        let (path, host) = (Path::new("/dev").join(name), devices.join(name));
+        Self {
+            host_path: (host != path).then_some(host),
+            path,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

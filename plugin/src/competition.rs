@@ -2,6 +2,8 @@
 
 use vcuda_manager_api::v1;
 
+use crate::annotations::Choice;
+
 /// Policy, priority and weight of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Competition {
@@ -26,23 +28,23 @@ impl Default for Competition {
     }
 }
 
-/// Who knows how a pod competes. Without anybody who does, it is the node's default for all.
+/// Who knows what a pod chooses.
 #[tonic::async_trait]
 pub trait Competitions: std::fmt::Debug + Send + Sync {
-    /// That of the pod's container.
+    /// What the pod's container chooses.
     ///
     /// # Errors
     /// A reason that the pod's owner can act on; the container does not start then, and is asked for again.
-    async fn of(&self, holder: &v1::Holder) -> Result<Competition, String>;
+    async fn of(&self, holder: &v1::Holder) -> Result<Choice, String>;
 }
 
-/// The same for every pod of the node.
+/// Nobody chooses anything.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Same(pub Competition);
+pub struct Same;
 
 #[tonic::async_trait]
 impl Competitions for Same {
-    async fn of(&self, _: &v1::Holder) -> Result<Competition, String> {
-        Ok(self.0)
+    async fn of(&self, _: &v1::Holder) -> Result<Choice, String> {
+        Ok(Choice::default())
     }
 }

@@ -4,8 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use thiserror::Error;
 
+use crate::cdi::Inject;
 use crate::pods::Names;
 use crate::register::{Directories, Ways};
 use crate::release::Pace;
@@ -31,6 +33,12 @@ pub struct Config {
     pub cdi: PathBuf,
     /// Where device nodes are.
     pub devices: PathBuf,
+    /// Who brings device nodes and the driver's libraries.
+    pub inject: Inject,
+    /// The driver's root on the host, and where it is seen from here.
+    pub driver: (PathBuf, PathBuf),
+    /// Whether pods' annotations are read from an API server.
+    pub cluster: Cluster,
     /// Under which names kubelet knows our resources.
     pub names: Names,
     /// Of a chunk of memory.
@@ -47,6 +55,33 @@ pub struct Config {
     pub log_filter: String,
     /// As text or as JSON.
     pub log_format: LogFormat,
+}
+
+/// The API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// This node's name there.
+    pub node: String,
+    /// Whether it is asked.
+    pub api: Api,
+    /// How it is reached, if not as any pod does.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// Whether the API server is asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Api {
+    /// If a kubeconfig is named, or this is a pod with a token.
+    #[default]
+    Auto,
+    /// Never: every pod competes in the same way.
+    Off,
+}
+
+fn host_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 /// The configuration cannot be used. Exit status 64.
@@ -102,6 +137,16 @@ impl Config {
             },
             cdi: flags.cdi.clone().unwrap_or(file.cdi),
             devices: file.devices,
+            inject: file.driver.inject,
+            driver: (
+                file.driver.root.clone(),
+                file.driver.seen_at.unwrap_or(file.driver.root),
+            ),
+            cluster: Cluster {
+                node: flags.node.clone().unwrap_or_else(host_name),
+                api: file.cluster.api,
+                kubeconfig: file.cluster.kubeconfig,
+            },
             names: Names::new([resources.gpu.0, resources.memory.0, resources.cores.0]),
             chunk_bytes: flags.chunk.unwrap_or(resources.chunk).0,
             ways: file.registration,
@@ -124,6 +169,8 @@ impl Config {
             ("kubelet", &self.directories.kubelet),
             ("cdi", &self.cdi),
             ("devices", &self.devices),
+            ("driver.root", &self.driver.0),
+            ("driver.seen_at", &self.driver.1),
         ] {
             if !path.is_absolute() {
                 let path = path.display();

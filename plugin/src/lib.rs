@@ -8,11 +8,16 @@
 //! receives: [`bind`] tells that in order. When kubelet knows the container no more, [`release`] gives it all back.
 #![forbid(unsafe_code)]
 
+pub mod amounts;
+pub mod annotations;
 pub mod bind;
 pub mod cdi;
+pub mod cluster;
 pub mod competition;
 pub mod config;
 pub mod demand;
+pub mod driver;
+pub mod follow;
 pub mod ids;
 pub mod logging;
 pub mod manager;

@@ -16,8 +16,10 @@ use tracing::{info, warn};
 
 use crate::bind::{Binder, Rules};
 use crate::cdi::Store;
-use crate::competition::Same;
-use crate::config::Config;
+use crate::cluster::{self, Cluster};
+use crate::competition::{Competitions, Same};
+use crate::config::{Api, Config};
+use crate::follow;
 use crate::ids::Kind;
 use crate::manager::Manager;
 use crate::metrics::{self, Instruments, Problems};
@@ -90,7 +92,8 @@ async fn live(config: Config) -> Result<(), RunError> {
         "starting"
     );
     let _alone = alone(&config.directories).await?;
-    let mut parts = Parts::start(&config);
+    let cluster = cluster(&config).await?;
+    let mut parts = Parts::start(&config, cluster);
     if let Some(listener) = listener {
         let address = listener
             .local_addr()
@@ -104,6 +107,19 @@ async fn live(config: Config) -> Result<(), RunError> {
         Some(Err(error)) => Err(RunError::Failed(error.to_string())),
         _ => Err(RunError::Failed("a part has ended".to_owned())),
     }
+}
+
+/// The API server, if it is asked.
+async fn cluster(config: &Config) -> Result<Option<Cluster>, RunError> {
+    if config.cluster.api == Api::Off {
+        return Ok(None);
+    }
+    let client = cluster::client(config.cluster.kubeconfig.as_deref()).await;
+    let client = client.map_err(|error| RunError::Unavailable(error.to_string()))?;
+    if client.is_none() {
+        info!("no API server is known: annotations are not read, every pod is fixed and of normal priority");
+    }
+    Ok(client.map(|client| Cluster::start(client, &config.cluster.node)))
 }
 
 /// There is one plugin at a time on a node: two would take each other's sockets away. Who comes second waits.
@@ -142,7 +158,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn start(config: &Config) -> Self {
+    fn start(config: &Config, cluster: Option<Cluster>) -> Self {
         let instruments = Arc::new(Instruments::default());
         let manager = Arc::new(Manager::new(&config.manager));
         let store = Store::new(&config.cdi);
@@ -169,22 +185,32 @@ impl Parts {
             chunk_bytes: config.chunk_bytes,
             shim_for_whole_cards: config.shim_for_whole_cards,
             devices: config.devices.clone(),
+            inject: config.inject,
+            driver: config.driver.clone(),
         };
+        let competitions: Arc<dyn Competitions> = match &cluster {
+            Some(cluster) => Arc::new(cluster.clone()),
+            None => Arc::new(Same),
+        };
+        let binder = Arc::new(Binder::new(
+            rules,
+            Arc::clone(&pods),
+            Arc::clone(&manager),
+            store.clone(),
+            node.clone(),
+            competitions,
+        ));
         let shared = Arc::new(Shared {
             node: node.clone(),
-            binder: Binder::new(
-                rules,
-                Arc::clone(&pods),
-                Arc::clone(&manager),
-                store.clone(),
-                node.clone(),
-                Arc::new(Same::default()),
-            ),
+            binder: Arc::clone(&binder),
             recency: Arc::clone(&recency),
             instruments: Arc::clone(&instruments),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(follower.run());
+        if let Some(cluster) = cluster {
+            tasks.spawn(follow::run(cluster, binder));
+        }
         let directories = &config.directories;
         let changes = Changes::of(vec![
             directories.device_plugins(),

@@ -82,7 +82,7 @@ pub struct Shared {
     /// The node.
     pub node: Known,
     /// Binds containers.
-    pub binder: Binder,
+    pub binder: Arc<Binder>,
     /// Which shares were used last.
     pub recency: Arc<Recency>,
     /// What is counted.

@@ -25,6 +25,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub mod api_server;
 pub mod coverage;
 pub mod doors;
 pub mod table;

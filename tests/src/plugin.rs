@@ -1,6 +1,7 @@
 //! The built `vcuda-device-plugin` on a bed, between a manager and a kubelet.
 
 use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -23,8 +24,16 @@ const CONFIGURATION: &str = "[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n[l
 impl Bed {
     /// Starts a manager that has a shim for containers.
     pub fn manager_with_shim(&self) -> Manager<'_> {
-        let shim = release_dir().join("libvcuda_shim.so");
-        self.manager_with(&["--shim-library", shim.to_str().unwrap()])
+        let (shim, program) = (
+            release_dir().join("libvcuda_shim.so"),
+            release_dir().join("vcuda"),
+        );
+        self.manager_with(&[
+            "--shim-library",
+            shim.to_str().unwrap(),
+            "--vcuda-program",
+            program.to_str().unwrap(),
+        ])
     }
 
     /// Starts a kubelet on this bed's directories.
@@ -52,9 +61,20 @@ impl Bed {
         self.plugin_named("plugin", &format!("registration = \"{way}\"\n{CONFIGURATION}"))
     }
 
-    /// One with this configuration; its log has this name.
+    /// One with this configuration, on a node of this name.
+    pub fn plugin_of_node(&self, name: &'static str, configuration: &str, node: &str) -> Plugin<'_> {
+        fs::write(self.home.path().join(format!("{name}.node")), node).unwrap();
+        self.plugin_named(name, configuration)
+    }
+
+    /// One with this configuration; its log has this name. The driver that it gives to containers is the simulated one.
     pub fn plugin_named(&self, name: &'static str, configuration: &str) -> Plugin<'_> {
-        fs::write(self.home.path().join(format!("{name}.toml")), configuration).unwrap();
+        let root = self.driver_root();
+        let driver = format!(
+            "devices = \"{root}/dev\"\n{configuration}\n[driver]\nroot = \"{root}\"\n",
+            root = root.display()
+        );
+        fs::write(self.home.path().join(format!("{name}.toml")), driver).unwrap();
         let mut plugin = Plugin {
             bed: self,
             name,
@@ -62,6 +82,38 @@ impl Bed {
         };
         plugin.start();
         plugin
+    }
+
+    /// A driver's root with the simulated driver in it, and device nodes where they can be made.
+    pub fn driver_root(&self) -> PathBuf {
+        let root = self.home.path().join("driver");
+        let (libraries, devices) = (root.join("usr/lib64"), root.join("dev"));
+        if !devices.exists() {
+            fs::create_dir_all(&libraries).unwrap();
+            fs::create_dir_all(&devices).unwrap();
+            for (library, name) in [("cuda", "libcuda.so.580.1"), ("nvml", "libnvidia-ml.so.580.1")] {
+                let from = release_dir().join(format!("libvcuda_simulator_{library}.so"));
+                fs::copy(from, libraries.join(name)).unwrap();
+                let asked = name.replace("580.1", "1");
+                symlink(name, libraries.join(asked)).unwrap();
+            }
+            for name in [
+                "nvidia0",
+                "nvidia1",
+                "nvidiactl",
+                "nvidia-uvm",
+                "nvidia-uvm-tools",
+            ] {
+                // As root only: nobody else starts containers here.
+                let null = Command::new("mknod")
+                    .args(["-m", "666"])
+                    .arg(devices.join(name))
+                    .args(["c", "1", "3"])
+                    .output();
+                assert!(null.is_ok(), "{null:?}");
+            }
+        }
+        root
     }
 
     /// `vcuda-device-plugin` on this bed's directories, with the configuration of this name.
@@ -80,6 +132,9 @@ impl Bed {
             .arg("--cdi")
             .arg(self.cdi())
             .args(["--metrics", "127.0.0.1:0"]);
+        if let Ok(node) = fs::read_to_string(self.home.path().join(format!("{name}.node"))) {
+            command.args(["--node", &node]);
+        }
         command
     }
 }

@@ -12,12 +12,13 @@ use crate::admission::{Placement, Rules};
 
 /// Every key, so that the documented file is held to them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 28] = [
+pub(super) const KEYS: [&str; 29] = [
     "root",
     "state",
     "node",
     "nvml_library",
     "shim_library",
+    "vcuda_program",
     "[api]",
     "mode",
     "group",
@@ -51,6 +52,7 @@ pub(super) struct File {
     pub(super) node: Option<String>,
     pub(super) nvml_library: Option<PathBuf>,
     pub(super) shim_library: Option<PathBuf>,
+    pub(super) vcuda_program: Option<PathBuf>,
     pub(super) api: ApiTable,
     pub(super) admission: AdmissionTable,
     pub(super) namespaces: BTreeMap<Namespace, NamespaceTable>,
@@ -68,6 +70,7 @@ impl Default for File {
             node: None,
             nvml_library: None,
             shim_library: None,
+            vcuda_program: None,
             api: ApiTable::default(),
             admission: AdmissionTable::default(),
             namespaces: BTreeMap::new(),

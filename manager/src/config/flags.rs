@@ -43,6 +43,9 @@ pub struct Flags {
     /// The shim to install under the state directory, under a name of its version [default: none]
     #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_SHIM")]
     pub shim_library: Option<PathBuf>,
+    /// The vcuda command to install beside it, for containers [default: none]
+    #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_PROGRAM")]
+    pub vcuda_program: Option<PathBuf>,
     /// Where Prometheus finds the metrics, or off [default: 127.0.0.1:9436]
     #[arg(long, value_name = "ADDRESS:PORT", env = "VCUDA_MANAGER_METRICS")]
     pub metrics: Option<Listen>,

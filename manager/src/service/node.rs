@@ -156,8 +156,12 @@ impl node_server::Node for NodeService {
                 .filter_map(|(part, why)| why.map(|why| format!("{part}: {why}"))),
         );
         let path = |path: &std::path::Path| path.display().to_string();
-        let (shim_library, shim_preload) = match self.about.shim.get() {
-            Some(installed) => (path(&installed.library), path(&installed.preload)),
+        let (shim_library, shim_preload, program) = match self.about.shim.get() {
+            Some(installed) => (
+                path(&installed.library),
+                path(&installed.preload),
+                installed.program.as_deref().map(path).unwrap_or_default(),
+            ),
             None => Default::default(),
         };
         Ok(Response::new(v1::NodeStatus {
@@ -169,6 +173,7 @@ impl node_server::Node for NodeService {
             problems,
             root: self.about.root.clone(),
             shim_library,
+            program,
             shim_preload,
         }))
     }

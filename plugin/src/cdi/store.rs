@@ -76,6 +76,20 @@ impl Store {
         written.map_err(|error| self.named(error))
     }
 
+    /// Notes in a slot's specification what is asked for it now. One that has gone meanwhile stays gone.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; what was there is there then.
+    pub fn note(&self, slot: &Slot, asked: &str) -> Result<(), StoreError> {
+        let path = self.path(slot);
+        match read(&path) {
+            Ok(Some(spec)) => self.write(slot, &spec.asking(asked)),
+            Ok(None) => Err(StoreError::Foreign(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(StoreError::Io(path, error)),
+        }
+    }
+
     /// Takes a slot's specification away. Returns whether there was one.
     ///
     /// # Errors
@@ -170,13 +184,17 @@ fn place(aside: &Path, path: &Path, directory: &Path, spec: &Spec) -> io::Result
 
 /// What the specification at `path` says; nothing if it is no specification of ours.
 fn record(path: &Path) -> io::Result<Option<Record>> {
+    Ok(read(path)?.and_then(|spec| spec.record()))
+}
+
+/// The specification at `path`; nothing if it is none.
+fn read(path: &Path) -> io::Result<Option<Spec>> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_file() || metadata.len() > MOST_BYTES {
         return Ok(None);
     }
     let text = fs::read(path)?;
-    let spec: Option<Spec> = serde_json::from_slice(&text).ok();
-    Ok(spec.and_then(|spec| spec.record()))
+    Ok(serde_json::from_slice(&text).ok())
 }
 
 /// The slot in the name of a file, if it has one.

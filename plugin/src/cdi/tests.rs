@@ -8,8 +8,15 @@ fn facts() -> Facts {
             library: "/var/lib/vcuda/lib/libvcuda_shim-1.2.0-9f2c.so".into(),
             preload: "/var/lib/vcuda/lib/ld.so.preload-1.2.0-9f2c".into(),
         }),
-        control_nodes: vec!["/dev/nvidiactl".into()],
-        gpu_nodes: BTreeMap::from([("GPU-a".to_owned(), "/dev/nvidia3".into())]),
+        program: Some("/var/lib/vcuda/lib/vcuda-1.2.0-9f2c".into()),
+        inject: Inject::Cdi,
+        devices: "/dev".into(),
+        control_nodes: vec!["nvidiactl".to_owned()],
+        gpu_nodes: BTreeMap::from([("GPU-a".to_owned(), "nvidia3".to_owned())]),
+        driver: vec![Bound {
+            host: "/usr/lib64/libcuda.so.580.1".into(),
+            container: "/usr/lib64/libcuda.so.1".into(),
+        }],
     }
 }
 
@@ -26,6 +33,7 @@ pub(super) fn grant(number: u32) -> Grant {
             pod_uid: "u-1".to_owned(),
             ids: [shares, Ids::from([0, 1, 2]), Ids::from([9])],
         },
+        asked: "3 chunks".to_owned(),
     }
 }
 
@@ -47,6 +55,8 @@ fn it_is_what_kubernetes_md_shows() {
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
             "deviceNodes": [{"path": "/dev/nvidia3"}, {"path": "/dev/nvidiactl"}],
             "mounts": [
+                {"hostPath": "/usr/lib64/libcuda.so.580.1", "containerPath": "/usr/lib64/libcuda.so.1",
+                 "options": ["ro", "nosuid", "nodev", "bind"]},
                 {"hostPath": "/run/vcuda/containers/3f9a-17", "containerPath": "/etc/vcuda", "options": data("ro")},
                 {"hostPath": "/run/vcuda/containers/3f9a-17/limits", "containerPath": "/etc/vcuda/limits",
                  "options": data("ro")},
@@ -57,9 +67,45 @@ fn it_is_what_kubernetes_md_shows() {
                  "options": ["ro", "nosuid", "nodev", "bind"]},
                 {"hostPath": "/var/lib/vcuda/lib/ld.so.preload-1.2.0-9f2c", "containerPath": "/etc/ld.so.preload",
                  "options": ["ro", "nosuid", "nodev", "bind"]},
+                {"hostPath": "/var/lib/vcuda/lib/vcuda-1.2.0-9f2c", "containerPath": "/usr/local/bin/vcuda",
+                 "options": ["ro", "nosuid", "nodev", "bind"]},
             ],
         })
     );
+}
+
+#[test]
+fn nodes_of_a_driver_that_runs_in_a_container_are_named_as_programs_want_them() {
+    let elsewhere = Facts {
+        devices: "/run/nvidia/driver/dev".into(),
+        ..facts()
+    };
+    let written = serde_json::to_value(spec(&elsewhere, &grant(1)).unwrap()).unwrap();
+    assert_eq!(
+        written["devices"][0]["containerEdits"]["deviceNodes"][0],
+        json!({"path": "/dev/nvidia3", "hostPath": "/run/nvidia/driver/dev/nvidia3"})
+    );
+}
+
+#[test]
+fn the_toolkit_is_told_which_cards() {
+    for (inject, word) in [
+        (Inject::ToolkitEnv, "GPU-a"),
+        (Inject::ToolkitMounts, "/var/run/nvidia-container-devices"),
+    ] {
+        let toolkit = Facts { inject, ..facts() };
+        let written = serde_json::to_value(spec(&toolkit, &grant(1)).unwrap()).unwrap();
+        let edits = &written["devices"][0]["containerEdits"];
+        assert_eq!(edits["env"], json!([format!("NVIDIA_VISIBLE_DEVICES={word}")]));
+        assert_eq!(edits["deviceNodes"], json!([]));
+        let mounts = edits["mounts"].as_array().unwrap();
+        let has = |path: &str| mounts.iter().any(|mount| mount["containerPath"] == path);
+        assert!(has("/etc/vcuda/limits") && has("/etc/ld.so.preload") && !has("/usr/lib64/libcuda.so.1"));
+        assert_eq!(
+            has("/var/run/nvidia-container-devices/GPU-a"),
+            inject == Inject::ToolkitMounts
+        );
+    }
 }
 
 #[test]
@@ -74,7 +120,8 @@ fn a_whole_card_gets_no_shim() {
     };
     let written = serde_json::to_value(spec(&none, &whole).unwrap()).unwrap();
     let edits = &written["devices"][0]["containerEdits"];
-    assert_eq!(edits["mounts"], json!([]));
+    let mounts = edits["mounts"].as_array().unwrap();
+    assert_eq!(mounts.len(), 1, "the driver's library: {mounts:?}");
     assert_eq!(edits["deviceNodes"][0]["path"], "/dev/nvidia3");
 }
 
@@ -105,8 +152,17 @@ fn a_record_is_read_as_it_was_written() {
         id: grant.id,
         gpus: grant.gpus,
         held: grant.held,
+        asked: grant.asked,
     };
     assert_eq!(record, expected);
+    let other = a_spec(7).asking("2 chunks").record().unwrap();
+    assert_eq!(
+        other,
+        Record {
+            asked: "2 chunks".to_owned(),
+            ..expected
+        }
+    );
     let foreign = text.replace("vcuda.io/slot", "nvidia.com/gpu");
     assert_eq!(serde_json::from_str::<Spec>(&foreign).unwrap().record(), None);
 }

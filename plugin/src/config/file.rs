@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::Api;
 use super::value::{Chunk, Filter, Interval, Listen, LogFormat, ResourceName};
+use crate::cdi::Inject;
 use crate::register::Ways;
 
 /// Every key, so that the documented file is held to them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 21] = [
+pub(super) const KEYS: [&str; 28] = [
     "manager",
     "kubelet",
     "cdi",
@@ -21,6 +23,13 @@ pub(super) const KEYS: [&str; 21] = [
     "memory",
     "cores",
     "chunk",
+    "[driver]",
+    "inject",
+    "root",
+    "seen_at",
+    "[cluster]",
+    "api",
+    "kubeconfig",
     "[whole_cards]",
     "shim",
     "[release]",
@@ -43,6 +52,8 @@ pub(super) struct File {
     pub(super) devices: PathBuf,
     pub(super) registration: Ways,
     pub(super) resources: ResourcesTable,
+    pub(super) driver: DriverTable,
+    pub(super) cluster: ClusterTable,
     pub(super) whole_cards: WholeCardsTable,
     pub(super) release: ReleaseTable,
     pub(super) metrics: MetricsTable,
@@ -58,6 +69,8 @@ impl Default for File {
             devices: "/dev".into(),
             registration: Ways::Both,
             resources: ResourcesTable::default(),
+            driver: DriverTable::default(),
+            cluster: ClusterTable::default(),
             whole_cards: WholeCardsTable::default(),
             release: ReleaseTable::default(),
             metrics: MetricsTable::default(),
@@ -84,6 +97,31 @@ impl Default for ResourcesTable {
             chunk: Chunk(256 << 20),
         }
     }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct DriverTable {
+    pub(super) inject: Inject,
+    pub(super) root: PathBuf,
+    pub(super) seen_at: Option<PathBuf>,
+}
+
+impl Default for DriverTable {
+    fn default() -> Self {
+        Self {
+            inject: Inject::Cdi,
+            root: "/".into(),
+            seen_at: None,
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ClusterTable {
+    pub(super) api: Api,
+    pub(super) kubeconfig: Option<PathBuf>,
 }
 
 #[derive(Default, Deserialize)]

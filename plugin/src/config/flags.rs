@@ -36,6 +36,9 @@ pub struct Flags {
     /// Where container specifications lie [default: /var/run/cdi]
     #[arg(long, value_name = "DIR", env = "VCUDA_PLUGIN_CDI")]
     pub cdi: Option<PathBuf>,
+    /// This node's name for the API server [default: the host's]
+    #[arg(long, value_name = "NAME", env = "VCUDA_PLUGIN_NODE")]
+    pub node: Option<String>,
     /// Size of a chunk of memory, the same on all nodes [default: 256MiB]
     #[arg(long, value_name = "SIZE", env = "VCUDA_PLUGIN_CHUNK")]
     pub chunk: Option<Chunk>,

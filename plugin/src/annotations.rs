@@ -1,0 +1,213 @@
+//! What a pod's annotations choose for its containers. They lower what the pod asked kubelet for, or choose how it competes;
+//! how far that goes for a namespace is the manager's to say.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_manager_api::v1;
+
+use crate::competition::Competition;
+
+/// Annotations of ours begin with it.
+const DOMAIN: &str = "vcuda.io/";
+
+/// What a container's pod says of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// How it competes.
+    pub competition: Competition,
+    /// Its memory limit on each of its cards (bytes), if less than it asked for.
+    pub memory_bytes: Option<u64>,
+    /// Its share of each of its cards (thousandths), if less than it asked for.
+    pub cores_permille: Option<u32>,
+}
+
+/// An annotation that cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AnnotationError {
+    /// A misspelt key would otherwise be a limit that is not there.
+    #[error(
+        "annotation {0}: there is none of this name; there are vcuda.io/policy, priority, cores-max, weight, memory and \
+         cores, each also for one container, such as vcuda.io/policy.main"
+    )]
+    Unknown(String),
+    /// Its value.
+    #[error("annotation {key} \"{value}\": {problem}")]
+    Value {
+        /// Which.
+        key: String,
+        /// What it says.
+        value: String,
+        /// What is wrong, and what to write.
+        problem: String,
+    },
+    /// Values that are fine alone.
+    #[error(
+        "annotation vcuda.io/cores-max: it is the most of vcuda.io/policy \"burst\", and the policy is another"
+    )]
+    MaximumWithoutBurst,
+}
+
+/// What `annotations` choose for `container`: keys that name it win over those that name none.
+///
+/// # Errors
+/// The first that is wrong, also one for another container.
+pub fn choice(annotations: &BTreeMap<String, String>, container: &str) -> Result<Choice, AnnotationError> {
+    let mut choice = Choice::default();
+    let ours = || {
+        annotations
+            .iter()
+            .filter_map(|(key, value)| Some((key, key.strip_prefix(DOMAIN)?, value)))
+    };
+    let is_for_one = |word: &str| word.contains('.');
+    let (all, one): (Vec<_>, Vec<_>) = ours().partition(|(_, word, _)| !is_for_one(word));
+    for (key, word, value) in all.into_iter().chain(one) {
+        let (word, whose) = word
+            .split_once('.')
+            .map_or((word, None), |(word, whose)| (word, Some(whose)));
+        // One that is for another container is checked all the same: it will be wrong there.
+        let mut elsewhere = Choice::default();
+        let target = match whose {
+            Some(whose) if whose != container => &mut elsewhere,
+            _ => &mut choice,
+        };
+        set(target, word, value)
+            .ok_or_else(|| AnnotationError::Unknown(key.clone()))?
+            .map_err(|problem| AnnotationError::Value {
+                key: key.clone(),
+                value: value.clone(),
+                problem,
+            })?;
+    }
+    if choice.competition.cores_max_permille != 0 && choice.competition.policy != v1::Policy::Burst {
+        return Err(AnnotationError::MaximumWithoutBurst);
+    }
+    Ok(choice)
+}
+
+/// Puts one value in. None: there is no such word.
+fn set(choice: &mut Choice, word: &str, value: &str) -> Option<Result<(), String>> {
+    let competition = &mut choice.competition;
+    let share = || value.parse::<CoreShare>().map_err(|error| error.to_string());
+    Some(match word {
+        "policy" => policy(value).map(|policy| competition.policy = policy),
+        "priority" => priority(value).map(|priority| competition.priority = priority),
+        "cores-max" => share().map(|share| competition.cores_max_permille = share.0),
+        "weight" => weight(value).map(|weight| competition.weight = weight),
+        "memory" => value
+            .parse::<MemorySize>()
+            .map(|size| choice.memory_bytes = Some(size.0))
+            .map_err(|error| error.to_string()),
+        "cores" => share().map(|share| choice.cores_permille = Some(share.0)),
+        _ => return None,
+    })
+}
+
+fn policy(value: &str) -> Result<v1::Policy, String> {
+    match value {
+        "fixed" => Ok(v1::Policy::Fixed),
+        "burst" => Ok(v1::Policy::Burst),
+        "best-effort" => Ok(v1::Policy::BestEffort),
+        _ => Err("write fixed, burst or best-effort".to_owned()),
+    }
+}
+
+fn priority(value: &str) -> Result<v1::Priority, String> {
+    match value {
+        "low" => Ok(v1::Priority::Low),
+        "normal" => Ok(v1::Priority::Normal),
+        "high" => Ok(v1::Priority::High),
+        _ => Err("write low, normal or high".to_owned()),
+    }
+}
+
+fn weight(value: &str) -> Result<u32, String> {
+    match value.parse() {
+        Ok(weight @ 1..=10_000) => Ok(weight),
+        _ => Err("write a whole number of 1 to 10000".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(annotations: &[(&str, &str)], container: &str) -> Result<Choice, String> {
+        let annotations = annotations
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        choice(&annotations, container).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn those_of_others_mean_nothing_here() {
+        let others = [
+            ("kubernetes.io/policy", "loud"),
+            ("vcuda.io", "x"),
+            ("nvidia.com/vcuda.io/policy", "y"),
+        ];
+        assert_eq!(of(&others, "main").unwrap(), Choice::default());
+    }
+
+    #[test]
+    fn a_key_for_the_container_wins() {
+        let annotations = [
+            ("vcuda.io/policy", "burst"),
+            ("vcuda.io/policy.batch", "best-effort"),
+            ("vcuda.io/priority.main", "low"),
+            ("vcuda.io/memory", "2Gi"),
+            ("vcuda.io/memory.main", "1Gi"),
+            ("vcuda.io/cores", "12.5"),
+            ("vcuda.io/weight", "70"),
+        ];
+        let main = of(&annotations, "main").unwrap();
+        assert_eq!(main.competition.policy, v1::Policy::Burst);
+        assert_eq!(main.competition.priority, v1::Priority::Low);
+        assert_eq!(main.competition.weight, 70);
+        assert_eq!(
+            (main.memory_bytes, main.cores_permille),
+            (Some(1 << 30), Some(125))
+        );
+        let batch = of(&annotations, "batch").unwrap();
+        assert_eq!(batch.competition.policy, v1::Policy::BestEffort);
+        assert_eq!(batch.competition.priority, v1::Priority::Normal);
+        assert_eq!(batch.memory_bytes, Some(2 << 30));
+        // A container's name may have dots of its own; it does not here: it is a DNS label.
+        let most = of(
+            &[("vcuda.io/policy", "burst"), ("vcuda.io/cores-max.main", "80")],
+            "main",
+        )
+        .unwrap();
+        assert_eq!(most.competition.cores_max_permille, 800);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_to_write() {
+        for (key, value, said) in [
+            ("vcuda.io/polcy", "burst", "vcuda.io/polcy: there is none"),
+            ("vcuda.io/", "burst", "vcuda.io/: there is none"),
+            ("vcuda.io/policy", "Burst", "\"Burst\": write fixed, burst"),
+            (
+                "vcuda.io/policy.other",
+                "Burst",
+                "vcuda.io/policy.other \"Burst\"",
+            ),
+            ("vcuda.io/priority", "9", "write low, normal"),
+            ("vcuda.io/weight", "0", "1 to 10000"),
+            ("vcuda.io/weight", "-1", "1 to 10000"),
+            ("vcuda.io/memory", "4Gib", "unknown unit 'Gib'"),
+            ("vcuda.io/memory", "0", "without memory"),
+            ("vcuda.io/cores", "101", "outside 0.1 to 100"),
+            (
+                "vcuda.io/cores-max",
+                "50",
+                "the most of vcuda.io/policy \"burst\"",
+            ),
+        ] {
+            let error = of(&[(key, value)], "main").unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The node's pods as the API server has them, for their annotations. Without an API server every pod competes as the node's
+//! default says; when one answers, running pods follow it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PartialObjectMeta;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Config};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tracing::{info, warn};
+use vcuda_manager_api::v1;
+
+use crate::annotations::{AnnotationError, Choice, choice};
+use crate::competition::Competitions;
+
+/// How long a container that starts waits for its pod to be seen: kubelet and this plugin are told of it at the same time.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The API server cannot be asked, as it is configured.
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    /// The file that names it.
+    #[error("kubeconfig {0}: {1}")]
+    Kubeconfig(String, String),
+    /// What kubelet puts into every pod is not there, or wrong.
+    #[error("this pod's service account: {0}; set automountServiceAccountToken, or [cluster] api = \"off\"")]
+    ServiceAccount(String),
+    /// No client can be made of it.
+    #[error("API server: {0}")]
+    Client(String),
+}
+
+/// The pods of this node.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    pods: Store<PartialObjectMeta<Pod>>,
+    /// Counts what was seen of them.
+    seen: watch::Receiver<u64>,
+}
+
+/// How the API server is reached: by a file, or as any pod does. None where this is no pod.
+///
+/// # Errors
+/// It is configured, and cannot work.
+pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ClusterError> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let wrong = |error: &dyn std::fmt::Display| {
+                ClusterError::Kubeconfig(path.display().to_string(), error.to_string())
+            };
+            let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| wrong(&error))?
+        }
+        None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => return Ok(None),
+        None => Config::incluster().map_err(|error| ClusterError::ServiceAccount(error.to_string()))?,
+    };
+    let client = Client::try_from(config).map_err(|error| ClusterError::Client(error.to_string()))?;
+    Ok(Some(client))
+}
+
+impl Cluster {
+    /// Watches the metadata of the pods that are bound to `node`, until the runtime ends. An API server that is away is
+    /// asked again, ever more slowly, and what it said last holds.
+    #[must_use]
+    pub fn start(client: Client, node: &str) -> Self {
+        let api: Api<PartialObjectMeta<Pod>> = Api::all(client);
+        let ours = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+        let (reader, writer) = store();
+        let (tell, seen) = watch::channel(0);
+        tokio::spawn(async move {
+            let mut events = watcher(api, ours).reflect(writer).default_backoff().boxed();
+            let mut is_away = false;
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(_) if is_away => {
+                        is_away = false;
+                        info!("the API server answers again");
+                    }
+                    Ok(_) => {}
+                    Err(error) if !is_away => {
+                        is_away = true;
+                        warn!(
+                            "{error}: annotations are taken as they were seen last, for unknown pods as if there were none"
+                        );
+                    }
+                    Err(_) => {}
+                }
+                tell.send_modify(|count| *count += 1);
+            }
+        });
+        Self { pods: reader, seen }
+    }
+
+    /// What the pod's annotations choose for its container; nothing, for a pod that the API server does not show in time.
+    ///
+    /// # Errors
+    /// The annotation that is wrong.
+    pub async fn choice(&self, holder: &v1::Holder) -> Result<Choice, AnnotationError> {
+        let mut seen = self.seen.clone();
+        let found = async {
+            loop {
+                if let Some(annotations) = self.annotations(holder) {
+                    return Some(annotations);
+                }
+                if seen.changed().await.is_err() {
+                    return None;
+                }
+            }
+        };
+        match timeout(PATIENCE, found).await {
+            Ok(Some(annotations)) => choice(&annotations, &holder.container),
+            Ok(None) | Err(_) => Ok(Choice::default()),
+        }
+    }
+
+    /// As far as it is known now.
+    ///
+    /// # Errors
+    /// The annotation that is wrong.
+    pub fn known(&self, holder: &v1::Holder) -> Option<Result<Choice, AnnotationError>> {
+        let annotations = self.annotations(holder)?;
+        Some(choice(&annotations, &holder.container))
+    }
+
+    /// Waits until something of a pod has changed.
+    pub async fn changed(&mut self) {
+        if self.seen.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn annotations(&self, holder: &v1::Holder) -> Option<BTreeMap<String, String>> {
+        let pod = ObjectRef::new(&holder.pod).within(&holder.namespace);
+        let pod: Arc<PartialObjectMeta<Pod>> = self.pods.get(&pod)?;
+        // Another pod of this name, before or after this one.
+        let is_other = match (&pod.metadata.uid, holder.pod_uid.as_str()) {
+            (_, "") | (None, _) => false,
+            (Some(uid), held) => uid != held,
+        };
+        (!is_other).then(|| pod.metadata.annotations.clone().unwrap_or_default())
+    }
+}
+
+#[tonic::async_trait]
+impl Competitions for Cluster {
+    async fn of(&self, holder: &v1::Holder) -> Result<Choice, String> {
+        self.choice(holder).await.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,53 @@
+//! Links followed within a folder that is another system's root.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// As many links as the kernel follows (path_resolution(7)).
+const LINKS: u32 = 40;
+
+/// The regular file that `path` names in the root that is seen at `view`: a path below it without links. Absolute links
+/// begin at that root, and `..` does not leave it.
+pub(super) fn resolve(view: &Path, path: &Path) -> Option<PathBuf> {
+    let mut ahead: VecDeque<OsString> = names(path);
+    let mut reached = PathBuf::new();
+    let mut links = 0;
+    while let Some(name) = ahead.pop_front() {
+        if name == ".." {
+            reached.pop();
+            continue;
+        }
+        let next = reached.join(&name);
+        let kind = fs::symlink_metadata(view.join(&next)).ok()?;
+        if !kind.is_symlink() {
+            reached = next;
+            continue;
+        }
+        links += 1;
+        if links > LINKS {
+            return None;
+        }
+        let target = fs::read_link(view.join(&next)).ok()?;
+        if target.is_absolute() {
+            reached = PathBuf::new();
+        }
+        for name in names(&target).into_iter().rev() {
+            ahead.push_front(name);
+        }
+    }
+    fs::symlink_metadata(view.join(&reached))
+        .is_ok_and(|kind| kind.is_file())
+        .then_some(reached)
+}
+
+fn names(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+        })
+        .collect()
+}

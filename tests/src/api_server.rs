@@ -1,0 +1,237 @@
+//! A stand-in for the API server: pods' metadata, listed and watched as Kubernetes' API conventions say, to one client with
+//! the rights that the chart gives, and to nobody else.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::WatchStream;
+
+const TOKEN: &str = "of-the-plugin";
+
+/// It listens until it is dropped.
+#[derive(Debug)]
+pub struct ApiServer {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    directory: tempfile::TempDir,
+    running: Option<Runtime>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    node: String,
+    pods: Mutex<Pods>,
+    /// The newest version, for who watches.
+    version: watch::Sender<u64>,
+    wrongs: Mutex<Vec<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Pods {
+    metadata: BTreeMap<(String, String), Value>,
+    /// What happened, with its version.
+    history: Vec<(u64, &'static str, Value)>,
+    /// Before it, history is forgotten.
+    compacted: u64,
+}
+
+impl ApiServer {
+    /// Starts one that knows the pods of `node`.
+    ///
+    /// # Panics
+    /// There is no port left.
+    pub fn start(node: &str) -> Self {
+        let shared = Arc::new(Shared {
+            node: node.to_owned(),
+            pods: Mutex::default(),
+            version: watch::Sender::new(1),
+            wrongs: Mutex::default(),
+        });
+        let mut server = Self {
+            shared,
+            address: ([127, 0, 0, 1], 0).into(),
+            directory: tempfile::tempdir().unwrap(),
+            running: None,
+        };
+        server.resume();
+        server
+    }
+
+    /// Listens, again where it did before.
+    ///
+    /// # Panics
+    /// Somebody else does now.
+    pub fn resume(&mut self) {
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime.block_on(TcpListener::bind(self.address)).unwrap();
+        self.address = listener.local_addr().unwrap();
+        let router = Router::new()
+            .route("/api/v1/pods", get(pods))
+            .fallback(forbidden)
+            .with_state(Arc::clone(&self.shared));
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        self.running = Some(runtime);
+    }
+
+    /// Goes away, with all connections.
+    pub fn pause(&mut self) {
+        if let Some(runtime) = self.running.take() {
+            runtime.shutdown_background();
+        }
+    }
+
+    /// How to reach it.
+    ///
+    /// # Panics
+    /// The disk is full.
+    pub fn kubeconfig(&self) -> PathBuf {
+        let path = self.directory.path().join("kubeconfig");
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", self.address)}}],
+            "users": [{"name": "u", "user": {"token": TOKEN}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    /// There is such a pod, with these annotations, from now on.
+    pub fn put(&self, namespace: &str, name: &str, uid: &str, annotations: &[(&str, &str)]) {
+        let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
+        self.shared.change(|pods, version| {
+            let metadata = json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": {
+                    "namespace": namespace, "name": name, "uid": uid, "annotations": annotations,
+                    "resourceVersion": version.to_string(),
+                },
+            });
+            let key = (namespace.to_owned(), name.to_owned());
+            let before = pods.metadata.insert(key, metadata.clone());
+            (before.map_or("ADDED", |_| "MODIFIED"), metadata)
+        });
+    }
+
+    /// Forgets what happened before now: who watches from there has to list again.
+    ///
+    /// # Panics
+    /// A test has panicked before.
+    pub fn compact(&self) {
+        let mut pods = self.shared.pods.lock().unwrap();
+        pods.history.clear();
+        pods.compacted = *self.shared.version.borrow();
+    }
+
+    /// Sees that nothing was asked for without a right to it.
+    ///
+    /// # Panics
+    /// Something was.
+    pub fn assert_no_wrongs(&self) {
+        let wrongs = self.shared.wrongs.lock().unwrap();
+        assert!(wrongs.is_empty(), "{wrongs:?}");
+    }
+}
+
+impl Shared {
+    fn change(&self, change: impl FnOnce(&mut Pods, u64) -> (&'static str, Value)) {
+        let mut pods = self.pods.lock().unwrap();
+        let version = *self.version.borrow() + 1;
+        let (kind, object) = change(&mut pods, version);
+        pods.history.push((version, kind, object));
+        self.version.send_replace(version);
+    }
+
+    fn refuse(&self, status: StatusCode, why: String) -> Response {
+        let reason = status.canonical_reason().unwrap_or_default().replace(' ', "");
+        let body = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": why,
+            "reason": reason, "code": status.as_u16(),
+        });
+        self.wrongs.lock().unwrap().push(why);
+        (status, axum::Json(body)).into_response()
+    }
+}
+
+async fn forbidden(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+    shared.refuse(
+        StatusCode::FORBIDDEN,
+        format!("{uri}: the plugin may list and watch pods, nothing else"),
+    )
+}
+
+async fn pods(
+    State(shared): State<Arc<Shared>>,
+    Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
+) -> Response {
+    let header = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
+    if header("authorization") != format!("Bearer {TOKEN}") {
+        return shared.refuse(StatusCode::UNAUTHORIZED, "no token".to_owned());
+    }
+    // The specifications of pods, with their secrets' names, are nobody's business.
+    if !header("accept").contains("as=PartialObjectMetadata") {
+        return shared.refuse(
+            StatusCode::NOT_ACCEPTABLE,
+            format!("asks for whole pods: {headers:?}"),
+        );
+    }
+    let selector = query.get("fieldSelector").map_or("", String::as_str);
+    if selector != format!("spec.nodeName={}", shared.node) {
+        return shared.refuse(
+            StatusCode::FORBIDDEN,
+            format!("pods of other nodes: {selector:?}"),
+        );
+    }
+    if query.get("watch").is_none_or(|watch| watch != "true") {
+        let pods = shared.pods.lock().unwrap();
+        let version = shared.version.borrow().to_string();
+        let items: Vec<&Value> = pods.metadata.values().collect();
+        return axum::Json(json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+            "metadata": {"resourceVersion": version}, "items": items,
+        }))
+        .into_response();
+    }
+    let after = query
+        .get("resourceVersion")
+        .and_then(|version| version.parse().ok());
+    let mut after: u64 = after.unwrap_or(0);
+    let following = Arc::clone(&shared);
+    let changes = WatchStream::new(shared.version.subscribe()).map(move |newest| {
+        let pods = following.pods.lock().unwrap();
+        let mut lines = String::new();
+        if after < pods.compacted {
+            let gone = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410,
+                "reason": "Expired", "message": format!("too old resource version: {after}"),
+            });
+            lines = format!("{}\n", json!({"type": "ERROR", "object": gone}));
+        } else {
+            for (_, kind, object) in pods.history.iter().filter(|(version, ..)| *version > after) {
+                lines += &format!("{}\n", json!({"type": kind, "object": object}));
+            }
+        }
+        after = after.max(newest);
+        Ok::<_, std::convert::Infallible>(lines)
+    });
+    Body::from_stream(changes).into_response()
+}

@@ -1,0 +1,195 @@
+//! Pods' annotations, from an API server to the limits of running containers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::time::Duration;
+
+use serde_json::Value;
+use vcuda_tests::api_server::ApiServer;
+use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec, Release};
+use vcuda_tests::{Bed, GIB, eventually, succeeded};
+
+/// How long what happens at once may take on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+const NODE: &str = "node-a";
+
+fn connected(kubelet: &Kubelet) {
+    eventually("kubelet has the devices of all three resources", SOON, || {
+        ["gpu", "memory", "cores"]
+            .iter()
+            .all(|word| kubelet.allocatable(&format!("vcuda.io/{word}")) > 0)
+    });
+}
+
+fn configuration(server: &ApiServer) -> String {
+    format!(
+        "[cluster]\nkubeconfig = \"{}\"\n[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n",
+        server.kubeconfig().display()
+    )
+}
+
+/// A grant's amounts as the manager tells them.
+fn granted(bed: &Bed, pod: &Pod) -> Value {
+    let listed = succeeded(&bed.vcuda(["grant", "list", "--json"]).output().unwrap());
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let grants = listed["grants"].as_array().unwrap();
+    let of_pod = grants
+        .iter()
+        .find(|grant| grant["holder"]["pod"] == pod.spec.name);
+    of_pod.cloned().unwrap_or_else(|| panic!("{listed}"))
+}
+
+#[test]
+fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let server = ApiServer::start(NODE);
+    let kubelet = bed.kubelet(Release::default());
+    let plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
+    connected(&kubelet);
+
+    let burst = kubelet.admit(PodSpec::share("burst", 16, 30)).unwrap();
+    server.put(
+        "default",
+        "burst",
+        &burst.uid,
+        &[
+            ("vcuda.io/policy", "burst"),
+            ("vcuda.io/cores-max", "80"),
+            ("vcuda.io/priority.c", "low"),
+        ],
+    );
+    kubelet.started(&burst);
+    let grant = granted(&bed, &burst);
+    assert_eq!(grant["policy"], "burst", "{grant}");
+    assert_eq!(grant["priority"], "low", "{grant}");
+    assert_eq!(grant["cores_max_permille"], 800, "{grant}");
+
+    // Beyond what the operator allows; misspelt; more than was asked for: it does not start, and its owner reads why.
+    for (name, key, value, why) in [
+        (
+            "high",
+            "vcuda.io/priority",
+            "high",
+            "pods of namespace default may have at most normal",
+        ),
+        (
+            "misspelt",
+            "vcuda.io/polcy",
+            "burst",
+            "there is none of this name",
+        ),
+        ("more", "vcuda.io/memory", "8Gi", "annotations only lower"),
+    ] {
+        let pod = kubelet.admit(PodSpec::share(name, 16, 10)).unwrap();
+        server.put("default", name, &pod.uid, &[(key, value)]);
+        let refusal = kubelet.start_container(&pod, "c").unwrap_err();
+        assert!(refusal.contains(why), "{refusal}");
+        // The owner mends it, and kubelet's next try succeeds.
+        server.put("default", name, &pod.uid, &[]);
+        kubelet.started(&pod);
+        kubelet.remove(&pod);
+    }
+
+    // One of the same name from before, with other annotations, is another pod.
+    let namesake = kubelet.admit(PodSpec::share("namesake", 16, 10)).unwrap();
+    server.put(
+        "default",
+        "namesake",
+        "not-its-uid",
+        &[("vcuda.io/policy", "burst")],
+    );
+    kubelet.started(&namesake);
+    assert_eq!(granted(&bed, &namesake)["policy"], "fixed");
+    kubelet.assert_no_wrongs();
+    server.assert_no_wrongs();
+    drop(plugin);
+}
+
+#[test]
+fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let mut manager = bed.manager_with_shim();
+    let mut server = ApiServer::start(NODE);
+    let kubelet = bed.kubelet(Release::default());
+    let mut plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
+    connected(&kubelet);
+    let pod = kubelet.admit(PodSpec::share("web", 32, 60)).unwrap();
+    let put = |server: &ApiServer, memory: &str, cores: &str| {
+        let annotations = [("vcuda.io/memory", memory), ("vcuda.io/cores", cores)];
+        server.put("default", "web", &pod.uid, &annotations);
+    };
+    put(&server, "4Gi", "60");
+    let started = kubelet.started(&pod);
+    let has = |memory: u64, permille: u32| {
+        let limits = started.limits();
+        limits[0].1 == memory && limits[0].2 == permille
+    };
+    assert!(has(4 * GIB, 600), "{:?}", started.limits());
+    put(&server, "2Gi", "20");
+    eventually("the running container has less", SOON, || has(2 * GIB, 200));
+    // Up again, to what kubelet counted for it.
+    put(&server, "8Gi", "60");
+    eventually("the running container has all that it asked for", SOON, || {
+        has(8 * GIB, 600)
+    });
+    // More is refused, and what it has stays.
+    put(&server, "9Gi", "60");
+    eventually("the refusal is logged", SOON, || {
+        plugin.log().contains("annotations only lower")
+    });
+    assert!(has(8 * GIB, 600));
+    put(&server, "8Gi", "60");
+
+    // What an operator sets stays, through restarts of all, until the annotations change.
+    let id = started
+        .directory()
+        .file_name()
+        .unwrap()
+        .to_string_lossy()
+        .into_owned();
+    succeeded(&bed.vcuda(["set", &id, "--memory", "3GiB"]).output().unwrap());
+    assert!(has(3 * GIB, 600), "{:?}", started.limits());
+    plugin.kill_and_restart();
+    manager.kill_and_restart();
+    server.pause();
+    server.compact();
+    server.resume();
+    let other = kubelet.admit(PodSpec::share("other", 16, 10)).unwrap();
+    server.put("default", "other", &other.uid, &[("vcuda.io/policy", "burst")]);
+    connected(&kubelet);
+    kubelet.started(&other);
+    eventually("annotations are read again", SOON, || {
+        granted(&bed, &other)["policy"] == "burst"
+    });
+    kubelet.started(&pod);
+    assert!(has(3 * GIB, 600), "{:?}", started.limits());
+    put(&server, "1Gi", "60");
+    eventually("annotations that change are followed", SOON, || has(GIB, 600));
+    kubelet.assert_no_wrongs();
+    server.assert_no_wrongs();
+}
+
+#[test]
+fn without_an_api_server_pods_start_and_follow_when_one_answers() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let mut server = ApiServer::start(NODE);
+    server.pause();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
+    connected(&kubelet);
+    let pod = kubelet.admit(PodSpec::share("web", 16, 30)).unwrap();
+    let started = kubelet.started(&pod);
+    assert_eq!(started.limits()[0].1, 4 * GIB);
+    server.put("default", "web", &pod.uid, &[("vcuda.io/memory", "1Gi")]);
+    server.resume();
+    eventually("the running container follows", SOON, || {
+        started.limits()[0].1 == GIB
+    });
+    server.assert_no_wrongs();
+}
