@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -12,6 +12,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -131,7 +132,7 @@ impl ApiServer {
     /// # Panics
     /// A test has panicked before.
     pub fn compact(&self) {
-        let mut pods = self.shared.pods.lock().unwrap();
+        let mut pods = self.shared.pods.lock();
         pods.history.clear();
         pods.compacted = *self.shared.version.borrow();
     }
@@ -141,14 +142,14 @@ impl ApiServer {
     /// # Panics
     /// Something was.
     pub fn assert_no_wrongs(&self) {
-        let wrongs = self.shared.wrongs.lock().unwrap();
+        let wrongs = self.shared.wrongs.lock();
         assert!(wrongs.is_empty(), "{wrongs:?}");
     }
 }
 
 impl Shared {
     fn change(&self, change: impl FnOnce(&mut Pods, u64) -> (&'static str, Value)) {
-        let mut pods = self.pods.lock().unwrap();
+        let mut pods = self.pods.lock();
         let version = *self.version.borrow() + 1;
         let (kind, object) = change(&mut pods, version);
         pods.history.push((version, kind, object));
@@ -161,7 +162,7 @@ impl Shared {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": why,
             "reason": reason, "code": status.as_u16(),
         });
-        self.wrongs.lock().unwrap().push(why);
+        self.wrongs.lock().push(why);
         (status, axum::Json(body)).into_response()
     }
 }
@@ -202,7 +203,7 @@ async fn pods(
         );
     }
     if query.get("watch").is_none_or(|watch| watch != "true") {
-        let pods = shared.pods.lock().unwrap();
+        let pods = shared.pods.lock();
         let version = shared.version.borrow().to_string();
         let items: Vec<&Value> = pods.metadata.values().collect();
         return axum::Json(json!({
@@ -217,7 +218,7 @@ async fn pods(
     let mut after: u64 = after.unwrap_or(0);
     let following = Arc::clone(&shared);
     let changes = WatchStream::new(shared.version.subscribe()).map(move |newest| {
-        let pods = following.pods.lock().unwrap();
+        let pods = following.pods.lock();
         let mut lines = String::new();
         if after < pods.compacted {
             let gone = json!({
