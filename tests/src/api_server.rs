@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -90,7 +91,8 @@ impl ApiServer {
     /// Goes away, with all connections.
     pub fn pause(&mut self) {
         if let Some(runtime) = self.running.take() {
-            runtime.shutdown_background();
+            // Until its socket is closed.
+            runtime.shutdown_timeout(Duration::from_secs(10));
         }
     }
 

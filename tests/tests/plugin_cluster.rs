@@ -37,9 +37,8 @@ fn granted(bed: &Bed, pod: &Pod) -> Value {
     let listed = succeeded(&bed.vcuda(["grant", "list", "--json"]).output().unwrap());
     let listed: Value = serde_json::from_str(&listed).unwrap();
     let grants = listed["grants"].as_array().unwrap();
-    let of_pod = grants
-        .iter()
-        .find(|grant| grant["holder"]["pod"] == pod.spec.name);
+    let holder = format!("default/{}/c", pod.spec.name);
+    let of_pod = grants.iter().find(|grant| grant["holder"] == holder);
     of_pod.cloned().unwrap_or_else(|| panic!("{listed}"))
 }
 
@@ -159,9 +158,13 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
     server.pause();
     server.compact();
     server.resume();
-    let other = kubelet.admit(PodSpec::share("other", 16, 10)).unwrap();
+    let mut admitted = None;
+    eventually("kubelet admits again", SOON, || {
+        admitted = kubelet.admit(PodSpec::share("other", 16, 10)).ok();
+        admitted.is_some()
+    });
+    let other = admitted.unwrap();
     server.put("default", "other", &other.uid, &[("vcuda.io/policy", "burst")]);
-    connected(&kubelet);
     kubelet.started(&other);
     eventually("annotations are read again", SOON, || {
         granted(&bed, &other)["policy"] == "burst"

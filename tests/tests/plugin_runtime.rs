@@ -23,7 +23,17 @@ const SOON: Duration = Duration::from_secs(30);
 /// In no container's /etc/passwd.
 const NOBODY_KNOWS: u32 = 123_456;
 /// What runtimes give a container without asking (containerd, `oci.WithDefaultUnixCaps`), as far as it matters here.
-const CAPABILITIES: [&str; 4] = ["CAP_SETUID", "CAP_SETGID", "CAP_CHOWN", "CAP_AUDIT_WRITE"];
+const CAPABILITIES: [&str; 6] = [
+    "CAP_SETUID",
+    "CAP_SETGID",
+    "CAP_CHOWN",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_AUDIT_WRITE",
+];
+/// Who is root may become anybody.
+const PERMITTED: &str = "auth required pam_permit.so\naccount required pam_permit.so\npassword required pam_permit.so\n\
+                         session required pam_permit.so\n";
 
 fn connected(kubelet: &Kubelet) {
     eventually("kubelet has the devices of all three resources", SOON, || {
@@ -42,17 +52,34 @@ struct Container<'a> {
     is_read_only: bool,
 }
 
+/// Its files, and what it writes over `/usr`.
+struct Bundle {
+    dir: tempfile::TempDir,
+    _over: tempfile::TempDir,
+}
+
 impl Container<'_> {
-    fn bundle(&self, args: &[&str]) -> tempfile::TempDir {
-        // Not /tmp: it may be an overlay itself, which cannot be the upper part of another.
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    fn bundle(&self, args: &[&str]) -> Bundle {
+        let dir = tempfile::tempdir().unwrap();
+        // /tmp may be an overlay itself, which cannot be the upper part of another.
+        let over = tempfile::tempdir_in("/dev/shm").unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let root = dir.path().join("rootfs");
-        for folder in ["etc/pam.d", "proc", "dev", "machine", "usr", "app", "tmp", "var", "run"] {
+        for folder in [
+            "etc/pam.d",
+            "proc",
+            "dev",
+            "machine",
+            "usr",
+            "app",
+            "tmp",
+            "var",
+            "run",
+        ] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
         for folder in ["upper", "work"] {
-            fs::create_dir(dir.path().join(folder)).unwrap();
+            fs::create_dir(over.path().join(folder)).unwrap();
         }
         for link in ["bin", "sbin", "lib", "lib64"] {
             if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
@@ -60,13 +87,18 @@ impl Container<'_> {
             }
         }
         for (file, content) in [
-            ("etc/passwd", "root:x:0:0::/:/bin/sh\nsomeone:x:1000:1000::/:/bin/sh\n"),
+            (
+                "etc/passwd",
+                "root:x:0:0::/:/bin/sh\nsomeone:x:1000:1000::/:/bin/sh\n",
+            ),
             ("etc/group", "root:x:0:\nsomeone:x:1000:\n"),
-            ("etc/pam.d/su", "auth sufficient pam_permit.so\naccount sufficient pam_permit.so\nsession sufficient pam_permit.so\n"),
+            ("etc/pam.d/su", PERMITTED),
+            // PAM gives up where this one is missing.
+            ("etc/pam.d/other", PERMITTED),
         ] {
             fs::write(root.join(file), content).unwrap();
         }
-        let data = |name: &str| dir.path().join(name).display().to_string();
+        let data = |name: &str| over.path().join(name).display().to_string();
         let bind = |from: &Path, to: &str, mode: &str| json!({"destination": to, "source": from, "type": "bind", "options": ["rbind", mode]});
         let mut config = json!({
             "ociVersion": "1.0.2",
@@ -93,17 +125,18 @@ impl Container<'_> {
             edit(&mut config, edits);
         }
         fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
-        dir
+        Bundle { dir, _over: over }
     }
 
-    fn command(&self, bundle: &tempfile::TempDir) -> Command {
-        let id = format!("vcuda-{}", bundle.path().file_name().unwrap().to_string_lossy());
+    fn command(&self, bundle: &Bundle) -> Command {
+        let bundle = bundle.dir.path();
+        let id = format!("vcuda-{}", bundle.file_name().unwrap().to_string_lossy());
         let mut command = Command::new("runc");
         command
             .arg("--root")
-            .arg(bundle.path().join("state"))
+            .arg(bundle.join("state"))
             .args(["run", "-b"])
-            .arg(bundle.path())
+            .arg(bundle)
             .arg(id.replace('.', ""))
             .stdin(Stdio::null());
         command
@@ -174,7 +207,10 @@ fn inside(program: &Path) -> String {
 /// A real card's device files are open to every user.
 fn open_machine(bed: &Bed) {
     succeeded(&bed.bare("true").output().unwrap());
-    let opened = Command::new("chmod").args(["-R", "a+rwX"]).arg(bed.machine()).output();
+    let opened = Command::new("chmod")
+        .args(["-R", "a+rwX"])
+        .arg(bed.machine())
+        .output();
     succeeded(&opened.unwrap());
 }
 
@@ -204,10 +240,21 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     assert!(container(&in_b, 0).printed(&[&quota, &eight]).contains("passed"));
 
     // A user whom nobody knows; no environment; another that says otherwise.
-    assert!(container(&in_a, NOBODY_KNOWS).printed(&[&quota, &four]).contains("passed"));
+    assert!(
+        container(&in_a, NOBODY_KNOWS)
+            .printed(&[&quota, &four])
+            .contains("passed")
+    );
     let wiped = ["env", "-i", "VCUDA_SIM=/machine", &quota, &four];
     assert!(container(&in_a, 0).printed(&wiped).contains("passed"));
-    let contradicted = ["env", "LD_PRELOAD=", "VCUDA_DIR=/dev", "VCUDA_MEMORY=64GiB", &quota, &four];
+    let contradicted = [
+        "env",
+        "LD_PRELOAD=",
+        "VCUDA_DIR=/dev",
+        "VCUDA_MEMORY=64GiB",
+        &quota,
+        &four,
+    ];
     assert!(container(&in_a, 0).printed(&contradicted).contains("passed"));
 
     // Another user by su, whose environment is made anew; and a program that is its owner's for whoever runs it.
@@ -215,18 +262,19 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     let su = ["su", "-", "someone", "-c", &as_someone];
     assert!(container(&in_a, 0).printed(&su).contains("passed"));
     let setuid = format!(
-        "cp {quota} /tmp/quota && chown 1000:1000 /tmp/quota && chmod 6755 /tmp/quota && \
+        "cp {quota} /tmp/quota && cp /usr/bin/id /tmp/id && chown 1000:1000 /tmp/quota /tmp/id && \
+         chmod 6755 /tmp/quota /tmp/id && setpriv --reuid 2000 --clear-groups /tmp/id -u && \
          exec setpriv --reuid 2000 --clear-groups /tmp/quota {four}"
     );
     let mut writable = container(&in_a, 0);
     writable.is_read_only = false;
-    assert!(writable.printed(&["sh", "-c", &setuid]).contains("passed"));
+    let said = writable.printed(&["sh", "-c", &setuid]);
+    assert!(said.starts_with("1000\n") && said.contains("passed"), "{said}");
 
     // Its own card, and no other; its own figures, and nobody else's.
     let nodes = container(&in_a, 0).printed(&["sh", "-c", "echo /dev/nvidia[0-9]*"]);
     assert_eq!(nodes.split_whitespace().count(), 1, "{nodes}");
-    let smi: Value =
-        serde_json::from_str(&container(&in_a, 0).printed(&["vcuda", "smi", "--json"])).unwrap();
+    let smi: Value = serde_json::from_str(&container(&in_a, 0).printed(&["vcuda", "smi", "--json"])).unwrap();
     let tenants: Vec<&Value> = smi["gpus"]
         .as_array()
         .unwrap()
@@ -256,7 +304,7 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
     });
     let hold = inside(&app("hold", Door::Dlsym));
     let quota = inside(&app("quota", Door::Dlsym));
-    let mut bundles: Vec<tempfile::TempDir> = Vec::new();
+    let mut bundles: Vec<Bundle> = Vec::new();
     let mut running = Vec::new();
     for (started, limit, _) in &pods {
         let container = Container {
@@ -305,7 +353,9 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
             uid: 0,
             is_read_only: true,
         };
-        let more = container.run(&["timeout", "2", &hold, &(limit - GIB).to_string()]).unwrap();
+        let more = container
+            .run(&["timeout", "2", &hold, &(limit - GIB).to_string()])
+            .unwrap();
         let said = String::from_utf8_lossy(&more.stdout).into_owned();
         assert!(said.contains("holding 0 denied 1"), "{said}{}", text(&more));
     }

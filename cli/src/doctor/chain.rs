@@ -178,6 +178,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_shim_is_known_by_the_name_that_a_manager_gives_it_too() {
+        for name in ["libvcuda_shim.so", "libvcuda_shim-0.1.0-1a2b3c4d.so"] {
+            let finding = door("dlsym", &format!("/usr/lib/vcuda/{name}"));
+            assert_eq!(finding.health, Health::Ok, "{name}");
+        }
+        let past = door("dlsym", "/usr/lib/x86_64-linux-gnu/libcuda.so.1");
+        assert_eq!(past.health, Health::Broken);
+    }
+
     fn broken(report: &Report) -> Vec<String> {
         let findings = links(report, Some(1 << 30));
         findings

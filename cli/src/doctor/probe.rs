@@ -10,8 +10,8 @@ use crate::cuda::{Cuda, CudaProblem};
 use crate::failure::Failure;
 use crate::nvml::Nvml;
 
-/// The shim's file name, as it stands in a process's maps.
-pub(super) const SHIM: &str = "libvcuda_shim.so";
+/// How the shim's file name begins, as it stands in a process's maps: a manager installs it as `libvcuda_shim-<version>-<crc32>.so`.
+pub(super) const SHIM: &str = "libvcuda_shim";
 
 /// What the probe met. Paths are those of the files that hold the functions found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
