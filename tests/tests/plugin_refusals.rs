@@ -217,7 +217,11 @@ fn a_whole_card_is_had_alone_and_without_the_shim() {
     let chunks = kubelet.allocatable(ALL[1]) / 2;
     let whole = kubelet.admit(PodSpec::share("whole", chunks, 100)).unwrap();
     let started = kubelet.started(&whole);
-    assert_eq!(started.edits[0]["mounts"], serde_json::json!([]));
+    // The driver, and nothing of ours.
+    for ours in ["/etc/vcuda", "/etc/vcuda/limits", "/etc/ld.so.preload"] {
+        assert_eq!(started.host_path(ours), None, "{ours}");
+    }
+    assert!(started.host_path("/usr/lib64/libcuda.so.1").is_some());
     assert_eq!(
         started.edits[0]["env"],
         serde_json::json!(["NVIDIA_VISIBLE_DEVICES=void"])
