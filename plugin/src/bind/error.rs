@@ -1,0 +1,72 @@
+//! Why a container does not start.
+
+use thiserror::Error;
+use tonic::{Code, Status};
+
+use super::DEADLINE;
+use crate::cdi::{FactsError, StoreError};
+use crate::demand::DemandError;
+use crate::driver::DriverError;
+use crate::manager::ManagerError;
+use crate::pods::{HolderError, PodsError};
+
+/// Why a container does not start. Kubelet shows the text in the pod's events, and asks again.
+#[derive(Debug, Error)]
+pub enum BindError {
+    /// Kubelet does not say who it is.
+    #[error("{0}; nothing is granted before that is known")]
+    Pods(#[from] PodsError),
+    /// It is in doubt who it is.
+    #[error("{0}; nothing is granted in doubt")]
+    Holder(#[from] HolderError),
+    /// What it asks for cannot be.
+    #[error("{}: {}", .0, .1)]
+    Demand(String, DemandError),
+    /// Its devices are not ours.
+    #[error("{0}: kubelet names {1:?} among its devices, which is none of this plugin's: delete the pod")]
+    Foreign(String, String),
+    /// Its annotations are wrong, or do not go with what it asks for.
+    #[error("{0}: {1}")]
+    Choice(String, String),
+    /// There is no driver to bring.
+    #[error("{0}")]
+    Driver(#[from] DriverError),
+    /// No card has what it asks for; or the manager refuses for another reason.
+    #[error("{0}")]
+    Refused(ManagerError),
+    /// Those who had these devices before still run.
+    #[error("{0}: processes of the container that had these devices before ({1}) still run: {2}")]
+    StillUsed(String, String, ManagerError),
+    /// What the specification needs is not known.
+    #[error("{0}")]
+    Facts(#[from] FactsError),
+    /// The specification cannot be written.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// It took too long.
+    #[error(
+        "it was not known within {DEADLINE:?} whose devices these are and what is free; kubelet asks again"
+    )]
+    Late,
+    /// The plugin is ending.
+    #[error("the device plugin is stopping; kubelet asks again")]
+    Stopping,
+}
+
+impl From<ManagerError> for BindError {
+    fn from(error: ManagerError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<BindError> for Status {
+    fn from(error: BindError) -> Self {
+        let code = match &error {
+            BindError::Pods(_) | BindError::Stopping | BindError::Store(_) => Code::Unavailable,
+            BindError::Late => Code::DeadlineExceeded,
+            BindError::Refused(refused) => refused.code(),
+            _ => Code::FailedPrecondition,
+        };
+        Status::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,87 @@
+//! Grants of running containers follow their pods' annotations.
+
+use std::collections::BTreeMap;
+
+use tracing::info;
+use vcuda_manager_api::v1;
+
+use super::{BindError, Binder, blocking, request_id};
+use crate::amounts::{self, amounts};
+use crate::annotations::Choice;
+use crate::cdi::Record;
+use crate::cluster::Cluster;
+use crate::demand::{Demand, wanted};
+use crate::ids::Kind;
+
+impl Binder {
+    /// Gives each grant of ours what its pod's annotations choose now. Returns why some do not follow, by grant.
+    ///
+    /// # Errors
+    /// Manager or specifications cannot be asked at all.
+    pub async fn follow(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, BindError> {
+        let store = self.store.clone();
+        let records = blocking(move || store.records()).await?;
+        let mut grants: BTreeMap<String, v1::Grant> = BTreeMap::new();
+        if !records.is_empty() {
+            grants.extend(
+                self.manager
+                    .list()
+                    .await?
+                    .into_iter()
+                    .map(|grant| (grant.id.clone(), grant)),
+            );
+        }
+        let mut refusals = BTreeMap::new();
+        for record in records {
+            let Some(grant) = grants.remove(&record.id) else {
+                continue;
+            };
+            let holder = grant.holder.clone().unwrap_or_default();
+            // Of a pod that is not known (any more) nothing is known to have changed.
+            let Some(choice) = cluster.known(&holder) else {
+                continue;
+            };
+            let (id, followed) = match choice {
+                Ok(choice) => (grant.id.clone(), self.follow_one(&record, grant, &choice).await),
+                Err(error) => (grant.id.clone(), Err(error.to_string())),
+            };
+            if let Err(why) = followed {
+                refusals.insert(id, format!("{}/{}: {why}", holder.namespace, holder.pod));
+            }
+        }
+        Ok(refusals)
+    }
+
+    async fn follow_one(&self, record: &Record, grant: v1::Grant, choice: &Choice) -> Result<(), String> {
+        let count = |kind| u32::try_from(record.held.of(kind).len()).unwrap_or(u32::MAX);
+        let demand = Demand {
+            cards: count(Kind::Gpu),
+            chunks: count(Kind::Memory),
+            percents: count(Kind::Cores),
+        };
+        let seen = self.node.borrow().clone().unwrap_or_default();
+        let wanted = wanted(demand, self.rules.chunk_bytes, &seen.cards, self.pods.names())
+            .map_err(|error| error.to_string())?;
+        let amounts = amounts(&wanted, choice).map_err(|error| error.to_string())?;
+        let asked = amounts::text(&amounts);
+        if asked == record.asked {
+            return Ok(());
+        }
+        let _turn = self.turn.lock().await;
+        let resize = v1::ResizeGrantRequest {
+            request_id: request_id(&record.slot, &grant.holder.clone().unwrap_or_default(), &amounts),
+            id: grant.id.clone(),
+            amounts: Some(amounts),
+            expected_generation: grant.generation,
+        };
+        self.manager
+            .resize(resize)
+            .await
+            .map_err(|error| error.to_string())?;
+        let (store, slot, text) = (self.store.clone(), record.slot.clone(), asked.clone());
+        let noted = blocking(move || store.note(&slot, &text)).await;
+        noted.map_err(|error| error.to_string())?;
+        info!(grant = grant.id, asked, "follows its annotations");
+        Ok(())
+    }
+}
