@@ -1,11 +1,11 @@
 //! The configuration: a file, over it the environment, over that the flags. Everything is checked before anything starts.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use thiserror::Error;
+use vcuda_daemon::config::{self, ConfigError};
+use vcuda_daemon::logging::Log;
 
 use crate::admission::Rules;
 use crate::bounds::Bounds;
@@ -17,7 +17,6 @@ mod namespaces;
 mod value;
 
 pub use flags::Flags;
-pub use value::LogFormat;
 
 /// Where the file is unless a flag says otherwise. That one may be missing.
 pub const DEFAULT_FILE: &str = "/etc/vcuda/manager.toml";
@@ -49,10 +48,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// How often the audit looks.
     pub audit_interval: Duration,
-    /// What is logged, in the words of `tracing-subscriber`'s filter.
-    pub log_filter: String,
-    /// As text or as JSON.
-    pub log_format: LogFormat,
+    /// What is logged, and how.
+    pub log: Log,
 }
 
 /// The API's socket.
@@ -85,55 +82,22 @@ impl Health {
     }
 }
 
-/// The configuration cannot be used. Exit status 64.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("{}: {}; name another with --config, or create it", .0.display(), .1)]
-    Unreadable(PathBuf, io::Error),
-    /// A line of it is wrong.
-    #[error("{}:{line}: {message}", .file.display())]
-    Line {
-        /// The file.
-        file: PathBuf,
-        /// From 1.
-        line: usize,
-        /// What is wrong, and what to write.
-        message: String,
-    },
-    /// Values that are fine alone do not go together, or a flag is wrong.
-    #[error("{0}")]
-    Together(String),
-}
-
 impl Config {
     /// Reads the file that `flags` name (or the default one, where it exists) and puts the flags over it.
     ///
     /// # Errors
     /// Names file, line and value: see [`ConfigError`].
     pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
-        let (path, may_be_missing) = match &flags.config {
-            Some(path) => (path.as_path(), false),
-            None => (Path::new(DEFAULT_FILE), true),
-        };
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(ConfigError::Unreadable(path.to_owned(), error)),
-        };
+        let (path, text) = config::read(flags.config.as_deref(), Path::new(DEFAULT_FILE))?;
         Config::of(&text, path, flags)
     }
 
     fn of(text: &str, path: &Path, flags: &Flags) -> Result<Config, ConfigError> {
-        let file: file::File = toml::from_str(text).map_err(|error| ConfigError::Line {
-            file: path.to_owned(),
-            line: line_of(text, error.span().map_or(0, |span| span.start)),
-            message: one_line(error.message()),
-        })?;
+        let file: file::File = config::parse(text, path)?;
         let config = Config {
             root: flags.root.clone().unwrap_or(file.root),
             state: flags.state.clone().unwrap_or(file.state),
-            node: flags.node.clone().or(file.node).unwrap_or_else(host_name),
+            node: flags.node.clone().or(file.node).unwrap_or_else(config::host_name),
             nvml_library: flags.nvml_library.clone().or(file.nvml_library),
             shim_library: flags.shim_library.clone().or(file.shim_library),
             vcuda_program: flags.vcuda_program.clone().or(file.vcuda_program),
@@ -146,21 +110,15 @@ impl Config {
             health: file.health.into(),
             metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
             audit_interval: file.audit.interval.0,
-            log_filter: flags.log.clone().unwrap_or(file.log.filter.0),
-            log_format: flags.log_format.unwrap_or(file.log.format),
+            log: file.log.with(flags.log.as_ref(), flags.log_format),
         };
         config.check()
     }
 
     fn check(self) -> Result<Config, ConfigError> {
         let together = |message| Err(ConfigError::Together(message));
-        for (name, path) in [("root", &self.root), ("state", &self.state)] {
-            if !path.is_absolute() {
-                let path = path.display();
-                return together(format!(
-                    "{name} = \"{path}\": write an absolute path, such as /run/vcuda"
-                ));
-            }
+        for (key, path) in [("root", &self.root), ("state", &self.state)] {
+            config::absolute(key, path)?;
         }
         if self.root.starts_with(&self.state) || self.state.starts_with(&self.root) {
             return together(format!(
@@ -179,12 +137,6 @@ impl Config {
         if let Err(error) = self.health.policy() {
             return together(format!("health: {error}"));
         }
-        if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
-            let filter = &self.log_filter;
-            return together(format!(
-                "log filter \"{filter}\": {error}; write for example info,vcuda_manager=debug"
-            ));
-        }
         Ok(self)
     }
 
@@ -200,27 +152,13 @@ impl Config {
             ("metrics.listen", self.metrics != next.metrics),
             ("health", self.health != next.health),
             ("audit.interval", self.audit_interval != next.audit_interval),
-            ("log.format", self.log_format != next.log_format),
+            ("log.format", self.log.format != next.log.format),
         ];
         differences
             .into_iter()
             .filter_map(|(name, differs)| differs.then_some(name))
             .collect()
     }
-}
-
-/// The line (from 1) of the byte at `offset`.
-fn line_of(text: &str, offset: usize) -> usize {
-    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
-}
-
-fn one_line(message: &str) -> String {
-    message.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn host_name() -> String {
-    let name = nix::unistd::gethostname().unwrap_or_default();
-    name.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -308,11 +246,8 @@ mod tests {
             assert!(error.contains(expected), "{text}: {error}");
             assert!(!error.contains('\n'), "{error}");
         }
-        assert!(
-            of("", &["--log", "vcuda=loud"])
-                .unwrap_err()
-                .contains("for example")
-        );
+        let flags = Flags::try_parse_from(["vcuda-manager", "--log", "vcuda=loud"]);
+        assert!(flags.unwrap_err().to_string().contains("for example"));
     }
 
     #[test]

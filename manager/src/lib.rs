@@ -22,7 +22,6 @@ pub mod grant;
 pub mod inventory;
 pub mod ledger;
 pub mod library;
-pub mod logging;
 pub mod metrics;
 pub mod observe;
 mod parts;

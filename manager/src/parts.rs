@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
+use vcuda_daemon::http;
+use vcuda_daemon::life::RunError;
 
 use crate::config::Config;
 use crate::events::{Events, unix_ms};
@@ -16,7 +17,6 @@ use crate::ledger::RealDisk;
 use crate::library;
 use crate::metrics::{self, Instruments, Metrics, Sources};
 use crate::problems::Problems;
-use crate::run::RunError;
 use crate::serve;
 use crate::service::{About, GrantsService, NodeService};
 use crate::settings::{Api, Settings};
@@ -46,7 +46,7 @@ impl Parts {
         let events = Arc::new(Events::default());
         let problems = Arc::new(Problems::default());
         let instruments = Arc::new(Instruments::default());
-        let metrics_listener = bind(config).await?;
+        let metrics_listener = http::listen(config.metrics).await?;
 
         // Both need the inventory; the watchers' root is there once grants have been read.
         let node = Node::start(inventory_settings(config)?, Arc::clone(&events)).map_err(failed)?;
@@ -137,20 +137,6 @@ impl Parts {
             error!("a thread did not end well; the ledger is as it was written last");
         }
     }
-}
-
-async fn bind(config: &Config) -> Result<Option<TcpListener>, RunError> {
-    let Some(address) = config.metrics else {
-        return Ok(None);
-    };
-    let listener = metrics::serve::bind(address).await.map_err(|error| {
-        RunError::Unavailable(format!(
-            "metrics.listen {address}: {error}; give another address, or off"
-        ))
-    })?;
-    let address = listener.local_addr().map_err(failed)?;
-    info!("metrics at http://{address}/metrics");
-    Ok(Some(listener))
 }
 
 /// Waits for NVML's first answer, so that the first request of a node that has just started is not refused for want of

@@ -1,59 +1,36 @@
 //! The daemon's life: parts are started one after another, signals end it or make it read its configuration again.
 
 use std::future::pending;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::SigSet;
 use sd_notify::NotifyState;
-use thiserror::Error;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tracing::{error, info, warn};
+use vcuda_daemon::life::{self, Ends, RunError};
+use vcuda_daemon::logging::Logging;
 
 use crate::caretaker;
 use crate::config::{Config, Flags};
 use crate::library;
-use crate::logging::Logging;
 use crate::parts::Parts;
 
 /// Where container specifications lie (Container Device Interface, section "CDI spec files").
 const SPECIFICATIONS: &str = "/var/run/cdi";
-
-/// Why the daemon ended otherwise than by a signal.
-#[derive(Debug, Error)]
-pub enum RunError {
-    /// Something that it needs is another's, or not there. Exit status 69.
-    #[error("{0}")]
-    Unavailable(String),
-    /// Anything else. Exit status 1.
-    #[error("{0}")]
-    Failed(String),
-}
 
 /// Runs until a signal ends it.
 ///
 /// # Errors
 /// It could not start: see [`RunError`].
 pub fn run(config: Config, flags: &Flags, logging: &Logging) -> Result<(), RunError> {
-    // Whoever started this may have had signals blocked, which is inherited: it could not be ended then.
-    SigSet::empty()
-        .thread_set_mask()
-        .map_err(|error| RunError::Failed(format!("no signals: {error}")))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        // What takes long has threads of its own; these two answer.
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| RunError::Failed(format!("no threads: {error}")))?;
-    runtime.block_on(live(config, flags, logging))
+    life::block_on(live(config, flags, logging))
 }
 
 async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<(), RunError> {
-    let mut signals = Signals::listen().map_err(|error| RunError::Failed(format!("no signals: {error}")))?;
+    let mut signals = Signals::listen()?;
     info!(
         version = env!("CARGO_PKG_VERSION"),
         root = %config.root.display(),
@@ -158,7 +135,9 @@ fn reload(config: &mut Config, flags: &Flags, logging: &Logging, shim: &library:
     for key in config.needs_restart(&next) {
         warn!("{key} has changed, which takes effect with the next start");
     }
-    logging.follow(&next);
+    if !logging.follow(&next.log) {
+        warn!("the log's filter stays as it is");
+    }
     if (&next.shim_library, &next.vcuda_program) != (&config.shim_library, &config.vcuda_program) {
         install(&next, shim);
     }
@@ -176,14 +155,13 @@ enum Asked {
 }
 
 struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
+    ends: Ends,
     hang_up: Signal,
     watchdog: Option<Interval>,
 }
 
 impl Signals {
-    fn listen() -> io::Result<Self> {
+    fn listen() -> Result<Self, RunError> {
         // Twice within the time that the watchdog allows (sd_watchdog_enabled(3)).
         let watchdog = sd_notify::watchdog_enabled().map(|allowed| {
             let mut ticks = interval((allowed / 2).max(Duration::from_millis(1)));
@@ -191,9 +169,8 @@ impl Signals {
             ticks
         });
         Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
+            ends: Ends::listen()?,
+            hang_up: life::listen(SignalKind::hangup())?,
             watchdog,
         })
     }
@@ -206,8 +183,7 @@ impl Signals {
             }
         };
         tokio::select! {
-            _ = self.terminate.recv() => Asked::End("SIGTERM"),
-            _ = self.interrupt.recv() => Asked::End("SIGINT"),
+            name = self.ends.next() => Asked::End(name),
             _ = self.hang_up.recv() => Asked::Reload,
             _ = tick => Asked::Alive,
         }

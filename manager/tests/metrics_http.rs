@@ -29,7 +29,7 @@ async fn served() -> Served {
         grants: Arc::new(Vec::new),
     };
     let metrics = Arc::new(Metrics::new(sources, Arc::default()));
-    let listener = serve::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(serve::serve(listener, metrics, async {

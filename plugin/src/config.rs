@@ -1,11 +1,11 @@
 //! The configuration: a file, over it the environment, over that the flags. Everything is checked before anything starts.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use thiserror::Error;
+use vcuda_daemon::config::{self, ConfigError};
+use vcuda_daemon::logging::Log;
 
 use crate::cdi::Inject;
 use crate::pods::Names;
@@ -17,7 +17,6 @@ mod flags;
 mod value;
 
 pub use flags::Flags;
-pub use value::LogFormat;
 
 /// Where the file is unless a flag says otherwise. That one may be missing.
 pub const DEFAULT_FILE: &str = "/etc/vcuda/device-plugin.toml";
@@ -51,10 +50,8 @@ pub struct Config {
     pub release: Pace,
     /// Where metrics and health are served; nowhere if none.
     pub metrics: Option<SocketAddr>,
-    /// What is logged, in the words of `tracing-subscriber`'s filter.
-    pub log_filter: String,
-    /// As text or as JSON.
-    pub log_format: LogFormat,
+    /// What is logged, and how.
+    pub log: Log,
 }
 
 /// The API server.
@@ -79,56 +76,18 @@ pub enum Api {
     Off,
 }
 
-fn host_name() -> String {
-    let name = nix::unistd::gethostname().unwrap_or_default();
-    name.to_string_lossy().into_owned()
-}
-
-/// The configuration cannot be used. Exit status 64.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("{}: {}; name another with --config, or create it", .0.display(), .1)]
-    Unreadable(PathBuf, io::Error),
-    /// A line of it is wrong.
-    #[error("{}:{line}: {message}", .file.display())]
-    Line {
-        /// The file.
-        file: PathBuf,
-        /// From 1.
-        line: usize,
-        /// What is wrong, and what to write.
-        message: String,
-    },
-    /// Values that are fine alone do not go together, or a flag is wrong.
-    #[error("{0}")]
-    Together(String),
-}
-
 impl Config {
     /// Reads the file that `flags` name (or the default one, where it exists) and puts the flags over it.
     ///
     /// # Errors
     /// Names file, line and value: see [`ConfigError`].
     pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
-        let (path, may_be_missing) = match &flags.config {
-            Some(path) => (path.as_path(), false),
-            None => (Path::new(DEFAULT_FILE), true),
-        };
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(ConfigError::Unreadable(path.to_owned(), error)),
-        };
+        let (path, text) = config::read(flags.config.as_deref(), Path::new(DEFAULT_FILE))?;
         Config::of(&text, path, flags)
     }
 
     fn of(text: &str, path: &Path, flags: &Flags) -> Result<Config, ConfigError> {
-        let file: file::File = toml::from_str(text).map_err(|error| ConfigError::Line {
-            file: path.to_owned(),
-            line: line_of(text, error.span().map_or(0, |span| span.start)),
-            message: error.message().split_whitespace().collect::<Vec<_>>().join(" "),
-        })?;
+        let file: file::File = config::parse(text, path)?;
         let resources = file.resources;
         let config = Config {
             manager: flags.manager.clone().unwrap_or(file.manager),
@@ -143,7 +102,7 @@ impl Config {
                 file.driver.seen_at.unwrap_or(file.driver.root),
             ),
             cluster: Cluster {
-                node: flags.node.clone().unwrap_or_else(host_name),
+                node: flags.node.clone().unwrap_or_else(config::host_name),
                 api: file.cluster.api,
                 kubeconfig: file.cluster.kubeconfig,
             },
@@ -156,15 +115,14 @@ impl Config {
                 grace: file.release.grace.0,
             },
             metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
-            log_filter: flags.log.clone().unwrap_or(file.log.filter.0),
-            log_format: flags.log_format.unwrap_or(file.log.format),
+            log: file.log.with(flags.log.as_ref(), flags.log_format),
         };
         config.check()
     }
 
     fn check(self) -> Result<Config, ConfigError> {
         let together = |message| Err(ConfigError::Together(message));
-        for (name, path) in [
+        for (key, path) in [
             ("manager", &self.manager),
             ("kubelet", &self.directories.kubelet),
             ("cdi", &self.cdi),
@@ -172,10 +130,7 @@ impl Config {
             ("driver.root", &self.driver.0),
             ("driver.seen_at", &self.driver.1),
         ] {
-            if !path.is_absolute() {
-                let path = path.display();
-                return together(format!("{name} = \"{path}\": write an absolute path"));
-            }
+            config::absolute(key, path)?;
         }
         let [gpu, memory, cores] = crate::ids::Kind::ALL.map(|kind| self.names.of(kind));
         if gpu == memory || gpu == cores || memory == cores {
@@ -183,19 +138,8 @@ impl Config {
                 "resources.gpu \"{gpu}\", memory \"{memory}\" and cores \"{cores}\": give them three names"
             ));
         }
-        if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
-            let filter = &self.log_filter;
-            return together(format!(
-                "log filter \"{filter}\": {error}; write for example info,vcuda_plugin=debug"
-            ));
-        }
         Ok(self)
     }
-}
-
-/// The line (from 1) of the byte at `offset`.
-fn line_of(text: &str, offset: usize) -> usize {
-    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
 }
 
 #[cfg(test)]

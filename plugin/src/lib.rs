@@ -19,7 +19,6 @@ pub mod demand;
 pub mod driver;
 pub mod follow;
 pub mod ids;
-pub mod logging;
 pub mod manager;
 pub mod metrics;
 pub mod node;

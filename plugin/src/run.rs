@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::signal::SigSet;
-use thiserror::Error;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
+use vcuda_daemon::http;
+use vcuda_daemon::life::{self, Ends, RunError};
 
 use crate::bind::{Binder, Rules};
 use crate::cdi::Store;
@@ -32,59 +31,25 @@ use crate::release::Releaser;
 use crate::serve::{Readers, Resource, Shared};
 use vcuda_kubelet_api::CHECKPOINT;
 
-/// Why the daemon ended otherwise than by a signal.
-#[derive(Debug, Error)]
-pub enum RunError {
-    /// Something that it needs is another's, or not there. Exit status 69.
-    #[error("{0}")]
-    Unavailable(String),
-    /// Anything else. Exit status 1.
-    #[error("{0}")]
-    Failed(String),
-}
-
 /// Runs until a signal ends it.
 ///
 /// # Errors
 /// It could not start: see [`RunError`].
 pub fn run(config: Config) -> Result<(), RunError> {
-    // Whoever started this may have had signals blocked, which is inherited: it could not be ended then.
-    let unblocked = SigSet::empty().thread_set_mask();
-    unblocked.map_err(|error| RunError::Failed(format!("no signals: {error}")))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| RunError::Failed(format!("no threads: {error}")))?;
-    runtime.block_on(async {
+    life::block_on(async {
+        let mut ends = Ends::listen()?;
         tokio::select! {
             ended = live(config) => ended,
-            ended = ending() => ended,
+            name = ends.next() => {
+                info!(signal = name, "ending; pods run on");
+                Ok(())
+            }
         }
     })
 }
 
-async fn ending() -> Result<(), RunError> {
-    let failed = |error: io::Error| RunError::Failed(format!("no signals: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let name = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    };
-    info!(signal = name, "ending; pods run on");
-    Ok(())
-}
-
 async fn live(config: Config) -> Result<(), RunError> {
-    let listener = match config.metrics {
-        Some(address) => Some(metrics::serve::bind(address).await.map_err(|error| {
-            RunError::Unavailable(format!(
-                "metrics.listen {address}: {error}; give another address, or off"
-            ))
-        })?),
-        None => None,
-    };
+    let listener = http::listen(config.metrics).await?;
     info!(
         version = env!("CARGO_PKG_VERSION"),
         kubelet = %config.directories.kubelet.display(),
@@ -95,10 +60,6 @@ async fn live(config: Config) -> Result<(), RunError> {
     let cluster = cluster(&config).await?;
     let mut parts = Parts::start(&config, cluster);
     if let Some(listener) = listener {
-        let address = listener
-            .local_addr()
-            .map_err(|error| RunError::Failed(error.to_string()))?;
-        info!("metrics at http://{address}/metrics");
         parts.serve_metrics(listener);
     }
     info!("ready");
@@ -248,8 +209,11 @@ impl Parts {
 
     fn serve_metrics(&mut self, listener: tokio::net::TcpListener) {
         let (instruments, problems) = (Arc::clone(&self.instruments), Arc::clone(&self.problems));
-        self.tasks
-            .spawn(metrics::serve::serve(listener, instruments, problems));
+        self.tasks.spawn(http::serve(
+            listener,
+            metrics::serve::routes(instruments, problems),
+            std::future::pending(),
+        ));
     }
 }
 

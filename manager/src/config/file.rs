@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use vcuda_daemon::config::LogTable;
+use vcuda_daemon::value::{Interval, Listen};
 
 use super::Health;
 use super::namespaces::{Namespace, NamespaceTable};
-use super::value::{Factor, Filter, Group, Interval, Listen, LogFormat, Mode, Sharers, Size};
+use super::value::{Factor, Group, Mode, Sharers, Size};
 use crate::admission::{Placement, Rules};
 
 /// Every key, so that the documented file is held to them.
@@ -195,20 +197,4 @@ impl Default for AuditTable {
 #[serde(rename_all = "lowercase")]
 enum Action {
     Report,
-}
-
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct LogTable {
-    pub(super) filter: Filter,
-    pub(super) format: LogFormat,
-}
-
-impl Default for LogTable {
-    fn default() -> Self {
-        Self {
-            filter: Filter("info".to_owned()),
-            format: LogFormat::Text,
-        }
-    }
 }

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-
-use super::value::{Listen, LogFormat};
+use vcuda_daemon::value::{Filter, Listen, LogFormat};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,7 +50,7 @@ pub struct Flags {
     pub metrics: Option<Listen>,
     /// What is logged [default: info]
     #[arg(long, value_name = "FILTER", env = "VCUDA_MANAGER_LOG")]
-    pub log: Option<String>,
+    pub log: Option<Filter>,
     /// How [default: text]
     #[arg(long, value_name = "FORMAT", env = "VCUDA_MANAGER_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use vcuda_daemon::config::LogTable;
+use vcuda_daemon::value::{Interval, Listen};
 
 use super::Api;
-use super::value::{Chunk, Filter, Interval, Listen, LogFormat, ResourceName};
+use super::value::{Chunk, ResourceName};
 use crate::cdi::Inject;
 use crate::register::Ways;
 
@@ -156,22 +158,6 @@ impl Default for MetricsTable {
     fn default() -> Self {
         Self {
             listen: Listen(Some(([0, 0, 0, 0], 9437).into())),
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct LogTable {
-    pub(super) filter: Filter,
-    pub(super) format: LogFormat,
-}
-
-impl Default for LogTable {
-    fn default() -> Self {
-        Self {
-            filter: Filter("info".to_owned()),
-            format: LogFormat::Text,
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use vcuda_daemon::value::{Filter, Listen, LogFormat};
 
-use super::value::{Chunk, Listen, LogFormat};
+use super::value::Chunk;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +48,7 @@ pub struct Flags {
     pub metrics: Option<Listen>,
     /// What is logged [default: info]
     #[arg(long, value_name = "FILTER", env = "VCUDA_PLUGIN_LOG")]
-    pub log: Option<String>,
+    pub log: Option<Filter>,
     /// How [default: text]
     #[arg(long, value_name = "FORMAT", env = "VCUDA_PLUGIN_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,

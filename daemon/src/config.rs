@@ -1,0 +1,153 @@
+//! A configuration file: read, or refused with file, line, value and remedy, before anything starts.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::logging::Log;
+use crate::value::{Filter, LogFormat};
+
+/// The configuration cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {}; name another with --config, or create it", .0.display(), .1)]
+    Unreadable(PathBuf, io::Error),
+    /// A line of it is wrong.
+    #[error("{}:{line}: {message}", .file.display())]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong, and what to write.
+        message: String,
+    },
+    /// Values that are fine alone do not go together.
+    #[error("{0}")]
+    Together(String),
+}
+
+/// Reads the file that was named, or the one at `default`, which may be missing. Returns its path and its text.
+///
+/// # Errors
+/// [`ConfigError::Unreadable`].
+pub fn read<'a>(named: Option<&'a Path>, default: &'a Path) -> Result<(&'a Path, String), ConfigError> {
+    let path = named.unwrap_or(default);
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok((path, text)),
+        Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok((path, String::new())),
+        Err(error) => Err(ConfigError::Unreadable(path.to_owned(), error)),
+    }
+}
+
+/// What `text`, the file at `path`, says.
+///
+/// # Errors
+/// [`ConfigError::Line`].
+pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| ConfigError::Line {
+        file: path.to_owned(),
+        line: line_of(text, error.span().map_or(0, |span| span.start)),
+        message: error.message().split_whitespace().collect::<Vec<_>>().join(" "),
+    })
+}
+
+/// The line (from 1) of the byte at `offset`.
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+}
+
+/// Refuses a path that depends on where the daemon was started. `key` is its name in the configuration.
+///
+/// # Errors
+/// [`ConfigError::Together`].
+pub fn absolute(key: &str, path: &Path) -> Result<(), ConfigError> {
+    match path.is_absolute() {
+        true => Ok(()),
+        false => Err(ConfigError::Together(format!(
+            "{key} = \"{}\": write an absolute path, such as /run/vcuda",
+            path.display()
+        ))),
+    }
+}
+
+/// The host's name, for a node that was given no other.
+#[must_use]
+pub fn host_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// The table `[log]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogTable {
+    filter: Filter,
+    format: LogFormat,
+}
+
+impl LogTable {
+    /// With what the flags say over it.
+    #[must_use]
+    pub fn with(self, filter: Option<&Filter>, format: Option<LogFormat>) -> Log {
+        Log {
+            filter: filter.cloned().unwrap_or(self.filter),
+            format: format.unwrap_or(self.format),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        #[expect(dead_code, reason = "it is read to be refused")]
+        number: u32,
+    }
+
+    #[test]
+    fn only_the_default_file_may_be_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (missing, there) = (folder.path().join("missing"), folder.path().join("there"));
+        std::fs::write(&there, "a").unwrap();
+        assert_eq!(read(None, &missing).unwrap(), (missing.as_path(), String::new()));
+        assert_eq!(
+            read(Some(&there), &missing).unwrap(),
+            (there.as_path(), "a".into())
+        );
+        let error = read(Some(&missing), &there).unwrap_err().to_string();
+        assert!(error.starts_with(&missing.display().to_string()), "{error}");
+        // A directory is not "missing".
+        assert!(read(None, folder.path()).is_err());
+    }
+
+    #[test]
+    fn an_error_is_one_line_and_names_its_own() {
+        for (text, expected) in [
+            ("\n\nnumber = \"a\"", "f.toml:3: invalid type"),
+            ("number = 1\nnumbr = 2", "f.toml:2: unknown field `numbr`"),
+            ("number = ", "f.toml:1: "),
+        ] {
+            let error = parse::<File>(text, Path::new("f.toml")).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{text}: {error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_depends_on_where_one_is_is_refused() {
+        assert!(absolute("root", Path::new("/run")).is_ok());
+        let error = absolute("root", Path::new("run")).unwrap_err().to_string();
+        assert!(
+            error.starts_with("root = \"run\": write an absolute path"),
+            "{error}"
+        );
+    }
+}
