@@ -6,12 +6,15 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
+use tonic::codegen::http::Response;
+use tonic::codegen::http::header::{DATE, HeaderValue};
 use tonic::transport::Server;
+use tower::util::MapResponseLayer;
 use vcuda_manager_api::SOCKET_NAME;
 use vcuda_manager_api::v1::grants_server::GrantsServer;
 use vcuda_manager_api::v1::node_server::NodeServer;
@@ -103,6 +106,7 @@ pub async fn serve(
     let following = tokio::spawn(follow_health(health, grants.grants().clone(), stop.clone()));
     let incoming = peer::accept(listener, api, node.events(), stop.clone());
     let router = Server::builder()
+        .layer(MapResponseLayer::new(dated))
         // The service answers earlier, and better; this ends also those who never finish their request.
         .timeout(api.deadline + Duration::from_secs(1))
         .max_concurrent_streams(api.requests_per_connection)
@@ -129,6 +133,15 @@ pub async fn serve(
     };
     following.abort();
     ended
+}
+
+/// The HTTP library puts the date into an answer that has none, and panics on a clock before 1970.
+fn dated<B>(mut answer: Response<B>) -> Response<B> {
+    if SystemTime::now() < UNIX_EPOCH {
+        let first = HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT");
+        answer.headers_mut().insert(DATE, first);
+    }
+    answer
 }
 
 /// Until the manager is to stop, or nobody is left who could say so.

@@ -17,9 +17,8 @@
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
 use std::hash::{Hash, Hasher};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -39,6 +38,7 @@ mod plugin;
 mod programs;
 mod release;
 mod room;
+mod running;
 mod tenant;
 mod tmpfs;
 pub mod virtual_time;
@@ -48,6 +48,7 @@ pub use plugin::Plugin;
 pub use programs::{Programs, Speaks};
 pub use release::of_release;
 pub use room::{Mounted, Room, holding};
+pub use running::Running;
 pub use tenant::Tenant;
 pub use tmpfs::Tmpfs;
 
@@ -290,88 +291,6 @@ impl Bed {
     /// Memory in bytes that GPU 0 has given out, by the simulator's own books.
     pub fn used_bytes(&self) -> u64 {
         self.report()["gpus"][0]["memory_used_bytes"].as_u64().unwrap()
-    }
-}
-
-/// The next line, and nothing that comes behind it; else what there is after the last line.
-fn read_line(from: &mut impl std::io::Read) -> Result<String, String> {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    loop {
-        let read = from.read(&mut byte).unwrap();
-        if read == 0 || byte == *b"\n" {
-            let text = String::from_utf8_lossy(&line).into_owned();
-            return if read == 0 { Err(text) } else { Ok(text) };
-        }
-        line.extend_from_slice(&byte);
-    }
-}
-
-/// A child that is killed when the test ends, however it ends.
-#[derive(Debug)]
-pub struct Running(pub Child);
-
-impl Running {
-    /// Starts the command with its stdout piped.
-    pub fn start(command: &mut Command) -> Self {
-        Running(
-            command
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap_or_else(|e| panic!("{command:?}: {e}")),
-        )
-    }
-
-    /// Waits until the program has printed a line that begins so, and returns it.
-    pub fn wait_for(&mut self, beginning: &str) -> String {
-        loop {
-            match self.next_line() {
-                Ok(line) if line.starts_with(beginning) => return line,
-                Ok(_) => {}
-                Err(rest) => panic!("the program ended before it printed {beginning:?}: {rest:?}"),
-            }
-        }
-    }
-
-    /// The next line that the program prints.
-    ///
-    /// # Errors
-    /// It has ended, or closed its output; what it printed after its last line.
-    pub fn next_line(&mut self) -> Result<String, String> {
-        read_line(self.0.stdout.as_mut().unwrap())
-    }
-
-    /// Whether it prints something, or ends, within a time.
-    pub fn prints_within(&self, time: Duration) -> bool {
-        let mut stdout = libc::pollfd {
-            fd: self.0.stdout.as_ref().unwrap().as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let time_ms = i32::try_from(time.as_millis()).unwrap();
-        // SAFETY: one structure, which the kernel fills.
-        let ready = unsafe { libc::poll(&raw mut stdout, 1, time_ms) };
-        ready == 1
-    }
-
-    /// Sends a signal.
-    pub fn signal(&self, signal: i32) {
-        let pid = i32::try_from(self.0.id()).unwrap();
-        // SAFETY: kill takes no pointers; the pid is a child that has not been waited for, so it cannot be another's.
-        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
-    }
-
-    /// Waits for the end and returns the exit status.
-    pub fn finish(&mut self) -> std::process::ExitStatus {
-        self.0.wait().unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Already gone is fine.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

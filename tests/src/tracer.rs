@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use libc::{c_int, c_long, c_uint, c_ulong, pid_t, user_regs_struct};
 
-use crate::read_line;
+use crate::running::next_line;
 
 /// The instruction `int3`, which is a mark in the program and a breakpoint of ours elsewhere.
 const BREAKPOINT: u8 = 0xcc;
@@ -91,7 +91,7 @@ impl Traced {
 
     /// The next line that it has printed.
     pub fn hear(&mut self) -> String {
-        read_line(self.child.stdout.as_mut().unwrap()).unwrap()
+        next_line(self.child.stdout.as_mut().unwrap()).unwrap()
     }
 
     /// Lets it run to its next mark.

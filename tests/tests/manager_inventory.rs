@@ -82,12 +82,10 @@ impl Watched {
 
     /// The next state that has this in it.
     fn state(&mut self, part: &str) -> String {
-        loop {
-            let state = self.inventory.wait_for("state ");
-            if state.contains(part) {
-                return state;
-            }
-        }
+        self.inventory
+            .wait_for_line(&format!("a state with {part:?}"), |line| {
+                line.starts_with("state ") && line.contains(part)
+            })
     }
 
     fn both(&self, first: &str, second: &str) -> String {

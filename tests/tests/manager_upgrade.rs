@@ -13,7 +13,11 @@ use std::time::Duration;
 
 use vcuda_region::layout::{OLDEST_VERSION, VERSION};
 use vcuda_region::registration;
-use vcuda_tests::{Bed, Door, GIB, Manager, Obedient, Programs, Speaks, app, eventually, succeeded, text};
+use vcuda_region::release::{self, NUMBER};
+use vcuda_tests::{
+    Bed, Door, GIB, Manager, Obedient, Programs, Speaks, app, eventually, holding, release_dir, succeeded,
+    text,
+};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -69,6 +73,45 @@ struct Tenant {
     limit_gib: u64,
     /// The layout of its files.
     layout: u32,
+}
+
+/// What `vcuda events` says of containers with an older library, as often as it was told.
+fn older(bed: &Bed) -> Vec<String> {
+    let told = succeeded(&bed.vcuda(["events"]).output().unwrap());
+    let is_one = |line: &&str| line.contains("VcudaOlderShim");
+    told.lines().filter(is_one).map(str::to_owned).collect()
+}
+
+#[test]
+fn an_older_library_is_told_once_and_is_no_finding() {
+    let bed = Bed::new();
+    let before = Programs::new(BEFORE);
+    let now = release_dir();
+    let manager = bed.manager();
+    for name in ["a", "b"] {
+        let args = ["grant", "create", name, "--memory", "1GiB", "--cores", "10"];
+        succeeded(&bed.vcuda(args).output().unwrap());
+    }
+    let programs = [
+        in_grant(&bed, &now, &now, "b"),
+        in_grant(&bed, &now, before.folder(), "a"),
+        in_grant(&bed, &now, before.folder(), "a"),
+    ]
+    .map(|mut command| Obedient::start(&mut command));
+    attaches(&manager, "b-2");
+    let (old, new) = (NUMBER.checked_sub(1).unwrap(), NUMBER);
+    let (old, new) = (release::name(old), release::name(new));
+    let said = format!("of a-1 have loaded libvcuda_shim {old}, the manager is {new}: they work together");
+    eventually("the older library is an event", SOON, || !older(&bed).is_empty());
+    // Three looks later, told by what such a look finds: it stands in no figure, and nobody else is meant.
+    let stranger = holding(&mut bed.bare(app("hold", Door::Dlsym)), GIB);
+    let all = || succeeded(&bed.vcuda(["events"]).output().unwrap());
+    eventually("later looks", SOON, || all().contains("VcudaUnregistered"));
+    let told = older(&bed);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(&said), "{told:?}");
+    assert_eq!(manager.metric("vcuda_audit_findings", "container=\"a-1\""), 0.0);
+    drop((programs, stranger));
 }
 
 fn go_together(one: u32, other: u32) -> bool {

@@ -19,7 +19,7 @@ use vcuda_region::limits::{DeviceConfig, Limits};
 use vcuda_region::process::Identity;
 use vcuda_region::slots::Usage;
 
-use crate::harness::{GIB, Kept, Node, amounts, ask, eventually, gpu, inventory, settings, uuid};
+use crate::harness::{GIB, Kept, Node, amounts, ask, eventually, gpu, inventory, next, settings, uuid};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
@@ -473,7 +473,7 @@ async fn a_watch_tells_what_is_there_and_what_comes() {
     client.release(release("a-1")).await.unwrap();
     let mut told = Vec::new();
     for _ in 0..5 {
-        let change = watch.message().await.unwrap().unwrap();
+        let change = next(&mut watch, "a change").await.unwrap().unwrap();
         told.push((
             change.kind(),
             change.grant.map(|grant| grant.id).unwrap_or_default(),
@@ -489,7 +489,8 @@ async fn a_watch_tells_what_is_there_and_what_comes() {
     assert_eq!(told, expected.map(|(kind, id)| (kind, id.to_owned())));
     // It ends with the manager, and does not keep it from ending.
     node.stop().await;
-    assert!(watch.message().await.ok().flatten().is_none());
+    let end = next(&mut watch, "its end, with the manager").await;
+    assert!(end.ok().flatten().is_none());
 }
 
 #[tokio::test]
@@ -513,7 +514,7 @@ async fn events_are_told_from_a_number_on() {
     ] {
         let mut told = nodes.watch_events(request).await.unwrap().into_inner();
         let mut count = 0;
-        while let Some(event) = told.message().await.unwrap() {
+        while let Some(event) = next(&mut told, "an event, or the end").await.unwrap() {
             assert_eq!(event.reason, "VcudaNoCard");
             count += 1;
         }

@@ -217,3 +217,13 @@ pub(crate) async fn eventually(mut is: impl FnMut() -> bool) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
+
+/// What a stream tells next. Fails the test, naming what was awaited, where it says nothing for half a minute.
+pub(crate) async fn next<T>(
+    stream: &mut tonic::Streaming<T>,
+    what: &str,
+) -> Result<Option<T>, tonic::Status> {
+    let told = tokio::time::timeout(Duration::from_secs(30), stream.message()).await;
+    assert!(told.is_ok(), "the stream says nothing for 30 s: {what}");
+    told.unwrap()
+}

@@ -19,7 +19,7 @@ use vcuda_manager::events::{Report, Severity};
 use vcuda_manager::ledger::{Disk, RealDisk};
 use vcuda_manager_api::v1;
 
-use crate::harness::{GIB, Node, ask, eventually, settings};
+use crate::harness::{GIB, Node, ask, eventually, next, settings};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -160,13 +160,13 @@ async fn a_reader_that_does_not_read_its_events_loses_them_and_nobody_elses() {
         }
         // The one that reads misses nothing.
         for _ in 0..500 {
-            keen.message().await.unwrap().unwrap();
+            next(&mut keen, "an event for who reads").await.unwrap().unwrap();
         }
     }
     serves(&node).await;
     let mut read = 0;
     let end = loop {
-        match lazy.message().await {
+        match next(&mut lazy, "the end of who does not read").await {
             Ok(Some(_)) => read += 1,
             Ok(None) => break None,
             Err(status) => break Some(status.code()),

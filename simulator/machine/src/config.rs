@@ -12,7 +12,7 @@ mod validate;
 pub(crate) use defaults::{FNV, fnv1a};
 
 /// Most GPUs of one machine.
-pub const MAX_GPUS: usize = 16;
+pub const MAX_GPUS: usize = 64;
 /// Commands that a stream's ring can hold.
 pub const RING_ENTRIES: u64 = 1024;
 

@@ -1,0 +1,123 @@
+//! A program that a test has started: the lines that it prints, waited for with a limit, and its end.
+
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+/// A child that is killed when the test ends, however it ends.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Running {
+    /// Starts the command with its stdout piped.
+    pub fn start(command: &mut Command) -> Self {
+        Running(
+            command
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap_or_else(|e| panic!("{command:?}: {e}")),
+        )
+    }
+
+    /// Waits until the program has printed a line that begins so, and returns it. Fails the test when it has to wait for minutes.
+    pub fn wait_for(&mut self, beginning: &str) -> String {
+        self.wait_for_line(&format!("a line that begins with {beginning:?}"), |line| {
+            line.starts_with(beginning)
+        })
+    }
+
+    /// Waits until the program has printed a line of which this holds, and returns it. Fails the test, naming `what` was
+    /// awaited, when that takes minutes, however many other lines came.
+    pub fn wait_for_line(&mut self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        let end = SystemTime::now() + patience();
+        let mut last = String::new();
+        loop {
+            let awaited = format!("{what} (the last one before: {last:?})");
+            match read_line(self.0.stdout.as_mut().unwrap(), &awaited, end) {
+                Ok(line) if holds(&line) => return line,
+                Ok(line) => last = line,
+                Err(rest) => panic!("the program ended before it printed {awaited}: {rest:?}"),
+            }
+        }
+    }
+
+    /// The next line that the program prints. Fails the test after minutes without one.
+    ///
+    /// # Errors
+    /// It has ended, or closed its output; what it printed after its last line.
+    pub fn next_line(&mut self) -> Result<String, String> {
+        next_line(self.0.stdout.as_mut().unwrap())
+    }
+
+    /// Whether it prints something, or ends, within a time.
+    pub fn prints_within(&self, time: Duration) -> bool {
+        is_readable(self.0.stdout.as_ref().unwrap(), time)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) {
+        let pid = i32::try_from(self.0.id()).unwrap();
+        // SAFETY: kill takes no pointers; the pid is a child that has not been waited for, so it cannot be another's.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// Waits for the end and returns the exit status.
+    pub fn finish(&mut self) -> std::process::ExitStatus {
+        self.0.wait().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already gone is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How long a program may keep a test waiting for a line: far longer than any takes on a busy machine, but for the long
+/// forms, in which one works for as long as it was asked to.
+fn patience() -> Duration {
+    let is_soak = std::env::var_os("VCUDA_SOAK").is_some();
+    Duration::from_secs(if is_soak { 4 * 3600 } else { 180 })
+}
+
+/// The next line, and nothing that comes behind it; else what there is after the last line. Fails the test, naming what was
+/// awaited, where neither comes before `end`.
+fn read_line(from: &mut ChildStdout, awaited: &str, end: SystemTime) -> Result<String, String> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    loop {
+        let left = end.duration_since(SystemTime::now()).unwrap_or_default();
+        assert!(
+            is_readable(from, left),
+            "not in time: {awaited}, after {:?}",
+            String::from_utf8_lossy(&line)
+        );
+        let read = from.read(&mut byte).unwrap();
+        if read == 0 || byte == *b"\n" {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            return if read == 0 { Err(text) } else { Ok(text) };
+        }
+        line.extend_from_slice(&byte);
+    }
+}
+
+/// Whether there is something to read, or the end, within a time.
+fn is_readable(from: &ChildStdout, within: Duration) -> bool {
+    let mut stdout = libc::pollfd {
+        fd: from.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let time_ms = i32::try_from(within.as_millis()).unwrap();
+    // SAFETY: one structure, which the kernel fills.
+    let ready = unsafe { libc::poll(&raw mut stdout, 1, time_ms) };
+    ready == 1
+}
+
+/// As [`Running::next_line`], of a program that is not [`Running`].
+pub(crate) fn next_line(from: &mut ChildStdout) -> Result<String, String> {
+    read_line(from, "its next line", SystemTime::now() + patience())
+}
