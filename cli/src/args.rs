@@ -200,6 +200,9 @@ pub(crate) enum Command {
     /// The program that the tenants of `demo` and `bench` run.
     #[command(hide = true)]
     StageTenant,
+    /// Proves that programs of this container are held to its limits; the hook of strict containers.
+    #[command(hide = true)]
+    Attached(AttachedArgs),
     /// Looks at its own environment for `doctor -- CMD` and prints what it finds as JSON.
     #[command(hide = true)]
     DoctorProbe,
@@ -373,6 +376,13 @@ pub(crate) struct DoctorArgs {
     /// A command whose way to the GPU is checked; it is not run
     #[arg(value_name = "CMD", last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AttachedArgs {
+    /// Write the reason into this file too, if it is there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -1,6 +1,7 @@
 //! `vcuda doctor`: each link between a program and its quota, and what to do about the one that is broken.
 
 mod chain;
+pub(crate) mod container;
 mod machine;
 mod manager;
 pub(crate) mod probe;
@@ -8,6 +9,7 @@ mod program;
 mod tenants;
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
 
 use serde::Serialize;
 use vcuda_region::directory;
@@ -73,9 +75,18 @@ impl Finding {
 /// Looks at the machine, the tenants and, inside a tenant or with a command, at the whole chain to the driver. Fails if
 /// a link is broken.
 pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(), Failure> {
-    let mut findings = machine::findings(args.sim, environment);
-    match directory::resolve(environment.tenant.as_deref()) {
-        Some(tenant) => findings.extend(chain::of_this_tenant(&tenant)),
+    let tenant = directory::resolve(environment.tenant.as_deref());
+    let places = container::Places::real();
+    let is_container = tenant.as_deref() == Some(Path::new(directory::MANAGED)) || places.has_preload();
+    let mut findings = Vec::new();
+    if is_container {
+        findings.extend(container::findings(&places, !args.sim));
+    } else {
+        findings.extend(machine::own_files(args.sim, environment));
+    }
+    findings.extend(machine::findings(args.sim, environment));
+    match tenant {
+        Some(tenant) => findings.extend(chain::of_this_tenant(&tenant, is_container)),
         None => {
             findings.extend(manager::findings(environment));
             findings.extend(tenants::findings(args.sim, environment));

@@ -7,6 +7,7 @@
 
 mod arbiter;
 mod args;
+mod attached;
 mod background;
 mod bench;
 mod config;
@@ -82,6 +83,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Arbiter { detach: true, .. } => background::detach(),
         Command::Arbiter { alone, .. } => arbiter::arbiter(alone, &environment),
         Command::StageTenant => stage::program::tenant(),
+        Command::Attached(attached) => attached::attached(&attached),
         Command::DoctorProbe => doctor::probe::probe(&environment),
     }
 }

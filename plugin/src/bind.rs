@@ -38,6 +38,8 @@ pub struct Rules {
     pub chunk_bytes: u64,
     /// Whether a container that has its cards alone gets the shim too.
     pub shim_for_whole_cards: bool,
+    /// Whether a container starts only if the shim is loaded in it.
+    pub strict: bool,
     /// Where device nodes are.
     pub devices: PathBuf,
     /// Who brings device nodes and the driver's libraries.

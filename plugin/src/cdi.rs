@@ -9,7 +9,9 @@ use thiserror::Error;
 
 use crate::driver::Bound;
 use crate::ids::{self, Ids, Kind, Slot};
+use edits::{ContainerEdits, Device, DeviceNode, Hook, Mount};
 
+mod edits;
 mod store;
 
 pub use store::{Store, StoreError};
@@ -20,6 +22,8 @@ pub const KIND: &str = "vcuda.io/slot";
 const LIBRARIES_IN_CONTAINER: &str = "/usr/lib/vcuda";
 /// Where a container finds the `vcuda` command: in every image's usual PATH, and seldom taken.
 const PROGRAM_IN_CONTAINER: &str = "/usr/local/bin/vcuda";
+/// Where kubelet reads why a container has ended, unless the pod says otherwise (`terminationMessagePath`).
+const TERMINATION: &str = "/dev/termination-log";
 /// Where NVIDIA's toolkit looks for mounts that name devices (nvidia-container-toolkit, `internal/config/image`).
 const TOOLKIT_MOUNTS: &str = "/var/run/nvidia-container-devices";
 /// Where a container finds its limits.
@@ -61,6 +65,8 @@ pub struct Facts {
     pub shim: Option<Shim>,
     /// The `vcuda` command, if containers get one.
     pub program: Option<PathBuf>,
+    /// Whether a container starts only if the shim is loaded in it.
+    pub is_strict: bool,
     /// Who brings the rest.
     pub inject: Inject,
     /// Where the host has its device nodes.
@@ -133,6 +139,12 @@ pub enum FactsError {
         "the manager has no shim library installed: set shim_library in its configuration; without it no limit would hold"
     )]
     NoShim,
+    /// There is nothing to prove with that it is preloaded.
+    #[error(
+        "strict is set, and the manager has no vcuda command installed that would prove the limits in the container: set \
+         vcuda_program in its configuration"
+    )]
+    NoProgram,
     /// A GPU has no device node that is known.
     #[error("{0}: NVML does not tell its minor number, so its device node is unknown")]
     NoNode(String),
@@ -151,6 +163,13 @@ pub fn spec(facts: &Facts, grant: &Grant) -> Result<Spec, FactsError> {
         edits
             .mounts
             .extend(program.map(|program| Mount::new(program, Path::new(PROGRAM_IN_CONTAINER), "ro", false)));
+        if facts.is_strict {
+            facts.program.as_ref().ok_or(FactsError::NoProgram)?;
+            edits.hooks.push(Hook::before_start(
+                PROGRAM_IN_CONTAINER,
+                &["attached", "--report", TERMINATION],
+            ));
+        }
     }
     Ok(Spec {
         cdi_version: "0.6.0".to_owned(),
@@ -182,6 +201,7 @@ fn cards(facts: &Facts, grant: &Grant) -> Result<ContainerEdits, FactsError> {
                 mounts: driver
                     .map(|file| Mount::new(&file.host, &file.container, "ro", false))
                     .collect(),
+                hooks: Vec::new(),
             })
         }
         Inject::ToolkitEnv => Ok(ContainerEdits {
@@ -299,63 +319,6 @@ impl Spec {
             device.annotations.insert(ASKED.to_owned(), asked.to_owned());
         }
         self
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Device {
-    name: String,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-    container_edits: ContainerEdits,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ContainerEdits {
-    env: Vec<String>,
-    device_nodes: Vec<DeviceNode>,
-    mounts: Vec<Mount>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DeviceNode {
-    path: PathBuf,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    host_path: Option<PathBuf>,
-}
-
-impl DeviceNode {
-    fn new(devices: &Path, name: &str) -> Self {
-        let (path, host) = (Path::new("/dev").join(name), devices.join(name));
-        Self {
-            host_path: (host != path).then_some(host),
-            path,
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Mount {
-    host_path: PathBuf,
-    container_path: PathBuf,
-    options: Vec<String>,
-}
-
-impl Mount {
-    fn new(host: &Path, container: &Path, access: &str, is_data: bool) -> Self {
-        let mut options = vec![access, "nosuid", "nodev"];
-        // A library has to be mapped executable.
-        options.extend(is_data.then_some("noexec"));
-        options.push("bind");
-        Self {
-            host_path: host.to_owned(),
-            container_path: container.to_owned(),
-            options: options.into_iter().map(str::to_owned).collect(),
-        }
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Config {
     pub ways: Ways,
     /// Whether a container that has its cards alone gets the shim too.
     pub shim_for_whole_cards: bool,
+    /// Whether a container starts only if the shim is loaded in it.
+    pub strict: bool,
     /// When grants without a container end.
     pub release: Pace,
     /// Where metrics and health are served; nowhere if none.
@@ -110,6 +112,7 @@ impl Config {
             chunk_bytes: flags.chunk.unwrap_or(resources.chunk).0,
             ways: file.registration,
             shim_for_whole_cards: file.whole_cards.shim,
+            strict: file.strict,
             release: Pace {
                 interval: file.release.interval.0,
                 grace: file.release.grace.0,

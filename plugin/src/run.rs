@@ -145,6 +145,7 @@ impl Parts {
         let rules = Rules {
             chunk_bytes: config.chunk_bytes,
             shim_for_whole_cards: config.shim_for_whole_cards,
+            strict: config.strict,
             devices: config.devices.clone(),
             inject: config.inject,
             driver: config.driver.clone(),

@@ -39,6 +39,7 @@ mod programs;
 mod release;
 mod room;
 mod running;
+pub mod runc;
 mod tenant;
 mod tmpfs;
 pub mod virtual_time;

@@ -13,7 +13,7 @@ use crate::libraries;
 use vcuda_manager_api::quantity::MemorySize;
 
 /// Inside a tenant: its own limits, and what a program here meets.
-pub(super) fn of_this_tenant(directory: &Path) -> Vec<Finding> {
+pub(super) fn of_this_tenant(directory: &Path, is_container: bool) -> Vec<Finding> {
     let name = directory
         .file_name()
         .unwrap_or(directory.as_os_str())
@@ -24,7 +24,8 @@ pub(super) fn of_this_tenant(directory: &Path) -> Vec<Finding> {
             let limits = Limits::read(directory).ok();
             let uuid = report.gpu_uuid.as_deref().and_then(|uuid| uuid.parse().ok());
             let limit = limits.and_then(|limits| limits.memory_limit_bytes(limits.find(&uuid?)?).ok());
-            findings.extend(links(&report, limit.filter(|limit| *limit != NO_MEMORY_LIMIT)));
+            let limit = limit.filter(|limit| *limit != NO_MEMORY_LIMIT);
+            findings.extend(links(&report, limit, is_container));
         }
         Err(finding) => findings.push(finding),
     }
@@ -55,7 +56,7 @@ pub(super) fn of_a_new_tenant(is_simulated: bool, environment: &Environment) -> 
     }
     arguments.push("--");
     match probe(&arguments) {
-        Ok(report) => links(&report, Some(limit)),
+        Ok(report) => links(&report, Some(limit), false),
         Err(finding) => vec![finding],
     }
 }
@@ -83,10 +84,15 @@ fn probe(arguments: &[&str]) -> Result<Report, Finding> {
 }
 
 /// One finding per link. `limit_bytes`: the memory limit that must be seen, if there is one.
-fn links(report: &Report, limit_bytes: Option<u64>) -> Vec<Finding> {
+fn links(report: &Report, limit_bytes: Option<u64>, is_container: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.push(match (&report.shim, &report.preload) {
         (Some(path), _) => Finding::ok("shim in the process", path.clone()),
+        (None, _) if is_container => Finding::broken(
+            "shim in the process",
+            "not loaded, and a program that is started here is not limited",
+            "the preload file above says why; if that is well: is the image's loader glibc's, 2.17 or later?",
+        ),
         (None, Some(preload)) => Finding::broken(
             "shim in the process",
             format!("not loaded, though LD_PRELOAD is {preload}"),
@@ -189,7 +195,7 @@ mod tests {
     }
 
     fn broken(report: &Report) -> Vec<String> {
-        let findings = links(report, Some(1 << 30));
+        let findings = links(report, Some(1 << 30), false);
         findings
             .into_iter()
             .filter(|one| one.health == Health::Broken)

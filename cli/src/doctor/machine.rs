@@ -1,4 +1,4 @@
-//! The machine: driver, GPUs and their modes, vcuda's own files.
+//! The machine: vcuda's own files, driver, GPUs and their modes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,6 @@ const MPS_PIPES: &str = "/tmp/nvidia-mps";
 pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(hidden(environment));
-    findings.extend(own_files(is_simulated, environment));
     if is_simulated {
         findings.push(simulated_machine(environment));
         return findings;
@@ -42,8 +41,8 @@ fn hidden(environment: &Environment) -> Option<Finding> {
     })
 }
 
-/// The runtime directory and the libraries.
-fn own_files(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
+/// The runtime directory and the libraries of the `vcuda` that starts tenants.
+pub(super) fn own_files(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
     let root = match environment.runtime_root() {
         Ok(root) => root,
         Err(failure) => {

@@ -43,7 +43,7 @@ pub(crate) fn probe(environment: &Environment) -> Result<(), Failure> {
             .preload
             .as_ref()
             .map(|value| value.to_string_lossy().into_owned()),
-        shim: mapped(|line| line.contains(SHIM)),
+        shim: shim(),
         ..Report::default()
     };
     if let Err(problem) = ask_driver(&mut report) {
@@ -76,6 +76,11 @@ fn nvml_total(uuid: &str) -> Option<u64> {
     let nvml = Nvml::open().ok()?;
     let gpu = nvml.find(uuid).ok()??;
     nvml.memory(gpu).ok().map(|memory| memory.total)
+}
+
+/// The shim in this process.
+pub(crate) fn shim() -> Option<String> {
+    mapped(|line| line.contains(SHIM))
 }
 
 /// The file whose mapping holds `address`.

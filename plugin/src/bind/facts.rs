@@ -32,6 +32,7 @@ impl Binder {
         Ok(Facts {
             shim,
             program: (!status.program.is_empty()).then(|| status.program.into()),
+            is_strict: self.rules.strict,
             inject: self.rules.inject,
             devices: self.rules.devices.clone(),
             control_nodes: control.map(str::to_owned).to_vec(),

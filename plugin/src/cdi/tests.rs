@@ -9,6 +9,7 @@ fn facts() -> Facts {
             preload: "/var/lib/vcuda/lib/ld.so.preload-1.2.0-9f2c".into(),
         }),
         program: Some("/var/lib/vcuda/lib/vcuda-1.2.0-9f2c".into()),
+        is_strict: false,
         inject: Inject::Cdi,
         devices: "/dev".into(),
         control_nodes: vec!["nvidiactl".to_owned()],
@@ -106,6 +107,38 @@ fn the_toolkit_is_told_which_cards() {
             inject == Inject::ToolkitMounts
         );
     }
+}
+
+#[test]
+fn a_strict_container_proves_its_limits_before_it_starts() {
+    let strict = Facts {
+        is_strict: true,
+        ..facts()
+    };
+    let hooks = |grant: &Grant| {
+        let written = serde_json::to_value(spec(&strict, grant).unwrap()).unwrap();
+        written["devices"][0]["containerEdits"]["hooks"].clone()
+    };
+    assert_eq!(
+        hooks(&grant(1)),
+        json!([{
+            "hookName": "startContainer", "path": "/usr/local/bin/vcuda",
+            "args": ["vcuda", "attached", "--report", "/dev/termination-log"],
+            "env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "timeout": 10,
+        }])
+    );
+    // What is not limited has nothing to prove; and nothing is promised that cannot be proved.
+    let whole = Grant {
+        is_limited: false,
+        ..grant(1)
+    };
+    assert_eq!(hooks(&whole), serde_json::Value::Null);
+    let unprovable = Facts {
+        program: None,
+        ..strict.clone()
+    };
+    assert_eq!(spec(&unprovable, &grant(1)), Err(FactsError::NoProgram));
+    assert!(spec(&unprovable, &whole).is_ok());
 }
 
 #[test]

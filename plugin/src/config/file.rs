@@ -14,12 +14,13 @@ use crate::register::Ways;
 
 /// Every key, so that the documented file is held to them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 28] = [
+pub(super) const KEYS: [&str; 29] = [
     "manager",
     "kubelet",
     "cdi",
     "devices",
     "registration",
+    "strict",
     "[resources]",
     "gpu",
     "memory",
@@ -53,6 +54,7 @@ pub(super) struct File {
     pub(super) cdi: PathBuf,
     pub(super) devices: PathBuf,
     pub(super) registration: Ways,
+    pub(super) strict: bool,
     pub(super) resources: ResourcesTable,
     pub(super) driver: DriverTable,
     pub(super) cluster: ClusterTable,
@@ -70,6 +72,7 @@ impl Default for File {
             cdi: "/var/run/cdi".into(),
             devices: "/dev".into(),
             registration: Ways::Both,
+            strict: false,
             resources: ResourcesTable::default(),
             driver: DriverTable::default(),
             cluster: ClusterTable::default(),

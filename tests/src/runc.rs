@@ -1,0 +1,331 @@
+//! Containers that runc starts from what the plugin has written: a root file system, a configuration, and the edits of the CDI
+//! specification put into it as a container runtime does.
+
+use std::fs;
+use std::os::linux::fs::MetadataExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::kubelet::Started;
+use crate::{Bed, release_dir, skip, succeeded, text};
+
+/// What runtimes give a container without asking (containerd, `oci.WithDefaultUnixCaps`), as far as it matters here.
+const CAPABILITIES: [&str; 6] = [
+    "CAP_SETUID",
+    "CAP_SETGID",
+    "CAP_CHOWN",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_AUDIT_WRITE",
+];
+/// Who is root may become anybody.
+const PERMITTED: &str = "auth required pam_permit.so\naccount required pam_permit.so\npassword required pam_permit.so\n\
+                         session required pam_permit.so\n";
+/// As many users as a container's user namespace has.
+const USERS: u32 = 65_536;
+
+/// Where a container's programs come from.
+#[derive(Debug, Clone)]
+pub enum Image {
+    /// This machine's own userland.
+    Host,
+    /// musl's loader and nothing else, with this program as `/app`.
+    Musl(PathBuf),
+}
+
+/// A change of a runtime's configuration, before it is written.
+pub type Change<'a> = &'a dyn Fn(&mut Value);
+
+/// A container with what its specification edits. Nothing else of ours: the pod's manifest brings only the simulated machine,
+/// as no card is there.
+#[derive(Clone)]
+pub struct Container<'a> {
+    /// Where the simulated machine is.
+    pub bed: &'a Bed,
+    /// What kubelet's runtime was told.
+    pub started: &'a Started,
+    /// The user of its first process.
+    pub uid: u32,
+    /// Whether its root file system is read-only.
+    pub is_read_only: bool,
+    /// Its programs.
+    pub image: Image,
+    /// The host's user that is root in the container's own user namespace, if it has one.
+    pub root_user: Option<u32>,
+    /// What a pod, an image or a broken runtime makes other.
+    pub change: Option<Change<'a>>,
+}
+
+impl std::fmt::Debug for Container<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "container of {} with user {}",
+            self.bed.machine().display(),
+            self.uid
+        )
+    }
+}
+
+/// Its files, and what it writes over `/usr`.
+#[derive(Debug)]
+pub struct Bundle {
+    dir: tempfile::TempDir,
+    over: tempfile::TempDir,
+}
+
+impl Bundle {
+    /// Why the container has ended, as kubelet would read it.
+    pub fn termination(&self) -> String {
+        fs::read_to_string(self.over.path().join("termination-log")).unwrap()
+    }
+}
+
+impl<'a> Container<'a> {
+    /// One of root, read-only, from this machine's userland.
+    pub fn new(bed: &'a Bed, started: &'a Started) -> Self {
+        Self {
+            bed,
+            started,
+            uid: 0,
+            is_read_only: true,
+            image: Image::Host,
+            root_user: None,
+            change: None,
+        }
+    }
+
+    /// Of another user.
+    pub fn of(self, uid: u32) -> Self {
+        Self { uid, ..self }
+    }
+
+    /// With its configuration changed.
+    pub fn changed(self, change: Change<'a>) -> Self {
+        Self {
+            change: Some(change),
+            ..self
+        }
+    }
+
+    /// Makes all that runc needs to run these words.
+    pub fn bundle(&self, args: &[&str]) -> Bundle {
+        let dir = tempfile::tempdir().unwrap();
+        // /tmp may be an overlay itself, which cannot be the upper part of another.
+        let over = tempfile::tempdir_in("/dev/shm").unwrap();
+        for path in [dir.path(), over.path()] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let root = dir.path().join("rootfs");
+        for folder in ["etc/pam.d", "proc", "dev", "machine", "usr", "tmp", "var", "run"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        for folder in ["upper", "work"] {
+            fs::create_dir(over.path().join(folder)).unwrap();
+        }
+        let termination = over.path().join("termination-log");
+        fs::write(&termination, "").unwrap();
+        // As kubelet makes it.
+        fs::set_permissions(&termination, fs::Permissions::from_mode(0o666)).unwrap();
+        for (file, content) in [
+            (
+                "etc/passwd",
+                "root:x:0:0::/:/bin/sh\nsomeone:x:1000:1000::/:/bin/sh\n",
+            ),
+            ("etc/group", "root:x:0:\nsomeone:x:1000:\n"),
+            ("etc/pam.d/su", PERMITTED),
+            // PAM gives up where this one is missing.
+            ("etc/pam.d/other", PERMITTED),
+        ] {
+            fs::write(root.join(file), content).unwrap();
+        }
+        let data = |name: &str| over.path().join(name).display().to_string();
+        let mut mounts = vec![
+            json!({"destination": "/proc", "type": "proc", "source": "proc"}),
+            json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]}),
+            bind(&termination, "/dev/termination-log", "rw"),
+            bind(&self.bed.machine(), "/machine", "rw"),
+        ];
+        match &self.image {
+            Image::Host => {
+                for link in ["bin", "sbin", "lib", "lib64"] {
+                    if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
+                        symlink(target, root.join(link)).unwrap();
+                    }
+                }
+                fs::create_dir(root.join("app")).unwrap();
+                mounts.push(json!({
+                    "destination": "/usr", "type": "overlay", "source": "overlay", "options": [
+                        "lowerdir=/usr", format!("upperdir={}", data("upper")), format!("workdir={}", data("work"))],
+                }));
+                mounts.push(bind(&release_dir().join("test-apps"), "/app", "ro"));
+            }
+            Image::Musl(program) => {
+                fs::create_dir(root.join("lib")).unwrap();
+                let loader = format!("lib/ld-musl-{}.so.1", std::env::consts::ARCH);
+                fs::copy(Path::new("/").join(&loader), root.join(&loader)).unwrap();
+                fs::copy(program, root.join("app")).unwrap();
+            }
+        }
+        let namespaces = ["pid", "mount", "ipc", "uts", "network"].map(|kind| json!({"type": kind}));
+        let mut config = json!({
+            "ociVersion": "1.0.2",
+            "process": {
+                "terminal": false, "user": {"uid": self.uid, "gid": self.uid}, "args": args, "cwd": "/",
+                "env": ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin", "VCUDA_SIM=/machine", "NVIDIA_VISIBLE_DEVICES=all"],
+                "capabilities": {"bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES},
+            },
+            "root": {"path": root, "readonly": self.is_read_only},
+            "mounts": mounts,
+            "hooks": {},
+            "linux": {"namespaces": namespaces, "devices": []},
+        });
+        if let Some(first) = self.root_user {
+            let mapping = json!([{"containerID": 0, "hostID": first, "size": USERS}]);
+            config["linux"]["uidMappings"] = mapping.clone();
+            config["linux"]["gidMappings"] = mapping;
+            let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
+            namespaces.push(json!({"type": "user"}));
+            for path in [dir.path(), over.path()] {
+                own(path, first);
+            }
+        }
+        for edits in &self.started.edits {
+            edit(&mut config, edits);
+        }
+        if let Some(change) = self.change {
+            change(&mut config);
+        }
+        fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+        Bundle { dir, over }
+    }
+
+    /// runc, to run what the bundle says.
+    pub fn command(&self, bundle: &Bundle) -> Command {
+        let bundle = bundle.dir.path();
+        let id = format!("vcuda-{}", bundle.file_name().unwrap().to_string_lossy());
+        let mut command = Command::new("runc");
+        command
+            .arg("--root")
+            .arg(bundle.join("state"))
+            .args(["run", "-b"])
+            .arg(bundle)
+            .arg(id.replace('.', ""))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end; `None` where there is no runtime that works here.
+    pub fn run(&self, args: &[&str]) -> Option<Output> {
+        self.run_bundle(&self.bundle(args))
+    }
+
+    /// The same of a bundle that is there.
+    pub fn run_bundle(&self, bundle: &Bundle) -> Option<Output> {
+        match self.command(bundle).output() {
+            Ok(output) if String::from_utf8_lossy(&output.stderr).contains("runc run failed") => {
+                let words = text(&output).replace('\n', " ");
+                skip(&format!("plugin_runtime: runc does not work here: {words}"));
+                None
+            }
+            Ok(output) => Some(output),
+            Err(error) => {
+                skip(&format!(
+                    "plugin_runtime: no runc ({error}); scripts/test.sh installs it where apt-get can"
+                ));
+                None
+            }
+        }
+    }
+
+    /// What it prints, if it succeeds.
+    pub fn printed(&self, args: &[&str]) -> String {
+        succeeded(&self.run(args).unwrap())
+    }
+}
+
+fn bind(from: &Path, to: &str, mode: &str) -> Value {
+    json!({"destination": to, "source": from, "type": "bind", "options": ["rbind", mode]})
+}
+
+/// Gives a folder, with all in it, to the user that is root in a container.
+fn own(path: &Path, user: u32) {
+    let owner = format!("{user}:{user}");
+    let owned = Command::new("chown").args(["-hR", &owner]).arg(path).output();
+    succeeded(&owned.unwrap());
+    chown(path, Some(user), Some(user)).unwrap();
+}
+
+/// Container edits put into a runtime's configuration, as the CDI specification (0.6.0, "OCI Edits") says. An edit that is
+/// not known here is an error: nothing may be left out.
+fn edit(config: &mut Value, edits: &Value) {
+    for (kind, values) in edits.as_object().unwrap() {
+        for value in values.as_array().unwrap() {
+            match kind.as_str() {
+                "env" => {
+                    let name = value.as_str().unwrap().split('=').next().unwrap();
+                    let environment = config["process"]["env"].as_array_mut().unwrap();
+                    environment.retain(|one| !one.as_str().unwrap().starts_with(&format!("{name}=")));
+                    environment.push(value.clone());
+                }
+                "mounts" => {
+                    let mounts = config["mounts"].as_array_mut().unwrap();
+                    mounts.push(json!({
+                        "destination": value["containerPath"], "source": value["hostPath"], "type": "bind",
+                        "options": value["options"],
+                    }));
+                }
+                "deviceNodes" => {
+                    let host = value.get("hostPath").unwrap_or(&value["path"]);
+                    let node = fs::metadata(host.as_str().unwrap()).unwrap();
+                    let (major, minor) = (libc::major(node.st_rdev()), libc::minor(node.st_rdev()));
+                    let devices = config["linux"]["devices"].as_array_mut().unwrap();
+                    devices.push(json!({
+                        "path": value["path"], "type": "c", "major": major, "minor": minor, "fileMode": 0o666,
+                    }));
+                }
+                "hooks" => {
+                    // The names that the CDI library accepts, which are OCI's.
+                    let name = value["hookName"].as_str().unwrap();
+                    assert!(
+                        [
+                            "prestart",
+                            "createRuntime",
+                            "createContainer",
+                            "startContainer",
+                            "poststart",
+                            "poststop"
+                        ]
+                        .contains(&name),
+                        "{name}"
+                    );
+                    assert!(value["path"].as_str().unwrap().starts_with('/'), "{value}");
+                    let mut hook = value.clone();
+                    hook.as_object_mut().unwrap().remove("hookName");
+                    let hooks = config["hooks"].as_object_mut().unwrap();
+                    let of_name = hooks.entry(name).or_insert(json!([]));
+                    of_name.as_array_mut().unwrap().push(hook);
+                }
+                other => panic!("{other}: {edits}"),
+            }
+        }
+    }
+}
+
+/// Where a container finds one of the tests' programs.
+pub fn inside(program: &Path) -> String {
+    format!("/app/{}", program.file_name().unwrap().to_string_lossy())
+}
+
+/// A real card's device files are open to every user.
+pub fn open_machine(bed: &Bed) {
+    succeeded(&bed.bare("true").output().unwrap());
+    let opened = Command::new("chmod")
+        .args(["-R", "a+rwX"])
+        .arg(bed.machine())
+        .output();
+    succeeded(&opened.unwrap());
+}
