@@ -20,9 +20,9 @@ CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 cargo build
 step "clients from PyPI"
 scripts/fetch-clients.sh || skip "some clients: see above"
 
-step "container runtime, its filter of system calls, strace"
-have() { case $1 in golang-*) [ -e /usr/share/containers/seccomp.json ] ;; *) command -v "$1" >/dev/null ;; esac; }
-for package in runc strace golang-github-containers-common; do
+step "container runtime, its filter of system calls, strace, another C library"
+have() { case $1 in golang-*) [ -e /usr/share/containers/seccomp.json ] ;; musl-tools) command -v musl-gcc >/dev/null ;; *) command -v "$1" >/dev/null ;; esac; }
+for package in runc strace golang-github-containers-common musl-tools; do
     have $package || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends $package; } >target/apt.log 2>&1; } ||
         skip "$package: not installed and apt-get could not (target/apt.log)"
 done
