@@ -16,11 +16,14 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use vcuda_kubelet_api::{CHECKPOINT, KUBELET_SOCKET};
+
+use crate::eventually;
 
 mod clients;
 mod manager;
@@ -33,6 +36,11 @@ use manager::Devices;
 pub use pods::{ContainerSpec, Pod, PodSpec, Role};
 pub use runtime::Started;
 pub use told::Mood;
+
+/// The names of the resources, unless a test says otherwise.
+pub const RESOURCES: [&str; 3] = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"];
+/// How long what happens at once may take on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
 
 /// What kubelet writes as `:authority` at the sockets that it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +97,8 @@ struct Node {
     mood: Mutex<Mood>,
     /// Calls that PodResources still answers, and since when (seconds).
     allowance: Mutex<(f64, SystemTime)>,
+    /// How often PodResources was asked.
+    asked: AtomicUsize,
     /// What a plugin did and must not.
     wrongs: Mutex<Vec<String>>,
 }
@@ -129,6 +139,7 @@ impl Kubelet {
                 random: Mutex::new(fastrand::Rng::with_seed(seed)),
                 mood: Mutex::default(),
                 allowance: Mutex::new((told::BURST, SystemTime::now())),
+                asked: AtomicUsize::new(0),
                 wrongs: Mutex::default(),
             }),
             running: None,
@@ -205,6 +216,18 @@ impl Kubelet {
     /// Devices that can be given out.
     pub fn allocatable(&self, resource: &str) -> usize {
         self.counts(resource).0
+    }
+
+    /// Waits until pods can ask for all three resources.
+    pub fn wait_for_devices(&self) {
+        eventually("kubelet has the devices of all three resources", SOON, || {
+            RESOURCES.iter().all(|name| self.allocatable(name) > 0)
+        });
+    }
+
+    /// How often PodResources was asked.
+    pub fn asked(&self) -> usize {
+        self.node.asked.load(Ordering::Relaxed)
     }
 
     /// The clients that hold a plugin now, by how it was registered.

@@ -8,19 +8,11 @@
 
 use std::time::Duration;
 
-use vcuda_tests::kubelet::{Kubelet, PodSpec, Release, Role};
+use vcuda_tests::kubelet::{Mood, PodSpec, Release, Role};
 use vcuda_tests::{Bed, GIB, Manager, eventually};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
-
-fn connected(kubelet: &Kubelet) {
-    eventually("kubelet has the devices of all three resources", SOON, || {
-        ["gpu", "memory", "cores"]
-            .iter()
-            .all(|word| kubelet.allocatable(&format!("vcuda.io/{word}")) > 0)
-    });
-}
 
 #[test]
 fn two_pods_share_a_card_each_with_what_it_asked_for() {
@@ -28,7 +20,7 @@ fn two_pods_share_a_card_each_with_what_it_asked_for() {
     let manager: Manager<'_> = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let plugin = bed.plugin();
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     assert_eq!(kubelet.counts("vcuda.io/gpu"), (16, 16));
     assert_eq!(kubelet.counts("vcuda.io/cores"), (100, 100));
     // 24 GiB less what the driver keeps, and a reserve of 512 MiB for one container.
@@ -64,7 +56,7 @@ fn the_amounts_of_several_cards_are_totals() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     let wants = [("gpu", 2), ("memory", 16), ("cores", 30)];
     let pod = kubelet
         .admit(PodSpec::new("two").with("c", Role::Main, &wants))
@@ -90,4 +82,48 @@ fn the_amounts_of_several_cards_are_totals() {
         "{why}"
     );
     assert!(why.contains("ask for 16 or 18"), "{why}");
+}
+
+#[test]
+fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    let long = "[release]\ninterval = \"100ms\"\ngrace = \"60s\"\n";
+    let patient = bed.plugin_named("patient", long);
+    kubelet.wait_for_devices();
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let directory = kubelet.started(&pod).directory();
+    let looks = |number: usize| {
+        let before = kubelet.asked();
+        eventually("the plugin looks who is there", SOON, || {
+            kubelet.asked() >= before + number
+        });
+    };
+
+    // Gone, but not for long enough.
+    let other = kubelet.admit(PodSpec::share("b", 16, 30)).unwrap();
+    let of_other = kubelet.started(&other).directory();
+    kubelet.remove(&other);
+    // Kubelet writes its checkpoint when it gives devices out, not when it takes them back.
+    kubelet.admit(PodSpec::share("c", 16, 10)).unwrap();
+    looks(5);
+    assert!(of_other.exists());
+    drop(patient);
+
+    // No time is allowed: but the checkpoint knows it, of which PodResources have no word.
+    let _plugin = bed.plugin_named("hasty", "[release]\ninterval = \"100ms\"\ngrace = \"100ms\"\n");
+    eventually("the other's grant has ended", SOON, || !of_other.exists());
+    for mood in [Mood::Forgets, Mood::Refuses] {
+        kubelet.set_mood(mood.clone());
+        looks(10);
+        assert!(directory.exists(), "{mood:?}");
+    }
+    kubelet.set_mood(Mood::Well);
+    looks(10);
+    assert!(directory.exists());
+    kubelet.remove(&pod);
+    kubelet.admit(PodSpec::share("d", 16, 10)).unwrap();
+    eventually("the grant has ended", SOON, || !directory.exists());
+    kubelet.assert_no_wrongs();
 }

@@ -10,20 +10,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_tests::api_server::ApiServer;
-use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec, Release};
+use vcuda_tests::kubelet::{Pod, PodSpec, Release};
 use vcuda_tests::{Bed, GIB, eventually, succeeded};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const NODE: &str = "node-a";
-
-fn connected(kubelet: &Kubelet) {
-    eventually("kubelet has the devices of all three resources", SOON, || {
-        ["gpu", "memory", "cores"]
-            .iter()
-            .all(|word| kubelet.allocatable(&format!("vcuda.io/{word}")) > 0)
-    });
-}
 
 fn configuration(server: &ApiServer) -> String {
     format!(
@@ -49,7 +41,7 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
     let server = ApiServer::start(NODE);
     let kubelet = bed.kubelet(Release::default());
     let plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
-    connected(&kubelet);
+    kubelet.wait_for_devices();
 
     let burst = kubelet.admit(PodSpec::share("burst", 16, 30)).unwrap();
     server.put(
@@ -116,7 +108,7 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
     let mut server = ApiServer::start(NODE);
     let kubelet = bed.kubelet(Release::default());
     let mut plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("web", 32, 60)).unwrap();
     let put = |server: &ApiServer, memory: &str, cores: &str| {
         let annotations = [("vcuda.io/memory", memory), ("vcuda.io/cores", cores)];
@@ -185,7 +177,7 @@ fn without_an_api_server_pods_start_and_follow_when_one_answers() {
     server.pause();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("web", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
     assert_eq!(started.limits()[0].1, 4 * GIB);

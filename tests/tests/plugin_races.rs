@@ -15,14 +15,6 @@ use vcuda_tests::{Bed, MIB, eventually};
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-const ALL: [&str; 3] = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"];
-
-fn registered(kubelet: &Kubelet) {
-    eventually("all three are registered", SOON, || {
-        ALL.iter().all(|name| kubelet.allocatable(name) > 0)
-    });
-}
-
 /// Chunks and percents of what the container was given, of all its cards together.
 fn given(started: &Started) -> (u64, u32) {
     let limits = started.limits();
@@ -83,7 +75,7 @@ fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
     let mut manager = bed.manager_with_shim();
     let mut kubelet = bed.kubelet(Release::default());
     let mut plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let pods = admitted(&kubelet, "first", 0..200);
 
     // Each part of the chain is killed while they start.
@@ -101,7 +93,7 @@ fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
     }));
     kubelet.restart();
     plugin.kill_and_restart();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     started.extend(start_all(&kubelet, &pods[140..]));
     let first = directories(&started);
     assert_eq!(first.len(), 200);
@@ -148,7 +140,7 @@ fn hami_404_a_pod_that_waits_takes_nobody_elses_limits() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let pods = admitted(&kubelet, "p", [3, 45, 7]);
     // The youngest first; the oldest pulls its image still. Two of the same size are told apart, too.
     let twins: Vec<Pod> = ["x", "y"]
@@ -178,7 +170,7 @@ fn hami_2640_an_init_container_hands_on_what_it_had() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let with_init = |name: &str, init: [usize; 3], main: [usize; 3]| {
         let wants = |of: [usize; 3]| [("gpu", of[0]), ("memory", of[1]), ("cores", of[2])];
         kubelet.admit(
@@ -223,7 +215,7 @@ fn gpu_manager_37_memory_and_cores_are_of_one_card() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     // Full in memory here, full in time there.
     let sizes = [
         (70, 10),
@@ -267,7 +259,7 @@ fn gpushare_143_each_container_of_a_pod_has_its_own() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let wants = |chunks, percents| [("gpu", 1), ("memory", chunks), ("cores", percents)];
     let pod = PodSpec::new("three")
         .with("a", Role::Main, &wants(3, 10))
@@ -288,7 +280,7 @@ fn starts_that_are_repeated_at_once_are_one_grant() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let directories: BTreeSet<PathBuf> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..6)
@@ -307,7 +299,7 @@ fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_nobody_elses
     let _manager = bed.manager_with_shim();
     let mut kubelet = bed.kubelet(Release::default());
     let mut plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     // All of the node's shares, so that who comes has to have the same ones.
     let full = |name: &str, chunks| {
         let wants = [("gpu", 1), ("memory", chunks), ("cores", 6)];
@@ -324,7 +316,7 @@ fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_nobody_elses
     assert_eq!((again.directory(), given(&again)), (old.directory(), (2, 6)));
 
     plugin.start();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     kubelet.remove(&first);
     let second = kubelet.admit(full("second", 1)).unwrap();
     kubelet.stop();
@@ -335,7 +327,7 @@ fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_nobody_elses
         assert!(why.contains("unresolvable CDI devices"), "{why}");
     }
     plugin.start();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let new = kubelet.start_container(&second, "c0").unwrap();
     assert_eq!(given(&new), (1, 6));
     assert_ne!(new.directory(), old.directory());
@@ -349,7 +341,7 @@ fn the_same_name_is_not_the_same_pod() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let all = |name: &str| {
         let wants = [("gpu", 1), ("memory", 2), ("cores", 6)];
         (0..16).fold(PodSpec::new(name), |pod, n| {

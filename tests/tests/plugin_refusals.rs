@@ -11,19 +11,11 @@ use std::fs;
 use std::time::Duration;
 
 use vcuda_machine::{Machine, Mishaps};
-use vcuda_tests::kubelet::{Kubelet, Mood, PodSpec, Release, Role};
+use vcuda_tests::kubelet::{Kubelet, Mood, PodSpec, RESOURCES, Release, Role};
 use vcuda_tests::{Bed, GIB, Tmpfs, eventually};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
-
-const ALL: [&str; 3] = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"];
-
-fn registered(kubelet: &Kubelet) {
-    eventually("all three are registered", SOON, || {
-        ALL.iter().all(|name| kubelet.allocatable(name) > 0)
-    });
-}
 
 fn refused(kubelet: &Kubelet, spec: PodSpec) -> String {
     let pod = kubelet.admit(spec).unwrap();
@@ -42,7 +34,7 @@ fn what_makes_no_sense_together_is_said_at_the_start() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     for (name, wants, said) in [
         (
             "alone",
@@ -108,28 +100,28 @@ fn what_a_faulty_kubelet_sends_is_refused() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let long = "s-".repeat(5000);
     for (resource, ids, said) in [
         (
-            ALL[0],
+            RESOURCES[0],
             &["s-99"][..],
             "s-99 is none of the 16 that this node has now",
         ),
-        (ALL[0], &["s-1", "s-1"], "\"s-1\" is named twice"),
-        (ALL[0], &["m-1"], "\"m-1\" is no device of this resource"),
-        (ALL[0], &[""], "is no device"),
-        (ALL[0], &[], "no device is named"),
-        (ALL[0], &[long.as_str()], "is no device"),
-        (ALL[1], &["m-100000"], "is none of the"),
-        (ALL[2], &["c-07"], "is no device"),
+        (RESOURCES[0], &["s-1", "s-1"], "\"s-1\" is named twice"),
+        (RESOURCES[0], &["m-1"], "\"m-1\" is no device of this resource"),
+        (RESOURCES[0], &[""], "is no device"),
+        (RESOURCES[0], &[], "no device is named"),
+        (RESOURCES[0], &[long.as_str()], "is no device"),
+        (RESOURCES[1], &["m-100000"], "is none of the"),
+        (RESOURCES[2], &["c-07"], "is no device"),
     ] {
         let why = kubelet.allocate_rubbish(resource, ids).unwrap_err();
         assert!(why.contains(said) && why.len() < 400, "{ids:?}: {why}");
         assert!(kubelet.start_rubbish(resource, ids).is_err());
     }
     // Devices that nobody holds.
-    let why = kubelet.start_rubbish(ALL[0], &["s-3"]).unwrap_err();
+    let why = kubelet.start_rubbish(RESOURCES[0], &["s-3"]).unwrap_err();
     assert!(
         why.contains("names no container that holds exactly these 1 devices"),
         "{why}"
@@ -146,7 +138,7 @@ fn in_doubt_who_starts_nobody_does() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     for (mood, said) in [
         (Mood::Refuses, "does not answer: Internal error: rate limited"),
@@ -187,7 +179,7 @@ fn no_card_fits_until_one_does() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let half = |name: &str| kubelet.admit(PodSpec::share(name, 48, 40)).unwrap();
     let (one, two) = (half("one"), half("two"));
     kubelet.started(&one);
@@ -213,8 +205,8 @@ fn a_whole_card_is_had_alone_and_without_the_shim() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
-    let chunks = kubelet.allocatable(ALL[1]) / 2;
+    kubelet.wait_for_devices();
+    let chunks = kubelet.allocatable(RESOURCES[1]) / 2;
     let whole = kubelet.admit(PodSpec::share("whole", chunks, 100)).unwrap();
     let started = kubelet.started(&whole);
     // The driver, and nothing of ours.
@@ -241,7 +233,7 @@ fn a_card_that_falls_ill_or_away_takes_its_devices_with_it() {
     let mut manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let card = kubelet.started(&pod).limits()[0].0.clone();
     let machine = Machine::open(&bed.machine()).unwrap();
@@ -253,9 +245,9 @@ fn a_card_that_falls_ill_or_away_takes_its_devices_with_it() {
     };
     lost.write(&bed.machine()).unwrap();
     eventually("half of the devices are unhealthy", SOON, || {
-        kubelet.counts(ALL[0]) == (16, 32)
+        // Each resource has a list of its own.
+        kubelet.counts(RESOURCES[0]) == (16, 32) && kubelet.counts(RESOURCES[2]) == (100, 200)
     });
-    assert_eq!(kubelet.counts(ALL[2]), (100, 200));
     // Its container is put on the other card when it starts again.
     let moved = kubelet.started(&pod);
     assert_ne!(moved.limits()[0].0, card);
@@ -267,7 +259,7 @@ fn a_card_that_falls_ill_or_away_takes_its_devices_with_it() {
     absent.write(&bed.machine()).unwrap();
     manager.kill_and_restart();
     eventually("half of the devices are left", SOON, || {
-        kubelet.counts(ALL[0]) == (16, 16)
+        kubelet.counts(RESOURCES[0]) == (16, 16)
     });
     let held = kubelet.devices_of(&pod, "c", "gpu");
     let gone = (0..32)
@@ -275,7 +267,7 @@ fn a_card_that_falls_ill_or_away_takes_its_devices_with_it() {
         .filter(|id| !held.contains(id))
         .nth(15);
     let why = kubelet
-        .allocate_rubbish(ALL[0], &[gone.unwrap().as_str()])
+        .allocate_rubbish(RESOURCES[0], &[gone.unwrap().as_str()])
         .unwrap_err();
     assert!(
         why.contains("is none of the 16 that this node has now; has a GPU gone?"),
@@ -290,7 +282,7 @@ fn without_a_shim_in_the_manager_nothing_starts_unlimited() {
     let _manager = bed.manager();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let why = refused(&kubelet, PodSpec::share("a", 16, 30));
     assert!(
         why.contains("no shim library installed: set shim_library"),
@@ -304,7 +296,7 @@ fn a_directory_of_specifications_that_cannot_be_used_is_named() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    registered(&kubelet);
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let cdi = bed.cdi();
     let aside = cdi.with_extension("aside");

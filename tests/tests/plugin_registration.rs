@@ -9,24 +9,23 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-use vcuda_tests::kubelet::{Authority, Kubelet, PodSpec, Release, Started};
+use vcuda_tests::kubelet::{Authority, Kubelet, PodSpec, RESOURCES, Release, Started};
 use vcuda_tests::{Bed, GIB, eventually, text};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-const ALL: [&str; 3] = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"];
-
 fn registered(kubelet: &Kubelet, way: &str) {
     eventually(&format!("all three are registered, {way}"), SOON, || {
-        ALL.iter()
+        RESOURCES
+            .iter()
             .all(|name| kubelet.allocatable(name) > 0 && kubelet.ways(name) == [way])
     });
 }
 
 fn gone(kubelet: &Kubelet) {
     eventually("kubelet has seen the end of the lists", SOON, || {
-        ALL.iter().all(|name| kubelet.allocatable(name) == 0)
+        RESOURCES.iter().all(|name| kubelet.allocatable(name) == 0)
     });
 }
 
@@ -108,11 +107,11 @@ fn a_plugin_that_is_killed_comes_back_and_pods_run_on() {
         let started = kubelet.started(&pod);
         plugin.kill();
         gone(&kubelet);
-        assert!(kubelet.counts(ALL[1]).1 > 0, "capacity is kept");
+        assert!(kubelet.counts(RESOURCES[1]).1 > 0, "capacity is kept");
         let why = kubelet.start_container(&pod, "c").unwrap_err();
         assert!(why.contains("has been stopped"), "{why}");
-        assert!(kubelet.knows(ALL[0], Duration::from_secs(200)));
-        assert!(!kubelet.knows(ALL[0], Duration::from_secs(301)));
+        assert!(kubelet.knows(RESOURCES[0], Duration::from_secs(200)));
+        assert!(!kubelet.knows(RESOURCES[0], Duration::from_secs(301)));
         plugin.start();
         registered(&kubelet, way);
         assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
@@ -177,7 +176,7 @@ fn kubelet_and_manager_may_come_later() {
     let mut kubelet = bed.kubelet(Release::default());
     // Nothing is registered while it is not known which GPUs there are: a short list is final for pods.
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(kubelet.counts(ALL[0]), (0, 0));
+    assert_eq!(kubelet.counts(RESOURCES[0]), (0, 0));
     let manager = bed.manager_with_shim();
     registered(&kubelet, "watched");
     // What is known stays while the manager is away.

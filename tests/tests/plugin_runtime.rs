@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use vcuda_tests::kubelet::{Kubelet, PodSpec, Release};
+use vcuda_tests::kubelet::{PodSpec, Release};
 use vcuda_tests::runc::{Bundle, Container, inside, open_machine};
 use vcuda_tests::{Bed, Door, GIB, Running, app, eventually, succeeded, text};
 
@@ -19,14 +19,6 @@ use vcuda_tests::{Bed, Door, GIB, Running, app, eventually, succeeded, text};
 const SOON: Duration = Duration::from_secs(30);
 /// In no container's /etc/passwd.
 const NOBODY_KNOWS: u32 = 123_456;
-fn connected(kubelet: &Kubelet) {
-    eventually("kubelet has the devices of all three resources", SOON, || {
-        ["gpu", "memory", "cores"]
-            .iter()
-            .all(|word| kubelet.allocatable(&format!("vcuda.io/{word}")) > 0)
-    });
-}
-
 #[test]
 fn what_a_pod_asked_for_holds_in_its_container() {
     let bed = Bed::with_gpus(2, "24GiB");
@@ -34,7 +26,7 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin();
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     let a = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let b = kubelet.admit(PodSpec::share("b", 32, 60)).unwrap();
     let (in_a, in_b) = (kubelet.started(&a), kubelet.started(&b));
@@ -92,6 +84,12 @@ fn what_a_pod_asked_for_holds_in_its_container() {
         .collect();
     assert_eq!(tenants.len(), 1, "{smi}");
     assert_eq!(tenants[0]["memory_limit_bytes"], 4 * GIB, "{smi}");
+    // Who is root in there can write what it uses, and nothing that limits it.
+    let write = "for file in /etc/vcuda/limits /etc/vcuda/more /etc/ld.so.preload /usr/lib/vcuda/*.so \
+                 /usr/local/bin/vcuda /etc/vcuda/usage; do (: >>$file) 2>/dev/null && echo $file; done; true";
+    let mut writable = container(&in_a, 0);
+    writable.is_read_only = false;
+    assert_eq!(writable.printed(&["sh", "-c", write]), "/etc/vcuda/usage\n");
     // An image's word does not open the other card.
     let visible = container(&in_a, 0).printed(&["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES"]);
     assert_eq!(visible.trim(), "void");
@@ -105,7 +103,7 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
     let mut manager = bed.manager_with_shim();
     let mut kubelet = bed.kubelet(Release::default());
     let mut plugin = bed.plugin();
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     let pods = [("a", 16, 30, 4 * GIB), ("b", 32, 60, 8 * GIB)].map(|(name, chunks, percent, limit)| {
         let pod = kubelet.admit(PodSpec::share(name, chunks, percent)).unwrap();
         (kubelet.started(&pod), limit, pod)
@@ -140,7 +138,7 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
         plugin.kill_and_restart();
         kubelet.restart();
         manager.kill_and_restart();
-        connected(&kubelet);
+        kubelet.wait_for_devices();
         eventually("both containers are seen again", SOON, attached);
         for ((started, limit, pod), directory) in pods.iter().zip(&directories) {
             // Kubelet starts a container of the pod again: it is the same grant.

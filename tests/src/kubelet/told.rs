@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use tokio::net::UnixListener;
@@ -61,6 +62,7 @@ impl PodResourcesLister for Told {
         &self,
         _: Request<ListPodResourcesRequest>,
     ) -> Result<Response<ListPodResourcesResponse>, Status> {
+        self.0.asked.fetch_add(1, Ordering::Relaxed);
         if !self.0.allows() {
             return Err(Status::resource_exhausted("rejected by rate limit"));
         }
