@@ -216,6 +216,7 @@ mod tests {
             minor_number: None,
             chunks,
             state: State::Usable,
+            numa_node: None,
         };
         let demand = Demand {
             cards,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
+use vcuda_kubelet_api::v1beta1::Device;
 use vcuda_manager_api::v1;
 
 use crate::cdi::Store;
@@ -35,6 +36,12 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// What kubelet is told of one resource.
+    #[must_use]
+    pub fn devices(&self, kind: Kind) -> Vec<Device> {
+        resources::devices(kind, self.list(kind), resources::common_numa_node(&self.cards))
+    }
+
     /// The list of one resource.
     #[must_use]
     pub fn list(&self, kind: Kind) -> &List {
@@ -231,5 +238,6 @@ fn card(gpu: &v1::Gpu, chunk_bytes: u64) -> Card {
             (true, true) => State::Cordoned,
             (true, false) => State::Usable,
         },
+        numa_node: u32::try_from(gpu.numa_node).ok(),
     }
 }

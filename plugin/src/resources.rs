@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vcuda_kubelet_api::v1beta1::Device;
+use vcuda_kubelet_api::v1beta1::{Device, NumaNode, TopologyInfo};
 use vcuda_kubelet_api::{HEALTHY, UNHEALTHY};
 
 use crate::ids::{Ids, Kind};
@@ -39,6 +39,8 @@ pub struct Card {
     pub chunks: u32,
     /// What can be given out.
     pub state: State,
+    /// The node of memory and processors that it is near to.
+    pub numa_node: Option<u32>,
 }
 
 impl Card {
@@ -101,14 +103,26 @@ pub fn list(kind: Kind, cards: &[Card], held: &Held) -> List {
     list
 }
 
-/// As kubelet wants it.
+/// The NUMA node that all cards are near to. An ID names no card, so with several nodes it is near to none of them.
 #[must_use]
-pub fn devices(kind: Kind, list: &List) -> Vec<Device> {
+pub fn common_numa_node(cards: &[Card]) -> Option<u32> {
+    let node = cards.first()?.numa_node?;
+    cards
+        .iter()
+        .all(|card| card.numa_node == Some(node))
+        .then_some(node)
+}
+
+/// As kubelet wants it, with the node that all cards are near to.
+#[must_use]
+pub fn devices(kind: Kind, list: &List, numa_node: Option<u32>) -> Vec<Device> {
+    let topology = numa_node.map(|node| TopologyInfo {
+        nodes: vec![NumaNode { id: node.into() }],
+    });
     let device = |(number, healthy): (&u32, &bool)| Device {
         id: kind.id(*number),
         health: if *healthy { HEALTHY } else { UNHEALTHY }.to_owned(),
-        // An ID names no card, so it is near to no NUMA node.
-        topology: None,
+        topology: topology.clone(),
     };
     list.iter().map(device).collect()
 }
@@ -128,6 +142,7 @@ mod tests {
             minor_number: Some(0),
             chunks,
             state,
+            numa_node: None,
         }
     }
 
@@ -162,6 +177,24 @@ mod tests {
     }
 
     #[test]
+    fn a_node_is_told_only_if_it_is_that_of_all_cards() {
+        let at = |nodes: &[Option<u32>]| {
+            let cards: Vec<Card> = nodes
+                .iter()
+                .map(|node| Card {
+                    numa_node: *node,
+                    ..card("a", 1, State::Usable)
+                })
+                .collect();
+            common_numa_node(&cards)
+        };
+        assert_eq!(at(&[Some(1), Some(1)]), Some(1));
+        assert_eq!(at(&[Some(1), Some(0)]), None);
+        assert_eq!(at(&[Some(1), None]), None);
+        assert_eq!(at(&[]), None);
+    }
+
+    #[test]
     fn held_ids_stay_when_a_card_vanishes() {
         let cards = [card("a", 10, State::Usable)];
         let held = Held::from([
@@ -181,7 +214,7 @@ mod tests {
             .collect();
         for kind in Kind::ALL {
             let list = list(kind, &cards, &Held::new());
-            let devices = devices(kind, &list);
+            let devices = devices(kind, &list, Some(u32::MAX));
             assert!(devices.len() <= 5_000 && devices.iter().all(|device| device.id.len() <= ID_MAX));
             let bytes = ListAndWatchResponse { devices }.encoded_len();
             assert!(bytes < MESSAGE_MAX / 16, "{kind:?}: {bytes}");

@@ -23,7 +23,6 @@ use crate::ids::{self, Ids, Kind, Slot};
 use crate::metrics::Instruments;
 use crate::node::Known;
 use crate::recency::Recency;
-use crate::resources;
 
 mod authority;
 pub mod listen;
@@ -182,18 +181,12 @@ impl DevicePlugin for Resource {
             let send = async {
                 let mut told = None;
                 loop {
-                    let list = node
-                        .borrow_and_update()
-                        .as_ref()
-                        .map(|seen| seen.list(kind).clone());
-                    if list.is_some() && list != told {
-                        let devices = list
-                            .as_ref()
-                            .map_or_else(Vec::new, |list| resources::devices(kind, list));
+                    let list = node.borrow_and_update().as_ref().map(|seen| seen.devices(kind));
+                    if let Some(devices) = list.filter(|devices| told.as_ref() != Some(devices)) {
+                        told = Some(devices.clone());
                         if sender.send(Ok(ListAndWatchResponse { devices })).await.is_err() {
                             return;
                         }
-                        told = list;
                     }
                     if node.changed().await.is_err() {
                         return;

@@ -11,7 +11,7 @@
 //! | `runtime` | the container runtime, as far as it reads CDI specifications |
 //! | `raw` | gRPC by hand, for what a proper client cannot say |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -223,6 +223,11 @@ impl Kubelet {
         eventually("kubelet has the devices of all three resources", SOON, || {
             RESOURCES.iter().all(|name| self.allocatable(name) > 0)
         });
+    }
+
+    /// The NUMA nodes of all devices of a resource: -1 for those without.
+    pub fn numa_nodes(&self, resource: &str) -> BTreeSet<i64> {
+        self.node.devices.lock().numa_nodes(resource)
     }
 
     /// How often PodResources was asked.

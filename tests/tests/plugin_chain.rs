@@ -6,9 +6,10 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use vcuda_tests::kubelet::{Mood, PodSpec, Release, Role};
+use vcuda_tests::kubelet::{Mood, PodSpec, RESOURCES, Release, Role};
 use vcuda_tests::{Bed, GIB, Manager, eventually};
 
 /// How long what happens at once may take on a busy machine.
@@ -126,4 +127,23 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
     kubelet.admit(PodSpec::share("d", 16, 10)).unwrap();
     eventually("the grant has ended", SOON, || !directory.exists());
     kubelet.assert_no_wrongs();
+}
+
+#[test]
+fn kubelet_is_told_the_numa_node_that_all_cards_are_near_to() {
+    for (of_second, told) in [(1, 1), (0, -1)] {
+        let gpu = "[[gpus]]\nmemory_bytes = \"24GiB\"\nnuma_node";
+        let bed = Bed::with_config(&format!("{gpu} = 1\n{gpu} = {of_second}\n"));
+        let _manager = bed.manager_with_shim();
+        let kubelet = bed.kubelet(Release::default());
+        let _plugin = bed.plugin();
+        kubelet.wait_for_devices();
+        for resource in RESOURCES {
+            assert_eq!(kubelet.numa_nodes(resource), BTreeSet::from([told]), "{resource}");
+        }
+        // Kubelet's checkpoint sorts by node: who starts is found there all the same.
+        let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+        assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
+        kubelet.assert_no_wrongs();
+    }
 }

@@ -27,6 +27,9 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 /// A container of a pod, by the pod's UID.
 pub(super) type Key = (String, String);
 
+/// IDs by the NUMA node that they are near to: -1 without topology.
+type ByNuma = BTreeMap<i64, BTreeSet<String>>;
+
 /// What a container got of one resource.
 #[derive(Debug, Clone)]
 pub(super) struct Allocated {
@@ -37,16 +40,15 @@ pub(super) struct Allocated {
 }
 
 impl Allocated {
-    fn new(key: &Key, resource: &str, ids: BTreeSet<String>, answer: ContainerAllocateResponse) -> Self {
+    fn new(key: &Key, resource: &str, by_numa: &ByNuma, answer: ContainerAllocateResponse) -> Self {
         let (uid, container) = key;
         let entry = json!({
             "PodUID": uid, "ContainerName": container, "ResourceName": resource,
-            // Without topology all are at node -1.
-            "DeviceIDs": {"-1": ids},
+            "DeviceIDs": by_numa,
             "AllocResp": hex(&answer.encode_to_vec()),
         });
         Self {
-            ids,
+            ids: by_numa.values().flatten().cloned().collect(),
             answer,
             entry: entry.to_string(),
         }
@@ -58,6 +60,8 @@ impl Allocated {
 struct Endpoint {
     healthy: BTreeSet<String>,
     unhealthy: BTreeSet<String>,
+    /// The first NUMA node of each device with topology.
+    numa: BTreeMap<String, i64>,
     /// Whether it wants to be called before starts. None: it has not been asked since kubelet's start.
     pre_start: Option<bool>,
     stopped: Option<SystemTime>,
@@ -104,12 +108,14 @@ impl Devices {
         }
         for entry in read["Data"]["PodDeviceEntries"].as_array().into_iter().flatten() {
             let word = |name: &str| entry[name].as_str().unwrap().to_owned();
-            let ids = entry["DeviceIDs"].as_object().unwrap().values();
+            let by_numa = entry["DeviceIDs"].as_object().unwrap();
+            let by_numa = by_numa
+                .iter()
+                .map(|(node, ids)| (node.parse().unwrap(), strings(ids)));
             let answer = unhex(&word("AllocResp"));
             let answer = ContainerAllocateResponse::decode(answer.as_slice()).unwrap();
             let key = (word("PodUID"), word("ContainerName"));
-            let ids = ids.flat_map(strings).collect();
-            let allocated = Allocated::new(&key, &word("ResourceName"), ids, answer);
+            let allocated = Allocated::new(&key, &word("ResourceName"), &by_numa.collect(), answer);
             let container = self.allocated.entry(key).or_default();
             container.insert(word("ResourceName"), allocated);
         }
@@ -181,6 +187,7 @@ impl Devices {
         let endpoint = self.endpoints.entry(resource.to_owned()).or_default();
         endpoint.healthy.clear();
         endpoint.unhealthy.clear();
+        endpoint.numa.clear();
         for device in devices {
             if device.id.is_empty() || device.id.len() > ID_MAX {
                 return Err(format!(
@@ -196,6 +203,9 @@ impl Devices {
             if !is_new {
                 return Err(format!("device {:?} is listed twice", device.id));
             }
+            let nodes = device.topology.iter().flat_map(|topology| &topology.nodes);
+            let nodes = nodes.map(|node| (device.id.clone(), node.id));
+            endpoint.numa.extend(nodes);
         }
         endpoint.note(resource);
         Ok(())
@@ -205,6 +215,26 @@ impl Devices {
     pub(super) fn update_allocated(&mut self) {
         let active = &self.active;
         self.allocated.retain(|(uid, _), _| active.contains(uid));
+    }
+
+    /// These IDs by the NUMA node that they are near to.
+    fn by_numa(&self, resource: &str, ids: BTreeSet<String>) -> ByNuma {
+        let numa = self.endpoints.get(resource).map(|endpoint| &endpoint.numa);
+        let mut by_numa = ByNuma::new();
+        for id in ids {
+            let node = numa.and_then(|numa| numa.get(&id)).copied().unwrap_or(-1);
+            by_numa.entry(node).or_default().insert(id);
+        }
+        by_numa
+    }
+
+    /// The NUMA nodes of all devices of a resource.
+    pub(super) fn numa_nodes(&self, resource: &str) -> BTreeSet<i64> {
+        let all = self.endpoints.get(resource);
+        let all = all.map(|endpoint| endpoint.healthy.union(&endpoint.unhealthy).cloned().collect());
+        self.by_numa(resource, all.unwrap_or_default())
+            .into_keys()
+            .collect()
     }
 
     fn in_use(&self, resource: &str) -> BTreeSet<String> {
@@ -261,8 +291,8 @@ impl Node {
         for id in &chosen {
             reused.remove(id);
         }
-        let allocated = Allocated::new(key, resource, chosen, answer);
         let mut devices = self.devices.lock();
+        let allocated = Allocated::new(key, resource, &devices.by_numa(resource, chosen), answer);
         devices
             .allocated
             .entry(key.clone())
