@@ -5,14 +5,16 @@
 //! its GPU without having loaded its limits ([`NOT_ATTACHED`]), use above a quota ([`OVER_LIMIT`]), files that were damaged
 //! or replaced and figures below the truth ([`TAMPERED`]), processes whose files were deleted under them ([`DETACHED`]),
 //! that have memory and never registered ([`NOT_REGISTERED`]) or loaded an older library ([`OLDER_SHIM`]), and refusals of
-//! memory ([`MEMORY_DENIED`]). What is found is counted, stands in the snapshot as long as it holds, and is told as an event. Nothing is done about it: `report` is the
-//! only policy there is.
+//! memory ([`MEMORY_DENIED`]). What is found is counted, stands in the snapshot as long as it holds, and is told as an event.
+//! Nothing is done about it, but for [`NOT_ATTACHED`] where the operator wants it ([`Action::Kill`]): that process is ended.
 
+mod action;
 mod deleted;
+mod ends;
 mod judge;
 mod whose;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,8 @@ use crate::background::Background;
 use crate::events::{Events, Report, Severity};
 use crate::metrics::Audited;
 use crate::observe::{Findings, Snapshot};
+pub use action::{Action, Actions};
+use ends::Ends;
 use judge::{Finding, Use, judge};
 use whose::Whose;
 
@@ -42,6 +46,10 @@ pub const DETACHED: &str = "VcudaDetached";
 pub const NOT_REGISTERED: &str = "VcudaNotRegistered";
 /// A process of a container has loaded a library of an older release than the manager's.
 pub const OLDER_SHIM: &str = "VcudaOlderShim";
+/// A process of a container used a GPU without the container's limits, and was ended.
+pub const KILLED: &str = "VcudaKilled";
+/// ... and could not be ended.
+pub const KILL_FAILED: &str = "VcudaKillFailed";
 /// A container was refused memory.
 pub const MEMORY_DENIED: &str = "VcudaMemoryDenied";
 
@@ -50,6 +58,31 @@ const LOOKS: u32 = 3;
 
 /// Processes on a GPU, as NVML knows them: PID on the host and memory in bytes, if it says.
 pub type Processes = dyn Fn(&GpuUuid) -> Result<Vec<(u32, Option<u64>)>, String> + Send;
+
+/// The Kubernetes namespace of a container; empty if it has none.
+pub type Namespaces = dyn Fn(&str) -> String + Send;
+
+/// What the auditor is told, and whom it asks.
+pub struct Sources {
+    /// The [`crate::observe::Observatory`]'s.
+    pub snapshots: watch::Receiver<Arc<Snapshot>>,
+    /// The same one's.
+    pub findings: Arc<Findings>,
+    /// Where it tells.
+    pub events: Arc<Events>,
+    /// NVML.
+    pub processes: Box<Processes>,
+    /// Whose containers are.
+    pub namespaces: Box<Namespaces>,
+    /// What is to be done, now and later.
+    pub actions: watch::Receiver<Actions>,
+}
+
+impl std::fmt::Debug for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sources").finish_non_exhaustive()
+    }
+}
 
 /// How often each was found, by reason.
 pub type Counts = BTreeMap<&'static str, u64>;
@@ -63,24 +96,19 @@ pub struct Auditor {
 }
 
 impl Auditor {
-    /// Starts it, to look once in `every`: `snapshots` and `findings` are the [`crate::observe::Observatory`]'s.
+    /// Starts it, to look once in `every`.
     ///
     /// # Errors
     /// No thread is left.
-    pub fn start(
-        root: &std::path::Path,
-        every: Duration,
-        snapshots: watch::Receiver<Arc<Snapshot>>,
-        findings: Arc<Findings>,
-        events: Arc<Events>,
-        processes: Box<Processes>,
-    ) -> io::Result<Self> {
-        let mut audit = Audit::new(Whose::new(root), findings, events);
+    pub fn start(root: &std::path::Path, every: Duration, sources: Sources) -> io::Result<Self> {
+        let mut audit = Audit::new(Whose::new(root), sources.findings, sources.events);
         let (counts, audited) = (Arc::clone(&audit.counts), Arc::clone(&audit.audited));
         let thread = Background::start("auditor", move |stop| {
             while !stop.is_asked() {
-                let snapshot = Arc::clone(&snapshots.borrow());
-                audit.look(&snapshot, &*processes);
+                let snapshot = Arc::clone(&sources.snapshots.borrow());
+                let actions = sources.actions.borrow().clone();
+                let is_kill = |id: &str| actions.of(&(sources.namespaces)(id)) == Action::Kill;
+                audit.look(&snapshot, &*sources.processes, &is_kill);
                 std::thread::park_timeout(every);
             }
         })?;
@@ -116,6 +144,7 @@ struct Audit {
     held: HashMap<judge::Key, u32>,
     /// Refusals so far, by container and GPU.
     denied: HashMap<(String, GpuUuid), u64>,
+    ends: Ends,
 }
 
 impl Audit {
@@ -129,6 +158,8 @@ impl Audit {
             NOT_REGISTERED,
             OLDER_SHIM,
             MEMORY_DENIED,
+            KILLED,
+            KILL_FAILED,
         ];
         Self {
             whose,
@@ -138,10 +169,11 @@ impl Audit {
             audited: Arc::default(),
             held: HashMap::new(),
             denied: HashMap::new(),
+            ends: Ends::default(),
         }
     }
 
-    fn look(&mut self, snapshot: &Snapshot, processes: &Processes) {
+    fn look(&mut self, snapshot: &Snapshot, processes: &Processes, is_kill: &dyn Fn(&str) -> bool) {
         self.whose.refresh(snapshot);
         let mut uses = Vec::new();
         for gpu in judge::gpus_of(snapshot) {
@@ -157,6 +189,7 @@ impl Audit {
             }
         }
         let found = judge(snapshot, &uses);
+        self.end_naked(snapshot, &found, is_kill);
         let mut held = HashMap::new();
         let mut standing: HashMap<String, Vec<String>> = HashMap::new();
         let mut audited = Audited::default();
@@ -205,6 +238,59 @@ impl Audit {
         *self.audited.lock() = audited;
         *self.findings.lock() = standing;
         self.look_at_denials(snapshot);
+    }
+
+    /// Ends processes that have used a GPU without their container's limits in so many looks as their finding needs, where
+    /// that is wanted, and where all that can be seen of them says so once more: their root has the container's limits, and
+    /// they have mapped neither these nor its `usage`.
+    fn end_naked(&mut self, snapshot: &Snapshot, found: &[Finding], is_kill: &dyn Fn(&str) -> bool) {
+        let mut pids = HashSet::new();
+        for finding in found.iter().filter(|finding| finding.key.reason == NOT_ATTACHED) {
+            let (Some(container), Some(host_pid)) = (&finding.key.container, finding.key.host_pid) else {
+                continue;
+            };
+            let is_whole = snapshot
+                .find(container)
+                .is_some_and(|seen| seen.problem.is_none());
+            if !is_whole || !is_kill(container) {
+                continue;
+            }
+            pids.insert(host_pid);
+            let looks = self
+                .held
+                .get(&finding.key)
+                .copied()
+                .unwrap_or(0)
+                .saturating_add(1);
+            let was_held = self.ends.hold(host_pid);
+            if !was_held || looks < finding.looks || !self.whose.is_naked(host_pid, container) {
+                continue;
+            }
+            let (reason, text) = match self.ends.end(host_pid) {
+                Ok(false) => continue,
+                Ok(true) => (
+                    KILLED,
+                    format!(
+                        "process {host_pid} of {container} used a GPU without its limits and was ended (audit.action is kill)"
+                    ),
+                ),
+                Err(error) => (
+                    KILL_FAILED,
+                    format!(
+                        "process {host_pid} of {container} uses a GPU without its limits and cannot be ended: {error}; the manager needs CAP_KILL for audit.action kill"
+                    ),
+                ),
+            };
+            self.count(reason);
+            self.tell(Finding::new(
+                reason,
+                Some(container),
+                finding.key.gpu,
+                Some(host_pid),
+                text,
+            ));
+        }
+        self.ends.keep(&pids);
     }
 
     /// Refusals since the last look. Those of before the manager's first are nobody's news.

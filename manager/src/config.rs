@@ -8,6 +8,7 @@ use vcuda_daemon::config::{self, ConfigError};
 use vcuda_daemon::logging::Log;
 
 use crate::admission::Rules;
+use crate::audit::Actions;
 use crate::bounds::Bounds;
 use crate::inventory::health::{Policy, PolicyError};
 
@@ -48,6 +49,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// How often the audit looks.
     pub audit_interval: Duration,
+    /// What it does about processes without their limits.
+    pub audit_actions: Actions,
     /// What is logged, and how.
     pub log: Log,
 }
@@ -94,6 +97,7 @@ impl Config {
 
     fn of(text: &str, path: &Path, flags: &Flags) -> Result<Config, ConfigError> {
         let file: file::File = config::parse(text, path)?;
+        let audit_actions = namespaces::actions(&file.namespaces, file.audit.action);
         let config = Config {
             root: flags.root.clone().unwrap_or(file.root),
             state: flags.state.clone().unwrap_or(file.state),
@@ -110,6 +114,7 @@ impl Config {
             health: file.health.into(),
             metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
             audit_interval: file.audit.interval.0,
+            audit_actions,
             log: file.log.with(flags.log.as_ref(), flags.log_format),
         };
         config.check()
@@ -166,6 +171,7 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
+    use crate::audit::Action;
 
     fn of(text: &str, flags: &[&str]) -> Result<Config, String> {
         let flags = Flags::parse_from(["vcuda-manager"].iter().chain(flags));
@@ -237,7 +243,8 @@ mod tests {
                 "[namespaces.A_b]\nweight_max = 1",
                 "m.toml:1: namespaces.\"A_b\": neither",
             ),
-            ("[audit]\naction = \"kill\"", "m.toml:2: "),
+            ("[audit]\naction = \"end\"", "m.toml:2: "),
+            ("[namespaces.a]\naudit_action = 1", "m.toml:2: "),
             ("state = \"/run/vcuda/state\"", "lie in each other"),
             ("root = \"here\"", "absolute path"),
             ("[log]\nfilter = \"vcuda=loud\"", "m.toml:2: 'vcuda=loud'"),
@@ -248,6 +255,25 @@ mod tests {
         }
         let flags = Flags::try_parse_from(["vcuda-manager", "--log", "vcuda=loud"]);
         assert!(flags.unwrap_err().to_string().contains("for example"));
+    }
+
+    #[test]
+    fn what_the_audit_does_is_by_namespace() {
+        let acts = |text: &str| {
+            let actions = of(text, &[]).unwrap().audit_actions;
+            ["", "a", "b"].map(|namespace| actions.of(namespace))
+        };
+        let (report, kill) = (Action::Report, Action::Kill);
+        assert_eq!(acts(""), [report; 3]);
+        assert_eq!(acts("[audit]\naction = \"kill\""), [kill; 3]);
+        let but_a = "[audit]\naction = \"kill\"\n[namespaces.a]\naudit_action = \"report\"";
+        assert_eq!(acts(but_a), [kill, report, kill]);
+        assert_eq!(
+            acts("[namespaces.a]\naudit_action = \"kill\""),
+            [report, kill, report]
+        );
+        let others = "[namespaces.\"*\"]\naudit_action = \"kill\"\n[namespaces.b]\npolicies = [\"fixed\"]";
+        assert_eq!(acts(others), [kill; 3]);
     }
 
     #[test]

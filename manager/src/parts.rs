@@ -53,8 +53,24 @@ impl Parts {
         let settings = settings(config);
         let (snapshots, snapshot) = watch::channel(Arc::default());
         let (grants, keeping) = start_grants(settings.clone(), &events, &node, snapshot.clone()).await?;
-        let watchers = Watchers::start(config, &events, &problems, &instruments, node.clone(), snapshots)
-            .map_err(unavailable)?;
+        let namespaces = {
+            let grants = grants.clone();
+            Box::new(move |id: &str| {
+                let book = grants.book();
+                let grant = book.grants().find(|grant| grant.id.as_str() == id);
+                grant.map_or_else(String::new, |grant| grant.holder.namespace.clone())
+            })
+        };
+        let watchers = Watchers::start(
+            config,
+            &events,
+            &problems,
+            &instruments,
+            node.clone(),
+            snapshots,
+            namespaces,
+        )
+        .map_err(unavailable)?;
         // Last: whoever can connect may ask for a GPU.
         first_answer(&node).await;
         let listener = serve::listen(&config.root, &settings.api).map_err(unavailable)?;
@@ -114,6 +130,7 @@ impl Parts {
     /// Takes over what of a configuration that was read again needs no restart.
     pub(crate) fn follow(&self, config: &Config) {
         self.grants.set_rules(config.admission, config.namespaces.clone());
+        self.watchers.follow(config.audit_actions.clone());
     }
 
     /// Whether the threads that must not hang have been at work of late: what the watchdog is told.

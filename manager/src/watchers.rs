@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use vcuda_region::clock;
 
-use crate::audit::Auditor;
+use crate::audit::{self, Actions, Auditor, Namespaces};
 use crate::config::Config;
 use crate::controller::Controller;
 use crate::events::Events;
@@ -35,10 +35,11 @@ pub(crate) struct Watchers {
     _observatory: Observatory,
     _registrar: Registrar,
     looked_ns: Arc<AtomicU64>,
+    actions: watch::Sender<Actions>,
 }
 
 impl Watchers {
-    /// Starts them. `snapshots` is told what the containers are, again and again.
+    /// Starts them. `snapshots` is told what the containers are, again and again; `namespaces` knows whose they are.
     ///
     /// # Errors
     /// Another manager arbitrates here; no descriptor or thread is left.
@@ -49,6 +50,7 @@ impl Watchers {
         instruments: &Arc<Instruments>,
         node: Node,
         snapshots: watch::Sender<Arc<Snapshot>>,
+        namespaces: Box<Namespaces>,
     ) -> io::Result<Self> {
         let root = &config.root;
         // First, as it refuses a second manager.
@@ -56,13 +58,18 @@ impl Watchers {
         let registrar = Registrar::start(root)?;
         let observatory = Observatory::start(root, Arc::clone(registrar.registry()))?;
         let inventory = node.inventory();
+        let actions = watch::Sender::new(config.audit_actions.clone());
         let auditor = Auditor::start(
             root,
             config.audit_interval,
-            observatory.snapshots(),
-            Arc::clone(observatory.findings()),
-            Arc::clone(events),
-            Box::new(move |gpu| node.processes(gpu).map_err(|error| error.to_string())),
+            audit::Sources {
+                snapshots: observatory.snapshots(),
+                findings: Arc::clone(observatory.findings()),
+                events: Arc::clone(events),
+                processes: Box::new(move |gpu| node.processes(gpu).map_err(|error| error.to_string())),
+                namespaces,
+                actions: actions.subscribe(),
+            },
         )?;
         let looked_ns = Arc::new(AtomicU64::new(clock::now_ns()));
         let relay = tokio::spawn(relay(observatory.snapshots(), snapshots, Arc::clone(&looked_ns)));
@@ -74,6 +81,7 @@ impl Watchers {
             problems: Arc::clone(problems),
             inventory,
             counted: Counts::default(),
+            killed: 0,
         };
         Ok(Self {
             relay,
@@ -83,7 +91,13 @@ impl Watchers {
             _observatory: observatory,
             _registrar: registrar,
             looked_ns,
+            actions,
         })
+    }
+
+    /// From now on the audit acts so.
+    pub(crate) fn follow(&self, actions: Actions) {
+        self.actions.send_replace(actions);
     }
 
     /// Whether containers are looked at and GPU time is divided.
@@ -128,6 +142,7 @@ struct Bridge {
     problems: Arc<Problems>,
     inventory: watch::Receiver<Arc<crate::gpu::Inventory>>,
     counted: Counts,
+    killed: u64,
 }
 
 impl Bridge {
@@ -158,6 +173,9 @@ impl Bridge {
             self.instruments.registered(result, now.saturating_sub(before));
         }
         self.instruments.set_audited(self.auditor.audited());
+        let killed = self.auditor.counts().get(audit::KILLED).copied().unwrap_or(0);
+        self.instruments.killed(killed.saturating_sub(self.killed));
+        self.killed = killed;
         match self.controller.beat_ns() {
             0 => self.instruments.arbitration_left(),
             beat_ns => self.instruments.arbitrated(beat_ns),

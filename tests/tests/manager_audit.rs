@@ -7,6 +7,7 @@
 )]
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -196,6 +197,63 @@ fn a_directory_that_is_deleted_under_a_container_does_not_hide_it() {
     eventually("nothing is found any more", SOON, || {
         findings(&manager, "web-1") == 0.0
     });
+}
+
+#[test]
+fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_other_is() {
+    let bed = Bed::new();
+    let file = bed.runtime().join("manager.toml");
+    let act = |action: &str| fs::write(&file, format!("[audit]\naction = \"{action}\"\n")).unwrap();
+    act("kill");
+    let manager = bed.manager_with(&["--config", file.to_str().unwrap()]);
+    create(&bed, "web");
+    create(&bed, "other");
+    let (Some(web), Some(other)) = (
+        room(&bed, "web", Mounted::Directory),
+        room(&bed, "other", Mounted::Directory),
+    ) else {
+        return;
+    };
+    let hold = app("hold", Door::Dlsym);
+    let mut beside = Obedient::start(&mut web.command(app("obey", Door::Dlsym)));
+    beside.fills_to_the_byte();
+    let mut neighbour = Obedient::start(&mut other.command(app("obey", Door::Dlsym)));
+    neighbour.fills_to_the_byte();
+    // Nobody knows whose this is: it is told, and lives.
+    let stranger = holding(&mut bed.bare(&hold), HELD);
+
+    let mut naked = holding(&mut web.unlimited(&hold), HELD);
+    let pid = naked.0.id();
+    assert_eq!(naked.finish().signal(), Some(libc::SIGKILL));
+    is_told(
+        &bed,
+        &format!("process {pid} of web-1 used a GPU without its limits and was ended"),
+    );
+    assert!(
+        events(&bed).contains("VcudaNotAttached web-1"),
+        "{}",
+        events(&bed)
+    );
+    let killed = || manager.metric("vcuda_audit_killed_total", "");
+    eventually("it is counted", SOON, || killed() == 1.0);
+    is_told(&bed, &format!("process {} uses GPU-", stranger.0.id()));
+    for program in [&mut beside, &mut neighbour] {
+        program.fills_to_the_byte();
+    }
+
+    // From now on it is told alone.
+    act("report");
+    manager.signal(libc::SIGHUP);
+    eventually("the configuration is read again", SOON, || {
+        manager.log().contains("read again")
+    });
+    let lives =
+        |running: &vcuda_tests::Running| fs::read_link(format!("/proc/{}/exe", running.0.id())).is_ok();
+    let reported = holding(&mut web.unlimited(&hold), HELD);
+    is_told(&bed, &format!("process {} of web-1 uses GPU-", reported.0.id()));
+    is_found(&manager, "web-1");
+    assert!(lives(&reported) && lives(&stranger), "{}", events(&bed));
+    assert_eq!(killed(), 1.0, "{}", events(&bed));
 }
 
 fn gpu(bed: &Bed) -> String {

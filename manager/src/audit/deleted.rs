@@ -58,10 +58,7 @@ impl Deleted {
 
     /// The container whose deleted files the process has mapped.
     pub(super) fn of(&self, host_pid: u32) -> Option<String> {
-        let mut bytes = Vec::new();
-        let file = File::open(format!("/proc/{host_pid}/maps")).ok()?;
-        file.take(MAPS_BYTES).read_to_end(&mut bytes).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
+        let text = mapped(host_pid)?;
         let device = stat(&self.containers).ok()?.st_dev;
         text.lines().find_map(|line| self.of_line(line, device))
     }
@@ -87,6 +84,14 @@ impl Deleted {
         let is_ours = ["limits", "usage"].iter().any(|own| name.as_os_str() == *own);
         (is_ours && parts.next().is_none()).then(|| id.as_os_str().to_string_lossy().into_owned())
     }
+}
+
+/// What the process has mapped, a line each (proc_pid_maps(5)).
+pub(super) fn mapped(host_pid: u32) -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = File::open(format!("/proc/{host_pid}/maps")).ok()?;
+    file.take(MAPS_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl Bench {
         let uses: Vec<_> = uses.iter().map(|(pid, bytes)| (*pid, Some(*bytes))).collect();
         let processes = move |_: &GpuUuid| Ok(uses.clone());
         for _ in 0..looks {
-            self.audit.look(&self.snapshot, &processes);
+            self.audit.look(&self.snapshot, &processes, &|_| false);
         }
         let (events, _) = self.audit.events.listen(0);
         events
@@ -170,7 +170,9 @@ fn damaged_files_and_refusals_are_told() {
 fn an_nvml_that_does_not_answer_finds_nothing() {
     let mut bench = Bench::new(vec![container("a", GIB, 0)]);
     for _ in 0..5 {
-        bench.audit.look(&bench.snapshot, &|_| Err("gone".to_owned()));
+        bench
+            .audit
+            .look(&bench.snapshot, &|_| Err("gone".to_owned()), &|_| true);
     }
     assert!(bench.audit.events.listen(0).0.is_empty());
 }

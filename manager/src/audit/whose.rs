@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, lstat, open, openat2};
 use vcuda_region::directory::{ENV_DIRECTORY, MANAGED};
 
-use super::deleted::Deleted;
+use super::deleted::{self, Deleted};
 use super::judge::Owner;
 use crate::observe::Snapshot;
 
@@ -103,6 +103,24 @@ impl Whose {
         let limits = format!("{MANAGED}/limits");
         let found = fstat(openat2(&root, limits, flags, Mode::empty(), resolve).ok()?).ok()?;
         self.by_limits.get(&(found.st_dev, found.st_ino)).cloned()
+    }
+
+    /// Whether the process surely is this container's, by its root, and surely has not loaded the container's limits: it has
+    /// mapped no file with the number of one of the container's. What cannot be seen is not sure.
+    pub(super) fn is_naked(&self, host_pid: u32, container: &str) -> bool {
+        let files = ["limits", "usage"]
+            .map(|name| lstat(self.containers.join(container).join(name)).map(|found| found.st_ino));
+        let ([Ok(limits), Ok(usage)], Some(mapped)) = (files, deleted::mapped(host_pid)) else {
+            return false;
+        };
+        let has_loaded = mapped.lines().any(|line| {
+            let inode = line
+                .split_ascii_whitespace()
+                .nth(4)
+                .and_then(|word| word.parse().ok());
+            inode == Some(limits) || inode == Some(usage)
+        });
+        !mapped.is_empty() && !has_loaded && self.by_root(host_pid).as_deref() == Some(container)
     }
 
     /// By the directory that `vcuda run` gave it. A granted container is not named so: anybody can write that down.

@@ -11,10 +11,11 @@ use super::Health;
 use super::namespaces::{Namespace, NamespaceTable};
 use super::value::{Factor, Group, Mode, Sharers, Size};
 use crate::admission::{Placement, Rules};
+use crate::audit::Action;
 
 /// Every key, so that the documented file is held to them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 29] = [
+pub(super) const KEYS: [&str; 30] = [
     "root",
     "state",
     "node",
@@ -35,6 +36,7 @@ pub(super) const KEYS: [&str; 29] = [
     "priority_max",
     "cores_max",
     "weight_max",
+    "audit_action",
     "[health]",
     "ignored_xids",
     "fatal_xids",
@@ -180,7 +182,7 @@ impl Default for MetricsTable {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AuditTable {
     pub(super) interval: Interval,
-    action: Action,
+    pub(super) action: Action,
 }
 
 impl Default for AuditTable {
@@ -190,11 +192,4 @@ impl Default for AuditTable {
             action: Action::Report,
         }
     }
-}
-
-/// What is done about a finding.
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Action {
-    Report,
 }

@@ -6,6 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use vcuda_manager_api::quantity::CoreShare;
 
+use crate::audit::{Action, Actions};
 use crate::bounds::{ALL_OTHERS, Bound, Bounds};
 use crate::grant::{Policy, Priority};
 
@@ -40,6 +41,7 @@ pub(super) struct NamespaceTable {
     cores_max: u32,
     #[serde(deserialize_with = "weight")]
     weight_max: u32,
+    audit_action: Option<Action>,
 }
 
 impl Default for NamespaceTable {
@@ -50,6 +52,7 @@ impl Default for NamespaceTable {
             priority_max: bound.priority_max,
             cores_max: bound.cores_max_permille,
             weight_max: bound.weight_max,
+            audit_action: None,
         }
     }
 }
@@ -76,6 +79,14 @@ fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
         weight @ 1..=10_000 => Ok(weight),
         weight => Err(D::Error::custom(format!("{weight}: outside 1 to 10000"))),
     }
+}
+
+/// As the audit wants them; `others` is for namespaces that say nothing.
+pub(super) fn actions(tables: &BTreeMap<Namespace, NamespaceTable>, others: Action) -> Actions {
+    let of_table = |(name, table): (&Namespace, &NamespaceTable)| Some((name.0.clone(), table.audit_action?));
+    let mut own: BTreeMap<String, Action> = tables.iter().filter_map(of_table).collect();
+    let others = own.remove(ALL_OTHERS).unwrap_or(others);
+    Actions::new(own, others)
 }
 
 /// As admission wants them.

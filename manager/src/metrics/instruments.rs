@@ -64,6 +64,7 @@ type Two = [(&'static str, &'static str); 2];
 pub struct Instruments {
     registrations: Family<One, Counter>,
     calls: Family<Two, Histogram>,
+    killed: Counter,
     audited: Mutex<Arc<Audited>>,
     /// When GPU time was last divided (`CLOCK_MONOTONIC`, ns); 0: not by this manager.
     arbitrated_ns: AtomicU64,
@@ -79,6 +80,7 @@ impl Default for Instruments {
         Self {
             registrations,
             calls: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
+            killed: Counter::default(),
             audited: Mutex::default(),
             arbitrated_ns: AtomicU64::new(0),
         }
@@ -96,6 +98,11 @@ impl Instruments {
     pub fn called(&self, method: &'static str, code: &'static str, took: Duration) {
         let labels = [("method", method), ("code", code)];
         self.calls.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// The audit has ended so many processes.
+    pub fn killed(&self, count: u64) {
+        self.killed.inc_by(count);
     }
 
     /// The audit has looked.
@@ -127,6 +134,7 @@ impl Instruments {
     pub(super) fn register(&self, registry: &mut Registry) {
         register(registry, &series::REGISTRATIONS, self.registrations.clone());
         register(registry, &series::API, self.calls.clone());
+        register(registry, &series::KILLED, self.killed.clone());
     }
 }
 

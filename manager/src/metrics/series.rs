@@ -264,6 +264,13 @@ pub(super) const REGISTRATIONS: Series = series(
     &["result"],
     "Registrations of processes by how they ended",
 );
+pub(super) const KILLED: Series = series(
+    "vcuda_audit_killed",
+    Counter,
+    Count,
+    &[],
+    "Processes that used a GPU without their container's limits, and were ended for it",
+);
 pub(super) const API: Series = series(
     "vcuda_api_duration",
     Histogram,
@@ -341,6 +348,7 @@ pub const ALL: &[(&str, &[Series])] = &[
         "The manager",
         &[
             REGISTRATIONS,
+            KILLED,
             API,
             INVENTORY_PROBLEM,
             SNAPSHOT_AGE,
