@@ -70,7 +70,10 @@ def pod(where, things, access):
     if access == "privileged":
         check(manager["securityContext"] == {"privileged": True}, where, "privileged is not as asked for")
     else:
-        check(manager["securityContext"].get("capabilities") == {**drop, "add": ["SYS_PTRACE"]}, where, "the manager's powers")
+        acting = tomllib.loads(by_kind["ConfigMap"]["data"]["manager.toml"])
+        kills = "kill" in [acting["audit"]["action"]] + [one.get("audit_action") for one in acting["namespaces"].values()]
+        powers = ["SYS_PTRACE"] + ["KILL"] * kills
+        check(manager["securityContext"].get("capabilities") == {**drop, "add": powers}, where, "the manager's powers")
         for part in (manager, plugin):
             context = part["securityContext"]
             check(context.get("readOnlyRootFilesystem") and context.get("allowPrivilegeEscalation") is False
@@ -103,8 +106,11 @@ def pod(where, things, access):
     check(has_role == spec["automountServiceAccountToken"], where, "a token without rights, or rights without a token")
     if has_role:
         check(by_kind["ClusterRoleBinding"]["subjects"][0]["name"] == account, where, "binds another account")
-        verbs = {verb for rule in by_kind["ClusterRole"]["rules"] for verb in rule["verbs"]}
-        check(verbs <= {"list", "watch"}, where, "verbs:", verbs)
+        rights = {(rule["apiGroups"][0], name): rule["verbs"] for rule in by_kind["ClusterRole"]["rules"] for name in rule["resources"]}
+        wanted = {("", "pods"): ["list", "watch"]}
+        if config["cluster"]["events"]:
+            wanted["events.k8s.io", "events"] = ["create", "patch"]
+        check(rights == wanted, where, "rights:", rights)
     if "PrometheusRule" in by_kind:
         rules = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text())
         check(by_kind["PrometheusRule"]["spec"] == rules, where, "the rules are not those of deploy/alerts.yaml")
@@ -190,7 +196,8 @@ def main():
             pod(name, things, values.get("gpuAccess", "toolkit"))
         # What is wrong is refused before anything reaches a cluster.
         for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}}, {"resources": {"chunk": 256}},
-                      {"admission": {"memoryOvercommit": 0.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}}]:
+                      {"admission": {"memoryOvercommit": 0.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
+                      {"audit": {"action": "end"}}, {"namespaces": {"a": {"auditAction": "end"}}}]:
             try:
                 chart.render(wrong, name="vcuda", namespace="vcuda-system")
                 check(False, "the schema accepts", wrong)

@@ -144,6 +144,8 @@ struct Audit {
     held: HashMap<judge::Key, u32>,
     /// Refusals so far, by container and GPU.
     denied: HashMap<(String, GpuUuid), u64>,
+    /// Whether containers have been looked at: what was refused before is nobody's news; what comes later is, from zero.
+    has_looked: bool,
     ends: Ends,
 }
 
@@ -169,6 +171,7 @@ impl Audit {
             audited: Arc::default(),
             held: HashMap::new(),
             denied: HashMap::new(),
+            has_looked: false,
             ends: Ends::default(),
         }
     }
@@ -299,7 +302,8 @@ impl Audit {
         for container in &snapshot.containers {
             for device in &container.devices {
                 let key = (container.id.clone(), device.gpu);
-                let before = self.denied.get(&key).copied().unwrap_or(device.denied);
+                let unknown = if self.has_looked { 0 } else { device.denied };
+                let before = self.denied.get(&key).copied().unwrap_or(unknown);
                 let more = device.denied.saturating_sub(before);
                 if more > 0 {
                     self.count(MEMORY_DENIED);
@@ -319,6 +323,7 @@ impl Audit {
             }
         }
         self.denied = now;
+        self.has_looked |= snapshot.number > 0;
     }
 
     fn count(&self, reason: &'static str) {

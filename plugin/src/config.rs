@@ -65,6 +65,8 @@ pub struct Cluster {
     pub api: Api,
     /// How it is reached, if not as any pod does.
     pub kubeconfig: Option<PathBuf>,
+    /// Whether what the manager tells of a container is written on its pod, as an event.
+    pub events: bool,
 }
 
 /// Whether the API server is asked.
@@ -107,6 +109,7 @@ impl Config {
                 node: flags.node.clone().unwrap_or_else(config::host_name),
                 api: file.cluster.api,
                 kubeconfig: file.cluster.kubeconfig,
+                events: file.cluster.events,
             },
             names: Names::new([resources.gpu.0, resources.memory.0, resources.cores.0]),
             chunk_bytes: flags.chunk.unwrap_or(resources.chunk).0,

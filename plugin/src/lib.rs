@@ -22,6 +22,7 @@ pub mod ids;
 pub mod manager;
 pub mod metrics;
 pub mod node;
+pub mod pod_events;
 pub mod pods;
 pub mod recency;
 pub mod register;

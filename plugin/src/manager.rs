@@ -101,6 +101,13 @@ impl Manager {
         self.checked(answer).await
     }
 
+    /// What it has told and tells from now on, as it comes.
+    pub async fn events(&self) -> Result<tonic::Streaming<v1::Event>, ManagerError> {
+        let request = v1::WatchEventsRequest::default();
+        let answer = self.node().await?.watch_events(request).await;
+        self.checked(answer).await
+    }
+
     /// Whether a process of the grant's container lives, as far as the manager knows.
     pub async fn is_used(&self, id: &str) -> Result<bool, ManagerError> {
         let request = v1::ListContainersRequest { id: id.to_owned() };

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
 use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -23,6 +24,7 @@ use crate::ids::Kind;
 use crate::manager::Manager;
 use crate::metrics::{self, Instruments, Problems};
 use crate::node::{Follower, Known};
+use crate::pod_events;
 use crate::pods::Pods;
 use crate::recency::Recency;
 use crate::register::changes::Changes;
@@ -71,7 +73,7 @@ async fn live(config: Config) -> Result<(), RunError> {
 }
 
 /// The API server, if it is asked.
-async fn cluster(config: &Config) -> Result<Option<Cluster>, RunError> {
+async fn cluster(config: &Config) -> Result<Option<(Client, Cluster)>, RunError> {
     if config.cluster.api == Api::Off {
         return Ok(None);
     }
@@ -80,7 +82,8 @@ async fn cluster(config: &Config) -> Result<Option<Cluster>, RunError> {
     if client.is_none() {
         info!("no API server is known: annotations are not read, every pod is fixed and of normal priority");
     }
-    Ok(client.map(|client| Cluster::start(client, &config.cluster.node)))
+    let start = |client: Client| (client.clone(), Cluster::start(client, &config.cluster.node));
+    Ok(client.map(start))
 }
 
 /// There is one plugin at a time on a node: two would take each other's sockets away. Who comes second waits.
@@ -119,7 +122,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn start(config: &Config, cluster: Option<Cluster>) -> Self {
+    fn start(config: &Config, cluster: Option<(Client, Cluster)>) -> Self {
         let instruments = Arc::new(Instruments::default());
         let manager = Arc::new(Manager::new(&config.manager));
         let store = Store::new(&config.cdi);
@@ -151,7 +154,7 @@ impl Parts {
             driver: config.driver.clone(),
         };
         let competitions: Arc<dyn Competitions> = match &cluster {
-            Some(cluster) => Arc::new(cluster.clone()),
+            Some((_, cluster)) => Arc::new(cluster.clone()),
             None => Arc::new(Same),
         };
         let binder = Arc::new(Binder::new(
@@ -170,8 +173,12 @@ impl Parts {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(follower.run());
-        if let Some(cluster) = cluster {
+        if let Some((client, cluster)) = cluster {
             tasks.spawn(follow::run(cluster, binder));
+            if config.cluster.events {
+                let (node, manager) = (config.cluster.node.clone(), Arc::clone(&manager));
+                tasks.spawn(pod_events::run(client, node, manager));
+            }
         }
         let directories = &config.directories;
         let changes = Changes::of(vec![

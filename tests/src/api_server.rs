@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{get, patch, post};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -39,6 +40,15 @@ struct Shared {
     /// The newest version, for who watches.
     version: watch::Sender<u64>,
     wrongs: Mutex<Vec<String>>,
+    /// Whether the plugin has the right to write events.
+    takes_events: AtomicBool,
+    events: Mutex<Events>,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    written: Vec<Value>,
+    tried: usize,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +71,8 @@ impl ApiServer {
             pods: Mutex::default(),
             version: watch::Sender::new(1),
             wrongs: Mutex::default(),
+            takes_events: AtomicBool::new(false),
+            events: Mutex::default(),
         });
         let mut server = Self {
             shared,
@@ -82,6 +94,14 @@ impl ApiServer {
         self.address = listener.local_addr().unwrap();
         let router = Router::new()
             .route("/api/v1/pods", get(pods))
+            .route(
+                "/apis/events.k8s.io/v1/namespaces/{namespace}/events",
+                post(create_event),
+            )
+            .route(
+                "/apis/events.k8s.io/v1/namespaces/{namespace}/events/{name}",
+                patch(patch_event),
+            )
             .fallback(forbidden)
             .with_state(Arc::clone(&self.shared));
         runtime.spawn(async move { axum::serve(listener, router).await });
@@ -129,6 +149,21 @@ impl ApiServer {
         });
     }
 
+    /// Gives the right to write events.
+    pub fn take_events(&self) {
+        self.shared.takes_events.store(true, Ordering::Relaxed);
+    }
+
+    /// The events that were written.
+    pub fn events(&self) -> Vec<Value> {
+        self.shared.events.lock().written.clone()
+    }
+
+    /// How often the plugin wanted to write one.
+    pub fn events_tried(&self) -> usize {
+        self.shared.events.lock().tried
+    }
+
     /// Forgets what happened before now: who watches from there has to list again.
     ///
     /// # Panics
@@ -158,13 +193,30 @@ impl Shared {
         self.version.send_replace(version);
     }
 
+    /// Why no event may be written; it is no wrong to have tried.
+    fn refuses_event(&self, headers: &HeaderMap) -> Option<Response> {
+        self.events.lock().tried += 1;
+        let token = headers.get("authorization").and_then(|value| value.to_str().ok());
+        let is_known = token == Some(&format!("Bearer {TOKEN}"));
+        if is_known && self.takes_events.load(Ordering::Relaxed) {
+            return None;
+        }
+        let why = "events.events.k8s.io is forbidden: User \"vcuda\" cannot create resource \"events\"";
+        Some(Self::status(StatusCode::FORBIDDEN, why))
+    }
+
     fn refuse(&self, status: StatusCode, why: String) -> Response {
+        let answer = Self::status(status, &why);
+        self.wrongs.lock().push(why);
+        answer
+    }
+
+    fn status(status: StatusCode, why: &str) -> Response {
         let reason = status.canonical_reason().unwrap_or_default().replace(' ', "");
         let body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": why,
             "reason": reason, "code": status.as_u16(),
         });
-        self.wrongs.lock().push(why);
         (status, axum::Json(body)).into_response()
     }
 }
@@ -174,6 +226,71 @@ async fn forbidden(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
         StatusCode::FORBIDDEN,
         format!("{uri}: the plugin may list and watch pods, nothing else"),
     )
+}
+
+/// What the API server checks of a new event (events.k8s.io/v1, `pkg/apis/core/validation/events.go`).
+async fn create_event(
+    State(shared): State<Arc<Shared>>,
+    Path(namespace): Path<String>,
+    headers: HeaderMap,
+    axum::Json(event): axum::Json<Value>,
+) -> Response {
+    if let Some(refusal) = shared.refuses_event(&headers) {
+        return refusal;
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (regarding, reason) = (&event["regarding"], text(&event["reason"]));
+    let problem = [
+        (
+            text(&event["metadata"]["namespace"]) != namespace,
+            "metadata.namespace",
+        ),
+        (text(&regarding["namespace"]) != namespace, "regarding.namespace"),
+        (text(&event["metadata"]["name"]).is_empty(), "metadata.name"),
+        (text(&event["eventTime"]).is_empty(), "eventTime"),
+        (
+            !text(&event["reportingController"]).contains('/'),
+            "reportingController",
+        ),
+        (text(&event["reportingInstance"]).is_empty(), "reportingInstance"),
+        (!(1..=128).contains(&text(&event["action"]).len()), "action"),
+        (!(1..=128).contains(&reason.len()), "reason"),
+        (text(&event["note"]).len() > 1024, "note"),
+        (
+            !["Normal", "Warning"].contains(&text(&event["type"]).as_str()),
+            "type",
+        ),
+    ];
+    if let Some((_, field)) = problem.iter().find(|(is_wrong, _)| *is_wrong) {
+        return shared.refuse(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!("event: {field}: {event}"),
+        );
+    }
+    shared.events.lock().written.push(event.clone());
+    (StatusCode::CREATED, axum::Json(event)).into_response()
+}
+
+async fn patch_event(
+    State(shared): State<Arc<Shared>>,
+    Path((_, name)): Path<(String, String)>,
+    headers: HeaderMap,
+    axum::Json(change): axum::Json<Value>,
+) -> Response {
+    if let Some(refusal) = shared.refuses_event(&headers) {
+        return refusal;
+    }
+    let mut events = shared.events.lock();
+    let Some(event) = events
+        .written
+        .iter_mut()
+        .find(|event| event["metadata"]["name"] == name.as_str())
+    else {
+        drop(events);
+        return shared.refuse(StatusCode::NOT_FOUND, format!("no event {name}"));
+    };
+    event["series"] = change["series"].clone();
+    axum::Json(event.clone()).into_response()
 }
 
 async fn pods(

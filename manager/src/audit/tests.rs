@@ -41,6 +41,7 @@ impl Bench {
         let audit = Audit::new(Whose::new(root.path()), Arc::default(), Arc::default());
         let snapshot = Snapshot {
             containers,
+            number: 1,
             ..Snapshot::default()
         };
         Self {
@@ -164,6 +165,16 @@ fn damaged_files_and_refusals_are_told() {
     let told = bench.told(2, &[]);
     assert_eq!(told.last().unwrap(), &about(TAMPERED, "a"));
     assert_eq!((bench.count(MEMORY_DENIED), bench.count(TAMPERED)), (1, 1));
+}
+
+#[test]
+fn a_refusal_in_a_containers_first_second_is_news() {
+    let mut bench = Bench::new(vec![container("a", GIB, 0)]);
+    bench.told(1, &[]);
+    let mut late = container("b", GIB, 0);
+    late.devices[0].denied = 1;
+    bench.snapshot.containers.push(late);
+    assert_eq!(bench.told(2, &[]), [about(MEMORY_DENIED, "b")]);
 }
 
 #[test]

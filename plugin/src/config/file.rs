@@ -14,7 +14,7 @@ use crate::register::Ways;
 
 /// Every key, so that the documented file is held to them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 29] = [
+pub(super) const KEYS: [&str; 30] = [
     "manager",
     "kubelet",
     "cdi",
@@ -33,6 +33,7 @@ pub(super) const KEYS: [&str; 29] = [
     "[cluster]",
     "api",
     "kubeconfig",
+    "events",
     "[whole_cards]",
     "shim",
     "[release]",
@@ -127,6 +128,7 @@ impl Default for DriverTable {
 pub(super) struct ClusterTable {
     pub(super) api: Api,
     pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) events: bool,
 }
 
 #[derive(Default, Deserialize)]

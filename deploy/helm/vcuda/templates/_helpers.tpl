@@ -40,3 +40,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "vcuda.float" -}}
 {{- printf "%.3f" (float64 .) -}}
 {{- end -}}
+
+{{/* The manager's capabilities, as a list. */}}
+{{- define "vcuda.managerPowers" -}}
+{{- $actions := list .Values.audit.action -}}
+{{- range .Values.namespaces }}{{ $actions = append $actions (default "report" .auditAction) }}{{ end -}}
+{{- if has "kill" $actions }}[SYS_PTRACE, KILL]{{ else }}[SYS_PTRACE]{{ end -}}
+{{- end }}

@@ -1,0 +1,134 @@
+//! What the manager finds about a container reaches its pod as a Kubernetes event; a flood is one event, and without the right
+//! to write them, or without an API server, nothing else suffers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::time::Duration;
+
+use serde_json::Value;
+use vcuda_tests::api_server::ApiServer;
+use vcuda_tests::kubelet::{Kubelet, PodSpec, Release, Started};
+use vcuda_tests::{Bed, Door, GIB, MIB, Mounted, app, eventually, holding, skip, succeeded, text};
+
+/// How long what happens at once may take on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+const NODE: &str = "node-7";
+
+fn connected(kubelet: &Kubelet) {
+    eventually("kubelet has the devices of all three resources", SOON, || {
+        ["gpu", "memory", "cores"]
+            .iter()
+            .all(|word| kubelet.allocatable(&format!("vcuda.io/{word}")) > 0)
+    });
+}
+
+fn configuration(server: &ApiServer) -> String {
+    format!(
+        "[cluster]\nevents = true\nkubeconfig = \"{}\"\n[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n",
+        server.kubeconfig().display()
+    )
+}
+
+fn id(started: &Started) -> String {
+    let directory = started.directory();
+    directory.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+/// A program of the container asks for more than its limit.
+fn is_denied(bed: &Bed, id: &str, limit: u64) {
+    let mut command = bed.vcuda(["run", "--sim", "--grant", id, "--"]);
+    let quota = command.arg(app("quota", Door::Dlsym)).arg(limit.to_string());
+    assert!(succeeded(&quota.output().unwrap()).contains("passed"));
+}
+
+/// The events of this reason on the pod.
+fn on_pod(server: &ApiServer, name: &str, reason: &str) -> Vec<Value> {
+    let events = server.events();
+    let wanted = |event: &Value| event["regarding"]["name"] == name && event["reason"] == reason;
+    events.into_iter().filter(wanted).collect()
+}
+
+#[test]
+fn what_is_found_about_a_container_stands_on_its_pod_once() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let server = ApiServer::start(NODE);
+    server.take_events();
+    let kubelet = bed.kubelet(Release::default());
+    let _plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
+    connected(&kubelet);
+    let pods = ["a", "b"].map(|name| kubelet.admit(PodSpec::share(name, 16, 30)).unwrap());
+    let ids = pods.each_ref().map(|pod| id(&kubelet.started(pod)));
+    is_denied(&bed, &ids[0], 4 * GIB);
+    let denied = |name: &str| on_pod(&server, name, "VcudaMemoryDenied");
+    eventually("the pod has the event", SOON, || denied("a").len() == 1);
+    let event = &denied("a")[0];
+    assert_eq!(event["regarding"]["uid"], pods[0].uid.as_str(), "{event}");
+    assert_eq!(event["regarding"]["kind"], "Pod", "{event}");
+    assert_eq!(event["type"], "Warning", "{event}");
+    assert_eq!(event["reportingInstance"], NODE, "{event}");
+    let note = event["note"].as_str().unwrap();
+    assert!(note.starts_with("container c: memory was refused"), "{note}");
+
+    // Five processes of one container are five events of the manager, and one on the pod.
+    let Some(room) = bed.room(&ids[0], Mounted::Directory) else {
+        skip("plugin_events: nobody may mount here (not root)");
+        return;
+    };
+    let hold = app("hold", Door::Dlsym);
+    let naked: Vec<_> = (0..5)
+        .map(|_| holding(&mut room.unlimited(&hold), 100 * MIB))
+        .collect();
+    let told = || {
+        let events = text(&bed.vcuda(["events"]).output().unwrap());
+        events.matches(&format!("VcudaNotAttached {}", ids[0])).count()
+    };
+    eventually("the manager has told of each", SOON, || told() == naked.len());
+    // Events come in order: behind those of the five.
+    is_denied(&bed, &ids[1], 4 * GIB);
+    eventually("the other pod has its own", SOON, || denied("b").len() == 1);
+    assert_eq!(on_pod(&server, "a", "VcudaNotAttached").len(), 1);
+    assert_eq!(denied("a").len(), 1);
+    server.assert_no_wrongs();
+    kubelet.assert_no_wrongs();
+}
+
+#[test]
+fn without_the_right_to_write_events_nothing_else_suffers() {
+    let bed = Bed::with_gpus(1, "24GiB");
+    let _manager = bed.manager_with_shim();
+    let mut server = ApiServer::start(NODE);
+    let kubelet = bed.kubelet(Release::default());
+    let plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
+    connected(&kubelet);
+    let start = |name: &str| {
+        let pod = kubelet.admit(PodSpec::share(name, 16, 10)).unwrap();
+        server.put("default", name, &pod.uid, &[("vcuda.io/memory", "1Gi")]);
+        kubelet.started(&pod)
+    };
+    let started = ["a", "b"].map(start);
+    for one in &started {
+        assert_eq!(one.limits()[0].1, GIB, "annotations are read as before");
+    }
+    for (number, one) in started.iter().enumerate() {
+        is_denied(&bed, &id(one), GIB);
+        let events = || text(&bed.vcuda(["events"]).output().unwrap());
+        eventually("the manager tells of it", SOON, || {
+            events().contains(&format!("VcudaMemoryDenied {}", id(one)))
+        });
+        if number == 0 {
+            eventually("it is tried", SOON, || server.events_tried() == 1);
+        }
+    }
+    let told = || plugin.log().matches("events do not reach the pods").count();
+    eventually("it is logged", SOON, || told() == 1);
+    server.pause();
+    let pod = kubelet.admit(PodSpec::share("c", 16, 10)).unwrap();
+    kubelet.started(&pod);
+    assert_eq!((told(), server.events_tried()), (1, 1), "{}", plugin.log());
+    server.assert_no_wrongs();
+    kubelet.assert_no_wrongs();
+}
