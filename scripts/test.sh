@@ -31,7 +31,7 @@ step "the built library and the crate edges"
 scripts/check-deps.sh
 scripts/check-shim.sh
 
-step "the Helm chart, the examples, the smoke test"
+step "the Helm chart, the examples, the smoke test, the systemd unit"
 chart=0
 scripts/chart.sh >target/chart.log 2>&1 || chart=$?
 case $chart in
@@ -41,6 +41,14 @@ case $chart in
 esac
 
 scripts/check-smoke.sh
+
+unit=0
+scripts/check-unit.sh >target/unit.log 2>&1 || unit=$?
+case $unit in
+0) tail -n 1 target/unit.log ;;
+77) skip "the systemd unit: $(tail -n 1 target/unit.log)" ;;
+*) cat target/unit.log && exit 1 ;;
+esac
 
 step "the library for other people's images: glibc 2.17, loaded into Debian 11; compiled for aarch64"
 portable=0

@@ -2,6 +2,7 @@
  * measured against the bare call. Kernels take no time, memory is a counter. */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 typedef int CUresult;
 static uintptr_t context_storage, next_address = 0x700000000000, stream_storage, event_storage;
@@ -9,7 +10,21 @@ CUresult cuInit(unsigned flags) { (void)flags; return 0; }
 CUresult cuDriverGetVersion(int *v) { *v = 12040; return 0; }
 CUresult cuDeviceGetCount(int *n) { *n = 1; return 0; }
 CUresult cuDeviceGet(int *d, int i) { *d = i; return i ? 101 : 0; }
-CUresult cuDeviceGetUuid(unsigned char *u, int d) { (void)d; memset(u, 0x11, 16); return 0; }
+/* That of NOOP_GPU ("GPU-" and hex digits with dashes), or all ones. */
+CUresult cuDeviceGetUuid(unsigned char *u, int d)
+{
+    const char *named = getenv("NOOP_GPU"), *digits = "0123456789abcdef";
+    int at = 0;
+    (void)d;
+    memset(u, 0x11, 16);
+    for (const char *c = named ? named + 4 : ""; *c && at < 32; c++) {
+        const char *digit = strchr(digits, *c);
+        if (!digit) continue;
+        u[at / 2] = (unsigned char)(at % 2 ? u[at / 2] | (digit - digits) : (digit - digits) << 4);
+        at++;
+    }
+    return 0;
+}
 CUresult cuDeviceGetUuid_v2(unsigned char *u, int d) { return cuDeviceGetUuid(u, d); }
 CUresult cuDeviceTotalMem_v2(size_t *b, int d) { (void)d; *b = 80ull << 30; return 0; }
 CUresult cuDeviceGetAttribute(int *v, int a, int d) { (void)a; (void)d; *v = 1; return 0; }

@@ -156,6 +156,12 @@ impl Stage {
         self.release.join("libvcuda_shim.so")
     }
 
+    /// A program or library of the release build.
+    #[must_use]
+    pub fn released(&self, name: &str) -> PathBuf {
+        self.release.join(name)
+    }
+
     /// The compiled program of this name.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {

@@ -50,3 +50,11 @@ fn peers() {
         &["block tokens, NVML", "block tokens, AIMD", "weighted Jain"],
     );
 }
+
+#[test]
+fn node() {
+    brief(
+        env!("CARGO_BIN_EXE_node"),
+        &["6 attached", "a process in each", "Grants/Create and Release"],
+    );
+}

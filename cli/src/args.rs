@@ -309,7 +309,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) machine: Option<PathBuf>,
     /// GPUs of a machine that is created [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) gpus: Option<u8>,
     /// Memory of each GPU of a machine that is created [default: 80GiB]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]

@@ -6,10 +6,12 @@
 
 mod post;
 mod rounds;
+mod state;
 mod tenants;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::SystemTime;
 
 use crate::controller::{self, Busy, Contender, LOOK_BACK_WORDS, Overlap, word_at};
 use crate::directory::{self, DirectoryError};
@@ -33,6 +35,8 @@ const ALONE_NS: u64 = 40_000_000;
 const STEADY_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// What the tenants have not reported yet is not looked at (ns): they enter running work every half millisecond.
 const REPORT_LAG_NS: u64 = 3_000_000;
+/// Containers are listed at least this often (ns), and when their folder has changed.
+const RELIST_NS: u64 = 1_000_000_000;
 /// Tenants count as competing for this long after they last did (ns).
 const CALM_NS: u64 = 500_000_000;
 
@@ -42,6 +46,9 @@ pub struct Arbiter {
     tenants: Tenants,
     rounds: Rounds,
     listed_ns: u64,
+    /// When the containers were last listed with nothing to come (ns), and when their folder had last changed.
+    read_ns: u64,
+    changed: Option<SystemTime>,
     due_ns: u64,
     /// When a rate last changed (ns).
     changed_ns: u64,
@@ -57,6 +64,15 @@ impl Arbiter {
             return Ok(false);
         }
         self.listed_ns = now_ns;
+        // The same time of change at two looks: it is of before the first of them, so that one has seen the change.
+        let changed = modified(root);
+        let is_known = changed.is_some() && changed == self.changed && self.tenants.are_complete();
+        if is_known && now_ns < self.read_ns.saturating_add(RELIST_NS) {
+            return Ok(true);
+        }
+        // Twice after each change.
+        self.read_ns = if changed == self.changed { now_ns } else { 0 };
+        self.changed = changed;
         self.tenants.refresh(directory::list(root)?, now_ns);
         Ok(true)
     }
@@ -69,8 +85,9 @@ impl Arbiter {
 
     /// Writes what has changed in who may use how much, when that is due or something has begun.
     pub fn arbitrate(&mut self, now_ns: u64) {
-        if now_ns >= self.due_ns || self.tenants.have_stirred() {
+        if now_ns >= self.due_ns || self.tenants.have_stirred(now_ns) {
             let found = arbitrate(&mut self.tenants, &mut self.rounds, now_ns);
+            self.tenants.note_who_may_meet();
             if found.has_changed {
                 self.changed_ns = now_ns;
             }
@@ -96,6 +113,11 @@ impl Arbiter {
         };
         self.due_ns.saturating_sub(now_ns).min(watch_ns)
     }
+}
+
+/// When a container last came or went.
+fn modified(root: &Path) -> Option<SystemTime> {
+    root.join("containers").metadata().ok()?.modified().ok()
 }
 
 /// What a look found, at one tenant or at all.
@@ -130,12 +152,13 @@ fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, now_ns: u64) -> Found {
     let mut found = Found::default();
     for (uuid, users) in &on_gpu {
         rounds.settle(tenants, *uuid, users, now_ns);
-        found = found.and(arbitrate_gpu(tenants, users, now_ns));
+        found = found.and(arbitrate_gpu(tenants, *uuid, users, now_ns));
     }
     found
 }
 
-fn arbitrate_gpu(tenants: &mut Tenants, users: &[(usize, DeviceIndex)], now_ns: u64) -> Found {
+fn arbitrate_gpu(tenants: &mut Tenants, uuid: GpuUuid, users: &[(usize, DeviceIndex)], now_ns: u64) -> Found {
+    let may_begin = tenants.may_meet_on(uuid);
     let last = word_at(now_ns.saturating_sub(REPORT_LAG_NS));
     let first = last.saturating_sub(LOOK_BACK_WORDS);
     let mut busy = Vec::with_capacity(users.len());
@@ -143,7 +166,7 @@ fn arbitrate_gpu(tenants: &mut Tenants, users: &[(usize, DeviceIndex)], now_ns: 
     for &(at, device) in users {
         let seen = tenants
             .get_mut(at)
-            .and_then(|tenant| tenant.look(device, first, last, now_ns));
+            .and_then(|tenant| tenant.look(device, (first, last), may_begin, now_ns));
         let (own, contender) = seen.unwrap_or_else(|| (Busy::default(), tenants::ABSENT));
         busy.push(own);
         contenders.push(contender);

@@ -167,6 +167,11 @@ impl Manager<'_> {
     pub fn kill_and_restart(&mut self) {
         self.running.signal(libc::SIGKILL);
         self.running.finish();
+        self.start_again();
+    }
+
+    /// Starts it again after its end.
+    pub fn start_again(&mut self) {
         self.running = self.bed.start_manager(&self.release, &self.args, &self.variables);
     }
 

@@ -69,7 +69,9 @@ impl Rounds {
             .iter()
             .map(|(at, device)| {
                 let tenant = tenants.get_mut(*at);
-                tenant.map_or_else(Busy::default, |tenant| tenant.look_back(*device, gpu.next, until))
+                tenant.map_or_else(Busy::default, |tenant| {
+                    tenant.look_back(*device, (gpu.next, until), now_ns)
+                })
             })
             .collect();
         gpu.next = gpu.next.max(until);

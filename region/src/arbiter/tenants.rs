@@ -1,11 +1,13 @@
 //! The tenants as the arbiter knows them: their two files, kept open, and what each was last told.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::state::State;
 use super::{CALM_NS, Finding, Found};
 use crate::account::Pace;
-use crate::controller::{Activity, Busy, Contender, Contexts, Got, RECENT_NS, Scale, Settlement};
+use crate::controller::{Activity, Busy, Contender, Got, RECENT_NS, STALE_BEAT_NS, Scale};
 use crate::limits::{LimitsWriter, Policy, Priority};
 use crate::observer::Observer;
 use crate::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
@@ -18,6 +20,13 @@ const SCALE_STEP: (u32, u32) = (2, 20);
 const DUE_STEP_NS: (u64, u64) = (20_000, 400_000);
 /// Between two times that small changes are written (ns).
 const WRITE_NS: u64 = 38_000_000;
+
+/// A quiet tenant's beat, well within [`STALE_BEAT_NS`]; its files are read whole; its words are looked at, where nobody it
+/// could meet is at work (ns).
+const QUIET_BEAT_NS: u64 = 285_000_000;
+const QUIET_READ_NS: u64 = 950_000_000;
+const QUIET_WATCH_NS: u64 = 18_000_000;
+const _: () = assert!(QUIET_BEAT_NS * 2 < STALE_BEAT_NS);
 
 /// Words of the busy map that tell of the recent time.
 const RECENT_WORDS: usize = (RECENT_NS / (busy::BIN_NS * busy::BINS_PER_WORD)) as usize;
@@ -40,23 +49,14 @@ pub(super) struct Tenant {
     file: (u64, u64),
     writer: LimitsWriter,
     observer: Observer,
-    /// When the beat was last written, and whether the files were sound then.
+    /// When the beat was last written, and when the files were last read; whether they were sound then.
     beaten_ns: u64,
+    read_ns: u64,
     is_sound: bool,
+    /// When its words were last looked at while it was quiet, and its quota (ns).
+    watched_ns: u64,
+    watched_quota_ns: u64,
     devices: [State; MAX_DEVICES],
-}
-
-/// What the arbiter remembers of a tenant on one GPU.
-#[derive(Debug, Default)]
-struct State {
-    scale: Scale,
-    contexts: Contexts,
-    settlement: Settlement,
-    contended_until_ns: u64,
-    /// When its pace was last written (ns).
-    written_ns: u64,
-    /// It demanded nothing at the last look, and the word that changes when it begins was this.
-    idle_at: Option<i64>,
 }
 
 /// All tenants of this user.
@@ -64,6 +64,8 @@ struct State {
 pub(super) struct Tenants {
     tenants: Vec<Tenant>,
     listed: usize,
+    /// GPUs of which one demanded something at the last look and another did not, that may begin beside it any time.
+    meeting: BTreeSet<GpuUuid>,
 }
 
 impl Tenants {
@@ -73,11 +75,16 @@ impl Tenants {
         self.listed = listed.len();
         self.tenants
             .retain(|tenant| file_of(&tenant.path) == Some(tenant.file));
-        for (_, path) in listed {
-            if !self.tenants.iter().any(|tenant| tenant.path == path) {
-                self.tenants.extend(Tenant::open(path, now_ns));
-            }
-        }
+        let known: BTreeSet<&Path> = self.tenants.iter().map(|tenant| tenant.path.as_path()).collect();
+        let new = listed.into_iter().map(|(_, path)| path);
+        let new: Vec<PathBuf> = new.filter(|path| !known.contains(path.as_path())).collect();
+        let opened = new.into_iter().filter_map(|path| Tenant::open(path, now_ns));
+        self.tenants.extend(opened);
+    }
+
+    /// Whether all that were listed could be opened.
+    pub(super) fn are_complete(&self) -> bool {
+        self.tenants.len() == self.listed
     }
 
     /// There is more than one.
@@ -91,21 +98,35 @@ impl Tenants {
     }
 
     /// Whether one that was idle at the last look has begun, or a quota was changed since. Cheap: a word or two of each.
-    pub(super) fn have_stirred(&self) -> bool {
-        self.tenants.iter().any(Tenant::has_stirred)
+    pub(super) fn have_stirred(&mut self, now_ns: u64) -> bool {
+        let meeting = &self.meeting;
+        self.tenants
+            .iter_mut()
+            .any(|tenant| tenant.has_stirred(meeting, now_ns))
     }
 
-    /// Whether at the last look one demanded something and another did not, that may begin beside it any time.
+    /// Whether one may begin any time beside another that demands something.
     pub(super) fn may_meet(&self) -> bool {
-        let mut seen = [false; 2];
+        !self.meeting.is_empty()
+    }
+
+    /// Whether one of this GPU's tenants may do so.
+    pub(super) fn may_meet_on(&self, gpu: GpuUuid) -> bool {
+        self.meeting.contains(&gpu)
+    }
+
+    /// After a look at all.
+    pub(super) fn note_who_may_meet(&mut self) {
+        let mut seen: BTreeMap<GpuUuid, [bool; 2]> = BTreeMap::new();
         for tenant in &self.tenants {
-            for (device, _) in tenant.writer.limits().devices() {
+            for (device, uuid) in tenant.writer.limits().devices() {
                 let is_idle = tenant.state(device).is_some_and(|state| state.idle_at.is_some());
-                let [busy, idle] = &mut seen;
+                let [busy, idle] = seen.entry(uuid).or_default();
                 *(if is_idle { idle } else { busy }) = true;
             }
         }
-        seen == [true, true]
+        seen.retain(|_, seen| *seen == [true, true]);
+        self.meeting = seen.into_keys().collect();
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tenant> {
@@ -150,7 +171,10 @@ impl Tenant {
             writer,
             observer,
             beaten_ns: 0,
+            read_ns: 0,
             is_sound: false,
+            watched_ns: 0,
+            watched_quota_ns: 0,
             devices,
         })
     }
@@ -159,13 +183,35 @@ impl Tenant {
         self.devices.get(device.get())
     }
 
-    fn has_stirred(&self) -> bool {
-        let mut devices = self.writer.limits().devices();
-        let begins = |device| {
-            let idle_at = self.state(device).and_then(|state| state.idle_at);
-            idle_at.is_some_and(|level_ns| self.observer.level_ns(device).is_ok_and(|now| now != level_ns))
-        };
-        self.writer.is_outdated() || devices.any(|(device, _)| begins(device))
+    /// None of its GPUs was used for a while.
+    fn is_quiet(&self, now_ns: u64) -> bool {
+        let quiet = |device| self.state(device).is_some_and(|state| state.is_quiet(now_ns));
+        self.writer.limits().devices().all(|(device, _)| quiet(device))
+    }
+
+    fn has_stirred(&mut self, meeting: &BTreeSet<GpuUuid>, now_ns: u64) -> bool {
+        let is_quiet = self.is_quiet(now_ns);
+        if is_quiet {
+            let mut devices = self.writer.limits().devices();
+            let is_due = now_ns >= self.watched_ns.saturating_add(QUIET_WATCH_NS);
+            if !is_due && !devices.any(|(_, uuid)| meeting.contains(&uuid)) {
+                return false;
+            }
+            self.watched_ns = now_ns;
+        } else if self.writer.is_outdated() {
+            return true;
+        }
+        for (device, _) in self.writer.limits().devices() {
+            let Some(state) = self.devices.get_mut(device.get()) else {
+                continue;
+            };
+            let Some(level_ns) = state.idle_at else { continue };
+            if self.observer.level_ns(device).is_ok_and(|now| now != level_ns) {
+                state.looked_ns = 0;
+                return true;
+            }
+        }
+        false
     }
 
     /// The GPUs that it was given.
@@ -176,25 +222,63 @@ impl Tenant {
     /// Now and then says that the arbiter is at work, and reads what `vcuda set` has changed, at once if it has. Whether
     /// the tenant's files can be used: one whose files were damaged is left alone until they are sound.
     pub(super) fn beat(&mut self, now_ns: u64) -> bool {
-        if now_ns >= self.beaten_ns.saturating_add(BEAT_NS) || self.writer.is_outdated() {
-            self.is_sound = self.writer.refresh().is_ok() && self.writer.beat(now_ns).is_ok();
-            self.beaten_ns = now_ns;
+        if self.is_quiet(now_ns) && self.is_sound {
+            // Whether a quota was changed is asked as often as the beat of others.
+            let is_due = now_ns >= self.watched_quota_ns.saturating_add(BEAT_NS);
+            let reads = is_due && self.writer.is_outdated();
+            if is_due {
+                self.watched_quota_ns = now_ns;
+            }
+            if !reads && now_ns < self.read_ns.saturating_add(QUIET_READ_NS) {
+                if now_ns >= self.beaten_ns.saturating_add(QUIET_BEAT_NS) {
+                    self.is_sound = self.writer.beat(now_ns).is_ok();
+                    self.beaten_ns = now_ns;
+                }
+                return self.is_sound;
+            }
+        } else if now_ns < self.beaten_ns.saturating_add(BEAT_NS) && !self.writer.is_outdated() {
+            return self.is_sound;
         }
+        self.is_sound = self.writer.refresh().is_ok() && self.writer.beat(now_ns).is_ok();
+        (self.read_ns, self.beaten_ns) = (now_ns, now_ns);
         self.is_sound
     }
 
     /// When the tenant says that it was busy on `device`, from word `first` of its busy map up to `last`, and what it
-    /// demands. Nothing if its files cannot be read.
+    /// demands. Nothing if its files cannot be read. `may_begin`: beside another that is at work.
     pub(super) fn look(
         &mut self,
         device: DeviceIndex,
-        first: u64,
-        last: u64,
+        (first, last): (u64, u64),
+        may_begin: bool,
         now_ns: u64,
     ) -> Option<(Busy, Contender)> {
         let limits = self.writer.limits();
         let (config, pace) = (limits.config(device).ok()?, limits.pace(device).ok()?);
-        let account = self.observer.account(device).ok()?;
+        let state = self.devices.get_mut(device.get())?;
+        let is_quiet = state.is_quiet(now_ns);
+        let is_read = is_quiet && !may_begin && now_ns < state.looked_ns.saturating_add(BEAT_NS);
+        let account = match is_read {
+            true => None,
+            false => Some(self.observer.account(device).ok()?),
+        };
+        let is_as_before = account.as_ref().is_none_or(|account| {
+            !account.is_waiting
+                && state.idle_at == Some(account.level_ns)
+                && state.measured == account.measured
+        });
+        if is_quiet && is_as_before {
+            if !is_read {
+                state.looked_ns = now_ns;
+            }
+            state.settlement.read(now_ns, state.measured);
+            let busy = Busy {
+                map: Vec::new(),
+                contexts: state.contexts,
+            };
+            return Some((busy, Contender::new(&config, 0)));
+        }
+        let account = account?;
         let map = self.observer.busy(device, first, last).ok()?;
         let recent = map.len().saturating_sub(RECENT_WORDS);
         let activity = Activity {
@@ -211,7 +295,9 @@ impl Tenant {
         let demand_permille = activity.demand_permille();
         let state = self.devices.get_mut(device.get())?;
         state.settlement.read(now_ns, account.measured);
-        state.idle_at = (demand_permille == 0).then_some(account.level_ns);
+        state.looked_ns = now_ns;
+        let idle_at = (demand_permille == 0).then_some(account.level_ns);
+        state.follow(idle_at, account.measured, now_ns);
         if demand_permille > 0 {
             state
                 .contexts
@@ -230,10 +316,17 @@ impl Tenant {
     }
 
     /// When it was busy on `device` in the words `first` to `last`, long enough ago that all of it was entered.
-    pub(super) fn look_back(&self, device: DeviceIndex, first: u64, last: u64) -> Busy {
+    pub(super) fn look_back(&self, device: DeviceIndex, (first, last): (u64, u64), now_ns: u64) -> Busy {
+        let state = self.state(device);
+        // What was gone into by then is longer ago than this look, and the quiet have entered nothing since.
+        let is_quiet = state.is_some_and(|state| state.is_quiet(now_ns));
+        let map = match is_quiet {
+            true => Vec::new(),
+            false => self.observer.busy(device, first, last).unwrap_or_default(),
+        };
         Busy {
-            map: self.observer.busy(device, first, last).unwrap_or_default(),
-            contexts: self.state(device).map(|state| state.contexts).unwrap_or_default(),
+            map,
+            contexts: state.map(|state| state.contexts).unwrap_or_default(),
         }
     }
 

@@ -1,0 +1,163 @@
+//! Process numbers are given again: what a dead process had is free, and whoever has its number now, and has nothing to do
+//! with a GPU, is neither taken for it nor waited for nor ended.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use vcuda_tests::{
+    Bed, Door, GIB, MIB, Manager, Obedient, Running, app, eventually, holding, skip, succeeded,
+};
+
+/// What is promised within a second, on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+const HELD: u64 = 300 * MIB;
+
+/// A process that has the number of one that has ended. None where nobody may choose a number.
+struct Newcomer {
+    pid: u32,
+    /// Who waits for it, and ends it when the test does.
+    keeper: Running,
+}
+
+impl Newcomer {
+    /// Ends `old`, whose number it gets.
+    fn in_place_of(mut old: Running) -> Option<Self> {
+        let pid = old.0.id();
+        old.signal(libc::SIGKILL);
+        old.finish();
+        let keeper = app("as_pid", Door::Dlsym);
+        let begin = || {
+            let mut command = Command::new(&keeper);
+            command.args([pid.to_string().as_str(), "sh", "-c", "echo here; exec sleep 600"]);
+            Running::start(&mut command)
+        };
+        let mut keeper = begin();
+        match keeper.next_line() {
+            Ok(line) => assert_eq!(line, "here"),
+            // Neither root nor allowed to restore processes.
+            Err(_) if keeper.finish().code() == Some(77) => {
+                skip("reuse of process numbers: nobody may choose one here (clone3's set_tid)");
+                return None;
+            }
+            Err(_) => panic!("{pid} was given to another meanwhile"),
+        }
+        Some(Self { pid, keeper })
+    }
+
+    fn lives(&mut self) {
+        assert!(
+            self.keeper.0.try_wait().unwrap().is_none(),
+            "{} has ended",
+            self.pid
+        );
+        let command = std::fs::read_to_string(format!("/proc/{}/cmdline", self.pid)).unwrap();
+        assert!(command.starts_with("sleep"), "{command}");
+    }
+}
+
+fn in_grant(bed: &Bed, program: &str) -> Command {
+    let mut command = bed.vcuda(["run", "--sim", "--grant", "a", "--"]);
+    command.arg(app(program, Door::Dlsym));
+    command
+}
+
+fn used(manager: &Manager<'_>) -> f64 {
+    manager.metric("vcuda_container_memory_used_bytes", "container=\"a-1\"")
+}
+
+fn is_shown(bed: &Bed, pid: u32) -> bool {
+    let shown = succeeded(&bed.vcuda(["ps", "--json"]).output().unwrap());
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let mut lines = shown["processes"].as_array().unwrap().iter();
+    lines.any(|line| line["pid"] == pid)
+}
+
+#[test]
+fn whoever_gets_the_number_of_a_dead_tenant_is_nobodys() {
+    let bed = Bed::new();
+    let mut manager = bed.manager();
+    let args = ["grant", "create", "a", "--memory", "2GiB", "--cores", "30"];
+    succeeded(&bed.vcuda(args).output().unwrap());
+    let mut stays = Obedient::start(&mut in_grant(&bed, "obey"));
+    let mut newcomers = Vec::new();
+    // It ends beside its manager, and while there is none: the next has but the slot of it.
+    for is_there in [true, false] {
+        let before = stays.info().0;
+        let own = (2 * GIB - before) as f64;
+        let old = holding(&mut in_grant(&bed, "hold"), HELD);
+        let pid = old.0.id();
+        eventually("it is known, and what it has", SOON, || {
+            used(&manager) >= own + HELD as f64 && is_shown(&bed, pid)
+        });
+        assert!(stays.info().0 + HELD <= before);
+        if !is_there {
+            manager.signal(libc::SIGKILL);
+            manager.finish();
+        }
+        let Some(newcomer) = Newcomer::in_place_of(old) else {
+            return;
+        };
+        newcomers.push(newcomer);
+        if !is_there {
+            manager.start_again();
+        }
+        eventually("what the dead one had is free", SOON, || {
+            !is_shown(&bed, pid) && used(&manager) == own
+        });
+        eventually("to its neighbour too", SOON, || stays.info().0 == before);
+        stays.fills_to_the_byte();
+    }
+    // Looks of the audit, by what one of them finds: nobody is suspected.
+    let stranger = holding(&mut bed.bare(app("hold", Door::Dlsym)), MIB);
+    let events = || succeeded(&bed.vcuda(["events"]).output().unwrap());
+    eventually("the audit has looked", SOON, || {
+        events().contains("VcudaUnregistered")
+    });
+    for newcomer in &mut newcomers {
+        newcomer.lives();
+        let named = format!("process {} ", newcomer.pid);
+        assert!(!events().contains(&named), "{}", events());
+    }
+    drop((stays, stranger));
+    // Nobody of the container is left, whatever numbers its slots have.
+    let release = || bed.vcuda(["grant", "release", "a"]).output().unwrap();
+    eventually("it can be released", SOON, || release().status.success());
+    assert!(!bed.runtime().join("vcuda/containers/a-1").exists());
+    newcomers.iter_mut().for_each(Newcomer::lives);
+}
+
+#[test]
+fn without_a_manager_as_well() {
+    let bed = Bed::new();
+    let tenant = bed.keep("a", &["--memory", "2GiB"]);
+    let directory = tenant.directory();
+    let mut stays = Obedient::start(&mut tenant.command(app("obey", Door::Dlsym)));
+    let before = stays.info().0;
+    let old = holding(&mut tenant.command(app("hold", Door::Dlsym)), GIB);
+    assert!(stays.info().0 + GIB <= before);
+    let Some(mut newcomer) = Newcomer::in_place_of(old) else {
+        return;
+    };
+    eventually("what the dead one had is free", SOON, || stays.info().0 == before);
+    stays.fills_to_the_byte();
+    newcomer.lives();
+    // One that keeps the directory dies, and its number is another's: the directory goes with the next command.
+    let last = stays.0;
+    drop(tenant);
+    let Some(mut second) = Newcomer::in_place_of(last) else {
+        return;
+    };
+    eventually("nobody keeps the directory", SOON, || {
+        succeeded(&bed.tenant(&["--memory", "1GiB"], "true").output().unwrap());
+        !directory.exists()
+    });
+    newcomer.lives();
+    second.lives();
+}
