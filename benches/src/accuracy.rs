@@ -7,13 +7,14 @@ mod report;
 
 pub use cases::{PROGRAMS, Program, caps, processes, threads};
 pub use contended::{Split, bursts, changes, splits};
+pub use figures::mean;
 pub use report::{Figure, Goal, Row, as_json, as_table, missed};
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::lab::{self, Lab, Load};
+use crate::lab::{self, Lab, Load, ratio};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Virtual time before anything is measured (ns): predictions are learnt, and the arbiter knows who is there.
@@ -62,14 +63,35 @@ impl Bench {
     /// # Errors
     /// See [`Lab`].
     pub fn shares(&self, switch_ns: u64, loads: &[Load<'_>]) -> Result<Vec<Vec<f64>>> {
+        self.shares_and_parts(switch_ns, loads).map(|(shares, _)| shares)
+    }
+
+    /// The shares of tenants in windows of one second, and of each of their processes in all of them.
+    ///
+    /// # Errors
+    /// See [`Lab`].
+    pub fn shares_and_parts(&self, switch_ns: u64, loads: &[Load<'_>]) -> Result<(Shares, Shares)> {
         let mut lab = self.lab(switch_ns)?;
         for load in loads {
             lab.start(*load)?;
         }
         lab.run_for(WARM_UP_NS)?;
-        lab.windows(self.windows, SECOND_NS)
+        let before = lab.service_ns()?;
+        let shares = lab.windows(self.windows, SECOND_NS)?;
+        let all_ns = SECOND_NS * self.windows as u64;
+        let after = lab.service_ns()?;
+        let parts = after.iter().zip(&before).map(|(after, before)| {
+            let served = after.iter().zip(before);
+            served
+                .map(|(after, before)| ratio(after - before, all_ns))
+                .collect()
+        });
+        Ok((shares, parts.collect()))
     }
 }
+
+/// Tenant by tenant, parts of the GPU: 1 is the whole.
+pub type Shares = Vec<Vec<f64>>;
 
 /// Small contexts, so that many processes fit.
 fn machine(switch_ns: u64, slice_ns: u64) -> String {

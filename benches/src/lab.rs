@@ -246,7 +246,7 @@ impl Lab {
 
 /// One number of nanoseconds in parts of another.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-fn ratio(part_ns: u64, whole_ns: u64) -> f64 {
+pub(crate) fn ratio(part_ns: u64, whole_ns: u64) -> f64 {
     part_ns as f64 / whole_ns as f64
 }
 

@@ -8,6 +8,7 @@ use crate::account::Account;
 use crate::account::Meter;
 use crate::ledger::Record;
 use crate::primitive::{AtomicU32, AtomicU64};
+use crate::queue::Queue;
 use crate::seqlock::Versioned;
 use crate::shared::{HOLDER_WORDS, MAX_OBJECTS, ObjectRecord};
 use crate::{MAX_DEVICES, MAX_SLOTS};
@@ -17,10 +18,10 @@ pub const LIMITS_MAGIC: u64 = u64::from_le_bytes(*b"vculimit");
 /// First word of `usage`: the letters `vcuusage`.
 pub const USAGE_MAGIC: u64 = u64::from_le_bytes(*b"vcuusage");
 /// Version of both layouts.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 6;
 /// The oldest version whose files this program uses, and whose programs can use this one's files. Until there is a
 /// release, the version before is one that nothing ever wrote, of the same words: so the way of an upgrade is walked.
-pub const OLDEST_VERSION: u32 = 3;
+pub const OLDEST_VERSION: u32 = 5;
 /// Bytes reserved for a container's name.
 pub const NAME_BYTES: usize = 128;
 /// Words of a device's configuration, its checksum included.
@@ -110,6 +111,8 @@ pub struct UsageFile {
     pub object_states: [AtomicU64; MAX_OBJECTS],
     /// The objects.
     pub objects: [ObjectRecord; MAX_OBJECTS],
+    /// The processes that wait for GPU time, per device.
+    pub queues: [Queue; MAX_DEVICES],
 }
 
 /// The owner of a slot. See [`crate::slots`].
@@ -182,9 +185,8 @@ const _: () = {
     let accounts = 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES);
     assert!(offset_of!(UsageFile, object_states) == accounts + MAX_DEVICES * size_of::<Account>());
     assert!(offset_of!(UsageFile, objects) == offset_of!(UsageFile, object_states) + MAX_OBJECTS * 8);
-    assert!(
-        size_of::<UsageFile>()
-            == (offset_of!(UsageFile, objects) + MAX_OBJECTS * size_of::<ObjectRecord>())
-                .next_multiple_of(128)
-    );
+    let objects_end = offset_of!(UsageFile, objects) + MAX_OBJECTS * size_of::<ObjectRecord>();
+    assert!(offset_of!(UsageFile, queues) == objects_end);
+    assert!(size_of::<Queue>() == 128 + MAX_SLOTS * 8);
+    assert!(size_of::<UsageFile>() == objects_end + MAX_DEVICES * size_of::<Queue>());
 };

@@ -41,6 +41,7 @@ pub mod predict;
 mod primitive;
 #[cfg(not(loom))]
 pub mod process;
+pub mod queue;
 #[cfg(not(loom))]
 pub mod registration;
 #[cfg(not(loom))]

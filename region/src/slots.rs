@@ -15,6 +15,7 @@ use crate::map::{Mapped, Mapping};
 use crate::open::{OpenError, open_to_write};
 use crate::primitive::{AtomicU32, Ordering};
 use crate::process::{Identity, Liveness, ProcessView};
+use crate::queue::Queue;
 use crate::shared::Objects;
 use crate::{DeviceIndex, MAX_SLOTS};
 
@@ -203,6 +204,7 @@ impl Usage {
             let line = self.line(device, index);
             line.ledger.begin();
             line.meter.begin(account);
+            self.queue(device).leave(index);
         }
         let live = claimed.turned(LIVE);
         let locked_state = if self.held.take(index) { live.0 } else { 0 };
@@ -320,9 +322,26 @@ impl Usage {
         &self.mapping.accounts[device.get()]
     }
 
+    /// The container's processes that wait for GPU time on `device`.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
+    )]
+    #[inline]
+    #[must_use]
+    pub fn queue(&self, device: DeviceIndex) -> &Queue {
+        &self.mapping.queues[device.get()]
+    }
+
+    /// How many slots were ever used.
+    #[must_use]
+    pub fn slots_used(&self) -> usize {
+        self.mapping.slots_used.load(Ordering::Relaxed) as usize
+    }
+
     /// Whether more than one process ever held a slot at the same time.
     pub fn had_several(&self) -> bool {
-        self.mapping.slots_used.load(Ordering::Relaxed) > 1
+        self.slots_used() > 1
     }
 
     /// Work of all living processes of the container on `device`, launched and not yet finished: nanoseconds as

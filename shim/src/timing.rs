@@ -17,6 +17,7 @@ mod streams;
 pub(crate) mod sys;
 mod track;
 mod transfer;
+mod turn;
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 

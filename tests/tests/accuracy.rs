@@ -6,8 +6,9 @@
 )]
 
 use vcuda_benches::accuracy::{
-    Bench, PROGRAMS, Program, Row, Split, bursts, caps, changes, missed, processes, splits, threads,
+    Bench, PROGRAMS, Program, Row, Split, bursts, caps, changes, mean, missed, processes, splits, threads,
 };
+use vcuda_benches::lab::Load;
 
 fn are_met(rows: &[Row]) {
     let missed = missed(rows);
@@ -54,6 +55,28 @@ fn processes_and_threads_of_a_tenant_share_its_cap_alike() {
         processes(&bench, &program, 4).unwrap(),
         threads(&bench, 30, 4, 200_000).unwrap(),
     ]);
+}
+
+/// Nobody is let in because it asks more often: of sixteen such processes some had ten times as much as others, and they had
+/// 2 % too much together.
+#[test]
+fn processes_with_short_kernels_are_served_in_turn() {
+    let bench = Bench::new(2).unwrap();
+    let rows = [processes(&bench, &program("kernels of 10 us"), 16).unwrap()];
+    are_met(&rows);
+}
+
+/// Who waits for its turn wakes in time: a share that needs nearly all of the GPU is reached by several processes too.
+#[test]
+fn processes_that_take_turns_leave_no_gaps() {
+    let bench = Bench::new(2).unwrap();
+    let load = Load {
+        quota: &["--cores", "95"],
+        program: &["kernel", "10000"],
+        processes: 4,
+    };
+    let got = mean(&bench.shares(20_000, &[load]).unwrap().concat());
+    assert!((0.94..=0.96).contains(&got), "{got}");
 }
 
 #[test]

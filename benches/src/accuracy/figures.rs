@@ -2,7 +2,8 @@
 
 /// The mean; not a number of nothing.
 #[expect(clippy::cast_precision_loss, reason = "a few windows")]
-pub(super) fn mean(values: &[f64]) -> f64 {
+#[must_use]
+pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 

@@ -9,8 +9,8 @@
 //! Sections: caps, processes, splits, burst, changes; all by default. Real programs (`apps/load.c`) under the built `vcuda
 //! run` on the simulated GPU; what they got is the simulator's exact record, in windows of one second. `--check` exits
 //! with 1 if a goal is missed; `--brief` measures less. `--switch` is what a change of context takes in `splits` (20, the
-//! simulated GPU's default), `--slice` how long one runs (2000). `try` shows the windows of one case, for example
-//! `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`.
+//! simulated GPU's default), `--slice` how long one runs (2000). `try` shows the windows of one case, and the
+//! parts of a tenant's processes, for example `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`.
 
 use std::process::ExitCode;
 
@@ -112,6 +112,15 @@ fn borrowed_words(words: &[String]) -> Vec<&str> {
     words.iter().map(String::as_str).collect()
 }
 
+/// Shares in percent.
+fn as_percent(shares: &[f64]) -> String {
+    let texts: Vec<String> = shares
+        .iter()
+        .map(|share| format!("{:.2}", share * 100.0))
+        .collect();
+    texts.join(" ")
+}
+
 #[expect(clippy::print_stdout, reason = "the windows are what is asked for")]
 fn attempt(mut arguments: impl Iterator<Item = String>, slice_ns: u64) -> Result<ExitCode> {
     let mut number = || -> Result<u64> {
@@ -147,14 +156,16 @@ fn attempt(mut arguments: impl Iterator<Item = String>, slice_ns: u64) -> Result
         })
         .collect();
     ensure!(!loads.is_empty(), "no case");
-    for windows in bench.shares(switch_us * 1000, &loads)? {
-        let texts: Vec<String> = windows
-            .iter()
-            .map(|share| format!("{:.2}", share * 100.0))
-            .collect();
-        #[expect(clippy::cast_precision_loss, reason = "a few windows")]
-        let mean = windows.iter().sum::<f64>() / windows.len() as f64;
-        println!("{:.3} %: {}", mean * 100.0, texts.join(" "));
+    let (shares, served) = bench.shares_and_parts(switch_us * 1000, &loads)?;
+    for (windows, parts) in shares.iter().zip(&served) {
+        println!(
+            "{:.3} %: {}",
+            accuracy::mean(windows) * 100.0,
+            as_percent(windows)
+        );
+        if parts.len() > 1 {
+            println!("  its processes: {}", as_percent(parts));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

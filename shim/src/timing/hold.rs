@@ -46,6 +46,17 @@ enum Need {
     Balance(u64),
     /// Work to finish, so much of it (ns, as predicted).
     Window(u64),
+    /// Another process of the container, which has had less: until then at most (`CLOCK_MONOTONIC`, ns).
+    Turn(u64),
+}
+
+/// A launch that is held.
+#[derive(Debug, Clone, Copy)]
+struct Waiting<'a> {
+    /// Its stream.
+    track: Option<&'a Track>,
+    /// Its place among those of its process.
+    place: u32,
 }
 
 impl Launches {
@@ -74,6 +85,7 @@ impl Launches {
         }
         let cost_ns = predicted.cost_ns;
         let started_ns = now_ns();
+        lane.come(cost_ns);
         // Counted already: what is in flight holds this launch.
         let mut view = lane.view(started_ns);
         let mut need = self.need(lane, &view, &predicted, unproven, None, started_ns);
@@ -92,60 +104,73 @@ impl Launches {
             self.mark(lane, track, stream, 0);
         }
         self.wake_reaper();
-        lane.held.fetch_add(1, Ordering::Relaxed);
-        let on_debt = self.wait(lane, track, view, need, &predicted, unproven, started_ns);
-        lane.held.fetch_sub(1, Ordering::Relaxed);
+        let place = lane.join();
+        let on_debt = self.wait(
+            lane,
+            Waiting { track, place },
+            view,
+            need,
+            &predicted,
+            unproven,
+            started_ns,
+        );
+        let was_last = lane.held.fetch_sub(1, Ordering::SeqCst) == 1;
         let held_ns = now_ns().saturating_sub(started_ns);
         lane.meter.holds.fetch_add(1, Ordering::Relaxed);
         lane.meter.held_ns.fetch_add(held_ns, Ordering::Relaxed);
         lane.meter
             .debt_admits
             .fetch_add(u32::from(on_debt), Ordering::Relaxed);
-        if lane.meter.spend(cost_ns) {
-            return true;
+        if !lane.meter.spend(cost_ns) {
+            // On debt, this one alone.
+            self.take(lane, cost_ns, on_debt);
         }
-        if on_debt {
-            // This one alone.
-            lane.meter.take_with(lane.account, cost_ns, 0);
-        } else {
-            self.take(lane, cost_ns);
-        }
+        lane.step_out(place, cost_ns, was_last);
         true
     }
 
     /// The launch goes, on debt if it was not `paid`.
     fn go_on(&'static self, lane: &Lane, cost_ns: u64, paid: bool) {
         if !paid {
-            self.take(lane, cost_ns);
+            self.take(lane, cost_ns, false);
         }
         self.wake_reaper();
     }
 
     /// Pays a launch from the account. Ranks that stop together are asked at each launch: by what was left of a lease each
     /// would run ahead of the others in turn.
-    fn take(&self, lane: &Lane, cost_ns: u64) {
-        let portion_ns = if self.has_peers(lane, now_ns()) {
+    fn take(&self, lane: &Lane, cost_ns: u64, alone: bool) {
+        let portion_ns = if alone || self.has_peers(lane, now_ns()) {
             0
         } else {
             lane.portion_ns()
         };
         lane.meter.take_with(lane.account, cost_ns, portion_ns);
+        lane.took(cost_ns + portion_ns);
     }
 
-    /// What a launch has to wait for; nothing if it may go. `waits`: it waits already, on this stream, and is not counted
-    /// among the work in flight.
+    /// What a launch has to wait for; nothing if it may go. `waits`: it waits already, and is not counted among the work in
+    /// flight.
     fn need(
         &self,
         lane: &Lane,
         view: &View,
         predicted: &Prediction,
         unproven: bool,
-        waits: Option<Option<&Track>>,
+        waits: Option<Waiting<'_>>,
         now_ns: u64,
     ) -> Option<Need> {
+        if !self.has_peers(lane, now_ns)
+            && let Some(until_ns) =
+                lane.others_until(predicted.cost_ns, waits.map(|waits| waits.place), now_ns)
+        {
+            return Some(Need::Turn(until_ns));
+        }
         let (mut ns, mut launches) = lane.in_flight();
+        let mut own_ns = lane.meter.in_flight_ns();
         if waits.is_none() {
             ns = ns.saturating_sub(predicted.cost_ns);
+            own_ns = own_ns.saturating_sub(predicted.cost_ns);
             launches = launches.saturating_sub(1);
         }
         let own = match lane.verdict(view, launches > 0, now_ns) {
@@ -158,14 +183,20 @@ impl Launches {
         let wanted_ns = ns.saturating_add(predicted.cost_ns);
         // Who waits for its own work alone does so until most is done: else it would be woken for each launch.
         let is_alone = |track: &Track| lane.is_sole() && track.expected_ns(ns).is_some();
-        let most_ns = if waits.flatten().is_some_and(is_alone) {
+        let most_ns = if waits.and_then(|waits| waits.track).is_some_and(is_alone) {
             view.window_ns / 4
         } else {
             view.window_ns
         };
         let full = wanted_ns > most_ns || launches >= LAUNCHES_MAX;
         let unknown = unproven && COSTS.at(predicted.index).1 == 0;
-        (launches > 0 && (full || unknown)).then(|| Need::Window(wanted_ns.saturating_sub(most_ns).min(ns)))
+        if launches > 0 && (full || unknown) {
+            return Some(Need::Window(wanted_ns.saturating_sub(most_ns).min(ns)));
+        }
+        // One process after another: what overlaps is not known by its own length, and each switch costs GPU time.
+        let others_ns = ns.saturating_sub(own_ns);
+        let joins = lane.begins_turn() && others_ns > view.window_ns / 4;
+        joins.then(|| Need::Window(others_ns - view.window_ns / 4))
     }
 
     /// Waits until the launch may go. `true`: the bound came first.
@@ -173,18 +204,20 @@ impl Launches {
     fn wait(
         &'static self,
         lane: &Lane,
-        track: Option<&Track>,
+        waiting: Waiting<'_>,
         mut view: View,
         mut need_now: Need,
         predicted: &Prediction,
         unproven: bool,
         started_ns: u64,
     ) -> bool {
+        let track = waiting.track;
         let mut window_since_ns = None;
         // Launches finished, and since when it is no more.
         let mut quiet = (lane.meter.finished(), started_ns);
         loop {
             let now = now_ns();
+            lane.stand_in_line(predicted.cost_ns, now);
             let finished = lane.meter.finished();
             if finished != quiet.0 {
                 quiet = (finished, now);
@@ -216,6 +249,29 @@ impl Launches {
                     }
                     sleep_until(lane, at_ns.min(bound_ns), now, patience_ns);
                 }
+                Need::Turn(until_ns) => {
+                    window_since_ns = None;
+                    let bound_ns = started_ns.saturating_add(view.config.hold_max_ns);
+                    if now >= bound_ns {
+                        return true;
+                    }
+                    // What waits for the host may wait for this very thread.
+                    let gated = self.is_gated();
+                    let most_ns = if gated { WINDOW_SLEEP_NS } else { patience_ns };
+                    let at_ns = until_ns.min(bound_ns).min(now.saturating_add(most_ns));
+                    lane.sleep_for_turn(
+                        waiting.place,
+                        predicted.cost_ns,
+                        at_ns.saturating_sub(now),
+                        || {
+                            // Who goes first may wait for our work to end.
+                            self.ring(reaper::ASLEEP | reaper::UNHURRIED);
+                        },
+                    );
+                    if gated {
+                        return true;
+                    }
+                }
                 Need::Window(ns) => {
                     let since = *window_since_ns.get_or_insert(now);
                     if now.saturating_sub(since) >= WINDOW_MAX_WAIT_NS {
@@ -228,7 +284,7 @@ impl Launches {
                             // Somebody must look at the other streams.
                             self.ring(reaper::ASLEEP | reaper::UNHURRIED);
                         }
-                        self.need(lane, &view, predicted, unproven, Some(track), now)
+                        self.need(lane, &view, predicted, unproven, Some(waiting), now)
                             .is_some()
                     };
                     lane.sleep(WINDOW, look_in_ns, still);
@@ -245,7 +301,7 @@ impl Launches {
             // With nothing in flight the reaper sleeps.
             lane.follow_limits(LIMITS_AGE_NS, now);
             view = lane.view(now);
-            match self.need(lane, &view, predicted, unproven, Some(track), now) {
+            match self.need(lane, &view, predicted, unproven, Some(waiting), now) {
                 Some(next) if lane.is_metered() => need_now = next,
                 _ => {
                     // Who was woken before its time was not late.

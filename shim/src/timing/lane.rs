@@ -6,21 +6,26 @@ use vcuda_region::account::{Account, Meter, PORTION_NS, Pace};
 use vcuda_region::controller::{Throttle, Verdict, View};
 use vcuda_region::limits::{DeviceConfig, NOT_METERED};
 use vcuda_region::predict::{Spread, Surprise};
+use vcuda_region::queue::Member;
 use vcuda_region::{DeviceIndex, clock};
+
+use super::turn::Line;
 
 use crate::shim::{Region, Shim};
 
-/// Why a launch is held: work in flight, or the balance. Bits of [`Account::waiters`].
+/// Why a launch is held: work in flight, the balance, or that another process goes first (a bit of several, by its slot).
+/// Bits of [`Account::waiters`].
 pub(crate) const WINDOW: u32 = 1;
 pub(crate) const BALANCE: u32 = 2;
+pub(super) const TURNS: u32 = !(WINDOW | BALANCE);
 /// A segment that one mark measures, at least (ns).
 const SEGMENT_LEAST_NS: u64 = 125_000;
 
 /// A device of the container.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    region: &'static Region,
-    device: DeviceIndex,
+    pub(super) region: &'static Region,
+    pub(super) device: DeviceIndex,
     metered: &'static AtomicU32,
     /// The container's account.
     pub(crate) account: &'static Account,
@@ -37,6 +42,10 @@ pub(crate) struct Lane {
     /// Neighbours were busy when that was last looked at.
     pub(crate) contended: AtomicBool,
     throttle: Throttle,
+    /// This process among those of the container that wait; nothing of one without a slot.
+    pub(super) member: Option<Member>,
+    /// Its launches that are held.
+    pub(super) line: Line,
     /// When a launch last went beside work that ran on and on (`CLOCK_MONOTONIC`, ns).
     pub(super) endless_ns: AtomicU64,
 }
@@ -61,6 +70,8 @@ impl Lane {
             held: AtomicU32::new(0),
             contended: AtomicBool::new(false),
             throttle: Throttle::default(),
+            member: shim.slot().map(|slot| Member::new(slot.index())),
+            line: Line::default(),
             endless_ns: AtomicU64::new(0),
         }
     }
@@ -140,10 +151,12 @@ impl Lane {
         self.held.load(Ordering::Relaxed) <= 1 && !self.region.usage.had_several() && self.is_foreseen()
     }
 
-    /// Whether somebody waits for work to finish, or may without our knowing: another process of the container.
+    /// Whether somebody waits for work to finish, or for a turn, which begins when it has: or may without our knowing, another
+    /// process of the container.
     pub(crate) fn is_awaited(&self) -> bool {
         let (in_flight_ns, _) = self.in_flight();
-        self.account.waiters.load(Ordering::Relaxed) & WINDOW != 0 || in_flight_ns > self.meter.in_flight_ns()
+        self.account.waiters.load(Ordering::Relaxed) & (WINDOW | TURNS) != 0
+            || in_flight_ns > self.meter.in_flight_ns()
     }
 
     /// Launches are done, as far as is known, and stay charged as predicted.
@@ -158,9 +171,11 @@ impl Lane {
         // Pairs with the exchange in `sleep`: either it sees what has changed, or we see that it sleeps.
         fence(Ordering::SeqCst);
         if self.account.waiters.load(Ordering::Relaxed) & reasons != 0 {
-            self.account.waiters.store(0, Ordering::Relaxed);
+            // All who wait for work or the balance look together: who looked alone would come before the others each time.
+            let woken = if reasons & TURNS == 0 { !TURNS } else { reasons };
+            self.account.waiters.fetch_and(!woken, Ordering::Relaxed);
             self.account.wake.fetch_add(1, Ordering::Release);
-            super::sys::futex_wake_all(&self.account.wake);
+            super::sys::futex_wake_for(&self.account.wake, woken);
         }
     }
 
@@ -170,7 +185,7 @@ impl Lane {
         // Flags, not a count: who is killed while asleep leaves nothing but one needless wake-up.
         self.account.waiters.fetch_or(reason, Ordering::SeqCst);
         if still() {
-            super::sys::futex_wait_on_time(&self.account.wake, seen, ns);
+            super::sys::futex_wait_on_time(&self.account.wake, seen, reason, now_ns().saturating_add(ns));
         }
     }
 }
