@@ -22,7 +22,7 @@ scripts/fetch-clients.sh || skip "some clients: see above"
 
 step "container runtime, its filter of system calls, strace, another C library"
 have() { case $1 in golang-*) [ -e /usr/share/containers/seccomp.json ] ;; musl-tools) command -v musl-gcc >/dev/null ;; *) command -v "$1" >/dev/null ;; esac; }
-for package in runc strace golang-github-containers-common musl-tools; do
+for package in runc podman strace golang-github-containers-common musl-tools; do
     have $package || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends $package; } >target/apt.log 2>&1; } ||
         skip "$package: not installed and apt-get could not (target/apt.log)"
 done

@@ -163,7 +163,8 @@ impl Binder {
         };
         let spec = cdi::spec(&facts, &grant)?;
         let store = self.store.clone();
-        blocking(move || store.write(&slot, &spec)).await?;
+        let record = grant.record();
+        blocking(move || store.write(&record, &spec)).await?;
         info!(
             pod = pod_name(&holder),
             container = name,

@@ -1,5 +1,5 @@
-//! What a container receives, as a CDI specification (Container Device Interface 0.6.0): one file for each slot, with one
-//! device, by whose name kubelet's runtime finds it.
+//! What a container receives, as a CDI specification (Container Device Interface 0.5.0): one file for each slot, with one
+//! device, by whose name kubelet's runtime finds it; beside it, for ourselves, whose it is.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,19 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::driver::Bound;
-use crate::ids::{self, Ids, Kind, Slot};
+use crate::ids::Slot;
 use edits::{ContainerEdits, Device, DeviceNode, Hook, Mount};
 
 mod edits;
+mod record;
 mod store;
 
+pub use record::{Holding, Record};
 pub use store::{Store, StoreError};
 
+/// Names that start with a digit, and nodes that are elsewhere on the host, are in it; annotations are not. containerd 1.7
+/// and podman 4.3 refuse what is newer.
+const VERSION: &str = "0.5.0";
 /// Vendor and class of our devices.
 pub const KIND: &str = "vcuda.io/slot";
 /// Where a container finds the library: as the manager writes it into the file for `/etc/ld.so.preload`.
@@ -98,35 +103,16 @@ pub struct Grant {
     pub asked: String,
 }
 
-/// What kubelet counts for a container, and whose it is: written into the specification, so that it survives us.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Holding {
-    /// Namespace and name of the pod, or what else it is called.
-    pub pod: String,
-    /// The pod's UID; empty while unknown.
-    pub pod_uid: String,
-    /// Shares, chunks and percents, by [`Kind`].
-    pub ids: [Ids; 3],
-}
-
-impl Holding {
-    /// Whether both are of one pod.
+impl Grant {
+    /// What has to be known of it later.
     #[must_use]
-    pub fn is_same_pod(&self, other: &Self) -> bool {
-        match self.pod_uid.is_empty() || other.pod_uid.is_empty() {
-            true => self.pod == other.pod,
-            false => self.pod_uid == other.pod_uid,
-        }
-    }
-
-    /// The IDs of one kind.
-    #[must_use]
-    pub fn of(&self, kind: Kind) -> &Ids {
-        let [shares, chunks, percents] = &self.ids;
-        match kind {
-            Kind::Gpu => shares,
-            Kind::Memory => chunks,
-            Kind::Cores => percents,
+    pub fn record(&self) -> Record {
+        Record {
+            slot: self.slot.clone(),
+            id: self.id.clone(),
+            gpus: self.gpus.clone(),
+            held: self.held.clone(),
+            asked: self.asked.clone(),
         }
     }
 }
@@ -172,11 +158,10 @@ pub fn spec(facts: &Facts, grant: &Grant) -> Result<Spec, FactsError> {
         }
     }
     Ok(Spec {
-        cdi_version: "0.6.0".to_owned(),
+        cdi_version: VERSION.to_owned(),
         kind: KIND.to_owned(),
         devices: vec![Device {
             name: grant.slot.to_string(),
-            annotations: annotations(grant),
             container_edits: edits,
         }],
     })
@@ -241,45 +226,6 @@ fn limited(shim: &Shim, directory: &Path) -> Vec<Mount> {
     ]
 }
 
-const GRANT: &str = "vcuda.io/grant";
-const GPUS: &str = "vcuda.io/gpus";
-const POD: &str = "vcuda.io/pod";
-const POD_UID: &str = "vcuda.io/pod-uid";
-const ASKED: &str = "vcuda.io/asked";
-
-fn ids_key(kind: Kind) -> String {
-    format!("vcuda.io/{}-ids", kind.word())
-}
-
-fn annotations(grant: &Grant) -> BTreeMap<String, String> {
-    let mut annotations = BTreeMap::from([
-        (GRANT.to_owned(), grant.id.clone()),
-        (GPUS.to_owned(), grant.gpus.join(",")),
-        (POD.to_owned(), grant.held.pod.clone()),
-        (POD_UID.to_owned(), grant.held.pod_uid.clone()),
-        (ASKED.to_owned(), grant.asked.clone()),
-    ]);
-    for kind in Kind::ALL {
-        annotations.insert(ids_key(kind), ids::ranges(grant.held.of(kind)));
-    }
-    annotations
-}
-
-/// What a specification of ours says about its slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
-    /// The slot.
-    pub slot: Slot,
-    /// The manager's name for the grant.
-    pub id: String,
-    /// Its GPUs by UUID.
-    pub gpus: Vec<String>,
-    /// For whom.
-    pub held: Holding,
-    /// The amounts that were asked of the manager for it, as a text to compare.
-    pub asked: String,
-}
-
 /// A CDI specification, as far as we write it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -290,35 +236,10 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// What it says about its slot. None: it is not one of ours.
+    /// Whether it is what we write for this slot.
     #[must_use]
-    pub fn record(&self) -> Option<Record> {
-        let [device] = self.devices.as_slice() else {
-            return None;
-        };
-        let word = |key: &str| device.annotations.get(key).map(String::as_str);
-        let ids = |kind: Kind| ids::of_ranges(word(&ids_key(kind))?);
-        (self.kind == KIND).then_some(())?;
-        Some(Record {
-            slot: Slot::named(&device.name)?,
-            id: word(GRANT)?.to_owned(),
-            gpus: word(GPUS)?.split(',').map(str::to_owned).collect(),
-            held: Holding {
-                pod: word(POD)?.to_owned(),
-                pod_uid: word(POD_UID)?.to_owned(),
-                ids: [ids(Kind::Gpu)?, ids(Kind::Memory)?, ids(Kind::Cores)?],
-            },
-            asked: word(ASKED)?.to_owned(),
-        })
-    }
-
-    /// The same with other amounts asked.
-    #[must_use]
-    pub fn asking(mut self, asked: &str) -> Self {
-        for device in &mut self.devices {
-            device.annotations.insert(ASKED.to_owned(), asked.to_owned());
-        }
-        self
+    pub fn is_of(&self, slot: &Slot) -> bool {
+        self.kind == KIND && matches!(self.devices.as_slice(), [device] if device.name == slot.as_str())
     }
 }
 

@@ -35,6 +35,7 @@ pub mod kubelet;
 mod manager;
 mod obedient;
 mod plugin;
+pub mod podman;
 mod programs;
 mod release;
 mod room;

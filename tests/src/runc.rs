@@ -259,7 +259,7 @@ fn own(path: &Path, user: u32) {
     chown(path, Some(user), Some(user)).unwrap();
 }
 
-/// Container edits put into a runtime's configuration, as the CDI specification (0.6.0, "OCI Edits") says. An edit that is
+/// Container edits put into a runtime's configuration, as the CDI specification (0.5.0, "OCI Edits") says. An edit that is
 /// not known here is an error: nothing may be left out.
 fn edit(config: &mut Value, edits: &Value) {
     for (kind, values) in edits.as_object().unwrap() {

@@ -1,6 +1,5 @@
-//! The specification's own words, as far as we write them (Container Device Interface 0.6.0, `specs-go/config.go`).
+//! The specification's own words, as far as we write them (Container Device Interface 0.5.0, `specs-go/config.go`).
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +11,6 @@ const HOOK_TIMEOUT: u32 = 10;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Device {
     pub(super) name: String,
-    #[serde(default)]
-    pub(super) annotations: BTreeMap<String, String>,
     pub(super) container_edits: ContainerEdits,
 }
 

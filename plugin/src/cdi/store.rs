@@ -11,6 +11,10 @@ use tracing::warn;
 use super::{Record, Spec};
 use crate::ids::Slot;
 
+/// How the names of our files begin, before the slot.
+const PREFIX: &str = "vcuda.io-slot-";
+/// How that of a record ends.
+const RECORD: &str = ".record";
 /// The largest file that can be one of ours (bytes).
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -32,6 +36,12 @@ pub enum StoreError {
     /// A file of our name that we did not write.
     #[error("{} was not written by vcuda: remove it, or find out who does", .0.display())]
     Foreign(PathBuf),
+    /// A specification of ours without the file that says whose it is.
+    #[error(
+        "{}: it is not known (any more) whose this is; its container keeps what it has, and is bound anew at its next start",
+        .0.display()
+    )]
+    Unknown(PathBuf),
     /// Anything else.
     #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
@@ -55,39 +65,50 @@ impl Store {
     /// Where the slot's specification is.
     #[must_use]
     pub fn path(&self, slot: &Slot) -> PathBuf {
-        self.directory.join(format!("vcuda.io-slot-{slot}.json"))
+        self.directory.join(format!("{PREFIX}{slot}.json"))
     }
 
-    /// Puts a slot's specification in place of the one that is there.
-    ///
-    /// # Errors
-    /// See [`StoreError`]; what was there is there then.
-    pub fn write(&self, slot: &Slot, spec: &Spec) -> Result<(), StoreError> {
-        let path = self.path(slot);
-        self.check(&path)?;
-        // Runtimes read what ends in .json or .yaml.
-        let aside = self
-            .directory
-            .join(format!(".vcuda.io-slot-{slot}.{}.new", std::process::id()));
-        let written = place(&aside, &path, &self.directory, spec);
-        if written.is_err() {
-            let _ = fs::remove_file(&aside);
-        }
-        written.map_err(|error| self.named(error))
+    /// Where it stands whose that is. Runtimes read what ends in `.json` or `.yaml`.
+    fn record_path(&self, slot: &Slot) -> PathBuf {
+        self.directory.join(format!("{PREFIX}{slot}{RECORD}"))
     }
 
-    /// Notes in a slot's specification what is asked for it now. One that has gone meanwhile stays gone.
+    /// Puts a slot's specification in place of the one that is there. One that is there is of the same grant: another's was
+    /// removed before, so that neither goes with what is noted of the other.
     ///
     /// # Errors
-    /// See [`StoreError`]; what was there is there then.
+    /// See [`StoreError`]; the specification that was there is there then.
+    pub fn write(&self, record: &Record, spec: &Spec) -> Result<(), StoreError> {
+        let slot = &record.slot;
+        self.check(slot)?;
+        let placed = record
+            .text()
+            .map_err(io::Error::from)
+            .and_then(|text| self.place(&self.record_path(slot), &text))
+            .and_then(|()| self.place(&self.path(slot), &serde_json::to_vec(spec)?))
+            .and_then(|()| File::open(&self.directory)?.sync_all());
+        placed.map_err(|error| self.named(error))
+    }
+
+    /// Notes what is asked for a slot now. One that has gone meanwhile stays gone.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; what was noted before stands then.
     pub fn note(&self, slot: &Slot, asked: &str) -> Result<(), StoreError> {
-        let path = self.path(slot);
-        match read(&path) {
-            Ok(Some(spec)) => self.write(slot, &spec.asking(asked)),
-            Ok(None) => Err(StoreError::Foreign(path)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(StoreError::Io(path, error)),
+        if !self.check(slot)? {
+            return Ok(());
         }
+        let path = self.record_path(slot);
+        let record = self.record(slot)?;
+        let asking = Record {
+            asked: asked.to_owned(),
+            ..record
+        };
+        let placed = asking
+            .text()
+            .map_err(io::Error::from)
+            .and_then(|text| self.place(&path, &text));
+        placed.map_err(|error| self.named(error))
     }
 
     /// Takes a slot's specification away. Returns whether there was one.
@@ -95,18 +116,17 @@ impl Store {
     /// # Errors
     /// See [`StoreError`]; it may still be there then.
     pub fn remove(&self, slot: &Slot) -> Result<bool, StoreError> {
-        let path = self.path(slot);
-        if !self.check(&path)? {
+        if !self.check(slot)? {
             return Ok(false);
         }
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(self.named(error)),
-        }
+        let was_there = absent_is_false(fs::remove_file(self.path(slot)));
+        let was_there = was_there.map_err(|error| self.named(error))?;
+        // Without a specification it says nothing.
+        let _ = fs::remove_file(self.record_path(slot));
+        Ok(was_there)
     }
 
-    /// What all our specifications say. Files of our name that are not ours are left out, and told.
+    /// Whose all our specifications are. Files of our name that are not ours are left out, and told.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -114,44 +134,74 @@ impl Store {
         let mut records = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(|error| self.named(error))? {
             let path = entry.map_err(|error| self.named(error))?.path();
-            let Some(slot) = slot_of(&path) else { continue };
-            match record(&path) {
-                Ok(Some(record)) if record.slot == slot => records.push(record),
-                Ok(_) => warn!("{}", StoreError::Foreign(path)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => warn!("{}", StoreError::Io(path, error)),
+            let Some(slot) = slot_of(&path, ".json") else {
+                continue;
+            };
+            let record = self.check(&slot).and_then(|is_there| match is_there {
+                true => self.record(&slot).map(Some),
+                // Removed at this moment.
+                false => Ok(None),
+            });
+            match record {
+                Ok(record) => records.extend(record),
+                Err(error) => warn!("{error}"),
             }
         }
         Ok(records)
     }
 
-    /// Removes what a killed process left half written.
+    /// Removes what a killed process left half written or half removed.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn tidy(&self) -> Result<(), StoreError> {
         for entry in fs::read_dir(&self.directory).map_err(|error| self.named(error))? {
-            let entry = entry.map_err(|error| self.named(error))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with(".vcuda.io-slot-") && name.ends_with(".new") {
+            let path = entry.map_err(|error| self.named(error))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let is_half_written = name.starts_with(&format!(".{PREFIX}")) && name.ends_with(".new");
+            let is_alone = slot_of(&path, RECORD).is_some_and(|slot| !self.path(&slot).exists());
+            if is_half_written || is_alone {
                 // Somebody else's removal is as good.
-                let _ = fs::remove_file(entry.path());
+                let _ = fs::remove_file(path);
             }
         }
         Ok(())
     }
 
-    /// Whether one of ours is at `path`.
-    fn check(&self, path: &Path) -> Result<bool, StoreError> {
-        match record(path) {
-            Ok(Some(_)) => Ok(true),
-            Ok(None) => Err(StoreError::Foreign(path.to_owned())),
+    /// Whether a specification of ours is there for the slot.
+    fn check(&self, slot: &Slot) -> Result<bool, StoreError> {
+        let path = self.path(slot);
+        match read(&path) {
+            Ok(Some(text)) if serde_json::from_slice(&text).is_ok_and(|spec: Spec| spec.is_of(slot)) => {
+                Ok(true)
+            }
+            Ok(_) => Err(StoreError::Foreign(path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => match self.directory.is_dir() {
                 true => Ok(false),
                 false => Err(StoreError::Missing(self.directory.clone())),
             },
-            Err(error) => Err(StoreError::Io(path.to_owned(), error)),
+            Err(error) => Err(StoreError::Io(path, error)),
         }
+    }
+
+    /// Whose the slot's specification is.
+    fn record(&self, slot: &Slot) -> Result<Record, StoreError> {
+        let path = self.record_path(slot);
+        let text = match read(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(StoreError::Io(path, error)),
+            text => text.ok().flatten(),
+        };
+        let record = text.and_then(|text| Record::of_text(slot, &text));
+        record.ok_or_else(|| StoreError::Unknown(self.path(slot)))
+    }
+
+    /// Puts `text` at `path`, whole or not at all.
+    fn place(&self, path: &Path, text: &[u8]) -> io::Result<()> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let aside = self.directory.join(format!(".{name}.{}.new", std::process::id()));
+        write(&aside, text)
+            .and_then(|()| fs::rename(&aside, path))
+            .inspect_err(|_| drop(fs::remove_file(&aside)))
     }
 
     fn named(&self, error: io::Error) -> StoreError {
@@ -167,40 +217,39 @@ impl Store {
     }
 }
 
-fn place(aside: &Path, path: &Path, directory: &Path, spec: &Spec) -> io::Result<()> {
-    let mut text = serde_json::to_vec(spec)?;
-    text.push(b'\n');
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o644)
-        .open(aside)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(aside, path)?;
-    File::open(directory)?.sync_all()
+        .open(path)?;
+    file.write_all(text)?;
+    file.write_all(b"\n")?;
+    file.sync_all()
 }
 
-/// What the specification at `path` says; nothing if it is no specification of ours.
-fn record(path: &Path) -> io::Result<Option<Record>> {
-    Ok(read(path)?.and_then(|spec| spec.record()))
-}
-
-/// The specification at `path`; nothing if it is none.
-fn read(path: &Path) -> io::Result<Option<Spec>> {
+/// The file at `path`; nothing if it is none that we would write.
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let metadata = fs::symlink_metadata(path)?;
-    if !metadata.is_file() || metadata.len() > MOST_BYTES {
-        return Ok(None);
+    match metadata.is_file() && metadata.len() <= MOST_BYTES {
+        true => fs::read(path).map(Some),
+        false => Ok(None),
     }
-    let text = fs::read(path)?;
-    Ok(serde_json::from_slice(&text).ok())
 }
 
-/// The slot in the name of a file, if it has one.
-fn slot_of(path: &Path) -> Option<Slot> {
+/// The slot in the name of a file with this ending, if it has one.
+fn slot_of(path: &Path, ending: &str) -> Option<Slot> {
     let name = path.file_name()?.to_str()?;
-    Slot::named(name.strip_prefix("vcuda.io-slot-")?.strip_suffix(".json")?)
+    Slot::named(name.strip_prefix(PREFIX)?.strip_suffix(ending)?)
+}
+
+fn absent_is_false(done: io::Result<()>) -> io::Result<bool> {
+    match done {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -217,12 +266,16 @@ mod tests {
         let slot = grant(1).slot;
         assert!(!store.remove(&slot).unwrap());
         for _ in 0..2 {
-            store.write(&slot, &a_spec(1)).unwrap();
+            store.write(&grant(1).record(), &a_spec(1)).unwrap();
         }
-        assert_eq!(store.records().unwrap(), [a_spec(1).record().unwrap()]);
-        let names: Vec<_> = fs::read_dir(scratch.path()).unwrap().collect();
-        assert_eq!(names.len(), 1, "{names:?}");
+        assert_eq!(store.records().unwrap(), [grant(1).record()]);
+        store.note(&slot, "2 chunks").unwrap();
+        assert_eq!(store.records().unwrap()[0].asked, "2 chunks");
+        // The specification, and whose it is.
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
         assert!(store.remove(&slot).unwrap());
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+        store.note(&slot, "3 chunks").unwrap();
         assert!(store.records().unwrap().is_empty());
     }
 
@@ -236,7 +289,7 @@ mod tests {
             let remedy = store.remove(&slot).unwrap_err().to_string();
             assert!(remedy.contains("not written by vcuda"), "{remedy}");
             assert!(matches!(
-                store.write(&slot, &a_spec(1)),
+                store.write(&grant(1).record(), &a_spec(1)),
                 Err(StoreError::Foreign(_))
             ));
             assert!(store.records().unwrap().is_empty());
@@ -245,7 +298,7 @@ mod tests {
         is_refused();
         fs::remove_file(&path).unwrap();
         // A link to a good one is none.
-        store.write(&slot, &a_spec(1)).unwrap();
+        store.write(&grant(1).record(), &a_spec(1)).unwrap();
         fs::rename(&path, scratch.path().join("other")).unwrap();
         symlink(scratch.path().join("other"), &path).unwrap();
         is_refused();
@@ -257,7 +310,7 @@ mod tests {
         let store = Store::new(Path::new("/nowhere/cdi"));
         let slot = grant(1).slot;
         for error in [
-            store.write(&slot, &a_spec(1)).unwrap_err(),
+            store.write(&grant(1).record(), &a_spec(1)).unwrap_err(),
             store.remove(&slot).unwrap_err(),
             store.records().unwrap_err(),
         ] {
@@ -269,12 +322,36 @@ mod tests {
     }
 
     #[test]
+    fn a_specification_of_which_nothing_is_known_is_ours_and_can_go() {
+        let scratch = tempfile::tempdir().unwrap();
+        let store = Store::new(scratch.path());
+        let record = grant(1).record();
+        store.write(&record, &a_spec(1)).unwrap();
+        for lost in [Some("{"), None] {
+            let path = store.record_path(&record.slot);
+            match lost {
+                Some(rubbish) => fs::write(&path, rubbish).unwrap(),
+                None => fs::remove_file(&path).unwrap(),
+            }
+            assert!(store.records().unwrap().is_empty());
+            let said = store.note(&record.slot, "more").unwrap_err().to_string();
+            assert!(said.contains("bound anew at its next start"), "{said}");
+        }
+        assert!(store.remove(&record.slot).unwrap());
+    }
+
+    #[test]
     fn what_a_killed_process_left_is_removed() {
         let scratch = tempfile::tempdir().unwrap();
+        let store = Store::new(scratch.path());
+        store.write(&grant(1).record(), &a_spec(1)).unwrap();
+        store.write(&grant(2).record(), &a_spec(2)).unwrap();
+        fs::remove_file(store.path(&grant(2).slot)).unwrap();
         fs::write(scratch.path().join(".vcuda.io-slot-0.77.new"), "{").unwrap();
         fs::write(scratch.path().join("nvidia.json"), "{}").unwrap();
-        Store::new(scratch.path()).tidy().unwrap();
+        store.tidy().unwrap();
         let left: Vec<_> = fs::read_dir(scratch.path()).unwrap().collect();
-        assert_eq!(left.len(), 1, "{left:?}");
+        assert_eq!(left.len(), 3, "{left:?}");
+        assert_eq!(store.records().unwrap(), [grant(1).record()]);
     }
 }

@@ -9,6 +9,8 @@ use serde_json::Value;
 /// A container that was created.
 #[derive(Debug, Clone)]
 pub struct Started {
+    /// The names of its devices.
+    pub names: Vec<String>,
     /// The edits of its devices.
     pub edits: Vec<Value>,
 }
@@ -72,7 +74,10 @@ pub(super) fn create(cdi: &Path, names: &[String]) -> Result<Started, String> {
         };
         edits.push(one.clone());
     }
-    let started = Started { edits };
+    let started = Started {
+        names: names.to_vec(),
+        edits,
+    };
     for mount in started
         .edits
         .iter()

@@ -1,0 +1,61 @@
+//! Containers that podman starts, which reads CDI specifications itself: with the library that containerd and CRI-O use too
+//! (`container-device-interface`), of 2022 in Debian 12.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::kubelet::Started;
+use crate::{Bed, release_dir, skip, text};
+
+/// In a mount namespace of its own: specifications where podman looks for them, and this machine's userland under something
+/// that can be written, where mounts go. Its own defaults for limits of resources are more than such a machine may allow.
+const SCRIPT: &str = r#"
+set -eu
+scratch=$1 cdi=$2
+shift 2
+mkdir -p /var/run/cdi
+mount --bind "$cdi" /var/run/cdi
+mount -t tmpfs tmpfs "$scratch/over"
+mkdir "$scratch/over/upper" "$scratch/over/work"
+mount -t overlay overlay -o "lowerdir=/usr,upperdir=$scratch/over/upper,workdir=$scratch/over/work" "$scratch/root/usr"
+exec podman --storage-driver=vfs --root "$scratch/storage" --runroot "$scratch/run" --cgroup-manager=cgroupfs \
+    run --rm --runtime runc --network=none --ulimit nofile=4096:4096 --ulimit nproc=4096:4096 "$@"
+"#;
+
+/// Runs these words as root in a container with these devices; `None` where podman does not work.
+pub fn run(bed: &Bed, started: &Started, args: &[&str]) -> Option<Output> {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("root");
+    for folder in ["over", "root/usr", "root/etc", "root/tmp", "root/var"] {
+        fs::create_dir_all(scratch.path().join(folder)).unwrap();
+    }
+    for link in ["bin", "sbin", "lib", "lib64"] {
+        if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
+            symlink(target, root.join(link)).unwrap();
+        }
+    }
+    let mount = |from: &Path, to: &str| format!("--volume={}:{to}", from.display());
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "bash", "-c", SCRIPT, "podman"])
+        .args([scratch.path(), &bed.cdi()])
+        .arg(mount(&release_dir().join("test-apps"), "/app:ro"))
+        .arg(mount(&bed.machine(), "/machine"))
+        .args(["--env=VCUDA_SIM=/machine", "--env=NVIDIA_VISIBLE_DEVICES=all"]);
+    for name in &started.names {
+        command.arg(format!("--device={name}"));
+    }
+    command.args(["--rootfs".as_ref(), root.as_os_str()]).args(args);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    match output.status.code() {
+        // podman-run(1): it failed itself. CDI is what is tested here; all else is this machine's.
+        Some(125..=127) if !text(&output).contains("CDI") => {
+            let words = text(&output).replace('\n', " ");
+            skip(&format!("podman does not work here: {words}"));
+            None
+        }
+        _ => Some(output),
+    }
+}

@@ -1,0 +1,41 @@
+//! The plugin's specification as a container engine reads it that we did not write: what a pod asked for holds under podman.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use serde_json::Value;
+use vcuda_tests::kubelet::{PodSpec, Release};
+use vcuda_tests::runc::{inside, open_machine};
+use vcuda_tests::{Bed, Door, GIB, app, podman, succeeded};
+
+#[test]
+fn an_engine_that_reads_specifications_itself_starts_a_limited_container() {
+    let bed = Bed::with_gpus(2, "24GiB");
+    open_machine(&bed);
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    // With the hook of strict containers, too.
+    let _plugin = bed.plugin_named("strict", "strict = true\n");
+    kubelet.wait_for_devices();
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let started = kubelet.started(&pod);
+    let quota = inside(&app("quota", Door::Dlsym));
+    let Some(held) = podman::run(&bed, &started, &[&quota, &(4 * GIB).to_string()]) else {
+        return;
+    };
+    assert!(succeeded(&held).contains("passed"));
+    let said = |args: &[&str]| succeeded(&podman::run(&bed, &started, args).unwrap());
+    let smi: Value = serde_json::from_str(&said(&["vcuda", "smi", "--json"])).unwrap();
+    assert_eq!(smi["gpus"].as_array().unwrap().len(), 1, "{smi}");
+    assert_eq!(
+        smi["gpus"][0]["tenants"][0]["memory_limit_bytes"],
+        4 * GIB,
+        "{smi}"
+    );
+    let found = said(&["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES /dev/nvidia[0-9]*"]);
+    let words: Vec<&str> = found.split_whitespace().collect();
+    assert!(words.len() == 2 && words[0] == "void", "{found}");
+    kubelet.assert_no_wrongs();
+}
