@@ -2,10 +2,12 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::indexing_slicing,
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -189,4 +191,41 @@ fn one_that_starts_with_an_nvml_that_hangs_answers_and_can_be_ended() {
     eventually("GPUs are given out", Duration::from_secs(20), || {
         create().status.success()
     });
+}
+
+#[test]
+fn a_service_manager_is_told_that_it_is_ready_alive_and_ending() {
+    let bed = Bed::new();
+    let socket = bed.runtime().join("notify");
+    let told = UnixDatagram::bind(&socket).unwrap();
+    told.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // Until it says so; what came before.
+    let until = |word: &str| {
+        let mut before = Vec::new();
+        loop {
+            let mut bytes = [0; 4096];
+            let read = told.recv(&mut bytes);
+            assert!(read.is_ok(), "no {word} after {before:?}");
+            let said = String::from_utf8_lossy(&bytes[..read.unwrap()]).into_owned();
+            if said.lines().any(|line| line == word) {
+                return before;
+            }
+            before.push(said);
+        }
+    };
+    // Twice in this time (us).
+    let variables = [
+        ("NOTIFY_SOCKET", socket.as_path()),
+        ("WATCHDOG_USEC", Path::new("200000")),
+    ];
+    let mut manager = bed.manager_under(&variables);
+    assert_eq!(until("READY=1"), [""; 0], "nothing is said before it is ready");
+    until("WATCHDOG=1");
+    until("WATCHDOG=1");
+    manager.signal(libc::SIGHUP);
+    until("RELOADING=1");
+    until("READY=1");
+    manager.signal(libc::SIGTERM);
+    until("STOPPING=1");
+    assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
 }
