@@ -24,6 +24,17 @@ const CAPABILITIES: [&str; 6] = [
 /// Who is root may become anybody.
 const PERMITTED: &str = "auth required pam_permit.so\naccount required pam_permit.so\npassword required pam_permit.so\n\
                          session required pam_permit.so\n";
+/// Nobody makes device files in a user namespace, so runc mounts those of the host, at the same path. Here the host has no
+/// card: a `/dev` that has the stand-ins, for runc alone.
+const WITH_CARDS: &str = r#"set -e
+aside=$1 cards=$2
+shift 2
+mount --rbind /dev "$aside"
+mount -t tmpfs -o mode=755 tmpfs /dev
+for name in null zero full random urandom tty ptmx fd stdin stdout stderr; do cp -a "$aside/$name" /dev/; done
+for name in shm pts; do mkdir "/dev/$name" && mount --rbind "$aside/$name" "/dev/$name"; done
+cp -a "$cards"/* /dev/
+exec "$@""#;
 /// As many users as a container's user namespace has.
 const USERS: u32 = 65_536;
 
@@ -189,6 +200,13 @@ impl<'a> Container<'a> {
             config["linux"]["gidMappings"] = mapping;
             let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
             namespaces.push(json!({"type": "user"}));
+            // An image's folders are its root's; those of this machine's /usr become so where something is mounted in them.
+            for inside in self.started.mounted() {
+                if let Ok(inside) = inside.strip_prefix("/usr") {
+                    let parent = inside.parent().unwrap();
+                    fs::create_dir_all(over.path().join("upper").join(parent)).unwrap();
+                }
+            }
             for path in [dir.path(), over.path()] {
                 own(path, first);
             }
@@ -208,6 +226,15 @@ impl<'a> Container<'a> {
         let bundle = bundle.dir.path();
         let id = format!("vcuda-{}", bundle.file_name().unwrap().to_string_lossy());
         let mut command = Command::new("runc");
+        if self.root_user.is_some() {
+            let aside = bundle.join("dev");
+            fs::create_dir_all(&aside).unwrap();
+            command = Command::new("unshare");
+            command.args(["-m", "sh", "-c", WITH_CARDS, "runc"]);
+            command
+                .args([&aside, &self.bed.driver_root().join("dev")])
+                .arg("runc");
+        }
         command
             .arg("--root")
             .arg(bundle.join("state"))

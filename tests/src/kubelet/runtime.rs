@@ -23,6 +23,15 @@ impl Started {
         Some(PathBuf::from(mount["hostPath"].as_str()?))
     }
 
+    /// Where something is mounted in the container.
+    pub fn mounted(&self) -> Vec<PathBuf> {
+        let mounts = self.edits.iter().filter_map(|edits| edits["mounts"].as_array());
+        mounts
+            .flatten()
+            .filter_map(|mount| Some(PathBuf::from(mount["containerPath"].as_str()?)))
+            .collect()
+    }
+
     /// The container's directory on the host.
     pub fn directory(&self) -> PathBuf {
         self.host_path("/etc/vcuda").unwrap()
