@@ -192,7 +192,8 @@ impl Audit {
             }
         }
         let found = judge(snapshot, &uses);
-        self.end_naked(snapshot, &found, is_kill);
+        let is_naked = |finding: &&Finding| finding.key.reason == NOT_ATTACHED;
+        let naked: Vec<Finding> = found.iter().filter(is_naked).cloned().collect();
         let mut held = HashMap::new();
         let mut standing: HashMap<String, Vec<String>> = HashMap::new();
         let mut audited = Audited::default();
@@ -240,6 +241,7 @@ impl Audit {
         self.held = held;
         *self.audited.lock() = audited;
         *self.findings.lock() = standing;
+        self.end_naked(snapshot, &naked, is_kill);
         self.look_at_denials(snapshot);
     }
 
@@ -248,7 +250,7 @@ impl Audit {
     /// they have mapped neither these nor its `usage`.
     fn end_naked(&mut self, snapshot: &Snapshot, found: &[Finding], is_kill: &dyn Fn(&str) -> bool) {
         let mut pids = HashSet::new();
-        for finding in found.iter().filter(|finding| finding.key.reason == NOT_ATTACHED) {
+        for finding in found {
             let (Some(container), Some(host_pid)) = (&finding.key.container, finding.key.host_pid) else {
                 continue;
             };
@@ -259,12 +261,7 @@ impl Audit {
                 continue;
             }
             pids.insert(host_pid);
-            let looks = self
-                .held
-                .get(&finding.key)
-                .copied()
-                .unwrap_or(0)
-                .saturating_add(1);
+            let looks = self.held.get(&finding.key).copied().unwrap_or(0);
             let was_held = self.ends.hold(host_pid);
             if !was_held || looks < finding.looks || !self.whose.is_naked(host_pid, container) {
                 continue;

@@ -91,10 +91,11 @@ struct Writer {
 impl Writer {
     /// Until the manager ends.
     async fn listen(&mut self) -> Result<(), ManagerError> {
-        // A manager that was restarted counts from one again: times tell what is new.
+        // All that is kept comes again, from a manager that was restarted with other numbers: times tell what was heard.
+        let heard_ms = self.told_ms;
         let mut events = self.manager.events().await?;
         while let Some(Ok(event)) = events.next().await {
-            let is_news = event.unix_ms > self.told_ms && event.unix_ms > now_ms().saturating_sub(OLD_MS);
+            let is_news = is_news(&event, heard_ms, now_ms());
             self.told_ms = self.told_ms.max(event.unix_ms);
             let is_grave = matches!(event.severity(), Severity::Warning | Severity::Error);
             if is_news && is_grave && !event.container_id.is_empty() {
@@ -157,6 +158,11 @@ impl Writer {
     }
 }
 
+/// Several of one audit have the same time, so that only what an earlier connection brought is known by it.
+fn is_news(event: &v1::Event, heard_ms: i64, now_ms: i64) -> bool {
+    event.unix_ms > heard_ms.max(now_ms.saturating_sub(OLD_MS))
+}
+
 fn words(event: &v1::Event, holder: &v1::Holder) -> Event {
     let mut note = format!("container {}: {}", holder.container, event.message);
     let end = (0..=NOTE_BYTES.min(note.len()))
@@ -217,6 +223,19 @@ mod tests {
         assert!(!limiter.lets("0", "VcudaNotAttached", start));
         assert!(limiter.lets("0", "VcudaNotAttached", start + EVERY));
         assert_eq!(limiter.last.len(), 1);
+    }
+
+    #[test]
+    fn what_was_heard_before_or_is_old_is_no_news() {
+        let at = |unix_ms| v1::Event {
+            unix_ms,
+            ..v1::Event::default()
+        };
+        let now_ms = 1_000_000;
+        assert!(is_news(&at(now_ms), 0, now_ms));
+        assert!(is_news(&at(now_ms), now_ms - 1, now_ms));
+        assert!(!is_news(&at(now_ms - 1), now_ms - 1, now_ms), "heard");
+        assert!(!is_news(&at(now_ms - OLD_MS), 0, now_ms), "old");
     }
 
     #[test]

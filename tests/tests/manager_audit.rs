@@ -224,7 +224,12 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
 
     let mut naked = holding(&mut web.unlimited(&hold), HELD);
     let pid = naked.0.id();
-    assert_eq!(naked.finish().signal(), Some(libc::SIGKILL));
+    let mut status = None;
+    eventually("it is ended", SOON, || {
+        status = naked.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().signal(), Some(libc::SIGKILL));
     is_told(
         &bed,
         &format!("process {pid} of web-1 used a GPU without its limits and was ended"),
