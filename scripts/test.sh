@@ -15,7 +15,7 @@ step "build"
 # What an application's process loads is built as it is shipped: the checks below look at this very file. The programs
 # beside it do the same without optimisation across crates, which would take three minutes more.
 cargo build --release -p vcuda-shim
-CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 cargo build --release --workspace --exclude vcuda-shim
+CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 cargo build --release --workspace --exclude vcuda-shim --exclude vcuda-tests --exclude vcuda-benches
 
 step "clients from PyPI"
 scripts/fetch-clients.sh || skip "some clients: see above"
@@ -67,19 +67,20 @@ fi
 step "tests"
 cargo test --workspace
 
-step "interleavings of the ledger, the slots and the account (loom)"
-RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p vcuda-region --lib loom
-
-step "undefined behaviour (miri)"
+step "interleavings of the ledger, the slots and the account (loom); beside it undefined behaviour (miri), then fuzzing"
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p vcuda-region --lib loom >target/loom.log 2>&1 &
+loom=$!
+# Nothing of it is left to run if another of them fails.
+trap 'kill "$loom" 2>/dev/null || true' EXIT
 rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 || true
 if cargo +nightly miri --version >/dev/null 2>&1; then
     MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri \
-        cargo +nightly miri test -p vcuda-region --lib -- account:: ledger:: slots:: seqlock::
+        cargo +nightly miri test -p vcuda-region --lib -- account:: ledger:: queue:: slots:: seqlock::
 else
     skip "miri: no nightly toolchain with the miri component"
 fi
 
-step "fuzzing: limits, usage and what users type, 10 s each"
+# Limits, usage and what users type, 10 s each.
 fuzzed=0
 scripts/fuzz.sh 10 >target/fuzz.log 2>&1 || fuzzed=$?
 case $fuzzed in
@@ -87,6 +88,8 @@ case $fuzzed in
 77) skip "fuzzing: $(tail -n 1 target/fuzz.log)" ;;
 *) cat target/fuzz.log && exit 1 ;;
 esac
+wait "$loom" || { cat target/loom.log; exit 1; }
+grep -E "^test result" target/loom.log
 
 step "the demo"
 target/release/vcuda demo >target/demo.log 2>&1 || { cat target/demo.log; exit 1; }
