@@ -219,6 +219,11 @@ impl Bed {
         self.home.path().join("machine")
     }
 
+    /// Where all of it lies.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
     /// The user's runtime directory, in which tenants get their directories.
     pub fn runtime(&self) -> PathBuf {
         self.home.path().join("run")

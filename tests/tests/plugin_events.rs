@@ -10,20 +10,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_tests::api_server::ApiServer;
-use vcuda_tests::kubelet::{Kubelet, PodSpec, Release, Started};
+use vcuda_tests::kubelet::{PodSpec, Release, Started};
 use vcuda_tests::{Bed, Door, GIB, MIB, Mounted, app, eventually, holding, skip, succeeded, text};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const NODE: &str = "node-7";
-
-fn connected(kubelet: &Kubelet) {
-    eventually("kubelet has the devices of all three resources", SOON, || {
-        ["gpu", "memory", "cores"]
-            .iter()
-            .all(|word| kubelet.allocatable(&format!("vcuda.io/{word}")) > 0)
-    });
-}
 
 fn configuration(server: &ApiServer) -> String {
     format!(
@@ -59,7 +51,7 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
     server.take_events();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     let pods = ["a", "b"].map(|name| kubelet.admit(PodSpec::share(name, 16, 30)).unwrap());
     let ids = pods.each_ref().map(|pod| id(&kubelet.started(pod)));
     is_denied(&bed, &ids[0], 4 * GIB);
@@ -106,7 +98,7 @@ fn without_the_right_to_write_events_nothing_else_suffers() {
     let mut server = ApiServer::start(NODE);
     let kubelet = bed.kubelet(Release::default());
     let plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     let start = |name: &str| {
         let pod = kubelet.admit(PodSpec::share(name, 16, 10)).unwrap();
         server.put("default", name, &pod.uid, &[("vcuda.io/memory", "1Gi")]);

@@ -13,21 +13,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vcuda_tests::kubelet::{Kubelet, PodSpec, Release, Started};
+use vcuda_tests::kubelet::{PodSpec, Release, Started};
 use vcuda_tests::runc::{Container, Image, inside, open_machine};
 use vcuda_tests::{Bed, Door, GIB, app, eventually, skip, succeeded, text};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const STRICT: &str = "strict = true\n[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n";
-
-fn connected(kubelet: &Kubelet) {
-    eventually("kubelet has the devices of all three resources", SOON, || {
-        ["gpu", "memory", "cores"]
-            .iter()
-            .all(|word| kubelet.allocatable(&format!("vcuda.io/{word}")) > 0)
-    });
-}
 
 /// The mount at this path is not made.
 fn without(config: &mut Value, path: &str) {
@@ -74,7 +66,7 @@ fn a_strict_container_starts_only_with_its_limits() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin_named("plugin", STRICT);
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
     let well = Container::new(&bed, &started);
@@ -191,7 +183,7 @@ fn a_strict_container_of_an_image_without_glibc_does_not_start() {
     let _manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin_named("plugin", STRICT);
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
     let mut musl = Container::new(&bed, &started);

@@ -10,7 +10,7 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::Value;
-use vcuda_tests::kubelet::{Kubelet, PodSpec, Release};
+use vcuda_tests::kubelet::{PodSpec, Release};
 use vcuda_tests::runc::{Container, inside, open_machine};
 use vcuda_tests::{Bed, Door, GIB, Running, app, eventually, succeeded};
 
@@ -19,14 +19,6 @@ const SOON: Duration = Duration::from_secs(30);
 /// The host's user that is root in the container.
 const ROOT_USER: u32 = 100_000;
 
-fn connected(kubelet: &Kubelet) {
-    eventually("kubelet has the devices of all three resources", SOON, || {
-        ["gpu", "memory", "cores"]
-            .iter()
-            .all(|word| kubelet.allocatable(&format!("vcuda.io/{word}")) > 0)
-    });
-}
-
 #[test]
 fn a_container_in_a_user_namespace_is_held_to_its_quota_and_known() {
     let bed = Bed::with_gpus(1, "24GiB");
@@ -34,7 +26,7 @@ fn a_container_in_a_user_namespace_is_held_to_its_quota_and_known() {
     let manager = bed.manager_with_shim();
     let kubelet = bed.kubelet(Release::default());
     let _plugin = bed.plugin_named("plugin", "strict = true\n");
-    connected(&kubelet);
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
     let mut container = Container::new(&bed, &started);

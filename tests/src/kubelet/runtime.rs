@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 /// A container that was created.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Started {
     /// The names of its devices.
     pub names: Vec<String>,
