@@ -65,7 +65,8 @@ else
 fi
 
 step "tests"
-cargo test --workspace
+# Most of them wait for processes: more at once than processors.
+RUST_TEST_THREADS=$((2 * $(nproc))) cargo test --workspace
 
 step "interleavings of the ledger, the slots and the account (loom); beside it undefined behaviour (miri), then fuzzing"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p vcuda-region --lib loom >target/loom.log 2>&1 &

@@ -48,6 +48,16 @@ pub struct Room<'b> {
 impl Bed {
     /// The container of this grant; none where nobody may mount.
     pub fn room(&self, grant: &str, mounted: Mounted) -> Option<Room<'_>> {
+        self.room_by(&|args| self.vcuda(args), grant, mounted)
+    }
+
+    /// The same by a `vcuda` that finds another manager than this user's own.
+    pub fn room_by(
+        &self,
+        vcuda: &dyn Fn(&[&str]) -> Command,
+        grant: &str,
+        mounted: Mounted,
+    ) -> Option<Room<'_>> {
         let may_mount = Command::new("unshare")
             .args(["-m", "true"])
             .stderr(Stdio::null())
@@ -55,9 +65,7 @@ impl Bed {
         if !may_mount.is_ok_and(|status| status.success()) {
             return None;
         }
-        let shown = self
-            .vcuda(["run", "--sim", "--grant", grant, "--", "env"])
-            .output();
+        let shown = vcuda(&["run", "--sim", "--grant", grant, "--", "env"]).output();
         let shown = succeeded(&shown.unwrap());
         let mut environment: BTreeMap<String, String> = shown
             .lines()

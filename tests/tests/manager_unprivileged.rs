@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use vcuda_tests::{Bed, Door, MIB, app, eventually, holding, release_dir, skip, succeeded, text};
+use vcuda_tests::{Bed, Door, MIB, Mounted, app, eventually, holding, release_dir, skip, succeeded, text};
 
 const SOON: Duration = Duration::from_secs(30);
 const HELD: u64 = 200 * MIB;
@@ -100,6 +100,15 @@ fn one_capability_is_enough() {
     eventually("the stranger is told", SOON, || {
         events().contains(&format!("process {} uses GPU-", stranger.0.id()))
     });
+    // What only its root tells can be seen by who has the capability.
+    if let Some(room) = bed.room_by(&vcuda, "web", Mounted::Directory) {
+        let loose = holding(&mut room.unlimited(&hold), HELD);
+        eventually("it is known whose the loose one is", SOON, || {
+            events().contains(&format!("process {} of web-1 uses GPU-", loose.0.id()))
+        });
+    } else {
+        skip("a container under a manager of another user: nobody may mount here");
+    }
     let told = events();
     assert!(told.contains("VcudaUnregistered"), "{told}");
     assert!(!told.contains(&format!("process {} ", limited.0.id())), "{told}");
