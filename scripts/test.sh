@@ -76,7 +76,7 @@ trap 'kill "$loom" 2>/dev/null || true' EXIT
 rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 || true
 if cargo +nightly miri --version >/dev/null 2>&1; then
     MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri \
-        cargo +nightly miri test -p vcuda-region --lib -- account:: ledger:: queue:: slots:: seqlock::
+        cargo +nightly miri test -p vcuda-region --lib -- account:: ledger:: slots:: seqlock::
 else
     skip "miri: no nightly toolchain with the miri component"
 fi
