@@ -54,13 +54,14 @@ fn device(index: usize) -> DeviceIndex {
 /// Waits for what a closed lock gives back. Not asserted at once: a process that another test of this binary starts at that
 /// moment holds a copy of the descriptor, and so the lock, until it runs its program.
 fn soon(mut done: impl FnMut() -> bool) {
-    for _ in 0..500 {
-        if done() {
-            return;
+    let in_time = (0..500).any(|_| {
+        let done = done();
+        if !done {
+            std::thread::sleep(Duration::from_millis(10));
         }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not within 5 s");
+        done
+    });
+    assert!(in_time, "not within 5 s");
 }
 
 /// A living process, and who it is.
