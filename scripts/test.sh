@@ -68,7 +68,7 @@ step "tests"
 # Most of them wait for processes: more at once than processors.
 RUST_TEST_THREADS=$((2 * $(nproc))) cargo test --workspace
 
-step "interleavings of the ledger, the slots and the account (loom); beside it undefined behaviour (miri), then fuzzing"
+step "interleavings of the ledger, the slots, the account and the queue (loom); beside it undefined behaviour (miri), then fuzzing"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p vcuda-region --lib loom >target/loom.log 2>&1 &
 loom=$!
 # Nothing of it is left to run if another of them fails.

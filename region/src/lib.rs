@@ -60,8 +60,8 @@ pub use uuid::GpuUuid;
 
 /// How many GPUs one container can hold.
 pub const MAX_DEVICES: usize = 16;
-/// How many processes of one container can use a GPU at the same time. (Miri follows each word of their records.)
-pub const MAX_SLOTS: usize = if cfg!(miri) { 8 } else { 512 };
+/// How many processes of one container can use a GPU at the same time. (Miri and loom follow each word of their records.)
+pub const MAX_SLOTS: usize = if cfg!(any(loom, miri)) { 8 } else { 512 };
 
 /// The position of a GPU in the container's `limits`. It means nothing outside this container's two files (I10):
 /// callers find it by UUID with [`limits::Limits::find`].

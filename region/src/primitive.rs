@@ -122,7 +122,12 @@ pub(crate) mod counted {
                         return;
                     }
                     self.conflict();
-                    self.0.store(value, order)
+                    self.0.store(value, order);
+                    // Loom takes a sequentially consistent access for acquire and release only; it knows the fence.
+                    #[cfg(loom)]
+                    if order == Ordering::SeqCst {
+                        inner::fence(order);
+                    }
                 }
                 pub fn swap(&self, value: $value, order: Ordering) -> $value {
                     if !access() {

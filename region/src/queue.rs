@@ -223,5 +223,8 @@ fn is_less(one_ns: u64, other_ns: u64) -> bool {
 }
 
 #[cfg(test)]
+#[cfg(loom)]
+mod loom_tests;
+#[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
