@@ -49,7 +49,7 @@ part "the manager killed and started again under load, 100 times"
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test manager_node
 part "shares, sharing, conformance, doors"
 repeat cargo test -q -p vcuda-tests --test share --test sharing --test conformance --test doors --test hostile
-part "hangs: capture, collectives, forks, kernels that the host feeds, at once, 10 minutes"
+part "hangs: capture, collectives, forks, kernels that the host feeds, processes that take turns, at once, 10 minutes"
 scripts/hangs.sh 600
 part "accuracy: the whole sweep in virtual time (docs/accuracy.md tells which goals are missed)"
 target/release/accuracy
