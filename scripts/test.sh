@@ -12,10 +12,14 @@ skip() { echo "SKIPPED $*" | tee -a "$VCUDA_TEST_SKIPS"; }
 step() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
 
 step "build"
-# What an application's process loads is built as it is shipped: the checks below look at this very file. The programs
-# beside it do the same without optimisation across crates, which would take three minutes more.
-cargo build --release -p vcuda-shim
-CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 cargo build --release --workspace --exclude vcuda-shim --exclude vcuda-tests --exclude vcuda-benches
+# What an application's process loads is built as it is shipped: the checks below look at this very file. The programs share
+# what the tests are built from, and its checks of overflows.
+cargo build --release -p vcuda-shim -p vcuda-simulator -p vcuda-simulator-nvml -p vcuda-clock-preload
+cargo build -p vcuda-cli -p vcuda-manager -p vcuda-plugin
+built=${CARGO_TARGET_DIR:-$PWD/target}
+export VCUDA_TEST_BUILD=$built/tried
+mkdir -p "$VCUDA_TEST_BUILD"
+ln -f "$built"/release/libvcuda_{shim,simulator_cuda,simulator_nvml,virtual_clock}.so "$built"/debug/vcuda{,-manager,-device-plugin} "$VCUDA_TEST_BUILD/"
 
 step "clients from PyPI"
 scripts/fetch-clients.sh || skip "some clients: see above"
@@ -33,7 +37,7 @@ scripts/check-shim.sh
 
 step "the Helm chart, the examples, the smoke test, the systemd unit"
 chart=0
-scripts/chart.sh >target/chart.log 2>&1 || chart=$?
+scripts/chart.sh "$VCUDA_TEST_BUILD" >target/chart.log 2>&1 || chart=$?
 case $chart in
 0) tail -n 1 target/chart.log ;;
 77) skip "the Helm chart: $(tail -n 1 target/chart.log)" ;;
@@ -52,7 +56,7 @@ esac
 
 step "the library for other people's images: glibc 2.17, loaded into Debian 11; compiled for aarch64"
 portable=0
-scripts/old-userland.sh >target/old-userland.log 2>&1 || portable=$?
+VCUDA="$VCUDA_TEST_BUILD/vcuda" scripts/old-userland.sh >target/old-userland.log 2>&1 || portable=$?
 case $portable in
 0) grep -E "^(check-shim|old-userland):" target/old-userland.log ;;
 77) skip "old userlands: $(tail -n 1 target/old-userland.log)" ;;
@@ -93,7 +97,7 @@ wait "$loom" || { cat target/loom.log; exit 1; }
 grep -E "^test result" target/loom.log
 
 step "the demo"
-target/release/vcuda demo >target/demo.log 2>&1 || { cat target/demo.log; exit 1; }
+"$VCUDA_TEST_BUILD/vcuda" demo >target/demo.log 2>&1 || { cat target/demo.log; exit 1; }
 tail -n 1 target/demo.log
 
 step "done"

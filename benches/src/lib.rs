@@ -202,15 +202,29 @@ impl Stage {
     }
 }
 
-/// Where the release build is.
-fn release_dir() -> Result<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| here.join("../target"), PathBuf::from);
-    let release = target.join("release");
-    release.canonicalize().with_context(|| {
+/// The folder of what is tried, programs and libraries: `VCUDA_TEST_BUILD`, else the release build.
+///
+/// # Errors
+/// There is none: what makes it is named.
+pub fn release_dir() -> Result<PathBuf> {
+    let built = std::env::var_os("VCUDA_TEST_BUILD").map_or_else(
+        || {
+            let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+            let target = std::env::var_os("CARGO_TARGET_DIR");
+            target
+                .map_or_else(|| here.join("../target"), PathBuf::from)
+                .join("release")
+        },
+        PathBuf::from,
+    );
+    let found = built
+        .canonicalize()
+        .ok()
+        .filter(|dir| dir.join("libvcuda_shim.so").exists());
+    found.with_context(|| {
         format!(
-            "no {}: run `cargo build --release --workspace` first",
-            release.display()
+            "{} has no libvcuda_shim.so: run `cargo build --release --workspace` first",
+            built.display()
         )
     })
 }

@@ -1,8 +1,8 @@
 //! Runs small real programs on a simulated GPU, with and without the shim.
 //!
 //! A [`Bed`] is one simulated machine and one user's runtime directory, both temporary, so that tests do not see
-//! each other's tenants. The programs are C files in `apps/`, compiled once per test run; `vcuda`, the shim and the
-//! simulator's libraries are the release build that `scripts/test.sh` made.
+//! each other's tenants. The programs are C files in `apps/`, compiled once per test run; `vcuda`, the daemons, the
+//! shim and the simulator's libraries are those that `scripts/test.sh` put together, else the release build.
 #![expect(
     clippy::panic,
     clippy::unwrap_used,
@@ -59,17 +59,9 @@ pub const MIB: u64 = 1 << 20;
 /// 1 GiB in bytes.
 pub const GIB: u64 = 1 << 30;
 
-/// The folder of the release build: `vcuda` and the libraries.
+/// The folder of what is tried: `vcuda`, the daemons and the libraries.
 pub fn release_dir() -> PathBuf {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
-    let dir = target.join("release");
-    assert!(
-        dir.join("libvcuda_shim.so").exists(),
-        "{} has no libvcuda_shim.so: run `cargo build --release --workspace` first",
-        dir.display()
-    );
-    dir
+    vcuda_benches::release_dir().unwrap()
 }
 
 /// The root of the checkout.
