@@ -15,8 +15,8 @@ const WINDOW_CONTENDED_NS: u64 = 4_000_000;
 /// the same reason; in both, fewer and longer holds cost less of the processor.
 const SWING_NS: i64 = 1_000_000;
 const SWING_CONTENDED_NS: i64 = 4_000_000;
-/// Unused time that may be banked while work is in flight beside neighbours (ns): what it falls behind in their bursts, or
-/// while a long kernel runs.
+/// Unused time that may be banked beside neighbours (ns) by who is at work: what it falls behind in their bursts, or while a
+/// long kernel runs.
 const ARREARS_NS: (u64, u64) = (20_000_000, 50_000_000);
 /// A segment that one mark measures, at least and at most (ns).
 const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
@@ -105,12 +105,12 @@ impl Default for Throttle {
 
 impl Throttle {
     /// Whether the container's balance lets a launch go. What was held goes on once the balance is well positive, and is
-    /// held again once it is as far negative. `in_flight`: the container has work on the device.
-    pub fn verdict(&self, account: &Account, view: &View, in_flight: bool, now_ns: u64) -> Verdict {
+    /// held again once it is as far negative. `at_work`: the container has work on the device, or the launch waits already.
+    pub fn verdict(&self, account: &Account, view: &View, at_work: bool, now_ns: u64) -> Verdict {
         let config = &view.config;
         // A balance of nothing never lets anything go.
         let mut bank_ns = config.burst_ns.max(1);
-        if in_flight && view.contended {
+        if at_work && view.contended {
             // It was not idle: who shares the device falls behind before it can catch up.
             bank_ns = bank_ns.max(view.p95_ns.saturating_mul(2).clamp(ARREARS_NS.0, ARREARS_NS.1));
         }

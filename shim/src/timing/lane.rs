@@ -130,9 +130,9 @@ impl Lane {
         view
     }
 
-    /// Whether the container's balance lets a launch go.
-    pub(crate) fn verdict(&self, view: &View, in_flight: bool, now_ns: u64) -> Verdict {
-        self.throttle.verdict(self.account, view, in_flight, now_ns)
+    /// Whether the container's balance lets a launch go, see [`Throttle::verdict`].
+    pub(crate) fn verdict(&self, view: &View, at_work: bool, now_ns: u64) -> Verdict {
+        self.throttle.verdict(self.account, view, at_work, now_ns)
     }
 
     /// Work in flight of all the container's processes: nanoseconds as predicted, and launches.
