@@ -17,9 +17,10 @@ declare -A allowed=(
     [vcuda-manager-api]=""
     [vcuda-kubelet-api]=""
     [vcuda-plugin]="vcuda-daemon vcuda-kubelet-api vcuda-manager-api"
-    [vcuda-cli]="vcuda-driver-api vcuda-region vcuda-machine vcuda-manager-api"
+    [vcuda-figures]=""
+    [vcuda-cli]="vcuda-driver-api vcuda-region vcuda-machine vcuda-manager-api vcuda-figures"
     [vcuda-tests]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-benches vcuda-manager vcuda-manager-api vcuda-kubelet-api"
-    [vcuda-benches]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-manager-api"
+    [vcuda-benches]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-manager-api vcuda-figures"
 )
 failed=0
 members=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys

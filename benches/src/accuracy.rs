@@ -2,13 +2,12 @@
 
 mod cases;
 mod contended;
-mod figures;
 mod report;
 
 pub use cases::{PROGRAMS, Program, caps, processes, threads};
 pub use contended::{Split, bursts, changes, splits};
-pub use figures::mean;
 pub use report::{Figure, Goal, Row, as_json, as_table, missed};
+pub use vcuda_figures::mean;
 
 use std::path::{Path, PathBuf};
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
+pub use vcuda_figures::{least, median};
 
 /// The driver on which a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,19 +253,6 @@ pub fn printed(command: &mut Command) -> Result<String> {
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(text)
-}
-
-/// The least of them; not a number if there is none.
-#[must_use]
-pub fn least(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::NAN, f64::min)
-}
-
-/// The value in the middle; not a number if there is none.
-#[must_use]
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

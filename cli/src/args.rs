@@ -101,16 +101,17 @@ Examples:
 const BENCH_EXAMPLES: &str = "\
 Examples:
   vcuda bench                             all tables on this GPU, some 5 minutes
-  vcuda bench --quick --sim               a few rows on the simulated GPU, 20 s
+  vcuda bench --quick --sim               a few rows on the simulated GPU, 30 s
   vcuda bench --only split --svg s.svg    tenants side by side, with a picture
   vcuda bench --without-shim              the same work when nobody is held
   vcuda bench --json | jq .summary";
 
 const BENCH_DETAILS: &str = "\
 Tenants keep the GPU busy with kernels whose work is fixed, alone and side by
-side, and each should get its share. On a real GPU a share is the work that was
-done over the work of the same program alone without the shim; on the simulated
-one it is the exact record. Anything else on the GPU disturbs.
+side, and each should get its share, soon after it was idle or its share was
+changed. On a real GPU a share is the work that was done over the work of the
+same program alone without the shim; on the simulated one it is the exact
+record. Anything else on the GPU disturbs.
 
 Exit status: 0 measured, whatever came out; 1 failed or interrupted; 64 wrong
 use, also no GPU; 69 vcuda's own libraries are missing.";
@@ -404,6 +405,8 @@ pub(crate) enum BenchTable {
     Split,
     /// What the shim adds to a call
     Overhead,
+    /// How soon a share is there after idleness, and a changed one
+    Changes,
 }
 
 #[derive(Args, Debug)]
@@ -411,7 +414,7 @@ pub(crate) struct BenchArgs {
     /// Seconds that each row is measured, in windows of one [default: 3, quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) seconds: Option<u32>,
-    /// A few rows only, in less than 20 s
+    /// A few rows only, in half a minute
     #[arg(long)]
     pub(crate) quick: bool,
     /// Measure this table only

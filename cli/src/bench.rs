@@ -1,7 +1,7 @@
 //! `vcuda bench`: how exact shares are and what the shim costs, on this GPU or on the simulated one. What users run before
 //! they believe us. The tenants are this program again, under `vcuda run` like any other.
 
-mod figures;
+mod changes;
 mod overhead;
 mod picture;
 mod plan;
@@ -18,6 +18,7 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::stage::interrupt::Interrupt;
 use crate::stage::{Ground, Stage, truth};
+use changes::Changes;
 use overhead::Overhead;
 use plan::Plan;
 use progress::Progress;
@@ -57,6 +58,19 @@ fn measure(plan: &Plan, stage: &Stage, interrupt: &Interrupt) -> Result<Report, 
     for row in &plan.rows {
         progress.step(row.to_string());
         report.shares.push(shares.row(row)?);
+    }
+    if plan.changes > 0 {
+        let changes = Changes {
+            plan,
+            stage,
+            interrupt,
+            iterations_per_ms,
+            truth: shares.truth(&plan::CHANGED)?,
+        };
+        progress.step("a share after idleness");
+        report.changes.push(changes.after_idleness()?);
+        progress.step("a share that is changed");
+        report.changes.push(changes.of_share()?);
     }
     if plan.has_overhead {
         let overhead = Overhead {

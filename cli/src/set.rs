@@ -1,6 +1,6 @@
 //! `vcuda set`: change a tenant's quota while it runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use vcuda_region::limits::LimitsWriter;
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
@@ -42,24 +42,35 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             "set {name}: the manager granted this, and does not answer; start `vcuda-manager` again"
         )));
     }
-    let mut writer = LimitsWriter::open(&path).map_err(failed)?;
-    let devices: Vec<(DeviceIndex, GpuUuid)> = writer.limits().devices().collect();
-
     if let Some(memory) = args.quota.memory {
+        let writer = LimitsWriter::open(&path).map_err(failed)?;
         // GPUs of another machine than the one seen here cannot be checked; the driver will refuse what they lack.
         let seen = Inventory::find(environment, false)
             .and_then(|inventory| inventory.gpus())
             .unwrap_or_default();
         let own: Vec<_> = seen
             .into_iter()
-            .filter(|gpu| devices.iter().any(|(_, uuid)| *uuid == gpu.uuid))
+            .filter(|gpu| writer.limits().devices().any(|(_, uuid)| uuid == gpu.uuid))
             .collect();
         gpus::fits(memory, &own)?;
     }
+    if write(&path, |now| now.changed(&args.quota))? {
+        background::ensure_arbiter(environment)?;
+    }
+    Ok(())
+}
+
+/// Writes what `changed` makes of the quota for each GPU of the tenant in this directory. Whether GPU time is metered then.
+///
+/// # Errors
+/// Those of `changed`, with nothing written; its limits cannot be written.
+pub(crate) fn write(path: &Path, changed: impl Fn(Quota) -> Result<Quota, Failure>) -> Result<bool, Failure> {
+    let mut writer = LimitsWriter::open(path).map_err(failed)?;
+    let devices: Vec<(DeviceIndex, GpuUuid)> = writer.limits().devices().collect();
     let mut wanted = Vec::new();
     for (device, _) in devices {
         let now = Quota::of(&writer.limits().config(device).map_err(failed)?);
-        wanted.push((device, now.changed(&args.quota)?));
+        wanted.push((device, changed(now)?));
     }
     let mut is_metered = false;
     for (device, wanted) in wanted {
@@ -68,10 +79,7 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             .map_err(failed)?;
         is_metered |= wanted.is_metered();
     }
-    if is_metered {
-        background::ensure_arbiter(environment)?;
-    }
-    Ok(())
+    Ok(is_metered)
 }
 
 /// The living tenant of that name.

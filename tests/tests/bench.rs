@@ -73,6 +73,16 @@ fn quick_measures_each_table_and_draws_each_tenant() {
         assert!(figure(row, "with_shim_ns") > 0.0, "{row}");
         assert!(figure(row, "with_shim_p99_ns") >= 1.0, "{row}");
     }
+    let changes = report["changes"].as_array().unwrap();
+    let times: Vec<f64> = changes.iter().map(|row| figure(row, "times")).collect();
+    assert_eq!(times, [2.0, 4.0], "{report}");
+    for row in changes {
+        // On a busy machine now and then it is not there, but it is.
+        assert!(figure(row, "never") < figure(row, "times"), "{row}");
+        let (median, worst) = (figure(row, "median_ms"), figure(row, "worst_ms"));
+        assert!((0.0..=worst).contains(&median) && worst <= 2000.0, "{row}");
+        assert!(figure(row, "goal_ms") >= 20.0, "{row}");
+    }
     let running = report["running"].as_array().unwrap();
     assert_eq!(running.len(), 2, "{report}");
     for row in running {
@@ -122,6 +132,7 @@ fn without_the_shim_nobody_is_held() {
     );
     assert_eq!(report["with_shim"], false, "{report}");
     assert_eq!(report["overhead"], serde_json::json!([]), "{report}");
+    assert_eq!(report["changes"], serde_json::json!([]), "{report}");
     for tenant in tenants(&report) {
         let (cap, share) = (figure(tenant, "cap_percent"), figure(tenant, "share_percent"));
         assert!(share > cap + 5.0, "{share} % with a cap of {cap} %");
@@ -160,7 +171,9 @@ fn what_cannot_be_meant_is_refused_before_anything_is_measured() {
     refused(&["--only", "memory"], 64, "memory");
     refused(&["--gpu", "1"], 64, "--gpu 1");
     refused(&["--without-shim", "--only", "overhead"], 64, "--without-shim");
+    refused(&["--without-shim", "--only", "changes"], 64, "--without-shim");
     refused(&["--svg", "x.svg", "--only", "overhead"], 64, "--svg");
+    refused(&["--svg", "x.svg", "--only", "changes"], 64, "--svg");
     refused(
         &["--svg", "/proc/no-such-place/x.svg"],
         1,

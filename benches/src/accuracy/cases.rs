@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-use super::figures::{mean, mean_absolute_error};
+use vcuda_figures::{least, mean, mean_absolute_error, most};
+
 use super::{Bench, Figure, Goal, Row, SECOND_NS};
 use crate::lab::{Lab, Load};
 
@@ -56,7 +57,7 @@ fn figures(windows: &[f64], cap: f64, longest_ns: u64) -> Vec<Figure> {
     let all_ns = SECOND_NS * windows.len() as u64;
     let floor_percent = percent(longest_ns, all_ns) / cap * 100.0;
     let error = ((got - cap) / cap * 100.0).abs();
-    let points = mean_absolute_error(windows, cap / 100.0);
+    let points = mean_absolute_error(windows, cap / 100.0) * 100.0;
     vec![
         Figure::new("mean error, % of cap", error, Goal::AtMost(1.0 + floor_percent)),
         Figure::new(
@@ -192,7 +193,7 @@ fn fairness(
         let served = after.iter().zip(before).map(|(after, before)| after - before);
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         let served: Vec<f64> = served.map(|ns| ns as f64).collect();
-        served.iter().copied().fold(f64::NAN, f64::max) / crate::least(&served)
+        most(&served) / least(&served)
     };
     let first = served_ns(&lab)?;
     let mut before = first.clone();

@@ -2,15 +2,15 @@
 
 use anyhow::{Context as _, Result};
 
+use vcuda_figures::{STEP_NS, first_there, jain, mean, mean_absolute_error, ratio_error};
+
 use super::cases::{Program, percent};
-use super::figures::{mean, mean_absolute_error, ratio_error, weighted_jain};
 use super::{Bench, Figure, Goal, Row, WARM_UP_NS};
 use crate::lab::{Lab, Load};
 
 /// How long a context switch takes on the simulated GPU by default (ns).
 const DEFAULT_SWITCH_NS: u64 = 20_000;
 /// What latencies are told by.
-const STEP_NS: u64 = 5_000_000;
 const STEP_MS: f64 = 5.0;
 /// Without service for so long a program is idle, not held (ns).
 const IDLE_NS: u64 = 300_000_000;
@@ -52,8 +52,9 @@ pub fn splits(bench: &Bench, split: &Split<'_>) -> Result<Row> {
     let errors: Vec<f64> = windows
         .iter()
         .zip(&shares)
-        .map(|(w, share)| mean_absolute_error(w, *share))
+        .map(|(w, share)| mean_absolute_error(w, *share) * 100.0)
         .collect();
+    let of_shares: Vec<f64> = got.iter().zip(&shares).map(|(got, share)| got / share).collect();
     let is_default = switch_ns == DEFAULT_SWITCH_NS;
     let goal = |goal| if is_default { goal } else { Goal::None };
     let allowed: f64 = shares.iter().sum();
@@ -68,14 +69,10 @@ pub fn splits(bench: &Bench, split: &Split<'_>) -> Result<Row> {
         figures: vec![
             Figure::new(
                 "ratio error, %",
-                ratio_error(&got, &shares),
+                ratio_error(&of_shares) * 100.0,
                 goal(Goal::AtMost(2.0)),
             ),
-            Figure::new(
-                "weighted Jain",
-                weighted_jain(&got, &shares),
-                goal(Goal::AtLeast(0.995)),
-            ),
+            Figure::new("weighted Jain", jain(&of_shares), goal(Goal::AtLeast(0.995))),
             Figure::new(
                 "used of what caps allow",
                 got.iter().sum::<f64>() / allowed,
@@ -120,7 +117,7 @@ fn until_it_begins(lab: &Lab, tenant: usize) -> Result<u64> {
 fn ms_until(lab: &Lab, tenant: usize, is_there: impl Fn(f64) -> bool) -> Result<f64> {
     let steps = lab.windows(200, STEP_NS)?;
     let steps = steps.get(tenant).context("no such tenant")?;
-    let first = steps.windows(4).position(|four| is_there(mean(four)));
+    let first = first_there(steps, is_there);
     Ok(first.map_or(f64::NAN, |first| percent(first as u64 * STEP_NS, 100_000_000)))
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::figures::median;
+use vcuda_figures::median;
+
 use super::plan::Plan;
 use super::report::OverheadReport;
 use crate::failure::Failure;

@@ -35,6 +35,8 @@ const SMALL: Load = Load::launches("10 us", 10_000);
 const SHORT: Load = Load::launches("100 us", 100_000);
 /// The one that the picture shows.
 pub(super) const USUAL: Load = Load::launches("1 ms", 1_000_000);
+/// The one whose tenants are idle now and then, or have their shares changed.
+pub(super) const CHANGED: Load = Load::launches("500 us", 500_000);
 const LONG: Load = Load::launches("20 ms", 20_000_000);
 const GRAPH: Load = Load {
     name: "graph 10x100 us",
@@ -118,6 +120,8 @@ pub(super) fn percent(cap: CoreShare) -> String {
 pub(super) struct Plan {
     pub(super) rows: Vec<Row>,
     pub(super) has_overhead: bool,
+    /// How often each change is made; 0: not at all.
+    pub(super) changes: u32,
     /// Whether the tenants have the shim.
     pub(super) has_shim: bool,
     /// Windows of each row.
@@ -135,16 +139,37 @@ impl Plan {
     /// Options that contradict each other.
     pub(super) fn new(args: &BenchArgs) -> Result<Plan, Failure> {
         let wants = |table| args.only.is_none_or(|only| only == table);
-        if args.without_shim && args.only == Some(BenchTable::Overhead) {
-            return Err(Failure::Usage(
-                "--without-shim --only overhead: what the shim adds is measured with and without it; leave one of them out"
-                    .to_owned(),
-            ));
-        }
-        if args.svg.is_some() && args.only == Some(BenchTable::Overhead) {
-            return Err(Failure::Usage(
-                "--svg --only overhead: the picture is of shares over time; leave one of them out".to_owned(),
-            ));
+        let refused = |option: &str, table: &str, why: &str| {
+            let words = format!("{option} --only {table}: {why}; leave one of them out");
+            Err(Failure::Usage(words))
+        };
+        match args.only {
+            Some(BenchTable::Overhead) if args.without_shim => {
+                let why = "what the shim adds is measured with and without it";
+                return refused("--without-shim", "overhead", why);
+            }
+            Some(BenchTable::Changes) if args.without_shim => {
+                return refused(
+                    "--without-shim",
+                    "changes",
+                    "without it there are no shares to change",
+                );
+            }
+            Some(BenchTable::Overhead) if args.svg.is_some() => {
+                return refused(
+                    "--svg",
+                    "overhead",
+                    "the picture is of tenants alone and side by side",
+                );
+            }
+            Some(BenchTable::Changes) if args.svg.is_some() => {
+                return refused(
+                    "--svg",
+                    "changes",
+                    "the picture is of tenants alone and side by side",
+                );
+            }
+            _ => {}
         }
         let mut rows = Vec::new();
         if wants(BenchTable::Alone) {
@@ -164,6 +189,11 @@ impl Plan {
         Ok(Plan {
             rows,
             has_overhead: wants(BenchTable::Overhead) && !args.without_shim,
+            changes: match wants(BenchTable::Changes) && !args.without_shim {
+                false => 0,
+                true if args.quick => 2,
+                true => 8,
+            },
             has_shim: !args.without_shim,
             windows: args
                 .seconds
@@ -214,7 +244,11 @@ mod tests {
                 .all(|row| row.caps.len() > 1)
         );
         assert!(plan(&["--only", "overhead"]).unwrap().rows.is_empty());
-        assert!(!plan(&["--without-shim"]).unwrap().has_overhead);
+        let bare = plan(&["--without-shim"]).unwrap();
+        assert!(!bare.has_overhead && bare.changes == 0);
+        let changes = plan(&["--only", "changes"]).unwrap();
+        assert!(changes.rows.is_empty() && !changes.has_overhead && changes.changes > 0);
+        assert_eq!(plan(&["--only", "alone"]).unwrap().changes, 0);
     }
 
     #[test]
@@ -229,10 +263,13 @@ mod tests {
         for options in [
             ["--without-shim", "--only", "overhead"].as_slice(),
             &["--svg", "x.svg", "--only", "overhead"],
+            &["--without-shim", "--only", "changes"],
+            &["--svg", "x.svg", "--only", "changes"],
         ] {
+            let words = plan(options).unwrap_err();
             assert!(
-                plan(options).unwrap_err().contains("--only overhead"),
-                "{options:?}"
+                words.starts_with(options[0]) && words.contains("--only"),
+                "{words}"
             );
         }
     }

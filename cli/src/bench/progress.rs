@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::changes;
 use super::overhead::SUBJECTS;
 use super::plan::Plan;
 use super::running;
@@ -21,8 +22,9 @@ impl Progress {
         } else {
             0
         };
+        let changes = if plan.changes > 0 { changes::ROWS } else { 0 };
         // And the calibration.
-        let bar = ProgressBar::new((1 + plan.rows.len() + overhead) as u64);
+        let bar = ProgressBar::new((1 + plan.rows.len() + changes + overhead) as u64);
         let style = ProgressStyle::with_template("{spinner} {pos}/{len} {wide_bar} {eta} left  {msg}");
         if let Ok(style) = style {
             bar.set_style(style);

@@ -1,9 +1,9 @@
 //! What was measured, as `vcuda bench --json` prints it. The keys are a promise to other programs.
 
 use serde::Serialize;
+use vcuda_figures::{jain, mean, mean_absolute_error, median, most, ratio_error};
 
-use super::figures::{jain, mean, mean_absolute_error, ratio_error};
-use super::plan::{Plan, WINDOW};
+use super::plan::{CHANGED, Plan, WINDOW};
 use crate::stage::Stage;
 use vcuda_manager_api::quantity::CoreShare;
 
@@ -24,6 +24,7 @@ pub(super) struct Report {
     pub(super) window_seconds: f64,
     pub(super) windows: u32,
     pub(super) shares: Vec<SharesReport>,
+    pub(super) changes: Vec<ChangeReport>,
     pub(super) overhead: Vec<OverheadReport>,
     pub(super) running: Vec<RunningReport>,
     pub(super) summary: Summary,
@@ -81,6 +82,23 @@ pub(super) struct Sample {
     /// End of the tenth.
     pub(super) second: f64,
     pub(super) share_percent: f64,
+}
+
+/// How soon a share is there: the first of four steps of 5 ms that have it on average.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ChangeReport {
+    pub(super) change: String,
+    pub(super) work: &'static str,
+    /// How often it was made.
+    pub(super) times: usize,
+    /// How often the share was not there within a second.
+    pub(super) never: usize,
+    /// Of those times when it was; absent where it never was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) median_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) worst_ms: Option<f64>,
+    pub(super) goal_ms: f64,
 }
 
 /// What the shim adds to a call.
@@ -160,6 +178,7 @@ impl Report {
             window_seconds: WINDOW.as_secs_f64(),
             windows: plan.windows,
             shares: Vec::new(),
+            changes: Vec::new(),
             overhead: Vec::new(),
             running: Vec::new(),
             summary: Summary::default(),
@@ -171,8 +190,8 @@ impl Report {
         let (alone, split): (Vec<&SharesReport>, Vec<_>) =
             self.shares.iter().partition(|row| row.tenants.len() == 1);
         let of_alone = |value: fn(&TenantReport) -> f64| {
-            let tenants: Vec<&TenantReport> = alone.iter().flat_map(|row| &row.tenants).collect();
-            (!tenants.is_empty()).then(|| mean(tenants.into_iter().map(value)))
+            let values: Vec<f64> = alone.iter().flat_map(|row| &row.tenants).map(value).collect();
+            (!values.is_empty()).then(|| mean(&values))
         };
         let ratios: Vec<f64> = split.iter().filter_map(|row| row.ratio_error_percent).collect();
         let is_whole = !ratios.is_empty() && ratios.len() == split.len();
@@ -181,7 +200,7 @@ impl Report {
             alone_mean_error_percent: of_alone(|tenant| tenant.error_percent.abs()),
             alone_mean_mae_points: of_alone(|tenant| tenant.mae_points),
             alone_mean_throughput_of_cap: of_alone(|tenant| tenant.throughput_of_cap),
-            split_mean_ratio_error_percent: is_whole.then(|| mean(ratios.iter().copied())),
+            split_mean_ratio_error_percent: is_whole.then(|| mean(&ratios)),
             split_worst_ratio_error_percent: ratios.into_iter().reduce(f64::max).filter(|_| is_whole),
             split_worst_weighted_jain: least(split.iter().filter_map(|row| row.weighted_jain).collect()),
             split_least_used_of_caps: least(split.iter().map(|row| row.used_of_caps).collect()),
@@ -202,6 +221,23 @@ impl GpuReport {
             uuid: stage.gpu().uuid.to_string(),
             name: stage.gpu().name.clone(),
             simulated: stage.is_simulated(),
+        }
+    }
+}
+
+impl ChangeReport {
+    /// Of how long it took each time; nothing where it never was.
+    pub(super) fn new(change: String, times_ms: &[Option<f64>], goal_ms: f64) -> ChangeReport {
+        let known: Vec<f64> = times_ms.iter().copied().flatten().collect();
+        let is_known = !known.is_empty();
+        ChangeReport {
+            change,
+            work: CHANGED.name,
+            times: times_ms.len(),
+            never: times_ms.len() - known.len(),
+            worst_ms: is_known.then(|| most(&known)),
+            median_ms: is_known.then(|| median(known)),
+            goal_ms,
         }
     }
 }
@@ -237,7 +273,7 @@ impl TenantReport {
         over_time: Vec<Sample>,
     ) -> TenantReport {
         let cap = f64::from(cap.0) / 1000.0;
-        let share = mean(windows.iter().copied());
+        let share = mean(windows);
         #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a kernel")]
         let floor = submission_ns as f64 / 1e9 / (2.0 * WINDOW.as_secs_f64());
         TenantReport {
@@ -275,6 +311,15 @@ mod tests {
         near(tenant.mae_points, 3.0);
         near(tenant.mae_floor_points, 1.0);
         near(tenant.throughput_of_cap, 1.1);
+    }
+
+    #[test]
+    fn what_never_came_is_counted_and_not_averaged() {
+        let report = ChangeReport::new(String::new(), &[Some(5.0), None, Some(10.0), Some(0.0)], 20.0);
+        assert_eq!((report.times, report.never), (4, 1));
+        assert_eq!((report.median_ms, report.worst_ms), (Some(5.0), Some(10.0)));
+        let report = ChangeReport::new(String::new(), &[None], 20.0);
+        assert_eq!((report.never, report.median_ms, report.worst_ms), (1, None, None));
     }
 
     #[test]

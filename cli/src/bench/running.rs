@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
+use vcuda_figures::quantile;
 use vcuda_region::account::LatenessUse;
 use vcuda_region::observer::Observer;
 use vcuda_region::{DeviceIndex, clock};
 
-use super::figures::quantile;
 use super::plan::{Plan, USUAL, WARM_UP};
 use super::report::RunningReport;
 use crate::failure::{Failure, failed};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use vcuda_region::clock;
 
+use super::changes::shares;
 use super::plan::{Load, Plan, Row, WARM_UP, WINDOW};
 use super::report::{Sample, SharesReport, TenantReport};
 use crate::failure::{Failure, failed};
@@ -85,7 +86,7 @@ impl<'a> Shares<'a> {
     }
 
     /// Who tells what a tenant got: on a real GPU the work that it has done, at the rate of the same work alone.
-    fn truth(&mut self, load: &'static Load) -> Result<Truth, Failure> {
+    pub(super) fn truth(&mut self, load: &'static Load) -> Result<Truth, Failure> {
         if self.stage.is_simulated() {
             return Ok(Truth::Record);
         }
@@ -159,12 +160,6 @@ fn windows(looks: &[Served]) -> Vec<f64> {
     let measured = looks.get(samples_in(WARM_UP)..).unwrap_or_default();
     let ends: Vec<Served> = measured.iter().copied().step_by(samples_in(WINDOW)).collect();
     shares(&ends)
-}
-
-/// The share between each look and the next.
-fn shares(looks: &[Served]) -> Vec<f64> {
-    let pairs = looks.iter().zip(looks.iter().skip(1));
-    pairs.map(|(before, after)| after.share_since(*before)).collect()
 }
 
 /// The share over time, from the first launch on; the windows begin at second 0.

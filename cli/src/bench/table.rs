@@ -34,6 +34,10 @@ pub(super) fn text(report: &Report) -> String {
         text.push_str("\nTenants side by side\n");
         text.push_str(&split_table(&split));
     }
+    if !report.changes.is_empty() {
+        text.push_str("\nHow soon a share is there (ms; the first of four steps of 5 ms that have it)\n");
+        text.push_str(&changes_table(report));
+    }
     if !report.overhead.is_empty() {
         text.push_str("\nAdded to a call (ns; to most of them, and to the slowest in a hundred)\n");
         text.push_str(&overhead_table(report));
@@ -98,6 +102,25 @@ fn split_table(rows: &[&SharesReport]) -> String {
             format!("{worst_mae:.2}"),
             format!("{:.4}", row.weighted_jain.unwrap_or_default()),
             format!("{:.3}", row.used_of_caps),
+        ]);
+    }
+    lined(lines)
+}
+
+fn changes_table(report: &Report) -> String {
+    let mut lines = vec![words(&["CHANGE", "WORK", "TIMES", "MEDIAN", "WORST", "GOAL"])];
+    let ms = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
+    for row in &report.changes {
+        lines.push(vec![
+            row.change.clone(),
+            row.work.to_owned(),
+            row.times.to_string(),
+            ms(row.median_ms),
+            match row.never {
+                0 => ms(row.worst_ms),
+                never => format!("{never} times > 1000"),
+            },
+            short(row.goal_ms),
         ]);
     }
     lined(lines)
@@ -216,7 +239,7 @@ fn lined(lines: Vec<Vec<String>>) -> String {
 mod tests {
     use super::*;
     use crate::bench::plan::Plan;
-    use crate::bench::report::{GpuReport, OverheadReport, RunningReport, TenantReport};
+    use crate::bench::report::{ChangeReport, GpuReport, OverheadReport, RunningReport, TenantReport};
     use vcuda_manager_api::quantity::CoreShare;
 
     #[test]
@@ -230,6 +253,7 @@ mod tests {
             let plan = Plan {
                 rows: Vec::new(),
                 has_overhead: true,
+                changes: 0,
                 has_shim: false,
                 windows: 3600,
                 pairs: 1,
@@ -244,6 +268,11 @@ mod tests {
             report.processors = 128;
             report.load_before = Some(1234.5);
             report.shares = vec![row(&[100]), row(&[300, 700]), row(&[100, 200, 300, 400])];
+            let change = || "30 % changed to 70 % and back".to_owned();
+            report.changes = vec![
+                ChangeReport::new(change(), &[Some(999.9); 16], 50.5),
+                ChangeReport::new(change(), &[None; 16], 50.5),
+            ];
             report.overhead = vec![OverheadReport {
                 call: "allocate + free 4 KiB, memory limit",
                 pairs: 1,
@@ -280,6 +309,8 @@ mod tests {
                 "WITHOUT the shim",
                 "One tenant",
                 "side by side",
+                "How soon",
+                "16 times > 1000",
                 "Added",
                 "ARBITER",
             ] {

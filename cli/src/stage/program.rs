@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::io::{self, BufRead as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, Thread};
 
 use vcuda_driver_api::cuda::{CUcontext, CUdeviceptr};
 use vcuda_region::clock;
@@ -16,6 +16,7 @@ use super::protocol::{Reply, Request, Work};
 use crate::cuda::{Cuda, CudaProblem};
 use crate::failure::{Failure, failed};
 use crate::nvml::Nvml;
+use saturate::Rest;
 
 /// PTX, so that any GPU's driver can compile it.
 const KERNELS: &str = concat!(include_str!("kernels.ptx"), "\0");
@@ -23,7 +24,7 @@ const WORK: &CStr = c"vcuda_work";
 
 /// Serves requests until stdin ends.
 pub(crate) fn tenant() -> Result<(), Failure> {
-    let program = match Program::start() {
+    let mut program = match Program::start() {
         Ok(program) => {
             answer(&Reply::Ready)?;
             program
@@ -58,6 +59,9 @@ struct Program {
     context: CUcontext,
     uuid: String,
     done_iterations: Arc<AtomicU64>,
+    rest: Arc<Rest>,
+    /// Who keeps the GPU busy, if anybody does.
+    worker: Option<Thread>,
 }
 
 impl Program {
@@ -72,10 +76,12 @@ impl Program {
             context,
             uuid,
             done_iterations: Arc::new(AtomicU64::new(0)),
+            rest: Arc::default(),
+            worker: None,
         })
     }
 
-    fn serve(&self, request: Request, held: &mut Vec<CUdeviceptr>) -> Result<Reply, CudaProblem> {
+    fn serve(&mut self, request: Request, held: &mut Vec<CUdeviceptr>) -> Result<Reply, CudaProblem> {
         Ok(match request {
             Request::Calibrate => Reply::Calibrated {
                 iterations_per_ms: self.calibrate()?,
@@ -103,6 +109,8 @@ impl Program {
                 Reply::Done
             }
             Request::Saturate { work } => self.saturate(work),
+            Request::Rest => self.rest(true),
+            Request::Resume => self.rest(false),
             Request::Time { call, parts } => timing::timed(&self.cuda, call, parts)?,
             Request::Count => Reply::Count {
                 iterations: self.done_iterations.load(Ordering::Acquire),
@@ -140,19 +148,32 @@ impl Program {
     }
 
     /// Starts the thread that submits work until the process ends.
-    fn saturate(&self, work: Work) -> Reply {
+    fn saturate(&mut self, work: Work) -> Reply {
         let (cuda, context, done) = (self.cuda.clone(), self.context, self.done_iterations.clone());
+        let rest = self.rest.clone();
         let started = thread::Builder::new().name("saturate".to_owned()).spawn(move || {
-            let Err(problem) = saturate::forever(&cuda, context, work, &done);
+            let Err(problem) = saturate::forever(&cuda, context, work, &done, &rest);
             // Whoever watches sees that the count stands still; the reason is for whoever reads stderr.
             let _ = writeln!(io::stderr(), "tenant: {problem}");
         });
         match started {
-            Ok(_) => Reply::Done,
+            Ok(worker) => {
+                self.worker = Some(worker.thread().clone());
+                Reply::Done
+            }
             Err(error) => Reply::Failed {
                 message: error.to_string(),
             },
         }
+    }
+
+    /// Lets the thread that submits work rest, or go on.
+    fn rest(&self, is_asked: bool) -> Reply {
+        self.rest.0.store(is_asked, Ordering::Release);
+        if let Some(worker) = &self.worker {
+            worker.unpark();
+        }
+        Reply::Done
     }
 }
 

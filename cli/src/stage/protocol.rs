@@ -23,6 +23,10 @@ pub(crate) enum Request {
         /// With what.
         work: Work,
     },
+    /// Let the GPU be, once what is in flight is done.
+    Rest,
+    /// Keep it busy again, with what it was kept busy with before.
+    Resume,
     /// Say how much work is done so far.
     Count,
     /// Time a call.
