@@ -114,19 +114,18 @@ impl Changes<'_> {
         tenant: &mut Tenant,
         there: impl Fn(&[Served]) -> Option<f64>,
     ) -> Result<Option<f64>, Failure> {
-        let begin_ns = clock::now_ns();
-        let steps = u64::try_from(WATCHED.as_nanos()).map_err(failed)? / STEP_NS;
+        let end_ns = clock::now_ns() + u64::try_from(WATCHED.as_nanos()).map_err(failed)?;
         let mut looks = Vec::new();
-        for step in 0..=steps {
-            let wait_ns = (begin_ns + step * STEP_NS).saturating_sub(clock::now_ns());
-            self.interrupt.sleep(Duration::from_nanos(wait_ns))?;
-            looks.push(self.truth.served(self.stage, tenant)?);
+        loop {
+            let look = self.truth.served(self.stage, tenant)?;
+            looks.push(look);
             let came = there(&looks);
-            if came.is_some() {
+            if came.is_some() || look.at_ns > end_ns {
                 return Ok(came);
             }
+            // From this look on: of a step that was made up for nothing could be told.
+            self.interrupt.sleep(Duration::from_nanos(STEP_NS))?;
         }
-        Ok(None)
     }
 }
 
