@@ -77,8 +77,8 @@ fn quick_measures_each_table_and_draws_each_tenant() {
     let times: Vec<f64> = changes.iter().map(|row| figure(row, "times")).collect();
     assert_eq!(times, [2.0, 4.0], "{report}");
     for row in changes {
-        // On a busy machine now and then it is not there, but it is.
-        assert!(figure(row, "never") < figure(row, "times"), "{row}");
+        // On a busy machine now and then it is not there. One that stays as it is is right every other time.
+        assert!(2.0 * figure(row, "never") < figure(row, "times"), "{row}");
         let (median, worst) = (figure(row, "median_ms"), figure(row, "worst_ms"));
         assert!((0.0..=worst).contains(&median) && worst <= 2000.0, "{row}");
         assert!(figure(row, "goal_ms") >= 20.0, "{row}");
