@@ -19,9 +19,10 @@ const DUE_NS: u64 = 50_000;
 /// Between two looks while work is in flight (ns, at most).
 const BUSY_NS: u64 = 1_000_000;
 /// The same beside neighbours (ns, at least and at most): more is in flight there.
-const CONTENDED_NS: (u64, u64) = (250_000, 1_000_000);
-/// The same while nobody waits for it (ns, at least).
-const UNAWAITED_NS: u64 = 4_000_000;
+pub(crate) const CONTENDED_NS: (u64, u64) = (250_000, 1_000_000);
+/// The same while nobody waits for it (ns, at least); and beside neighbours, where the arbiter is told who had the GPU when.
+const UNAWAITED_NS: u64 = 16_000_000;
+const UNAWAITED_CONTENDED_NS: u64 = 2_000_000;
 /// Between two looks at dead processes, and the longest sleep (ns).
 const DEAD_NS: u64 = 250_000_000;
 /// Between two looks for the manager's answer (ns).
@@ -136,10 +137,10 @@ impl Launches {
 
     /// Work is in flight: the next mark's time is known, roughly.
     fn doze_busy(&self, pass: &Pass, now: u64) {
-        let (least_ns, most_ns) = if self.are_contended() {
-            CONTENDED_NS
+        let ((least_ns, most_ns), unawaited_ns) = if self.are_contended() {
+            (CONTENDED_NS, UNAWAITED_CONTENDED_NS)
         } else {
-            (DUE_NS, BUSY_NS)
+            ((DUE_NS, BUSY_NS), UNAWAITED_NS)
         };
         let ns = if pass.next_ns == 0 {
             most_ns
@@ -147,7 +148,7 @@ impl Launches {
             pass.next_ns.saturating_sub(now).clamp(least_ns, most_ns)
         };
         if !pass.urgent {
-            self.doze(ns.max(UNAWAITED_NS), UNHURRIED);
+            self.doze(ns.max(unawaited_ns), UNHURRIED);
             return;
         }
         // Not rung for: new marks come later than those already on the way.

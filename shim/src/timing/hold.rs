@@ -30,8 +30,10 @@ const ATTENDED_NS: u64 = 200_000;
 /// Longest sleep between two looks at the limits (ns), and how old they may be by then: a change is felt within the sum.
 const LIMITS_SLEEP_NS: u64 = 20_000_000;
 const LIMITS_AGE_NS: u64 = 5_000_000;
-/// What is left of a wait is spun, as no sleep ends that exactly (ns): about what one takes to end.
+/// What is left of a wait is spun, as no sleep ends that exactly (ns, at most): as much as sleeps were late of late.
 const SPIN_NS: u64 = 40_000;
+/// How many sleeps that is learnt from, about.
+const SLEEPS: u64 = 8;
 /// A launch waits no longer beside a segment of another stream that has run for this long, with nothing finished meanwhile
 /// (ns): it may wait for the host.
 const ENDLESS_NS: u64 = 20_000_000;
@@ -185,7 +187,8 @@ impl Launches {
         }
         let wanted_ns = ns.saturating_add(predicted.cost_ns);
         // Who waits for its own work alone does so until most is done: else it would be woken for each launch.
-        let is_alone = |track: &Track| lane.is_sole() && track.expected_ns(ns).is_some();
+        let is_alone =
+            |track: &Track| lane.is_sole() && lane.is_foreseen() && track.expected_ns(ns).is_some();
         let most_ns = if waits.and_then(|waits| waits.track).is_some_and(is_alone) {
             view.window_ns / 4
         } else {
@@ -280,8 +283,12 @@ impl Launches {
                     if now.saturating_sub(since) >= WINDOW_MAX_WAIT_NS {
                         return true;
                     }
-                    let (look_in_ns, is_enough) =
-                        look_in_ns(track.filter(|_| lane.is_sole() && !capture::any_open()), ns, now);
+                    let (look_in_ns, is_enough) = look_in_ns(
+                        lane,
+                        track.filter(|_| lane.is_sole() && !capture::any_open()),
+                        ns,
+                        now,
+                    );
                     let still = || {
                         if !is_enough {
                             // Somebody must look at the other streams.
@@ -347,7 +354,7 @@ impl Lane {
 
 /// In how long to look at the marks of a stream of which `ns` of predicted work are to finish (ns), and whether it has so
 /// much. The reaper leaves them alone until then.
-fn look_in_ns(track: Option<&Track>, ns: u64, now: u64) -> (u64, bool) {
+fn look_in_ns(lane: &Lane, track: Option<&Track>, ns: u64, now: u64) -> (u64, bool) {
     let expected = track.map(|track| (track, track.expected_ns(ns)));
     let Some((track, Some(expected_ns))) = expected else {
         return (WINDOW_SLEEP_NS, false);
@@ -355,7 +362,13 @@ fn look_in_ns(track: Option<&Track>, ns: u64, now: u64) -> (u64, bool) {
     // The later, the less does a little more matter.
     let overdue_ns = now.saturating_sub(expected_ns);
     let look_in_ns = expected_ns.saturating_sub(now).max(overdue_ns / OVERDUE_PART);
-    let look_in_ns = look_in_ns.clamp(LOOK_NS, WINDOW_SLEEP_NS);
+    // Beside neighbours nobody knows when: as often as the reaper would.
+    let least_ns = if lane.is_foreseen() {
+        LOOK_NS
+    } else {
+        reaper::CONTENDED_NS.0
+    };
+    let look_in_ns = look_in_ns.clamp(least_ns, WINDOW_SLEEP_NS);
     track
         .attended_until_ns
         .store(now + look_in_ns + ATTENDED_NS, Ordering::Relaxed);
@@ -376,8 +389,15 @@ fn wait_until(lane: &Lane, at_ns: u64) {
 /// Sleeps until shortly before `at_ns` and spins the rest; returns early when the balance or the limits may have changed.
 fn sleep_until(lane: &Lane, at_ns: u64, now: u64, most_ns: u64) {
     let left_ns = at_ns.saturating_sub(now);
-    if left_ns > SPIN_NS {
-        lane.sleep(BALANCE, (left_ns - SPIN_NS).min(most_ns), || true);
+    let late_ns = lane.sleeps_late_ns.load(Ordering::Relaxed);
+    if left_ns > late_ns {
+        let sleep_ns = (left_ns - late_ns).min(most_ns);
+        lane.sleep(BALANCE, sleep_ns, || true);
+        // Who was woken before its time tells nothing.
+        if let Some(this_ns) = now_ns().checked_sub(now.saturating_add(sleep_ns)) {
+            let next_ns = (late_ns * (SLEEPS - 1) + this_ns.min(SPIN_NS)) / SLEEPS;
+            lane.sleeps_late_ns.store(next_ns, Ordering::Relaxed);
+        }
         return;
     }
     while now_ns() < at_ns {

@@ -48,6 +48,8 @@ pub(crate) struct Lane {
     pub(super) line: Line,
     /// When a launch last went beside work that ran on and on (`CLOCK_MONOTONIC`, ns).
     pub(super) endless_ns: AtomicU64,
+    /// By how much sleeps of held launches ended late, on average of late (ns).
+    pub(super) sleeps_late_ns: AtomicU64,
 }
 
 impl Lane {
@@ -73,6 +75,7 @@ impl Lane {
             member: shim.slot().map(|slot| Member::new(slot.index())),
             line: Line::default(),
             endless_ns: AtomicU64::new(0),
+            sleeps_late_ns: AtomicU64::new(0),
         }
     }
 
@@ -146,9 +149,11 @@ impl Lane {
     }
 
     /// Whether a launch that is held may look after itself: nobody else waits for the same work, who would be told of its
-    /// end later and so come too late each time, and its end is known.
+    /// end later and so come too late each time, and predictions hold.
     pub(super) fn is_sole(&self) -> bool {
-        self.held.load(Ordering::Relaxed) <= 1 && !self.region.usage.had_several() && self.is_foreseen()
+        self.held.load(Ordering::Relaxed) <= 1
+            && !self.region.usage.had_several()
+            && !self.surprise.is_recent()
     }
 
     /// Whether somebody waits for work to finish, or for a turn, which begins when it has: or may without our knowing, another

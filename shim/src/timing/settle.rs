@@ -39,7 +39,7 @@ pub(crate) struct Pass {
     /// When the next mark should be reached (`CLOCK_MONOTONIC`, ns); 0 if none is on the way.
     pub(crate) next_ns: u64,
     /// Somebody waits for it: another process of the container, or a launch that needs more than its own stream's work. Or
-    /// what is predicted does not hold: work beside neighbours, and after a surprise.
+    /// what is predicted does not hold: after a surprise.
     pub(crate) urgent: bool,
 }
 
@@ -98,7 +98,7 @@ impl Launches {
             let Some(view) = views.get_mut(lane.position()) else {
                 continue;
             };
-            pass.urgent |= !lane.is_foreseen();
+            pass.urgent |= lane.surprise.is_recent();
             let attended_ns = track.attended_until_ns.load(Ordering::Relaxed);
             if attended_ns > now {
                 pass.look_at(attended_ns);
