@@ -23,26 +23,8 @@ trap 'set +e; [ -z "$keeper" ] || kill "$keeper"; [ -z "$work" ] || rm -rf "$wor
 unshare -m true 2>/dev/null || without "no mount namespace: not permitted"
 [ -x "$vcuda" ] || { echo "old-userland: no $vcuda: cargo build --release --workspace first" >&2; exit 1; }
 
-# fetch RELEASE ARCHITECTURE PACKAGE...: unpacked into a folder of the cache, from where this machine has its packages
-fetch() {
-    local release=$1 architecture=$2 mirror apt folder
-    shift 2
-    folder=$cache/$release-$architecture-$1
-    [ ! -e "$folder/.complete" ] || return 0
-    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || without "no apt-get: $release cannot be had"
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | sort -u | head -1)
-    [ -n "$mirror" ] || without "apt-get has no source of packages"
-    rm -rf "$folder" && mkdir -p "$folder/.apt/lists/partial" "$folder/.apt/archives/partial"
-    echo "deb $mirror $release main" >"$folder/.apt/sources"
-    apt=(apt-get -o "Dir::Etc::SourceList=$folder/.apt/sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Status=/dev/null
-        -o "Dir::State::Lists=$folder/.apt/lists" -o "Dir::Cache=$folder/.apt" -o "APT::Architecture=$architecture"
-        -o "APT::Architectures=$architecture" -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
-        -o APT::Sandbox::User=root)
-    (cd "$folder/.apt" && "${apt[@]}" update && "${apt[@]}" download "$@") >"$folder/.apt/log" 2>&1 ||
-        without "Debian's $release for $architecture could not be fetched: $(tail -n 1 "$folder/.apt/log")"
-    for package in "$folder"/.apt/*.deb; do dpkg-deb -x "$package" "$folder"; done
-    rm -rf "$folder/.apt" && touch "$folder/.complete"
-}
+# fetch RELEASE ARCHITECTURE PACKAGE...: unpacked into a folder of the cache
+fetch() { scripts/fetch-debian.sh "$cache/$1-$2-$3" "$@" || exit; }
 
 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=false \
     scripts/release.sh build "$processor" vcuda-shim vcuda-simulator vcuda-simulator-nvml >"$target/old-userland.built"

@@ -55,6 +55,11 @@ impl Running {
         is_readable(self.0.stdout.as_ref().unwrap(), time)
     }
 
+    /// Whether it has not ended.
+    pub fn is_alive(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.0.id()).unwrap();

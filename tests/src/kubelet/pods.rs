@@ -86,14 +86,25 @@ pub struct Pod {
 
 static UIDS: AtomicU64 = AtomicU64::new(1);
 
+impl Pod {
+    /// One that asks for nothing of ours, so that nobody has to admit it.
+    pub fn named(name: &str) -> Self {
+        Self::of(PodSpec::new(name))
+    }
+
+    fn of(spec: PodSpec) -> Self {
+        let uid = format!("uid-{}", UIDS.fetch_add(1, Ordering::Relaxed));
+        Self { uid, spec }
+    }
+}
+
 impl Kubelet {
     /// Admits a pod: devices for each of its containers.
     ///
     /// # Errors
     /// It is refused for good, as kubelet says it.
     pub fn admit(&self, spec: PodSpec) -> Result<Pod, String> {
-        let uid = format!("uid-{}", UIDS.fetch_add(1, Ordering::Relaxed));
-        let pod = Pod { uid, spec };
+        let pod = Pod::of(spec);
         let admitted = self.runtime().block_on(self.node.admit(&pod));
         match admitted {
             Ok(()) => Ok(pod),

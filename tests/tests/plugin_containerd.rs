@@ -1,0 +1,146 @@
+//! The plugin's specification under the runtime that clusters have: kubelet's Allocate and PreStartContainer, and then the names
+//! that it was answered, given to containerd over the Container Runtime Interface. What a pod asked for holds in its container.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::fs;
+
+use serde_json::Value;
+use vcuda_tests::containerd::{Container, Containerd, Named, RELEASES};
+use vcuda_tests::kubelet::{Kubelet, PodSpec, Release, Started};
+use vcuda_tests::runc::{inside, open_machine};
+use vcuda_tests::{Bed, Door, GIB, MIB, app};
+
+/// In no container's /etc/passwd.
+const NOBODY_KNOWS: u32 = 123_456;
+
+#[test]
+fn what_a_pod_asked_for_holds_under_containerd_1() {
+    holds_under(RELEASES[0], "1.7.");
+}
+
+#[test]
+fn what_a_pod_asked_for_holds_under_containerd_2() {
+    holds_under(RELEASES[1], "2.");
+}
+
+fn holds_under(release: &str, version: &str) {
+    let bed = Bed::with_gpus(2, "24GiB");
+    open_machine(&bed);
+    // Before there is a folder for specifications, as on a node that gets its first plugin.
+    let Some(containerd) = Containerd::start(&bed, release) else {
+        return;
+    };
+    assert!(
+        containerd.version().starts_with(version),
+        "{}",
+        containerd.version()
+    );
+    let _manager = bed.manager_with_shim();
+    let kubelet = bed.kubelet(Release::default());
+    // With the hook of strict containers, too.
+    let mut plugin = bed.plugin_named("strict", "strict = true\n");
+    kubelet.wait_for_devices();
+    let [a, b] = [("a", 16, 30), ("b", 32, 60)]
+        .map(|(name, chunks, percent)| kubelet.admit(PodSpec::share(name, chunks, percent)).unwrap());
+    let (in_a, in_b) = (kubelet.started(&a), kubelet.started(&b));
+    let (pod_a, pod_b) = (containerd.pod(&a).unwrap(), containerd.pod(&b).unwrap());
+    let (of_a, of_b) = (pod_a.container(&in_a), pod_b.container(&in_b));
+    let quota = inside(&app("quota", Door::Dlsym));
+    let (four, eight) = ((4 * GIB).to_string(), (8 * GIB).to_string());
+    assert!(of_a.printed(&[&quota, &four]).contains("passed"));
+    assert!(of_b.printed(&[&quota, &eight]).contains("passed"));
+    sees_only_itself(&of_a);
+
+    // As a pod of Pod Security's level `restricted`; named as kubelets before 1.28 do.
+    let mut restricted = of_a.clone();
+    (restricted.user, restricted.is_restricted) = (NOBODY_KNOWS, true);
+    assert!(restricted.printed(&[&quota, &four]).contains("passed"));
+    let mut annotated = of_a.clone();
+    annotated.named = Named::Annotation;
+    assert!(annotated.printed(&[&quota, &four]).contains("passed"));
+
+    // What the pod itself mounts at our paths does not win.
+    let own = bed.home().join("own");
+    fs::write(&own, "").unwrap();
+    let mut contradicted = of_a.clone();
+    for path in ["/etc/ld.so.preload", "/etc/vcuda/limits", "/usr/local/bin/vcuda"] {
+        contradicted.mounts.push((own.clone(), path));
+    }
+    assert!(contradicted.printed(&[&quota, &four]).contains("passed"));
+
+    // Somebody else's specification that cannot be read is not our containers' end.
+    fs::write(bed.cdi().join("others.json"), "{").unwrap();
+    assert!(of_b.printed(&[&quota, &eight]).contains("passed"));
+    all_at_once(&kubelet, &containerd);
+
+    // Kubelet starts a container again while the plugin is away: it has what it had.
+    plugin.kill();
+    assert!(of_b.printed(&[&quota, &eight]).contains("passed"));
+    // The hook is the runtime's to start: limits that cannot be read end the container before its program.
+    fs::write(in_b.directory().join("limits"), "damaged").unwrap();
+    let refused = of_b.run(&["echo", "it runs"]).unwrap();
+    assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{refused:?}");
+    let why = "vcuda: not attached: limits: ";
+    assert!(
+        refused.termination.starts_with(why) && refused.err.contains(why),
+        "{refused:?}"
+    );
+    // No specification, no container.
+    let unknown = Started {
+        names: vec!["vcuda.io/slot=0123456789abcdef".to_owned()],
+        ..Started::default()
+    };
+    let why = pod_b.container(&unknown).run(&["true"]).unwrap_err();
+    assert!(
+        why.contains("unresolvable CDI devices vcuda.io/slot=0123456789abcdef"),
+        "{why}"
+    );
+    kubelet.assert_no_wrongs();
+}
+
+/// It has its own card and figures; who is root in it can write what it uses, and nothing that limits it.
+fn sees_only_itself(of_a: &Container<'_>) {
+    let tenant = own_tenant(of_a);
+    assert_eq!(tenant["memory_limit_bytes"], 4 * GIB, "{tenant}");
+    let found = of_a.printed(&["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES /dev/nvidia[0-9]*"]);
+    let words: Vec<&str> = found.split_whitespace().collect();
+    assert!(words.len() == 2 && words[0] == "void", "{found}");
+    let write = "for file in /etc/vcuda/limits /etc/vcuda/more /etc/ld.so.preload /usr/lib/vcuda/*.so \
+                 /usr/local/bin/vcuda /etc/vcuda/usage; do (: >>$file) 2>/dev/null && echo $file; done; true";
+    assert_eq!(of_a.printed(&["sh", "-c", write]), "/etc/vcuda/usage\n");
+}
+
+/// Pods of distinct sizes that start while containerd reads the others' specifications have each its own.
+fn all_at_once(kubelet: &Kubelet, containerd: &Containerd<'_>) {
+    let pods = [1, 2, 3, 4, 5, 6].map(|number| {
+        let pod = kubelet.admit(PodSpec::share(&format!("at-once-{number}"), number, number));
+        (number as u64, pod.unwrap())
+    });
+    std::thread::scope(|scope| {
+        for (number, pod) in pods {
+            scope.spawn(move || {
+                let started = kubelet.started(&pod);
+                let sandbox = containerd.pod(&pod).unwrap();
+                let tenant = own_tenant(&sandbox.container(&started));
+                assert_eq!(
+                    tenant["memory_limit_bytes"],
+                    256 * MIB * number,
+                    "{number}: {tenant}"
+                );
+            });
+        }
+    });
+}
+
+/// The one tenant that it sees, on its one card.
+fn own_tenant(container: &Container<'_>) -> Value {
+    let smi: Value = serde_json::from_str(&container.printed(&["vcuda", "smi", "--json"])).unwrap();
+    assert_eq!(smi["gpus"].as_array().unwrap().len(), 1, "{smi}");
+    let tenants = smi["gpus"][0]["tenants"].as_array().unwrap();
+    assert_eq!(tenants.len(), 1, "{smi}");
+    tenants[0].clone()
+}
