@@ -81,7 +81,12 @@ impl<'b> Containerd<'b> {
             Ok(containerd)
         });
         started
-            .map_err(|why| skip(&format!("containerd of {release} does not work here: {why}")))
+            .map_err(|why| {
+                let words = why.replace('\n', " ");
+                skip(&format!(
+                    "containerd of Debian's {release} does not work here: {words}"
+                ));
+            })
             .ok()
     }
 
