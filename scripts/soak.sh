@@ -47,6 +47,8 @@ part "forks while every hook is busy, 20000 of them"
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test forks
 part "the manager killed and started again under load, 100 times"
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test manager_node
+part "the device plugin registered again within 3 s: kubelet, sockets, plugin, 20 times each"
+VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test plugin_registration all_three
 part "shares, sharing, conformance, doors"
 repeat cargo test -q -p vcuda-tests --test share --test sharing --test conformance --test doors --test hostile
 part "hangs: capture, collectives, forks, kernels that the host feeds, processes that take turns, at once, 10 minutes"
