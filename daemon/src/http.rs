@@ -16,9 +16,9 @@ use tracing::info;
 use crate::life::RunError;
 
 /// Connections at once. One more closes the oldest: a scrape takes milliseconds, so that is a slow one.
-pub const CONNECTIONS: usize = 64;
+const CONNECTIONS: usize = 64;
 /// Time for a request's header, from the connection or the last answer on.
-pub const HEADER_WITHIN: Duration = Duration::from_secs(5);
+const HEADER_WITHIN: Duration = Duration::from_secs(5);
 /// Longest life of a connection.
 const LIFE: Duration = Duration::from_secs(300);
 /// Bytes of a request's header.

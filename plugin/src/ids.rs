@@ -21,6 +21,25 @@ impl Kind {
     /// All three.
     pub const ALL: [Kind; 3] = [Kind::Gpu, Kind::Memory, Kind::Cores];
 
+    /// What is this kind's of three, in the order of [`Kind::ALL`].
+    #[must_use]
+    pub fn of<T>(self, [gpu, memory, cores]: &[T; 3]) -> &T {
+        match self {
+            Self::Gpu => gpu,
+            Self::Memory => memory,
+            Self::Cores => cores,
+        }
+    }
+
+    /// As [`Kind::of`], to be changed.
+    pub fn of_mut<T>(self, [gpu, memory, cores]: &mut [T; 3]) -> &mut T {
+        match self {
+            Self::Gpu => gpu,
+            Self::Memory => memory,
+            Self::Cores => cores,
+        }
+    }
+
     /// As it stands in names of sockets, and after the domain in names of resources.
     #[must_use]
     pub fn word(self) -> &'static str {

@@ -49,12 +49,7 @@ impl Names {
     /// Of one resource.
     #[must_use]
     pub fn of(&self, kind: Kind) -> &str {
-        let [gpu, memory, cores] = &self.names;
-        match kind {
-            Kind::Gpu => gpu,
-            Kind::Memory => memory,
-            Kind::Cores => cores,
-        }
+        kind.of::<String>(&self.names)
     }
 
     /// The resource of this name.
@@ -85,21 +80,11 @@ impl Devices {
     /// The IDs of one kind.
     #[must_use]
     pub fn of(&self, kind: Kind) -> &Ids {
-        let [shares, chunks, percents] = &self.ids;
-        match kind {
-            Kind::Gpu => shares,
-            Kind::Memory => chunks,
-            Kind::Cores => percents,
-        }
+        kind.of(&self.ids)
     }
 
     fn add(&mut self, kind: Kind, ids: impl IntoIterator<Item = impl AsRef<str>>) {
-        let [shares, chunks, percents] = &mut self.ids;
-        let own = match kind {
-            Kind::Gpu => shares,
-            Kind::Memory => chunks,
-            Kind::Cores => percents,
-        };
+        let own = kind.of_mut(&mut self.ids);
         for id in ids {
             match kind.number(id.as_ref()) {
                 Some(number) => own.extend([number]),

@@ -1,7 +1,6 @@
 //! What kubelet and its plugins say to each other, both sides of it (`proto/`, which also documents it): the device plugin
 //! API, registration by a watched directory, and PodResources.
 
-/// Package `v1beta1`: the device plugin API.
 #[allow(
     missing_docs,
     clippy::all,
@@ -10,35 +9,24 @@
     clippy::indexing_slicing,
     reason = "generated"
 )]
-pub mod v1beta1 {
-    tonic::include_proto!("v1beta1");
+mod generated {
+    /// Package `v1beta1`: the device plugin API.
+    pub mod v1beta1 {
+        tonic::include_proto!("v1beta1");
+    }
+
+    /// Package `v1`: PodResources.
+    pub mod podresources {
+        tonic::include_proto!("v1");
+    }
+
+    /// Package `pluginregistration`: what kubelet asks sockets in a directory that it watches.
+    pub mod pluginregistration {
+        tonic::include_proto!("pluginregistration");
+    }
 }
 
-/// Package `v1`: PodResources.
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::allow_attributes_without_reason,
-    clippy::cast_possible_truncation,
-    clippy::indexing_slicing,
-    reason = "generated"
-)]
-pub mod podresources {
-    tonic::include_proto!("v1");
-}
-
-/// Package `pluginregistration`: what kubelet asks sockets in a directory that it watches.
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::allow_attributes_without_reason,
-    clippy::cast_possible_truncation,
-    clippy::indexing_slicing,
-    reason = "generated"
-)]
-pub mod pluginregistration {
-    tonic::include_proto!("pluginregistration");
-}
+pub use generated::{pluginregistration, podresources, v1beta1};
 
 mod connect;
 

@@ -29,12 +29,7 @@ impl Holding {
     /// The IDs of one kind.
     #[must_use]
     pub fn of(&self, kind: Kind) -> &Ids {
-        let [shares, chunks, percents] = &self.ids;
-        match kind {
-            Kind::Gpu => shares,
-            Kind::Memory => chunks,
-            Kind::Cores => percents,
-        }
+        kind.of(&self.ids)
     }
 }
 
