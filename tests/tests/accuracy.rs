@@ -110,7 +110,7 @@ fn who_falls_behind_beside_others_catches_up() {
 fn bursts_of_a_few_slices_are_paid_to_the_percent() {
     let bench = Bench::new(8).unwrap();
     let program = &program("kernels of 10 us");
-    for caps in [&[10, 90][..], &[10, 20, 30, 40]] {
+    for caps in [&[10, 90][..], &[30, 70], &[10, 20, 30, 40]] {
         let split = Split {
             caps,
             program,

@@ -18,6 +18,8 @@ const REMEMBERED: usize = 128;
 const NEWS: usize = 16;
 /// Over more slices than so many, a small error makes all the difference.
 const SLICES_MOST: i64 = 16;
+/// So many bursts that are alike to within half a slice tell something, more of them no more: they fit together, or none does.
+const ALIKE_MOST: usize = 3;
 /// What fits worse than the best by less is as good (thousandths of the natural logarithm of its likelihood).
 const MARGIN: i64 = 4_000;
 /// ... and by how much to be taken in place of the present one: short bursts err alike again and again.
@@ -38,10 +40,22 @@ pub(super) enum Evidence {
 }
 
 impl Evidence {
+    fn length(self) -> i64 {
+        let (Self::Whole(length) | Self::Left(length, ..)) = self;
+        length
+    }
+
+    /// What kind it is: only of the same kind some are alike.
+    fn kind(self) -> (i64, bool) {
+        match self {
+            Self::Whole(_) => (0, false),
+            Self::Left(_, count, was_first) => (count, was_first),
+        }
+    }
+
     /// How much likelier it is at slices of this length than by chance (thousandths of the natural logarithm).
     fn fit(self, slice: i64) -> i64 {
-        let (Self::Whole(length) | Self::Left(length, ..)) = self;
-        if length > SLICES_MOST * slice {
+        if self.length() > SLICES_MOST * slice {
             return 0;
         }
         match self {
@@ -107,16 +121,14 @@ impl Slice {
         }
     }
 
-    fn fit(&self, slice: i64) -> i64 {
-        self.seen.iter().map(|evidence| evidence.fit(slice)).sum()
-    }
-
     /// Bursts of always the same length fit several lengths of a slice: then none is taken.
     fn judge(&mut self) {
+        let mut seen: Vec<Evidence> = self.seen.iter().copied().collect();
+        seen.sort_unstable_by_key(|evidence| (evidence.kind(), evidence.length()));
         let candidates = core::iter::successors(Some(RANGE.0), |slice| Some(slice + slice / FINENESS));
         let fits: Vec<(i64, i64)> = candidates
             .take_while(|slice| *slice <= RANGE.1)
-            .map(|slice| (slice, self.fit(slice)))
+            .map(|slice| (slice, fit(&seen, slice)))
             .collect();
         let best = fits.iter().map(|(_, fit)| *fit).max().unwrap_or(0);
         let mut alike = fits
@@ -125,8 +137,41 @@ impl Slice {
             .map(|(slice, _)| *slice);
         let from = alike.next().unwrap_or(self.length);
         let to = alike.next_back().unwrap_or(from);
-        if to - from <= from / 8 && best > self.fit(self.length) + MOVE {
+        if to - from <= from / 8 && best > fit(&seen, self.length) + MOVE {
             self.length = i64::midpoint(from, to);
+        }
+    }
+}
+
+/// How much likelier all of them are at slices of this length than by chance (thousandths of the natural logarithm), of each
+/// kind the shortest first.
+fn fit(seen: &[Evidence], slice: i64) -> i64 {
+    let mut alike = (None, 0);
+    let told = seen.iter().map(|evidence| {
+        let fit = evidence.fit(slice);
+        if fit > 0 {
+            let place = Some((evidence.kind(), 2 * evidence.length() / slice));
+            alike = (place, if alike.0 == place { alike.1 + 1 } else { 1 });
+        }
+        if fit > 0 && alike.1 > ALIKE_MOST { 0 } else { fit }
+    });
+    told.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As bursts of 30 % beside 70 % were seen with kernels of 10 us: they end in the first half of the seventh, eighth and
+    /// ninth round. Nearly all of them do so at some other lengths too, and 7 ms were taken: ratio errors of 1.3 to 4 %.
+    #[test]
+    fn bursts_that_are_alike_do_not_outvote_the_few_that_are_not() {
+        let mut slice = Slice::default();
+        for number in 0..400 {
+            let rounds = [7, 8, 7, 7, 8, 7, 7, 8, 7, 7, 8, 6][number % 12];
+            let rest = (number as i64 * 59 % 110 + 80) * 1000;
+            slice.note(Evidence::Left(rounds * 2 * DEFAULT + rest, 2, true));
+            assert_eq!(slice.length(), DEFAULT, "after {number}");
         }
     }
 }
