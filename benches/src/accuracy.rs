@@ -2,6 +2,8 @@
 
 mod cases;
 mod contended;
+#[cfg(test)]
+mod ideal;
 mod report;
 
 pub use cases::{PROGRAMS, Program, caps, processes, threads};

@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn bursts_that_are_alike_do_not_outvote_the_few_that_are_not() {
         let mut slice = Slice::default();
-        for number in 0..400 {
-            let rounds = [7, 8, 7, 7, 8, 7, 7, 8, 7, 7, 8, 6][number % 12];
-            let rest = (number as i64 * 59 % 110 + 80) * 1000;
+        let rounds = [7, 8, 7, 7, 8, 7, 7, 8, 7, 7, 8, 6].into_iter().cycle();
+        for (number, rounds) in (0..400).zip(rounds) {
+            let rest = (number * 59 % 110 + 80) * 1000;
             slice.note(Evidence::Left(rounds * 2 * DEFAULT + rest, 2, true));
             assert_eq!(slice.length(), DEFAULT, "after {number}");
         }
