@@ -309,6 +309,14 @@ pub(crate) fn context_of_stream(stream: CUstream) -> CUcontext {
     if asked.is_ok() { context } else { CUcontext::NULL }
 }
 
+/// Whether the driver was initialised in this process (`cuInit`), as far as it tells.
+pub(crate) fn is_driver_initialised() -> bool {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver writes a handle or nothing.
+    let asked = unsafe { real::cuCtxGetCurrent(&raw mut context) };
+    asked != Err(CUerror::NOT_INITIALIZED)
+}
+
 /// The current context; null without one.
 #[inline]
 pub(crate) fn current_context() -> CUcontext {

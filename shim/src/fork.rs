@@ -4,7 +4,7 @@
 //! All state hangs on one word in a page that the kernel hands to a child zeroed (`MADV_WIPEONFORK`, madvise(2)), after
 //! a raw `clone` too. What the parent's word pointed to is left where it lies: its locks may be held for ever.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// A page of its own. 64 KiB is the largest page of the machines we run on.
 #[repr(C)]
@@ -20,6 +20,8 @@ static PAGE: Page = Page {
 };
 /// The kernel cannot wipe: the C library tells us of forks instead. Inherited by children, as it should be.
 static ASKED: AtomicBool = AtomicBool::new(false);
+/// The process that built the state; 0 in one that has not, and in a child of which the C library was told. Inherited.
+static BUILDER: AtomicI32 = AtomicI32::new(0);
 
 /// The word: 0 in a process that has built no state.
 #[inline]
@@ -43,6 +45,28 @@ pub(crate) fn forget_in_children() {
         // SAFETY: the handler stores a word and does nothing else.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
+}
+
+/// This process has built its state.
+pub(crate) fn built() {
+    BUILDER.store(own_pid(), Ordering::Relaxed);
+}
+
+/// Runs in a child of the C library's `fork`, which has made its own locks anew there.
+pub(crate) fn in_child() {
+    BUILDER.store(0, Ordering::Relaxed);
+}
+
+/// Whether a raw `clone` made this process of one that had built its state. Locks of the C library that another thread of the
+/// parent held then, its heap's as well, never open here.
+pub(crate) fn is_raw_child() -> bool {
+    let builder = BUILDER.load(Ordering::Relaxed);
+    builder != 0 && builder != own_pid()
+}
+
+fn own_pid() -> i32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::getpid() }
 }
 
 #[cfg(test)]

@@ -290,6 +290,11 @@ fn at(pointer: usize) -> &'static Shim {
 /// the word 0. A signal handler that comes here on the building thread is inside a hook and went straight to the driver.
 #[cold]
 fn build() -> Option<&'static Shim> {
+    // CUDA does not live on in such a child, and nothing is to be counted until the driver says that it does. State would
+    // have to be built with a heap that may be locked for ever.
+    if fork::is_raw_child() && !devices::is_driver_initialised() {
+        return None;
+    }
     fork::forget_in_children();
     let word = fork::word();
     loop {
@@ -309,6 +314,7 @@ fn build() -> Option<&'static Shim> {
         .as_ref()
         .map_or(PASSES, |shim| core::ptr::from_ref::<Shim>(shim) as usize);
     word.store(value, Ordering::Release);
+    fork::built();
     shim
 }
 

@@ -1,8 +1,10 @@
-/* Forks of every kind while other threads of the process allocate and launch: no child hangs, a child without exec is
- * refused (3), one that begins anew works, and nothing of the parent's is disturbed. */
+/* fork_busy [raw]: forks of every kind while other threads of the process allocate and launch: no child hangs, a child
+ * without exec is refused (3), one that begins anew works, and nothing of the parent's is disturbed. raw: the last kind
+ * alone, while a thread has the heap locked most of the time. */
 #include "driver.h"
 #include <pthread.h>
 #include <spawn.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -28,6 +30,14 @@ static void *allocate(void *unused)
     }
     return unused;
 }
+static void *churn(void *unused)
+{
+    while (!stop) {
+        void *volatile block = malloc(1 << 12);
+        free(block);
+    }
+    return unused;
+}
 static void *launches(void *unused)
 {
     CUstream stream;
@@ -44,20 +54,21 @@ int main(int argc, char **argv)
     CUdeviceptr p;
     size_t left, total;
     setup();
-    if (argc > 1) {
+    const int raw = argc > 1 && !strcmp(argv[1], "raw");
+    if (argc > 1 && !raw) {
         OK(cuMemAlloc_v2(&p, 1 << 20));
         OK(launch(spin, NULL, 1000));
         OK(cuCtxSynchronize());
         return failures;
     }
     pthread_t threads[4];
-    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, i < 2 ? allocate : launches, NULL);
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, i < 2 ? allocate : raw && i == 3 ? churn : launches, NULL);
     double end = seconds() + 2;
     for (int i = 0; seconds() < end || i < 10; i++) {
         char *anew[] = {"fork_busy", "anew", NULL};
         int status = 0, ended = 0;
         pid_t child = -1;
-        switch (i % 6) {
+        switch (raw ? 5 : i % 6) {
         case 0:
             if ((child = fork()) == 0)
                 _exit(cuMemAlloc_v2(&p, 100) != 3 || launch(spin, NULL, 100) != 3 || cuMemGetInfo_v2(&left, &total) != 3 ||
@@ -88,7 +99,7 @@ int main(int argc, char **argv)
             waitpid(child, &status, 0);
         }
         if (status) {
-            printf("FAIL child %d of kind %d: %s%x\n", i, i % 6, ended ? "status " : "hangs, ", status);
+            printf("FAIL child %d of kind %d: %s%x\n", i, raw ? 5 : i % 6, ended ? "status " : "hangs, ", status);
             failures++;
         }
     }

@@ -72,7 +72,13 @@ fn every_kind_of_memory_comes_back() {
 
 #[test]
 fn forks_of_every_kind_while_threads_are_busy() {
-    let bed = Bed::new();
     let program = app("fork_busy", Door::Dlsym);
-    succeeded(&bed.tenant(&QUOTA, &program).output().unwrap());
+    let run = |heaps: &str, kinds: &[&str]| {
+        let bed = Bed::new();
+        let mut tenant = bed.tenant(&QUOTA, &program);
+        succeeded(&tenant.args(kinds).env("GLIBC_TUNABLES", heaps).output().unwrap());
+    };
+    run("", &[]);
+    // With one heap for all threads it is locked whenever one of them allocates: for ever in the child of a raw clone.
+    run("glibc.malloc.arena_max=1", &["raw"]);
 }

@@ -57,6 +57,7 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     FORKING.store(0, Ordering::SeqCst);
     WALKING.store(0, Ordering::SeqCst);
+    crate::fork::in_child();
 }
 
 /// Whether it came true in time.
@@ -82,7 +83,7 @@ fn wait_until(holds: impl Fn() -> bool) -> bool {
 /// Runs when the library is loaded: at the first walk the process may already be within a fork handler, from where
 /// older C libraries cannot register one.
 extern "C" fn register() {
-    // SAFETY: the three functions touch two words and nothing else, and live as long as the library, which stays.
+    // SAFETY: the three functions touch three words and nothing else, and live as long as the library, which stays.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
 }
 
