@@ -58,7 +58,8 @@ pub struct Account {
     collectives: AtomicU64,
     pub(crate) measured_ns: AtomicU64,
     pub(crate) measured_charge_ns: AtomicU64,
-    reserved_served: [AtomicU64; 2],
+    pub(crate) measured_elapsed_ns: AtomicU64,
+    reserved_served: [AtomicU64; 1],
     /// When the device was busy for this container.
     pub busy: [AtomicU64; BUSY_WORDS],
 }
@@ -108,6 +109,7 @@ impl Default for Account {
             collectives: AtomicU64::new(0),
             measured_ns: AtomicU64::new(0),
             measured_charge_ns: AtomicU64::new(0),
+            measured_elapsed_ns: AtomicU64::new(0),
             reserved_served: core::array::from_fn(|_| AtomicU64::new(0)),
             busy: core::array::from_fn(|_| AtomicU64::new(0)),
         }

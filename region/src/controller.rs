@@ -74,10 +74,16 @@ impl Default for Contexts {
 }
 
 impl Contexts {
-    /// Takes a look into account, in which `count` processes had work. None tells nothing: it was not busy then.
-    pub fn follow(&mut self, count: u64) {
+    /// Takes a look into account, in which `count` processes had work. None tells nothing: it was not busy then. Those whose
+    /// work waits for a first slice do not show in the busy map: since the last look, the measured times of all streams were
+    /// `elapsed_ns` together, and there was work in `busy_ns`.
+    pub fn follow(&mut self, count: u64, elapsed_ns: u64, busy_ns: u64) {
+        let Some(together) = elapsed_ns.saturating_mul(1000).checked_div(busy_ns) else {
+            return;
+        };
         if count > 0 {
-            self.permille = (self.permille * 7 + count.saturating_mul(1000)) / 8;
+            let seen = count.saturating_mul(1000).min(together.max(ONE_CONTEXT));
+            self.permille = (self.permille * 7 + seen) / 8;
         }
     }
 }
@@ -187,12 +193,25 @@ mod tests {
     #[test]
     fn time_goes_round_the_contexts_not_the_containers() {
         let mut containers = busy(&[&[BINS], &[BINS]]);
-        (0..100).for_each(|_| containers[0].contexts.follow(3));
+        (0..100).for_each(|_| containers[0].contexts.follow(3, 3, 1));
         // An idle moment tells nothing.
-        containers[0].contexts.follow(0);
+        containers[0].contexts.follow(0, 1, 1);
         let found = overlaps(&containers);
         assert!((745..=750).contains(&found[0].ratio_permille()), "{found:?}");
         assert!((250..=255).contains(&found[1].ratio_permille()), "{found:?}");
+    }
+
+    #[test]
+    fn work_that_waits_for_its_first_slice_is_no_context_yet() {
+        // Four processes have work, and while one is busy another was for a fifth of the time.
+        let mut contexts = Contexts::default();
+        (0..100).for_each(|_| contexts.follow(4, 1200, 1000));
+        assert!((1190..=1200).contains(&contexts.permille), "{contexts:?}");
+        // Streams of one process are one context, and nothing measured tells nothing.
+        (0..100).for_each(|_| contexts.follow(1, 4000, 1000));
+        let one = contexts;
+        contexts.follow(4, 0, 0);
+        assert_eq!((one.permille / 10, contexts), (100, one));
     }
 
     #[test]

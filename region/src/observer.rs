@@ -93,6 +93,8 @@ pub struct AccountUse {
     pub host_copied_bytes: u64,
     /// Time that was measured and new in the busy map, and what was charged for it (ns).
     pub measured: Measured,
+    /// Time that was measured, as often as several streams or processes had work then (ns).
+    pub measured_elapsed_ns: u64,
     /// A launch waits, or did when its process was killed.
     pub is_waiting: bool,
     /// How late launches went on after a hold.
@@ -333,6 +335,7 @@ impl Observer {
             denied: word(&bytes, offset_of!(Account, denied)),
             host_copies: word(&bytes, offset_of!(Account, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(Account, host_copied_bytes)),
+            measured_elapsed_ns: word(&bytes, offset_of!(Account, measured_elapsed_ns)),
             measured: Measured {
                 fresh_ns: word(&bytes, offset_of!(Account, measured_ns)),
                 charged_ns: word(&bytes, offset_of!(Account, measured_charge_ns)),

@@ -7,9 +7,10 @@ use crate::primitive::Ordering;
 const COLLECTIVES_NS: u64 = 10_000_000_000;
 
 impl Account {
-    /// Counts measured time that was new in the busy map (ns), and what was charged for it (ns): the arbiter corrects the
-    /// latter once it knows who was busy too.
-    pub fn count_measured(&self, fresh_ns: u64, charged_ns: u64) {
+    /// Counts measured time (ns), what of it was new in the busy map (ns), and what was charged for that (ns): the arbiter corrects
+    /// the latter once it knows who was busy too.
+    pub fn count_measured(&self, elapsed_ns: u64, fresh_ns: u64, charged_ns: u64) {
+        self.measured_elapsed_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
         self.measured_ns.fetch_add(fresh_ns, Ordering::Relaxed);
         self.measured_charge_ns.fetch_add(charged_ns, Ordering::Relaxed);
         self.served_ns.fetch_add(charged_ns, Ordering::Relaxed);

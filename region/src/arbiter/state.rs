@@ -19,6 +19,8 @@ pub(super) struct State {
     /// Since when it is, and what it had measured then: nothing was entered since.
     idle_since_ns: u64,
     pub(super) measured: Measured,
+    /// Measured then, of all streams together (ns).
+    pub(super) elapsed_ns: u64,
     /// When its account was last read (ns).
     pub(super) looked_ns: u64,
 }

@@ -297,11 +297,13 @@ impl Tenant {
         state.settlement.read(now_ns, account.measured);
         state.looked_ns = now_ns;
         let idle_at = (demand_permille == 0).then_some(account.level_ns);
+        let elapsed_ns = account.measured_elapsed_ns.saturating_sub(state.elapsed_ns);
+        let busy_ns = account.measured.fresh_ns.saturating_sub(state.measured.fresh_ns);
+        state.elapsed_ns = account.measured_elapsed_ns;
         state.follow(idle_at, account.measured, now_ns);
         if demand_permille > 0 {
-            state
-                .contexts
-                .follow(self.observer.processes_at_work(device).ok()?);
+            let count = self.observer.processes_at_work(device).ok()?;
+            state.contexts.follow(count, elapsed_ns, busy_ns);
         }
         let busy = Busy {
             map,

@@ -359,7 +359,7 @@ fn charge(lane: &Lane, view: &View, from_ns: u64, to_ns: u64) -> u64 {
     let elapsed_ns = to_ns.saturating_sub(from_ns);
     let fresh_ns = busy::mark(&lane.account.busy, from_ns, to_ns).charge_ns(elapsed_ns);
     let served_ns = view.scaled(fresh_ns);
-    lane.account.count_measured(fresh_ns, served_ns);
+    lane.account.count_measured(elapsed_ns, fresh_ns, served_ns);
     served_ns
 }
 

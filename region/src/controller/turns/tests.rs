@@ -237,7 +237,7 @@ fn of_several_contexts_one_had_the_first_slice() {
         })
         .collect();
     let mut several = Contexts::default();
-    (0..100).for_each(|_| several.follow(3));
+    (0..100).for_each(|_| several.follow(3, 3, 1));
     let busy = |map: &Vec<u64>, contexts| Busy {
         map: map.clone(),
         contexts,
