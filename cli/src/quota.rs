@@ -116,7 +116,7 @@ impl Quota {
         self.of_region().promised_permille()
     }
 
-    /// For the region, with THROTTLE.md's defaults for everything that has no option.
+    /// For the region, with the defaults for everything that has no option.
     pub(crate) fn config(self) -> DeviceConfig {
         self.of_region().config()
     }

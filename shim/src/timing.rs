@@ -1,4 +1,5 @@
-//! GPU time: what a launch is charged, when it is measured, and where it waits (THROTTLE.md section 3).
+//! GPU time: what a launch is charged, when it is measured, and where it waits (ARCHITECTURE.md, "The story of
+//! one launch").
 //!
 //! The story of one launch. [`Launches::launch`] finds the stream's [`track`], predicts the cost
 //! ([`vcuda_region::predict`]), and pays it from the process's lease: one atomic addition. Only when the lease is used up

@@ -1,5 +1,5 @@
 //! A kubelet as strict as the real one where it meets a device plugin: written from Kubernetes' documentation and source, for
-//! what a plugin sees of it (KUBERNETES.md, sections 1, 2 and 11). It has no API server, no scheduler and no containers: tests
+//! what a plugin sees of it (docs/kubernetes.md). It has no API server, no scheduler and no containers: tests
 //! admit pods, start their containers and remove them.
 //!
 //! | module | what |

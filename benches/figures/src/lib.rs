@@ -1,4 +1,4 @@
-//! The figures of shares (THROTTLE.md section 6) as arithmetic, for `vcuda bench` and the benches alike: shares are parts of
+//! The figures of shares as arithmetic, for `vcuda bench` and the benches alike: shares are parts of
 //! the GPU, 1 is the whole. Of nothing all of them are not a number, so that no goal is met by what was not measured.
 
 /// Shares after a change are told from one such step to the next (ns).

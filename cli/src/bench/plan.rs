@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::stage::protocol::{Shape, Work};
 use vcuda_manager_api::quantity::CoreShare;
 
-/// Over which time a share is taken (THROTTLE.md section 6).
+/// Over which time a share is taken.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
 /// Until the limiter and the arbiter know the tenants' kernels.
 pub(super) const WARM_UP: Duration = Duration::from_millis(1500);

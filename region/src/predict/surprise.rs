@@ -1,5 +1,5 @@
 //! How much work may be in flight, given that it may turn out to take longer than predicted: what is in flight nobody can
-//! call back (THROTTLE.md section 3.1, "misprediction in flight").
+//! call back.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
