@@ -218,16 +218,22 @@ pub fn release_dir() -> Result<PathBuf> {
         },
         PathBuf::from,
     );
-    let found = built
+    let is_whole = |dir: &PathBuf| {
+        ["libvcuda_shim.so", "vcuda"]
+            .iter()
+            .all(|name| dir.join(name).exists())
+    };
+    built
         .canonicalize()
         .ok()
-        .filter(|dir| dir.join("libvcuda_shim.so").exists());
-    found.with_context(|| {
-        format!(
-            "{} has no libvcuda_shim.so: run `cargo build --release --workspace` first",
-            built.display()
-        )
-    })
+        .filter(is_whole)
+        .with_context(|| {
+            format!(
+                "{} has no libvcuda_shim.so or no vcuda: run `cargo build --release --workspace` first, or, after \
+             scripts/test.sh, set VCUDA_TEST_BUILD to its folder target/tried",
+                built.display()
+            )
+        })
 }
 
 fn cc(command: &mut Command) -> Result<()> {

@@ -87,7 +87,7 @@ fn quick_measures_each_table_and_draws_each_tenant() {
     assert_eq!(running.len(), 2, "{report}");
     for row in running {
         // Programs that are held all the time, and what wakes them.
-        assert!(figure(row, "holds") > 10.0, "{row}");
+        assert!(figure(row, "holds") > 0.0, "{row}");
         assert!(figure(row, "programs_cpu_percent") > 0.0, "{row}");
         assert!(figure(row, "arbiter_cpu_percent") > 0.0, "{row}");
         assert!(figure(row, "late_median_us") > 0.0, "{row}");

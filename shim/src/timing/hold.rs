@@ -254,6 +254,10 @@ impl Launches {
                         return true;
                     }
                     sleep_until(lane, at_ns.min(bound_ns), now, patience_ns);
+                    // What was done meanwhile is not waited for: the reaper looks seldom while nobody waits for work.
+                    if let Some(track) = track.filter(|_| lane.is_sole()) {
+                        self.settle_own(lane, track);
+                    }
                 }
                 Need::Turn(until_ns) => {
                     window_since_ns = None;
