@@ -156,7 +156,13 @@ pub(super) fn files(place: &Place) -> usize {
     let is_objects = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("objects.");
     let directory = place.dir.read_dir().unwrap().flatten().find(is_objects).unwrap();
     let is_contents = |entry: &std::fs::DirEntry| entry.file_name() != "control";
-    directory.path().read_dir().unwrap().flatten().filter(is_contents).count()
+    directory
+        .path()
+        .read_dir()
+        .unwrap()
+        .flatten()
+        .filter(is_contents)
+        .count()
 }
 
 #[test]
@@ -220,7 +226,11 @@ fn a_file_without_an_object_goes() {
     let contents = client.object_contents(object).unwrap();
     let exported = client.object_export(object).unwrap();
     assert_eq!(client.object_of_descriptor(&exported), Some(object));
-    assert_eq!(client.object_of_descriptor(&contents), None, "its contents are no descriptor of it");
+    assert_eq!(
+        client.object_of_descriptor(&contents),
+        None,
+        "its contents are no descriptor of it"
+    );
     let path = crate::sys::name_of(&contents).unwrap();
     let stray = path.with_file_name("00000000deadbeef");
     std::fs::write(&stray, "").unwrap();
