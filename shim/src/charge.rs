@@ -4,6 +4,7 @@
 use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 
 use crate::devices::{self, Denied, Device, Reserved};
+use crate::ofd_key;
 use crate::shim::Shim;
 
 /// Bytes that stay counted as long as this lives: dropped, they are given back, once. Of an object that other processes
@@ -84,8 +85,8 @@ impl Charge {
     pub(crate) fn give_away(&mut self, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
         self.share(key);
         let together = self.together.as_mut().ok_or(Denied)?;
-        // It goes under another key already, of which no descriptor can be asked.
-        let keeper = if together.key == key {
+        // Given away under another key by another thread meanwhile: nobody asks about this one.
+        let keeper = if ofd_key::offset_of(together.key) == ofd_key::offset_of(key) {
             keeper
         } else {
             Outlives::UNPROVABLE

@@ -126,12 +126,10 @@ impl State {
                 Descriptors::Unknown
             };
         }
-        let Some((offset, description)) =
-            ofd_key::offset_of(object.key).zip(self.description_of(object.outlives))
-        else {
+        let Some(description) = self.description_of(object.outlives) else {
             return Descriptors::Unknown;
         };
-        match ofd_key::is_locked(description, offset) {
+        match ofd_key::is_locked(description, ofd_key::offset_of(object.key)) {
             Some(true) => Descriptors::Open,
             Some(false) => Descriptors::Closed,
             None => Descriptors::Unknown,

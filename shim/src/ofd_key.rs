@@ -56,13 +56,14 @@ pub(crate) fn read(file: c_int) -> Option<OfdKey> {
 }
 
 /// Names the object of a descriptor, which has `bytes` (0: not known): as `known` says if it has a name already, else by
-/// a new one. Nothing if the kernel keeps no name for this file.
+/// a new one. Nothing if the kernel keeps no name for this file. A key that no descriptor had first gives its descriptors a lock
+/// that is found by it, and another key: importers pay for such memory again.
 pub(crate) fn name(file: c_int, known: Option<ObjectKey>, bytes: u64, is_free: bool) -> Option<OfdKey> {
     if let Some(lock) = lock_of(file) {
         return Some(OfdKey::of(lock));
     }
-    let first = match known.and_then(offset_of) {
-        Some(offset) => offset,
+    let first = match known {
+        Some(key) => offset_of(key),
         None => {
             let [_, random] = ObjectKey::unique().ok()?.parts();
             let kind = if is_free { FREE } else { 0 };
@@ -76,11 +77,12 @@ pub(crate) fn name(file: c_int, known: Option<ObjectKey>, bytes: u64, is_free: b
     set(file, lock).then(|| OfdKey::of(lock))
 }
 
-/// The first byte of the lock that is the object's key; nothing for a key of another kind.
-pub(crate) fn offset_of(key: ObjectKey) -> Option<u64> {
+/// The first byte of the lock that descriptors of the object of this key carry.
+pub(crate) fn offset_of(key: ObjectKey) -> u64 {
     match key.parts() {
-        [WORD, offset] => Some(offset),
-        _ => None,
+        [WORD, offset] => offset,
+        // A hash of what it was first given away as, such as an IPC handle: as good as random.
+        [_, hash] => hash & (FREE - 1) | NAME,
     }
 }
 
@@ -179,11 +181,13 @@ mod tests {
         assert_eq!(name(second.as_raw_fd(), Some(tag.key), 0, true), Some(tag));
         assert_eq!(read(second.as_raw_fd()), Some(tag));
         let third = memory_file();
-        let hashed = Some(ObjectKey::of(&[1; 64]));
-        assert_ne!(
-            name(third.as_raw_fd(), hashed, 0, false),
-            Some(tag),
-            "a name of its own"
+        let hashed = ObjectKey::of(&[1; 64]);
+        let named = name(third.as_raw_fd(), Some(hashed), 0, false).unwrap();
+        assert_ne!(named, tag);
+        assert_eq!(
+            offset_of(named.key),
+            offset_of(hashed),
+            "to be asked by either key"
         );
     }
 

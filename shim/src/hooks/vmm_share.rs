@@ -13,6 +13,7 @@ use vcuda_region::shared::{ObjectKey, Outlives};
 
 use crate::charge::Charge;
 use crate::devices::{Denied, Device, is_device};
+use crate::ffi::peek::Kept;
 use crate::ffi::{Call, real};
 use crate::mappings::Backing;
 use crate::ofd_key::{self, OfdKey};
@@ -53,6 +54,39 @@ pub(super) fn export(
     }
 }
 
+/// `cuMemGetHandleForAddressRange`: a descriptor of memory of `cuMemAlloc`, or of what is mapped there. NVIDIA does not say
+/// whether it keeps memory that is freed: it counts as long as the descriptor is open (docs/hardware.md, "descriptors of
+/// address ranges").
+pub(super) fn export_range(
+    call: &Call<'_, CUresult>,
+    place: *mut c_void,
+    address: CUdeviceptr,
+    _bytes: usize,
+    _kind: CUmemRangeHandleType,
+    _flags: u64,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    if place.is_null() {
+        return call.real();
+    }
+    if let Some(backing) = shim.mappings.at(address) {
+        return give_away(call, place.cast(), |file| name_exported(shim, &backing, file));
+    }
+    let Some((base, bytes)) = super::ipc::range_of(address) else {
+        return call.real();
+    };
+    let Some(known) = shim.allocations.key(base) else {
+        return call.real();
+    };
+    give_away(call, place.cast(), |file| {
+        let named = ofd_key::name(file, known, bytes, false);
+        let (key, keeper) = key_and_keeper(shim, named, file)?;
+        shim.allocations.give_away(base, key, keeper)
+    })
+}
+
 /// Has the driver make a descriptor of memory, and `note` what it stands for. If that cannot be, the descriptor is closed
 /// again, and the application has seen nothing.
 fn give_away(
@@ -60,16 +94,13 @@ fn give_away(
     place: *mut c_int,
     note: impl FnOnce(c_int) -> Result<(), Denied>,
 ) -> CUresult {
-    // SAFETY: the application expects the driver to write here.
-    let before = unsafe { place.read_unaligned() };
+    let Some(kept) = Kept::at(place) else {
+        return call.real();
+    };
     call.real()?;
-    // SAFETY: the driver returned success, so it has just written a descriptor here.
-    let file = unsafe { place.read_unaligned() };
-    note(file).map_err(|denied| {
+    note(kept.now()).map_err(|denied| {
         // SAFETY: closes what has just been made; the application does not know of it yet.
-        unsafe { libc::close(file) };
-        // SAFETY: as above.
-        unsafe { place.write_unaligned(before) };
+        unsafe { libc::close(kept.take_back()) };
         denied.into()
     })
 }
@@ -79,10 +110,19 @@ fn give_away(
 /// # Errors
 /// The container has no place for one more object that may outlive its process.
 fn name_exported(shim: &Shim, backing: &Backing, file: c_int) -> Result<(), Denied> {
-    match ofd_key::name(file, backing.key(), backing.bytes(), backing.is_free()) {
-        Some(named) => backing.give_away(named.key, shim.exported.keeper(file)),
+    let named = ofd_key::name(file, backing.key(), backing.bytes(), backing.is_free());
+    let (key, keeper) = key_and_keeper(shim, named, file)?;
+    backing.give_away(key, keeper)
+}
+
+/// The key under which memory is given away as a descriptor, and what keeps it from then on.
+fn key_and_keeper(shim: &Shim, named: Option<OfdKey>, file: c_int) -> Result<(ObjectKey, Outlives), Denied> {
+    match named {
+        Some(named) => Ok((named.key, shim.exported.keeper(file))),
         // A file without locks: no process can tell whether it is open.
-        None => backing.give_away(ObjectKey::unique().map_err(|_| Denied)?, Outlives::UNPROVABLE),
+        None => ObjectKey::unique()
+            .map(|key| (key, Outlives::UNPROVABLE))
+            .map_err(|_| Denied),
     }
 }
 
