@@ -1,5 +1,6 @@
 /* What outlives a process that is killed, and for how long: its locks, its row in NVML's list, its memory; and memory that
- * another process opened by an IPC handle. docs/hardware.md, "end of a process", "IPC handles". */
+ * another process opened by an IPC handle. docs/hardware.md, "end of a process", "IPC handles".
+ *   deaths hold    instead: allocates, says "holding" and waits to be killed, as a neighbour for others */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (void *, CUdeviceptr))                                               \
     X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, (CUdeviceptr *, IpcHandle, unsigned))                          \
@@ -104,8 +105,19 @@ static void opened_by_another(void)
         report("ipc_held_after_makers_death", maker_dead - (double)gpu_used(), "bytes");
     }
 }
-int main(void)
+static int hold(void)
 {
+    CUdeviceptr p;
+    setup();
+    OK(cuMemAlloc_v2(&p, BYTES));
+    puts("holding");
+    fflush(stdout);
+    pause();
+    return failures != 0;
+}
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "hold")) return hold();
     int made = mkstemp(lock_path);
     if (made < 0) skip("no /dev/shm");
     nvml_open();
