@@ -18,6 +18,7 @@ mod memory;
 mod module;
 mod multicast;
 mod nvml;
+pub(crate) mod own;
 mod pitch;
 mod pool;
 mod pool_share;

@@ -8,10 +8,11 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use vcuda_region::process::{Identity, ProcessView};
 
+use crate::ffi::Relaxed;
 use crate::registration::Registration;
 use crate::timing::lane::{Lane, now_ns};
 use crate::timing::settle::Pass;
-use crate::timing::{Launches, Relaxed, sys};
+use crate::timing::{Launches, sys};
 use crate::{shim, timing};
 
 /// Between two looks at marks that are due (ns).
@@ -210,8 +211,8 @@ extern "C" fn run_first(_: *mut c_void) -> *mut c_void {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     sys::settle_in(c"vcuda-reaper");
-    // What the driver is asked from here must not break captures of the application (I5).
-    let _mode = Relaxed::enter();
+    // Once for all questions of this thread.
+    let _relaxed = Relaxed::enter();
     if let Some(launches) = Launches::made() {
         // A bug here ends the metering of marks, not the application; the next lease starts the reaper again.
         let _ = std::panic::catch_unwind(|| launches.reap());

@@ -6,8 +6,9 @@ use core::ffi::c_void;
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crate::ffi::Relaxed;
 use crate::shim;
-use crate::timing::{Relaxed, sys};
+use crate::timing::sys;
 
 /// From what happened to the first look (ms).
 const SHOWS_AFTER_MS: u64 = 100;
@@ -107,8 +108,8 @@ impl Watch {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     sys::settle_in(c"vcuda-measure");
-    // What the driver is asked from here must not break captures of the application (I5).
-    let _mode = Relaxed::enter();
+    // Once for all questions of this thread.
+    let _relaxed = Relaxed::enter();
     if let Some(shim) = shim::built() {
         // A bug here ends the watching, not the application.
         let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
