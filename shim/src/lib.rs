@@ -26,6 +26,7 @@ mod reaper;
 mod registration;
 mod shim;
 mod tag;
+mod threads;
 mod tiles;
 mod timing;
 mod ways;
