@@ -5,6 +5,8 @@ mod deep;
 pub(crate) mod dlsym;
 pub(crate) mod elf;
 pub(crate) mod inside;
+mod kernel;
+mod loader;
 pub(crate) mod peek;
 pub(crate) mod real;
 mod relaxed;

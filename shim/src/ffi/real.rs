@@ -31,6 +31,13 @@ impl Library {
         }
     }
 
+    /// Whether the object is one of the driver's libraries.
+    pub(super) fn is_any(object: &elf::Object<'_>) -> bool {
+        [Self::Cuda, Self::Nvml]
+            .into_iter()
+            .any(|library| object.is(library.soname()))
+    }
+
     /// Keeps the library loaded: our slots hold its addresses. Never loads it.
     fn pin(self) {
         static PINNED: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
