@@ -4,7 +4,7 @@
 # managed memory is asked for beyond what is free.
 #
 #   scripts/gpu-acceptance.sh pack [--from FOLDER] [OUT.tar.gz]
-#       here: what travels, built for glibc 2.17 and later (default: target/vcuda-gpu.tar.gz). --from: programs built before
+#       here: what travels: the library for glibc 2.17, the programs for 2.28 and later (default: target/vcuda-gpu.tar.gz). --from: programs built before
 #   scripts/gpu-acceptance.sh run [--only STAGE] [FOLDER]
 #       there: FOLDER is the unpacked archive (default: beside the script, else target/vcuda-gpu.tar.gz unpacked into /tmp)
 #   scripts/gpu-acceptance.sh sim [--profile NAME] [--only STAGE] [FOLDER]
@@ -35,7 +35,7 @@ pack() {
     if [ -z "$from" ]; then
         from=$(scripts/release.sh build x86_64 vcuda-shim vcuda-cli vcuda-simulator vcuda-simulator-nvml)
         case $? in
-        0) cc=("${CARGO_TARGET_DIR:-target}/release-tools/bin/python3" -m ziglang cc -target x86_64-linux-gnu.2.17) ;;
+        0) cc=("${CARGO_TARGET_DIR:-target}/release-tools/bin/python3" -m ziglang cc -target x86_64-linux-gnu.2.28) ;;
         77) echo "pack: built for this machine's C library: no zig" >&2
             cargo build --release -p vcuda-shim -p vcuda-cli -p vcuda-simulator -p vcuda-simulator-nvml || exit 1
             from=${CARGO_TARGET_DIR:-target}/release ;;

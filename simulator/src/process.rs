@@ -148,7 +148,8 @@ fn machine() -> Result<&'static Machine, CUerror> {
 /// What the profile's driver does, before `cuInit` too.
 ///
 /// # Errors
-/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (assumed).
+/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (docs/hardware.md, "start of the
+/// driver").
 pub(crate) fn driver() -> Result<&'static DriverProfile, CUerror> {
     Ok(&machine()?.config().driver)
 }
