@@ -74,6 +74,11 @@ fn captures_survive_where_hardly_anything_is_safe() {
 }
 
 #[test]
+fn a_capture_that_begins_past_every_hook_is_not_recorded_into() {
+    same_answers(&app("unseen_capture", Door::Dlsym), "");
+}
+
+#[test]
 fn green_contexts_stay_with_their_threads() {
     let program = app("green_turns", Door::Dlsym);
     for once in [true, false] {
