@@ -171,16 +171,23 @@ pub(super) fn processes(card: &Card<'_>) -> Result<Vec<(u32, Option<u64>)>, Nvml
     ))
 }
 
-/// A process that computes and draws is in both lists with all of its memory.
+/// Each process once. It may be in several lists, and in one list twice, each time with all of its memory on an instance of
+/// the GPU: the largest figure counts there. What it has on several instances adds up.
 fn once_each(processes: impl Iterator<Item = ProcessInfo>) -> Vec<(u32, Option<u64>)> {
-    let mut bytes_of = BTreeMap::new();
+    let mut of_instances = BTreeMap::new();
     for process in processes {
         let bytes = match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) => Some(bytes),
             UsedGpuMemory::Unavailable => None,
         };
-        let known: &mut Option<u64> = bytes_of.entry(process.pid).or_default();
+        let instance = (process.pid, process.gpu_instance_id, process.compute_instance_id);
+        let known: &mut Option<u64> = of_instances.entry(instance).or_default();
         *known = (*known).max(bytes);
+    }
+    let mut bytes_of: BTreeMap<u32, Option<u64>> = BTreeMap::new();
+    for ((pid, _, _), bytes) in of_instances {
+        let sum = bytes_of.entry(pid).or_insert(Some(0));
+        *sum = sum.zip(bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
     }
     bytes_of.into_iter().collect()
 }
@@ -208,5 +215,17 @@ mod tests {
             once_each(lists.into_iter()),
             [(1, Some(0)), (2, Some(5)), (3, None)]
         );
+    }
+
+    #[test]
+    fn what_a_process_has_on_several_instances_adds_up() {
+        let process = |instance, bytes| ProcessInfo {
+            pid: 7,
+            used_gpu_memory: UsedGpuMemory::Used(bytes),
+            gpu_instance_id: Some(instance),
+            compute_instance_id: Some(0),
+        };
+        let lists = [process(1, 480), process(1, 480), process(2, 30)];
+        assert_eq!(once_each(lists.into_iter()), [(7, Some(510))]);
     }
 }
