@@ -12,6 +12,7 @@ use vcuda_driver_api::prelude::CUcontext;
 use vcuda_region::shared::ObjectKey;
 
 use crate::charge::Charge;
+use crate::overhead::ManagedCharge;
 use crate::tiles::Tiles;
 
 /// How an allocation was made, as far as its end depends on it.
@@ -53,6 +54,9 @@ impl Kind {
 pub(crate) enum Holds {
     /// Bytes of its own.
     Charge(Charge),
+    /// Bytes of managed memory.
+    #[expect(dead_code, reason = "held until it is dropped, which gives the bytes back")]
+    Managed(ManagedCharge),
     /// Bytes of what it is a part of: a buffer within external memory.
     Part(Arc<Charge>),
     /// Physical memory that is mapped into it: a sparse array.
@@ -94,7 +98,7 @@ impl Allocation {
     fn charge(&self) -> Option<&Charge> {
         match &self.holds {
             Holds::Charge(charge) => Some(charge),
-            Holds::Part(_) | Holds::Tiles(_) => None,
+            Holds::Managed(_) | Holds::Part(_) | Holds::Tiles(_) => None,
         }
     }
 }
@@ -217,7 +221,7 @@ impl Allocations {
     pub(crate) fn tiles(&self, name: u64, kind: Kind) -> Option<Arc<Tiles>> {
         match &self.shard(name).lock().get(&(name, kind.space()))?.holds {
             Holds::Tiles(tiles) => Some(Arc::clone(tiles)),
-            Holds::Charge(_) | Holds::Part(_) => None,
+            Holds::Charge(_) | Holds::Managed(_) | Holds::Part(_) => None,
         }
     }
 
@@ -230,7 +234,7 @@ impl Allocations {
             .holds
         {
             Holds::Part(charge) => Some(Arc::clone(charge)),
-            Holds::Charge(_) | Holds::Tiles(_) => None,
+            Holds::Charge(_) | Holds::Managed(_) | Holds::Tiles(_) => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Code that the driver loads when a kernel is first launched is found without a call of ours that could look: a thread
-//! looks, often after something that may bring it and ever more seldom while nothing does. It calls NVML, and CUDA only to
-//! ask pools and graphs what they hold.
+//! looks, often after something that may bring it and ever more seldom while nothing does. It starts NVML, calls it, and CUDA
+//! only to ask pools and graphs what they hold.
 
 use core::ffi::c_void;
 use core::panic::AssertUnwindSafe;
@@ -38,6 +38,16 @@ impl Watch {
             self.bell.fetch_add(1, Ordering::SeqCst);
             self.start();
         }
+    }
+
+    /// Starts the thread, which starts NVML if that was claimed; `false` if the system gives none.
+    pub(super) fn begin(&'static self) -> bool {
+        if self.is_started.load(Ordering::Acquire) {
+            self.ring();
+        } else {
+            self.start();
+        }
+        self.is_started.load(Ordering::Acquire)
     }
 
     /// Something ended, which was measured: if a thread is there, it looks again. None is started for it, as it may be the
@@ -84,13 +94,18 @@ impl Watch {
         }
     }
 
-    fn watch(&self, look: impl Fn()) {
+    fn watch(&self, start_nvml: impl Fn(), look: impl Fn()) {
         let mut heard = 0;
         let mut pauses = PAUSES_MS.iter();
         loop {
+            self.look(&start_nvml);
             self.is_resting.store(true, Ordering::SeqCst);
             if self.bell.load(Ordering::SeqCst) == heard {
-                let pause_ms = pauses.next().copied().unwrap_or(LONGEST_PAUSE_MS);
+                let pause_ms = match heard {
+                    // Nothing has happened yet.
+                    0 => u64::MAX / 1_000_000,
+                    _ => pauses.next().copied().unwrap_or(LONGEST_PAUSE_MS),
+                };
                 sys::futex_wait(&self.bell, heard, pause_ms * 1_000_000);
             }
             self.is_resting.store(false, Ordering::SeqCst);
@@ -112,7 +127,13 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     if let Some(shim) = shim::built() {
         // A bug here ends the watching, not the application.
         let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            shim.overhead.watch.watch(|| shim.follow_overhead());
+            let overhead = &shim.overhead;
+            let start_nvml = || {
+                if overhead.nvml.start_if_claimed() {
+                    shim.follow_overhead();
+                }
+            };
+            overhead.watch.watch(start_nvml, || shim.follow_overhead());
         }));
     }
     core::ptr::null_mut()
