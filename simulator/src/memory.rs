@@ -176,13 +176,26 @@ pub(crate) fn allocate(
     device: &'static Device,
     context: Option<&Context>,
 ) -> Result<u64, CUerror> {
-    crate::backing::take(device, bytes)?;
+    if kind == Kind::Managed {
+        crate::backing::take_managed(device, bytes)?;
+    } else {
+        crate::backing::take(device, bytes)?;
+    }
     let Some(base) = device.arena.take(bytes) else {
-        process()?.client.give(device.gpu, bytes);
+        give(process()?, kind, device, bytes);
         return Err(CUerror::OUT_OF_MEMORY);
     };
     insert(base, bytes, kind, device, context);
     Ok(base)
+}
+
+/// Gives bytes of this kind back to the machine.
+fn give(process: &Process, kind: Kind, device: &Device, bytes: u64) {
+    if kind == Kind::Managed {
+        process.client.give_managed(device.gpu, bytes);
+    } else {
+        process.client.give(device.gpu, bytes);
+    }
 }
 
 /// Gives back what [`allocate`] took; the range has been taken out. What other processes hold of it is theirs.
@@ -190,7 +203,7 @@ pub(crate) fn release(process: &Process, allocation: &Allocation) {
     let shared = crate::sharing::hide(allocation.base);
     allocation.device.arena.give(allocation.base, allocation.bytes);
     if shared.is_none() {
-        process.client.give(allocation.device.gpu, allocation.bytes);
+        give(process, allocation.kind, allocation.device, allocation.bytes);
     }
 }
 

@@ -79,6 +79,11 @@ impl Liveness {
         self.own.lock().contains(&slot) || self.file.is_some_and(|file| lock::is_held(file, slot))
     }
 
+    /// The PID of the slot's holder in the namespace of this process; none where it has none there, or nobody holds it.
+    pub(crate) fn holder(&self, slot: u64) -> Option<u32> {
+        self.file.and_then(|file| lock::holder(file, slot))
+    }
+
     /// Whether anybody can die unseen.
     pub(crate) fn has_others(&self) -> bool {
         self.file.is_some()

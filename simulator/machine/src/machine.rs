@@ -125,6 +125,13 @@ impl Machine {
         record::processes(&self.shared, gpu)
     }
 
+    /// Whether the calling process is in the host's PID namespace: that of the process that made the machine's state, the
+    /// first to use the machine since the computer was started.
+    #[must_use]
+    pub fn is_on_host(&self) -> bool {
+        self.shared.is_on_host()
+    }
+
     /// Percent of the last complete sample period in which a kernel ran.
     #[must_use]
     pub fn utilization(&self, gpu: usize) -> u32 {

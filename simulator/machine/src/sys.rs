@@ -193,6 +193,16 @@ pub(crate) mod lock {
         }
     }
 
+    /// The process that holds the byte, by its PID in this process's namespace; none if it has none there.
+    pub(crate) fn holder(file: &File, byte: u64) -> Option<u32> {
+        let mut request = request(byte, libc::F_WRLCK);
+        control(file, libc::F_OFD_GETLK, &mut request).ok()?;
+        let is_held = libc::c_int::from(request.l_type) != libc::F_UNLCK;
+        u32::try_from(request.l_pid)
+            .ok()
+            .filter(|pid| is_held && *pid > 0)
+    }
+
     /// Takes the byte for this open file description without waiting.
     pub(crate) fn guard(file: &File, byte: u64) -> io::Result<()> {
         control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_WRLCK))
