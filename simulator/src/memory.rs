@@ -176,17 +176,28 @@ pub(crate) fn allocate(
     device: &'static Device,
     context: Option<&Context>,
 ) -> Result<u64, CUerror> {
+    let taken = taken(process()?, kind, bytes);
     if kind == Kind::Managed {
-        crate::backing::take_managed(device, bytes)?;
+        crate::backing::take_managed(device, taken)?;
     } else {
-        crate::backing::take(device, bytes)?;
+        crate::backing::take(device, taken)?;
     }
     let Some(base) = device.arena.take(bytes) else {
-        give(process()?, kind, device, bytes);
+        give(process()?, kind, device, taken);
         return Err(CUerror::OUT_OF_MEMORY);
     };
     insert(base, bytes, kind, device, context);
     Ok(base)
+}
+
+/// What an allocation of so many bytes takes of its GPU: of `cuMemAlloc` and its relatives, whole units of
+/// `driver.allocation_unit_bytes`.
+fn taken(process: &Process, kind: Kind, bytes: u64) -> u64 {
+    let unit = process.machine.config().driver.allocation_unit_bytes;
+    match kind {
+        Kind::Device | Kind::Managed => bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
+        _ => bytes,
+    }
 }
 
 /// Gives bytes of this kind back to the machine.
@@ -202,9 +213,13 @@ fn give(process: &Process, kind: Kind, device: &Device, bytes: u64) {
 pub(crate) fn release(process: &Process, allocation: &Allocation) {
     let shared = crate::sharing::hide(allocation.base);
     allocation.device.arena.give(allocation.base, allocation.bytes);
-    if shared.is_none() {
-        give(process, allocation.kind, allocation.device, allocation.bytes);
-    }
+    let taken = taken(process, allocation.kind, allocation.bytes);
+    let own = if shared.is_none() {
+        taken
+    } else {
+        taken - allocation.bytes
+    };
+    give(process, allocation.kind, allocation.device, own);
 }
 
 /// A context ends: its memory goes ("destroys and cleans up all resources associated with the context").

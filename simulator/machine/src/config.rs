@@ -246,7 +246,8 @@ fn one_line(error: &toml::de::Error) -> String {
     let message = error.message().replace('\n', " ");
     match error.span() {
         Some(span) => format!("{message} (at byte {})", span.start),
-        None => message,
+        // What has no place in the text names its key in another line.
+        None => error.to_string().trim().replace('\n', " "),
     }
 }
 

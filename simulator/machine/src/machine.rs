@@ -132,6 +132,15 @@ impl Machine {
         self.shared.is_on_host()
     }
 
+    /// Takes the time that an `nvmlInit` takes (`driver.nvml_init_ns`), one process of the machine after the other.
+    pub fn start_nvml(&self) {
+        let ns = self.config().driver.nvml_init_ns;
+        if ns > 0 {
+            let _turn = self.shared.liveness.turn();
+            std::thread::sleep(std::time::Duration::from_nanos(ns));
+        }
+    }
+
     /// Percent of the last complete sample period in which a kernel ran.
     #[must_use]
     pub fn utilization(&self, gpu: usize) -> u32 {

@@ -208,6 +208,11 @@ pub(crate) mod lock {
         control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_WRLCK))
     }
 
+    /// As `guard`, but waits until the byte is free.
+    pub(crate) fn await_guard(file: &File, byte: u64) -> io::Result<()> {
+        control(file, libc::F_OFD_SETLKW, &mut request(byte, libc::F_WRLCK))
+    }
+
     /// Gives the guarded byte back.
     pub(crate) fn unguard(file: &File, byte: u64) -> io::Result<()> {
         control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_UNLCK))

@@ -2,6 +2,7 @@
 //!
 //! `simulator/profiles/README.md` has the source of each key.
 
+use crate::bytes;
 use serde::{Deserialize, Serialize};
 
 /// What NVML and the driver do where real ones differ.
@@ -22,6 +23,21 @@ pub struct DriverProfile {
     pub nvml_process_memory: ProcessMemory,
     /// Whether processes are in NVML's list of MPS clients, and not in that of compute processes.
     pub nvml_mps_list: bool,
+    /// How long `nvmlInit` takes, ns. Processes that initialise NVML at the same time wait for each other.
+    pub nvml_init_ns: u64,
+    /// Functions of the driver that are potentially unsafe calls, by exported symbol: unless the caller is in relaxed
+    /// mode, such a call answers 900 and invalidates captures of its own thread that are not relaxed, and global captures
+    /// of any thread.
+    pub capture_invalidating: Vec<String>,
+    /// Whether a green context can be current to one thread at a time only.
+    pub green_current_once: bool,
+    /// What `cuMemAlloc` and its relatives take of the GPU is rounded up to this, bytes.
+    #[serde(deserialize_with = "bytes::deserialize")]
+    pub allocation_unit_bytes: u64,
+    /// Whether launch calls return only when the kernel has ended.
+    pub launch_blocks: bool,
+    /// Whether `cuInit` looks itself up in the driver's library, by the `dlsym` that the process has.
+    pub looks_itself_up: bool,
 }
 
 /// Which processes NVML lists for a caller inside a PID namespace. A caller in the namespace of the host sees all of them,

@@ -65,6 +65,21 @@ fn uuids_differ_by_index_and_directory() {
 }
 
 #[test]
+fn an_ill_typed_key_is_named() {
+    let path = std::env::temp_dir().join(format!("vcuda-config-{}", std::process::id()));
+    for (text, word) in [
+        ("slice_ns = 'long'", "slice_ns"),
+        ("[driver]\nnvml_lists = 'some'", "nvml_lists"),
+        ("[driver]\nnvml_list = 'host'", "nvml_list"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let message = Config::read(&path).unwrap_err().to_string();
+        assert!(message.contains(word) && !message.contains('\n'), "{message}");
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn each_profile_says_every_key() {
     let mut keys: Vec<Vec<String>> = Vec::new();
     for (name, text) in profile::PROFILES {
