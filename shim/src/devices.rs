@@ -12,6 +12,7 @@ use vcuda_region::{DeviceIndex, GpuUuid, ledger};
 
 use crate::capture;
 use crate::ffi::real;
+use crate::registration::Haste;
 use crate::shim::{Region, Shim};
 
 mod known;
@@ -212,7 +213,7 @@ impl Device {
             slot.part(shared);
             if was_ambiguous {
                 // What the driver says of this process can be told apart better now.
-                self.shim.overhead.follow(self);
+                self.shim.overhead.follow(self, Haste::Later);
             }
         }
     }

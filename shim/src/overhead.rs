@@ -328,12 +328,12 @@ impl Overhead {
     }
 
     /// Follows what changed without a call that we saw. Nothing if another thread is at it.
-    pub(crate) fn follow(&'static self, device: &'static Device) {
+    pub(crate) fn follow(&'static self, device: &'static Device, haste: Haste) {
         let Some(_measuring) = self.measuring.try_lock() else {
             return;
         };
         let counted_bytes = device.overhead_bytes();
-        match self.figure(device, 4, Haste::Later) {
+        match self.figure(device, 4, haste) {
             Figure::Exact(bytes) if bytes.abs_diff(counted_bytes) >= NOTICEABLE_BYTES => {
                 device.set_overhead(bytes);
             }

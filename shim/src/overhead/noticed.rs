@@ -1,10 +1,15 @@
 //! Contexts that came about by no call that was seen: private interfaces of the runtime make a primary context too (ZLUDA
 //! issue 382). One is noticed when it is first seen as current, and charged as any other.
 
+use core::time::Duration;
+
 use super::{Figure, NVML_GRACE_NS, Overhead, Thing, probe};
 use crate::capture;
 use crate::devices::{Device, current_context};
 use crate::registration::Haste;
+
+/// How long other threads may measure before this one does. The next call that asks for memory tries again.
+const OTHERS_MEASURE: Duration = Duration::from_millis(100);
 
 impl Overhead {
     /// Charges the current context, if it is the first one of this process on the device that is seen. What is charged is
@@ -17,13 +22,13 @@ impl Overhead {
             let current = shim.current_device();
             current.is_some_and(|current| current.ordinal == device.ordinal)
         };
-        // A capture forbids what follows (I5). Another thread that measures may be making a context just now.
+        // A capture forbids what follows (I5).
         if context.is_null() || capture::any_open() || !is_here() {
             return;
         }
         self.begin_nvml();
         self.nvml.is_ready(NVML_GRACE_NS);
-        let Some(measuring) = self.measuring.try_lock() else {
+        let Some(measuring) = self.measuring.try_lock_for(OTHERS_MEASURE) else {
             return;
         };
         if device.set_noticed(true) {

@@ -6,6 +6,7 @@ use core::ffi::c_void;
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crate::registration::Haste;
 use crate::shim;
 use crate::timing::{Relaxed, sys};
 
@@ -130,10 +131,12 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             let overhead = &shim.overhead;
             let start_nvml = || {
                 if overhead.nvml.start_if_claimed() {
-                    shim.follow_overhead();
+                    shim.follow_overhead(Haste::Now);
                 }
             };
-            overhead.watch.watch(start_nvml, || shim.follow_overhead());
+            overhead
+                .watch
+                .watch(start_nvml, || shim.follow_overhead(Haste::Soon));
         }));
     }
     core::ptr::null_mut()
