@@ -17,6 +17,7 @@ use vcuda_region::slots::{Slot, Usage};
 use vcuda_region::{DeviceIndex, clock, directory};
 
 use crate::allocations::Allocations;
+use crate::capture;
 use crate::config::Config;
 use crate::devices::{self, Device, Devices};
 use crate::exported::Exported;
@@ -26,6 +27,7 @@ use crate::hooks::green::Greens;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
 use crate::registration::Haste;
+use crate::threads::Threads;
 use crate::timing::Launches;
 use crate::{fork, log, reaper, timing, ways};
 
@@ -60,6 +62,8 @@ pub(crate) struct Shim {
     pub(crate) greens: Mutex<Greens>,
     /// What the driver itself takes.
     pub(crate) overhead: Overhead,
+    /// Our own threads.
+    pub(crate) threads: Threads,
     /// How launches are metered; made at the first one that is.
     pub(crate) launches: OnceCell<Option<Launches>>,
     identity: OnceCell<Identity>,
@@ -110,6 +114,7 @@ impl Shim {
             contexts: Mutex::default(),
             greens: Mutex::default(),
             overhead: Overhead::default(),
+            threads: Threads::default(),
             launches: OnceCell::new(),
             identity: OnceCell::new(),
             looked_ns: AtomicU64::new(0),
@@ -175,6 +180,13 @@ impl Shim {
 
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.identity.get_or_try_init(Identity::current).ok()
+    }
+
+    /// Before an answer about memory, or a refusal: ends what descriptors kept and no longer keep.
+    #[inline]
+    pub(crate) fn settle_exported(&self, region: &Region) {
+        // A thread that captures does not wait (I5).
+        self.exported.settle(region.usage, !capture::any_open());
     }
 
     /// Takes over what `limits` say.

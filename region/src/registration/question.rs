@@ -13,7 +13,7 @@ pub const QUESTION_BYTES: usize = HELLO_BYTES + 24;
 /// Bytes of a [`Reply`].
 pub const REPLY_BYTES: usize = ANSWER_BYTES + 16;
 
-const QUESTION_MAGIC: u64 = u64::from_le_bytes(*b"vcuusage");
+const QUESTION_MAGIC: u64 = u64::from_le_bytes(*b"vcuasked");
 
 /// A process asks what NVML says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -146,11 +146,18 @@ impl ObjectRecord {
 
     /// Something may hold it beside its holders from now on.
     pub(crate) fn set_outlives(&self, by: Outlives) {
-        let merge = |known| Some(Outlives::of_word(known).and(by).word());
         // Before whatever may hold it is given away, and so before the last holder lets go.
-        let _ = self
-            .outlives
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, merge);
+        let mut known = self.outlives.load(Ordering::SeqCst);
+        loop {
+            let both = Outlives::of_word(known).and(by).word();
+            match self
+                .outlives
+                .compare_exchange(known, both, Ordering::SeqCst, Ordering::SeqCst)
+            {
+                Ok(_) => return,
+                Err(other) => known = other,
+            }
+        }
     }
 
     /// What may hold it beside its holders.

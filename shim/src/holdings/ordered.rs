@@ -10,11 +10,11 @@ use vcuda_driver_api::prelude::*;
 
 use super::{Block, IS_EBBING};
 use crate::allocations::Allocation;
-use crate::capture;
-use crate::devices::{context_of_stream, current_context};
-use crate::ffi::real;
+use crate::devices::{context_of_stream, current_context, device_of_context, shared_context};
+use crate::ffi::{Relaxed, real};
 use crate::mappings::Backing;
-use crate::timing::{Relaxed, Stream};
+use crate::shim;
+use crate::timing::Stream;
 
 /// What is given back when it is dropped.
 #[derive(Debug)]
@@ -50,19 +50,22 @@ pub(crate) struct Ordered {
 impl Ordered {
     /// Gives back `owed` once the stream has done all that it was told to do up to now.
     pub(crate) fn after(&self, stream: Stream, owed: Owed) {
+        let _relaxed = Relaxed::enter();
         let of_stream = context_of_stream(stream.explicit());
         let current = current_context();
-        let context = if of_stream.is_null() { current } else { of_stream };
-        let is_elsewhere = context != current;
+        let is_elsewhere = !of_stream.is_null() && of_stream != current;
+        let context = if is_elsewhere {
+            event_context(of_stream)
+        } else {
+            current
+        };
         if is_elsewhere {
             // SAFETY: a context that the driver has just named; popped again below.
             if unsafe { real::cuCtxPushCurrent_v2(context) }.is_err() {
                 return;
             }
         }
-        let relaxed = capture::any_open().then(Relaxed::enter);
         let event = mark(stream);
-        drop(relaxed);
         if is_elsewhere {
             let mut popped = CUcontext::NULL;
             // SAFETY: undoes the push above.
@@ -74,25 +77,23 @@ impl Ordered {
         }
     }
 
-    /// Gives back what streams have got to. `true` if anything is left. Nothing is asked during captures, which the
-    /// question could break (CUDA Driver API, `cuThreadExchangeStreamCaptureMode`), unless this thread is exempt.
+    /// Gives back what streams have got to. `true` if anything is left.
     pub(crate) fn poll(&self) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.is_empty() {
             return false;
         }
-        let _relaxed = capture::any_open().then(Relaxed::enter);
+        let _relaxed = Relaxed::enter();
         let is_over = |waiting: &mut Waiting| {
             // SAFETY: our event, whose context has not ended.
             match unsafe { real::cuEventQuery(waiting.event) } {
-                Err(CUerror::NOT_READY) => false,
                 Ok(()) => {
                     // SAFETY: as above; nobody else knows it.
                     let _ = unsafe { real::cuEventDestroy_v2(waiting.event) };
                     true
                 }
-                // The context has broken, and its memory with it.
-                Err(_) => true,
+                // Not yet; or the context has broken, and keeps its memory until it ends; or this thread may not ask.
+                Err(_) => false,
             }
         };
         let over: Vec<Waiting> = waiting.extract_if(.., is_over).collect();
@@ -102,13 +103,13 @@ impl Ordered {
         is_left
     }
 
-    /// Takes out what waits for streams of a context that is about to end, and its events with it. Dropped, it is given
+    /// Takes out what waits for streams of contexts that are about to end, and its events with it. Dropped, it is given
     /// back.
-    pub(crate) fn take(&self, context: CUcontext) -> Taken {
+    pub(crate) fn take(&self, contexts: &[CUcontext]) -> Taken {
         let mut waiting = self.waiting.lock();
         Taken(
             waiting
-                .extract_if(.., |waiting| waiting.context == context)
+                .extract_if(.., |waiting| contexts.contains(&waiting.context))
                 .collect(),
         )
     }
@@ -119,6 +120,13 @@ impl Ordered {
         // A look meanwhile found nothing that is on its way.
         IS_EBBING.store(true, Ordering::Relaxed);
     }
+}
+
+/// The context in which to make an event for a stream of `context`, which is not current.
+fn event_context(context: CUcontext) -> CUcontext {
+    shim::built()
+        .and_then(|shim| Some(shared_context(shim, context, device_of_context(shim, context)?)))
+        .unwrap_or(context)
 }
 
 /// An event behind what the stream was told to do so far.

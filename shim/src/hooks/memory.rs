@@ -2,7 +2,7 @@
 
 use vcuda_driver_api::prelude::*;
 
-use super::real as hooked;
+use super::own as hooked;
 use crate::allocations::{Allocation, Ended, Holds, Kind};
 use crate::devices::{Device, Reserved, current_context};
 use crate::ffi::Call;

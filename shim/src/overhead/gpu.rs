@@ -7,7 +7,7 @@ use super::nvml;
 use super::probe::Probe;
 use crate::devices::{Device, current_context};
 use crate::ffi::real;
-use crate::hooks::real as hooked;
+use crate::hooks::own as hooked;
 use crate::shim::Shim;
 
 /// What was in use on the GPU.

@@ -10,7 +10,7 @@ use vcuda_driver_api::prelude::*;
 
 use crate::devices::Device;
 use crate::ffi::{elf, real};
-use crate::hooks::real as hooked;
+use crate::hooks::own as hooked;
 use crate::timing::lane::now_ns;
 use crate::timing::sys;
 

@@ -5,7 +5,7 @@ use vcuda_driver_api::prelude::*;
 use super::gpu;
 use crate::devices::Device;
 use crate::ffi::real;
-use crate::hooks::real as hooked;
+use crate::hooks::own as hooked;
 
 /// A context of our own for a moment, current to no thread.
 #[derive(Debug)]
