@@ -8,7 +8,6 @@ use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, GpuUuid, ledger};
 
-use crate::capture;
 use crate::ffi::real;
 use crate::shim::{Region, Shim};
 
@@ -62,7 +61,7 @@ impl Device {
     pub(crate) fn used_bytes(&self) -> u64 {
         self.shim.holdings.recount();
         self.region().map_or(0, |(region, index)| {
-            self.shim.exported.poll(region.usage);
+            self.shim.settle_exported(region);
             region.usage.used_bytes(index)
         })
     }
@@ -164,8 +163,7 @@ impl Device {
         self.shim.look();
         self.shim.holdings.make_room(self);
         if let Some((region, _)) = self.region() {
-            // A thread that captures does not wait (I5).
-            self.shim.exported.make_room(region.usage, !capture::any_open());
+            self.shim.settle_exported(region);
         }
     }
 

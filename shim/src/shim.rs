@@ -17,6 +17,7 @@ use vcuda_region::slots::{Slot, Usage};
 use vcuda_region::{DeviceIndex, clock, directory};
 
 use crate::allocations::Allocations;
+use crate::capture;
 use crate::config::Config;
 use crate::devices::{self, Device, Devices};
 use crate::exported::Exported;
@@ -178,6 +179,13 @@ impl Shim {
 
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.identity.get_or_try_init(Identity::current).ok()
+    }
+
+    /// Before an answer about memory, or a refusal: ends what descriptors kept and no longer keep.
+    #[inline]
+    pub(crate) fn settle_exported(&self, region: &Region) {
+        // A thread that captures does not wait (I5).
+        self.exported.settle(region.usage, !capture::any_open());
     }
 
     /// Takes over what `limits` say.
