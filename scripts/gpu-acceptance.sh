@@ -58,6 +58,7 @@ pack() {
     done
     for name in tests/apps/conformance/*.c tests/apps/{quota,fork,doors}.c; do
         for door in LINK DLSYM PROC; do
+            # shellcheck disable=SC2046
             "${cc[@]}" -O1 -w -DVIA_$door -o "$stage/apps/$(basename "$name" .c)-$door" "$name" -ldl -lpthread \
                 $([ $door = LINK ] && echo "-L$links -lcuda -Wl,--allow-shlib-undefined") || exit 1
         done
