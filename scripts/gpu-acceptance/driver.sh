@@ -28,6 +28,7 @@ memory() {
     local hw=$1 inside=(unshare --kill-child -pf --mount-proc) place context
     measure nvml_memory 60 "$hw/nvml_memory"
     context=$(figure nvml_memory.bare context_and_module_gpu)
+    [ "${context:-0}" != 0 ] || context=$(figure nvml_memory.bare context_and_module_own)
     both charged 60 "--memory 4GiB" "$hw/charged"
     limited 60 "$results/charged-4GiB.tenant" "${tenant[@]}" --memory 4GiB -- "$hw/charged" $((4 << 30)) ||
         row differs charged-4GiB "$(first_words "$results/charged-4GiB.tenant")"
