@@ -1,6 +1,8 @@
 //! The GPUs as this process numbers them, and what the container was granted of each. The UUID decides (I10): the
 //! ordinal is whatever `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` make of it.
 
+use core::sync::atomic::{AtomicBool, AtomicU64};
+
 use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
 use vcuda_region::limits::NO_MEMORY_LIMIT;
@@ -9,6 +11,7 @@ use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, GpuUuid, ledger};
 
 use crate::ffi::real;
+use crate::registration::Haste;
 use crate::shim::{Region, Shim};
 
 mod known;
@@ -39,6 +42,10 @@ pub(crate) struct Device {
     pub(crate) grant: Option<DeviceIndex>,
     /// What its driver pads the rows of pitched memory to (bytes).
     pub(crate) pitch_unit: OnceCell<u64>,
+    /// Managed memory, as far as it is counted for this process (bytes).
+    managed_bytes: AtomicU64,
+    /// The contexts of this process on it are charged, as far as they are known.
+    is_noticed: AtomicBool,
     shim: &'static Shim,
 }
 
@@ -108,6 +115,7 @@ impl Device {
         let Some((region, index)) = self.region() else {
             return Err(self.refuse(bytes));
         };
+        self.notice_contexts();
         let Some(slot) = self.shim.slot() else {
             return Err(self.refuse(bytes));
         };
@@ -203,7 +211,7 @@ impl Device {
             slot.part(shared);
             if was_ambiguous {
                 // What the driver says of this process can be told apart better now.
-                self.shim.overhead.follow(self);
+                self.shim.overhead.follow(self, Haste::Later);
             }
         }
     }
@@ -235,6 +243,8 @@ impl Device {
             uuid: GpuUuid::from_bytes([0; 16]),
             grant: None,
             pitch_unit: OnceCell::new(),
+            managed_bytes: AtomicU64::new(0),
+            is_noticed: AtomicBool::new(false),
             shim,
         }))
     }

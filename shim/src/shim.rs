@@ -26,6 +26,7 @@ use crate::holdings::Holdings;
 use crate::hooks::green::Greens;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
+use crate::registration::Haste;
 use crate::threads::Threads;
 use crate::timing::Launches;
 use crate::{fork, log, reaper, timing, ways};
@@ -233,13 +234,13 @@ impl Shim {
     fn look_around(&'static self) {
         self.follow();
         self.reap(ProcessView::new);
-        self.follow_overhead();
+        self.follow_overhead(Haste::Later);
     }
 
     /// Measures the driver's own use on the devices that this process has used.
-    pub(crate) fn follow_overhead(&'static self) {
+    pub(crate) fn follow_overhead(&'static self, haste: Haste) {
         for device in self.devices.used().filter(|device| device.grant.is_some()) {
-            self.overhead.follow(device);
+            self.overhead.follow(device, haste);
         }
     }
 
