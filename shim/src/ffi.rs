@@ -9,6 +9,7 @@ mod kernel;
 mod loader;
 pub(crate) mod peek;
 pub(crate) mod real;
+mod relaxed;
 pub(crate) mod table;
 mod walk;
 
@@ -18,6 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cancel::Shield;
 use inside::Inside;
 use real::Answering;
+
+pub(crate) use relaxed::Relaxed;
 
 /// What a hook answers if the shim itself breaks before the driver was called: the first word of its row.
 #[expect(non_camel_case_types, reason = "the words of the table's rows")]

@@ -7,10 +7,11 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use vcuda_region::process::{Identity, ProcessView};
 
+use crate::ffi::Relaxed;
 use crate::registration::Registration;
 use crate::timing::lane::{Lane, now_ns};
 use crate::timing::settle::Pass;
-use crate::timing::{Launches, Relaxed, sys};
+use crate::timing::{Launches, sys};
 use crate::{shim, threads, timing};
 
 /// Between two looks at marks that are due (ns).
@@ -111,6 +112,9 @@ impl Launches {
                 dead_at_ns = now + DEAD_NS;
                 if let (Some(region), Ok(view)) = (region, &view) {
                     region.usage.reap_dead(view);
+                    if let Some(shim) = shim::get() {
+                        shim.exported.settle(region.usage, false);
+                    }
                 }
             }
             if now >= register_at_ns {
@@ -214,8 +218,8 @@ fn run_first() {
 }
 
 fn run() {
-    // What the driver is asked from here must not break captures of the application (I5).
-    let _mode = Relaxed::enter();
+    // Once for all questions of this thread.
+    let _relaxed = Relaxed::enter();
     if let Some(launches) = Launches::made() {
         // A bug here ends the metering of marks, not the application; the next lease starts the reaper again.
         let _ = std::panic::catch_unwind(|| launches.reap());

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use vcuda_driver_api::{CUerror, CUresult};
-use vcuda_machine::{Client, Machine, MachineError};
+use vcuda_machine::{Client, DriverProfile, Machine, MachineError};
 
 use crate::device::Device;
 
@@ -58,8 +58,8 @@ pub(crate) fn process() -> Result<&'static Process, CUerror> {
 ///
 /// # Errors
 /// `CUDA_ERROR_NO_DEVICE` without a visible GPU, `CUDA_ERROR_NOT_INITIALIZED` in a forked child (also of a
-/// process in the middle of its `cuInit`, assumed), `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory
-/// cannot be used (assumed).
+/// process in the middle of its `cuInit`; docs/hardware.md, "start of the driver"), `CUDA_ERROR_SYSTEM_NOT_READY`
+/// where the machine's directory cannot be used (docs/hardware.md, "start of the driver").
 pub(crate) fn initialise() -> CUresult {
     if is_forked() {
         return Err(CUerror::NOT_INITIALIZED);
@@ -100,6 +100,10 @@ fn join() -> CUresult {
             remedy: "name an exported symbol, as cuMemAlloc_v2".into(),
         })
     })?;
+    let driver = &machine.config().driver;
+    crate::capture::named::arm(driver);
+    crate::current::arm(driver);
+    crate::launch::arm(driver);
     let devices = crate::device::visible(&machine);
     if devices.is_empty() {
         return Err(CUerror::NO_DEVICE);
@@ -141,13 +145,22 @@ fn machine() -> Result<&'static Machine, CUerror> {
     MACHINE.get_or_try_init(|| Machine::open_or_create(&vcuda_machine::machine_directory()).map_err(refused))
 }
 
+/// What the profile's driver does, before `cuInit` too.
+///
+/// # Errors
+/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (docs/hardware.md, "start of the
+/// driver").
+pub(crate) fn driver() -> Result<&'static DriverProfile, CUerror> {
+    Ok(&machine()?.config().driver)
+}
+
 /// What `cuDriverGetVersion` says, before `cuInit` too; the default's where the machine cannot be used.
 pub(crate) fn cuda_version() -> i32 {
     let version = machine().map(|machine| machine.config().cuda_version);
     version
         .ok()
         .and_then(|version| i32::try_from(version).ok())
-        .unwrap_or(12040)
+        .unwrap_or(13000)
 }
 
 /// A real driver that cannot work says why in the kernel's log; this one on the standard error, once.
