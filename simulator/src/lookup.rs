@@ -142,7 +142,8 @@ fn get_proc_address(
 /// # Errors
 /// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (assumed).
 pub(crate) fn own_init() -> Result<Option<Init>, CUerror> {
-    if !crate::process::driver()?.looks_itself_up {
+    // A forked child is refused without a look at anything that its parent may have been about to make.
+    if crate::process::is_forked() || !crate::process::driver()?.looks_itself_up {
         return Ok(None);
     }
     let own = address_of("cuInit").unwrap_or(core::ptr::null_mut());
