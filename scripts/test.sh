@@ -21,8 +21,10 @@ export VCUDA_TEST_BUILD=$built/tried
 mkdir -p "$VCUDA_TEST_BUILD"
 ln -f "$built"/release/libvcuda_{shim,simulator_cuda,simulator_nvml,virtual_clock}.so "$built"/debug/vcuda{,-manager,-device-plugin} "$VCUDA_TEST_BUILD/"
 
-step "clients from PyPI"
+step "clients from PyPI, real drivers from Debian"
 scripts/fetch-clients.sh || skip "some clients: see above"
+# NVIDIA's own driver libraries, without a GPU.
+scripts/fetch-binaries.sh || skip "some real binaries: see above"
 
 step "container runtime, its filter of system calls, strace, another C library"
 have() { case $1 in golang-*) [ -e /usr/share/containers/seccomp.json ] ;; musl-tools) command -v musl-gcc >/dev/null ;; *) command -v "$1" >/dev/null ;; esac; }

@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::CUcontext;
-use vcuda_region::shared::ObjectKey;
+use vcuda_region::shared::{ObjectKey, Outlives};
 
 use crate::charge::Charge;
+use crate::devices::Denied;
+use crate::overhead::ManagedCharge;
 use crate::tiles::Tiles;
 
 /// How an allocation was made, as far as its end depends on it.
@@ -53,6 +55,9 @@ impl Kind {
 pub(crate) enum Holds {
     /// Bytes of its own.
     Charge(Charge),
+    /// Bytes of managed memory.
+    #[expect(dead_code, reason = "held until it is dropped, which gives the bytes back")]
+    Managed(ManagedCharge),
     /// Bytes of what it is a part of: a buffer within external memory.
     Part(Arc<Charge>),
     /// Physical memory that is mapped into it: a sparse array.
@@ -94,7 +99,7 @@ impl Allocation {
     fn charge(&self) -> Option<&Charge> {
         match &self.holds {
             Holds::Charge(charge) => Some(charge),
-            Holds::Part(_) | Holds::Tiles(_) => None,
+            Holds::Managed(_) | Holds::Part(_) | Holds::Tiles(_) => None,
         }
     }
 }
@@ -213,11 +218,33 @@ impl Allocations {
         }
     }
 
+    /// The key under which the container knows the allocation at this address, if it does; nothing if there is none.
+    pub(crate) fn key(&self, address: u64) -> Option<Option<ObjectKey>> {
+        let shard = self.shard(address).lock();
+        let known = shard.get(&(address, Kind::Linear.space()))?;
+        known.charge().map(Charge::key)
+    }
+
+    /// The allocation at this address was given away as a descriptor under `key`, and `keeper` may keep its memory.
+    ///
+    /// # Errors
+    /// The container cannot count it beyond the end of this process; or it is gone.
+    pub(crate) fn give_away(&self, address: u64, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
+        let mut shard = self.shard(address).lock();
+        match shard.get_mut(&(address, Kind::Linear.space())) {
+            Some(Allocation {
+                holds: Holds::Charge(charge),
+                ..
+            }) => charge.give_away(key, keeper),
+            _ => Err(Denied),
+        }
+    }
+
     /// The tiles of a sparse array.
     pub(crate) fn tiles(&self, name: u64, kind: Kind) -> Option<Arc<Tiles>> {
         match &self.shard(name).lock().get(&(name, kind.space()))?.holds {
             Holds::Tiles(tiles) => Some(Arc::clone(tiles)),
-            Holds::Charge(_) | Holds::Part(_) => None,
+            Holds::Charge(_) | Holds::Managed(_) | Holds::Part(_) => None,
         }
     }
 
@@ -230,7 +257,7 @@ impl Allocations {
             .holds
         {
             Holds::Part(charge) => Some(Arc::clone(charge)),
-            Holds::Charge(_) | Holds::Tiles(_) => None,
+            Holds::Charge(_) | Holds::Managed(_) | Holds::Tiles(_) => None,
         }
     }
 

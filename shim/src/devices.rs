@@ -1,14 +1,17 @@
 //! The GPUs as this process numbers them, and what the container was granted of each. The UUID decides (I10): the
 //! ordinal is whatever `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` make of it.
 
+use core::sync::atomic::{AtomicBool, AtomicU64};
+
 use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
 use vcuda_region::limits::NO_MEMORY_LIMIT;
-use vcuda_region::shared::{ObjectKey, Shared};
+use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, GpuUuid, ledger};
 
 use crate::ffi::real;
+use crate::registration::Haste;
 use crate::shim::{Region, Shim};
 
 mod known;
@@ -39,6 +42,10 @@ pub(crate) struct Device {
     pub(crate) grant: Option<DeviceIndex>,
     /// What its driver pads the rows of pitched memory to (bytes).
     pub(crate) pitch_unit: OnceCell<u64>,
+    /// Managed memory, as far as it is counted for this process (bytes).
+    managed_bytes: AtomicU64,
+    /// The contexts of this process on it are charged, as far as they are known.
+    is_noticed: AtomicBool,
     shim: &'static Shim,
 }
 
@@ -60,9 +67,10 @@ impl Device {
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.shim.holdings.recount();
-        self.shim.adrift.poll();
-        self.region()
-            .map_or(0, |(region, index)| region.usage.used_bytes(index))
+        self.region().map_or(0, |(region, index)| {
+            self.shim.settle_exported(region);
+            region.usage.used_bytes(index)
+        })
     }
 
     /// Counts `bytes` before the driver is asked for them.
@@ -107,6 +115,7 @@ impl Device {
         let Some((region, index)) = self.region() else {
             return Err(self.refuse(bytes));
         };
+        self.notice_contexts();
         let Some(slot) = self.shim.slot() else {
             return Err(self.refuse(bytes));
         };
@@ -161,7 +170,9 @@ impl Device {
         // What the dead held, and the driver's own use as it is now.
         self.shim.look();
         self.shim.holdings.make_room(self);
-        self.shim.adrift.poll();
+        if let Some((region, _)) = self.region() {
+            self.shim.settle_exported(region);
+        }
     }
 
     /// A denial that is final: counted, and said in the log.
@@ -182,8 +193,15 @@ impl Device {
     }
 
     /// What this process pays for an object is counted by the object itself from here on; see [`Slot::stop_paying`].
-    pub(crate) fn stop_paying(&self, shared: &Shared) -> bool {
-        self.shim.slot().is_some_and(|slot| slot.stop_paying(shared))
+    pub(crate) fn stop_paying(&self, shared: &Shared) {
+        if let Some(slot) = self.shim.slot() {
+            slot.stop_paying(shared);
+        }
+    }
+
+    /// `keeper` may keep the object beside its holders; see [`Slot::outlive`].
+    pub(crate) fn outlive(&self, shared: &Shared, keeper: Outlives) -> bool {
+        self.shim.slot().is_some_and(|slot| slot.outlive(shared, keeper))
     }
 
     /// Lets go of an object.
@@ -193,7 +211,7 @@ impl Device {
             slot.part(shared);
             if was_ambiguous {
                 // What the driver says of this process can be told apart better now.
-                self.shim.overhead.follow(self);
+                self.shim.overhead.follow(self, Haste::Later);
             }
         }
     }
@@ -225,6 +243,8 @@ impl Device {
             uuid: GpuUuid::from_bytes([0; 16]),
             grant: None,
             pitch_unit: OnceCell::new(),
+            managed_bytes: AtomicU64::new(0),
+            is_noticed: AtomicBool::new(false),
             shim,
         }))
     }
@@ -289,6 +309,14 @@ pub(crate) fn device_of_context(shim: &'static Shim, context: CUcontext) -> Opti
     if context == current_context() {
         return shim.current_device();
     }
+    let made_here = shim.contexts.lock().get(&context).copied();
+    if made_here.is_some() {
+        return made_here;
+    }
+    let green = shim.greens.lock().ordinal_of(context);
+    if let Some(ordinal) = green {
+        return shim.device(ordinal);
+    }
     // SAFETY: the driver judges the handle itself; what is pushed is popped again below.
     unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
     let device = shim.current_device();
@@ -298,10 +326,23 @@ pub(crate) fn device_of_context(shim: &'static Shim, context: CUcontext) -> Opti
     device
 }
 
-/// The context of a stream; null if the driver does not say.
+/// The context that any thread may make current to ask about things of `context`, which is on `device`: itself, or the
+/// device's primary context for a green one. That one "can be current to only one thread at a time" (CUDA Driver API,
+/// `cuGreenCtxCreate`), which is one of the application's.
+pub(crate) fn shared_context(shim: &Shim, context: CUcontext, device: &Device) -> CUcontext {
+    if shim.contexts.lock().contains_key(&context) {
+        return context;
+    }
+    // One that we did not see made is a green one for all that is known, and its device then has a primary context.
+    crate::hooks::primary_context(device.ordinal).unwrap_or(context)
+}
+
+/// The context of a stream; null for a default stream, which is the current context's, and if the driver does not say.
 pub(crate) fn context_of_stream(stream: CUstream) -> CUcontext {
+    /// `CU_STREAM_PER_THREAD`, the last of the handles that mean default streams.
+    const PER_THREAD: usize = 2;
     let mut context = CUcontext::NULL;
-    if stream.is_null() {
+    if stream.0 <= PER_THREAD {
         return context;
     }
     // SAFETY: the driver judges the handle itself and writes a context or nothing.

@@ -5,8 +5,11 @@ mod deep;
 pub(crate) mod dlsym;
 pub(crate) mod elf;
 pub(crate) mod inside;
+mod kernel;
+mod loader;
 pub(crate) mod peek;
 pub(crate) mod real;
+mod relaxed;
 pub(crate) mod table;
 mod walk;
 
@@ -16,6 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cancel::Shield;
 use inside::Inside;
 use real::Answering;
+
+pub(crate) use relaxed::Relaxed;
 
 /// What a hook answers if the shim itself breaks before the driver was called: the first word of its row.
 #[expect(non_camel_case_types, reason = "the words of the table's rows")]

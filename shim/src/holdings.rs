@@ -24,9 +24,8 @@ pub(crate) use holding::Holding;
 pub(crate) use ordered::{Ordered, Owed};
 
 use crate::allocations::ByNumber;
-use crate::capture;
 use crate::devices::Device;
-use crate::timing::Relaxed;
+use crate::ffi::Relaxed;
 use lent::Lent;
 
 /// A synchronisation may give something back. Outside of the state, since synchronisations of programs without pools
@@ -190,6 +189,7 @@ impl Holdings {
         if !self.is_any() {
             return;
         }
+        let _relaxed = Relaxed::enter();
         self.ordered.poll();
         for holding in self.of(Some(device)) {
             holding.recount();
@@ -198,6 +198,7 @@ impl Holdings {
 
     #[cold]
     fn count_all(&self) {
+        let _relaxed = Relaxed::enter();
         // Both first: what happens from now on is looked at again.
         let changes = self.changes.load(Ordering::Acquire);
         IS_EBBING.store(false, Ordering::Relaxed);
@@ -218,7 +219,7 @@ impl Holdings {
         if !self.is_any() {
             return;
         }
-        let _relaxed = capture::any_open().then(Relaxed::enter);
+        let _relaxed = Relaxed::enter();
         self.ordered.poll();
         for holding in self.of(Some(device)) {
             holding.trim();

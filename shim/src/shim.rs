@@ -16,15 +16,18 @@ use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::{Slot, Usage};
 use vcuda_region::{DeviceIndex, clock, directory};
 
-use crate::adrift::Adrift;
 use crate::allocations::Allocations;
+use crate::capture;
 use crate::config::Config;
 use crate::devices::{self, Device, Devices};
+use crate::exported::Exported;
 use crate::graph_memory::Executables;
 use crate::holdings::Holdings;
 use crate::hooks::green::Greens;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
+use crate::registration::Haste;
+use crate::threads::Threads;
 use crate::timing::Launches;
 use crate::{fork, log, reaper, timing, ways};
 
@@ -47,8 +50,8 @@ pub(crate) struct Shim {
     pub(crate) allocations: Allocations,
     /// Physical memory that the application maps itself.
     pub(crate) mappings: Mappings,
-    /// Memory that only descriptors hold.
-    pub(crate) adrift: Adrift,
+    /// Memory that was given away as descriptors.
+    pub(crate) exported: Exported,
     /// What the driver holds for pools and graphs.
     pub(crate) holdings: Holdings,
     /// The executable graphs that allocate memory.
@@ -59,6 +62,8 @@ pub(crate) struct Shim {
     pub(crate) greens: Mutex<Greens>,
     /// What the driver itself takes.
     pub(crate) overhead: Overhead,
+    /// Our own threads.
+    pub(crate) threads: Threads,
     /// How launches are metered; made at the first one that is.
     pub(crate) launches: OnceCell<Option<Launches>>,
     identity: OnceCell<Identity>,
@@ -103,12 +108,13 @@ impl Shim {
             config,
             allocations: Allocations::new(),
             mappings: Mappings::default(),
-            adrift: Adrift::default(),
+            exported: Exported::default(),
             holdings: Holdings::default(),
             graphs: Executables::default(),
             contexts: Mutex::default(),
             greens: Mutex::default(),
             overhead: Overhead::default(),
+            threads: Threads::default(),
             launches: OnceCell::new(),
             identity: OnceCell::new(),
             looked_ns: AtomicU64::new(0),
@@ -176,6 +182,13 @@ impl Shim {
         self.identity.get_or_try_init(Identity::current).ok()
     }
 
+    /// Before an answer about memory, or a refusal: ends what descriptors kept and no longer keep.
+    #[inline]
+    pub(crate) fn settle_exported(&self, region: &Region) {
+        // A thread that captures does not wait (I5).
+        self.exported.settle(region.usage, !capture::any_open());
+    }
+
     /// Takes over what `limits` say.
     #[cold]
     fn follow(&'static self) {
@@ -221,13 +234,13 @@ impl Shim {
     fn look_around(&'static self) {
         self.follow();
         self.reap(ProcessView::new);
-        self.follow_overhead();
+        self.follow_overhead(Haste::Later);
     }
 
     /// Measures the driver's own use on the devices that this process has used.
-    pub(crate) fn follow_overhead(&'static self) {
+    pub(crate) fn follow_overhead(&'static self, haste: Haste) {
         for device in self.devices.used().filter(|device| device.grant.is_some()) {
-            self.overhead.follow(device);
+            self.overhead.follow(device, haste);
         }
     }
 

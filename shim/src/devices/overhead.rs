@@ -1,6 +1,8 @@
 //! What a device's driver itself takes for this process and the container, as the ledger has it. How it is measured, see
 //! [`crate::overhead`].
 
+use core::sync::atomic::Ordering;
+
 use vcuda_region::process::ProcessView;
 
 use super::Device;
@@ -15,8 +17,10 @@ impl Device {
     /// others and nobody pays for by himself, and what only descriptors hold.
     pub(crate) fn ambiguous_bytes(&self) -> u64 {
         let slot = self.region().zip(self.shim.slot());
-        let unpaid_bytes = slot.map_or(0, |((_, index), slot)| slot.unpaid_held_bytes(index));
-        unpaid_bytes.saturating_add(self.shim.adrift.own_bytes(self))
+        slot.map_or(0, |((region, index), slot)| {
+            let unheld_bytes = region.usage.unheld_bytes(index);
+            slot.unpaid_held_bytes(index).saturating_add(unheld_bytes)
+        })
     }
 
     /// Whether the driver may say at any moment that this process has what another one has until then: it holds something
@@ -35,11 +39,36 @@ impl Device {
     /// What this process has on the device for certain, by the driver's books too; overhead left out (bytes).
     pub(crate) fn own_bytes(&self) -> u64 {
         self.shim.holdings.recount_on(self);
-        self.shim.adrift.poll();
         let (used_bytes, overhead_bytes) = self.amounts();
-        used_bytes
-            .saturating_sub(overhead_bytes)
-            .saturating_sub(self.shim.adrift.own_bytes(self))
+        used_bytes.saturating_sub(overhead_bytes)
+    }
+
+    /// What of [`Device::own_bytes`] is managed memory (bytes): at most so much of it is, if other threads make some now.
+    pub(crate) fn managed_bytes(&self) -> u64 {
+        self.managed_bytes.load(Ordering::SeqCst)
+    }
+
+    /// So many bytes that are counted here are managed memory.
+    pub(crate) fn note_managed(&self, bytes: u64) {
+        self.managed_bytes.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    /// So many bytes that are counted here are no managed memory any more.
+    pub(crate) fn forget_managed(&self, bytes: u64) {
+        self.managed_bytes.fetch_sub(bytes, Ordering::SeqCst);
+    }
+
+    /// Charges the current context, if this process has none here that is known.
+    #[inline]
+    pub(crate) fn notice_contexts(&'static self) {
+        if !self.is_noticed.load(Ordering::Relaxed) && self.grant.is_some() {
+            self.shim.overhead.notice(self);
+        }
+    }
+
+    /// Notes whether this process has contexts here that are known. Returns what was noted before.
+    pub(crate) fn set_noticed(&self, is_noticed: bool) -> bool {
+        self.is_noticed.swap(is_noticed, Ordering::Relaxed)
     }
 
     fn amounts(&self) -> (u64, u64) {

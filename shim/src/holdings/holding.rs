@@ -10,8 +10,8 @@ use vcuda_region::{DeviceIndex, ledger};
 
 use super::books::{Books, Correction};
 use crate::devices::{Denied, Device};
-use crate::ffi::real;
-use crate::hooks::real as hooked;
+use crate::ffi::{Relaxed, real};
+use crate::hooks::own as hooked;
 
 /// How often a request that does not fit looks again while others of this process are on their way, whose share of
 /// what is held is not known before they are back.
@@ -86,6 +86,7 @@ impl Holding {
     /// # Errors
     /// It would not fit, whatever was given back.
     pub(crate) fn promise(&self, bytes: u64) -> Result<Promise<'_>, Denied> {
+        let _relaxed = Relaxed::enter();
         self.device.count(bytes, |slot, index, limit_bytes| {
             self.attempt(|state| {
                 let used = state.holder.used(self.device).unwrap_or(0);
@@ -268,6 +269,7 @@ impl Holding {
 
     /// A request has come back, answered or refused.
     fn settle(&self, promise: &Promise<'_>, was_refused: bool) -> Result<(), Denied> {
+        let _relaxed = Relaxed::enter();
         let mut state = self.state.lock();
         state.books.fulfil(promise.bytes, promise.growth);
         if !promise.is_asked && !was_refused {

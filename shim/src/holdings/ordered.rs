@@ -11,10 +11,11 @@ use vcuda_driver_api::prelude::*;
 use super::{Block, IS_EBBING};
 use crate::allocations::Allocation;
 use crate::capture;
-use crate::devices::{context_of_stream, current_context};
-use crate::ffi::real;
+use crate::devices::{context_of_stream, current_context, device_of_context, shared_context};
+use crate::ffi::{Relaxed, real};
 use crate::mappings::Backing;
-use crate::timing::{Relaxed, Stream};
+use crate::shim;
+use crate::timing::Stream;
 
 /// What is given back when it is dropped.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub(crate) enum Owed {
 
 #[derive(Debug)]
 struct Waiting {
+    /// Null if none could be recorded.
     event: CUevent,
     context: CUcontext,
     #[expect(dead_code, reason = "held to be dropped")]
@@ -50,49 +52,45 @@ pub(crate) struct Ordered {
 impl Ordered {
     /// Gives back `owed` once the stream has done all that it was told to do up to now.
     pub(crate) fn after(&self, stream: Stream, owed: Owed) {
+        let _relaxed = Relaxed::enter();
         let of_stream = context_of_stream(stream.explicit());
         let current = current_context();
-        let context = if of_stream.is_null() { current } else { of_stream };
-        let is_elsewhere = context != current;
-        if is_elsewhere {
-            // SAFETY: a context that the driver has just named; popped again below.
-            if unsafe { real::cuCtxPushCurrent_v2(context) }.is_err() {
-                return;
-            }
-        }
-        let relaxed = capture::any_open().then(Relaxed::enter);
-        let event = mark(stream);
-        drop(relaxed);
-        if is_elsewhere {
-            let mut popped = CUcontext::NULL;
-            // SAFETY: undoes the push above.
-            let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
-        }
-        // Without an event nobody will tell: given back now.
-        if let Some(event) = event {
-            self.waiting.lock().push(Waiting { event, context, owed });
-        }
+        let is_elsewhere = !of_stream.is_null() && of_stream != current;
+        let context = if is_elsewhere {
+            event_context(of_stream)
+        } else {
+            current
+        };
+        let event = if is_elsewhere {
+            mark_in(context, stream)
+        } else {
+            mark(stream)
+        };
+        // Without an event nothing tells before the context ends.
+        let event = event.unwrap_or(CUevent::NULL);
+        self.waiting.lock().push(Waiting { event, context, owed });
     }
 
-    /// Gives back what streams have got to. `true` if anything is left. Nothing is asked during captures, which the
-    /// question could break (CUDA Driver API, `cuThreadExchangeStreamCaptureMode`), unless this thread is exempt.
+    /// Gives back what streams have got to. `true` if anything is left.
     pub(crate) fn poll(&self) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.is_empty() {
             return false;
         }
-        let _relaxed = capture::any_open().then(Relaxed::enter);
+        let _relaxed = Relaxed::enter();
         let is_over = |waiting: &mut Waiting| {
+            if waiting.event.is_null() {
+                return false;
+            }
             // SAFETY: our event, whose context has not ended.
             match unsafe { real::cuEventQuery(waiting.event) } {
-                Err(CUerror::NOT_READY) => false,
                 Ok(()) => {
                     // SAFETY: as above; nobody else knows it.
                     let _ = unsafe { real::cuEventDestroy_v2(waiting.event) };
                     true
                 }
-                // The context has broken, and its memory with it.
-                Err(_) => true,
+                // Not yet; or the context has broken, and keeps its memory until it ends; or this thread may not ask.
+                Err(_) => false,
             }
         };
         let over: Vec<Waiting> = waiting.extract_if(.., is_over).collect();
@@ -102,13 +100,13 @@ impl Ordered {
         is_left
     }
 
-    /// Takes out what waits for streams of a context that is about to end, and its events with it. Dropped, it is given
+    /// Takes out what waits for streams of contexts that are about to end, and its events with it. Dropped, it is given
     /// back.
-    pub(crate) fn take(&self, context: CUcontext) -> Taken {
+    pub(crate) fn take(&self, contexts: &[CUcontext]) -> Taken {
         let mut waiting = self.waiting.lock();
         Taken(
             waiting
-                .extract_if(.., |waiting| waiting.context == context)
+                .extract_if(.., |waiting| contexts.contains(&waiting.context))
                 .collect(),
         )
     }
@@ -121,8 +119,29 @@ impl Ordered {
     }
 }
 
-/// An event behind what the stream was told to do so far.
+/// The context in which to make an event for a stream of `context`, which is not current.
+fn event_context(context: CUcontext) -> CUcontext {
+    shim::built()
+        .and_then(|shim| Some(shared_context(shim, context, device_of_context(shim, context)?)))
+        .unwrap_or(context)
+}
+
+/// As [`mark`], for a stream whose context is not current.
+fn mark_in(context: CUcontext, stream: Stream) -> Option<CUevent> {
+    // SAFETY: the driver judges the handle; popped again below.
+    unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
+    let event = mark(stream);
+    let mut popped = CUcontext::NULL;
+    // SAFETY: undoes the push above.
+    let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+    event
+}
+
+/// An event behind what the stream was told to do so far; nothing if it cannot be recorded there.
 fn mark(stream: Stream) -> Option<CUevent> {
+    if capture::is_captured(stream.handle, stream.default) {
+        return None;
+    }
     let mut event = CUevent::NULL;
     // SAFETY: the driver writes an event or nothing.
     unsafe { real::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0) }.ok()?;

@@ -11,7 +11,7 @@ use vcuda_driver_api::prelude::*;
 
 use crate::capture;
 use crate::devices::{Device, context_of_stream, current_context, device_of_context, is_device};
-use crate::ffi::{Call, real};
+use crate::ffi::{Call, Relaxed, real};
 use crate::graph_memory;
 use crate::holdings::{Holding, Home, Owed};
 use crate::shim::{self, Shim};
@@ -188,14 +188,9 @@ fn from_stream(
         graph_memory::expect_nodes();
         return call.real();
     }
-    let Some(device) = device_of_stream(shim, stream.handle) else {
+    let Some((device, pool)) = pool_of_stream(shim, stream.handle) else {
         return call.real();
     };
-    let mut pool = CUmemoryPool::NULL;
-    // SAFETY: the driver writes a handle or nothing.
-    if unsafe { real::cuDeviceGetMemPool(&raw mut pool, device.ordinal) }.is_err() {
-        return call.real();
-    }
     // A current pool that nobody noted was made behind our back, and is local to the device.
     let home = shim
         .holdings
@@ -262,7 +257,7 @@ fn counted(
 fn undo(shim: &Shim, holding: &Arc<Holding>, made: CUdeviceptr, stream: Stream) {
     drop(shim.holdings.take(made));
     // SAFETY: an address of the driver's own that nobody else has yet.
-    let _ = unsafe { super::real::cuMemFreeAsync(made, stream.explicit()) };
+    let _ = unsafe { super::own::cuMemFreeAsync(made, stream.explicit()) };
     holding.trim();
     shim.holdings.ebb();
 }
@@ -293,13 +288,24 @@ fn freed_in(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: Stream) -> 
     })
 }
 
-/// The device of a stream: of its own context, which need not be the current one.
+/// The device of a stream, and its current pool.
+fn pool_of_stream(shim: &'static Shim, stream: CUstream) -> Option<(&'static Device, CUmemoryPool)> {
+    let _relaxed = Relaxed::enter();
+    let device = device_of_stream(shim, stream)?;
+    let mut pool = CUmemoryPool::NULL;
+    // SAFETY: the driver writes a handle or nothing.
+    unsafe { real::cuDeviceGetMemPool(&raw mut pool, device.ordinal) }.ok()?;
+    Some((device, pool))
+}
+
+/// The device of a stream: of its own context, which need not be the current one. Memory of a context that tells no device
+/// is charged to the current one, rather than to none.
 fn device_of_stream(shim: &'static Shim, stream: CUstream) -> Option<&'static Device> {
     let context = context_of_stream(stream);
     if context.is_null() || context == current_context() {
         shim.current_device()
     } else {
-        device_of_context(shim, context)
+        device_of_context(shim, context).or_else(|| shim.current_device())
     }
 }
 

@@ -82,6 +82,7 @@ impl Machine {
         if self.shared.liveness.has_others() {
             farewell::promise(Arc::downgrade(&self.shared));
         }
+        self.shared.objects.prepare();
         Ok(Client::new(self.clone(), id, slot))
     }
 

@@ -32,6 +32,11 @@ pub(crate) fn check(symbol: &str) -> CUresult {
 
 #[cold]
 fn check_open(symbol: &str) -> CUresult {
+    // In a child of fork, which may have been made while another thread was looking at the captures, the call itself says
+    // that there is no driver.
+    if crate::process::process().is_err() {
+        return Ok(());
+    }
     let plain = ["_ptsz", "_ptds"]
         .iter()
         .find_map(|variant| symbol.strip_suffix(variant))
