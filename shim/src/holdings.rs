@@ -8,6 +8,7 @@
 //! memory and before a denial. An answer asks the driver only if something has happened since it was last asked.
 
 mod books;
+mod freeing;
 mod holding;
 mod lent;
 mod ordered;
@@ -70,16 +71,43 @@ pub(crate) struct Block {
     lent: Option<Lent>,
 }
 
+/// What is known of the streams of one context.
+#[derive(Debug)]
+#[must_use = "dropping it gives back what waits for these streams"]
+pub(crate) struct OfContext {
+    waiting: ordered::Taken,
+    freeing: Vec<(Arc<Holding>, Vec<freeing::Place>)>,
+}
+
+impl Home {
+    /// Whether both are the same pool's.
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Device(one), Self::Device(other)) => Arc::ptr_eq(one, other),
+            (Self::Host, Self::Host) | (Self::Imported, Self::Imported) => true,
+            _ => false,
+        }
+    }
+}
+
 impl Holdings {
-    /// The memory of this pool is there.
+    /// The memory of this pool, which was just made, is there.
     pub(crate) fn note(&self, pool: CUmemoryPool, home: Home) {
-        self.pools.lock().insert(pool, home);
+        let before = self.pools.lock().insert(pool, home);
+        drop(before);
     }
 
-    /// A pool whose memory is on this device.
+    /// A pool that was just made, and whose memory is on this device.
+    pub(crate) fn note_made_on(&self, pool: CUmemoryPool, device: &'static Device) {
+        self.is_any.store(true, Ordering::Relaxed);
+        self.note(pool, Home::Device(Arc::new(Holding::of_pool(device, pool, true))));
+    }
+
+    /// A pool that was there before, and whose memory is on this device.
     pub(crate) fn note_on(&self, pool: CUmemoryPool, device: &'static Device) -> Home {
         self.is_any.store(true, Ordering::Relaxed);
-        let home = Home::Device(Arc::new(Holding::of_pool(device, pool)));
+        let can_end = !Holding::is_default(device, pool);
+        let home = Home::Device(Arc::new(Holding::of_pool(device, pool, can_end)));
         // Another thread may have met it at the same time.
         self.pools.lock().entry(pool).or_insert(home).clone()
     }
@@ -89,9 +117,53 @@ impl Holdings {
         self.pools.lock().get(&pool).cloned()
     }
 
-    /// Forgets a pool that is about to be destroyed.
-    pub(crate) fn forget(&self, pool: CUmemoryPool) -> Option<Home> {
-        self.pools.lock().remove(&pool)
+    /// Forgets a pool that was destroyed. Its handle may be another pool's by now. What was freed in the order of streams
+    /// that are not there yet stays counted until they are.
+    pub(crate) fn destroyed(&self, pool: CUmemoryPool, home: &Home) {
+        let mut pools = self.pools.lock();
+        if pools.get(&pool).is_some_and(|known| known.is(home)) {
+            pools.remove(&pool);
+        }
+        drop(pools);
+        if let Home::Device(holding) = home {
+            for place in holding.take_streams(|_| true) {
+                self.ordered.wait_for(place, Owed::Pool(Arc::clone(holding)));
+            }
+        }
+    }
+
+    /// The stream is about to end. What it was told to do before goes on; nothing can be marked in it any more.
+    pub(crate) fn stream_closing(&self, stream: CUstream) {
+        if !self.is_any() {
+            return;
+        }
+        self.ordered.stream_closing(stream);
+        for holding in self.of(None) {
+            for place in holding.take_streams(|place| place.stream == stream) {
+                self.ordered.wait_for(place, Owed::Pool(Arc::clone(&holding)));
+            }
+        }
+    }
+
+    /// Takes out what is known of streams of a context that is about to end. Dropped, it is given back.
+    pub(crate) fn take_streams(&self, context: CUcontext) -> OfContext {
+        let waiting = self.ordered.take(context);
+        let freeing = self.of(None).into_iter().map(|holding| {
+            let places = holding.take_streams(|place| place.context == context);
+            (holding, places)
+        });
+        OfContext {
+            waiting,
+            freeing: freeing.collect(),
+        }
+    }
+
+    /// The context did not end.
+    pub(crate) fn put_streams_back(&self, taken: OfContext) {
+        self.ordered.put_back(taken.waiting);
+        for (holding, places) in taken.freeing {
+            holding.put_streams_back(places);
+        }
     }
 
     /// The memory of the device's graphs.

@@ -92,8 +92,14 @@ impl Door {
 /// Compiles `apps/<name>.c` for this door and returns the executable. Compiled once per change of the source.
 pub fn app(name: &str, door: Door) -> PathBuf {
     let source = workspace().join("tests/apps").join(format!("{name}.c"));
-    let headers =
-        ["tests/apps/driver.h", "tests/apps/conformance/second.h"].map(|path| workspace().join(path));
+    let headers = [
+        "driver.h",
+        "conformance/second.h",
+        "fuzz/base.h",
+        "fuzz/own.h",
+        "fuzz/shared.h",
+    ];
+    let headers = headers.map(|path| workspace().join("tests/apps").join(path));
     let mut key = DefaultHasher::new();
     for file in [&source].into_iter().chain(&headers) {
         std::fs::read(file)

@@ -1,6 +1,9 @@
 //! Memory that is freed when a stream gets there (`cuMemFreeAsync`), and that nobody but the stream can tell of: memory
-//! of `cuMemAlloc`, and the last piece of a pool that was destroyed. An event behind the free says when; it is asked and
-//! never waited for. Pools that live are asked themselves.
+//! of `cuMemAlloc`, and pieces of a pool that was destroyed. An event behind the free says when; it is asked and never
+//! waited for. Pools that live are asked themselves.
+//!
+//! What cannot be marked with an event now is marked later: the stream has then been told more, so that the event comes
+//! no earlier. Until the driver has said that the event was reached, or the context has ended, all of it stays counted.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -8,7 +11,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
-use super::{Block, IS_EBBING};
+use super::freeing::Place;
+use super::{Block, Holding, IS_EBBING};
 use crate::allocations::Allocation;
 use crate::capture;
 use crate::devices::{context_of_stream, current_context};
@@ -24,13 +28,26 @@ pub(crate) enum Owed {
     Linear(Allocation),
     /// A piece of a destroyed pool.
     Block(Block),
+    /// A pool of which pieces were freed in this stream, if it is destroyed.
+    Pool(Arc<Holding>),
     /// What was mapped into a sparse array.
     Tiles(Vec<Arc<Backing>>),
 }
 
+/// What tells that a stream has got there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// An event, ours alone.
+    Event(CUevent),
+    /// None yet: one is recorded in this stream as soon as that succeeds.
+    Missing(CUstream),
+    /// None, and the stream can no longer be named: the end of its context tells.
+    Impossible,
+}
+
 #[derive(Debug)]
 struct Waiting {
-    event: CUevent,
+    mark: Mark,
     context: CUcontext,
     #[expect(dead_code, reason = "held to be dropped")]
     owed: Owed,
@@ -39,7 +56,7 @@ struct Waiting {
 /// What waited for streams of one context.
 #[derive(Debug)]
 #[must_use = "dropping it gives all of it back"]
-pub(crate) struct Taken(Vec<Waiting>);
+pub(super) struct Taken(Vec<Waiting>);
 
 /// In the order of the frees.
 #[derive(Debug, Default)]
@@ -51,27 +68,20 @@ impl Ordered {
     /// Gives back `owed` once the stream has done all that it was told to do up to now.
     pub(crate) fn after(&self, stream: Stream, owed: Owed) {
         let of_stream = context_of_stream(stream.explicit());
-        let current = current_context();
-        let context = if of_stream.is_null() { current } else { of_stream };
-        let is_elsewhere = context != current;
-        if is_elsewhere {
-            // SAFETY: a context that the driver has just named; popped again below.
-            if unsafe { real::cuCtxPushCurrent_v2(context) }.is_err() {
-                return;
-            }
-        }
-        let relaxed = capture::any_open().then(Relaxed::enter);
-        let event = mark(stream);
-        drop(relaxed);
-        if is_elsewhere {
-            let mut popped = CUcontext::NULL;
-            // SAFETY: undoes the push above.
-            let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
-        }
-        // Without an event nobody will tell: given back now.
-        if let Some(event) = event {
-            self.waiting.lock().push(Waiting { event, context, owed });
-        }
+        let context = if of_stream.is_null() {
+            current_context()
+        } else {
+            of_stream
+        };
+        let stream = stream.explicit();
+        self.wait_for(Place { stream, context }, owed);
+    }
+
+    /// As [`Ordered::after`], of a stream that was noted before.
+    pub(super) fn wait_for(&self, Place { stream, context }: Place, owed: Owed) {
+        let mark = mark(stream, context);
+        self.waiting.lock().push(Waiting { mark, context, owed });
+        IS_EBBING.store(true, Ordering::Relaxed);
     }
 
     /// Gives back what streams have got to. `true` if anything is left. Nothing is asked during captures, which the
@@ -81,30 +91,34 @@ impl Ordered {
         if waiting.is_empty() {
             return false;
         }
+        for waiting in &mut *waiting {
+            waiting.try_again();
+        }
         let _relaxed = capture::any_open().then(Relaxed::enter);
-        let is_over = |waiting: &mut Waiting| {
-            // SAFETY: our event, whose context has not ended.
-            match unsafe { real::cuEventQuery(waiting.event) } {
-                Err(CUerror::NOT_READY) => false,
-                Ok(()) => {
-                    // SAFETY: as above; nobody else knows it.
-                    let _ = unsafe { real::cuEventDestroy_v2(waiting.event) };
-                    true
-                }
-                // The context has broken, and its memory with it.
-                Err(_) => true,
-            }
-        };
-        let over: Vec<Waiting> = waiting.extract_if(.., is_over).collect();
+        let over: Vec<Waiting> = waiting.extract_if(.., |waiting| waiting.is_over()).collect();
         let is_left = !waiting.is_empty();
         drop(waiting);
         drop(over);
         is_left
     }
 
+    /// The stream is about to end: what could not be marked in it is marked now or never.
+    pub(super) fn stream_closing(&self, stream: CUstream) {
+        let mut waiting = self.waiting.lock();
+        for waiting in waiting
+            .iter_mut()
+            .filter(|waiting| waiting.mark == Mark::Missing(stream))
+        {
+            waiting.try_again();
+            if waiting.mark == Mark::Missing(stream) {
+                waiting.mark = Mark::Impossible;
+            }
+        }
+    }
+
     /// Takes out what waits for streams of a context that is about to end, and its events with it. Dropped, it is given
     /// back.
-    pub(crate) fn take(&self, context: CUcontext) -> Taken {
+    pub(super) fn take(&self, context: CUcontext) -> Taken {
         let mut waiting = self.waiting.lock();
         Taken(
             waiting
@@ -114,20 +128,72 @@ impl Ordered {
     }
 
     /// The context did not end.
-    pub(crate) fn put_back(&self, taken: Taken) {
+    pub(super) fn put_back(&self, taken: Taken) {
         self.waiting.lock().extend(taken.0);
         // A look meanwhile found nothing that is on its way.
         IS_EBBING.store(true, Ordering::Relaxed);
     }
 }
 
+impl Waiting {
+    fn try_again(&mut self) {
+        if let Mark::Missing(stream) = self.mark {
+            self.mark = mark(stream, self.context);
+        }
+    }
+
+    /// Whether the driver says that the stream has got there, or that there is no such event any more: its context has
+    /// ended. Any other error proves nothing (CUDA Driver API, `cuEventQuery`: "may also return error codes from
+    /// previous, asynchronous launches").
+    fn is_over(&mut self) -> bool {
+        let Mark::Event(event) = self.mark else {
+            return false;
+        };
+        // SAFETY: our event, which is destroyed below or with its context.
+        match unsafe { real::cuEventQuery(event) } {
+            Ok(()) => {
+                // SAFETY: as above; nobody else knows it.
+                let _ = unsafe { real::cuEventDestroy_v2(event) };
+                true
+            }
+            Err(error) => matches!(error, CUerror::INVALID_HANDLE | CUerror::CONTEXT_IS_DESTROYED),
+        }
+    }
+}
+
 /// An event behind what the stream was told to do so far.
-fn mark(stream: Stream) -> Option<CUevent> {
+fn mark(stream: CUstream, context: CUcontext) -> Mark {
+    let is_elsewhere = context != current_context();
+    // SAFETY: a context that the driver has named; popped again below.
+    if is_elsewhere && unsafe { real::cuCtxPushCurrent_v2(context) }.is_err() {
+        return Mark::Missing(stream);
+    }
+    let relaxed = capture::any_open().then(Relaxed::enter);
+    let event = record(stream);
+    drop(relaxed);
+    if is_elsewhere {
+        let mut popped = CUcontext::NULL;
+        // SAFETY: undoes the push above.
+        let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+    }
+    match event {
+        Some(event) => Mark::Event(event),
+        // Another thread would mark a stream of its own.
+        None if stream == super::freeing::PER_THREAD => Mark::Impossible,
+        None => Mark::Missing(stream),
+    }
+}
+
+fn record(stream: CUstream) -> Option<CUevent> {
+    // Recorded during a capture of this very stream, it would become a part of the graph.
+    if capture::is_capturing(stream, capture::Default::Legacy) {
+        return None;
+    }
     let mut event = CUevent::NULL;
     // SAFETY: the driver writes an event or nothing.
     unsafe { real::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0) }.ok()?;
-    // SAFETY: our event, and the stream that the application has just used.
-    if unsafe { real::cuEventRecord(event, stream.explicit()) }.is_err() {
+    // SAFETY: our event, and a stream that has not ended.
+    if unsafe { real::cuEventRecord(event, stream) }.is_err() {
         // SAFETY: nobody else knows it.
         let _ = unsafe { real::cuEventDestroy_v2(event) };
         return None;

@@ -93,7 +93,7 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
     let gone = shim
         .allocations
         .take_all(|allocation| lives_in(allocation, context));
-    let ordered = shim.holdings.ordered.take(context);
+    let streams = shim.holdings.take_streams(context);
     timing::context_closing(context);
     let status = call.real();
     let ended = status.is_ok() && has_ended();
@@ -102,7 +102,7 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
         let device = shim.contexts.lock().remove(&context);
         end(shim, device, context, gone);
     } else {
-        shim.holdings.ordered.put_back(ordered);
+        shim.holdings.put_streams_back(streams);
         shim.allocations.put_back(gone);
     }
     status
@@ -124,13 +124,13 @@ pub(super) fn primary_may_end(call: &Call<'_, CUresult>, ordinal: CUdevice) -> C
     let Some(context) = primary(ordinal) else {
         return call.real();
     };
-    let ordered = shim.holdings.ordered.take(context);
+    let streams = shim.holdings.take_streams(context);
     timing::context_closing(context);
     let status = call.real();
     let ended = !is_primary_active(ordinal);
     timing::context_closed(context, ended);
     if !ended {
-        shim.holdings.ordered.put_back(ordered);
+        shim.holdings.put_streams_back(streams);
     }
     status?;
     if ended {
