@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use vcuda_machine::Config;
 
 mod node;
 
@@ -57,12 +59,13 @@ Examples:
   vcuda sim -- ./app                on the simulated driver, without quota
   vcuda sim report --json           the exact record of the machine
   vcuda sim --machine ./m --gpus 2 --memory 24GiB -- ./app
+  vcuda sim --machine ./m2 --profile gb10 -- ./app
   vcuda sim report --machine ./m";
 
 const SIM_DETAILS: &str = "\
 The machine is a directory: --machine, else VCUDA_SIM, else `machine` under
 the user's runtime directory. A missing one is created: one GPU of 80 GiB,
-unless --gpus and --memory say otherwise.";
+unless --gpus, --memory and --profile say otherwise.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -312,7 +315,10 @@ pub(crate) struct SimArgs {
     /// GPUs of a machine that is created [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) gpus: Option<u8>,
-    /// Memory of each GPU of a machine that is created [default: 80GiB]
+    /// The real driver and GPU that a machine that is created is like [default: h200-580]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Config::profiles()))]
+    pub(crate) profile: Option<String>,
+    /// Memory of each GPU of a machine that is created [default: the profile's]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) memory: Option<MemorySize>,
     /// The command and its arguments, after `--`

@@ -15,9 +15,6 @@ use crate::failure::Failure;
 use crate::libraries;
 use vcuda_manager_api::quantity::MemorySize;
 
-/// Memory of a simulated GPU unless said otherwise.
-const DEFAULT_MEMORY: MemorySize = MemorySize(80 << 30);
-
 /// Runs the command on the machine. Returns only on failure.
 pub(crate) fn run(args: &SimArgs, environment: &Environment) -> Result<(), Failure> {
     let directory = environment.machine_dir(args.machine.as_deref())?;
@@ -61,9 +58,14 @@ pub(crate) fn variables(
 
 /// Makes a missing machine as the options say; an existing one must be as they say.
 fn open_as_asked(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
-    if !directory.join("machine.toml").exists() && (args.gpus.is_some() || args.memory.is_some()) {
+    let asked = match &args.profile {
+        Some(name) => Config::of_profile(name).map_err(|error| refused(&error))?,
+        None => Config::default(),
+    };
+    let is_asked = args.gpus.is_some() || args.memory.is_some() || args.profile.is_some();
+    if !directory.join("machine.toml").exists() && is_asked {
         let count = usize::from(args.gpus.unwrap_or(1));
-        let config = Config::with_gpus(count, args.memory.unwrap_or(DEFAULT_MEMORY).0);
+        let config = asked.of_gpus(count, args.memory.map(|size| size.0));
         return Machine::create(directory, &config)
             .map(drop)
             .map_err(|error| refused(&error));
@@ -76,6 +78,13 @@ fn open_as_asked(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
             directory.display()
         ))
     };
+    let profile = &machine.config().profile;
+    if let Some(name) = args.profile.as_ref().filter(|name| *name != profile) {
+        return Err(different(
+            format!("--profile {name}"),
+            format!("the profile {profile}"),
+        ));
+    }
     if let Some(count) = args.gpus.filter(|count| usize::from(*count) != gpus.len()) {
         return Err(different(
             format!("--gpus {count}"),

@@ -13,8 +13,11 @@
 //! is what makes the object count. The dead are emptied by an exchange of the head, with the same effect. Once not
 //! paid, an object is never paid again, so that a sum which reads the records first and the objects then cannot miss it.
 //!
+//! *Outliving*: an object of which descriptors were given away may be held by them alone. Without holders it stays, and
+//! counts by itself, until a process proves that no descriptor is open ([`Outlives`], [`Unheld`]).
+//!
 //! *Held*: each holder has a bit, set by itself and cleared by itself or by those who clear its slot when it is dead. Who
-//! finds an object without holders frees it. It is closing first, so that a holder who came at the same time, and is
+//! finds an object without holders, and with nothing that outlives them, frees it. It is closing first, so that a holder who came at the same time, and is
 //! not seen, sees that and undoes it.
 //!
 //! *One object a key*: an object to be adopted is a party of the ledger like a process: it is announced, then everybody
@@ -32,14 +35,20 @@ mod adopt;
 #[cfg(not(loom))]
 mod holds;
 mod key;
+mod outlives;
 mod record;
+#[cfg(not(loom))]
+mod released;
 pub(crate) mod state;
 mod table;
 #[cfg(not(loom))]
 pub(crate) use holds::Holds;
 pub use key::ObjectKey;
+pub use outlives::Outlives;
 pub use record::ObjectRecord;
 pub(crate) use record::Payer;
+#[cfg(not(loom))]
+pub use released::Unheld;
 pub(crate) use table::Objects;
 
 /// How many objects a container can share at a time. (Miri follows each word of their records.)

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::CUcontext;
-use vcuda_region::shared::ObjectKey;
+use vcuda_region::shared::{ObjectKey, Outlives};
 
 use crate::charge::Charge;
+use crate::devices::Denied;
 use crate::tiles::Tiles;
 
 /// How an allocation was made, as far as its end depends on it.
@@ -210,6 +211,28 @@ impl Allocations {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// The key under which the container knows the allocation at this address, if it does; nothing if there is none.
+    pub(crate) fn key(&self, address: u64) -> Option<Option<ObjectKey>> {
+        let shard = self.shard(address).lock();
+        let known = shard.get(&(address, Kind::Linear.space()))?;
+        known.charge().map(Charge::key)
+    }
+
+    /// The allocation at this address was given away as a descriptor under `key`, and `keeper` may keep its memory.
+    ///
+    /// # Errors
+    /// The container cannot count it beyond the end of this process; or it is gone.
+    pub(crate) fn give_away(&self, address: u64, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
+        let mut shard = self.shard(address).lock();
+        match shard.get_mut(&(address, Kind::Linear.space())) {
+            Some(Allocation {
+                holds: Holds::Charge(charge),
+                ..
+            }) => charge.give_away(key, keeper),
+            _ => Err(Denied),
         }
     }
 

@@ -1,9 +1,10 @@
 //! Bytes that this process has counted in the ledger for something that it holds, alone or together with other processes
 //! of the container.
 
-use vcuda_region::shared::{ObjectKey, Shared};
+use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 
 use crate::devices::{self, Denied, Device, Reserved};
+use crate::ofd_key;
 use crate::shim::Shim;
 
 /// Bytes that stay counted as long as this lives: dropped, they are given back, once. Of an object that other processes
@@ -21,8 +22,8 @@ pub(crate) struct Charge {
 struct Together {
     key: ObjectKey,
     shared: Shared,
-    /// Counted in this process's own record, as far as that goes; else by the object or its exporter.
-    is_own: bool,
+    /// Given away in a way of which nothing can be proved: held until this process ends.
+    is_kept: bool,
 }
 
 impl Charge {
@@ -56,7 +57,7 @@ impl Charge {
             together: Some(Box::new(Together {
                 key,
                 shared,
-                is_own: false,
+                is_kept: false,
             })),
         }
     }
@@ -70,33 +71,45 @@ impl Charge {
                 Box::new(Together {
                     key,
                     shared,
-                    is_own: true,
+                    is_kept: false,
                 })
             });
+        }
+    }
+
+    /// The memory was given away under `key`, and `keeper` may keep it from now on, whatever becomes of this process: the
+    /// container knows it under its key, and counts it until its release is proved.
+    ///
+    /// # Errors
+    /// The container has no place for it: the memory must not be given away.
+    pub(crate) fn give_away(&mut self, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
+        self.share(key);
+        let together = self.together.as_mut().ok_or(Denied)?;
+        // Given away under another key by another thread meanwhile: nobody asks about this one.
+        let keeper = if ofd_key::offset_of(together.key) == ofd_key::offset_of(key) {
+            keeper
+        } else {
+            Outlives::UNPROVABLE
+        };
+        together.is_kept |= keeper == Outlives::UNPROVABLE;
+        if self.device.outlive(&together.shared, keeper) {
+            Ok(())
+        } else {
+            Err(Denied)
         }
     }
 
     /// The driver is about to be asked to free it. Others of the container may hold it, and the driver says of one of
     /// them that it has it as soon as it is freed here: the container finds that explained from now on.
     pub(crate) fn end(&mut self) {
-        if let Some(together) = &mut self.together
-            && self.device.stop_paying(&together.shared)
-        {
-            together.is_own = false;
+        if let Some(together) = &self.together {
+            self.device.stop_paying(&together.shared);
         }
     }
 
     /// Under which key the container knows it.
     pub(crate) fn key(&self) -> Option<ObjectKey> {
         self.together.as_ref().map(|together| together.key)
-    }
-
-    /// What of it is counted in this process's own record (bytes).
-    pub(crate) fn own_bytes(&self) -> u64 {
-        match &self.together {
-            Some(together) if !together.is_own => 0,
-            _ => self.bytes,
-        }
     }
 
     /// The device that pays.
@@ -135,6 +148,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         match self.together.take() {
             None => self.device.release(self.bytes),
+            Some(together) if together.is_kept => {}
             Some(together) => self.device.part(together.shared),
         }
     }

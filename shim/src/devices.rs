@@ -4,10 +4,11 @@
 use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
 use vcuda_region::limits::NO_MEMORY_LIMIT;
-use vcuda_region::shared::{ObjectKey, Shared};
+use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, GpuUuid, ledger};
 
+use crate::capture;
 use crate::ffi::real;
 use crate::shim::{Region, Shim};
 
@@ -60,9 +61,10 @@ impl Device {
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.shim.holdings.recount();
-        self.shim.adrift.poll();
-        self.region()
-            .map_or(0, |(region, index)| region.usage.used_bytes(index))
+        self.region().map_or(0, |(region, index)| {
+            self.shim.exported.poll(region.usage);
+            region.usage.used_bytes(index)
+        })
     }
 
     /// Counts `bytes` before the driver is asked for them.
@@ -161,7 +163,10 @@ impl Device {
         // What the dead held, and the driver's own use as it is now.
         self.shim.look();
         self.shim.holdings.make_room(self);
-        self.shim.adrift.poll();
+        if let Some((region, _)) = self.region() {
+            // A thread that captures does not wait (I5).
+            self.shim.exported.make_room(region.usage, !capture::any_open());
+        }
     }
 
     /// A denial that is final: counted, and said in the log.
@@ -182,8 +187,15 @@ impl Device {
     }
 
     /// What this process pays for an object is counted by the object itself from here on; see [`Slot::stop_paying`].
-    pub(crate) fn stop_paying(&self, shared: &Shared) -> bool {
-        self.shim.slot().is_some_and(|slot| slot.stop_paying(shared))
+    pub(crate) fn stop_paying(&self, shared: &Shared) {
+        if let Some(slot) = self.shim.slot() {
+            slot.stop_paying(shared);
+        }
+    }
+
+    /// `keeper` may keep the object beside its holders; see [`Slot::outlive`].
+    pub(crate) fn outlive(&self, shared: &Shared, keeper: Outlives) -> bool {
+        self.shim.slot().is_some_and(|slot| slot.outlive(shared, keeper))
     }
 
     /// Lets go of an object.

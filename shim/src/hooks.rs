@@ -68,6 +68,7 @@ hooks! {
     deny cuMemMap                       => vmm::map;
     pass cuMemUnmap                     => vmm::unmap;
     pass cuMemExportToShareableHandle   => vmm_share::export;
+    pass cuMemGetHandleForAddressRange  => vmm_share::export_range;
     deny cuMemImportFromShareableHandle => vmm_share::import;
     pass cuMemMapArrayAsync             => sparse::map;
     pass cuMemMapArrayAsync_ptsz        => sparse::map_per_thread;

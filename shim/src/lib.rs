@@ -7,12 +7,12 @@
 //! (`devices.rs`), reserves the bytes in the region, calls the driver, and notes the address (`allocations.rs`), or the
 //! reservation drops and the bytes go back.
 
-mod adrift;
 mod allocations;
 mod capture;
 mod charge;
 mod config;
 mod devices;
+mod exported;
 mod ffi;
 mod fork;
 mod graph_cost;
@@ -21,11 +21,11 @@ mod holdings;
 mod hooks;
 mod log;
 mod mappings;
+mod ofd_key;
 mod overhead;
 mod reaper;
 mod registration;
 mod shim;
-mod tag;
 mod tiles;
 mod timing;
 mod ways;

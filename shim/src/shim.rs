@@ -16,10 +16,10 @@ use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::{Slot, Usage};
 use vcuda_region::{DeviceIndex, clock, directory};
 
-use crate::adrift::Adrift;
 use crate::allocations::Allocations;
 use crate::config::Config;
 use crate::devices::{self, Device, Devices};
+use crate::exported::Exported;
 use crate::graph_memory::Executables;
 use crate::holdings::Holdings;
 use crate::hooks::green::Greens;
@@ -47,8 +47,8 @@ pub(crate) struct Shim {
     pub(crate) allocations: Allocations,
     /// Physical memory that the application maps itself.
     pub(crate) mappings: Mappings,
-    /// Memory that only descriptors hold.
-    pub(crate) adrift: Adrift,
+    /// Memory that was given away as descriptors.
+    pub(crate) exported: Exported,
     /// What the driver holds for pools and graphs.
     pub(crate) holdings: Holdings,
     /// The executable graphs that allocate memory.
@@ -103,7 +103,7 @@ impl Shim {
             config,
             allocations: Allocations::new(),
             mappings: Mappings::default(),
-            adrift: Adrift::default(),
+            exported: Exported::default(),
             holdings: Holdings::default(),
             graphs: Executables::default(),
             contexts: Mutex::default(),

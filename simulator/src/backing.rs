@@ -138,6 +138,15 @@ pub(crate) fn take(device: &'static Device, bytes: u64) -> Result<(), CUerror> {
     take_by(device, || client.take(device.gpu, bytes))
 }
 
+/// As [`take`], for managed memory.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) fn take_managed(device: &'static Device, bytes: u64) -> Result<(), CUerror> {
+    let client = &process()?.client;
+    take_by(device, || client.take_managed(device.gpu, bytes))
+}
+
 /// As [`take`], in the caller's way of taking.
 ///
 /// # Errors

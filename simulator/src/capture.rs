@@ -5,6 +5,7 @@
 //! of `terms.rs`, `api.rs` the exported functions.
 
 pub(crate) mod api;
+pub(crate) mod named;
 pub(crate) mod state;
 pub(crate) mod terms;
 
@@ -33,7 +34,8 @@ thread_local! {
     static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
-fn thread() -> u64 {
+/// The calling thread's number; 0 of one that is ending.
+pub(crate) fn thread() -> u64 {
     // A thread that is ending has no number; 0 is nobody's.
     THREAD.try_with(|thread| *thread).unwrap_or(0)
 }

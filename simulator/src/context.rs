@@ -122,6 +122,7 @@ impl Context {
                 unique: UNIQUE.fetch_add(1, Ordering::Relaxed),
                 sms,
                 primary: Arc::clone(primary),
+                holder: crate::current::Holder::default(),
             }),
             alive: AtomicBool::new(true),
         };

@@ -55,7 +55,7 @@ fn create<const API_VERSION: u32>(place: *mut CUcontext, flags: c_uint, ordinal:
     }
     let context = Context::create(device, flags, API_VERSION, false, None)?;
     let handle = CUcontext(context.handle);
-    push_stack(context);
+    push_stack(context)?;
     put(place, handle)
 }
 
@@ -133,8 +133,7 @@ fn detach(handle: CUcontext) -> CUresult {
 }
 
 fn push(handle: CUcontext) -> CUresult {
-    push_stack(context(handle.0)?);
-    Ok(())
+    push_stack(context(handle.0)?)
 }
 
 /// An empty stack is `CUDA_ERROR_INVALID_CONTEXT`.
@@ -153,8 +152,7 @@ fn set_current(handle: CUcontext) -> CUresult {
         None
     } else {
         Some(context(handle.0)?)
-    });
-    Ok(())
+    })
 }
 
 /// "If no context is bound to the calling CPU thread then *pctx is set to NULL and CUDA_SUCCESS is returned."

@@ -1,16 +1,79 @@
 //! The calling thread's stack of contexts (CUDA Driver API, "Context Management").
 
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use vcuda_driver_api::CUerror;
+use vcuda_machine::DriverProfile;
 
 use crate::context::{CONTEXTS, Context};
 use crate::process::process;
 
+/// A thread's contexts. The top is the current one. A destroyed one stays until it is popped or replaced.
+#[derive(Debug)]
+struct Stack(Vec<Arc<Context>>);
+
 thread_local! {
-    /// The top is the current context. A destroyed one stays until it is popped or replaced.
-    static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
+    static STACK: RefCell<Stack> = const { RefCell::new(Stack(Vec::new())) };
+}
+
+/// `driver.green_current_once`.
+static GREEN_ONCE: AtomicBool = AtomicBool::new(false);
+
+/// Takes what the profile says.
+pub(crate) fn arm(driver: &DriverProfile) {
+    GREEN_ONCE.store(driver.green_current_once, Ordering::Relaxed);
+}
+
+/// The thread on whose stack a green context is: "a green context can be current to only one thread at a time"
+/// (`cuGreenCtxCreate`). Assumed: it counts as current as long as it is anywhere on the stack, and a second thread is
+/// refused. Without `driver.green_current_once` any thread may have it.
+#[derive(Debug, Default)]
+pub(crate) struct Holder(AtomicU64);
+
+impl Holder {
+    /// Takes the context for a thread; false where another one has it.
+    fn take(&self, thread: u64) -> bool {
+        let taken = self
+            .0
+            .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire);
+        taken.is_ok() || taken == Err(thread)
+    }
+}
+
+impl Stack {
+    /// Puts a context on top.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_CONTEXT` (assumed) for a green context that another thread has.
+    fn push(&mut self, context: Arc<Context>) -> Result<(), CUerror> {
+        if let Some(part) = &context.green
+            && GREEN_ONCE.load(Ordering::Relaxed)
+            && !part.holder.take(crate::capture::thread())
+        {
+            return Err(CUerror::INVALID_CONTEXT);
+        }
+        self.0.push(context);
+        Ok(())
+    }
+
+    fn pop(&mut self) -> Option<Arc<Context>> {
+        let context = self.0.pop()?;
+        let is_left = |other: &Arc<Context>| Arc::ptr_eq(other, &context);
+        if let Some(part) = &context.green
+            && !self.0.iter().any(is_left)
+        {
+            part.holder.0.store(0, Ordering::Release);
+        }
+        Some(context)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        while self.pop().is_some() {}
+    }
 }
 
 /// The current context, alive.
@@ -31,7 +94,7 @@ pub(crate) fn current() -> Result<Arc<Context>, CUerror> {
     // A primary context that was reset and retained again has the same handle (assumed).
     let second_life = CONTEXTS.get(context.handle).filter(|context| context.is_alive());
     let context = second_life.ok_or(CUerror::CONTEXT_IS_DESTROYED)?;
-    replace(Some(Arc::clone(&context)));
+    replace(Some(Arc::clone(&context)))?;
     Ok(context)
 }
 
@@ -39,14 +102,19 @@ pub(crate) fn current() -> Result<Arc<Context>, CUerror> {
 pub(crate) fn top() -> Option<Arc<Context>> {
     // A thread that is ending has no stack any more: no context is current to it.
     STACK
-        .try_with(|stack| stack.borrow().last().cloned())
+        .try_with(|stack| stack.borrow().0.last().cloned())
         .ok()
         .flatten()
 }
 
 /// `cuCtxPushCurrent`.
-pub(crate) fn push(context: Arc<Context>) {
-    let _ = STACK.try_with(|stack| stack.borrow_mut().push(context));
+///
+/// # Errors
+/// As [`Stack::push`].
+pub(crate) fn push(context: Arc<Context>) -> Result<(), CUerror> {
+    STACK
+        .try_with(|stack| stack.borrow_mut().push(context))
+        .unwrap_or(Ok(()))
 }
 
 /// `cuCtxPopCurrent`; none if the stack is empty.
@@ -55,10 +123,22 @@ pub(crate) fn pop() -> Option<Arc<Context>> {
 }
 
 /// `cuCtxSetCurrent`: replaces the top; none pops it.
-pub(crate) fn replace(context: Option<Arc<Context>>) {
-    let _ = STACK.try_with(|stack| {
-        let mut stack = stack.borrow_mut();
-        stack.pop();
-        stack.extend(context);
-    });
+///
+/// # Errors
+/// As [`Stack::push`]; the top stays.
+pub(crate) fn replace(context: Option<Arc<Context>>) -> Result<(), CUerror> {
+    STACK
+        .try_with(|stack| {
+            let mut stack = stack.borrow_mut();
+            let before = stack.pop();
+            let Some(context) = context else { return Ok(()) };
+            let pushed = stack.push(context);
+            if pushed.is_err()
+                && let Some(before) = before
+            {
+                stack.push(before)?;
+            }
+            pushed
+        })
+        .unwrap_or(Ok(()))
 }

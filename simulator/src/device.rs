@@ -118,12 +118,16 @@ pub(crate) fn device(ordinal: CUdevice) -> Result<&'static Device, CUerror> {
         .ok_or(CUerror::INVALID_DEVICE)
 }
 
-/// "Currently, the Flags parameter must be 0" (`cuInit`).
+/// "Currently, the Flags parameter must be 0" (`cuInit`). With `driver.looks_itself_up`, what the library's own name
+/// stands for in this process is called, as WSL2's library calls the one behind it.
 fn init(flags: c_uint) -> CUresult {
     if flags != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    initialise()
+    match crate::lookup::own_init()? {
+        Some(init) => init(flags),
+        None => initialise(),
+    }
 }
 
 /// Works before `cuInit`.

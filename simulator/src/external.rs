@@ -80,17 +80,23 @@ fn import(place: *mut CUexternalMemory, description: *const CUDA_EXTERNAL_MEMORY
 
 /// Memory behind a descriptor, which stays as it is.
 fn hold(descriptor: c_int, bytes: u64, device: &'static Device) -> Result<Shared, CUerror> {
-    let file = sharing::duplicate(descriptor)?;
-    let length = file.metadata().map_err(|_| CUerror::INVALID_VALUE)?.len();
-    if length < bytes {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    match sharing::object_of(descriptor) {
-        Ok(object) => Shared::hold(object, None, Sort::Physical).map_err(|error| match error {
-            CUerror::INVALID_HANDLE => CUerror::INVALID_VALUE,
-            other => other,
-        }),
-        Err(_) => Shared::foreign(device, bytes, file),
+    let Ok(object) = sharing::object_of(descriptor) else {
+        let file = sharing::duplicate(descriptor)?;
+        let length = file.metadata().map_err(|_| CUerror::INVALID_VALUE)?.len();
+        return if length < bytes {
+            Err(CUerror::INVALID_VALUE)
+        } else {
+            Shared::foreign(device, bytes, file)
+        };
+    };
+    let shared = Shared::hold(object, None, Sort::Physical).map_err(|error| match error {
+        CUerror::INVALID_HANDLE => CUerror::INVALID_VALUE,
+        other => other,
+    })?;
+    if shared.bytes < bytes {
+        Err(CUerror::INVALID_VALUE)
+    } else {
+        Ok(shared)
     }
 }
 

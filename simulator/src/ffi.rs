@@ -39,6 +39,7 @@ pub(crate) fn guard(name: &str, body: impl FnOnce() -> CUresult) -> CUresult {
     if let Some(code) = crate::faults::strike(name) {
         return Err(code);
     }
+    crate::capture::named::check(name)?;
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(CUerror::UNKNOWN))
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct Part {
     pub(crate) sms: Option<Sms>,
     /// The context that it is a part of.
     pub(crate) primary: Arc<Context>,
+    /// The thread that has it.
+    pub(crate) holder: crate::current::Holder,
 }
 
 impl Green {

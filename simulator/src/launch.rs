@@ -9,10 +9,11 @@ pub(crate) mod arguments;
 pub(crate) mod old_api;
 pub(crate) mod pace;
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
-use vcuda_machine::Command;
+use vcuda_machine::{Command, DriverProfile};
 
 use crate::attributes::{BLOCKS_PER_MULTIPROCESSOR, THREADS_PER_MULTIPROCESSOR};
 use crate::capture;
@@ -22,6 +23,7 @@ use crate::launch::arguments::{Arguments, Given};
 use crate::launch::pace::Pace;
 use crate::limits::FREE_LOCAL;
 use crate::module::Function;
+use crate::process::process;
 use crate::stream::queue::Stream;
 
 /// The size of a launch.
@@ -198,5 +200,17 @@ pub(crate) fn launch(
         Pace::Fed => return hostfunc::spin(stream, argument, sms),
         _ => Command::Kernel { duration_ns, sms },
     };
-    stream.submit(command).map(drop)
+    let ticket = stream.submit(command)?;
+    if BLOCKS.load(Ordering::Relaxed) {
+        process()?.client.wait(ticket);
+    }
+    Ok(())
+}
+
+/// `driver.launch_blocks`. Kernels that wait for the host (`vcuda_fed`) are not waited for, nor are graphs.
+static BLOCKS: AtomicBool = AtomicBool::new(false);
+
+/// Takes what the profile says.
+pub(crate) fn arm(driver: &DriverProfile) {
+    BLOCKS.store(driver.launch_blocks, Ordering::Relaxed);
 }

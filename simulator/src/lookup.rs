@@ -3,7 +3,7 @@
 //! Which symbol serves a name, a version and a flag is driver-api's table, read off driver 550. Works before
 //! `cuInit`.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::collections::HashMap;
 
 use once_cell::sync::OnceCell;
@@ -135,6 +135,37 @@ fn get_proc_address(
     );
     put(place, address.unwrap_or(core::ptr::null_mut()))
 }
+
+/// `cuInit` as WSL2's library finds it: by `dlsym` on a handle of the driver's library, through whatever `dlsym` the
+/// process has (HAMi-core issue 326). None where the profile's driver does not look itself up, or finds itself.
+///
+/// # Errors
+/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (assumed).
+pub(crate) fn own_init() -> Result<Option<Init>, CUerror> {
+    if !crate::process::driver()?.looks_itself_up {
+        return Ok(None);
+    }
+    let own = address_of("cuInit").unwrap_or(core::ptr::null_mut());
+    // SAFETY: all bytes of a `Dl_info` may be zero.
+    let mut library: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: `library` is valid for writing; any address may be asked for.
+    let is_known = unsafe { libc::dladdr(own, &raw mut library) } != 0;
+    if !is_known {
+        return Ok(None);
+    }
+    // SAFETY: dladdr gave the terminated name of a loaded library, which stays loaded.
+    let handle = unsafe { libc::dlopen(library.dli_fname, libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    // SAFETY: a handle of dlopen, or null, which stands for the program; the name is terminated.
+    let found = unsafe { libc::dlsym(handle, c"cuInit".as_ptr()) };
+    if found.is_null() || found == own {
+        return Ok(None);
+    }
+    // SAFETY: by its name the function is a `cuInit`.
+    Ok(Some(unsafe { core::mem::transmute::<*mut c_void, Init>(found) }))
+}
+
+/// `cuInit`.
+type Init = extern "C" fn(c_uint) -> CUresult;
 
 /// The driver's private tables are NVIDIA's own: none is known here, and an unknown one is
 /// `CUDA_ERROR_INVALID_VALUE`.

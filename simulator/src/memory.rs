@@ -176,22 +176,50 @@ pub(crate) fn allocate(
     device: &'static Device,
     context: Option<&Context>,
 ) -> Result<u64, CUerror> {
-    crate::backing::take(device, bytes)?;
+    let taken = taken(process()?, kind, bytes);
+    if kind == Kind::Managed {
+        crate::backing::take_managed(device, taken)?;
+    } else {
+        crate::backing::take(device, taken)?;
+    }
     let Some(base) = device.arena.take(bytes) else {
-        process()?.client.give(device.gpu, bytes);
+        give(process()?, kind, device, taken);
         return Err(CUerror::OUT_OF_MEMORY);
     };
     insert(base, bytes, kind, device, context);
     Ok(base)
 }
 
+/// What an allocation of so many bytes takes of its GPU: of `cuMemAlloc` and its relatives, whole units of
+/// `driver.allocation_unit_bytes`.
+fn taken(process: &Process, kind: Kind, bytes: u64) -> u64 {
+    let unit = process.machine.config().driver.allocation_unit_bytes;
+    match kind {
+        Kind::Device | Kind::Managed => bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
+        _ => bytes,
+    }
+}
+
+/// Gives bytes of this kind back to the machine.
+fn give(process: &Process, kind: Kind, device: &Device, bytes: u64) {
+    if kind == Kind::Managed {
+        process.client.give_managed(device.gpu, bytes);
+    } else {
+        process.client.give(device.gpu, bytes);
+    }
+}
+
 /// Gives back what [`allocate`] took; the range has been taken out. What other processes hold of it is theirs.
 pub(crate) fn release(process: &Process, allocation: &Allocation) {
     let shared = crate::sharing::hide(allocation.base);
     allocation.device.arena.give(allocation.base, allocation.bytes);
-    if shared.is_none() {
-        process.client.give(allocation.device.gpu, allocation.bytes);
-    }
+    let taken = taken(process, allocation.kind, allocation.bytes);
+    let own = if shared.is_none() {
+        taken
+    } else {
+        taken - allocation.bytes
+    };
+    give(process, allocation.kind, allocation.device, own);
 }
 
 /// A context ends: its memory goes ("destroys and cleans up all resources associated with the context").

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use vcuda_driver_api::{CUerror, CUresult};
-use vcuda_machine::{Client, Machine, MachineError};
+use vcuda_machine::{Client, DriverProfile, Machine, MachineError};
 
 use crate::device::Device;
 
@@ -100,6 +100,10 @@ fn join() -> CUresult {
             remedy: "name an exported symbol, as cuMemAlloc_v2".into(),
         })
     })?;
+    let driver = &machine.config().driver;
+    crate::capture::named::arm(driver);
+    crate::current::arm(driver);
+    crate::launch::arm(driver);
     let devices = crate::device::visible(&machine);
     if devices.is_empty() {
         return Err(CUerror::NO_DEVICE);
@@ -141,13 +145,21 @@ fn machine() -> Result<&'static Machine, CUerror> {
     MACHINE.get_or_try_init(|| Machine::open_or_create(&vcuda_machine::machine_directory()).map_err(refused))
 }
 
+/// What the profile's driver does, before `cuInit` too.
+///
+/// # Errors
+/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (assumed).
+pub(crate) fn driver() -> Result<&'static DriverProfile, CUerror> {
+    Ok(&machine()?.config().driver)
+}
+
 /// What `cuDriverGetVersion` says, before `cuInit` too; the default's where the machine cannot be used.
 pub(crate) fn cuda_version() -> i32 {
     let version = machine().map(|machine| machine.config().cuda_version);
     version
         .ok()
         .and_then(|version| i32::try_from(version).ok())
-        .unwrap_or(12040)
+        .unwrap_or(13000)
 }
 
 /// A real driver that cannot work says why in the kernel's log; this one on the standard error, once.

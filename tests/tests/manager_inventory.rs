@@ -119,7 +119,7 @@ fn what_nvml_knows_is_shown() {
         "numa_node: Some(1)",
         "pci_bus_id: \"0000:17:00.0\"",
         &format!("nvlinks: [{}]", watched.uuid(1)),
-        "driver 550.163.01",
+        "driver 580.95.05",
     ] {
         assert!(facts.contains(part), "{part}: {facts}");
     }

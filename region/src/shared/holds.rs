@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::adopt::ATTEMPTS;
 use super::record::Payer;
 use super::state::LIVE;
-use super::{ObjectKey, Objects, Shared};
+use super::{ObjectKey, Objects, Outlives, Shared};
 use crate::DeviceIndex;
 use crate::ledger::Denied;
 use crate::primitive::Ordering;
@@ -33,6 +33,18 @@ impl Slot<'_> {
         let place = objects.insert(self.index(), device.get(), (key, bytes), payer, LIVE)?;
         holds.insert(place, 1);
         shared_at(&objects, place)
+    }
+
+    /// Something that may keep the object beside its holders is about to be given away, see [`Outlives`]. `false` if the
+    /// container has no place for the object: nobody would know of it once this process ends.
+    #[must_use]
+    pub fn outlive(&self, object: &Shared, by: Outlives) -> bool {
+        let holds = self.holds.0.lock();
+        let Some(place) = object.place.filter(|place| holds.contains_key(place)) else {
+            return false;
+        };
+        self.usage().objects().at(place).1.set_outlives(by);
+        true
     }
 
     /// Importer: holds the object of this key, for which nothing more is counted. `None`: the container does not know it.
@@ -115,7 +127,6 @@ impl Slot<'_> {
     /// as it is. To be called before the driver is asked to free it: from then on the driver's figure of another holder
     /// may include it, who must find it explained wherever this process stops. `false`, and nothing has changed, if this
     /// process does not pay for it or holds it more than once.
-    #[must_use]
     pub fn stop_paying(&self, object: &Shared) -> bool {
         let holds = self.holds.0.lock();
         let Some(place) = object.place.filter(|place| holds.get(place) == Some(&1)) else {

@@ -1,10 +1,10 @@
 //! What is known of one object, and who holds it.
 
-use super::{HOLDER_WORDS, HOLDERS_A_WORD, ObjectKey};
+use super::{HOLDER_WORDS, HOLDERS_A_WORD, ObjectKey, Outlives};
 use crate::primitive::{AtomicU64, Ordering, fence};
 
 /// One object. Its owner writes all of it before the state says that it is known; afterwards only `until` changes, once,
-/// and the holders.
+/// `outlives`, twice at most, and the holders.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ObjectRecord {
@@ -16,7 +16,9 @@ pub struct ObjectRecord {
     pub(crate) payer: AtomicU64,
     /// The last tag of the payer's record that includes it.
     pub(crate) until: AtomicU64,
-    reserved: [AtomicU64; 3],
+    /// What may hold it beside its holders, see [`Outlives`]; 0: nothing.
+    pub(crate) outlives: AtomicU64,
+    reserved: [AtomicU64; 2],
     /// A bit for each slot that holds it, 32 to a word; the upper half counts the changes of the word, so that an
     /// exchange fails if anything has happened since it was read.
     pub(crate) holders: [AtomicU64; HOLDER_WORDS],
@@ -68,6 +70,13 @@ impl ObjectRecord {
         record
     }
 
+    /// Its name.
+    #[cfg(not(loom))]
+    pub(crate) fn key(&self) -> ObjectKey {
+        let [first, second] = [&self.key[0], &self.key[1]].map(|word| word.load(Ordering::Relaxed));
+        ObjectKey::from_parts(first, second)
+    }
+
     pub(crate) fn is_named(&self, key: ObjectKey) -> bool {
         self.key
             .iter()
@@ -83,6 +92,7 @@ impl ObjectRecord {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.payer.store(payer.0, Ordering::Relaxed);
         self.until.store(u64::MAX, Ordering::Relaxed);
+        self.outlives.store(0, Ordering::Relaxed);
         // Whoever was about to hold what stood here before finds the word changed.
         for word in &self.holders {
             Self::change(word, |_| true, |_| 0);
@@ -132,6 +142,27 @@ impl ObjectRecord {
     pub(crate) fn let_go(&self, slot: usize, may: impl Fn() -> bool) {
         let (word, bit) = self.word_of(slot);
         Self::change(word, |now| now & bit != 0 && may(), |holders| holders & !bit);
+    }
+
+    /// Something may hold it beside its holders from now on.
+    pub(crate) fn set_outlives(&self, by: Outlives) {
+        // Before whatever may hold it is given away, and so before the last holder lets go.
+        let mut known = self.outlives.load(Ordering::SeqCst);
+        loop {
+            let both = Outlives::of_word(known).and(by).word();
+            match self
+                .outlives
+                .compare_exchange(known, both, Ordering::SeqCst, Ordering::SeqCst)
+            {
+                Ok(_) => return,
+                Err(other) => known = other,
+            }
+        }
+    }
+
+    /// What may hold it beside its holders.
+    pub(crate) fn outlives(&self) -> Outlives {
+        Outlives::of_word(self.outlives.load(Ordering::SeqCst))
     }
 
     /// Whether `slot` holds it.

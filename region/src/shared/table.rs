@@ -2,7 +2,7 @@
 
 use super::record::Payer;
 use super::state::{ABANDONED, ASKED, CANCELLED, CLOSING, FREE, LIVE, State, WRITING};
-use super::{ObjectKey, ObjectRecord};
+use super::{ObjectKey, ObjectRecord, Outlives};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// All objects of a container.
@@ -134,8 +134,19 @@ impl<'u> Objects<'u> {
         self.close(place);
     }
 
-    /// Frees the object at `place` if nobody holds it.
+    /// Frees the object at `place` if nobody holds it and nothing outlives its holders.
     pub(crate) fn close(&self, place: usize) {
+        self.close_if(place, |record| record.outlives() == Outlives::NOTHING);
+    }
+
+    /// Frees the object at `place` if nobody holds it. What outlived its holders was proved to be gone, and can come back
+    /// through a holder only.
+    #[cfg(not(loom))]
+    pub(crate) fn close_released(&self, place: usize) {
+        self.close_if(place, |_| true);
+    }
+
+    fn close_if(&self, place: usize, may_end: impl Fn(&ObjectRecord) -> bool) {
         let record = self.at(place).1;
         loop {
             let state = self.state(place);
@@ -146,7 +157,8 @@ impl<'u> Objects<'u> {
                 CLOSING | ABANDONED => FREE,
                 _ => return,
             };
-            if record.is_held() {
+            // The holders first: what outlives them is noted while it is held.
+            if record.is_held() || (state.is_granted() && !may_end(record)) {
                 // Whoever closed it before may have been killed: no harm, but the next look need not wonder.
                 if state.status() == CLOSING {
                     self.turn(place, state, state.next(LIVE));

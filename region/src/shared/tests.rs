@@ -124,6 +124,80 @@ fn an_exported_object_is_counted_once_until_the_last_one_parts() {
     assert!(allocate(&third, 60));
 }
 
+/// A name for what may keep an object beside its holders.
+fn keeper() -> Outlives {
+    Outlives::descriptions_of(1, 2)
+}
+
+#[test]
+fn what_was_given_away_counts_until_its_release_is_proved() {
+    let usage = Usage::in_memory().unwrap();
+    let [exporter, importer] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());
+    let exported = export(&exporter, 7, 60);
+    assert!(exporter.outlive(&exported, keeper()));
+    assert_eq!(usage.unheld().count(), 0, "its exporter holds it");
+    assert!(exporter.stop_paying(&exported));
+    exporter.part(exported);
+    assert_eq!(exporter.used_bytes(device()), 0);
+    assert_eq!(
+        (usage.used_bytes(device()), usage.unheld_bytes(device())),
+        (60, 60)
+    );
+    assert!(!allocate(&importer, 41));
+    let unheld: Vec<_> = usage.unheld().collect();
+    let [object] = unheld[..] else {
+        panic!("{unheld:?}")
+    };
+    assert_eq!(
+        (object.key, object.device, object.bytes, object.outlives),
+        (key(7), device(), 60, keeper())
+    );
+    // Somebody imports it between the proof and what follows from it.
+    let imported = importer.join(key(7)).unwrap();
+    usage.end_released(&object);
+    assert_eq!(
+        (usage.used_bytes(device()), usage.unheld_bytes(device())),
+        (60, 0)
+    );
+    importer.part(imported);
+    assert_eq!(usage.used_bytes(device()), 60, "an importer has nothing to prove");
+    usage.end_released(&object);
+    assert_eq!((usage.used_bytes(device()), usage.unheld().count()), (0, 0));
+    // The place is another object's, which nothing outlives.
+    let next = export(&exporter, 8, 50);
+    usage.end_released(&object);
+    assert_eq!(usage.used_bytes(device()), 50);
+    exporter.part(next);
+    assert_eq!((usage.used_bytes(device()), usage.unheld().count()), (0, 0));
+}
+
+#[test]
+fn what_the_dead_gave_away_counts_too() {
+    let usage = Usage::in_memory().unwrap();
+    let exporter = usage.claim(&nobody(1)).unwrap();
+    let exported = export(&exporter, 7, 60);
+    assert!(exporter.outlive(&exported, keeper()));
+    let me = survivor();
+    let slot = usage.claim(&me).unwrap();
+    assert_eq!(usage.reap_dead(&ProcessView::new(me)), 1);
+    assert_eq!(
+        (usage.used_bytes(device()), usage.unpaid_bytes(device())),
+        (60, 60)
+    );
+    assert!(!allocate(&slot, 41));
+    assert_eq!(usage.reap_dead(&ProcessView::new(me)), 0);
+    let object = usage.unheld().next().unwrap();
+    usage.end_released(&object);
+    assert!(allocate(&slot, 100));
+    // Given away in two ways of which none tells of the other.
+    let other = Outlives::descriptions_of(1, 3);
+    slot.release(device(), 100);
+    let exported = export(&slot, 9, 10);
+    assert!(slot.outlive(&exported, keeper()) && slot.outlive(&exported, other));
+    slot.part(exported);
+    assert_eq!(usage.unheld().next().unwrap().outlives, Outlives::UNPROVABLE);
+}
+
 fn clone(object: &Shared) -> Shared {
     Shared {
         place: object.place,

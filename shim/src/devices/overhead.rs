@@ -15,8 +15,10 @@ impl Device {
     /// others and nobody pays for by himself, and what only descriptors hold.
     pub(crate) fn ambiguous_bytes(&self) -> u64 {
         let slot = self.region().zip(self.shim.slot());
-        let unpaid_bytes = slot.map_or(0, |((_, index), slot)| slot.unpaid_held_bytes(index));
-        unpaid_bytes.saturating_add(self.shim.adrift.own_bytes(self))
+        slot.map_or(0, |((region, index), slot)| {
+            let unheld_bytes = region.usage.unheld_bytes(index);
+            slot.unpaid_held_bytes(index).saturating_add(unheld_bytes)
+        })
     }
 
     /// Whether the driver may say at any moment that this process has what another one has until then: it holds something
@@ -35,11 +37,8 @@ impl Device {
     /// What this process has on the device for certain, by the driver's books too; overhead left out (bytes).
     pub(crate) fn own_bytes(&self) -> u64 {
         self.shim.holdings.recount_on(self);
-        self.shim.adrift.poll();
         let (used_bytes, overhead_bytes) = self.amounts();
-        used_bytes
-            .saturating_sub(overhead_bytes)
-            .saturating_sub(self.shim.adrift.own_bytes(self))
+        used_bytes.saturating_sub(overhead_bytes)
     }
 
     fn amounts(&self) -> (u64, u64) {

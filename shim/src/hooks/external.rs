@@ -14,8 +14,8 @@ use crate::allocations::{Allocation, Holds, Kind};
 use crate::charge::Charge;
 use crate::devices::current_context;
 use crate::ffi::Call;
+use crate::ofd_key;
 use crate::shim;
-use crate::tag;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -43,7 +43,7 @@ pub(super) fn import(
     let context = current_context();
     // With success the descriptor is the driver's, so it is looked at before.
     let key = file_of(&description)
-        .and_then(|file| tag::name(file, None, description.size, false))
+        .and_then(|file| ofd_key::name(file, None, description.size, false))
         .map(|tag| tag.key);
     let known = key.and_then(|key| Charge::join(shim, key));
     let charge = match (known, key) {

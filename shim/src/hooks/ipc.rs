@@ -120,7 +120,7 @@ fn adopt(shim: &'static Shim, address: CUdeviceptr, key: ObjectKey) -> Result<Ch
 }
 
 /// Base and length (bytes) of the allocation that an address is in (CUDA Driver API, `cuMemGetAddressRange`).
-fn range_of(address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
+pub(super) fn range_of(address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
     let (mut base, mut bytes) = (0, 0);
     // SAFETY: the driver judges the address itself, and writes an address and a length or nothing.
     unsafe { real::cuMemGetAddressRange_v2(&raw mut base, &raw mut bytes, address) }.ok()?;

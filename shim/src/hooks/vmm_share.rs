@@ -3,20 +3,21 @@
 //!
 //! The exporter pays as before, and the container gets to know the memory; importers of the container pay nothing. Memory
 //! from outside is paid for by its first importer, from the moment that its size is known: when it is imported, if its
-//! exporter has named it (`tag.rs`), and else when it is mapped. Memory whose last handle and mapping are gone while a
-//! descriptor of it is open stays counted (`adrift.rs`).
+//! exporter has named it (`ofd_key.rs`), and else when it is mapped. Memory whose last handle and mapping are gone while a
+//! descriptor of it is open stays counted, also when its exporter has ended (`exported.rs`).
 
 use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::shared::ObjectKey;
+use vcuda_region::shared::{ObjectKey, Outlives};
 
 use crate::charge::Charge;
 use crate::devices::{Denied, Device, is_device};
+use crate::ffi::peek::Kept;
 use crate::ffi::{Call, real};
 use crate::mappings::Backing;
+use crate::ofd_key::{self, OfdKey};
 use crate::shim::{self, Shim};
-use crate::tag::{self, Tag};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -35,24 +36,94 @@ pub(super) fn export(
     let Some(shim) = shim::get() else {
         return call.real();
     };
+    if shareable.is_null() {
+        return call.real();
+    }
     // Held, should another thread let go of it meanwhile.
     let backing = shim.mappings.behind(handle);
-    call.real()?;
-    let Some(backing) = backing.filter(|_| !shareable.is_null()) else {
-        return Ok(());
-    };
-    match kind {
-        CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR => {
-            // SAFETY: the driver returned success, so it has just written a descriptor here.
-            let file = unsafe { shareable.cast::<c_int>().read() };
-            if let Some(tag) = tag::name(file, backing.key(), backing.bytes(), backing.is_free()) {
-                backing.share(tag.key);
-            }
+    match (kind, backing) {
+        (CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR, Some(backing)) => {
+            give_away(call, shareable.cast(), |file| name_exported(shim, &backing, file))
         }
-        CUmemAllocationHandleType::FABRIC => backing.share(fabric_key(shareable)),
-        _ => {}
+        (CUmemAllocationHandleType::FABRIC, Some(backing)) => {
+            call.real()?;
+            backing.share(fabric_key(shareable));
+            Ok(())
+        }
+        _ => call.real(),
     }
-    Ok(())
+}
+
+/// `cuMemGetHandleForAddressRange`: a descriptor of memory of `cuMemAlloc`, or of what is mapped there. NVIDIA does not say
+/// whether it keeps memory that is freed: it counts as long as the descriptor is open (docs/hardware.md, "descriptors of
+/// address ranges").
+pub(super) fn export_range(
+    call: &Call<'_, CUresult>,
+    place: *mut c_void,
+    address: CUdeviceptr,
+    _bytes: usize,
+    _kind: CUmemRangeHandleType,
+    _flags: u64,
+) -> CUresult {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    if place.is_null() {
+        return call.real();
+    }
+    if let Some(backing) = shim.mappings.at(address) {
+        return give_away(call, place.cast(), |file| name_exported(shim, &backing, file));
+    }
+    let Some((base, bytes)) = super::ipc::range_of(address) else {
+        return call.real();
+    };
+    let Some(known) = shim.allocations.key(base) else {
+        return call.real();
+    };
+    give_away(call, place.cast(), |file| {
+        let named = ofd_key::name(file, known, bytes, false);
+        let (key, keeper) = key_and_keeper(shim, named, file)?;
+        shim.allocations.give_away(base, key, keeper)
+    })
+}
+
+/// Has the driver make a descriptor of memory, and `note` what it stands for. If that cannot be, the descriptor is closed
+/// again, and the application has seen nothing.
+fn give_away(
+    call: &Call<'_, CUresult>,
+    place: *mut c_int,
+    note: impl FnOnce(c_int) -> Result<(), Denied>,
+) -> CUresult {
+    let Some(kept) = Kept::at(place) else {
+        return call.real();
+    };
+    call.real()?;
+    note(kept.now()).map_err(|denied| {
+        // SAFETY: closes what has just been made; the application does not know of it yet.
+        unsafe { libc::close(kept.take_back()) };
+        denied.into()
+    })
+}
+
+/// The descriptor carries the memory's key, and the memory counts as long as it is open anywhere.
+///
+/// # Errors
+/// The container has no place for one more object that may outlive its process.
+fn name_exported(shim: &Shim, backing: &Backing, file: c_int) -> Result<(), Denied> {
+    let named = ofd_key::name(file, backing.key(), backing.bytes(), backing.is_free());
+    let (key, keeper) = key_and_keeper(shim, named, file)?;
+    backing.give_away(key, keeper)
+}
+
+/// The key under which memory is given away as a descriptor, and what keeps it from then on.
+fn key_and_keeper(shim: &Shim, named: Option<OfdKey>, file: c_int) -> Result<(ObjectKey, Outlives), Denied> {
+    match named {
+        Some(named) => Ok((named.key, shim.exported.keeper(file))),
+        // A file without locks: no process can tell whether it is open.
+        None => ObjectKey::unique()
+            .map(|key| (key, Outlives::UNPROVABLE))
+            .map_err(|_| Denied),
+    }
 }
 
 /// `cuMemImportFromShareableHandle`.
@@ -74,8 +145,8 @@ pub(super) fn import(
             reason = "the descriptor is passed in the pointer's place"
         )]
         #[expect(clippy::cast_possible_wrap, reason = "as above")]
-        CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR => tag::read(shareable as usize as c_int),
-        CUmemAllocationHandleType::FABRIC if !shareable.is_null() => Some(Tag {
+        CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR => ofd_key::read(shareable as usize as c_int),
+        CUmemAllocationHandleType::FABRIC if !shareable.is_null() => Some(OfdKey {
             key: fabric_key(shareable),
             bytes: 0,
             is_free: false,
@@ -116,8 +187,8 @@ pub(super) fn import(
 fn from_outside(
     shim: &'static Shim,
     handle: CUmemGenericAllocationHandle,
-    tag: Option<Tag>,
-    name: impl Fn() -> Option<Tag>,
+    tag: Option<OfdKey>,
+    name: impl Fn() -> Option<OfdKey>,
 ) -> Result<Option<Backing>, Denied> {
     if let Some(tag) = tag.filter(|tag| tag.is_free) {
         return Ok(Some(Backing::free(Some(tag.key))));
@@ -139,9 +210,9 @@ fn from_outside(
     clippy::cast_possible_wrap,
     reason = "the descriptor is passed in the pointer's place"
 )]
-fn name(shareable: *mut c_void, kind: CUmemAllocationHandleType) -> Option<Tag> {
+fn name(shareable: *mut c_void, kind: CUmemAllocationHandleType) -> Option<OfdKey> {
     (kind == CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR)
-        .then(|| tag::name(shareable as usize as c_int, None, 0, false))
+        .then(|| ofd_key::name(shareable as usize as c_int, None, 0, false))
         .flatten()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vcuda_region::shared::ObjectKey;
+use vcuda_region::shared::{ObjectKey, Outlives};
 
 use crate::charge::Charge;
 use crate::devices::{Denied, Device};
@@ -87,6 +87,23 @@ impl Backing {
             };
             drop(content);
             drop(surplus);
+        }
+    }
+
+    /// The memory was given away as a descriptor under `key`, and `keeper` may keep it from now on.
+    ///
+    /// # Errors
+    /// The container cannot count it beyond the end of this process: it must not be given away.
+    pub(crate) fn give_away(&self, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
+        match &mut *self.content.lock() {
+            Content::Charged(charge, more) if more.is_empty() => charge.give_away(key, keeper),
+            Content::Charged(..) => Err(Denied),
+            Content::Free(known, _) => {
+                *known = known.or(Some(key));
+                Ok(())
+            }
+            // From outside of the container, and not mapped yet: its exporter pays.
+            Content::Unsized(..) => Ok(()),
         }
     }
 
@@ -178,16 +195,11 @@ impl Backing {
 impl Drop for Backing {
     /// A multicast object that other processes may hold lives on with what is bound to it, until they let go, which
     /// nobody here sees: what this process did not unbind stays counted as long as it lives. More is counted, never less.
-    /// Memory that was passed on as a descriptor is kept by that too.
     fn drop(&mut self) {
         let content = core::mem::replace(self.content.get_mut(), Content::Free(None, Vec::new()));
         match content {
             Content::Free(Some(_), bindings) => core::mem::forget(bindings),
-            Content::Charged(charge, more) => {
-                let adrift = &charge.device().shim().adrift;
-                adrift.keep(charge, more);
-            }
-            Content::Free(None, _) | Content::Unsized(..) => {}
+            Content::Free(None, _) | Content::Charged(..) | Content::Unsized(..) => {}
         }
     }
 }

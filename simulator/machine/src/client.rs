@@ -177,6 +177,7 @@ pub(crate) fn give_back(core: &mut Core, client: u64, gpu: u64, bytes: u64) {
     };
     let bytes = bytes.min(row.used);
     row.used -= bytes;
+    row.managed = row.managed.min(row.used);
     if let Some(gpu) = core.gpus.get_mut(as_index(gpu)) {
         gpu.used -= bytes;
     }

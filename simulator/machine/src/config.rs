@@ -1,4 +1,4 @@
-//! `machine.toml`: what the simulated machine is. Every field may be left out.
+//! `machine.toml`: what the simulated machine is. Every field may be left out: then it is the profile's, or a default.
 
 use crate::MachineError;
 use crate::bytes;
@@ -7,7 +7,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 mod defaults;
+mod driver;
+mod profile;
 mod validate;
+
+pub use driver::{DeviceMemory, DriverProfile, Duplicates, NamespaceBytes, ProcessLists, ProcessMemory};
 
 pub(crate) use defaults::{FNV, fnv1a};
 
@@ -18,8 +22,11 @@ pub const RING_ENTRIES: u64 = 1024;
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default = "Config::without_profile", deny_unknown_fields)]
 pub struct Config {
+    /// The real driver and GPU that the machine is like, one of [`Config::profiles`]. What the file leaves out of the
+    /// machine, of its GPUs and of `driver` is this profile's.
+    pub profile: String,
     /// Where time comes from.
     pub clock: ClockKind,
     /// NVIDIA driver release that the machine claims to run.
@@ -60,6 +67,8 @@ pub struct Config {
     pub faults: FaultConfig,
     /// Pairs of GPUs (by position) between which an NVLink is.
     pub nvlinks: Vec<(usize, usize)>,
+    /// In what the driver differs from others.
+    pub driver: DriverProfile,
     /// The GPUs, in the driver's order.
     pub gpus: Vec<GpuConfig>,
 }
@@ -160,12 +169,34 @@ impl Config {
             path: path.to_owned(),
             source,
         })?;
-        let config: Config = toml::from_str(&text).map_err(|error| MachineError::Syntax {
+        let wrong = |error: toml::de::Error| MachineError::Syntax {
             path: path.to_owned(),
             reason: one_line(&error),
-        })?;
+        };
+        let file: toml::Table = toml::from_str(&text).map_err(wrong)?;
+        let config: Config = profile::complete(file)?.try_into().map_err(wrong)?;
         config.validate()?;
         Ok(config)
+    }
+
+    /// The machine that a profile describes, with one GPU.
+    ///
+    /// # Errors
+    /// `MachineError::Value` for a name that is none of [`Config::profiles`].
+    pub fn of_profile(name: &str) -> Result<Config, MachineError> {
+        let named = toml::Table::from_iter([("profile".to_owned(), name.into())]);
+        let complete = profile::complete(named)?;
+        complete.try_into().map_err(|error| MachineError::Value {
+            field: "profile".into(),
+            value: name.into(),
+            remedy: one_line(&error),
+        })
+    }
+
+    /// The names of the profiles; the default one is the first.
+    #[must_use]
+    pub fn profiles() -> Vec<&'static str> {
+        profile::PROFILES.iter().map(|(name, _)| *name).collect()
     }
 
     /// The file's text.
@@ -183,21 +214,22 @@ impl Config {
     /// A machine of `count` GPUs of `memory_bytes` each, otherwise the defaults.
     #[must_use]
     pub fn with_gpus(count: usize, memory_bytes: u64) -> Config {
-        let gib = memory_bytes >> 30;
-        let name = if gib > 0 {
-            format!("Simulated GPU {gib}GiB")
-        } else {
-            "Simulated GPU".to_owned()
-        };
-        let gpu = GpuConfig {
-            name,
-            memory_bytes,
-            ..GpuConfig::default()
-        };
-        Config {
-            gpus: vec![gpu; count],
-            ..Config::default()
+        Config::default().of_gpus(count, Some(memory_bytes))
+    }
+
+    /// The same machine with `count` GPUs like its first one, of `memory_bytes` each if given.
+    #[must_use]
+    pub fn of_gpus(mut self, count: usize, memory_bytes: Option<u64>) -> Config {
+        let mut gpu = self.gpus.into_iter().next().unwrap_or_default();
+        if let Some(memory_bytes) = memory_bytes {
+            gpu.memory_bytes = memory_bytes;
+            gpu.name = match memory_bytes >> 30 {
+                0 => "Simulated GPU".to_owned(),
+                gib => format!("Simulated GPU {gib}GiB"),
+            };
         }
+        self.gpus = vec![gpu; count];
+        self
     }
 }
 
@@ -214,7 +246,8 @@ fn one_line(error: &toml::de::Error) -> String {
     let message = error.message().replace('\n', " ");
     match error.span() {
         Some(span) => format!("{message} (at byte {})", span.start),
-        None => message,
+        // What has no place in the text names its key in another line.
+        None => error.to_string().trim().replace('\n', " "),
     }
 }
 

@@ -35,7 +35,12 @@ row! {
         id: u64,
         /// Its byte in the lock file.
         slot: u64,
+        /// As it knows itself.
         pid: u64,
+        /// Its PID namespace, as the kernel numbers it; 0: not known.
+        namespace: u64,
+        /// Its PID in the host's namespace; 0: no process of that namespace has looked yet.
+        host_pid: u64,
         name: [u64; 8],
         /// When it joined.
         seen: u64,
@@ -52,6 +57,8 @@ row! {
         has_run: u64,
         service: u64,
         used: u64,
+        /// Bytes of managed memory among them.
+        managed: u64,
         peak: u64,
         /// Kernels of streams that are gone.
         launches: u64,
@@ -242,7 +249,7 @@ impl Core {
             && self
                 .uses
                 .iter()
-                .all(|row| has_gpu(row.gpu) && row.used <= row.peak)
+                .all(|row| has_gpu(row.gpu) && row.used <= row.peak && row.managed <= row.used)
             && self.contexts.iter().all(|row| has_gpu(row.gpu))
             && self
                 .streams

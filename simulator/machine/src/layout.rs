@@ -14,7 +14,7 @@ use crate::config::RING_ENTRIES;
 /// "VCUDASIM".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VCUDASIM");
 /// Raised with every change of the layout or of what a word means.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 
 /// Processes that can write at a time: each has two buffers.
 pub(crate) const WRITERS: u64 = 256;
@@ -36,6 +36,8 @@ pub(crate) const RECORDS: u64 = 65_536;
 pub(crate) const HEADER_MAGIC: usize = 0;
 pub(crate) const HEADER_VERSION: usize = 1;
 pub(crate) const HEADER_CONFIG: usize = 2;
+/// The PID namespace of the host, see `namespaces`.
+pub(crate) const HEADER_NAMESPACE: usize = 3;
 /// `version << 16 | buffer`; on a line of its own.
 pub(crate) const ROOT: usize = 64;
 /// The virtual clock, ns; on a line of its own.

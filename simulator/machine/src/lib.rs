@@ -11,6 +11,7 @@
 //! | `engine` | contexts in slices, streams side by side, copy engines: arithmetic on a copy |
 //! | `core`, `layout`, `ring`, `history`, `map` | what is in the file |
 //! | `commit`, `population`, `liveness`, `farewell` | how it changes, who takes part, who has died |
+//! | `namespaces` | by which PIDs processes see each other |
 //! | `objects`, `object_files` | memory that more than one process holds |
 //! | `mishaps` | what has happened to the GPUs, for who looks through NVML |
 //! | `record`, `report` | the exact record, and NVML's late and rounded view |
@@ -33,6 +34,7 @@ mod liveness;
 mod machine;
 mod map;
 mod mishaps;
+mod namespaces;
 mod object_files;
 mod objects;
 mod population;
@@ -49,10 +51,11 @@ pub use bytes::parse_bytes;
 pub use client::{Client, Object, ObjectId, Stamp};
 pub use command::{Command, ContextId, Engine, StreamId, Ticket};
 pub use config::{
-    ClockKind, Config, FaultConfig, FunctionFault, GpuConfig, KernelConfig, MAX_GPUS, RING_ENTRIES,
+    ClockKind, Config, DeviceMemory, DriverProfile, Duplicates, FaultConfig, FunctionFault, GpuConfig,
+    KernelConfig, MAX_GPUS, NamespaceBytes, ProcessLists, ProcessMemory, RING_ENTRIES,
 };
 pub use directory::machine_directory;
 pub use error::{MachineError, QueueFull, Refused};
 pub use machine::Machine;
 pub use mishaps::{Mishaps, Xid};
-pub use report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample};
+pub use report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample, SeenAs};

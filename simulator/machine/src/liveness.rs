@@ -24,6 +24,20 @@ pub(crate) struct Liveness {
 
 /// Guard bytes follow the slots' bytes.
 const GUARDS: u64 = WRITERS + CLIENTS;
+/// The byte of those that take turns, see `Liveness::turn`.
+const TURN: u64 = 2 * GUARDS;
+
+/// A process's turn, which ends when this is dropped, or with the process.
+#[derive(Debug)]
+pub(crate) struct Turn(Option<&'static File>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(file) = self.0 {
+            let _ = lock::unguard(file, TURN);
+        }
+    }
+}
 
 impl Liveness {
     /// For a machine in memory: a slot lives until it is released.
@@ -77,6 +91,17 @@ impl Liveness {
     /// Whether the slot's holder lives.
     pub(crate) fn is_alive(&self, slot: u64) -> bool {
         self.own.lock().contains(&slot) || self.file.is_some_and(|file| lock::is_held(file, slot))
+    }
+
+    /// Waits until no other process of the machine has the turn, and takes it. Threads of one process share it.
+    pub(crate) fn turn(&self) -> Turn {
+        // Without the lock nobody waits, which harms nobody.
+        Turn(self.file.filter(|file| lock::await_guard(file, TURN).is_ok()))
+    }
+
+    /// The PID of the slot's holder in the namespace of this process; none where it has none there, or nobody holds it.
+    pub(crate) fn holder(&self, slot: u64) -> Option<u32> {
+        self.file.and_then(|file| lock::holder(file, slot))
     }
 
     /// Whether anybody can die unseen.

@@ -82,6 +82,7 @@ impl Machine {
         if self.shared.liveness.has_others() {
             farewell::promise(Arc::downgrade(&self.shared));
         }
+        self.shared.objects.prepare();
         Ok(Client::new(self.clone(), id, slot))
     }
 
@@ -122,6 +123,22 @@ impl Machine {
     #[must_use]
     pub fn processes(&self, gpu: usize) -> Vec<ProcessUse> {
         record::processes(&self.shared, gpu)
+    }
+
+    /// Whether the calling process is in the host's PID namespace: that of the process that made the machine's state, the
+    /// first to use the machine since the computer was started.
+    #[must_use]
+    pub fn is_on_host(&self) -> bool {
+        self.shared.is_on_host()
+    }
+
+    /// Takes the time that an `nvmlInit` takes (`driver.nvml_init_ns`), one process of the machine after the other.
+    pub fn start_nvml(&self) {
+        let ns = self.config().driver.nvml_init_ns;
+        if ns > 0 {
+            let _turn = self.shared.liveness.turn();
+            std::thread::sleep(std::time::Duration::from_nanos(ns));
+        }
     }
 
     /// Percent of the last complete sample period in which a kernel ran.

@@ -1,99 +1,138 @@
-//! Contents of shared objects: one sparse file each, named by the object's number.
+//! Contents of shared objects: one sparse file each, named by the object's number. And the *control file*, of which each
+//! exported descriptor is an opening.
 //!
 //! A file is made after its object is in the core, and nobody opens one whose object is not; so a file without an object
-//! is of no use to anybody and can go. Descriptors that leave the machine's care are open file descriptions of their
-//! own, each marked by a lock on a byte of the file: the kernel drops it with the last descriptor, also of a message
-//! under way.
+//! is of no use to anybody and can go.
+//!
+//! Descriptors that leave the machine's care are open file descriptions of the control file, as a real driver's are of
+//! its control device `/dev/nvidiactl`: one inode for all objects, and a private note in the kernel of what each stands
+//! for. Here the note is the description's position in the file, which is the object's number; and a read lock on a byte
+//! of that number, which the kernel drops with the last descriptor, also of a message under way. All files are opened by
+//! the directory's descriptor: a process that has changed its root since finds them too.
 
 use crate::sys::{self, lock};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-/// Marks of exported descriptors begin here: far beyond any contents, out of the way of anybody else's locks.
-const MARKS: u64 = 1 << 62;
+/// The locks of exported descriptors begin here: far beyond any contents, out of the way of anybody else's locks.
+const MARKS: u64 = 1 << 61;
+/// The name of the control file.
+const CONTROL: &str = "control";
 
 /// Where the files are.
 #[derive(Debug)]
-pub(crate) struct ObjectFiles(Option<PathBuf>);
+pub(crate) struct ObjectFiles {
+    /// None: of a machine in memory.
+    path: Option<PathBuf>,
+    opened: OnceLock<Opened>,
+}
+
+/// The directory and its control file, held open from the first use on.
+#[derive(Debug)]
+struct Opened {
+    directory: File,
+    control: File,
+}
+
+impl Opened {
+    fn at(path: &Path) -> io::Result<Opened> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let directory = File::open(path)?;
+        let control = sys::open_in(&directory, CONTROL, libc::O_RDWR | libc::O_CREAT)?;
+        Ok(Opened { directory, control })
+    }
+}
 
 impl ObjectFiles {
-    /// In a directory, which is made with the first file.
+    /// In a directory, which is made with its first use.
     pub(crate) fn in_directory(path: PathBuf) -> ObjectFiles {
-        ObjectFiles(Some(path))
+        ObjectFiles {
+            path: Some(path),
+            opened: OnceLock::new(),
+        }
     }
 
     /// Of a machine in memory: its objects have no contents, and descriptors live on.
     pub(crate) fn none() -> ObjectFiles {
-        ObjectFiles(None)
+        ObjectFiles {
+            path: None,
+            opened: OnceLock::new(),
+        }
     }
 
-    fn path(&self, object: u64) -> io::Result<PathBuf> {
-        let directory = self.0.as_ref().ok_or(io::ErrorKind::Unsupported)?;
-        Ok(directory.join(format!("{object:016x}")))
+    /// Opens the directory and the control file, as a process does that begins to use the driver.
+    fn opened(&self) -> io::Result<&Opened> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let opened = Opened::at(self.path.as_ref().ok_or(io::ErrorKind::Unsupported)?)?;
+        Ok(self.opened.get_or_init(|| opened))
+    }
+
+    /// Opens what [`ObjectFiles::export`] and others need, while the machine's directory can be reached. What fails here
+    /// is tried again when it is needed.
+    pub(crate) fn prepare(&self) {
+        let _ = self.opened();
     }
 
     /// Makes the file of an object that has none.
     pub(crate) fn make(&self, object: u64, bytes: u64) -> io::Result<()> {
-        if self.0.is_none() {
+        if self.path.is_none() {
             return Ok(());
         }
-        let path = self.path(object)?;
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create_new(true).mode(0o600);
-        let file = match options.open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if let Some(directory) = path.parent() {
-                    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-                }
-                options.open(&path)?
-            }
-            opened => opened?,
-        };
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+        let file = sys::open_in(&self.opened()?.directory, &name(object), flags)?;
         file.set_len(bytes)
     }
 
     /// The file, opened anew.
     pub(crate) fn open(&self, object: u64) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).open(self.path(object)?)
+        sys::open_in(&self.opened()?.directory, &name(object), libc::O_RDWR)
     }
 
     /// A descriptor to give away.
     pub(crate) fn export(&self, object: u64) -> io::Result<File> {
-        let file = self.open(object)?;
-        lock::mark(&file, MARKS)?;
+        let file = sys::open_in(&self.opened()?.directory, CONTROL, libc::O_RDWR)?;
+        lock::share(&file, MARKS + object)?;
+        sys::set_position(&file, object)?;
         Ok(file)
     }
 
     /// Whether a descriptor that `export` gave is open anywhere. Unknown counts as open.
     pub(crate) fn has_descriptors(&self, object: u64) -> bool {
-        match self.open(object) {
-            Ok(file) => lock::is_marked(&file, MARKS),
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
-        }
+        self.opened()
+            .is_ok_and(|opened| lock::is_held(&opened.control, MARKS + object))
     }
 
-    /// The object that an open file is the contents of.
+    /// The object that an exported descriptor stands for.
     pub(crate) fn find(&self, file: &File) -> Option<u64> {
-        let name = sys::name_of(file)?;
-        let object = u64::from_str_radix(name.file_name()?.to_str()?, 16).ok()?;
-        let (this, there) = (file.metadata().ok()?, self.path(object).ok()?.metadata().ok()?);
-        ((this.dev(), this.ino()) == (there.dev(), there.ino())).then_some(object)
+        let (this, control) = (
+            file.metadata().ok()?,
+            self.opened().ok()?.control.metadata().ok()?,
+        );
+        if (this.dev(), this.ino()) != (control.dev(), control.ino()) {
+            return None;
+        }
+        // A descriptor of the control file that nobody exported stands at its beginning, and object 0 is never made.
+        sys::position(file).ok().filter(|object| *object > 0)
     }
 
     /// Removes files of objects that are gone.
     pub(crate) fn forget(&self, objects: &[u64]) {
-        for path in objects.iter().filter_map(|object| self.path(*object).ok()) {
+        let Ok(opened) = self.opened() else { return };
+        for object in objects {
             // What stays is found by the next sweep.
-            let _ = std::fs::remove_file(path);
+            let _ = sys::remove_in(&opened.directory, &name(*object));
         }
     }
 
     /// All objects that have a file. One that is not in a core read later is gone: its process was killed between the
     /// object's end and the file's.
     pub(crate) fn all(&self) -> Vec<u64> {
-        let entries = self.0.as_ref().and_then(|path| path.read_dir().ok());
+        let entries = self.path.as_ref().and_then(|path| path.read_dir().ok());
         let names = entries
             .into_iter()
             .flatten()
@@ -103,4 +142,9 @@ impl ObjectFiles {
             .filter_map(|name| u64::from_str_radix(name.to_str()?, 16).ok())
             .collect()
     }
+}
+
+/// An object's file.
+fn name(object: u64) -> String {
+    format!("{object:016x}")
 }

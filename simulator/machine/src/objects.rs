@@ -200,6 +200,7 @@ fn pass_on(core: &mut Core, row: &ObjectRow, before: Option<u64>) {
         && let Some(from) = core.uses.get_mut(position)
     {
         from.used -= row.bytes.min(from.used);
+        from.managed = from.managed.min(from.used);
     }
     // A holder has had its row since its first hold.
     if let Some(position) = after.and_then(|client| core.position_of_use(client, row.gpu))

@@ -134,10 +134,13 @@ impl Shared {
             let id = core.next_client;
             core.next_client += 1;
             let (pid, seen) = (u64::from(pid), core.now);
+            let host_pid = self.own_host_pid(pid);
             core.clients.push(ClientRow {
                 id,
                 slot,
                 pid,
+                namespace: self.own_namespace(),
+                host_pid,
                 name: pack_name(name),
                 seen,
             });

@@ -14,6 +14,7 @@ fn look<R>(shared: &Shared, mut see: impl FnMut(&Core) -> R) -> Result<R, Cannot
     let local = &mut *shared.local.lock();
     let up_to_date = shared
         .bury_the_dead(local)
+        .and_then(|()| shared.name_strangers(local))
         .and_then(|()| shared.transact(local, Some(shared.now()), |core| Change::None(see(core))));
     match up_to_date {
         Err(CannotCommit::DiskFull | CannotCommit::NoSlot) => {
@@ -95,7 +96,10 @@ pub(crate) fn memory(shared: &Shared, gpu: usize) -> GpuMemory {
     };
     look(shared, |core| {
         let uses = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
-        let reported = uses.fold(0, |sum: u64, row| sum.saturating_add(rounded(shared, row.used)));
+        let of_none = rounded(shared, core.objects_of(None, gpu as u64));
+        let reported = uses.fold(of_none, |sum: u64, row| {
+            sum.saturating_add(rounded(shared, row.used))
+        });
         let (used, peak) = core.gpus.get(gpu).map_or((0, 0), |row| (row.used, row.peak));
         GpuMemory {
             total_bytes: config.memory_bytes,
@@ -124,9 +128,10 @@ pub(crate) fn processes(shared: &Shared, gpu: usize) -> Vec<ProcessUse> {
         let rows = core.uses.iter().filter(has_context);
         rows.map(|row| ProcessUse {
             pid: pid(core, row.client),
+            seen: shared.seen_as(core, row.client),
             name: name(row.client).unwrap_or_default(),
             memory_used_bytes: row.used,
-            memory_reported_bytes: rounded(shared, row.used),
+            memory_reported_bytes: rounded(shared, reported_use(shared, row)),
             service_ns: row.service,
         })
         .collect()
@@ -160,6 +165,7 @@ pub(crate) fn samples(shared: &Shared, gpu: usize, since_ns: u64) -> Vec<Sample>
                 .filter(|(_, ns)| *ns > 0);
             busy.map(move |(row, ns)| Sample {
                 pid: pid(core, row.client),
+                seen: shared.seen_as(core, row.client),
                 percent: percent(ns, length),
                 timestamp_ns: (period + 1) * length,
             })
@@ -188,6 +194,15 @@ fn rounded(shared: &Shared, bytes: u64) -> u64 {
     bytes
         .checked_next_multiple_of(shared.config.granularity_bytes)
         .unwrap_or(u64::MAX)
+}
+
+/// What NVML counts of a process's memory.
+fn reported_use(shared: &Shared, row: &UseRow) -> u64 {
+    if shared.config.driver.nvml_counts_managed {
+        row.used
+    } else {
+        row.used.saturating_sub(row.managed)
+    }
 }
 
 fn pid(core: &Core, client: u64) -> u32 {

@@ -58,10 +58,21 @@ pub struct GpuMemory {
     pub total_bytes: u64,
     /// Held now, bytes, exact.
     pub used_bytes: u64,
-    /// Held now as NVML reports it: each process rounded up to `granularity_bytes`, at most the total.
+    /// Held now as NVML reports it: each process, and what only descriptors hold, rounded up to `granularity_bytes`, at
+    /// most the total.
     pub reported_bytes: u64,
     /// Most ever held, bytes, exact.
     pub peak_bytes: u64,
+}
+
+/// The numbers by which the asking process can know another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SeenAs {
+    /// In the PID namespace of the process that asks; none: it cannot see the other.
+    pub here: Option<u32>,
+    /// In the PID namespace of the host. Until a process of that namespace has looked at the machine, a number that is no
+    /// process's: 2^22 and more.
+    pub on_host: u32,
 }
 
 /// A living process with a context on a GPU.
@@ -69,11 +80,14 @@ pub struct GpuMemory {
 pub struct ProcessUse {
     /// The process, as it knows itself.
     pub pid: u32,
+    /// As others know it.
+    pub seen: SeenAs,
     /// Its name, at most 63 bytes.
     pub name: String,
     /// Held now, bytes, exact.
     pub memory_used_bytes: u64,
-    /// Held now as NVML reports it: rounded up to `granularity_bytes`.
+    /// Held now as NVML reports it: rounded up to `granularity_bytes`, without managed memory unless
+    /// `driver.nvml_counts_managed`.
     pub memory_reported_bytes: u64,
     /// Union over streams of the time that the GPU really spent on its kernels, ns.
     pub service_ns: u64,
@@ -84,6 +98,8 @@ pub struct ProcessUse {
 pub struct Sample {
     /// The process, as it knows itself.
     pub pid: u32,
+    /// As others know it.
+    pub seen: SeenAs,
     /// Share of the period in which its kernels ran, 0 to 100.
     pub percent: u32,
     /// End of the period, machine clock, ns.

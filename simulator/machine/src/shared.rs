@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) liveness: Liveness,
     /// Contents of shared objects.
     pub(crate) objects: ObjectFiles,
+    /// The PID namespace in which this process opened the machine.
+    pub(crate) namespace: u64,
     /// One transaction at a time per process; other processes are not excluded.
     pub(crate) local: Mutex<Local>,
     /// Rung when this process opens a gate or steps the clock.
@@ -81,6 +83,7 @@ impl Shared {
             rules,
             liveness,
             objects,
+            namespace: crate::namespaces::own(),
             local,
             bell,
             bell_lock,

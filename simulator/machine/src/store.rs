@@ -4,7 +4,8 @@
 use crate::config::{ClockKind, Config, FNV, fnv1a};
 use crate::core::Core;
 use crate::layout::{
-    BIRTH_BUFFER, HEADER_CONFIG, HEADER_MAGIC, HEADER_VERSION, MAGIC, ROOT, TOTAL_WORDS, VERSION, buffer,
+    BIRTH_BUFFER, HEADER_CONFIG, HEADER_MAGIC, HEADER_NAMESPACE, HEADER_VERSION, MAGIC, ROOT, TOTAL_WORDS,
+    VERSION, buffer,
 };
 use crate::liveness::Liveness;
 use crate::map::Mapping;
@@ -201,6 +202,7 @@ fn write_birth(map: &Mapping, config: &Config) {
     }
     map.store(HEADER_VERSION, VERSION);
     map.store(HEADER_CONFIG, fingerprint(config));
+    map.store(HEADER_NAMESPACE, crate::namespaces::own());
     map.store(HEADER_MAGIC, MAGIC);
     map.publish(ROOT, 1 << 16 | BIRTH_BUFFER);
 }

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -90,7 +90,55 @@ pub(crate) fn reserve(file: &File, start: u64, length: u64) -> io::Result<()> {
     }
 }
 
+/// Opens a file of `directory` for this process alone (mode 0600 if it is made).
+pub(crate) fn open_in(directory: &File, name: &str, flags: libc::c_int) -> io::Result<File> {
+    let name = CString::new(name)?;
+    let mode: libc::c_uint = 0o600;
+    // SAFETY: an open descriptor and a terminated string that live across the call.
+    let opened = unsafe {
+        libc::openat(
+            directory.as_raw_fd(),
+            name.as_ptr(),
+            flags | libc::O_CLOEXEC,
+            mode,
+        )
+    };
+    if opened < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor just made, owned by nobody else.
+    Ok(unsafe { File::from_raw_fd(opened) })
+}
+
+/// Removes a file of `directory`.
+pub(crate) fn remove_in(directory: &File, name: &str) -> io::Result<()> {
+    let name = CString::new(name)?;
+    // SAFETY: an open descriptor and a terminated string that live across the call.
+    if unsafe { libc::unlinkat(directory.as_raw_fd(), name.as_ptr(), 0) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Where an open file description stands.
+pub(crate) fn position(file: &File) -> io::Result<u64> {
+    seek(file, 0, libc::SEEK_CUR)
+}
+
+/// Moves an open file description: all its descriptors, in whatever process, stand there from now on.
+pub(crate) fn set_position(file: &File, position: u64) -> io::Result<()> {
+    let position = i64::try_from(position).map_err(|_| io::ErrorKind::InvalidInput)?;
+    seek(file, position, libc::SEEK_SET).map(drop)
+}
+
+fn seek(file: &File, offset: i64, from: libc::c_int) -> io::Result<u64> {
+    // SAFETY: the descriptor is open as long as `file`; the call touches no memory of ours.
+    let at = unsafe { libc::lseek(file.as_raw_fd(), offset, from) };
+    u64::try_from(at).map_err(|_| io::Error::last_os_error())
+}
+
 /// The name under which the kernel knows an open file.
+#[cfg(test)]
 pub(crate) fn name_of(file: &File) -> Option<std::path::PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
@@ -130,26 +178,10 @@ pub(crate) mod lock {
         control(file, libc::F_SETLK, &mut request(byte, libc::F_UNLCK))
     }
 
-    /// Holds the first free byte from `start` on for this open file description: until its last descriptor is closed,
+    /// Holds the byte for this open file description, beside others that share it: until its last descriptor is closed,
     /// in whatever process.
-    pub(crate) fn mark(file: &File, start: u64) -> io::Result<()> {
-        for byte in start..start + 4096 {
-            match guard(file, byte) {
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
-                answer => return answer,
-            }
-        }
-        Err(io::Error::from(io::ErrorKind::StorageFull))
-    }
-
-    /// Whether another open file description holds a byte from `start` on.
-    pub(crate) fn is_marked(file: &File, start: u64) -> bool {
-        let mut request = request(start, libc::F_WRLCK);
-        request.l_len = 0;
-        match control(file, libc::F_OFD_GETLK, &mut request) {
-            Ok(()) => libc::c_int::from(request.l_type) != libc::F_UNLCK,
-            Err(_) => true,
-        }
+    pub(crate) fn share(file: &File, byte: u64) -> io::Result<()> {
+        control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_RDLCK))
     }
 
     /// Whether any process, this one included, holds the byte. Unknown counts as held.
@@ -161,9 +193,24 @@ pub(crate) mod lock {
         }
     }
 
+    /// The process that holds the byte, by its PID in this process's namespace; none if it has none there.
+    pub(crate) fn holder(file: &File, byte: u64) -> Option<u32> {
+        let mut request = request(byte, libc::F_WRLCK);
+        control(file, libc::F_OFD_GETLK, &mut request).ok()?;
+        let is_held = libc::c_int::from(request.l_type) != libc::F_UNLCK;
+        u32::try_from(request.l_pid)
+            .ok()
+            .filter(|pid| is_held && *pid > 0)
+    }
+
     /// Takes the byte for this open file description without waiting.
     pub(crate) fn guard(file: &File, byte: u64) -> io::Result<()> {
         control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_WRLCK))
+    }
+
+    /// As `guard`, but waits until the byte is free.
+    pub(crate) fn await_guard(file: &File, byte: u64) -> io::Result<()> {
+        control(file, libc::F_OFD_SETLKW, &mut request(byte, libc::F_WRLCK))
     }
 
     /// Gives the guarded byte back.

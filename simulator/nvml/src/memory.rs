@@ -1,14 +1,26 @@
 //! Memory of a device over all its processes, in the granularity that NVML reports.
 
 use crate::answer::{put, version};
-use crate::state::device;
+use crate::state::{Device, device};
 use vcuda_driver_api::nvml::{nvmlBAR1Memory_t, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2, nvmlMemory_v2_t};
-use vcuda_driver_api::nvmlReturn_t;
+use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_machine::{DeviceMemory, GpuMemory};
+
+/// Memory of a device.
+///
+/// # Errors
+/// `NVML_ERROR_NOT_SUPPORTED` where the profile's driver does not tell it.
+fn memory(device: Device) -> Result<GpuMemory, NvmlError> {
+    let machine = &device.opened.machine;
+    match machine.config().driver.nvml_device_memory {
+        DeviceMemory::Told => Ok(machine.memory(device.index)),
+        DeviceMemory::NotSupported => Err(NvmlError::NOT_SUPPORTED),
+    }
+}
 
 /// Version 1: what is reserved counts as used. The machine reserves nothing, so both versions agree.
 pub(crate) fn info(handle: nvmlDevice_t, target: *mut nvmlMemory_t) -> nvmlReturn_t {
-    let device = device(handle)?;
-    let memory = device.opened.machine.memory(device.index);
+    let memory = memory(device(handle)?)?;
     let (total, used) = (memory.total_bytes, memory.reported_bytes);
     put(
         target,
@@ -24,7 +36,7 @@ pub(crate) fn info(handle: nvmlDevice_t, target: *mut nvmlMemory_t) -> nvmlRetur
 pub(crate) fn info_v2(handle: nvmlDevice_t, target: *mut nvmlMemory_v2_t) -> nvmlReturn_t {
     let device = device(handle)?;
     version(target, nvmlMemory_v2)?;
-    let memory = device.opened.machine.memory(device.index);
+    let memory = memory(device)?;
     let (total, used) = (memory.total_bytes, memory.reported_bytes);
     let free = total.saturating_sub(used);
     put(

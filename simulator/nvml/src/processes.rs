@@ -1,74 +1,194 @@
-//! Which processes use a device: each is listed once its context exists, with its memory in NVML's granularity.
+//! Which processes use a device: each is listed once its context exists, with its memory in NVML's granularity, as far
+//! as the profile's driver tells it to the caller.
 
 use crate::answer::{get, put, put_all, version};
-use crate::state::device;
+use crate::state::{Device, Opened, device};
 use std::ffi::c_uint;
 use vcuda_driver_api::nvml::{
-    NVML_NO_INSTANCE, nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t,
-    nvmlProcessDetailList_v1, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
+    NVML_NO_INSTANCE, NVML_VALUE_NOT_AVAILABLE, nvmlDevice_t, nvmlProcessDetail_v1_t,
+    nvmlProcessDetailList_t, nvmlProcessDetailList_v1, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
 };
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
-use vcuda_machine::ProcessUse;
+use vcuda_machine::{
+    DriverProfile, Duplicates, NamespaceBytes, ProcessLists, ProcessMemory, ProcessUse, SeenAs,
+};
 
-fn processes(handle: nvmlDevice_t) -> Result<Vec<ProcessUse>, NvmlError> {
-    let device = device(handle)?;
-    Ok(device.opened.machine.processes(device.index))
+/// NVML's lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum List {
+    Compute,
+    Graphics,
+    Mps,
+}
+
+/// One entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    pid: c_uint,
+    bytes: u64,
+}
+
+/// Who asks, and what the profile's driver tells it.
+#[derive(Debug)]
+pub(crate) struct Caller<'a> {
+    driver: &'a DriverProfile,
+    /// Whether it is in the PID namespace of the host.
+    is_on_host: bool,
+}
+
+impl<'a> Caller<'a> {
+    /// The calling process.
+    pub(crate) fn of(opened: &'a Opened) -> Caller<'a> {
+        Caller {
+            driver: &opened.machine.config().driver,
+            is_on_host: opened.machine.is_on_host(),
+        }
+    }
+
+    /// The number by which it knows a process; none: it is not told of that one.
+    pub(crate) fn number(&self, seen: SeenAs) -> Option<c_uint> {
+        match self.driver.nvml_lists {
+            _ if self.is_on_host => seen.here,
+            ProcessLists::Translated => seen.here,
+            ProcessLists::Host => Some(seen.on_host),
+            ProcessLists::Nothing => None,
+        }
+    }
+
+    /// The memory of a process as it is told it, bytes.
+    fn memory(&self, process: &ProcessUse) -> u64 {
+        let of_namespace = if self.is_on_host {
+            NamespaceBytes::Told
+        } else {
+            self.driver.nvml_namespace_bytes
+        };
+        match (self.driver.nvml_process_memory, of_namespace) {
+            (ProcessMemory::Told, NamespaceBytes::Told) => process.memory_reported_bytes,
+            (ProcessMemory::Told, NamespaceBytes::Zero) => 0,
+            _ => NVML_VALUE_NOT_AVAILABLE,
+        }
+    }
+
+    /// The entries of a list.
+    ///
+    /// # Errors
+    /// `NVML_ERROR_NOT_SUPPORTED` where the driver lists no processes.
+    fn entries(&self, list: List, processes: &[ProcessUse]) -> Result<Vec<Entry>, NvmlError> {
+        if self.driver.nvml_process_memory == ProcessMemory::NotSupported {
+            return Err(NvmlError::NOT_SUPPORTED);
+        }
+        let is_mps = list == List::Mps;
+        if list == List::Graphics || is_mps != self.driver.nvml_mps_list {
+            return Ok(Vec::new());
+        }
+        let is_doubled = !self.is_on_host && self.driver.nvml_duplicates == Duplicates::SameNamespacePid;
+        let entry = |process: &ProcessUse| {
+            Some(Entry {
+                pid: self.number(process.seen)?,
+                bytes: self.memory(process),
+            })
+        };
+        Ok(processes
+            .iter()
+            .filter_map(entry)
+            .flat_map(|entry| std::iter::repeat_n(entry, if is_doubled { 2 } else { 1 }))
+            .collect())
+    }
+}
+
+/// The entries of a device's list for the calling process.
+///
+/// # Errors
+/// As [`Caller::entries`].
+fn entries(device: Device, list: List) -> Result<Vec<Entry>, NvmlError> {
+    let processes = device.opened.machine.processes(device.index);
+    Caller::of(device.opened).entries(list, &processes)
 }
 
 /// Version 1: process and memory.
+fn put_v1(
+    handle: nvmlDevice_t,
+    list: List,
+    count: *mut c_uint,
+    infos: *mut nvmlProcessInfo_v1_t,
+) -> nvmlReturn_t {
+    let entries = entries(device(handle)?, list)?;
+    let entry = |entry: &Entry| nvmlProcessInfo_v1_t {
+        pid: entry.pid,
+        usedGpuMemory: entry.bytes,
+    };
+    put_all(infos, count, &entries.iter().map(entry).collect::<Vec<_>>())
+}
+
+/// Versions 2 and 3: with the MIG instance, which is none.
+fn put_v2(
+    handle: nvmlDevice_t,
+    list: List,
+    count: *mut c_uint,
+    infos: *mut nvmlProcessInfo_t,
+) -> nvmlReturn_t {
+    let entries = entries(device(handle)?, list)?;
+    let entry = |entry: &Entry| nvmlProcessInfo_t {
+        pid: entry.pid,
+        usedGpuMemory: entry.bytes,
+        gpuInstanceId: NVML_NO_INSTANCE,
+        computeInstanceId: NVML_NO_INSTANCE,
+    };
+    put_all(infos, count, &entries.iter().map(entry).collect::<Vec<_>>())
+}
+
+/// Compute processes, version 1.
 pub(crate) fn compute(
     handle: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_v1_t,
 ) -> nvmlReturn_t {
-    let entry = |process: &ProcessUse| nvmlProcessInfo_v1_t {
-        pid: process.pid,
-        usedGpuMemory: process.memory_reported_bytes,
-    };
-    put_all(
-        infos,
-        count,
-        &processes(handle)?.iter().map(entry).collect::<Vec<_>>(),
-    )
+    put_v1(handle, List::Compute, count, infos)
 }
 
-/// Versions 2 and 3: with the MIG instance, which is none.
+/// Compute processes, versions 2 and 3.
 pub(crate) fn compute_v2(
     handle: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
-    let entry = |process: &ProcessUse| nvmlProcessInfo_t {
-        pid: process.pid,
-        usedGpuMemory: process.memory_reported_bytes,
-        gpuInstanceId: NVML_NO_INSTANCE,
-        computeInstanceId: NVML_NO_INSTANCE,
-    };
-    put_all(
-        infos,
-        count,
-        &processes(handle)?.iter().map(entry).collect::<Vec<_>>(),
-    )
+    put_v2(handle, List::Compute, count, infos)
 }
 
-/// Graphics and MPS processes, version 1: there are none.
-pub(crate) fn none(
+/// Graphics processes, version 1: there are none.
+pub(crate) fn graphics(
     handle: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_v1_t,
 ) -> nvmlReturn_t {
-    device(handle)?;
-    put_all(infos, count, &[])
+    put_v1(handle, List::Graphics, count, infos)
 }
 
-/// Graphics and MPS processes, versions 2 and 3: there are none.
-pub(crate) fn none_v2(
+/// Graphics processes, versions 2 and 3: there are none.
+pub(crate) fn graphics_v2(
     handle: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
-    device(handle)?;
-    put_all(infos, count, &[])
+    put_v2(handle, List::Graphics, count, infos)
+}
+
+/// Clients of MPS, version 1.
+pub(crate) fn mps(
+    handle: nvmlDevice_t,
+    count: *mut c_uint,
+    infos: *mut nvmlProcessInfo_v1_t,
+) -> nvmlReturn_t {
+    put_v1(handle, List::Mps, count, infos)
+}
+
+/// Clients of MPS, versions 2 and 3.
+pub(crate) fn mps_v2(
+    handle: nvmlDevice_t,
+    count: *mut c_uint,
+    infos: *mut nvmlProcessInfo_t,
+) -> nvmlReturn_t {
+    put_v2(handle, List::Mps, count, infos)
 }
 
 /// `nvmlDeviceGetRunningProcessDetailList`: mode 0 lists compute processes, 1 graphics, 2 MPS.
@@ -77,20 +197,105 @@ pub(crate) fn details(handle: nvmlDevice_t, list: *mut nvmlProcessDetailList_t) 
     // Here an unknown version is documented as an invalid argument.
     version(list, nvmlProcessDetailList_v1).map_err(|_| NvmlError::INVALID_ARGUMENT)?;
     let mut header = get(list)?;
-    let processes = match header.mode {
-        0 => device.opened.machine.processes(device.index),
-        1 | 2 => Vec::new(),
+    let asked = match header.mode {
+        0 => List::Compute,
+        1 => List::Graphics,
+        2 => List::Mps,
         _ => return Err(NvmlError::INVALID_ARGUMENT),
     };
-    let entry = |process: &ProcessUse| nvmlProcessDetail_v1_t {
-        pid: process.pid,
-        usedGpuMemory: process.memory_reported_bytes,
+    let entry = |entry: Entry| nvmlProcessDetail_v1_t {
+        pid: entry.pid,
+        usedGpuMemory: entry.bytes,
         gpuInstanceId: NVML_NO_INSTANCE,
         computeInstanceId: NVML_NO_INSTANCE,
         usedGpuCcProtectedMemory: 0,
     };
-    let entries: Vec<_> = processes.iter().map(entry).collect();
+    let entries: Vec<_> = entries(device, asked)?.into_iter().map(entry).collect();
     let outcome = put_all(header.procArray, &raw mut header.numProcArrayEntries, &entries);
     put(list, header)?;
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vcuda_machine::Config;
+
+    /// What a caller inside a namespace, or on the host, is told of a process of its namespace (its PID 7, the host's 700)
+    /// and of another one (the host's 800).
+    fn told(profile: &str, is_on_host: bool, list: List) -> Result<Vec<(c_uint, u64)>, NvmlError> {
+        let driver = Config::of_profile(profile).unwrap().driver;
+        let process = |pid, here, on_host| ProcessUse {
+            pid,
+            seen: SeenAs { here, on_host },
+            memory_reported_bytes: 50,
+            ..ProcessUse::default()
+        };
+        let processes = if is_on_host {
+            [process(7, Some(700), 700), process(800, Some(800), 800)]
+        } else {
+            [process(7, Some(7), 700), process(800, None, 800)]
+        };
+        let caller = Caller {
+            driver: &driver,
+            is_on_host,
+        };
+        let entries = caller.entries(list, &processes)?;
+        Ok(entries.iter().map(|entry| (entry.pid, entry.bytes)).collect())
+    }
+
+    #[test]
+    fn the_host_sees_everything_by_its_own_numbers() {
+        for profile in ["h200-580", "a100-535-container", "t4-470", "gb10"] {
+            let all = Ok(vec![(700, 50), (800, 50)]);
+            assert_eq!(told(profile, true, List::Compute), all, "{profile}");
+            assert_eq!(told(profile, true, List::Mps), Ok(Vec::new()), "{profile}");
+            assert_eq!(told(profile, true, List::Graphics), Ok(Vec::new()), "{profile}");
+        }
+        assert_eq!(told("wsl2", true, List::Compute), Err(NvmlError::NOT_SUPPORTED));
+    }
+
+    #[test]
+    fn a_container_is_told_what_the_profile_says() {
+        for (profile, entries) in [
+            ("h200-580", vec![(7, 50)]),
+            ("a100-535-container", vec![(7, 0)]),
+            ("t4-470", vec![(700, 50), (800, 50)]),
+            ("gb10", vec![(7, 50), (7, 50)]),
+            ("mps", vec![]),
+        ] {
+            assert_eq!(told(profile, false, List::Compute), Ok(entries), "{profile}");
+        }
+        assert_eq!(told("mps", false, List::Mps), Ok(vec![(7, 50)]));
+        assert_eq!(told("mps", true, List::Mps), Ok(vec![(700, 50), (800, 50)]));
+    }
+
+    #[test]
+    fn what_no_profile_says_can_be_said_too() {
+        let process = ProcessUse {
+            seen: SeenAs {
+                here: Some(7),
+                on_host: 700,
+            },
+            memory_reported_bytes: 50,
+            ..ProcessUse::default()
+        };
+        let mut driver = Config::default().driver;
+        let told = |driver: &DriverProfile| {
+            let caller = Caller {
+                driver,
+                is_on_host: false,
+            };
+            caller
+                .entries(List::Compute, std::slice::from_ref(&process))
+                .unwrap()
+        };
+        driver.nvml_namespace_bytes = NamespaceBytes::NotAvailable;
+        assert_eq!(told(&driver)[0].bytes, NVML_VALUE_NOT_AVAILABLE);
+        driver.nvml_namespace_bytes = NamespaceBytes::Zero;
+        driver.nvml_process_memory = ProcessMemory::NotAvailable;
+        assert_eq!(told(&driver)[0].bytes, NVML_VALUE_NOT_AVAILABLE);
+        driver.nvml_lists = ProcessLists::Nothing;
+        assert!(told(&driver).is_empty());
+    }
 }

@@ -1,6 +1,7 @@
 //! Utilisation: of devices and of processes, in integer percent per sample period (1/6 s to 1 s).
 
 use crate::answer::{get, put, put_all, version};
+use crate::processes::Caller;
 use crate::state::{Device, device};
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -41,20 +42,24 @@ pub(crate) fn idle_engine(
     )
 }
 
-/// The newest sample of each process after `seen_us`.
+/// The newest sample after `seen_us` of each process that the caller is told of, by the process's number there.
 ///
 /// # Errors
 /// `NVML_ERROR_NOT_FOUND` when there is nothing new.
-fn newest(device: Device, seen_us: u64) -> Result<Vec<Sample>, NvmlError> {
+fn newest(device: Device, seen_us: u64) -> Result<Vec<(c_uint, Sample)>, NvmlError> {
     let samples = device
         .opened
         .machine
         .samples(device.index, device.opened.seen_ns(seen_us));
-    let by_process: BTreeMap<u32, Sample> = samples.into_iter().map(|sample| (sample.pid, sample)).collect();
+    let caller = Caller::of(device.opened);
+    let by_process: BTreeMap<c_uint, Sample> = samples
+        .into_iter()
+        .filter_map(|sample| Some((caller.number(sample.seen)?, sample)))
+        .collect();
     if by_process.is_empty() {
         Err(NvmlError::NOT_FOUND)
     } else {
-        Ok(by_process.into_values().collect())
+        Ok(by_process.into_iter().collect())
     }
 }
 
@@ -84,8 +89,8 @@ pub(crate) fn of_processes(
 ) -> nvmlReturn_t {
     let device = device(handle)?;
     get(count)?;
-    let entry = |sample: &Sample| nvmlProcessUtilizationSample_t {
-        pid: sample.pid,
+    let entry = |(pid, sample): &(c_uint, Sample)| nvmlProcessUtilizationSample_t {
+        pid: *pid,
         timeStamp: device.opened.timestamp_us(sample.timestamp_ns),
         smUtil: sample.percent,
         memUtil: 0,
@@ -107,9 +112,9 @@ pub(crate) fn of_processes_info(
     let device = device(handle)?;
     version(list, nvmlProcessesUtilizationInfo_v1)?;
     let mut header = get(list)?;
-    let entry = |sample: &Sample| nvmlProcessUtilizationInfo_v1_t {
+    let entry = |(pid, sample): &(c_uint, Sample)| nvmlProcessUtilizationInfo_v1_t {
         timeStamp: device.opened.timestamp_us(sample.timestamp_ns),
-        pid: sample.pid,
+        pid: *pid,
         smUtil: sample.percent,
         memUtil: 0,
         encUtil: 0,

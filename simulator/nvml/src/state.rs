@@ -160,6 +160,7 @@ pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
     if mishaps.driver_gone {
         return Err(NvmlError::DRIVER_NOT_LOADED);
     }
+    opened.machine.start_nvml();
     // Which GPUs there are is found out by the first initialisation and stays until the last shutdown (assumed).
     if USERS.load(Ordering::Acquire) == 0 {
         let gpus = opened.machine.config().gpus.iter().enumerate();

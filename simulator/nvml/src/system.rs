@@ -2,6 +2,7 @@
 
 use crate::answer::{get, put, put_all, put_text, text, version};
 use crate::identity;
+use crate::processes::Caller;
 use crate::state::{self, opened, opened_early};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use vcuda_driver_api::nvml::{
@@ -55,11 +56,12 @@ pub(crate) fn process_name(pid: c_uint, target: *mut c_char, length: c_uint) -> 
     }
     let name = command(pid)
         .or_else(|| {
+            let caller = Caller::of(opened);
             let mut processes = opened
                 .devices()
                 .flat_map(|device| opened.machine.processes(device.index));
             processes
-                .find(|process| process.pid == pid)
+                .find(|process| caller.number(process.seen) == Some(pid))
                 .map(|process| process.name)
         })
         .ok_or(NvmlError::NOT_FOUND)?;

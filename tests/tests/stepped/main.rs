@@ -89,7 +89,8 @@ fn stopped(kind: Kind) {
     let alone = if is_first {
         everything
     } else {
-        scene.peer.free_bytes()
+        // What was given away as a descriptor is free a moment after that is closed, or when more is asked for.
+        scene.peer.free_to_the_byte(|| format!("{kind:?} alone"))
     };
     let (mut visited, mut missed) = (0, 0);
     // A process each.

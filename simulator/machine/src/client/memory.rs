@@ -19,6 +19,15 @@ impl Client {
         self.claim(gpu, bytes, |_, _| Ok(()))
     }
 
+    /// Takes `bytes` of the GPU's memory for managed memory, which NVML may not count with the process.
+    ///
+    /// # Errors
+    /// As `take`.
+    pub fn take_managed(&self, gpu: usize, bytes: u64) -> Result<(), Refused> {
+        self.next_or_fault(gpu)?;
+        self.claim_managed(gpu, bytes, bytes, |_, _| Ok(()))
+    }
+
     /// Counts an allocation, which may be the one that is to fail.
     pub(super) fn next_or_fault(&self, gpu: usize) -> Result<(), Refused> {
         if self.shared().config.faults.fail_nth_allocation == Some(self.next_allocation()) {
@@ -34,6 +43,22 @@ impl Client {
         let local = &mut *shared.local.lock();
         // If the state cannot be written the bytes stay taken until the process ends.
         let _ = shared.transact(local, None, |core| {
+            give_plain(core, self.id, gpu as u64, bytes);
+            Change::Made(())
+        });
+    }
+
+    /// Gives back `bytes` of managed memory (at most what this client holds).
+    pub fn give_managed(&self, gpu: usize, bytes: u64) {
+        let shared = self.shared();
+        let local = &mut *shared.local.lock();
+        // As in `give`.
+        let _ = shared.transact(local, None, |core| {
+            if let Some(position) = core.position_of_use(self.id, gpu as u64)
+                && let Some(row) = core.uses.get_mut(position)
+            {
+                row.managed = row.managed.saturating_sub(bytes);
+            }
             give_plain(core, self.id, gpu as u64, bytes);
             Change::Made(())
         });
@@ -65,6 +90,17 @@ impl Client {
         bytes: u64,
         then: impl Fn(&mut Core, u64) -> Result<R, Refused>,
     ) -> Result<R, Refused> {
+        self.claim_managed(gpu, bytes, 0, then)
+    }
+
+    /// As `claim`, with `managed` of the bytes for managed memory.
+    fn claim_managed<R>(
+        &self,
+        gpu: usize,
+        bytes: u64,
+        managed: u64,
+        then: impl Fn(&mut Core, u64) -> Result<R, Refused>,
+    ) -> Result<R, Refused> {
         let shared = self.shared();
         let Some(total) = shared.config.gpus.get(gpu).map(|config| config.memory_bytes) else {
             return Err(Refused::NoSuchGpu(gpu));
@@ -81,7 +117,7 @@ impl Client {
                     return Change::None(Err(LookFirst));
                 }
                 let free = total.saturating_sub(card.used);
-                match self.try_claim(core, gpu, bytes, free, &then) {
+                match self.try_claim(core, gpu, (bytes, managed), free, &then) {
                     Ok(result) => Change::Made(Ok(Ok(result))),
                     Err(Refused::OutOfMemory { .. }) if !has_looked => Change::None(Err(LookFirst)),
                     Err(refused) => Change::None(Ok(Err(refused))),
@@ -102,7 +138,7 @@ impl Client {
         &self,
         core: &mut Core,
         gpu: usize,
-        bytes: u64,
+        (bytes, managed): (u64, u64),
         free: u64,
         then: &impl Fn(&mut Core, u64) -> Result<R, Refused>,
     ) -> Result<R, Refused> {
@@ -119,6 +155,7 @@ impl Client {
             core.gpus.get_mut(as_index(gpu as u64)),
         ) {
             row.used += bytes;
+            row.managed += managed;
             row.peak = row.peak.max(row.used);
             card.used += bytes;
             card.peak = card.peak.max(card.used);

@@ -1,19 +1,32 @@
 //! Default values, and what is derived from the directory: UUIDs, PCI addresses.
 
-use super::{ClockKind, Config, FaultConfig, FunctionFault, GpuConfig, KernelConfig, RING_ENTRIES};
+use super::{
+    ClockKind, Config, DriverProfile, FaultConfig, FunctionFault, GpuConfig, KernelConfig, RING_ENTRIES,
+    profile,
+};
 
 impl Default for Config {
+    /// The machine of the default profile, with one GPU.
     fn default() -> Self {
+        // The profiles are part of this program, and its tests read all of them.
+        Config::of_profile(profile::DEFAULT).unwrap_or_else(|_| Config::without_profile())
+    }
+}
+
+impl Config {
+    /// Values of what no profile says. Every profile says the keys that are empty here.
+    pub(super) fn without_profile() -> Self {
         Config {
+            profile: String::new(),
             clock: ClockKind::Real,
-            driver_version: "550.163.01".into(),
-            cuda_version: 12040,
-            context_bytes: 480 << 20,
+            driver_version: String::new(),
+            cuda_version: 0,
+            context_bytes: 0,
             module_bytes: 0,
             green_context_bytes: 4 << 20,
-            granularity_bytes: 2 << 20,
-            slice_ns: 2_000_000,
-            switch_ns: 20_000,
+            granularity_bytes: 0,
+            slice_ns: 0,
+            switch_ns: 0,
             queue_depth: RING_ENTRIES,
             sample_ns: 166_666_667,
             accounting: false,
@@ -24,6 +37,7 @@ impl Default for Config {
             kernels: KernelConfig::default(),
             faults: FaultConfig::default(),
             nvlinks: Vec::new(),
+            driver: DriverProfile::default(),
             gpus: vec![GpuConfig::default()],
         }
     }

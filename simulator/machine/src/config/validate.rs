@@ -32,6 +32,13 @@ impl Config {
             1,
             1_000_000_000,
         )?;
+        within("driver.nvml_init_ns", self.driver.nvml_init_ns, 0, 60_000_000_000)?;
+        within(
+            "driver.allocation_unit_bytes",
+            self.driver.allocation_unit_bytes,
+            1,
+            1 << 30,
+        )?;
         within("cuda_version", u64::from(self.cuda_version), 11_000, 99_990)?;
         if self.faults.fail_nth_allocation == Some(0) {
             return Err(value(

@@ -155,7 +155,14 @@ fn told(machine: &Machine) -> u64 {
 pub(super) fn files(place: &Place) -> usize {
     let is_objects = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("objects.");
     let directory = place.dir.read_dir().unwrap().flatten().find(is_objects).unwrap();
-    directory.path().read_dir().unwrap().count()
+    let is_contents = |entry: &std::fs::DirEntry| entry.file_name() != "control";
+    directory
+        .path()
+        .read_dir()
+        .unwrap()
+        .flatten()
+        .filter(is_contents)
+        .count()
 }
 
 #[test]
@@ -217,7 +224,13 @@ fn a_file_without_an_object_goes() {
     let client = place.machine().attach(1, "one").unwrap();
     let object = client.object_create(0, MIB, 0).unwrap();
     let contents = client.object_contents(object).unwrap();
-    assert_eq!(client.object_of_descriptor(&contents), Some(object));
+    let exported = client.object_export(object).unwrap();
+    assert_eq!(client.object_of_descriptor(&exported), Some(object));
+    assert_eq!(
+        client.object_of_descriptor(&contents),
+        None,
+        "its contents are no descriptor of it"
+    );
     let path = crate::sys::name_of(&contents).unwrap();
     let stray = path.with_file_name("00000000deadbeef");
     std::fs::write(&stray, "").unwrap();

@@ -75,6 +75,10 @@ fn samples_are_late_and_integer() {
         samples,
         [crate::Sample {
             pid: 1,
+            seen: crate::SeenAs {
+                here: Some(1),
+                on_host: 1
+            },
             percent: 25,
             timestamp_ns: 100 * MS
         }]

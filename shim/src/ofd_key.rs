@@ -1,10 +1,11 @@
-//! The names of memory objects that are passed on as file descriptors.
+//! Keys of memory objects that are passed on as file descriptors.
 //!
 //! A descriptor says nothing of what it stands for, and each process gets another number. But all of them lead to one
-//! open file description in the kernel, and that can carry a name: an OFD read lock (fcntl(2)) at an offset that nobody
-//! locks for any other purpose. Where it begins is the name, and how far it goes the size of the memory. The kernel lists
-//! it in `/proc/self/fdinfo/FD` (proc_pid_fdinfo(5)), for this description alone, and in `/proc/locks` (proc_locks(5)) as
-//! long as any descriptor of it is open anywhere. No descriptor stays open for it.
+//! open file description in the kernel, and that can carry a key: an OFD read lock (fcntl(2)) at an offset that no
+//! program locks for any other purpose. The lock's first byte is the key, its length the size of the memory. The kernel
+//! lists it in `/proc/self/fdinfo/FD` (proc_pid_fdinfo(5)), for this description alone, and keeps it as long as any
+//! descriptor of the description is open anywhere, also in a message under way. Whether it still does is asked by
+//! `exported.rs`.
 
 use core::ffi::c_int;
 use std::io::Read;
@@ -19,12 +20,10 @@ const FREE: u64 = 1 << 61;
 const WORD: u64 = u64::from_le_bytes(*b"vcudatag");
 /// What a byte of the lock stands for (bytes): no GPU hands out physical memory in smaller pieces.
 const UNIT: u64 = 4096;
-/// How often the kernel's list is read before it is believed that something is not on it.
-const LOOKS: u32 = 4;
 
 /// What a descriptor says of its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tag {
+pub(crate) struct OfdKey {
     /// The object.
     pub(crate) key: ObjectKey,
     /// Its size, if that was known when it was named: 0 if not (bytes, not less than it has).
@@ -40,7 +39,7 @@ struct Lock {
     last: u64,
 }
 
-impl Tag {
+impl OfdKey {
     fn of(lock: Lock) -> Self {
         Self {
             key: ObjectKey::from_parts(WORD, lock.first),
@@ -49,41 +48,22 @@ impl Tag {
             is_free: lock.first & FREE != 0,
         }
     }
-
-    /// The name of a file that is no other's, in memory or on disk: what a simulated driver or Vulkan may pass on.
-    fn of_file(file: c_int) -> Option<Self> {
-        let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: the kernel writes the status or nothing.
-        if unsafe { libc::fstat(file, status.as_mut_ptr()) } != 0 {
-            return None;
-        }
-        // SAFETY: zeroed, then filled by the call above.
-        let status = unsafe { status.assume_init() };
-        if status.st_mode & libc::S_IFMT != libc::S_IFREG {
-            return None;
-        }
-        let identity = [status.st_dev.to_le_bytes(), status.st_ino.to_le_bytes()];
-        Some(Self {
-            key: ObjectKey::of(identity.as_flattened()),
-            bytes: 0,
-            is_free: false,
-        })
-    }
 }
 
 /// What a descriptor says of its object, if it says anything.
-pub(crate) fn read(file: c_int) -> Option<Tag> {
-    lock_of(file).map(Tag::of).or_else(|| Tag::of_file(file))
+pub(crate) fn read(file: c_int) -> Option<OfdKey> {
+    lock_of(file).map(OfdKey::of)
 }
 
 /// Names the object of a descriptor, which has `bytes` (0: not known): as `known` says if it has a name already, else by
-/// a new one. Nothing if the kernel keeps no name for this file.
-pub(crate) fn name(file: c_int, known: Option<ObjectKey>, bytes: u64, is_free: bool) -> Option<Tag> {
+/// a new one. Nothing if the kernel keeps no name for this file. A key that no descriptor had first gives its descriptors a lock
+/// that is found by it, and another key: importers pay for such memory again.
+pub(crate) fn name(file: c_int, known: Option<ObjectKey>, bytes: u64, is_free: bool) -> Option<OfdKey> {
     if let Some(lock) = lock_of(file) {
-        return Some(Tag::of(lock));
+        return Some(OfdKey::of(lock));
     }
-    let first = match known.and_then(offset_of) {
-        Some(offset) => offset,
+    let first = match known {
+        Some(key) => offset_of(key),
         None => {
             let [_, random] = ObjectKey::unique().ok()?.parts();
             let kind = if is_free { FREE } else { 0 };
@@ -94,70 +74,46 @@ pub(crate) fn name(file: c_int, known: Option<ObjectKey>, bytes: u64, is_free: b
         first,
         last: first.saturating_add(bytes.div_ceil(UNIT)),
     };
-    if set(file, lock) {
-        Some(Tag::of(lock))
-    } else {
-        Tag::of_file(file)
-    }
+    set(file, lock).then(|| OfdKey::of(lock))
 }
 
-/// Of these objects, those of which the kernel says that a descriptor is open anywhere.
-///
-/// The kernel hands its list out page by page, and loses its place in it when locks before that are released: a line can
-/// be missed (one look in some thousand, while others lock and unlock all the time). So what is not found is looked for again.
-pub(crate) fn are_open(keys: &[ObjectKey]) -> Vec<ObjectKey> {
-    let mut wanted: Vec<_> = keys
-        .iter()
-        .filter_map(|key| Some((offset_of(*key)?, *key)))
-        .collect();
-    let mut open = Vec::new();
-    for _ in 0..LOOKS {
-        if wanted.is_empty() {
-            break;
-        }
-        let Ok(locks) = std::fs::read_to_string("/proc/locks") else {
-            break;
-        };
-        let listed: Vec<_> = locks
-            .lines()
-            .filter_map(|line| lock_in(line.split_once(':')?.1))
-            .collect();
-        let is_listed = |(first, _): &mut (u64, ObjectKey)| listed.iter().any(|lock| lock.first == *first);
-        open.extend(wanted.extract_if(.., is_listed).map(|(_, key)| key));
-    }
-    open
-}
-
-/// Where the name of an object stands, if it was named by a lock.
-fn offset_of(key: ObjectKey) -> Option<u64> {
+/// The first byte of the lock that descriptors of the object of this key carry.
+pub(crate) fn offset_of(key: ObjectKey) -> u64 {
     match key.parts() {
-        [WORD, offset] => Some(offset),
-        _ => None,
+        [WORD, offset] => offset,
+        // A hash of what it was first given away as, such as an IPC handle: as good as random.
+        [_, hash] => hash & (FREE - 1) | NAME,
     }
 }
 
 /// Sets the lock for the open file description.
 fn set(file: c_int, lock: Lock) -> bool {
-    let (Ok(start), Ok(length)) = (
-        libc::off_t::try_from(lock.first),
-        libc::off_t::try_from(lock.last - lock.first + 1),
-    ) else {
+    let length = lock.last - lock.first + 1;
+    let Some(words) = request(libc::F_RDLCK, lock.first, length) else {
         return false;
     };
-    // SAFETY: plain numbers, for which zero is a valid value; `l_pid` must be 0.
-    let mut words: libc::flock = unsafe { core::mem::zeroed() };
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "constants below 3, in the kernel's own width"
-    )]
-    {
-        words.l_type = libc::F_RDLCK as libc::c_short;
-        words.l_whence = libc::SEEK_SET as libc::c_short;
-    }
-    words.l_start = start;
-    words.l_len = length;
     // SAFETY: the kernel reads the lock; the descriptor may be any number.
     unsafe { libc::fcntl(file, libc::F_OFD_SETLK, &raw const words) == 0 }
+}
+
+/// Whether another open file description of the inode that `file` is an opening of holds a key's lock, which begins at
+/// `first`. Nothing if the kernel does not say.
+pub(crate) fn is_locked(file: c_int, first: u64) -> Option<bool> {
+    let mut words = request(libc::F_WRLCK, first, 1)?;
+    // SAFETY: the kernel reads the lock and writes the one that is in its way; the descriptor may be any number.
+    let asked = unsafe { libc::fcntl(file, libc::F_OFD_GETLK, &raw mut words) };
+    (asked == 0).then(|| c_int::from(words.l_type) != libc::F_UNLCK)
+}
+
+/// A lock of `length` bytes from `first` on, as fcntl(2) takes it.
+fn request(kind: c_int, first: u64, length: u64) -> Option<libc::flock> {
+    // SAFETY: plain numbers, for which zero is a valid value; `l_pid` must be 0.
+    let mut words: libc::flock = unsafe { core::mem::zeroed() };
+    words.l_type = libc::c_short::try_from(kind).ok()?;
+    words.l_whence = libc::c_short::try_from(libc::SEEK_SET).ok()?;
+    words.l_start = libc::off_t::try_from(first).ok()?;
+    words.l_len = libc::off_t::try_from(length).ok()?;
+    Some(words)
 }
 
 /// The lock that names the descriptor's object. The lowest, should two processes have named it at once.
@@ -212,11 +168,9 @@ mod tests {
             "named once"
         );
         assert!(!tag.is_free);
-        // Another opening of the same file is another description: it has no name, but its own identity.
+        // Another opening of the same file is another description: it has no name.
         let opened = std::fs::File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
-        assert_eq!(lock_of(opened.as_raw_fd()), None);
-        assert_ne!(read(opened.as_raw_fd()), Some(tag));
-        assert!(read(opened.as_raw_fd()).is_some());
+        assert_eq!(read(opened.as_raw_fd()), None);
     }
 
     #[test]
@@ -227,11 +181,13 @@ mod tests {
         assert_eq!(name(second.as_raw_fd(), Some(tag.key), 0, true), Some(tag));
         assert_eq!(read(second.as_raw_fd()), Some(tag));
         let third = memory_file();
-        let hashed = Some(ObjectKey::of(&[1; 64]));
-        assert_ne!(
-            name(third.as_raw_fd(), hashed, 0, false),
-            Some(tag),
-            "a name of its own"
+        let hashed = ObjectKey::of(&[1; 64]);
+        let named = name(third.as_raw_fd(), Some(hashed), 0, false).unwrap();
+        assert_ne!(named, tag);
+        assert_eq!(
+            offset_of(named.key),
+            offset_of(hashed),
+            "to be asked by either key"
         );
     }
 
@@ -261,19 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_the_size_and_whether_anybody_has_it_open() {
+    fn a_name_says_the_size() {
         let file = memory_file();
         let tag = name(file.as_raw_fd(), None, (2 << 20) + 1, false).unwrap();
         assert_eq!(tag.bytes, (2 << 20) + 4096, "in whole units");
         let sizeless = memory_file();
         let other = name(sizeless.as_raw_fd(), None, 0, false).unwrap();
         assert_eq!((other.bytes, read(sizeless.as_raw_fd())), (0, Some(other)));
-        let hashed = ObjectKey::of(&[1; 64]);
-        let keys = [tag.key, other.key, hashed];
-        let copy = file.try_clone().unwrap();
-        drop((file, sizeless));
-        assert_eq!(are_open(&keys), [tag.key]);
-        drop(copy);
-        assert!(are_open(&keys).is_empty());
     }
 }

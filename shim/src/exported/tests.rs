@@ -1,0 +1,140 @@
+use super::*;
+use std::os::fd::OwnedFd;
+
+use vcuda_region::DeviceIndex;
+use vcuda_region::process::Identity;
+use vcuda_region::shared::Shared;
+use vcuda_region::slots::Slot;
+
+const LIMIT: u64 = 1 << 30;
+const BYTES: u64 = 2 << 20;
+
+/// A file that stands for the driver's control device: descriptors are openings of it.
+struct Control(std::path::PathBuf);
+
+impl Control {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("vcuda-exported-{name}-{}", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        Self(path)
+    }
+
+    fn open(&self) -> File {
+        File::open(&self.0).unwrap()
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn device() -> DeviceIndex {
+    DeviceIndex::new(0).unwrap()
+}
+
+/// Memory of the slot's own, given away as `file`; nothing of the process holds it any more.
+fn give_away(exported: &Exported, slot: &Slot<'_>, file: &File) -> ObjectKey {
+    let key = ofd_key::name(file.as_raw_fd(), None, BYTES, false).unwrap().key;
+    slot.reserve(device(), BYTES, LIMIT).unwrap().commit();
+    let object: Shared = slot.share(key, device(), BYTES).unwrap();
+    assert!(slot.outlive(&object, exported.keeper(file.as_raw_fd())));
+    slot.part(object);
+    key
+}
+
+fn after_release(exported: &Exported, usage: &Usage) -> u64 {
+    exported.make_room(usage, true);
+    usage.used_bytes(device())
+}
+
+#[test]
+fn memory_counts_until_the_last_descriptor_of_that_very_object_is_closed() {
+    let (control, exported) = (Control::new("last"), Exported::default());
+    // The driver has the control device open in every process.
+    let _driver = control.open();
+    let usage = Usage::in_memory().unwrap();
+    let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+    let (first, second) = (control.open(), control.open());
+    let keys = [&first, &second].map(|file| give_away(&exported, &slot, file));
+    assert_ne!(keys[0], keys[1]);
+    assert_eq!(after_release(&exported, &usage), 2 * BYTES);
+    let copy = OwnedFd::from(first.try_clone().unwrap());
+    drop(first);
+    assert_eq!(after_release(&exported, &usage), 2 * BYTES, "a copy is open");
+    drop(copy);
+    assert_eq!(after_release(&exported, &usage), BYTES);
+    drop(second);
+    assert_eq!(after_release(&exported, &usage), 0);
+}
+
+#[test]
+fn another_process_of_the_container_can_prove_it_too() {
+    let (control, exported) = (Control::new("other"), Exported::default());
+    let driver = control.open();
+    let usage = Usage::in_memory().unwrap();
+    let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+    let file = control.open();
+    give_away(&exported, &slot, &file);
+    // What another process knows: nothing but the table.
+    let other = Exported::default();
+    assert_eq!(after_release(&other, &usage), BYTES);
+    drop(file);
+    assert_eq!(after_release(&other, &usage), 0);
+    drop(driver);
+}
+
+#[test]
+fn where_nothing_can_be_asked_nothing_is_released() {
+    let (control, exported) = (Control::new("nothing"), Exported::default());
+    let usage = Usage::in_memory().unwrap();
+    let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+    let file = control.open();
+    give_away(&exported, &slot, &file);
+    drop(file);
+    // Now as in a process that has the inode neither open nor among its device nodes.
+    let own = exported.0.lock().descriptions[0].1;
+    // SAFETY: a descriptor that nothing else in this test uses.
+    unsafe { libc::close(own) };
+    assert_eq!(after_release(&exported, &usage), BYTES);
+    let _driver = control.open();
+    assert_eq!(after_release(&exported, &usage), 0);
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_closes_the_description_too() {
+    let (control, exported) = (Control::new("closes"), Exported::default());
+    let usage = Usage::in_memory().unwrap();
+    let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+    let file = control.open();
+    give_away(&exported, &slot, &file);
+    let own = exported.0.lock().descriptions[0].1;
+    // SAFETY: a descriptor that nothing else in this test uses.
+    unsafe { libc::close(own) };
+    // Its number is another file's now.
+    let elsewhere = Control::new("elsewhere").open();
+    // SAFETY: both are numbers; what was there is closed above.
+    assert_eq!(unsafe { libc::dup2(elsewhere.as_raw_fd(), own) }, own);
+    assert_eq!(after_release(&exported, &usage), BYTES, "still open");
+    // SAFETY: made above.
+    unsafe { libc::close(own) };
+    drop(file);
+}
+
+#[test]
+fn what_is_closed_counts_for_a_moment_longer() {
+    let (control, exported) = (Control::new("moment"), Exported::default());
+    let usage = Usage::in_memory().unwrap();
+    let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+    let file = control.open();
+    give_away(&exported, &slot, &file);
+    drop(file);
+    let mut state = exported.0.lock();
+    let now_ns = clock::now_ns();
+    assert_eq!(state.look(&usage, now_ns), RELEASED_AFTER_NS);
+    assert_eq!(state.look(&usage, now_ns + RELEASED_AFTER_NS - 1), 1);
+    assert_eq!(usage.used_bytes(device()), BYTES);
+    assert_eq!(state.look(&usage, now_ns + RELEASED_AFTER_NS), 0);
+    assert_eq!(usage.used_bytes(device()), 0);
+}

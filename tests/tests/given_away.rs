@@ -1,0 +1,68 @@
+//! Memory that descriptors alone keep counts as long as one of them is open, whatever the process that made it does or
+//! becomes (I18). Judged by the simulated machine's exact record.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use vcuda_tests::{Bed, Door, MIB, Running, app, skip};
+
+/// Contexts and the variable of the programs' module fit beside the pieces, and leave no room for one more.
+const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
+const PIECE: u64 = 64 * MIB;
+const FITTING: u64 = 4;
+const QUOTA: u64 = FITTING * PIECE + 48 * MIB;
+
+/// Asks for twenty pieces: gets those that fit, and one more when all descriptors are closed.
+fn keeps_its_quota(how: &str, what: &str) {
+    let bed = Bed::with_config(MACHINE);
+    let empty = bed.home().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let mut command = bed.tenant(&["--memory", &QUOTA.to_string()], app("given_away", Door::Dlsym));
+    command
+        .args([how, what, &PIECE.to_string(), "20"])
+        .arg(&empty)
+        .stdin(Stdio::piped());
+    let mut running = Running::start(&mut command);
+    let kept = running.wait_for("kept");
+    let peak = bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+    assert!(peak <= QUOTA, "{how} {what}: {peak} of {QUOTA} bytes, {kept}");
+    assert_eq!(kept, format!("kept {FITTING}"), "{how} {what}");
+    assert_eq!(bed.used_bytes() / PIECE, FITTING, "{how} {what}");
+    writeln!(running.0.stdin.take().unwrap()).unwrap();
+    running.wait_for("passed");
+    assert!(running.finish().success());
+}
+
+#[test]
+fn a_process_keeps_what_its_descriptors_keep() {
+    keeps_its_quota("self", "file");
+    keeps_its_quota("self", "range");
+}
+
+/// `/proc/locks` misses lines while others lock and unlock.
+#[test]
+fn whatever_others_lock_meanwhile() {
+    keeps_its_quota("churn", "file");
+}
+
+/// Nothing of `/proc` can be read.
+#[test]
+fn wherever_its_root_is() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip("given_away: only root may chroot");
+    }
+    // The simulated driver itself needs `/proc` to share a range.
+    keeps_its_quota("chroot", "file");
+}
+
+/// The makers are dead; a process that never used the GPU has the descriptors.
+#[test]
+fn whoever_has_the_descriptors_when_its_maker_has_ended() {
+    keeps_its_quota("children", "file");
+    keeps_its_quota("children", "range");
+}
