@@ -15,7 +15,7 @@ mod ordered;
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
@@ -57,6 +57,8 @@ pub(crate) struct Holdings {
     graphs: Mutex<HashMap<CUdevice, Arc<Holding>>>,
     /// Pieces of pools, by address: bytes and pool.
     blocks: Mutex<HashMap<CUdeviceptr, Block, ByNumber>>,
+    /// Pools that were destroyed, as long as anything of them is counted.
+    destroyed: Mutex<Vec<Weak<Holding>>>,
     /// What is given back when a stream gets there.
     pub(crate) ordered: Ordered,
 }
@@ -126,6 +128,10 @@ impl Holdings {
         }
         drop(pools);
         if let Home::Device(holding) = home {
+            let mut destroyed = self.destroyed.lock();
+            destroyed.retain(|holding| holding.strong_count() > 0);
+            destroyed.push(Arc::downgrade(holding));
+            drop(destroyed);
             for place in holding.take_streams(|_| true) {
                 self.ordered.wait_for(place, Owed::Pool(Arc::clone(holding)));
             }
@@ -192,14 +198,20 @@ impl Holdings {
         if !self.is_any() {
             return None;
         }
-        let block = self.blocks.lock().remove(&address)?;
+        let mut block = self.blocks.lock().remove(&address)?;
+        if let Some(lent) = &mut block.lent {
+            lent.take_back();
+        }
         block.holding.freed(block.bytes);
         Some(block)
     }
 
     /// It was not freed after all.
-    pub(crate) fn put_back(&self, address: CUdeviceptr, block: Block) {
+    pub(crate) fn put_back(&self, address: CUdeviceptr, mut block: Block) {
         block.holding.lives(block.bytes);
+        if let Some(lent) = &mut block.lent {
+            lent.lend_again();
+        }
         self.put(address, block);
     }
 
@@ -255,6 +267,20 @@ impl Holdings {
         {
             self.count_all();
         }
+    }
+
+    /// What is counted on the device and may be given back already (bytes): that of destroyed pools, which cannot be asked,
+    /// and what streams may have got to unseen.
+    pub(crate) fn uncertain_bytes(&self, device: &Device) -> u64 {
+        if !self.is_any() {
+            return 0;
+        }
+        let destroyed: Vec<_> = self.destroyed.lock().iter().filter_map(Weak::upgrade).collect();
+        let here = destroyed
+            .iter()
+            .filter(|holding| holding.device.ordinal == device.ordinal);
+        let of_pools: u64 = here.map(|holding| holding.counted_bytes()).sum();
+        of_pools.saturating_add(self.ordered.bytes_on(device))
     }
 
     /// Counts what the driver holds on the device now, whatever has happened.

@@ -219,17 +219,26 @@ impl Holding {
         self.state.lock().books.lend(bytes)
     }
 
-    /// Counts `bytes` that were lent anew, as far as they are still held. A destroyed pool may keep them as long as other
-    /// memory of it lives.
-    pub(super) fn reclaim(&self, bytes: u64) {
+    /// Counts `bytes` that were lent here too, in the pool, for as long as the driver or a destroyed pool may keep them.
+    pub(super) fn take_back(&self, bytes: u64) {
         let mut state = self.state.lock();
-        let before = state.books.charged();
-        state.books.reclaim(bytes);
-        let held = match state.holder {
-            Holder::Orphan => Some(before),
-            Holder::Pool(_) | Holder::Graphs => state.holder.held(self.device),
-        };
-        let _ = self.follow(&mut state, held);
+        // First: at no time is less counted than the driver holds. The object counts until it is let go of.
+        let _ = self.device.charge_taken(bytes);
+        state.books.take_back(bytes);
+    }
+
+    /// Undoes [`Holding::take_back`]. `false` if so much is not counted.
+    pub(super) fn lend_again(&self, bytes: u64) -> bool {
+        let is_lent = self.lend(bytes);
+        if is_lent {
+            self.device.release(bytes);
+        }
+        is_lent
+    }
+
+    /// What is counted (bytes).
+    pub(super) fn counted_bytes(&self) -> u64 {
+        self.state.lock().books.charged()
     }
 
     /// The pool was not destroyed after all.
