@@ -2,7 +2,7 @@
 # Unpacks packages of another release of Debian into a folder, from where this machine has its own: nothing is installed, and
 # what they depend on is not fetched. A folder that is complete is left as it is.
 #
-#   scripts/fetch-debian.sh FOLDER RELEASE ARCHITECTURE PACKAGE...
+#   scripts/fetch-debian.sh FOLDER RELEASE[/COMPONENT] ARCHITECTURE PACKAGE...      the component is main, if none is named
 #
 # Ends with 77 where something cannot be had: its last line says which.
 set -euo pipefail
@@ -19,7 +19,8 @@ mirror=$(mirror)
 [ -n "$mirror" ] || without "apt-get has no source of packages"
 rm -rf "$folder" && mkdir -p "$folder/.apt/lists/partial" "$folder/.apt/archives/partial"
 folder=$(realpath "$folder")
-echo "deb $mirror $release main" >"$folder/.apt/sources"
+case $release in */*) component=${release#*/} release=${release%%/*} ;; *) component=main ;; esac
+echo "deb $mirror $release $component" >"$folder/.apt/sources"
 apt=(apt-get -o "Dir::Etc::SourceList=$folder/.apt/sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Status=/dev/null
     -o "Dir::State::Lists=$folder/.apt/lists" -o "Dir::Cache=$folder/.apt" -o "APT::Architecture=$architecture"
     -o "APT::Architectures=$architecture" -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false

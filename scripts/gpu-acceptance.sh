@@ -1,175 +1,145 @@
 #!/usr/bin/env bash
-# What only a real GPU can show. For a machine with an NVIDIA driver, without Rust: takes the built files, runs the same
-# programs bare and as a tenant, and prints a table of differences and figures.
+# Asks a real GPU what docs/hardware.md cannot know without one: each check named there is a line of a stage here. The machine
+# needs an NVIDIA driver, bash and Python; no Rust, no network, no CUDA toolkit. No setting of the GPU is changed, and no
+# managed memory is asked for beyond what is free.
 #
-#   scripts/gpu-acceptance.sh pack OUT.tar.gz    here: release build + compiled test programs + this script
-#   scripts/gpu-acceptance.sh [run] [FOLDER]     there: FOLDER is the unpacked archive (default: beside the script)
-#   scripts/gpu-acceptance.sh sim [FOLDER]       the same on the simulated GPU, to try the script itself
+#   scripts/gpu-acceptance.sh pack [--from FOLDER] [OUT.tar.gz]
+#       here: what travels, built for glibc 2.17 and later (default: target/vcuda-gpu.tar.gz). --from: programs built before
+#   scripts/gpu-acceptance.sh run [--only STAGE] [FOLDER]
+#       there: FOLDER is the unpacked archive (default: beside the script, else target/vcuda-gpu.tar.gz unpacked into /tmp)
+#   scripts/gpu-acceptance.sh sim [--profile NAME] [--only STAGE] [FOLDER]
+#       the same stages on the simulated GPU
+#   scripts/gpu-acceptance.sh stages
+#       the stages, the most valuable first; each ends within 9 minutes
 #
-# It changes no setting of the card and asks for no managed memory beyond what is free.
+# A table on stdout; all that was printed, and the figures, in ${OUT:-.}/gpu-acceptance-STAGE.tar.gz (at most 16 MiB).
+# Status: 0 nothing differs; 1 something does; 3 nothing differs, but something could not be measured; 64 wrong use.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+STAGES=(driver tenant programs bench)
+STAGE_SECONDS=540
+ARCHIVE_BYTES=$((16 << 20))
+TRAVEL_BYTES=$((64 << 20))
+usage() {
+    sed -n '2,/^set -/ s/^# \{0,1\}//p' "$0" >&2
+    exit 64
+}
 
+# ---- pack ----
 pack() {
-    local root out stage name door
+    local root from="" out stage name door cc=(cc) links
     root=$(dirname "$here")
-    out=$1
-    stage=$(mktemp -d)
     cd "$root" || exit 1
-    cargo build --release --workspace || exit 1
-    mkdir -p "$stage/apps" "$stage/clients"
-    cp "${CARGO_TARGET_DIR:-target}"/release/{vcuda,libvcuda_shim.so,libvcuda_simulator_cuda.so,libvcuda_simulator_nvml.so} "$stage/"
-    cp "$here/gpu-acceptance.sh" "$stage/"
+    [ "${1-}" != --from ] || { from=$(realpath "$2") && shift 2; }
+    out=$(realpath -m "${1:-${CARGO_TARGET_DIR:-target}/vcuda-gpu.tar.gz}")
+    if [ -z "$from" ]; then
+        from=$(scripts/release.sh build x86_64 vcuda-shim vcuda-cli vcuda-simulator vcuda-simulator-nvml)
+        case $? in
+        0) cc=("${CARGO_TARGET_DIR:-target}/release-tools/bin/python3" -m ziglang cc -target x86_64-linux-gnu.2.17) ;;
+        77) echo "pack: built for this machine's C library: no zig" >&2
+            cargo build --release -p vcuda-shim -p vcuda-cli -p vcuda-simulator -p vcuda-simulator-nvml || exit 1
+            from=${CARGO_TARGET_DIR:-target}/release ;;
+        *) exit 1 ;;
+        esac
+        cargo run -q -p vcuda-tests --bin doors_table >target/doors.table || exit 1
+    fi
+    stage=$(mktemp -d)
+    mkdir -p "$stage/apps" "$stage/hardware" "$stage/clients"
+    cp "$from"/{vcuda,libvcuda_shim.so,libvcuda_simulator_cuda.so,libvcuda_simulator_nvml.so} "$stage/" || exit 1
+    strip "$stage/vcuda" 2>/dev/null
+    cp -r "$here/gpu-acceptance.sh" "$here/gpu-acceptance" "$stage/"
     cp tests/clients/*.py "$stage/clients/"
-    cargo run -q --release -p vcuda-tests --bin doors_table >"$stage/doors.table" || exit 1
+    [ ! -e target/doors.table ] || cp target/doors.table "$stage/"
     git rev-parse --short HEAD >"$stage/commit"
-    ln -s "$(realpath "${CARGO_TARGET_DIR:-target}")/release/libvcuda_simulator_cuda.so" "$stage/libcuda.so"
-    for source in tests/apps/conformance/*.c tests/apps/{quota,saturate,hold,fork,doors}.c; do
-        name=$(basename "$source" .c)
+    links=$(mktemp -d)
+    ln -s "$stage/libvcuda_simulator_cuda.so" "$links/libcuda.so"
+    for name in tests/apps/hardware/*.c; do
+        "${cc[@]}" -O1 -w -o "$stage/hardware/$(basename "$name" .c)" "$name" -ldl -lpthread || exit 1
+    done
+    for name in tests/apps/conformance/*.c tests/apps/{quota,fork,doors}.c; do
         for door in LINK DLSYM PROC; do
-            cc -O1 -Wno-unused -DVIA_$door -o "$stage/apps/$name-$door" "$source" -ldl -lpthread \
-                $([ $door = LINK ] && echo "-L$stage -lcuda -Wl,--allow-shlib-undefined") || exit 1
+            "${cc[@]}" -O1 -w -DVIA_$door -o "$stage/apps/$(basename "$name" .c)-$door" "$name" -ldl -lpthread \
+                $([ $door = LINK ] && echo "-L$links -lcuda -Wl,--allow-shlib-undefined") || exit 1
         done
     done
-    rm "$stage/libcuda.so"
-    tar -C "$stage" -czf "$out" . && rm -rf "$stage"
-    ls -l "$out"
+    tar -C "$stage" -czf "$out" . && rm -rf "$stage" "$links"
+    travels "$out"
+}
+# What goes to the other machine: the tracked files and the archive.
+travels() {
+    local tracked packed
+    tracked=$(git ls-files -z | xargs -0 cat 2>/dev/null | wc -c)
+    packed=$(stat -c %s "$1")
+    printf '%s: %d KiB; with the tracked files %d of %d KiB\n' "$1" $((packed >> 10)) $(((packed + tracked) >> 10)) $((TRAVEL_BYTES >> 10))
+    [ $((packed + tracked)) -le $TRAVEL_BYTES ] || { echo "pack: too large to travel" >&2; exit 1; }
 }
 
-differences=0
-bare=()      # what a bare run is prefixed with
-simulated="" # --sim, to try the script without a GPU
-row() { printf '| %-44s | %-10s | %-10s | %s |\n' "$1" "$2" "$3" "$4"; }
-# both TITLE QUOTA COMMAND...: bare and as a tenant; both must end with 0
-both() {
-    local title=$1 quota=$2 alone tenant note=""
-    shift 2
-    "${bare[@]}" "$@" >/tmp/vcuda-bare.$$ 2>&1 && alone=passed || alone="status $?"
-    # shellcheck disable=SC2086
-    "$vcuda" run $simulated $quota -- "$@" >/tmp/vcuda-tenant.$$ 2>&1 && tenant=passed || tenant="status $?"
-    if [ "$alone" != "$tenant" ] || [ "$alone" != passed ]; then
-        differences=$((differences + 1))
-        note=$(grep -h -m1 -E 'FAIL|Error|error' /tmp/vcuda-tenant.$$ /tmp/vcuda-bare.$$ | cut -c1-90)
+# ---- run ----
+# Sets `dir`, the folder of the unpacked archive.
+find_pack() {
+    dir=${1:-$here}
+    if [ $# = 0 ] && [ ! -x "$dir/vcuda" ]; then
+        local archive
+        archive=$(dirname "$here")/target/vcuda-gpu.tar.gz
+        [ -e "$archive" ] || { echo "gpu-acceptance: no $archive: 'pack' makes it" >&2; exit 3; }
+        dir=/tmp/vcuda-gpu
+        rm -rf "$dir" && mkdir -p "$dir" && tar -C "$dir" -xzf "$archive" || exit 3
     fi
-    [ "$alone" = "status 77" ] && note=$(head -1 /tmp/vcuda-bare.$$)
-    row "$title" "$alone" "$tenant" "$note"
-    rm -f /tmp/vcuda-bare.$$ /tmp/vcuda-tenant.$$
-}
-have() { python3 -c "import $1" >/dev/null 2>&1; }
-
-run() {
-    local dir program name
-    dir=$(realpath "${1:-$here}")
+    dir=$(realpath "$dir")
+    [ -x "$dir/vcuda" ] || { echo "gpu-acceptance: no vcuda in $dir: name the unpacked folder" >&2; exit 64; }
     vcuda=$dir/vcuda
-    [ -x "$vcuda" ] || { echo "gpu-acceptance: no vcuda in $dir: unpack what 'pack' made, or name its folder" >&2; exit 64; }
+}
+# Sets `bare`, `tenant`: what a command is prefixed with. Ends the script with 3 if there is no GPU.
+prepare() {
+    work=$(mktemp -d /dev/shm/vcuda-acceptance.XXXXXX) || exit 3
+    trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$work"' EXIT
+    mkdir -p "$work/run" "$work/machine" && chmod 700 "$work/run"
+    export XDG_RUNTIME_DIR=$work/run PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+    unset VCUDA_SIM VCUDA_MANAGER
+    bare=(env)
+    tenant=("$vcuda" run)
     if [ -n "$simulated" ]; then
+        export VCUDA_SIM=$work/machine
+        [ -z "$profile" ] || echo "profile = \"$profile\"" >"$VCUDA_SIM/machine.toml"
         bare=("$vcuda" sim --)
-        VCUDA_SIM=$(mktemp -d)/machine
-        export VCUDA_SIM
-    elif ! "$vcuda" run -- true 2>/dev/null; then
-        "$vcuda" run -- true
-        exit 69
+        tenant+=(--sim)
     fi
-    echo "vcuda $(cat "$dir/commit" 2>/dev/null), $(date -u +%F), $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo 'no nvidia-smi')"
-    echo
-    row "program" "bare" "tenant" "first difference"
-    row "---" "---" "---" "---"
-    for program in "$dir"/apps/*; do
-        name=$(basename "$program")
-        case $name in
-        quota-* | saturate-* | hold-* | doors-*) continue ;;
-        esac
-        both "$name" "--memory 8GiB --cores 90" "$program"
-    done
-    for program in "$dir"/apps/quota-*; do
-        "$vcuda" run $simulated --memory 4GiB -- "$program" 4294967296 >/tmp/vcuda-q.$$ 2>&1 &&
-            row "$(basename "$program") 4GiB" "-" passed "" ||
-            { differences=$((differences + 1)); row "$(basename "$program") 4GiB" "-" failed "$(grep -m1 FAIL /tmp/vcuda-q.$$)"; }
-    done
-    doors "$dir"
-    rm -f /tmp/vcuda-q.$$
-    if command -v nvidia-smi >/dev/null; then
-        both "nvidia-smi" "--memory 8GiB" nvidia-smi
-        both "nvidia-smi -L" "--memory 8GiB" nvidia-smi -L
-    fi
-    have pynvml && both "nvidia-ml-py" "--memory 8GiB" python3 "$dir/clients/nvml.py"
-    have cuda.bindings.driver && both "cuda-bindings" "--memory 8GiB" python3 "$dir/clients/bindings.py"
-    if have torch; then
-        both "PyTorch: allocate, OOM survived, training" "--memory 8GiB" python3 "$dir/clients/torch_train.py"
-        both "PyTorch: expandable segments" "--memory 8GiB" env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
-            python3 "$dir/clients/torch_train.py"
-        both "PyTorch: cudaMallocAsync" "--memory 8GiB" env PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync \
-            python3 "$dir/clients/torch_train.py"
-        both "PyTorch: CUDA graphs" "--memory 8GiB" python3 "$dir/clients/torch_train.py" graph
-    fi
-    have cupy && both "CuPy" "--memory 8GiB" python3 -c 'import cupy; print(cupy.ones(1000).sum())'
-    have jax && both "JAX" "--memory 20GiB" python3 -c 'import jax.numpy as n; print(n.ones(1000).sum())'
-    for tool in compute-sanitizer nsys; do
-        command -v $tool >/dev/null || continue
-        case $tool in
-        nsys) both "nsys profile" "--memory 8GiB" nsys profile -o /tmp/vcuda-nsys -f true "$dir/apps/memory-DLSYM" ;;
-        *) both "$tool" "--memory 8GiB" $tool "$dir/apps/module-DLSYM" ;;
+    "${tenant[@]}" --memory 1GiB -- true >"$work/first" 2>&1 || { cat "$work/first" >&2; echo "gpu-acceptance: no GPU to measure" >&2; exit 3; }
+}
+run() {
+    local only="" stage status=0
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --only) only=${2-} && shift 2 || usage ;;
+        --profile) [ -n "$simulated" ] && profile=${2-} && shift 2 || usage ;;
+        -*) usage ;;
+        *) break ;;
         esac
     done
-    echo
-    shares "$dir"
-    echo
-    bench
-    echo
-    echo "$differences differences"
-    [ "$differences" = 0 ]
-}
-
-# Every door leads every row of the hook table that this driver has to the shim; which of its names are one function, and
-# which it lacks, the bare run says.
-doors() {
-    local dir=$1 bare_words=/tmp/vcuda-doors.$$ table=/tmp/vcuda-table.$$ words=/tmp/vcuda-q.$$ note
-    "${bare[@]}" "$dir/apps/doors-DLSYM" "$dir/doors.table" >$bare_words 2>&1
-    awk 'FNR == NR { if ($1 == "TWIN") twin[$2] = $3; if (/^FAIL dlsym of .* is \(none\)$/) lacking[$4] = 1; next }
-         !($1 in lacking) { print $1, $2, $3, $4, ($1 in twin ? twin[$1] : $5) }' $bare_words "$dir/doors.table" >$table
-    note="$(wc -l <$table) of $(wc -l <"$dir/doors.table") names are in this driver"
-    if [ -s $table ] && "$vcuda" run $simulated --memory 1GiB -- "$dir/apps/doors-DLSYM" $table libvcuda_shim.so >$words 2>&1; then
-        row "doors" "-" passed "$note"
-    else
-        differences=$((differences + 1))
-        row "doors" "-" failed "$(grep -m1 FAIL $words || tail -1 $bare_words); $note"
-    fi
-    rm -f $bare_words $table
-}
-
-# Completed 1 ms spins in 4 s against a cap, alone and two at once: the kernel spins on the GPU's own clock.
-shares() {
-    local dir=$1 cap n pid
-    row "1 ms spin kernels, 4 s" "cap %" "share %" ""
-    row "---" "---" "---" "---"
-    for cap in 10 30 60 90; do
-        n=$("$vcuda" run $simulated --cores $cap -- "$dir/apps/saturate-DLSYM" 4 1000000 | awk '/launched/ {print $2}')
-        row "alone" "$cap" "$(awk "BEGIN {printf \"%.1f\", ${n:-0} / 40}")" ""
+    [ -z "$only" ] || [[ " ${STAGES[*]} " == *" $only "* ]] || usage
+    find_pack "$@"
+    prepare
+    # shellcheck source=gpu-acceptance/report.sh
+    . "$dir/gpu-acceptance/report.sh"
+    for stage in "${STAGES[@]}"; do
+        [ -z "$only" ] || [ "$stage" = "$only" ] || continue
+        # shellcheck source=/dev/null
+        . "$dir/gpu-acceptance/$stage.sh"
+        begin_stage "$stage"
+        "stage_$stage"
+        end_stage "$stage" "${OUT:-.}"
     done
-    "$vcuda" run $simulated --cores 30 -- "$dir/apps/saturate-DLSYM" 4 1000000 >/tmp/vcuda-a.$$ &
-    pid=$!
-    n=$("$vcuda" run $simulated --cores 60 -- "$dir/apps/saturate-DLSYM" 4 1000000 | awk '/launched/ {print $2}')
-    wait $pid
-    row "together" "30" "$(awk '/launched/ {printf "%.1f", $2 / 40}' /tmp/vcuda-a.$$)" "elapsed work; slices overlap"
-    row "together" "60" "$(awk "BEGIN {printf \"%.1f\", ${n:-0} / 40}")" ""
-    rm -f /tmp/vcuda-a.$$
+    exit "$(worst_status)"
 }
 
-# The tables of `vcuda bench`, kept in the current folder; BENCH=--quick for less than their five minutes.
-bench() {
-    # shellcheck disable=SC2086
-    if "$vcuda" bench $simulated ${BENCH-} --json --svg vcuda-bench.svg >vcuda-bench.json; then
-        echo "vcuda bench: vcuda-bench.json, vcuda-bench.svg"
-        sed -n '/"summary"/,$p' vcuda-bench.json
-    else
-        row "vcuda bench" "-" "status $?" ""
-        differences=$((differences + 1))
-    fi
-}
-
-case ${1:-run} in
-pack) pack "$(realpath -m "${2:-vcuda-gpu.tar.gz}")" ;;
-run) run "${2:-$here}" ;;
-sim) simulated=--sim && BENCH=${BENCH---quick} && run "${2:-$here}" ;;
-*) run "$1" ;;
+simulated=""
+profile=""
+command=${1-}
+[ $# = 0 ] || shift
+case $command in
+pack) pack "$@" ;;
+run) run "$@" ;;
+sim) simulated=yes && run "$@" ;;
+stages) printf '%s\n' "${STAGES[@]}" ;;
+*) usage ;;
 esac

@@ -4,6 +4,7 @@ use core::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use crate::sys;
 
@@ -121,9 +122,31 @@ pub enum Liveness {
     Unknown,
 }
 
-/// The inode of one of a process's namespaces.
+/// The inode of one of a process's namespaces. If the main thread has ended, the kernel tells it of the other threads only.
 fn namespace(process: &str, kind: &str) -> io::Result<u32> {
-    u32::try_from(fs::metadata(format!("{process}/ns/{kind}"))?.ino()).map_err(io::Error::other)
+    let file = format!("ns/{kind}");
+    let found = fs::metadata(format!("{process}/{file}"));
+    let found = match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            of_any_thread(process, &file).ok_or(error)?
+        }
+        found => found?,
+    };
+    u32::try_from(found.ino()).map_err(io::Error::other)
+}
+
+fn of_any_thread(process: &str, file: &str) -> Option<fs::Metadata> {
+    let threads = fs::read_dir(format!("{process}/task")).ok()?.flatten();
+    threads
+        .filter_map(|thread| fs::metadata(thread.path().join(file)).ok())
+        .next()
+}
+
+/// The path of a file of `/proc/self`, such as `maps`. The main thread's own are empty once it has ended, so the calling
+/// thread's are named.
+#[must_use]
+pub fn own_file(name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/self/task/{}/{name}", sys::thread_id()))
 }
 
 /// A file of `/proc`, in one read: the kernel makes the text anew for each. The name in it need not be UTF-8: the kernel cuts it after 15 bytes, also within a character.

@@ -53,6 +53,13 @@ pub(crate) fn has_ended(pid: u32) -> io::Result<bool> {
     }
 }
 
+/// The kernel's number of the calling thread.
+pub(crate) fn thread_id() -> libc::pid_t {
+    // SAFETY: takes nothing and cannot fail. The C library has a function for it only since glibc 2.30.
+    let id = unsafe { libc::syscall(libc::SYS_gettid) };
+    libc::pid_t::try_from(id).unwrap_or(0)
+}
+
 /// Copies `size` bytes of our own memory. Where they cannot be read, as beyond the end of a mapped file, that is an error
 /// and no fault.
 ///
@@ -72,8 +79,8 @@ pub(crate) unsafe fn copy_own(from: *const u8, to: *mut u8, size: usize) -> io::
             iov_len: size,
         },
     );
-    // SAFETY: takes nothing and cannot fail.
-    let me = unsafe { libc::getpid() };
+    // Not the process: once its main thread has ended, the kernel finds no memory under that number.
+    let me = thread_id();
     // SAFETY: the caller's word that `to` may be written; the kernel itself checks that `from` may be read.
     let copied = unsafe { libc::process_vm_readv(me, &raw const to, 1, &raw const from, 1, 0) };
     match usize::try_from(copied) {

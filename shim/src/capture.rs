@@ -1,7 +1,10 @@
-//! Whether streams are being captured into graphs. Asked of the driver only while a capture of this process is open, so
-//! that a program without captures pays one load (I5, I6).
+//! Whether streams are being captured into graphs: then nothing is measured and nothing waits (I5). Asked of the driver only
+//! while a capture of this process is open, so that a program without captures pays one load (I6).
+//!
+//! A capture that began unseen, by a private interface of the driver, is not known here. It is not broken either: no call of
+//! the shim's own can break one ([`crate::ffi::Relaxed`]).
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use vcuda_driver_api::prelude::*;
 
@@ -9,48 +12,133 @@ use crate::ffi::real;
 
 /// Captures begun and not ended in this process.
 static OPEN: AtomicU32 = AtomicU32::new(0);
+/// Of these, the ones that have no entry in [`KNOWN`].
+static UNKNOWN: AtomicU32 = AtomicU32::new(0);
 
-/// Captures that are told apart; more are counted all the same.
-const KNOWN: usize = 32;
-/// Which stream each open capture began on, and by which thread. 0: none.
-static BEGUN: [(AtomicU64, AtomicU64); KNOWN] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; KNOWN];
+/// The captures that are told apart.
+static KNOWN: [Entry; 32] = [const { Entry::new() }; 32];
 
-/// A capture begins on `stream` (an identity, not 0), by the thread `thread`.
-pub(crate) fn begun(stream: u64, thread: u64) {
+/// An open capture.
+#[derive(Debug)]
+struct Entry {
+    /// The stream on which it began; 0: none did.
+    stream: AtomicU64,
+    /// The thread that began it.
+    thread: AtomicU64,
+    /// The stream's context; 0: not known.
+    context: AtomicUsize,
+}
+
+impl Entry {
+    const fn new() -> Self {
+        Self {
+            stream: AtomicU64::new(0),
+            thread: AtomicU64::new(0),
+            context: AtomicUsize::new(0),
+        }
+    }
+
+    /// The capture has ended. Nothing if another thread has seen that.
+    fn end(&self, stream: u64) -> bool {
+        self.thread.store(0, Ordering::Relaxed);
+        self.context.store(0, Ordering::Relaxed);
+        let freed = self
+            .stream
+            .compare_exchange(stream, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if freed.is_ok() {
+            OPEN.fetch_sub(1, Ordering::SeqCst);
+        }
+        freed.is_ok()
+    }
+}
+
+/// A capture that is about to begin.
+#[derive(Debug)]
+#[must_use = "a capture that does not begin ends here"]
+pub(crate) struct Beginning {
+    entry: Option<&'static Entry>,
+    stream: u64,
+}
+
+/// A capture is about to begin on `stream` (an identity, not 0) of `context`, by the thread `thread`.
+pub(crate) fn begins(stream: u64, context: CUcontext, thread: u64) -> Beginning {
     OPEN.fetch_add(1, Ordering::SeqCst);
-    for (held, by) in &BEGUN {
-        if held
-            .compare_exchange(0, stream, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-        {
-            by.store(thread, Ordering::Relaxed);
-            return;
+    let is_taken = |entry: &&Entry| {
+        let free = entry
+            .stream
+            .compare_exchange(0, stream, Ordering::Relaxed, Ordering::Relaxed);
+        free.is_ok()
+    };
+    let entry = KNOWN.iter().find(is_taken);
+    match entry {
+        Some(entry) => {
+            entry.thread.store(thread, Ordering::Relaxed);
+            entry.context.store(context.0, Ordering::Relaxed);
+        }
+        None => drop(UNKNOWN.fetch_add(1, Ordering::Relaxed)),
+    }
+    Beginning { entry, stream }
+}
+
+impl Beginning {
+    /// The driver did not begin it.
+    pub(crate) fn failed(self) {
+        match self.entry {
+            Some(entry) => drop(entry.end(self.stream)),
+            None => unknown_ended(),
         }
     }
 }
 
-/// The capture that began on `stream` has ended, if one did: what began behind our back is not counted down.
+/// The driver has ended the capture of `stream`. One that began unseen is not counted down.
 pub(crate) fn ended(stream: u64) {
+    if any_open() && !known_ended(stream) {
+        unknown_ended();
+    }
+}
+
+/// `stream` is gone, and a capture that began on it, if one did.
+pub(crate) fn stream_ended(stream: u64) {
+    if any_open() {
+        known_ended(stream);
+    }
+}
+
+/// `context` is gone with its streams, and each capture that began on one of them.
+pub(crate) fn context_ended(context: CUcontext) {
     if !any_open() {
         return;
     }
-    for (held, by) in &BEGUN {
-        if held.load(Ordering::Relaxed) == stream {
-            by.store(0, Ordering::Relaxed);
-            if held
-                .compare_exchange(stream, 0, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-            {
-                let _ = OPEN.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| open.checked_sub(1));
-                return;
-            }
+    let is_its = |entry: &&Entry| entry.context.load(Ordering::Relaxed) == context.0;
+    for entry in KNOWN.iter().filter(is_its) {
+        let stream = entry.stream.load(Ordering::Relaxed);
+        if stream != 0 {
+            entry.end(stream);
         }
+    }
+}
+
+fn known_ended(stream: u64) -> bool {
+    let is_it = |entry: &&Entry| entry.stream.load(Ordering::Relaxed) == stream;
+    KNOWN.iter().filter(is_it).any(|entry| entry.end(stream))
+}
+
+fn unknown_ended() {
+    let one_less = |count: u32| count.checked_sub(1);
+    if UNKNOWN
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+        .is_ok()
+    {
+        OPEN.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// Whether `thread` began a capture that is open.
 pub(crate) fn is_capturing_thread(thread: u64) -> bool {
-    any_open() && BEGUN.iter().any(|(_, by)| by.load(Ordering::Relaxed) == thread)
+    any_open()
+        && KNOWN
+            .iter()
+            .any(|entry| entry.thread.load(Ordering::Relaxed) == thread)
 }
 
 /// Whether any capture is open.
@@ -85,4 +173,45 @@ fn ask(stream: CUstream, default: Default) -> bool {
         Default::PerThread => unsafe { real::cuStreamIsCapturing_ptsz(stream, &raw mut status) },
     };
     answer.is_err() || status != CUstreamCaptureStatus::NONE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test, as the captures of a process are counted together.
+    #[test]
+    fn every_capture_that_begins_is_counted_until_it_ends() {
+        let [one, two] = [CUcontext(1), CUcontext(2)];
+        assert!(!any_open());
+        begins(8, one, 7).failed();
+        assert!(!any_open() && !is_capturing_thread(7));
+
+        let _open = begins(8, one, 7);
+        begins(8, one, 7).failed();
+        assert!(any_open() && is_capturing_thread(7), "the first one goes on");
+        stream_ended(9);
+        ended(8);
+        assert!(!any_open() && !is_capturing_thread(7));
+
+        let streams = 1..=100;
+        for stream in streams.clone() {
+            let _open = begins(stream, one, 7);
+        }
+        begins(101, one, 7).failed();
+        for stream in streams.rev() {
+            assert!(any_open());
+            ended(stream);
+        }
+        assert!(!any_open(), "more than have a place are counted too");
+        ended(1);
+        assert!(!any_open(), "one that began unseen");
+
+        let _open = begins(8, one, 7);
+        let _open = begins(16, two, 7);
+        context_ended(one);
+        assert!(any_open() && is_capturing_thread(7));
+        context_ended(two);
+        assert!(!any_open(), "the streams went with their contexts");
+    }
 }

@@ -301,6 +301,14 @@ pub(crate) fn device_of_context(shim: &'static Shim, context: CUcontext) -> Opti
     if context == current_context() {
         return shim.current_device();
     }
+    let made_here = shim.contexts.lock().get(&context).copied();
+    if made_here.is_some() {
+        return made_here;
+    }
+    let green = shim.greens.lock().ordinal_of(context);
+    if let Some(ordinal) = green {
+        return shim.device(ordinal);
+    }
     // SAFETY: the driver judges the handle itself; what is pushed is popped again below.
     unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
     let device = shim.current_device();
@@ -308,6 +316,17 @@ pub(crate) fn device_of_context(shim: &'static Shim, context: CUcontext) -> Opti
     // SAFETY: undoes the push above.
     let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
     device
+}
+
+/// The context that any thread may make current to ask about things of `context`, which is on `device`: itself, or the
+/// device's primary context for a green one. That one "can be current to only one thread at a time" (CUDA Driver API,
+/// `cuGreenCtxCreate`), which is one of the application's.
+pub(crate) fn shared_context(shim: &Shim, context: CUcontext, device: &Device) -> CUcontext {
+    if shim.contexts.lock().contains_key(&context) {
+        return context;
+    }
+    // One that we did not see made is a green one for all that is known, and its device then has a primary context.
+    crate::hooks::primary_context(device.ordinal).unwrap_or(context)
 }
 
 /// The context of a stream; null if the driver does not say.

@@ -5,8 +5,11 @@ mod deep;
 pub(crate) mod dlsym;
 pub(crate) mod elf;
 pub(crate) mod inside;
+mod kernel;
+mod loader;
 pub(crate) mod peek;
 pub(crate) mod real;
+mod relaxed;
 pub(crate) mod table;
 mod walk;
 
@@ -16,6 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cancel::Shield;
 use inside::Inside;
 use real::Answering;
+
+pub(crate) use relaxed::Relaxed;
 
 /// What a hook answers if the shim itself breaks before the driver was called: the first word of its row.
 #[expect(non_camel_case_types, reason = "the words of the table's rows")]
@@ -55,6 +60,11 @@ impl<R: Answering> Call<'_, R> {
         let status = (self.real)();
         self.status.set(Some(status));
         status
+    }
+
+    /// Notes the driver's answer to a call that was made in place of the application's own and means the same.
+    pub(crate) fn answered(&self, status: R) {
+        self.status.set(Some(status));
     }
 }
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
 use crate::devices::{Denied, Device, is_device};
-use crate::ffi::real;
+use crate::ffi::{Relaxed, real};
 use crate::holdings::Holding;
 use crate::shim::Shim;
 
@@ -118,6 +118,7 @@ pub(crate) fn with_memory(parts: &[Part], launch: impl FnOnce() -> CUresult) -> 
 
 /// What a graph allocates, by device.
 pub(crate) fn parts_of(shim: &'static Shim, graph: CUgraph) -> Vec<Part> {
+    let _relaxed = Relaxed::enter();
     let mut found: Vec<(&'static Device, u64)> = Vec::new();
     walk(graph, 0, &mut |ordinal, bytes| {
         let Some(device) = shim.device(ordinal) else {

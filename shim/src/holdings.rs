@@ -25,9 +25,8 @@ pub(crate) use holding::Holding;
 pub(crate) use ordered::{Ordered, Owed};
 
 use crate::allocations::ByNumber;
-use crate::capture;
 use crate::devices::Device;
-use crate::timing::Relaxed;
+use crate::ffi::Relaxed;
 use lent::Lent;
 
 /// A synchronisation may give something back. Outside of the state, since synchronisations of programs without pools
@@ -73,10 +72,10 @@ pub(crate) struct Block {
     lent: Option<Lent>,
 }
 
-/// What is known of the streams of one context.
+/// What is known of the streams of some contexts.
 #[derive(Debug)]
 #[must_use = "dropping it gives back what waits for these streams"]
-pub(crate) struct OfContext {
+pub(crate) struct OfContexts {
     waiting: ordered::Taken,
     freeing: Vec<(Arc<Holding>, Vec<freeing::Place>)>,
 }
@@ -151,21 +150,21 @@ impl Holdings {
         }
     }
 
-    /// Takes out what is known of streams of a context that is about to end. Dropped, it is given back.
-    pub(crate) fn take_streams(&self, context: CUcontext) -> OfContext {
-        let waiting = self.ordered.take(context);
+    /// Takes out what is known of streams of contexts that are about to end. Dropped, it is given back.
+    pub(crate) fn take_streams(&self, contexts: &[CUcontext]) -> OfContexts {
+        let waiting = self.ordered.take(contexts);
         let freeing = self.of(None).into_iter().map(|holding| {
-            let places = holding.take_streams(|place| place.context == context);
+            let places = holding.take_streams(|place| contexts.contains(&place.context));
             (holding, places)
         });
-        OfContext {
+        OfContexts {
             waiting,
             freeing: freeing.collect(),
         }
     }
 
-    /// The context did not end.
-    pub(crate) fn put_streams_back(&self, taken: OfContext) {
+    /// The contexts did not end.
+    pub(crate) fn put_streams_back(&self, taken: OfContexts) {
         self.ordered.put_back(taken.waiting);
         for (holding, places) in taken.freeing {
             holding.put_streams_back(places);
@@ -288,6 +287,7 @@ impl Holdings {
         if !self.is_any() {
             return;
         }
+        let _relaxed = Relaxed::enter();
         self.ordered.poll();
         for holding in self.of(Some(device)) {
             holding.recount();
@@ -296,6 +296,7 @@ impl Holdings {
 
     #[cold]
     fn count_all(&self) {
+        let _relaxed = Relaxed::enter();
         // Both first: what happens from now on is looked at again.
         let changes = self.changes.load(Ordering::Acquire);
         IS_EBBING.store(false, Ordering::Relaxed);
@@ -316,7 +317,7 @@ impl Holdings {
         if !self.is_any() {
             return;
         }
-        let _relaxed = capture::any_open().then(Relaxed::enter);
+        let _relaxed = Relaxed::enter();
         self.ordered.poll();
         for holding in self.of(Some(device)) {
             holding.trim();

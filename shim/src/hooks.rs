@@ -18,6 +18,7 @@ mod memory;
 mod module;
 mod multicast;
 mod nvml;
+pub(crate) mod own;
 mod pitch;
 mod pool;
 mod pool_share;
@@ -28,7 +29,7 @@ mod vmm;
 mod vmm_share;
 
 pub(crate) use context::primary as primary_context;
-pub(crate) use find::{find_all, hook_of, is_same, is_variant_hooked, row};
+pub(crate) use find::{find_all, hook_behind, hook_of, is_same, is_variant_hooked, row};
 
 use vcuda_driver_api::{CUresult, nvmlReturn_t};
 

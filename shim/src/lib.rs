@@ -26,6 +26,7 @@ mod overhead;
 mod reaper;
 mod registration;
 mod shim;
+mod threads;
 mod tiles;
 mod timing;
 mod ways;

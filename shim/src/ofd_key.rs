@@ -10,6 +10,7 @@
 use core::ffi::c_int;
 use std::io::Read;
 
+use vcuda_region::process::own_file;
 use vcuda_region::shared::ObjectKey;
 
 /// Offsets of names have this bit, which no real file's bytes reach.
@@ -119,7 +120,7 @@ fn request(kind: c_int, first: u64, length: u64) -> Option<libc::flock> {
 /// The lock that names the descriptor's object. The lowest, should two processes have named it at once.
 fn lock_of(file: c_int) -> Option<Lock> {
     let mut words = String::new();
-    let mut info = std::fs::File::open(format!("/proc/self/fdinfo/{file}")).ok()?;
+    let mut info = std::fs::File::open(own_file(&format!("fdinfo/{file}"))).ok()?;
     info.read_to_string(&mut words).ok()?;
     words
         .lines()

@@ -71,6 +71,13 @@ pub(crate) struct Overhead {
     watch: Watch,
 }
 
+impl Overhead {
+    /// No thread of the application is left: the thread that looks is told.
+    pub(crate) fn end_watch(&self) {
+        self.watch.ring();
+    }
+}
+
 /// What the driver is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {

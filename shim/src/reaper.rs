@@ -1,18 +1,18 @@
 //! The reaper: the shim's one thread. It sees marks reached and settles them, gives unused leases back, and clears the
 //! slots of dead processes, and registers the process with the manager. It starts with the first launch that has to look at
-//! the account; until then another registers. It blocks all signals, runs no code of the application, and never waits for
-//! anything but the clock and its bell.
+//! the account; until then another registers. It runs no code of the application, never waits for anything but the clock and
+//! its bell, and ends with the application's last thread ([`crate::threads`]).
 
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use vcuda_region::process::{Identity, ProcessView};
 
+use crate::ffi::Relaxed;
 use crate::registration::Registration;
 use crate::timing::lane::{Lane, now_ns};
 use crate::timing::settle::Pass;
-use crate::timing::{Launches, Relaxed, sys};
-use crate::{shim, timing};
+use crate::timing::{Launches, sys};
+use crate::{shim, threads, timing};
 
 /// Between two looks at marks that are due (ns).
 const DUE_NS: u64 = 50_000;
@@ -45,7 +45,7 @@ impl Launches {
     /// Starts the reaper, or wakes it if it sleeps for long.
     pub(crate) fn wake_reaper(&'static self) {
         if !self.reaping.load(Ordering::Acquire) {
-            if !self.reaping.swap(true, Ordering::AcqRel) && !sys::start_thread(run) {
+            if !self.reaping.swap(true, Ordering::AcqRel) && !threads::start(c"vcuda-reaper", run) {
                 // Tried again at the next lease; until then work in flight expires with nobody to see it.
                 self.reaping.store(false, Ordering::Release);
             }
@@ -89,15 +89,21 @@ impl Launches {
         }
     }
 
+    /// Works until no thread of the application is left.
     fn reap(&'static self) {
         let view = Identity::current().map(ProcessView::new);
         let mut leases = Leases::new(self);
         let mut dead_at_ns = now_ns() + DEAD_NS;
         let mut registration = Registration::default();
         let mut register_at_ns = 0;
+        let mut look_at_ns = 0;
         loop {
             let pass = self.settle();
             let now = now_ns();
+            if now >= look_at_ns {
+                let Some(pause_ns) = look() else { return };
+                look_at_ns = now + pause_ns;
+            }
             let region = shim::get().and_then(shim::Shim::region);
             if let Some(region) = region {
                 timing::follow_if_due(region, PACE_NS, now);
@@ -122,7 +128,8 @@ impl Launches {
                     let way = if is_foreseen { UNHURRIED } else { ASLEEP };
                     self.doze(LEASE_NS / 2, way);
                 } else {
-                    self.doze(dead_at_ns.min(register_at_ns).saturating_sub(now), ASLEEP);
+                    let at_ns = dead_at_ns.min(register_at_ns).min(look_at_ns);
+                    self.doze(at_ns.saturating_sub(now), ASLEEP);
                 }
             }
         }
@@ -193,29 +200,36 @@ impl Leases {
 /// memory never has a reaper, and what it launches before it is metered must find the limiter as it would be without us.
 pub(crate) fn start() {
     // A thread that cannot be had leaves registration to the reaper.
-    sys::start_thread(run_first);
+    threads::start(c"vcuda-register", run_first);
 }
 
-extern "C" fn run_first(_: *mut c_void) -> *mut c_void {
-    sys::settle_in(c"vcuda-register");
+fn run_first() {
     let mut registration = Registration::default();
     let bell = AtomicU32::new(0);
     while Launches::made().is_none_or(|launches| !launches.reaping.load(Ordering::Acquire)) {
+        let Some(pause_ns) = look() else { return };
         let is_pending = shim::get().is_some_and(|shim| registration.step(shim, now_ns()));
         // Nobody rings: a sleep.
-        sys::futex_wait(&bell, 0, if is_pending { ANSWER_NS } else { DEAD_NS });
+        sys::futex_wait(&bell, 0, if is_pending { ANSWER_NS } else { pause_ns });
     }
-    core::ptr::null_mut()
 }
 
-extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    sys::settle_in(c"vcuda-reaper");
-    // What the driver is asked from here must not break captures of the application (I5).
-    let _mode = Relaxed::enter();
+fn run() {
+    // Once for all questions of this thread.
+    let _relaxed = Relaxed::enter();
     if let Some(launches) = Launches::made() {
         // A bug here ends the metering of marks, not the application; the next lease starts the reaper again.
         let _ = std::panic::catch_unwind(|| launches.reap());
         launches.reaping.store(false, Ordering::Release);
     }
-    core::ptr::null_mut()
+}
+
+/// Until the next look for threads of the application (ns); nothing if none is left. Then the other thread is told, too.
+fn look() -> Option<u64> {
+    let shim = shim::built()?;
+    let pause_ns = shim.threads.look();
+    if pause_ns.is_none() {
+        shim.overhead.end_watch();
+    }
+    pause_ns
 }

@@ -25,6 +25,7 @@ use crate::holdings::Holdings;
 use crate::hooks::green::Greens;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
+use crate::threads::Threads;
 use crate::timing::Launches;
 use crate::{fork, log, reaper, timing, ways};
 
@@ -59,6 +60,8 @@ pub(crate) struct Shim {
     pub(crate) greens: Mutex<Greens>,
     /// What the driver itself takes.
     pub(crate) overhead: Overhead,
+    /// Our own threads.
+    pub(crate) threads: Threads,
     /// How launches are metered; made at the first one that is.
     pub(crate) launches: OnceCell<Option<Launches>>,
     identity: OnceCell<Identity>,
@@ -109,6 +112,7 @@ impl Shim {
             contexts: Mutex::default(),
             greens: Mutex::default(),
             overhead: Overhead::default(),
+            threads: Threads::default(),
             launches: OnceCell::new(),
             identity: OnceCell::new(),
             looked_ns: AtomicU64::new(0),

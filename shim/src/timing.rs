@@ -36,7 +36,6 @@ use streams::Tracks;
 use track::Track;
 
 pub(crate) use drain::{context_drains, stream_drains};
-pub(crate) use mark::Relaxed;
 pub(crate) use streams::Stream;
 
 /// What kernels and graphs of this process cost. Handles are process-wide, so one table serves all devices.

@@ -106,7 +106,7 @@ fn is_driver_loaded_twice() -> bool {
     let Some(base) = elf::find(|object| object.is(soname).then(|| object.base())) else {
         return false;
     };
-    let Ok(maps) = fs::read("/proc/self/maps") else {
+    let Ok(maps) = fs::read(vcuda_region::process::own_file("maps")) else {
         return false;
     };
     let maps = String::from_utf8_lossy(&maps);

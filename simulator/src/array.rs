@@ -22,7 +22,8 @@ pub(crate) static ARRAYS: Table<Array> = Table::new(HandleKind::Array);
 /// All mipmapped arrays.
 pub(crate) static MIPMAPS: Table<Mipmap> = Table::new(HandleKind::MipmappedArray);
 
-/// An array takes memory in multiples of this, bytes (assumed); `cuArrayGetMemoryRequirements` says the same.
+/// An array takes memory in multiples of this, bytes (docs/hardware.md, "arrays' memory");
+/// `cuArrayGetMemoryRequirements` says the same.
 pub(crate) const ALIGNMENT: u64 = 64 << 10;
 
 /// Memory that arrays share: given back when the last user is gone.

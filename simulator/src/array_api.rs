@@ -132,7 +132,8 @@ fn get_descriptor_3d_v1(place: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, handle: CUarray)
     )
 }
 
-/// A level of a mipmapped array is not destroyed by itself (`CUDA_ERROR_INVALID_HANDLE`, assumed).
+/// A level of a mipmapped array is not destroyed by itself (`CUDA_ERROR_INVALID_HANDLE`; docs/hardware.md, "objects
+/// that are not the caller's").
 fn destroy(handle: CUarray) -> CUresult {
     let array = array(handle.0)?;
     if array.is_level {

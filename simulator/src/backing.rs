@@ -10,7 +10,8 @@ use vcuda_machine::Refused;
 use crate::device::Device;
 use crate::process::process;
 
-/// A pool takes memory from the machine in multiples of this (assumed; the size of a large page).
+/// A pool takes memory from the machine in multiples of this (docs/hardware.md, "pools' memory"; the size of a large
+/// page).
 const STEP: u64 = 2 << 20;
 
 /// Counts, bytes.
@@ -129,7 +130,7 @@ impl Reserve {
 
 /// Takes device memory; where it is short, what this process's pools and graphs hold unused is given back
 /// first (CUDA C++ Programming Guide, "Stream Ordered Memory Allocator": the driver reclaims unused pool
-/// memory for other allocations of the process; assumed for graphs).
+/// memory for other allocations of the process; graphs: docs/hardware.md, "memory when it is short").
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY`.

@@ -201,8 +201,8 @@ struct Operand {
     offset: (usize, usize, usize),
 }
 
-/// Bytes of an element where an array takes part: extents and offsets then count elements (assumed), and else
-/// bytes.
+/// Bytes of an element where an array takes part: extents and offsets then count elements (docs/hardware.md, "copies
+/// in batches"), and else bytes.
 fn element_of(operand: &CUmemcpy3DOperand) -> Result<Option<usize>, CUerror> {
     if operand.r#type != CUmemcpy3DOperandType::ARRAY {
         return Ok(None);

@@ -148,11 +148,11 @@ pub(crate) fn refuse_context(context: &Context) -> CUresult {
 
 /// To be asked before a potentially unsafe call (`cuThreadExchangeStreamCaptureMode`): one that allocates,
 /// frees, copies or sets synchronously, waits, or queries completion, and that no capture would see. The
-/// documentation names `cudaMalloc` as an example and gives no list. Assumed to be unsafe: `cuMemAlloc` and its
-/// relatives, `cuMemFree`, arrays and page-locked memory made and freed, synchronous copies and sets, and the
-/// queries of and waits for events and streams (`cuEventQuery` is widely known to break captures of other
-/// threads). Assumed to be safe: virtual memory management, modules, making and ending streams and events,
-/// and all that is put into a stream.
+/// documentation names `cudaMalloc` as an example and gives no list. docs/hardware.md, "calls during a capture".
+/// Unsafe: `cuMemAlloc` and its relatives, `cuMemFree`, arrays and page-locked memory made and freed, synchronous
+/// copies and sets, and the queries of and waits for events and streams (`cuEventQuery` is widely known to break
+/// captures of other threads). Safe: virtual memory management, modules, making and ending streams and events, and all
+/// that is put into a stream.
 ///
 /// # Errors
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, if a capture prohibits it, which is then invalidated.
@@ -183,8 +183,8 @@ pub(crate) fn record(stream: &Stream) -> Result<Option<CapturedEvent>, CUerror> 
 /// `cuStreamWaitEvent`: true if the wait concerned a capture and is done.
 ///
 /// # Errors
-/// 901, 902, 905, 906, 907: see [`Captures::wait`]. The legacy stream cannot join a capture: 906 (assumed for
-/// a capture of non-blocking streams).
+/// 901, 902, 905, 906, 907: see [`Captures::wait`]. The legacy stream cannot join a capture: 906 (docs/hardware.md,
+/// "states of a capture": for a capture of non-blocking streams).
 #[inline]
 pub(crate) fn wait(stream: &Stream, event: Option<&CapturedEvent>) -> Result<bool, CUerror> {
     if !is_any_open() && event.is_none() {

@@ -99,7 +99,8 @@ fn create_with_parameters(
 }
 
 /// "If ctx is current to the calling thread then ctx will also be popped from the current thread's context
-/// stack." A primary or a green context is not destroyed by this call (`CUDA_ERROR_INVALID_CONTEXT`, assumed).
+/// stack." A primary or a green context is not destroyed by this call (`CUDA_ERROR_INVALID_CONTEXT`;
+/// docs/hardware.md, "objects that are not the caller's").
 fn destroy(handle: CUcontext) -> CUresult {
     let context = context(handle.0)?;
     if context.is_primary || context.green.is_some() {

@@ -91,7 +91,7 @@ pub(crate) fn current() -> Result<Arc<Context>, CUerror> {
     if context.is_alive() {
         return Ok(context);
     }
-    // A primary context that was reset and retained again has the same handle (assumed).
+    // A primary context that was reset and retained again has the same handle (docs/hardware.md, "primary context").
     let second_life = CONTEXTS.get(context.handle).filter(|context| context.is_alive());
     let context = second_life.ok_or(CUerror::CONTEXT_IS_DESTROYED)?;
     replace(Some(Arc::clone(&context)))?;

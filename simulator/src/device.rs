@@ -165,7 +165,8 @@ fn total_memory(bytes: *mut usize, ordinal: CUdevice) -> CUresult {
     put(bytes, device(ordinal)?.config.memory_bytes as usize)
 }
 
-/// The 32-bit form of CUDA before 3.2 cannot say more than 4 GiB - 1 (assumed: the answer is clamped).
+/// The 32-bit form of CUDA before 3.2 cannot say more than 4 GiB - 1 (docs/hardware.md, "old interfaces": the answer
+/// is clamped).
 fn total_memory_v1(bytes: *mut c_uint, ordinal: CUdevice) -> CUresult {
     put(
         bytes,
@@ -244,7 +245,7 @@ fn get_exec_affinity_support(place: *mut c_int, kind: CUexecAffinityType, ordina
     put(place, 0)
 }
 
-/// No atomic operation reaches host memory over PCIe natively (assumed).
+/// No atomic operation reaches host memory over PCIe natively (docs/hardware.md, "attributes of a device").
 fn get_host_atomic_capabilities(
     capabilities: *mut c_uint,
     operations: *const CUatomicOperation,

@@ -192,7 +192,7 @@ fn query(handle: CUevent) -> CUresult {
     Ok(())
 }
 
-/// Assumed: a potentially unsafe call, as the query is.
+/// docs/hardware.md, "calls during a capture": a potentially unsafe call, as the query is.
 fn synchronize(handle: CUevent) -> CUresult {
     let event = event(handle)?;
     let stamp = event.stamp()?;

@@ -51,8 +51,8 @@ struct External {
 
 /// The import owns the descriptor: "performing any operations on the file descriptor after it is imported results in
 /// undefined behavior"; where it fails, the descriptor stays the caller's. A descriptor that is none, or of memory of
-/// fewer bytes, is `CUDA_ERROR_INVALID_VALUE` (assumed). Handles of Windows, NvSciBuf, and dma-bufs, which only Tegra
-/// takes, are `CUDA_ERROR_NOT_SUPPORTED` (assumed).
+/// fewer bytes, is `CUDA_ERROR_INVALID_VALUE` (docs/hardware.md, "external memory"). Handles of Windows, NvSciBuf,
+/// and dma-bufs, which only Tegra takes, are `CUDA_ERROR_NOT_SUPPORTED` (docs/hardware.md, "external memory").
 fn import(place: *mut CUexternalMemory, description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> CUresult {
     use CUexternalMemoryHandleType as T;
     let context = current()?;
@@ -124,7 +124,7 @@ fn show(external: &External, offset: u64, bytes: u64) -> Result<u64, CUerror> {
 }
 
 /// "Must be freed using cuMemFree"; "flags must be zero". A buffer keeps the memory: also after the end of the object
-/// that it was mapped onto, when it must no longer be used (assumed).
+/// that it was mapped onto, when it must no longer be used (docs/hardware.md, "external memory").
 fn get_buffer(
     place: *mut CUdeviceptr,
     handle: CUexternalMemory,

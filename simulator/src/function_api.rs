@@ -24,8 +24,8 @@ export! {
     cuFuncLoad => load;
 }
 
-/// Registers per thread of code that only a compiler could count (assumed).
-pub(crate) const ASSUMED_REGISTERS: u32 = 32;
+/// Registers per thread of code that only a compiler could count (docs/hardware.md, "resources of a kernel").
+pub(crate) const UNCOUNTED_REGISTERS: u32 = 32;
 
 /// An attribute's value.
 ///
@@ -45,7 +45,7 @@ pub(crate) fn value(
         A::SHARED_SIZE_BYTES => info.shared_bytes as c_int,
         A::CONST_SIZE_BYTES | A::CACHE_MODE_CA | A::CLUSTER_SIZE_MUST_BE_SET => 0,
         A::LOCAL_SIZE_BYTES => info.local_bytes as c_int,
-        A::NUM_REGS => or(info.registers, ASSUMED_REGISTERS),
+        A::NUM_REGS => or(info.registers, UNCOUNTED_REGISTERS),
         A::PTX_VERSION | A::BINARY_VERSION => architecture as c_int,
         A::MAX_DYNAMIC_SHARED_SIZE_BYTES => settings.max_dynamic_shared.load(Ordering::Relaxed),
         A::PREFERRED_SHARED_MEMORY_CARVEOUT => settings.carveout.load(Ordering::Relaxed),

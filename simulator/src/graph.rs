@@ -157,7 +157,8 @@ impl Graph {
     /// Makes it a child graph node's (`CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`).
     ///
     /// # Errors
-    /// `INVALID_VALUE` for one that belongs to a node already, or is being captured into (assumed).
+    /// `INVALID_VALUE` for one that belongs to a node already, or is being captured into (docs/hardware.md, "objects
+    /// that are not the caller's").
     pub(crate) fn give_away(self: Arc<Graph>) -> Result<Arc<Graph>, CUerror> {
         if capture::is_open(self.handle) || self.is_embedded.swap(true, Ordering::Relaxed) {
             return Err(CUerror::INVALID_VALUE);

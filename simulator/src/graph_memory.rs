@@ -172,7 +172,7 @@ fn get_attribute(ordinal: CUdevice, attribute: CUgraphMem_attribute, value: *mut
     put(value.cast::<u64>(), answer)
 }
 
-/// "High watermarks may only be reset to zero" (assumed for other values: invalid).
+/// "High watermarks may only be reset to zero"; other values are invalid (docs/hardware.md, "graphs' memory").
 fn set_attribute(ordinal: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> CUresult {
     let reserve = reserve_of(device(ordinal)?);
     if crate::ffi::get(value.cast::<u64>())? != 0 {

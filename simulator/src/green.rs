@@ -2,8 +2,8 @@
 //!
 //! A green context "will retain the primary context", and memory, modules and events made while it is current are the
 //! primary context's. Its form as a `CUcontext` has streams of its own and the primary context's identity for all
-//! else. It takes `green_context_bytes` of its device (assumed; the documentation says only that resources are
-//! provisioned). Work launched by graphs is not confined to its multiprocessors.
+//! else. It takes `green_context_bytes` of its device (docs/hardware.md, "green contexts' memory"; the documentation
+//! says only that resources are provisioned). Work launched by graphs is not confined to its multiprocessors.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -220,7 +220,7 @@ fn wait_event(handle: CUgreenCtx, event: CUevent) -> CUresult {
 }
 
 /// "If the context is the primary context, hEvent will capture all the activities of the primary context and its green
-/// contexts." A null context is the current one (assumed).
+/// contexts." A null context is the current one (docs/hardware.md, "events of a context").
 fn record_context_event(handle: CUcontext, event: CUevent) -> CUresult {
     record(&*given(handle)?, event)
 }

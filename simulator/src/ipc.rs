@@ -50,8 +50,8 @@ impl Handle {
     /// What `write` wrote, in any process of this machine.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for anything else (assumed: garbage is an invalid value, a handle whose memory is
-    /// gone an invalid handle).
+    /// `CUDA_ERROR_INVALID_VALUE` for anything else (docs/hardware.md, "IPC handles": garbage is an invalid value, a
+    /// handle whose memory is gone an invalid handle).
     pub(crate) fn read(bytes: &[u8; 64], sort: Sort) -> Result<Handle, CUerror> {
         let words: Vec<u64> = bytes
             .as_chunks::<8>()
@@ -98,8 +98,9 @@ struct Opened {
 static OPENED: Mutex<BTreeMap<u64, Opened>> = Mutex::new(BTreeMap::new());
 
 /// "Takes a pointer to the base of an existing device memory allocation created with cuMemAlloc"; a pointer into it is
-/// taken too, for the whole allocation (assumed: UCX passes such). "May be called multiple times on an allocation": the
-/// handle is the same. Memory of pools, mapped memory and what was itself opened by a handle is refused.
+/// taken too, for the whole allocation (docs/hardware.md, "IPC handles": UCX passes such). "May be called multiple
+/// times on an allocation": the handle is the same. Memory of pools, mapped memory and what was itself opened by a
+/// handle is refused.
 fn get_handle(place: *mut CUipcMemHandle, address: CUdeviceptr) -> CUresult {
     current()?;
     let range = memory::find(address).ok_or(CUerror::INVALID_VALUE)?;
@@ -122,7 +123,7 @@ fn get_handle(place: *mut CUipcMemHandle, address: CUdeviceptr) -> CUresult {
 
 /// "If the memory handle has already been opened by the current context, the reference count on the handle is
 /// incremented by 1 and the existing device pointer is returned"; by another context of the device:
-/// `CUDA_ERROR_INVALID_CONTEXT` (assumed), as for a handle of this process.
+/// `CUDA_ERROR_INVALID_CONTEXT` (docs/hardware.md, "IPC handles"), as for a handle of this process.
 fn open_handle(place: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult {
     let context = current()?;
     if place.is_null() || flags != CUipcMem_flags::LAZY_ENABLE_PEER_ACCESS.0 {

@@ -170,7 +170,8 @@ fn get_attribute(
     )
 }
 
-/// Kept per kernel, not per device (assumed sufficient: all simulated GPUs of a machine are alike).
+/// Kept per kernel, not per device (docs/hardware.md, "resources of a kernel"): all simulated GPUs of a machine
+/// are alike.
 fn set_attribute(
     attribute: CUfunction_attribute,
     value: c_int,

@@ -2,10 +2,11 @@
 //! `printf` (CUDA Driver API, `cuCtxSetLimit`; CUDA C++ Programming Guide, "Local Memory", "Dynamic Global Memory
 //! Allocation and Operations").
 //!
-//! Assumed: `context_bytes` covers the default limits. Beyond them the heap and the buffer take their size, and local
-//! memory takes the stack of a thread times all threads that can be resident; taken when the limit is set, given back
-//! when it is lowered. A kernel that needs more local memory than the stack has takes the difference at its first
-//! launch, until the context ends; kernels of graphs do not. Green contexts share what their primary context has.
+//! docs/hardware.md, "limits of a context": `context_bytes` covers the default limits. Beyond them the heap and the
+//! buffer take their size, and local memory takes the stack of a thread times all threads that can be resident; taken
+//! when the limit is set, given back when it is lowered. A kernel that needs more local memory than the stack has
+//! takes the difference at its first launch, until the context ends; kernels of graphs do not. Green contexts share
+//! what their primary context has.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +20,7 @@ use crate::process::process;
 
 /// By `CUlimit`: stack size, printf buffer, malloc heap (bytes; the values that the CUDA documentation
 /// names as defaults), runtime synchronisation depth, pending launches, L2 fetch granularity (bytes),
-/// persisting L2 (bytes), an unused one. Assumed where the documentation is silent.
+/// persisting L2 (bytes), an unused one. docs/hardware.md, "limits of a context", where the documentation is silent.
 const DEFAULTS: [u64; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0];
 
 /// The limits of a context and what they cost.

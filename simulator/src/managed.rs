@@ -85,7 +85,8 @@ fn prefetch_v1<const PER_THREAD: bool>(
     prefetch::<PER_THREAD>(address, bytes, location_of(ordinal), 0, stream)
 }
 
-/// "flags ... must be 0". A capturing stream does not take it (assumed: no node kind exists for it).
+/// "flags ... must be 0". A capturing stream does not take it (docs/hardware.md, "states of a capture": no node kind
+/// exists for it).
 fn prefetch<const PER_THREAD: bool>(
     address: CUdeviceptr,
     bytes: usize,

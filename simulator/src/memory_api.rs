@@ -40,7 +40,8 @@ fn alloc(place: *mut CUdeviceptr, bytes: usize) -> CUresult {
     )
 }
 
-/// Addresses of CUDA before 3.2 have 32 bits; memory here lies above them (assumed: nothing is allocated).
+/// Addresses of CUDA before 3.2 have 32 bits; memory here lies above them (docs/hardware.md, "old interfaces":
+/// nothing is allocated).
 fn alloc_v1(_place: *mut CUdeviceptr_v1, _bytes: c_uint) -> CUresult {
     current()?;
     Err(CUerror::OUT_OF_MEMORY)
@@ -79,8 +80,8 @@ fn alloc_pitch_v1(
     Err(CUerror::OUT_OF_MEMORY)
 }
 
-/// Managed memory is taken in full on the current device (assumed: a real driver populates it as it is
-/// touched and may move it to the host).
+/// Managed memory is taken in full on the current device (docs/hardware.md, "managed memory": a real driver populates
+/// it as it is touched and may move it to the host).
 fn alloc_managed(place: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult {
     let context = current()?;
     if place.is_null() || bytes == 0 || !ATTACH.contains(&flags) {
@@ -93,9 +94,9 @@ fn alloc_managed(place: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresu
     )
 }
 
-/// Waits for the device first, as `cuMemFree` is known to (assumed for the context's streams). A null
-/// pointer is freed without effect, as `cudaFree` documents (assumed). Memory of a stream-ordered pool may
-/// be freed here too ("Stream Ordered Memory Allocator", interoperability).
+/// Waits for the device first, as `cuMemFree` is known to (docs/hardware.md, "freeing": for the context's streams). A
+/// null pointer is freed without effect, as `cudaFree` documents (docs/hardware.md, "freeing"). Memory of a
+/// stream-ordered pool may be freed here too ("Stream Ordered Memory Allocator", interoperability).
 fn free(address: CUdeviceptr) -> CUresult {
     process()?;
     if address == 0 {

@@ -123,7 +123,7 @@ fn enumerate_functions(functions: *mut CUfunction, count: c_uint, handle: CUmodu
     Ok(())
 }
 
-/// "It is possible that either dptr or bytes is NULL", but not both (assumed).
+/// "It is possible that either dptr or bytes is NULL", but not both (docs/hardware.md, "modules").
 fn get_global(place: *mut CUdeviceptr, bytes: *mut usize, handle: CUmodule, name: *const c_char) -> CUresult {
     let module = module(handle)?;
     let name = text(name)?.to_str().map_err(|_| CUerror::NOT_FOUND)?;

@@ -1,9 +1,9 @@
 //! Multicast objects (CUDA Driver API, "Multicast Object Management").
 //!
 //! A multicast object has no memory of its own: what is bound to it pays, and is held while bound as a mapping holds
-//! it. It is an allocation to `cuMemMap` and `cuMemRelease`. Assumed: it ends with its last handle and mapping, and
-//! lets go of what is bound; both granularities are that of memory; a device's part that is bound already is
-//! `CUDA_ERROR_INVALID_VALUE`. Objects are not passed to other processes.
+//! it. It is an allocation to `cuMemMap` and `cuMemRelease`. docs/hardware.md, "multicast": it ends with its last
+//! handle and mapping, and lets go of what is bound; both granularities are that of memory; a device's part that is
+//! bound already is `CUDA_ERROR_INVALID_VALUE`. Objects are not passed to other processes.
 
 use std::sync::Arc;
 
@@ -116,7 +116,7 @@ fn create(place: *mut CUmemGenericAllocationHandle, properties: *const CUmultica
 }
 
 /// "CUDA_ERROR_INVALID_DEVICE if the device does not belong to the same clique"; one that was added already or one too
-/// many is `CUDA_ERROR_INVALID_VALUE` (assumed).
+/// many is `CUDA_ERROR_INVALID_VALUE` (docs/hardware.md, "multicast").
 fn add_device(handle: CUmemGenericAllocationHandle, ordinal: CUdevice) -> CUresult {
     let object = object(handle)?;
     let team = team(&object)?;
@@ -246,7 +246,7 @@ fn bind_address(
 }
 
 /// "The mcOffset and the size must match the corresponding values specified during the bind call": what does not is
-/// `CUDA_ERROR_INVALID_VALUE` (assumed; documented as undefined).
+/// `CUDA_ERROR_INVALID_VALUE` (docs/hardware.md, "multicast"; documented as undefined).
 fn unbind(handle: CUmemGenericAllocationHandle, ordinal: CUdevice, offset: usize, bytes: usize) -> CUresult {
     let object = object(handle)?;
     device(ordinal)?;

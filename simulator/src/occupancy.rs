@@ -10,7 +10,7 @@ use crate::attributes::{
     THREADS_PER_MULTIPROCESSOR,
 };
 use crate::ffi::{export, get, put};
-use crate::function_api::ASSUMED_REGISTERS;
+use crate::function_api::UNCOUNTED_REGISTERS;
 use crate::module::{Function, function};
 
 export! {
@@ -38,7 +38,7 @@ fn blocks(function: &Function, threads: u64, dynamic_shared: u64) -> u64 {
     }
     let warps = threads.div_ceil(WARP).max(1);
     let registers = match function.info.registers {
-        0 => u64::from(ASSUMED_REGISTERS),
+        0 => u64::from(UNCOUNTED_REGISTERS),
         count => u64::from(count),
     };
     let registers = (registers * WARP).next_multiple_of(REGISTER_UNIT) * warps;

@@ -153,7 +153,7 @@ pub(crate) fn free_now(address: u64) {
         pool.reserve.lose(range.bytes);
     }
     // "The resources will be released once there are no more outstanding allocations" (`cuMemPoolDestroy`): those of a
-    // block with it (assumed).
+    // block with it (docs/hardware.md, "pools' memory").
     if POOLS.get(pool.handle).is_none() {
         pool.trim(0);
     }

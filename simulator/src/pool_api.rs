@@ -77,7 +77,8 @@ fn allocate(
 
 /// "The allocation must not be accessed after stream execution reaches the free." Memory of `cuMemAlloc` may be
 /// freed here too (CUDA C++ Programming Guide, "Stream Ordered Memory Allocator": `cudaFreeAsync` of memory of
-/// `cudaMalloc`); managed memory likewise (assumed). A null pointer is `CUDA_ERROR_INVALID_VALUE` (assumed).
+/// `cudaMalloc`); managed memory likewise (docs/hardware.md, "freeing"). A null pointer is `CUDA_ERROR_INVALID_VALUE`
+/// (docs/hardware.md, "freeing").
 fn free_async<const PER_THREAD: bool>(address: CUdeviceptr, stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     if crate::capture::intercept(&stream)?.is_none() {

@@ -65,8 +65,8 @@ fn import_pool(
     put(place, CUmemoryPool(Pool::import(shared).handle))
 }
 
-/// "From an already shared memory pool", the pointer that the allocation was given as (assumed: of any other pool or
-/// pointer `CUDA_ERROR_INVALID_VALUE`).
+/// "From an already shared memory pool", the pointer that the allocation was given as (docs/hardware.md, "pools'
+/// memory": of any other pool or pointer `CUDA_ERROR_INVALID_VALUE`).
 fn export_pointer(place: *mut CUmemPoolPtrExportData, address: CUdeviceptr) -> CUresult {
     process()?;
     let range = memory::at(address).ok_or(CUerror::INVALID_VALUE)?;
@@ -90,7 +90,8 @@ fn export_pointer(place: *mut CUmemPoolPtrExportData, address: CUdeviceptr) -> C
     )
 }
 
-/// Each import is an address of its own (assumed). Data of another pool is `CUDA_ERROR_INVALID_VALUE`.
+/// Each import is an address of its own (docs/hardware.md, "pools' memory"). Data of another pool is
+/// `CUDA_ERROR_INVALID_VALUE`.
 fn import_pointer(
     place: *mut CUdeviceptr,
     from: CUmemoryPool,

@@ -58,8 +58,8 @@ pub(crate) fn process() -> Result<&'static Process, CUerror> {
 ///
 /// # Errors
 /// `CUDA_ERROR_NO_DEVICE` without a visible GPU, `CUDA_ERROR_NOT_INITIALIZED` in a forked child (also of a
-/// process in the middle of its `cuInit`, assumed), `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory
-/// cannot be used (assumed).
+/// process in the middle of its `cuInit`; docs/hardware.md, "start of the driver"), `CUDA_ERROR_SYSTEM_NOT_READY`
+/// where the machine's directory cannot be used (docs/hardware.md, "start of the driver").
 pub(crate) fn initialise() -> CUresult {
     if is_forked() {
         return Err(CUerror::NOT_INITIALIZED);

@@ -160,7 +160,7 @@ fn of_device(ordinal: CUdevice, place: *mut CUdevResource, kind: CUdevResourceTy
 }
 
 /// The multiprocessors that a split may take from. "The output results cannot be split again without first creating a
-/// descriptor and a green context" (`CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`, assumed).
+/// descriptor and a green context" (`CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; docs/hardware.md, "green contexts").
 fn input(resource: *const CUdevResource) -> Result<(&'static Device, Sms, Origin), CUerror> {
     let resource = get(resource)?;
     if resource.r#type != CUdevResourceType::SM {
@@ -208,7 +208,7 @@ fn split_by_count(
     if origin.split != 0 {
         return Err(CUerror::INVALID_RESOURCE_CONFIGURATION);
     }
-    // Assumed: without co-scheduling, pairs.
+    // docs/hardware.md, "green contexts": without co-scheduling, pairs.
     let (smallest, alignment) = if flags & IGNORE_COSCHEDULING != 0 {
         (2.min(rules(device).0), 2.min(rules(device).1))
     } else {

@@ -5,8 +5,9 @@
 //! them, until they are unmapped or the array ends. Contents lie in memory of the array's own that costs nothing,
 //! so that copies work; two arrays over the same tiles do not see each other's contents.
 //!
-//! Assumed: tiles of 64 KiB in the shapes that Vulkan calls standard; one mip tail per layer; mapping and unmapping
-//! take effect at the call, not when the stream gets there; mapping over mapped tiles replaces them.
+//! docs/hardware.md, "sparse arrays": tiles of 64 KiB in the shapes that Vulkan calls standard; one mip tail per
+//! layer; mapping and unmapping take effect at the call, not when the stream gets there; mapping over mapped tiles
+//! replaces them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -298,7 +299,8 @@ fn hold(entry: &CUarrayMapInfo, needed: u64, ordinal: i32) -> Result<Arc<Hold>, 
     Ok(Arc::new(Hold::new(physical)))
 }
 
-/// All entries or none. Not in a stream that is capturing (assumed: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`).
+/// All entries or none. Not in a stream that is capturing (docs/hardware.md, "sparse arrays":
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`).
 fn map_all<const PER_THREAD: bool>(list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     crate::capture::refuse(&stream)?;

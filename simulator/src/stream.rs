@@ -325,8 +325,8 @@ pub(crate) fn drain(context: &Context) -> CUresult {
     Ok(())
 }
 
-/// A context ends: so do its streams and events, after their work (assumed; the documentation leaves open
-/// whether `cuCtxDestroy` waits).
+/// A context ends: so do its streams and events, after their work (docs/hardware.md, "end of a context"; the
+/// documentation leaves open whether `cuCtxDestroy` waits).
 pub(crate) fn destroy_all(context: &Context) {
     for stream in context.streams.all() {
         // An error would be a process that is not initialised any more: then nothing is left to wait for.

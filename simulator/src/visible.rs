@@ -7,15 +7,16 @@
 pub(crate) struct Candidate {
     /// As NVML spells it: `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
     pub(crate) uuid: String,
-    /// What "fastest" compares. Assumed: multiprocessors; the documentation says "a simple heuristic".
+    /// What "fastest" compares. docs/hardware.md, "visible GPUs": multiprocessors; the documentation says "a simple
+    /// heuristic".
     pub(crate) speed: u64,
 }
 
 /// The machine's GPU indices in the order in which the process numbers them.
 ///
-/// `candidates` are in PCI order. An entry that names no GPU, names one a second time (assumed), or is an
-/// ambiguous prefix ends the list: "only the devices whose index precedes the invalid index are visible".
-/// `MIG-` entries name nothing, since no simulated GPU is partitioned.
+/// `candidates` are in PCI order. An entry that names no GPU, names one a second time (docs/hardware.md, "visible
+/// GPUs"), or is an ambiguous prefix ends the list: "only the devices whose index precedes the invalid index are
+/// visible". `MIG-` entries name nothing, since no simulated GPU is partitioned.
 pub(crate) fn visible(candidates: &[Candidate], devices: Option<&str>, order: Option<&str>) -> Vec<usize> {
     let mut enumeration: Vec<usize> = (0..candidates.len()).collect();
     if order != Some("PCI_BUS_ID") {

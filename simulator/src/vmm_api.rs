@@ -73,7 +73,8 @@ fn check(properties: &CUmemAllocationProp) -> CUresult {
     Ok(())
 }
 
-/// "size must be a multiple of the host page size"; here of the granularity (assumed the same for both).
+/// "size must be a multiple of the host page size"; here of the granularity (docs/hardware.md, "mapped memory": the
+/// same for both).
 fn reserve(
     place: *mut CUdeviceptr,
     bytes: usize,

@@ -1,11 +1,14 @@
 """PyTorch on a real GPU: an out-of-memory that is caught and survived, a small training loop, optionally as a CUDA
-graph. Usage: torch_train.py [graph]"""
+graph. Prints "NAME VALUE UNIT"; units "result" must be the same with and without the shim.
+Usage: torch_train.py [graph]"""
 import sys
 import torch
 
+torch.manual_seed(13)
 device = torch.device("cuda")
 free, total = torch.cuda.mem_get_info()
 assert free <= total
+print("total", total, "bytes")
 try:
     torch.empty(total + (1 << 30), dtype=torch.uint8, device=device)
     raise SystemExit("more than everything was given")
@@ -41,4 +44,6 @@ else:
         loss = step()
 torch.cuda.synchronize()
 assert loss.item() < first, (first, loss.item())
+print("first_loss", first, "result")
+print("last_loss", loss.item(), "result")
 print("passed PyTorch", torch.__version__)

@@ -98,8 +98,11 @@ pub fn app(name: &str, door: Door) -> PathBuf {
         "fuzz/base.h",
         "fuzz/own.h",
         "fuzz/shared.h",
-    ];
-    let headers = headers.map(|path| workspace().join("tests/apps").join(path));
+        "hardware/exports.h",
+        "hardware/measure.h",
+        "hardware/nvml.h",
+    ]
+    .map(|header| workspace().join("tests/apps").join(header));
     let mut key = DefaultHasher::new();
     for file in [&source].into_iter().chain(&headers) {
         std::fs::read(file)

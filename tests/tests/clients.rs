@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use vcuda_tests::{Bed, GIB, skip, succeeded, workspace};
+use vcuda_tests::{Bed, Door, GIB, MIB, Running, app, skip, succeeded, workspace};
 
 /// The interpreter of the clients' environment, if this package is installed there.
 fn python(package: &str) -> Option<PathBuf> {
@@ -23,7 +23,7 @@ fn python(package: &str) -> Option<PathBuf> {
     }
     skip(&format!(
         "{package}: not installed in target/clients (scripts/fetch-clients.sh does where PyPI answers; \
-         VCUDA_TEST_LARGE=1 adds numba-cuda, gpustat, nvitop)"
+         VCUDA_TEST_LARGE=1 adds numba-cuda)"
     ));
     None
 }
@@ -85,12 +85,37 @@ fn numba_cuda() {
 
 #[test]
 fn gpustat() {
-    both_ways("gpustat", "monitors.py", &[("MONITOR", "gpustat")]);
+    monitor("gpustat");
 }
 
 #[test]
 fn nvitop() {
-    both_ways("nvitop", "monitors.py", &[("MONITOR", "nvitop")]);
+    monitor("nvitop");
+}
+
+/// Beside another tenant, which only the run without the shim may list.
+fn monitor(package: &str) {
+    let Some(python) = python(package) else { return };
+    let script = workspace().join("tests/clients/monitors.py");
+    let bed = Bed::new();
+    let mut neighbour = Running::start(
+        bed.tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
+            .arg((600 * MIB).to_string()),
+    );
+    neighbour.wait_for("holding");
+    let mut bare = bed.bare(&python);
+    let mut tenant = bed.tenant(&["--memory", "2GiB"], &python);
+    bare.arg(&script).arg((80 * GIB).to_string());
+    tenant
+        .arg(&script)
+        .args([(2 * GIB).to_string(), neighbour.0.id().to_string()]);
+    for mut command in [bare, tenant] {
+        command
+            .env("MONITOR", package)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("HOME", bed.runtime());
+        assert!(succeeded(&command.output().unwrap()).contains("passed"));
+    }
 }
 
 #[test]
@@ -107,7 +132,7 @@ fn the_real_runtimes_resolve_only_hooks() {
         .collect();
     if libraries.is_empty() {
         skip(
-            "libcudart 12 and 13: not in target/clients/cudart (scripts/test.sh downloads them where PyPI answers)",
+            "libcudart 11, 12 and 13: not in target/clients/cudart (scripts/test.sh downloads them where PyPI answers)",
         );
     }
     for library in libraries {

@@ -12,9 +12,9 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
-use super::dlsym::{DLSYM, LibcFunction, Route, answer, here, jump, ours};
-use super::elf;
+use super::dlsym::{DLSYM, LibcFunction, Route, answer, early, here, jump, ours};
 use super::real::Library;
+use super::{elf, loader};
 use crate::ways::Way;
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
@@ -144,6 +144,9 @@ pub(super) unsafe extern "C" fn dlmopen(
 
 /// Decides on a `dlopen` of `caller`, the return address.
 extern "C" fn route_dlopen(file: *const c_char, mode: c_int, caller: usize) -> Route {
+    if !loader::is_relocated() {
+        return early(c"dlopen");
+    }
     let Some(address) = DLOPEN.get() else {
         return answer(core::ptr::null_mut());
     };
@@ -169,6 +172,9 @@ extern "C" fn route_dlopen(file: *const c_char, mode: c_int, caller: usize) -> R
 extern "C" fn route_dlmopen(namespace: c_long, _file: *const c_char, _mode: c_int) -> usize {
     /// `LM_ID_BASE`.
     const BASE: c_long = 0;
+    if !loader::is_relocated() {
+        return loader::early(c"dlmopen").unwrap_or(0);
+    }
     if namespace != BASE {
         Way::Namespace.note();
     }
@@ -212,7 +218,7 @@ struct Candidate {
 fn rebind(handle: *mut c_void) {
     let mut candidates = Vec::new();
     elf::find(|object| {
-        if object.contains(here()) || object.is_any(&DRIVERS) || object.is(c"libc.so.6") {
+        if object.contains(here()) || Library::is_any(object) || object.is(c"libc.so.6") {
             return None::<()>;
         }
         for import in object.imports() {
@@ -245,10 +251,9 @@ fn rebind(handle: *mut c_void) {
     }
 }
 
-const DRIVERS: [&CStr; 2] = [Library::Cuda.soname(), Library::Nvml.soname()];
-
-fn is_drivers(address: usize) -> bool {
-    elf::find(|object| object.contains(address).then(|| object.is_any(&DRIVERS))) == Some(true)
+/// Whether `address` lies in one of the driver's libraries.
+pub(super) fn is_drivers(address: usize) -> bool {
+    elf::find(|object| object.contains(address).then(|| Library::is_any(object))) == Some(true)
 }
 
 /// As the opened library itself would find the name: in its own and its dependencies' symbols.

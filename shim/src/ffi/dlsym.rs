@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::deep::{self, DLMOPEN, DLOPEN};
-use super::elf;
+use super::{elf, loader};
 use crate::hooks;
 
 /// Where a call goes: by a jump to `jump`, or, if that is 0, back to the caller with `answer`. Two registers.
@@ -151,10 +151,13 @@ unsafe extern "C" fn dlvsym(
 
 /// Decides on a `dlsym` of `caller`, the return address.
 extern "C" fn route_dlsym(handle: *mut c_void, name: *const c_char, caller: usize) -> Route {
+    if !loader::is_relocated() {
+        return early(c"dlsym");
+    }
     let Some(address) = DLSYM.get() else {
         return answer(core::ptr::null_mut());
     };
-    let Some(target) = Target::of(name) else {
+    let Some(target) = Target::of(name, caller) else {
         return jump(address);
     };
     // SAFETY: libc's function of this name has this type.
@@ -171,10 +174,13 @@ extern "C" fn route_dlvsym(
     version: *const c_char,
     caller: usize,
 ) -> Route {
+    if !loader::is_relocated() {
+        return early(c"dlvsym");
+    }
     let Some(address) = DLVSYM.get() else {
         return answer(core::ptr::null_mut());
     };
-    let Some(target) = Target::of(name) else {
+    let Some(target) = Target::of(name, caller) else {
         return jump(address);
     };
     // SAFETY: libc's function of this name has this type.
@@ -192,6 +198,12 @@ pub(super) const fn jump(jump: usize) -> Route {
         jump,
         answer: core::ptr::null_mut(),
     }
+}
+
+/// A jump to the C library's function of this name, while this library is not relocated.
+#[cold]
+pub(super) fn early(name: &CStr) -> Route {
+    loader::early(name).map_or(answer(core::ptr::null_mut()), jump)
 }
 
 pub(super) static DLSYM: LibcFunction = LibcFunction::new(c"dlsym");
@@ -255,10 +267,12 @@ struct Target {
     real: *mut c_void,
     /// The library that theirs is in.
     soname: &'static CStr,
+    /// Whether the driver asks (on WSL2 it does, for its own functions). It gets its own: ours would call it back, without end.
+    is_drivers: bool,
 }
 
 impl Target {
-    fn of(name: *const c_char) -> Option<Self> {
+    fn of(name: *const c_char, caller: usize) -> Option<Self> {
         if let Some(row) = hooks::row(name) {
             let (name, soname) = (row.slot().name(), row.slot().library().soname());
             return Some(Self {
@@ -266,6 +280,7 @@ impl Target {
                 hook: row.hook(),
                 real: row.slot().peek(),
                 soname,
+                is_drivers: deep::is_drivers(caller),
             });
         }
         let (function, hook) = own(name)?;
@@ -274,7 +289,13 @@ impl Target {
             hook,
             real: function.get()? as *mut c_void,
             soname: c"libc.so.6",
+            is_drivers: deep::is_drivers(caller),
         })
+    }
+
+    /// What is handed out in place of their function.
+    fn substitute(&self) -> *mut c_void {
+        if self.is_drivers { self.real } else { self.hook }
     }
 
     /// The hook where the application would have got the real function, and otherwise what it would have got without
@@ -306,7 +327,7 @@ impl Target {
             return behind;
         }
         forget_error();
-        self.hook
+        self.substitute()
     }
 
     /// `RTLD_NEXT`: the first object after the caller's, in load order, that defines the name.
@@ -325,15 +346,15 @@ impl Target {
         match after {
             Some(found) => self.exchanged(found),
             // Loaded before its caller: the caller reaches it by its dependencies.
-            None if !self.real.is_null() => self.hook,
+            None if !self.real.is_null() => self.substitute(),
             // Nothing anywhere: libc says so, in its words.
             None => real(libc::RTLD_NEXT),
         }
     }
 
-    /// Ours for theirs, in whichever copy of their library; anything else as it is.
+    /// Ours for theirs, in whichever copy of their library; anything else as it is, and everything for the driver.
     fn exchanged(&self, found: *mut c_void) -> *mut c_void {
-        if found.is_null() {
+        if found.is_null() || self.is_drivers {
             return found;
         }
         let owner_is_theirs =

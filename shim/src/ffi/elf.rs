@@ -1,10 +1,14 @@
 //! The libraries loaded in this process and their symbol tables, read where they lie in memory.
 //!
 //! Nothing here allocates, takes a lock of ours or asks `dlsym`: it runs inside `dlsym`, before constructors and inside
-//! replacements of malloc. Formats: ELF-64 gABI ("Dynamic Section", "Symbol Table", "Hash Table"), the GNU hash section
-//! and symbol versions as glibc reads them.
+//! replacements of malloc. Nothing here calls a function by a name that another library may define, not even `strlen`:
+//! such a function may ask `dlsym` for the C library's, and a sanitizer's dies if it is called before its own start.
+//! Formats: ELF-64 gABI ("Dynamic Section", "Symbol Table", "Hash Table"), the GNU hash section and symbol versions as
+//! glibc reads them.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+
+use super::loader;
 
 /// A loaded object, while `dl_iterate_phdr` holds it.
 #[derive(Debug)]
@@ -65,6 +69,7 @@ const DT_SONAME: i64 = 14;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 const STT_NOTYPE: u8 = 0;
+const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 /// In a version word: not the version that an unversioned reference binds.
 const VERSION_HIDDEN: u16 = 0x8000;
@@ -89,10 +94,11 @@ pub(crate) fn find<T, F: FnMut(&Object<'_>) -> Option<T>>(visit: F) -> Option<T>
         }
         c_int::from(search.found.is_some())
     }
+    let iterate = loader::iterate()?;
     let _walk = super::walk::Walk::begin();
     let mut search = Search { visit, found: None };
     // SAFETY: the callback does not unwind (no handler of ours panics on a walk) and gets the pointer it expects.
-    unsafe { libc::dl_iterate_phdr(Some(each::<T, F>), (&raw mut search).cast()) };
+    unsafe { iterate(each::<T, F>, (&raw mut search).cast()) };
     search.found
 }
 
@@ -116,10 +122,22 @@ impl<'a> Object<'a> {
         // written after loading, and the object cannot leave while the loader holds its lock around this walk.
         let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
         let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
+        let dynamic = base.wrapping_add(usize::try_from(dynamic.p_vaddr).ok()?);
+        // SAFETY: the loader says that the object is mapped and where its dynamic section is.
+        let mut object = unsafe { Self::at(base, dynamic) }?;
+        object.headers = headers;
+        Some(object)
+    }
+
+    /// An object without its program headers: [`Object::contains`] and [`Object::is_sealed`] are always false.
+    ///
+    /// # Safety
+    /// `dynamic` is the address of the dynamic section of an object that is mapped at `base` and stays for `'a`.
+    pub(super) unsafe fn at(base: usize, dynamic: usize) -> Option<Self> {
         let mut object = Self {
             base,
-            headers,
-            dynamic: 0,
+            headers: &[],
+            dynamic,
             symbols: 0,
             strings: 0,
             gnu_hash: 0,
@@ -127,7 +145,6 @@ impl<'a> Object<'a> {
             versions: 0,
             soname: None,
         };
-        object.dynamic = base.wrapping_add(usize::try_from(dynamic.p_vaddr).ok()?);
         for (tag, value) in object.entries() {
             match tag {
                 DT_HASH => object.sysv_hash = object.relocated(value),
@@ -165,11 +182,6 @@ impl<'a> Object<'a> {
     /// Whether it says so for what it loads, too.
     pub(super) fn has_inherited_path(&self) -> bool {
         self.entries().any(|(tag, _)| tag == DT_RPATH)
-    }
-
-    /// Whether the object's own name is one of these.
-    pub(super) fn is_any(&self, sonames: &[&CStr]) -> bool {
-        sonames.iter().any(|soname| self.is(soname))
     }
 
     /// Whether the word at `place` is read-only since the object was relocated.
@@ -246,7 +258,7 @@ impl<'a> Object<'a> {
             .any(|header| offset.wrapping_sub(header.p_vaddr) < header.p_memsz)
     }
 
-    /// The address of the function that an unversioned reference to `name` finds here.
+    /// The address of the function or variable that an unversioned reference to `name` finds here.
     pub(crate) fn symbol(&self, name: &CStr) -> Option<usize> {
         let mut hidden = None;
         let found = if self.gnu_hash != 0 {
@@ -323,14 +335,15 @@ impl<'a> Object<'a> {
         None
     }
 
-    /// The address of symbol `index` if it is a function defined here under `name`; one that only versioned
+    /// The address of symbol `index` if it is defined here under `name`; one that only versioned
     /// references find goes to `hidden`.
     fn address(&self, index: u32, name: &CStr, hidden: &mut Option<usize>) -> Option<usize> {
         let at = self.symbols + size_of::<libc::Elf64_Sym>() * index as usize;
         // SAFETY: the hash table names only symbols of this object's symbol table.
         let symbol: libc::Elf64_Sym = unsafe { read(at) };
         let kind = symbol.st_info & 0xf;
-        if symbol.st_shndx == 0 || symbol.st_value == 0 || !matches!(kind, STT_FUNC | STT_NOTYPE) {
+        if symbol.st_shndx == 0 || symbol.st_value == 0 || !matches!(kind, STT_FUNC | STT_NOTYPE | STT_OBJECT)
+        {
             return None;
         }
         if !self.string_is(symbol.st_name as usize, name) {
@@ -351,9 +364,23 @@ impl<'a> Object<'a> {
     fn string_is(&self, offset: usize, wanted: &CStr) -> bool {
         let start = (self.strings + offset) as *const c_char;
         // SAFETY: offsets into a loaded object's string table point at null-terminated strings.
-        let string = unsafe { CStr::from_ptr(start) };
-        string == wanted
+        unsafe { is_string(start, wanted) }
     }
+}
+
+/// Whether the C string at `start` is `wanted`.
+///
+/// # Safety
+/// `start` points at a null-terminated string.
+pub(crate) unsafe fn is_string(start: *const c_char, wanted: &CStr) -> bool {
+    // The null is compared too, so nothing is read behind the end of the string.
+    wanted.to_bytes_with_nul().iter().enumerate().all(|(at, byte)| {
+        // SAFETY: all bytes before `at` are equal and not null, so the string goes on.
+        let place = unsafe { start.add(at) };
+        // SAFETY: as above.
+        let found = unsafe { place.cast::<u8>().read() };
+        found == *byte
+    })
 }
 
 /// Reads a value of a loaded object.

@@ -1,6 +1,7 @@
-//! Whether this thread is inside a hook of ours already: then what it calls goes straight to the driver.
+//! What is known of the calling thread: whether it is inside a hook of ours already, so that what it calls goes straight to
+//! the driver; and whether it is in relaxed capture mode on our account ([`super::relaxed`]).
 //!
-//! A thread-local word with the initial-exec model, which costs one load: the library is loaded with the program, and
+//! Two thread-local words with the initial-exec model, which cost one load each: the library is loaded with the program, and
 //! `thread_local!` would call `__tls_get_addr`, which may allocate.
 
 use core::arch::{asm, global_asm};
@@ -11,13 +12,13 @@ global_asm!(
     ".globl vcuda_inside",
     ".hidden vcuda_inside",
     ".type vcuda_inside, %object",
-    ".size vcuda_inside, 4",
+    ".size vcuda_inside, 8",
     ".p2align 2",
-    "vcuda_inside: .zero 4",
+    "vcuda_inside: .zero 8",
     ".popsection",
 );
 
-/// This thread's word.
+/// This thread's first word: whether it is inside. The second one, behind it: whether it is relaxed.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn word() -> NonNull<u32> {
@@ -35,7 +36,7 @@ fn word() -> NonNull<u32> {
     unsafe { NonNull::new_unchecked(address) }
 }
 
-/// This thread's word.
+/// This thread's first word: whether it is inside. The second one, behind it: whether it is relaxed.
 #[cfg(target_arch = "aarch64")]
 #[inline]
 fn word() -> NonNull<u32> {
@@ -89,6 +90,27 @@ pub(crate) fn set_moving(is_moving: bool) {
 pub(crate) fn is_moving() -> bool {
     // SAFETY: as above.
     unsafe { word().read() == 2 }
+}
+
+/// This thread's second word.
+#[inline]
+fn relaxed_word() -> NonNull<u32> {
+    // SAFETY: the two words are one symbol of 8 bytes.
+    unsafe { word().add(1) }
+}
+
+/// Notes whether this thread is in relaxed capture mode on our account.
+#[inline]
+pub(super) fn set_relaxed(is_relaxed: bool) {
+    // SAFETY: the word belongs to this thread alone.
+    unsafe { relaxed_word().write(u32::from(is_relaxed)) };
+}
+
+/// Whether this thread is in relaxed capture mode on our account.
+#[inline]
+pub(super) fn is_relaxed() -> bool {
+    // SAFETY: as above.
+    unsafe { relaxed_word().read() != 0 }
 }
 
 impl Drop for Inside {

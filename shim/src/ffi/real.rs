@@ -1,13 +1,17 @@
 //! The driver's own functions: each found once, when first needed, in the library that the application loaded.
+//!
+//! The functions that the shim itself calls, and which of them it may call during a stream capture: [`own`].
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-#[allow(unused_imports, reason = "all that a prototype may mention")]
 use vcuda_driver_api::prelude::*;
-use vcuda_driver_api::signature;
 
 use super::elf;
+
+mod own;
+
+pub(crate) use own::*;
 
 /// Which driver library a function belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +29,13 @@ impl Library {
             Self::Cuda => c"libcuda.so.1",
             Self::Nvml => c"libnvidia-ml.so.1",
         }
+    }
+
+    /// Whether the object is one of the driver's libraries.
+    pub(super) fn is_any(object: &elf::Object<'_>) -> bool {
+        [Self::Cuda, Self::Nvml]
+            .into_iter()
+            .any(|library| object.is(library.soname()))
     }
 
     /// Keeps the library loaded: our slots hold its addresses. Never loads it.
@@ -133,7 +144,8 @@ impl Slot {
     }
 }
 
-/// A typed call of the driver through a slot: a row of the table, or a function that the shim itself needs.
+/// A typed call of the driver through a slot. Only three macros may use it, which `scripts/check-deps.sh` checks: the one
+/// that passes the application's own call on, and the two that make the shim's own calls ([`own`], `hooks/own.rs`).
 macro_rules! call_through {
     ($slot:expr, ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{
         let address = $slot.get();
@@ -147,72 +159,3 @@ macro_rules! call_through {
     }};
 }
 pub(crate) use call_through;
-
-/// One function of the driver that is called but not hooked.
-macro_rules! needed_row {
-    ({} $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
-        /// The driver's function of this name.
-        ///
-        /// # Safety
-        /// As the driver documents.
-        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
-        pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
-            static SLOT: Slot = Slot::new(
-                $crate::ffi::table::c_name(concat!(stringify!($name), "\0")),
-                <$ret as Answering>::LIBRARY,
-            );
-            call_through!(SLOT, ($($arg: $ty),*) -> $ret)
-        }
-    };
-}
-
-/// Functions of the driver that the shim calls and does not hook.
-macro_rules! needed {
-    ($($name:ident)*) => {
-        $(signature!($name, needed_row! {});)*
-    };
-}
-
-needed! {
-    cuArrayGetMemoryRequirements
-    cuCtxDisablePeerAccess
-    cuCtxGetCurrent
-    cuCtxGetDevice
-    cuCtxGetLimit
-    cuCtxPopCurrent_v2
-    cuCtxPushCurrent_v2
-    cuCtxSetCurrent
-    cuDeviceGetCount
-    cuDeviceGetDefaultMemPool
-    cuDeviceGetGraphMemAttribute
-    cuDeviceGetMemPool
-    cuDeviceGetUuid
-    cuDeviceGetUuid_v2
-    cuDevicePrimaryCtxGetState
-    cuEventCreate
-    cuEventDestroy_v2
-    cuEventElapsedTime
-    cuEventQuery
-    cuEventRecord
-    cuFuncGetName
-    cuMemGetAddressRange_v2
-    cuMemGetAllocationPropertiesFromHandle
-    cuGraphChildGraphNodeGetGraph
-    cuGraphGetNodes
-    cuGraphKernelNodeGetParams_v2
-    cuGraphMemcpyNodeGetParams
-    cuGraphMemsetNodeGetParams
-    cuKernelGetName
-    cuGraphMemAllocNodeGetParams
-    cuGraphNodeGetType
-    cuMemPoolGetAttribute
-    cuMipmappedArrayGetMemoryRequirements
-    cuPointerGetAttribute
-    cuStreamGetCtx
-    cuStreamIsCapturing
-    cuStreamIsCapturing_ptsz
-    cuThreadExchangeStreamCaptureMode
-    nvmlDeviceGetHandleByUUID
-    nvmlDeviceGetUUID
-    nvmlInit_v2
-}

@@ -10,7 +10,7 @@
 //! `pass` calls the driver. The prototype comes from driver-api. A row yields
 //! - the exported C function of that name (link-time symbol), which goes straight to the driver while the
 //!   handler's module is `idle()`, and else runs the handler under the guard ([`super::guarded`]);
-//! - the slot of the driver's own function of the same name, and `real::NAME(..)` to call it;
+//! - the slot of the driver's own function of the same name, by which the application's call goes on;
 //! - an entry in [`TABLE`](crate::hooks::TABLE), which serves `dlsym`, `dlvsym` and `cuGetProcAddress`.
 
 use core::ffi::{CStr, c_void};
@@ -121,13 +121,14 @@ macro_rules! hooks {
             use vcuda_driver_api::prelude::*;
             use $crate::ffi::table::export;
             $(vcuda_driver_api::signature!($name, export! { $answer $module $handler });)*
-        }
 
-        /// The driver's functions of the hooked names.
-        pub(crate) mod real {
-            use vcuda_driver_api::prelude::*;
-            use $crate::ffi::table::caller;
-            $(vcuda_driver_api::signature!($name, caller! {});)*
+            /// The driver's functions of the same names, for the application's own calls.
+            mod real {
+                use vcuda_driver_api::prelude::*;
+                use $crate::ffi::table::caller;
+                use $crate::hooks::{Position, TABLE};
+                $(vcuda_driver_api::signature!($name, caller! {});)*
+            }
         }
     };
 }
@@ -156,7 +157,7 @@ macro_rules! export {
             #[inline(never)]
             unsafe extern "C-unwind" fn managed($($arg: $ty),*) -> $ret {
                 // SAFETY: the arguments go on as they came.
-                let real = || unsafe { super::real::$name($($arg),*) };
+                let real = || unsafe { real::$name($($arg),*) };
                 const SHIELDED: bool = $crate::ffi::cancel::is_shielded(stringify!($module));
                 const MOVES: bool = $crate::overhead::still::moves(stringify!($module));
                 $crate::ffi::guarded::<SHIELDED, _>($crate::ffi::Answer::$answer, &real, |call| {
@@ -178,18 +179,14 @@ macro_rules! export {
 }
 pub(crate) use export;
 
-/// The call of the driver's function of a row.
+/// The call of the driver's function of a row with the application's own arguments, in the thread's own capture mode.
 macro_rules! caller {
     ({} $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
-        /// The driver's function of this name.
-        ///
-        /// # Safety
-        /// As the driver documents.
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
         #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
         #[inline]
-        pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
-            let row = &super::TABLE[super::Position::$name as usize];
+        pub(super) unsafe fn $name($($arg: $ty),*) -> $ret {
+            let row = &TABLE[Position::$name as usize];
             $crate::ffi::real::call_through!(row.slot(), ($($arg: $ty),*) -> $ret)
         }
     };

@@ -7,6 +7,8 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use super::kernel;
+
 /// Threads that walk.
 static WALKING: AtomicUsize = AtomicUsize::new(0);
 /// Threads that fork.
@@ -62,19 +64,14 @@ extern "C" fn in_child() {
 
 /// Whether it came true in time.
 fn wait_until(holds: impl Fn() -> bool) -> bool {
-    let nap = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: NAP_NS,
-    };
     for turn in 0..NAPS {
         if holds() {
             return true;
         }
         if turn < 100 {
-            std::thread::yield_now();
+            kernel::yield_now();
         } else {
-            // SAFETY: a valid time; what is left of an interrupted nap is not asked for.
-            unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) };
+            kernel::nap(NAP_NS);
         }
     }
     false

@@ -11,8 +11,8 @@ use vcuda_region::{DeviceIndex, ledger};
 use super::books::{Books, Correction};
 use super::freeing::{Freeing, Place};
 use crate::devices::{Denied, Device};
-use crate::ffi::real;
-use crate::hooks::real as hooked;
+use crate::ffi::{Relaxed, real};
+use crate::hooks::own as hooked;
 use crate::timing::Stream;
 
 /// How often a request that does not fit looks again while others of this process are on their way, whose share of
@@ -99,6 +99,7 @@ impl Holding {
     /// # Errors
     /// It would not fit, whatever was given back.
     pub(crate) fn promise(&self, bytes: u64) -> Result<Promise<'_>, Denied> {
+        let _relaxed = Relaxed::enter();
         self.device.count(bytes, |slot, index, limit_bytes| {
             self.attempt(|state| {
                 // Unknown: as if all were in use.
@@ -316,6 +317,7 @@ impl Holding {
 
     /// A request has come back, answered or refused.
     fn settle(&self, promise: &Promise<'_>, was_refused: bool) -> Result<(), Denied> {
+        let _relaxed = Relaxed::enter();
         let mut state = self.state.lock();
         state.books.fulfil(promise.bytes, promise.growth);
         if !promise.is_asked && !was_refused {

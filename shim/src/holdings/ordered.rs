@@ -15,10 +15,11 @@ use super::freeing::Place;
 use super::{Block, Holding, IS_EBBING};
 use crate::allocations::Allocation;
 use crate::capture;
-use crate::devices::{Device, context_of_stream, current_context};
-use crate::ffi::real;
+use crate::devices::{Device, context_of_stream, current_context, device_of_context, shared_context};
+use crate::ffi::{Relaxed, real};
 use crate::mappings::Backing;
-use crate::timing::{Relaxed, Stream};
+use crate::shim;
+use crate::timing::Stream;
 
 /// What is given back when it is dropped.
 #[derive(Debug)]
@@ -65,6 +66,7 @@ pub(crate) struct Ordered {
 impl Ordered {
     /// Gives back `owed` once the stream has done all that it was told to do up to now.
     pub(crate) fn after(&self, stream: Stream, owed: Owed) {
+        let _relaxed = Relaxed::enter();
         let of_stream = context_of_stream(stream.explicit());
         let context = if of_stream.is_null() {
             current_context()
@@ -77,22 +79,23 @@ impl Ordered {
 
     /// As [`Ordered::after`], of a stream that was noted before.
     pub(super) fn wait_for(&self, Place { stream, context }: Place, owed: Owed) {
+        let _relaxed = Relaxed::enter();
+        let context = event_context(context);
         let mark = mark(stream, context);
         self.waiting.lock().push(Waiting { mark, context, owed });
         IS_EBBING.store(true, Ordering::Relaxed);
     }
 
-    /// Gives back what streams have got to. `true` if anything is left. Nothing is asked during captures, which the
-    /// question could break (CUDA Driver API, `cuThreadExchangeStreamCaptureMode`), unless this thread is exempt.
+    /// Gives back what streams have got to. `true` if anything is left.
     pub(crate) fn poll(&self) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.is_empty() {
             return false;
         }
+        let _relaxed = Relaxed::enter();
         for waiting in &mut *waiting {
             waiting.try_again();
         }
-        let _relaxed = capture::any_open().then(Relaxed::enter);
         let over: Vec<Waiting> = waiting.extract_if(.., |waiting| waiting.is_over()).collect();
         let is_left = !waiting.is_empty();
         drop(waiting);
@@ -108,6 +111,7 @@ impl Ordered {
 
     /// The stream is about to end: what could not be marked in it is marked now or never.
     pub(super) fn stream_closing(&self, stream: CUstream) {
+        let _relaxed = Relaxed::enter();
         let mut waiting = self.waiting.lock();
         for waiting in waiting
             .iter_mut()
@@ -120,13 +124,13 @@ impl Ordered {
         }
     }
 
-    /// Takes out what waits for streams of a context that is about to end, and its events with it. Dropped, it is given
+    /// Takes out what waits for streams of contexts that are about to end, and its events with it. Dropped, it is given
     /// back.
-    pub(super) fn take(&self, context: CUcontext) -> Taken {
+    pub(super) fn take(&self, contexts: &[CUcontext]) -> Taken {
         let mut waiting = self.waiting.lock();
         Taken(
             waiting
-                .extract_if(.., |waiting| waiting.context == context)
+                .extract_if(.., |waiting| contexts.contains(&waiting.context))
                 .collect(),
         )
     }
@@ -161,9 +165,8 @@ impl Waiting {
         }
     }
 
-    /// Whether the driver says that the stream has got there, or that there is no such event any more: its context has
-    /// ended. Any other error proves nothing (CUDA Driver API, `cuEventQuery`: "may also return error codes from
-    /// previous, asynchronous launches").
+    /// Whether the driver says that the stream has got there. An error proves nothing: the context may have broken, and
+    /// keeps its memory until it ends; or this thread may not ask.
     fn is_over(&mut self) -> bool {
         let Mark::Event(event) = self.mark else {
             return false;
@@ -175,9 +178,20 @@ impl Waiting {
                 let _ = unsafe { real::cuEventDestroy_v2(event) };
                 true
             }
-            Err(error) => matches!(error, CUerror::INVALID_HANDLE | CUerror::CONTEXT_IS_DESTROYED),
+            Err(_) => false,
         }
     }
+}
+
+/// The context in which to make an event for a stream of `context`: a green one may be current to another thread, and then
+/// to no other.
+fn event_context(context: CUcontext) -> CUcontext {
+    if context == current_context() {
+        return context;
+    }
+    shim::built()
+        .and_then(|shim| Some(shared_context(shim, context, device_of_context(shim, context)?)))
+        .unwrap_or(context)
 }
 
 /// An event behind what the stream was told to do so far.
@@ -187,9 +201,7 @@ fn mark(stream: CUstream, context: CUcontext) -> Mark {
     if is_elsewhere && unsafe { real::cuCtxPushCurrent_v2(context) }.is_err() {
         return Mark::Missing(stream);
     }
-    let relaxed = capture::any_open().then(Relaxed::enter);
     let event = record(stream);
-    drop(relaxed);
     if is_elsewhere {
         let mut popped = CUcontext::NULL;
         // SAFETY: undoes the push above.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vcuda_driver_api::prelude::*;
 
 use super::memory::{freed_as, keep};
-use super::real as hooked;
+use super::own as hooked;
 use crate::allocations::{Allocation, Holds, Kind};
 use crate::devices::{current_context, current_ordinal};
 use crate::ffi::{Call, real};

@@ -4,8 +4,9 @@
 
 use vcuda_driver_api::prelude::*;
 
-use super::real as hooked;
+use super::own as hooked;
 use crate::allocations::Allocation;
+use crate::capture;
 use crate::devices::{Device, current_context};
 use crate::ffi::peek::Kept;
 use crate::ffi::{Call, real};
@@ -93,12 +94,13 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
     let gone = shim
         .allocations
         .take_all(|allocation| lives_in(allocation, context));
-    let streams = shim.holdings.take_streams(context);
+    let streams = shim.holdings.take_streams(&[context]);
     timing::context_closing(context);
     let status = call.real();
     let ended = status.is_ok() && has_ended();
     timing::context_closed(context, ended);
     if ended {
+        capture::context_ended(context);
         let device = shim.contexts.lock().remove(&context);
         end(shim, device, context, gone);
     } else {
@@ -110,11 +112,16 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
 
 /// `cuDevicePrimaryCtxRelease`, `_v2`, `cuDevicePrimaryCtxReset`, `_v2`.
 pub(super) fn release_primary(call: &Call<'_, CUresult>, ordinal: CUdevice) -> CUresult {
-    primary_may_end(call, ordinal)
+    primary_may_end(call, ordinal, None)
 }
 
-/// A call after which the device's primary context may be gone.
-pub(super) fn primary_may_end(call: &Call<'_, CUresult>, ordinal: CUdevice) -> CUresult {
+/// A call after which the device's primary context may be gone, and that ends the context `green`, which stands for a green
+/// one. All green contexts of the device go with the primary one.
+pub(super) fn primary_may_end(
+    call: &Call<'_, CUresult>,
+    ordinal: CUdevice,
+    green: Option<CUcontext>,
+) -> CUresult {
     let Some(shim) = shim::get() else {
         return call.real();
     };
@@ -124,18 +131,25 @@ pub(super) fn primary_may_end(call: &Call<'_, CUresult>, ordinal: CUdevice) -> C
     let Some(context) = primary(ordinal) else {
         return call.real();
     };
-    let streams = shim.holdings.take_streams(context);
-    timing::context_closing(context);
+    let mut contexts = shim.greens.lock().on(ordinal);
+    contexts.push(context);
+    let streams = shim.holdings.take_streams(&contexts);
+    contexts.iter().copied().for_each(timing::context_closing);
     let status = call.real();
     let ended = !is_primary_active(ordinal);
-    timing::context_closed(context, ended);
+    for context in &contexts {
+        let ended = ended || (status.is_ok() && green == Some(*context));
+        timing::context_closed(*context, ended);
+        if ended {
+            capture::context_ended(*context);
+        }
+    }
     if !ended {
         shim.holdings.put_streams_back(streams);
     }
     status?;
     if ended {
-        let mut contexts = shim.greens.lock().end(ordinal);
-        contexts.push(context);
+        shim.greens.lock().end(ordinal);
         let gone = shim
             .allocations
             .take_all(|allocation| contexts.iter().any(|context| lives_in(allocation, *context)));

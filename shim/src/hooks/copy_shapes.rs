@@ -3,7 +3,6 @@
 use vcuda_driver_api::prelude::*;
 
 use super::memory::Word;
-use crate::capture;
 use crate::ffi::real;
 
 /// One end of a copy.
@@ -26,8 +25,7 @@ fn is_on_device(end: End) -> bool {
     match end {
         End::Device => true,
         End::Host => false,
-        // Nothing is asked while a capture is open (I5): what is not known is charged.
-        End::Unified(address) => capture::any_open() || is_device_memory(address),
+        End::Unified(address) => is_device_memory(address),
     }
 }
 

@@ -5,6 +5,7 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::{BY_NAME, NAMES, TABLE};
+use crate::ffi::elf;
 use crate::ffi::real::Library;
 use crate::ffi::table::Row;
 
@@ -44,25 +45,41 @@ pub(crate) fn find_all() {
     FOUND.store(found > 0, Ordering::Release);
 }
 
+/// The hook of the function at `address`, a variant of the one that `base` names, in a library behind the driver's: WSL2's
+/// driver loads a second one, whose addresses it hands out. Nothing if the first one has no such function to call.
+pub(crate) fn hook_behind(base: *const c_char, address: *mut c_void) -> Option<*mut c_void> {
+    variants(base).next()?;
+    let exported = elf::find(|object| {
+        let is_at = |row: &&'static Row| object.symbol(row.slot().name()) == Some(address as usize);
+        object
+            .contains(address as usize)
+            .then(|| variants(base).find(is_at))
+    });
+    let row = exported.flatten()?;
+    (!row.slot().get().is_null()).then(|| row.hook())
+}
+
 /// Whether a variant of the function that `base` names is hooked: `cuMemAlloc` as `cuMemAlloc_v2`.
 pub(crate) fn is_variant_hooked(base: *const c_char) -> bool {
-    if base.is_null() {
-        return false;
-    }
+    variants(base).next().is_some()
+}
+
+/// The rows of the variants of the function that `base` names.
+fn variants<'b>(base: *const c_char) -> impl Iterator<Item = &'static Row> + use<'b> {
     // SAFETY: not null: the name that the driver has just found.
-    let Ok(base) = unsafe { CStr::from_ptr(base) }.to_str() else {
-        return false;
-    };
+    let base = (!base.is_null()).then(|| unsafe { CStr::from_ptr::<'b>(base) });
+    let base = base.and_then(|base| base.to_str().ok());
     let is_variant = |rest: &str| rest.is_empty() || rest.starts_with("_v") || rest.starts_with("_pt");
-    NAMES
-        .iter()
-        .any(|name| name.strip_prefix(base).is_some_and(is_variant))
+    TABLE.iter().zip(NAMES).filter_map(move |(row, name)| {
+        let rest = name.strip_prefix(base?)?;
+        is_variant(rest).then_some(row)
+    })
 }
 
 /// Whether the C string `string` is `name`.
 pub(crate) fn is_same(name: &CStr, string: *const c_char) -> bool {
     // SAFETY: not null, so a C string, as its caller's promise to dlsym(3) was.
-    !string.is_null() && unsafe { CStr::from_ptr(string) } == name
+    !string.is_null() && unsafe { elf::is_string(string, name) }
 }
 
 /// Orders a row's name against a C string, without measuring the string first.

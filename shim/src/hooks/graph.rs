@@ -5,6 +5,7 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::predict::Key;
 
 use crate::capture;
+use crate::devices::{context_of_stream, current_context};
 use crate::ffi::Call;
 use crate::graph_memory;
 use crate::shim;
@@ -180,10 +181,14 @@ pub(super) fn begin_to_cig_per_thread(
 
 /// Counted before the driver begins, so that no mark of another thread slips between.
 fn begun(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
-    capture::begun(stream.identity(), timing::sys::thread_mark());
+    let context = match context_of_stream(stream.explicit()) {
+        CUcontext::NULL => current_context(),
+        context => context,
+    };
+    let beginning = capture::begins(stream.identity(), context, timing::sys::thread_mark());
     let answer = call.real();
     if answer.is_err() {
-        capture::ended(stream.identity());
+        beginning.failed();
     }
     answer
 }
@@ -210,8 +215,10 @@ pub(super) fn end_to_cig_per_thread(call: &Call<'_, CUresult>, stream: CUstream)
 
 /// An invalidated capture ends with an error; a call on the wrong stream or thread ends nothing. The driver knows.
 fn ended(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
+    let is_open = || capture::is_capturing(stream.handle, stream.default);
+    let was_open = is_open();
     let answer = call.real();
-    if answer.is_ok() || !capture::is_capturing(stream.handle, stream.default) {
+    if answer.is_ok() || (was_open && !is_open()) {
         capture::ended(stream.identity());
     }
     answer
@@ -225,6 +232,6 @@ pub(super) fn stream_destroy(call: &Call<'_, CUresult>, stream: CUstream) -> CUr
         shim.holdings.stream_closing(stream.handle);
     }
     call.real()?;
-    capture::ended(stream.identity());
+    capture::stream_ended(stream.identity());
     Ok(())
 }

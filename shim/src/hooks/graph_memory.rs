@@ -111,9 +111,9 @@ pub(super) fn instantiate_with_params(
     Ok(())
 }
 
-/// The first launch is charged what the nodes are predicted to take. Not asked for while a capture is open (I5).
+/// The first launch is charged what the nodes are predicted to take.
 fn expect_cost(made: CUgraphExec, graph: CUgraph) {
-    if !timing::idle() && !capture::any_open() {
+    if !timing::idle() {
         graph_cost::expect(made, graph);
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn open(
 ) -> CUresult {
     imported(call, address, key_of(&handle), Kind::Opened, |address| {
         // SAFETY: closes what has just been opened; the application does not know of it yet.
-        let _ = unsafe { super::real::cuIpcCloseMemHandle(address) };
+        let _ = unsafe { super::own::cuIpcCloseMemHandle(address) };
     })
 }
 

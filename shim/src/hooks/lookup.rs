@@ -89,7 +89,8 @@ fn exchange(symbol: *const c_char, function: *mut *mut c_void) {
         return;
     }
     crate::hooks::find_all();
-    if let Some(hook) = crate::hooks::hook_of(address) {
+    if let Some(hook) = crate::hooks::hook_of(address).or_else(|| crate::hooks::hook_behind(symbol, address))
+    {
         // SAFETY: as above.
         unsafe { function.write(hook) };
     } else if crate::hooks::is_variant_hooked(symbol) && !is_exported(address) {

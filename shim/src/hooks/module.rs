@@ -4,7 +4,7 @@
 
 use vcuda_driver_api::prelude::*;
 
-use super::real as hooked;
+use super::own as hooked;
 use crate::devices::current_context;
 use crate::ffi::peek::Kept;
 use crate::ffi::{Call, real};

@@ -96,7 +96,7 @@ fn unit_of(device: &'static Device) -> u64 {
         let (mut address, mut pitch) = (0, 0);
         let (address_place, pitch_place) = (&raw mut address, &raw mut pitch);
         // SAFETY: both places are ours.
-        let made = unsafe { super::real::cuMemAllocPitch_v2(address_place, pitch_place, 16, 1, 16) };
+        let made = unsafe { super::own::cuMemAllocPitch_v2(address_place, pitch_place, 16, 1, 16) };
         made.map_err(drop)?;
         if !give_back(address) {
             // Nobody will ever free it.
@@ -112,6 +112,6 @@ fn unit_of(device: &'static Device) -> u64 {
 /// return error codes from previous, asynchronous launches").
 fn give_back(address: CUdeviceptr) -> bool {
     // SAFETY: the address is the driver's own, and nobody uses it.
-    let free = || unsafe { super::real::cuMemFree_v2(address) }.is_ok();
+    let free = || unsafe { super::own::cuMemFree_v2(address) }.is_ok();
     free() || free()
 }

@@ -11,7 +11,7 @@ use vcuda_driver_api::prelude::*;
 
 use crate::capture;
 use crate::devices::{Device, context_of_stream, current_context, device_of_context, is_device};
-use crate::ffi::{Call, real};
+use crate::ffi::{Call, Relaxed, real};
 use crate::graph_memory;
 use crate::holdings::{Block, Holding, Home, Owed};
 use crate::shim::{self, Shim};
@@ -176,9 +176,9 @@ fn device_of(shim: &'static Shim, properties: &CUmemPoolProps) -> Option<&'stati
 /// How often the current pool of a device is asked for again, because another thread has destroyed it meanwhile.
 const ATTEMPTS: u32 = 64;
 
-/// The pool that is charged is named to the driver: another thread may make another pool the current one meanwhile. The
-/// driver serves the request as it would have served this one ("equivalent to cuMemAllocFromPoolAsync with the current
-/// pool": CUDA Driver API, `cuMemAllocAsync`: "the memory pool used is the current pool of the stream's device").
+/// The pool that is charged is named to the driver: another thread may make another pool the current one meanwhile, or
+/// destroy this one, and the request would be served by a pool that is not charged for it. Both functions mean the same
+/// (CUDA Driver API, `cuMemAllocAsync`: "The allocation comes from the memory pool current to the stream's device").
 fn from_stream(
     call: &Call<'_, CUresult>,
     address: *mut CUdeviceptr,
@@ -195,13 +195,10 @@ fn from_stream(
         graph_memory::expect_nodes();
         return call.real();
     }
-    let Some(device) = device_of_stream(shim, stream.handle) else {
+    let Some((device, mut pool)) = pool_of_stream(shim, stream.handle) else {
         return call.real();
     };
     for _ in 0..ATTEMPTS {
-        let Some(pool) = current_pool(device) else {
-            return call.real();
-        };
         // A current pool that nobody noted was made behind our back, and is local to the device.
         let home = shim
             .holdings
@@ -210,22 +207,28 @@ fn from_stream(
         let Home::Device(holding) = &home else {
             return call.real();
         };
-        // SAFETY: as the application said; a pool that the driver has just named, and which it judges itself.
-        let ask = || unsafe { super::real::cuMemAllocFromPoolAsync(address, bytes, pool, stream.explicit()) };
+        let ask = || {
+            // SAFETY: as the application said; a pool that the driver has just named, and which it judges itself.
+            let status =
+                unsafe { super::own::cuMemAllocFromPoolAsync(address, bytes, pool, stream.explicit()) };
+            if status.is_ok() {
+                call.answered(status);
+            }
+            status
+        };
         let answer = counted(shim, holding, (address, bytes as u64), stream, ask);
-        if answer.is_ok() || answer == Err(CUerror::OUT_OF_MEMORY) || current_pool(device) == Some(pool) {
+        if answer.is_ok() || answer == Err(CUerror::OUT_OF_MEMORY) {
             return answer;
         }
+        let Some((_, now)) = pool_of_stream(shim, stream.handle) else {
+            return answer;
+        };
+        if now == pool {
+            return answer;
+        }
+        pool = now;
     }
     Err(CUerror::OUT_OF_MEMORY)
-}
-
-/// What `cuMemAllocAsync` allocates from.
-fn current_pool(device: &Device) -> Option<CUmemoryPool> {
-    let mut pool = CUmemoryPool::NULL;
-    // SAFETY: the driver writes a handle or nothing.
-    unsafe { real::cuDeviceGetMemPool(&raw mut pool, device.ordinal) }.ok()?;
-    Some(pool)
 }
 
 fn from_pool(
@@ -286,7 +289,7 @@ fn undo(shim: &Shim, holding: &Arc<Holding>, made: CUdeviceptr, stream: Stream) 
     if let Some(block) = shim.holdings.take(made) {
         // SAFETY: an address of the driver's own that nobody else has yet.
         let _ = give_back(shim, made, block, stream, || unsafe {
-            super::real::cuMemFreeAsync(made, stream.explicit())
+            super::own::cuMemFreeAsync(made, stream.explicit())
         });
     }
     holding.trim();
@@ -334,13 +337,24 @@ fn freed_in(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: Stream) -> 
     })
 }
 
-/// The device of a stream: of its own context, which need not be the current one.
+/// The device of a stream, and its current pool.
+fn pool_of_stream(shim: &'static Shim, stream: CUstream) -> Option<(&'static Device, CUmemoryPool)> {
+    let _relaxed = Relaxed::enter();
+    let device = device_of_stream(shim, stream)?;
+    let mut pool = CUmemoryPool::NULL;
+    // SAFETY: the driver writes a handle or nothing.
+    unsafe { real::cuDeviceGetMemPool(&raw mut pool, device.ordinal) }.ok()?;
+    Some((device, pool))
+}
+
+/// The device of a stream: of its own context, which need not be the current one. Memory of a context that tells no device
+/// is charged to the current one, rather than to none.
 fn device_of_stream(shim: &'static Shim, stream: CUstream) -> Option<&'static Device> {
     let context = context_of_stream(stream);
     if context.is_null() || context == current_context() {
         shim.current_device()
     } else {
-        device_of_context(shim, context)
+        device_of_context(shim, context).or_else(|| shim.current_device())
     }
 }
 

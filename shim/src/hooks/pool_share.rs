@@ -70,6 +70,6 @@ pub(super) fn import_pointer(
     let key = ObjectKey::of(&unsafe { data.read() }.reserved);
     imported(call, address, key, Kind::Imported, |address| {
         // SAFETY: frees what has just been imported; the application does not know of it yet.
-        let _ = unsafe { super::real::cuMemFree_v2(address) };
+        let _ = unsafe { super::own::cuMemFree_v2(address) };
     })
 }

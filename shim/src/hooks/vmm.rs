@@ -102,7 +102,7 @@ pub(super) fn map(
     };
     if let Err(denied) = backing.cover(bytes as u64) {
         // SAFETY: unmaps what the call above has mapped; the application does not know of it yet.
-        let _ = unsafe { super::real::cuMemUnmap(address, bytes) };
+        let _ = unsafe { super::own::cuMemUnmap(address, bytes) };
         return Err(denied.into());
     }
     shim.mappings.map((address, bytes as u64, backing));

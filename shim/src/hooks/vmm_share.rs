@@ -171,7 +171,7 @@ pub(super) fn import(
         Ok(None) => {} // not on a GPU of this process
         Err(denied) => {
             // SAFETY: gives back what has just been imported; the application does not know of it yet.
-            let _ = unsafe { super::real::cuMemRelease(imported) };
+            let _ = unsafe { super::own::cuMemRelease(imported) };
             // SAFETY: as above.
             unsafe { handle.write(before) };
             return Err(denied.into());

@@ -5,7 +5,7 @@ use vcuda_driver_api::prelude::*;
 use super::figure;
 use crate::devices::{Device, current_context};
 use crate::ffi::real;
-use crate::hooks::real as hooked;
+use crate::hooks::own as hooked;
 use crate::shim::Shim;
 
 /// What was in use on the card.

@@ -7,7 +7,7 @@ use vcuda_driver_api::prelude::*;
 
 use crate::devices::{Device, current_context};
 use crate::ffi::{elf, real};
-use crate::hooks::real as hooked;
+use crate::hooks::own as hooked;
 
 /// Opens NVML, which the application may not have done. The CUDA driver is in use already.
 pub(super) fn start_nvml() -> bool {

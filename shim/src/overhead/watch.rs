@@ -2,12 +2,12 @@
 //! looks, often after something that may bring it and ever more seldom while nothing does. It calls NVML, and CUDA only to
 //! ask pools and graphs what they hold.
 
-use core::ffi::c_void;
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::shim;
-use crate::timing::{Relaxed, sys};
+use crate::ffi::Relaxed;
+use crate::timing::sys;
+use crate::{shim, threads};
 
 /// From what happened to the first look (ms).
 const SHOWS_AFTER_MS: u64 = 100;
@@ -58,7 +58,7 @@ impl Watch {
         // runs before their own handlers.
         // SAFETY: the handler takes nothing and returns nothing.
         unsafe { libc::atexit(at_exit) };
-        if !sys::start_thread(run) {
+        if !threads::start(c"vcuda-measure", run) {
             self.is_started.store(false, Ordering::Release);
         }
     }
@@ -84,7 +84,8 @@ impl Watch {
         }
     }
 
-    fn watch(&self, look: impl Fn()) {
+    /// Looks, until `are_over` says that no thread of the application is left.
+    fn watch(&self, look: impl Fn(), are_over: impl Fn() -> bool) {
         let mut heard = 0;
         let mut pauses = PAUSES_MS.iter();
         loop {
@@ -94,6 +95,9 @@ impl Watch {
                 sys::futex_wait(&self.bell, heard, pause_ms * 1_000_000);
             }
             self.is_resting.store(false, Ordering::SeqCst);
+            if are_over() {
+                return;
+            }
             if self.bell.load(Ordering::Acquire) != heard {
                 // What was heard of takes its time to show, and is looked at as often as this at most.
                 std::thread::sleep(core::time::Duration::from_millis(SHOWS_AFTER_MS));
@@ -105,17 +109,21 @@ impl Watch {
     }
 }
 
-extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    sys::settle_in(c"vcuda-measure");
-    // What the driver is asked from here must not break captures of the application (I5).
-    let _mode = Relaxed::enter();
-    if let Some(shim) = shim::built() {
-        // A bug here ends the watching, not the application.
-        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            shim.overhead.watch.watch(|| shim.follow_overhead());
-        }));
-    }
-    core::ptr::null_mut()
+fn run() {
+    // Once for all questions of this thread.
+    let _relaxed = Relaxed::enter();
+    let Some(shim) = shim::built() else { return };
+    let watch = &shim.overhead.watch;
+    // The reaper's thread looks for threads of the application far more often, and rings; there may be none.
+    let are_over = || shim.threads.are_over() || shim.threads.look().is_none();
+    // A bug here ends the watching, not the application.
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        watch.watch(|| shim.follow_overhead(), are_over);
+    }));
+    // Where that was an error, the next event starts the thread again.
+    watch
+        .is_started
+        .store(!shim.threads.are_over(), Ordering::Release);
 }
 
 extern "C" fn at_exit() {

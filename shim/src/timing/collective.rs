@@ -15,16 +15,14 @@ use vcuda_region::predict::{Key, Prediction};
 
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::{COSTS, Launches};
-use crate::capture;
 use crate::ffi::real;
 
 /// What the names of collective kernels begin with.
 const PREFIX: &[u8] = b"nccl";
 
-/// Whether a launch is of a collective kernel. A kernel of which nothing is known is asked for its name, but not while a
-/// capture is open (I5).
+/// Whether a launch is of a collective kernel. A kernel of which nothing is known is asked for its name.
 pub(super) fn is_collective(predicted: &Prediction, key: Key) -> bool {
-    if predicted.is_collective || predicted.samples > 0 || capture::any_open() {
+    if predicted.is_collective || predicted.samples > 0 {
         return predicted.is_collective;
     }
     let named = key.kernel_handle().is_some_and(is_named_so);

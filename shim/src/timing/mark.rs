@@ -209,37 +209,12 @@ fn publish(track: &Track) {
     track.tail.store(tail.wrapping_add(1), Ordering::Release);
 }
 
-/// Whether the last mark was reached. Asked in relaxed mode: another thread may begin a capture at any time.
+/// Whether the last mark was reached.
 fn newest_is_done(track: &Track) -> bool {
     let newest = track.mark(track.tail.load(Ordering::Relaxed).wrapping_sub(1));
     let event = CUevent(newest.event.load(Ordering::Relaxed));
-    let _mode = Relaxed::enter();
     event.is_null() || {
         // SAFETY: an event of ours; its context lives, as the application launches in it.
         unsafe { real::cuEventQuery(event) }.is_ok()
-    }
-}
-
-/// The calling thread may ask the driver anything without breaking captures of others (CUDA Driver API,
-/// `cuThreadExchangeStreamCaptureMode`). Undone when dropped.
-#[derive(Debug)]
-pub(crate) struct Relaxed {
-    before: CUstreamCaptureMode,
-}
-
-impl Relaxed {
-    /// Enters relaxed mode.
-    pub(crate) fn enter() -> Self {
-        let mut mode = CUstreamCaptureMode::RELAXED;
-        // SAFETY: the driver exchanges the mode.
-        let _ = unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-        Self { before: mode }
-    }
-}
-
-impl Drop for Relaxed {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        let _ = unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut self.before) };
     }
 }

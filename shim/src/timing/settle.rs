@@ -10,12 +10,11 @@ use vcuda_region::{MAX_DEVICES, busy};
 
 use super::context::Reached;
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
-use super::mark::Relaxed;
 use super::streams::Stream;
 use super::track::{GUESSED, MEASURED, Mark, Track, parts_of};
 use super::{COSTS, Launches};
 use crate::capture;
-use crate::ffi::real;
+use crate::ffi::{Relaxed, real};
 
 /// A running segment is entered in the busy map in steps of this (ns), so that the arbiter sees long kernels too.
 const ENTER_NS: u64 = 500_000;
@@ -110,8 +109,9 @@ impl Launches {
                 let context = track.context.load(Ordering::Relaxed);
                 // Pairs with `close_context`: either it sees that we ask, or we see that it closes.
                 if self.contexts.asking.swap(context, Ordering::SeqCst) != context {
+                    let asked_in = CUcontext(track.asked_in.load(Ordering::Relaxed));
                     // SAFETY: the thread is ours alone; the context lives, or the driver says that it does not.
-                    let _ = unsafe { real::cuCtxSetCurrent(CUcontext(context)) };
+                    let _ = unsafe { real::cuCtxSetCurrent(asked_in) };
                 }
                 self.settle_track(lane, view, track, &mut pass);
             } else {
@@ -146,7 +146,7 @@ impl Launches {
         let Some(_settling) = Settling::try_take(&self.settling) else {
             return pass;
         };
-        let _mode = Relaxed::enter();
+        let _relaxed = Relaxed::enter();
         self.contexts.asking.store(context, Ordering::SeqCst);
         self.settle_track(lane, &lane.view(now_ns()), track, &mut pass);
         self.contexts.asking.store(0, Ordering::SeqCst);

@@ -8,6 +8,7 @@ use super::lane::Lane;
 use super::sys;
 use super::track::{FREE, TAKEN, Track};
 use crate::capture::Default;
+use crate::devices::{Device, shared_context};
 use crate::ffi::real;
 use crate::shim;
 
@@ -172,7 +173,10 @@ impl Tracks {
     #[cold]
     fn claim(&'static self, lanes: &'static [Lane], key: u64, stream: Stream) -> Option<&'static Track> {
         let context = context_of(stream)?;
-        let lane = lanes.get(lane_of(context)?)?;
+        let device = device_of(context)?;
+        let (_, lane) = device.region()?;
+        let lane = lanes.get(lane.get())?;
+        let asked_in = shared_context(device.shim(), context, device);
         let (position, track) = positions(key)
             .filter_map(|position| Some((position, self.tracks.get(position)?)))
             .find(|(_, track)| {
@@ -191,6 +195,7 @@ impl Tracks {
                 mark.event.store(0, Ordering::Relaxed);
             }
         }
+        track.asked_in.store(asked_in.0, Ordering::Relaxed);
         track
             .lane
             .store(core::ptr::from_ref(lane).cast_mut(), Ordering::Relaxed);
@@ -222,14 +227,14 @@ fn context_of(stream: Stream) -> Option<CUcontext> {
 /// The lane of the stream's device: for a launch that no entry could be had for.
 #[cold]
 pub(super) fn lane_of_stream(stream: Stream) -> Option<usize> {
-    lane_of(context_of(stream)?)
+    let (_, lane) = device_of(context_of(stream)?)?.region()?;
+    Some(lane.get())
 }
 
-/// The lane of a context's device. Only the current context can be asked for its device.
-fn lane_of(context: CUcontext) -> Option<usize> {
+/// A context's device. Only the current context can be asked for it.
+fn device_of(context: CUcontext) -> Option<&'static Device> {
     if crate::devices::current_context() != context {
         return None;
     }
-    let (_, device) = shim::get()?.current_device()?.region()?;
-    Some(device.get())
+    shim::get()?.current_device()
 }

@@ -69,6 +69,8 @@ pub(super) struct Track {
     pub(super) sampled_at_ns: AtomicU64,
     /// The stream's context.
     pub(super) context: AtomicUsize,
+    /// The context that the reaper makes current to ask about it: the same, or what any thread may have in its place.
+    pub(super) asked_in: AtomicUsize,
     /// Ring of marks: next to settle, next to place.
     pub(super) head: AtomicU32,
     pub(super) tail: AtomicU32,
@@ -96,6 +98,7 @@ impl Track {
             started_at_ns: AtomicU64::new(0),
             sampled_at_ns: AtomicU64::new(0),
             context: AtomicUsize::new(0),
+            asked_in: AtomicUsize::new(0),
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
             settled_to_ns: AtomicU64::new(0),

@@ -2,7 +2,8 @@
 //! after a driver was loaded. Switching it needs rights that nobody has here.
 //!
 //! The figures are those of the machine's record: a process is in it from its first use of the GPU on, dead or alive.
-//! Assumed: the time of a process that has ended is that from its first kernel to its last; sums of samples are not kept.
+//! docs/hardware.md, "NVML accounting": the time of a process that has ended is that from its first kernel to its
+//! last; sums of samples are not kept.
 
 use crate::answer::{get, put, put_all};
 use crate::state::{Device, device};
@@ -14,7 +15,7 @@ use vcuda_driver_api::nvml::{
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 use vcuda_machine::ProcessReport;
 
-/// Processes that the circular buffer of real drivers was seen to hold (assumed for all).
+/// Processes that the circular buffer of real drivers was seen to hold (docs/hardware.md, "NVML accounting").
 const BUFFER: c_uint = 4000;
 
 pub(crate) fn mode(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) -> nvmlReturn_t {

@@ -9,7 +9,7 @@ use vcuda_driver_api::nvml::{
 };
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
-/// Device 1 (assumed) of NVIDIA, whose PCI vendor number is 10de.
+/// Device 1 (docs/hardware.md, "constants of NVML") of NVIDIA, whose PCI vendor number is 10de.
 const PCI_DEVICE: c_uint = 0x0001_10de;
 /// PCI class "display controller", subclass "3D controller".
 const PCI_CLASS: (c_uint, c_uint) = (0x03, 0x02);
@@ -66,13 +66,13 @@ pub(crate) fn serial(handle: nvmlDevice_t, target: *mut c_char, length: c_uint) 
     put_text(target, length, &serial_number(device(handle)?))
 }
 
-/// Constant (assumed): simulated boards have no firmware.
+/// Constant (docs/hardware.md, "constants of NVML"): simulated boards have no firmware.
 pub(crate) fn vbios_version(handle: nvmlDevice_t, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     device(handle)?;
     put_text(target, length, "00.00.00.00.00")
 }
 
-/// Constant (assumed).
+/// Constant (docs/hardware.md, "constants of NVML").
 pub(crate) fn board_part_number(handle: nvmlDevice_t, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     device(handle)?;
     put_text(target, length, "000-00000-0000-000")

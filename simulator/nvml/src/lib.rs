@@ -10,8 +10,8 @@
 //! | `answer` | writing through the caller's pointers |
 //! | `system`, `identity`, `memory`, `processes`, `accounting`, `samples`, `status`, `links`, `events` | the handlers |
 //!
-//! Source of behaviour: NVML API reference guide, under the names of the functions. What has no source is marked
-//! "assumed". A function whose structure carries a version refuses every version that it does not know.
+//! Source of behaviour: NVML API reference guide, under the names of the functions. What has no source is a
+//! row of `docs/hardware.md`. A function whose structure carries a version refuses every version that it does not know.
 
 #[macro_use]
 mod export;

@@ -51,7 +51,7 @@ pub(crate) fn info_v2(handle: nvmlDevice_t, target: *mut nvmlMemory_v2_t) -> nvm
     )
 }
 
-/// A window over the whole memory, of which one granule is in use (assumed).
+/// A window over the whole memory, of which one granule is in use (docs/hardware.md, "constants of NVML").
 pub(crate) fn bar1(handle: nvmlDevice_t, target: *mut nvmlBAR1Memory_t) -> nvmlReturn_t {
     let device = device(handle)?;
     let total = device.config.memory_bytes.next_power_of_two();

@@ -161,7 +161,8 @@ pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
         return Err(NvmlError::DRIVER_NOT_LOADED);
     }
     opened.machine.start_nvml();
-    // Which GPUs there are is found out by the first initialisation and stays until the last shutdown (assumed).
+    // Which GPUs there are is found out by the first initialisation and stays until the last shutdown
+    // (docs/hardware.md, "NVML while a GPU is lost").
     if USERS.load(Ordering::Acquire) == 0 {
         let gpus = opened.machine.config().gpus.iter().enumerate();
         let absent = gpus.filter(|(_, gpu)| mishaps.absent.contains(&gpu.uuid));
@@ -232,7 +233,8 @@ impl Device {
     /// takes a device or hands one out.
     pub(crate) fn unless_lost(self) -> Result<Device, NvmlError> {
         let mishaps = self.opened.mishaps()?;
-        // A driver that was taken away by force leaves no device that answers (assumed).
+        // A driver that was taken away by force leaves no device that answers (docs/hardware.md, "NVML while a GPU is
+        // lost").
         if mishaps.driver_gone || mishaps.lost.contains(&self.config.uuid) {
             Err(NvmlError::GPU_IS_LOST)
         } else {

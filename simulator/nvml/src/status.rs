@@ -1,5 +1,6 @@
 //! Sensors, clocks, power, PCIe link, error counters, modes: constants of a healthy card that follow its utilisation
-//! where a reader would wonder otherwise. All figures are assumed unless the machine's configuration has them.
+//! where a reader would wonder otherwise. All figures are those of docs/hardware.md, "constants of NVML", unless the
+//! machine's configuration has them.
 
 use crate::answer::{get, put, version};
 use crate::state::{Device, device};

@@ -182,7 +182,8 @@ fn hand_out(found: Result<state::Device, NvmlError>, target: *mut nvmlDevice_t) 
 /// Number of entries of the table that NVIDIA's own tools ask for.
 const SLOTS: usize = 512;
 
-/// Tables of private functions are led by their size in bytes (assumed); every entry answers "not supported".
+/// Tables of private functions are led by their size in bytes (docs/hardware.md, "private tables"); every entry
+/// answers "not supported".
 #[repr(C)]
 struct ExportTable {
     bytes: usize,

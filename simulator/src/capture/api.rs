@@ -68,8 +68,8 @@ fn begin_to_graph<const PER_THREAD: bool>(
     start(&stream, mode, (into.handle, false), tail)
 }
 
-/// The legacy stream cannot be captured. The code is assumed (the documentation says "capture may not
-/// be initiated if stream is CU_STREAM_LEGACY"; HIP's tests, which also run on CUDA, expect 900).
+/// The legacy stream cannot be captured. The code: docs/hardware.md, "states of a capture" (the documentation says
+/// "capture may not be initiated if stream is CU_STREAM_LEGACY"; HIP's tests, which also run on CUDA, expect 900).
 fn start(
     stream: &Stream,
     mode: CUstreamCaptureMode,

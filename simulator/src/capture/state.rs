@@ -3,7 +3,7 @@
 //! From the CUDA Driver API, Stream Management (`cuStreamBeginCapture` to
 //! `cuThreadExchangeStreamCaptureMode`), the descriptions of results 900 to 908, and the CUDA Programming
 //! Guide, "Creating a Graph Using Stream Capture" (cross-stream dependencies; prohibited and unhandled
-//! operations). What these leave open is marked "assumed".
+//! operations). What these leave open is marked "open": docs/hardware.md, "states of a capture".
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ impl Captures {
     ///
     /// # Errors
     /// `ILLEGAL_STATE` if the stream is part of a capture already ("it may only be initiated if the stream
-    /// is not already in capture mode"; the code is assumed).
+    /// is not already in capture mode"; the code is open).
     pub(crate) fn begin(
         &mut self,
         member: Member,
@@ -87,9 +87,9 @@ impl Captures {
     /// they depend on.
     ///
     /// # Errors
-    /// With the capture going on: `ILLEGAL_STATE` if the stream is not capturing (assumed);
-    /// `STREAM_CAPTURE_UNMATCHED` if the capture began in another stream (assumed: it is invalidated);
-    /// `STREAM_CAPTURE_WRONG_THREAD` if it was not relaxed and began in another thread (assumed: nothing
+    /// With the capture going on: `ILLEGAL_STATE` if the stream is not capturing (open);
+    /// `STREAM_CAPTURE_UNMATCHED` if the capture began in another stream (open: it is invalidated);
+    /// `STREAM_CAPTURE_WRONG_THREAD` if it was not relaxed and began in another thread (open: nothing
     /// else happens). With the capture ended: see [`Ended::result`], which is
     /// `STREAM_CAPTURE_INVALIDATED` after an earlier violation, or `STREAM_CAPTURE_UNJOINED` if a stream
     /// holds work that was not joined to the origin.
@@ -258,9 +258,9 @@ impl Captures {
     ///
     /// # Errors
     /// `STREAM_CAPTURE_ISOLATION` if a capturing stream waits for an event outside (without the external
-    /// flag); `STREAM_CAPTURE_MERGE` if event and stream are of different captures (assumed: both are
+    /// flag); `STREAM_CAPTURE_MERGE` if event and stream are of different captures (open: both are
     /// invalidated); `STREAM_CAPTURE_INVALIDATED`; `CAPTURED_EVENT` for an event of a capture that has
-    /// ended (assumed).
+    /// ended (open).
     pub(crate) fn wait(&mut self, member: Member, event: Option<&CapturedEvent>) -> Result<bool, CUerror> {
         let own = match self.status(member.key) {
             Status::Invalidated => return Err(CUerror::STREAM_CAPTURE_INVALIDATED),
@@ -317,7 +317,7 @@ impl Captures {
     }
 
     /// A stream is destroyed. One that was joined may go while the capture lasts, as NVIDIA's own `cuda-core`
-    /// lets it; what it captured must be joined all the same. Assumed: destroying the origin ends the capture.
+    /// lets it; what it captured must be joined all the same. Open: destroying the origin ends the capture.
     /// The graph of a capture that ended so, if the sequence owns it.
     pub(crate) fn forget(&mut self, stream: StreamKey) -> Option<usize> {
         let id = self.streams.get(&stream)?.sequence;

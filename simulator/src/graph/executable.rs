@@ -1,8 +1,8 @@
 //! Executable graphs: a graph as it was when instantiated, and the list of commands that a launch submits.
 //!
 //! A launch runs in the stream that it is given, node by node in an order that the edges allow; kernels
-//! between other nodes are one command (`plan.rs`, `schedule.rs`). Assumed, since the documentation leaves it open: a
-//! real device may also overlap copies with independent kernels.
+//! between other nodes are one command (`plan.rs`, `schedule.rs`). docs/hardware.md, "graphs" (the documentation
+//! leaves it open): a real device may also overlap copies with independent kernels.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::HashSet;

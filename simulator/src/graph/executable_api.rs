@@ -52,7 +52,7 @@ const KNOWN_FLAGS: u64 =
 /// # Errors
 /// `INVALID_VALUE` for unknown flags, two that exclude each other, or a structure that cannot run;
 /// `NOT_SUPPORTED` for a launch from the device; `ILLEGAL_STATE` while the graph is being captured into
-/// (assumed).
+/// (docs/hardware.md, "graphs").
 fn instantiate(graph: &Arc<Graph>, flags: u64) -> Result<Arc<Executable>, (CUerror, usize)> {
     if flags & !KNOWN_FLAGS != 0 || (flags & AUTO_FREE != 0 && flags & DEVICE_LAUNCH != 0) {
         return Err((CUerror::INVALID_VALUE, 0));

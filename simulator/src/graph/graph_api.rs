@@ -31,8 +31,8 @@ fn create(place: *mut CUgraph, flags: c_uint) -> CUresult {
     put(place, CUgraph(Graph::create().handle))
 }
 
-/// A graph that a node owns, or one that is being captured into, is not the caller's to destroy (assumed:
-/// `INVALID_VALUE`).
+/// A graph that a node owns, or one that is being captured into, is not the caller's to destroy (docs/hardware.md,
+/// "objects that are not the caller's": `INVALID_VALUE`).
 fn destroy(handle: CUgraph) -> CUresult {
     let graph = graph(handle)?;
     if graph.is_embedded() || capture::is_open(graph.handle) {
@@ -81,7 +81,7 @@ fn get_local_id(handle: CUgraphNode, place: *mut c_uint) -> CUresult {
     put(place, local_id(node(handle)?.1))
 }
 
-/// Assumed: the graph's id above the node's.
+/// docs/hardware.md, "graphs": the graph's id above the node's.
 fn get_tools_id(handle: CUgraphNode, place: *mut u64) -> CUresult {
     let (graph, key) = node(handle)?;
     put(place, u64::from(graph.id) << 32 | u64::from(local_id(key)))

@@ -188,7 +188,7 @@ fn get_tagged(node: CUgraphNode, place: *mut CUgraphNodeParams) -> CUresult {
     )
 }
 
-/// A child graph's node cannot be given another graph here (assumed).
+/// A child graph's node cannot be given another graph here (docs/hardware.md, "graphs").
 fn set_tagged(node: CUgraphNode, params: *mut CUgraphNodeParams) -> CUresult {
     let kind = get(params.cast_const())?.r#type;
     if kind == CUgraphNodeType::GRAPH

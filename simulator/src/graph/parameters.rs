@@ -244,7 +244,7 @@ pub(crate) fn moves_child(params: *mut CUgraphNodeParams) -> bool {
 /// The reverse, as `cuGraphNodeGetParams` gives it: arrays are owned by the node.
 ///
 /// # Errors
-/// `NOT_SUPPORTED` for batches of memory operations (assumed).
+/// `NOT_SUPPORTED` for batches of memory operations (docs/hardware.md, "graphs").
 pub(crate) fn of_operation(operation: &Operation) -> Result<CUgraphNodeParams, CUerror> {
     // SAFETY: integers, handles and raw pointers only, for which zero is a value.
     let mut params: CUgraphNodeParams = unsafe { core::mem::zeroed() };

@@ -2,8 +2,8 @@
 //! are free, in the order in which they were added.
 //!
 //! A graph's launch hands the machine one command for such a group, since nothing happens in memory while
-//! kernels run. Assumed: between other nodes, kernels that do not depend on each other run side by side as
-//! far as they fit; copies and sets do not overlap with them.
+//! kernels run. docs/hardware.md, "graphs": between other nodes, kernels that do not depend on each other run side by
+//! side as far as they fit; copies and sets do not overlap with them.
 
 use std::collections::BTreeSet;
 

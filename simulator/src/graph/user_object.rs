@@ -2,7 +2,8 @@
 //! references to a program's object, some of them owned by graphs.
 //!
 //! A clone and an executable graph own copies of their graph's references; an executable graph's go once its
-//! launches are over. Assumed: references of embedded graphs are owned with those of the graph around them.
+//! launches are over. docs/hardware.md, "graphs": references of embedded graphs are owned with those of the graph
+//! around them.
 
 use core::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Arc;

@@ -15,8 +15,8 @@ const STO_CUDA_ENTRY: u8 = 0x10;
 const EIATTR_MAX_THREADS: u8 = 0x05;
 const EIATTR_REGISTERS: u8 = 0x2f;
 const EIATTR_KPARAM_INFO: u8 = 0x17;
-/// Bytes of shared memory per block that the hardware keeps for itself (assumed to be a part of the section
-/// where there is a section for them).
+/// Bytes of shared memory per block that the hardware keeps for itself (a part of the section where there is a
+/// section for them: docs/hardware.md, "resources of a kernel").
 const RESERVED_SHARED: u32 = 1024;
 /// Format of an attribute that carries its size; others carry a value of two bytes.
 const EIFMT_SVAL: u8 = 4;

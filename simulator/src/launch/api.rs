@@ -147,7 +147,7 @@ fn kernel_ex<const PER_THREAD: bool>(
 ///
 /// # Errors
 /// Beside those of a launch: `INVALID_VALUE` for unknown flags, no device, a default stream, sizes that
-/// differ, or two entries on one device; `NOT_SUPPORTED` in a capture (assumed).
+/// differ, or two entries on one device; `NOT_SUPPORTED` in a capture (docs/hardware.md, "states of a capture").
 fn cooperative_on_several(list: *mut CUDA_LAUNCH_PARAMS, count: c_uint, flags: c_uint) -> CUresult {
     const NO_PRE: c_uint = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC;
     const NO_POST: c_uint = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;

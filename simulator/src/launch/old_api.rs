@@ -102,7 +102,8 @@ fn launch_grid(function: CUfunction, width: c_int, height: c_int) -> CUresult {
     launch_grid_in(function, width, height, CUstream::NULL)
 }
 
-/// A block shape that was never set is all zero, which no launch accepts (assumed: `INVALID_VALUE`).
+/// A block shape that was never set is all zero, which no launch accepts (docs/hardware.md, "old interfaces":
+/// `INVALID_VALUE`).
 fn launch_grid_in(function: CUfunction, width: c_int, height: c_int, stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::Legacy)?;
     let size = |value: c_int| u32::try_from(value).map_err(|_| CUerror::INVALID_VALUE);

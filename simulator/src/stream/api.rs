@@ -74,8 +74,8 @@ pub(crate) fn priority_within(priority: c_int) -> c_int {
     priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY)
 }
 
-/// Returns at once; work pending in the stream still runs. A default stream cannot be destroyed (assumed:
-/// `CUDA_ERROR_INVALID_HANDLE`).
+/// Returns at once; work pending in the stream still runs. A default stream cannot be destroyed (docs/hardware.md,
+/// "objects that are not the caller's": `CUDA_ERROR_INVALID_HANDLE`).
 fn destroy(stream: CUstream) -> CUresult {
     crate::hostfunc::permit()?;
     crate::process::process()?;
@@ -85,7 +85,8 @@ fn destroy(stream: CUstream) -> CUresult {
     Ok(())
 }
 
-/// Assumed: a query of a stream outside any capture is a potentially unsafe call, as that of an event is.
+/// docs/hardware.md, "calls during a capture": a query of a stream outside any capture is a potentially unsafe call,
+/// as that of an event is.
 fn query<const PER_THREAD: bool>(stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     capture::refuse(&stream)?;

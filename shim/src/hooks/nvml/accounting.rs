@@ -6,7 +6,7 @@ use super::array::{get_all, is_usable, put_all};
 use super::{Part, Process};
 use crate::ffi::Call;
 use crate::ffi::peek::peek;
-use crate::hooks::real as hooked;
+use crate::hooks::own as hooked;
 
 /// `nvmlDeviceGetAccountingPids`.
 pub(in super::super) fn accounting_pids(

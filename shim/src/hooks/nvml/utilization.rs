@@ -10,7 +10,7 @@ use super::Part;
 use super::array::{get_all, is_usable, put_all};
 use crate::ffi::Call;
 use crate::ffi::peek::peek;
-use crate::hooks::real as hooked;
+use crate::hooks::own as hooked;
 
 /// Over which time a rate is taken.
 const WINDOW_NS: u64 = 1_000_000_000;

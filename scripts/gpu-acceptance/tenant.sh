@@ -1,0 +1,78 @@
+# Stage "tenant": shares by fixed work, what nvidia-smi shows, and the frameworks, with the same results as without the shim.
+# shellcheck shell=bash disable=SC2154
+
+stage_tenant() {
+    nvidia_smi "$dir/hardware"
+    shares "$dir/hardware"
+    frameworks "$dir/clients"
+}
+
+# share NAME PERCENT-OF-CAP CAP HOW: of the kernels that were done alone, in percent; within that many percent of the cap
+share() {
+    local name=$1 tolerance=$2 cap=$3 how=$4
+    tenant_run "$name" $((seconds + 20)) "--memory 8GiB --cores $cap" "$dir/hardware/shares" "$seconds" "$iterations" "$how" || return
+    judge_share "$name" "$tolerance" "$cap"
+}
+judge_share() {
+    local rate
+    rate=$(figure "$1.tenant" kernels_per_second)
+    [ -n "$rate" ] || { row not-measured "$1" "no figure"; return; }
+    awk -v r="$rate" -v a="$alone" 'BEGIN {printf "share_of_fixed_work %.3f %%\n", 100 * r / a}' >>"$results/$1.tenant"
+    expect "$1.tenant" share_of_fixed_work "$(awk -v c="$3" -v t="$2" 'BEGIN {print c * (1 - t / 100)}')" \
+        "$(awk -v c="$3" -v t="$2" 'BEGIN {print c * (1 + t / 100)}')"
+}
+shares() {
+    local hw=$1 cap how one
+    measure calibrate 30 "$hw/shares" calibrate 1000 || return
+    iterations=$(figure calibrate.bare iterations)
+    alone=$(figure calibrate.bare alone_per_second)
+    seconds=$([ -n "$simulated" ] && echo 3 || echo 5)
+    # "stream's context", "green contexts": the cap holds whatever context is current.
+    for how in own other kernel green graph; do share "share-10-$how" 10 10 $how; done
+    for cap in 30 60 90; do share "share-$cap" 5 $cap own; done
+    # "turns between contexts": two tenants at once
+    limited $((seconds + 30)) "$results/together-30.tenant" "${tenant[@]}" --memory 8GiB --cores 30 -- "$hw/shares" "$seconds" "$iterations" &
+    one=$!
+    limited $((seconds + 30)) "$results/together-60.tenant" "${tenant[@]}" --memory 8GiB --cores 60 -- "$hw/shares" "$seconds" "$iterations"
+    wait $one
+    judge_share together-30 10 30
+    judge_share together-60 10 60
+}
+# What a tenant of 4 GiB sees beside one that holds 1 GiB. "nvidia-smi's list"
+nvidia_smi() {
+    local neighbour
+    if [ -n "$simulated" ]; then row skipped nvidia-smi "not simulated: tests/tests/real_binaries.rs runs Debian's"; return; fi
+    needs nvidia-smi || return
+    "${tenant[@]}" --memory 8GiB -- "$1/deaths" hold >"$work/neighbour" 2>&1 &
+    neighbour=$!
+    for _ in $(seq 100); do grep -q holding "$work/neighbour" && break; sleep 0.1; done
+    both nvidia-smi-L 60 "--memory 4GiB" nvidia-smi -L
+    tenant_run nvidia-smi-memory 60 "--memory 4GiB" bash -c \
+        'echo "total $(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits) MiB"; echo "used $(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits) MiB"'
+    expect nvidia-smi-memory.tenant total 4096 4096
+    expect nvidia-smi-memory.tenant used 0 4096
+    tenant_run nvidia-smi-list 60 "--memory 4GiB" nvidia-smi &&
+        row measured "nvidia-smi lists the neighbour" "$(grep -c "[^0-9]$neighbour[^0-9]" "$results/nvidia-smi-list.tenant") times"
+    kill $neighbour
+    wait $neighbour 2>/dev/null
+}
+# Each bare and as a tenant: the quota is the total, an out-of-memory is survived, the results are the same.
+python_client() { # NAME SECONDS QUOTA PACKAGE SCRIPT ARGUMENTS...
+    local name=$1 seconds=$2 quota=$3 package=$4
+    shift 4
+    python3 -c "import $package" >/dev/null 2>&1 || { row skipped "$name" "python3 has no $package"; return; }
+    [ -z "$simulated" ] || [ "$package" = pynvml ] || { row skipped "$name" "not simulated: the CUDA runtime"; return; }
+    both "$name" "$seconds" "--memory $quota --cores 90" python3 "$@" || return
+    for figure in $(awk '$3 == "result" {print $1}' "$results/$name.bare"); do alike "$name" "$figure" 0.1; done
+    [ -z "$(figure "$name.tenant" total)" ] || expect "$name.tenant" total $((${quota%GiB} << 30)) $((${quota%GiB} << 30))
+}
+frameworks() {
+    python_client nvidia-ml-py 60 8GiB pynvml "$1/nvml.py"
+    python_client PyTorch 150 8GiB torch "$1/torch_train.py"
+    python_client PyTorch-graphs 120 8GiB torch "$1/torch_train.py" graph
+    PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync python_client PyTorch-cudaMallocAsync 120 8GiB torch "$1/torch_train.py"
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python_client PyTorch-expandable 120 8GiB torch "$1/torch_train.py"
+    python_client CuPy 120 8GiB cupy "$1/cupy_sums.py"
+    python_client JAX 150 20GiB jax "$1/jax_sums.py"
+    python_client cuda-bindings 60 8GiB cuda.bindings.driver "$1/bindings.py"
+}

@@ -1,0 +1,26 @@
+/* A driver like WSL2's: each function finds the one of the same name in a second library, which it loads, by dlsym
+ * (HAMi-core issue 326), and calls it. cuGetProcAddress therefore gives addresses in the second library. LIST has the names,
+ * one "X(name)" a line; VCUDA_BEHIND names the second library. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+
+static void *find(const char *name)
+{
+    static void *second;
+    if (!second) second = dlopen(getenv("VCUDA_BEHIND"), RTLD_NOW);
+    void *function = second ? dlsym(second, name) : NULL;
+    /* Its own, not some other library's: else the calls would never end. */
+    Dl_info where, here;
+    if (!function || !dladdr(function, &where) || !dladdr((void *)find, &here)) abort();
+    if (where.dli_fbase == here.dli_fbase || !dladdr(second ? function : NULL, &where)) abort();
+    return function;
+}
+#define X(name)                                                                                                        \
+    __asm__(".globl " #name "\n.type " #name ", @function\n" #name ":\n"                                               \
+            "push %rdi\npush %rsi\npush %rdx\npush %rcx\npush %r8\npush %r9\nsub $8, %rsp\n"                           \
+            "lea name_" #name "(%rip), %rdi\ncall find_one\n"                                                          \
+            "add $8, %rsp\npop %r9\npop %r8\npop %rcx\npop %rdx\npop %rsi\npop %rdi\njmp *%rax\n"                      \
+            "name_" #name ": .asciz \"" #name "\"\n");
+__attribute__((visibility("hidden"), used)) void *find_one(const char *name) { return find(name); }
+#include LIST

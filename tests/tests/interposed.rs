@@ -1,0 +1,171 @@
+//! Look-ups at odd moments and from odd callers: while the loader works, from functions that stand before the C library's,
+//! from a driver that looks itself up (I4).
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+#![cfg(target_arch = "x86_64")]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use vcuda_tests::{Bed, Door, GIB, app, release_dir, succeeded, text, workspace};
+
+const QUOTA: [&str; 4] = ["--memory", "2GiB", "--cores", "50"];
+
+fn shim() -> PathBuf {
+    release_dir().join("libvcuda_shim.so")
+}
+
+fn compile(output: &Path, source: &str, arguments: &[&str]) {
+    let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut command = Command::new(cc);
+    command.args(["-O1", "-o"]).arg(output);
+    command
+        .arg(workspace().join("tests/apps/interposed").join(source))
+        .args(arguments)
+        .arg("-ldl");
+    succeeded(&command.output().unwrap());
+}
+
+/// A library made of the names of a list: `-DLIST` leads to it.
+fn compile_list(folder: &Path, source: &str, names: &BTreeSet<String>, arguments: &[&str]) -> PathBuf {
+    let list = folder.join(format!("{source}.list"));
+    let mut lines = String::new();
+    for name in names {
+        writeln!(lines, "X({name})").unwrap();
+    }
+    std::fs::write(&list, lines).unwrap();
+    let library = folder.join(format!("lib{source}.so"));
+    let definition = format!("-DLIST=\"{}\"", list.display());
+    compile(
+        &library,
+        source,
+        &[&["-shared", "-fPIC", &definition], arguments].concat(),
+    );
+    library
+}
+
+/// The symbols of a library's table of which this holds, without their versions.
+fn symbols(library: &Path, of: &str, holds: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let table = succeeded(&Command::new("nm").args(["-D", of]).arg(library).output().unwrap());
+    let names = table.lines().filter_map(|line| line.split_whitespace().last());
+    names
+        .map(|name| name.split('@').next().unwrap().to_owned())
+        .filter(|name| holds(name))
+        .collect()
+}
+
+/// Bare and preloaded, before and behind the shim: the same words and the same end.
+fn unchanged(line: &[&str], folder: &Path, other: Option<&Path>) {
+    let run = |preload: &[&Path]| {
+        let preload: Vec<_> = preload.iter().map(|path| path.to_str().unwrap()).collect();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).current_dir(folder);
+        if !preload.is_empty() {
+            command.env("LD_PRELOAD", preload.join(":"));
+        }
+        command.output().unwrap()
+    };
+    let (shim, other) = (shim(), other.as_slice());
+    let bare = run(other);
+    for preload in [[other, &[&shim]].concat(), [&[shim.as_path()], other].concat()] {
+        let preloaded = run(&preload);
+        let same = (&bare.stdout, &bare.stderr, bare.status)
+            == (&preloaded.stdout, &preloaded.stderr, preloaded.status);
+        assert!(
+            same,
+            "{preload:?} {line:?}\n{}\n{}",
+            text(&bare),
+            text(&preloaded)
+        );
+    }
+}
+
+/// The loader calls it before it has relocated the shim.
+#[test]
+fn an_indirect_function_that_asks_for_symbols() {
+    let folder = tempfile::tempdir().unwrap();
+    for binding in ["-Wl,-z,lazy", "-Wl,-z,now"] {
+        compile(
+            &folder.path().join("libearly.so"),
+            "early.c",
+            &["-shared", "-fPIC", binding],
+        );
+        let links = format!("-L{}", folder.path().display());
+        let path = format!("-Wl,-rpath,{}", folder.path().display());
+        compile(
+            &folder.path().join("early"),
+            "early_main.c",
+            &[&links, "-learly", &path, binding],
+        );
+        let said = succeeded(&Command::new(folder.path().join("early")).output().unwrap());
+        assert_eq!(said, "resolved 1\n");
+        unchanged(&["./early"], folder.path(), None);
+        unchanged(&["/lib64/ld-linux-x86-64.so.2", "./early"], folder.path(), None);
+    }
+}
+
+/// Every function that the shim imports is another library's, which asks `dlsym` for the real one: `dlsym` calls none.
+#[test]
+fn a_library_before_every_function_that_the_shim_calls() {
+    // Of the loader and the compiler, not called by anybody's code.
+    const OTHERS: [&str; 2] = ["__tls_get_addr", "__cxa_finalize"];
+    let folder = tempfile::tempdir().unwrap();
+    let names = symbols(&shim(), "--undefined-only", |name| {
+        !name.starts_with("_ITM")
+            && !name.starts_with("__gmon")
+            && name != "_r_debug"
+            && !OTHERS.contains(&name)
+    });
+    assert!(names.len() > 50, "{names:?}");
+    let library = compile_list(folder.path(), "all.c", &names, &[]);
+    let ask = "import ctypes; print(hasattr(ctypes.CDLL(None), 'cuMemAlloc_v2'), hasattr(ctypes.CDLL(None), 'nvmlInit'))";
+    for line in [
+        &["ls", "/"][..],
+        &["python3", "-c", ask],
+        &["sh", "-c", "(exit 3); echo $?"],
+    ] {
+        unchanged(line, folder.path(), Some(&library));
+    }
+    // With a driver: the same quota.
+    let bed = Bed::new();
+    let limit = (2 * GIB).to_string();
+    for preload in ["$0:$LD_PRELOAD", "$LD_PRELOAD:$0"] {
+        let script = format!("export LD_PRELOAD={preload}; exec \"$@\"");
+        let mut tenant = bed.tenant(&QUOTA, "sh");
+        tenant
+            .args(["-c", &script])
+            .arg(&library)
+            .arg(app("quota", Door::Dlsym))
+            .arg(&limit);
+        succeeded(&tenant.output().unwrap());
+    }
+}
+
+/// WSL2's driver: its functions look themselves up in a second library, by `dlsym`, and its `cuGetProcAddress` gives addresses
+/// in that one.
+#[test]
+fn a_driver_that_looks_itself_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let second = release_dir().join("libvcuda_simulator_cuda.so");
+    let names = symbols(&second, "--defined-only", |name| name.starts_with("cu"));
+    let driver = compile_list(folder.path(), "behind.c", &names, &["-Wl,-soname,libcuda.so.1"]);
+    std::fs::rename(driver, folder.path().join("libcuda.so.1")).unwrap();
+    let bed = Bed::new();
+    let limit = (2 * GIB).to_string();
+    let script = "export LD_LIBRARY_PATH=$0:$LD_LIBRARY_PATH; exec \"$@\"";
+    for door in Door::ALL {
+        let mut tenant = bed.tenant(&QUOTA, "sh");
+        tenant
+            .args(["-c", script])
+            .arg(folder.path())
+            .arg(app("quota", door))
+            .arg(&limit);
+        succeeded(&tenant.env("VCUDA_BEHIND", &second).output().unwrap());
+    }
+}
