@@ -92,13 +92,6 @@ impl Allocation {
         }
     }
 
-    /// Bytes of its own that are counted on a device, by the device's ordinal.
-    pub(crate) fn bytes_on(&self, ordinal: i32) -> u64 {
-        let charge = self.charge();
-        let here = charge.filter(|charge| charge.device().ordinal == ordinal);
-        here.map_or(0, Charge::bytes)
-    }
-
     fn charge(&self) -> Option<&Charge> {
         match &self.holds {
             Holds::Charge(charge) => Some(charge),

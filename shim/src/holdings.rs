@@ -58,6 +58,9 @@ pub(crate) struct Holdings {
     blocks: Mutex<HashMap<CUdeviceptr, Block, ByNumber>>,
     /// Pools that were destroyed, as long as anything of them is counted.
     destroyed: Mutex<Vec<Weak<Holding>>>,
+    /// What was uncertain at the last look and at the one before. One thread looks at a time.
+    uncertain: AtomicU64,
+    uncertain_before: AtomicU64,
     /// What is given back when a stream gets there.
     pub(crate) ordered: Ordered,
 }
@@ -268,9 +271,24 @@ impl Holdings {
         }
     }
 
-    /// What is counted on the device and may be given back already (bytes): that of destroyed pools, which cannot be asked,
-    /// and what streams may have got to unseen.
+    /// What is counted on the device and may be given back already (bytes): that of destroyed pools, which cannot be asked.
     pub(crate) fn uncertain_bytes(&self, device: &Device) -> u64 {
+        let bytes = self.destroyed_bytes(device);
+        self.uncertain_before
+            .store(self.uncertain.swap(bytes, Ordering::Relaxed), Ordering::Relaxed);
+        bytes
+    }
+
+    /// The most that [`Holdings::uncertain_bytes`] would say now and said the last two times (bytes): what the driver says
+    /// between two looks may include it.
+    pub(crate) fn uncertain_of_late_bytes(&self, device: &Device) -> u64 {
+        [&self.uncertain, &self.uncertain_before]
+            .map(|bytes| bytes.load(Ordering::Relaxed))
+            .into_iter()
+            .fold(self.destroyed_bytes(device), u64::max)
+    }
+
+    fn destroyed_bytes(&self, device: &Device) -> u64 {
         if !self.is_any() {
             return 0;
         }
@@ -278,8 +296,7 @@ impl Holdings {
         let here = destroyed
             .iter()
             .filter(|holding| holding.device.ordinal == device.ordinal);
-        let of_pools: u64 = here.map(|holding| holding.counted_bytes()).sum();
-        of_pools.saturating_add(self.ordered.bytes_on(device))
+        here.map(|holding| holding.counted_bytes()).sum()
     }
 
     /// Counts what the driver holds on the device now, whatever has happened.

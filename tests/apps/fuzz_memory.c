@@ -1,8 +1,8 @@
 /* Operations on device memory at random, in one of several processes: fuzz_memory SEED FAMILIES PAGE FOLDER PLACE.
  * FAMILIES is a sum of what may be done (fuzz/base.h). PAGE is the file by which the test steers its processes and
- * counts what they do. FOLDER holds a socket for each process, by its PLACE below 16. With a family sum of 0 it is a process without CUDA that keeps
- * descriptors and passes them on. Prints "started" when its context is there. Told to end, it frees everything but its
- * context, says so in the page, and waits to be killed. */
+ * counts what they do. FOLDER holds a socket for each process, by its PLACE below 16. With a family sum of 0 it is a
+ * process without CUDA that keeps descriptors and passes them on. Prints "started" when its context is there. Told to end,
+ * it frees everything but its context, says so in the page, and waits to be killed. */
 #include "fuzz/shared.h"
 
 static void drop(Thread *t, Held *h)
@@ -82,7 +82,7 @@ static void *run(void *argument)
     Thread *t = argument;
     MUST(cuCtxSetCurrent(context));
     for (int i = 0; i < STREAMS - 1; i++) MUST(cuStreamCreate(&t->streams[i], STREAM_NON_BLOCKING));
-    while (page->command != END) {
+    while (page->command < END) {
         if (page->command == PARK) park();
         step(t);
         page->of[place].done++;
@@ -98,7 +98,7 @@ static void keep(unsigned *seed)
 {
     Word word;
     int file;
-    while (page->command != END) {
+    while (page->command < END) {
         if (page->command == PARK) {
             page->of[place].parked = THREADS;
             while (page->command == PARK) usleep(200);
@@ -123,7 +123,7 @@ static void begin(void)
     while ((code = cuDevicePrimaryCtxRetain(&context, device)) == OUT_OF_MEMORY) usleep(1000);
     OK(code);
     OK(cuCtxSetCurrent(context));
-    while ((code = cuModuleLoadData(&module, SPIN_PTX)) == OUT_OF_MEMORY) usleep(1000);
+    while ((code = cuModuleLoadData(&module, CODE)) == OUT_OF_MEMORY) usleep(1000);
     OK(code);
     OK(cuModuleGetFunction(&spin, module, "vcuda_spin_ns"));
     if (failures) exit(finish("begin"));
@@ -152,6 +152,7 @@ static void fuzz(unsigned seed)
 
 int main(int argc, char **argv)
 {
+    size_t left, total;
     if (argc < 6) return 2;
     unsigned seed = strtoul(argv[1], NULL, 0) + 1;
     int file = open(argv[3], O_RDWR | O_CLOEXEC);
@@ -172,5 +173,9 @@ int main(int argc, char **argv)
     close_all_files();
     while (wait(NULL) > 0) {}
     page->of[place].has_ended = 1;
+    while (page->command != ASK) usleep(1000);
+    /* Descriptors are closed everywhere by now: an answer about memory finds that nothing is held by them. */
+    if (families) MUST(cuMemGetInfo_v2(&left, &total));
+    page->of[place].has_ended = 2;
     for (;;) pause();
 }

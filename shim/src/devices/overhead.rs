@@ -17,7 +17,7 @@ impl Device {
         let slot = self.region().zip(self.shim.slot());
         slot.map_or(0, |((region, index), slot)| {
             let unheld_bytes = region.usage.unheld_bytes(index);
-            let uncertain_bytes = self.shim.holdings.uncertain_bytes(self);
+            let uncertain_bytes = self.shim.holdings.uncertain_of_late_bytes(self);
             let shared_bytes = slot.unpaid_held_bytes(index).saturating_add(unheld_bytes);
             shared_bytes.saturating_add(uncertain_bytes)
         })

@@ -40,8 +40,14 @@ impl Freeing {
             CUstream::NULL | LEGACY => (LEGACY, current_context()),
             other => (other, CUcontext::NULL),
         };
-        if !self.0.lock().contains_key(&(handle, of)) {
-            let context = if of.is_null() { context_of_stream(handle) } else { of };
+        let is_known = self.0.lock().contains_key(&(handle, of));
+        if !is_known {
+            // Asked without the lock.
+            let context = if of.is_null() {
+                context_of_stream(handle)
+            } else {
+                of
+            };
             self.0.lock().insert((handle, of), context);
         }
         true
@@ -65,7 +71,11 @@ impl Freeing {
     pub(super) fn put_back(&self, places: Vec<Place>) {
         let mut known = self.0.lock();
         for Place { stream, context } in places {
-            let of = if stream == LEGACY { context } else { CUcontext::NULL };
+            let of = if stream == LEGACY {
+                context
+            } else {
+                CUcontext::NULL
+            };
             known.insert((stream, of), context);
         }
     }

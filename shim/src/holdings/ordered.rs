@@ -15,7 +15,7 @@ use super::freeing::Place;
 use super::{Block, Holding, IS_EBBING};
 use crate::allocations::Allocation;
 use crate::capture;
-use crate::devices::{Device, context_of_stream, current_context, device_of_context, shared_context};
+use crate::devices::{context_of_stream, current_context, device_of_context, shared_context};
 use crate::ffi::{Relaxed, real};
 use crate::mappings::Backing;
 use crate::shim;
@@ -23,13 +23,14 @@ use crate::timing::Stream;
 
 /// What is given back when it is dropped.
 #[derive(Debug)]
+#[expect(dead_code, reason = "held to be dropped")]
 pub(crate) enum Owed {
     /// Memory of `cuMemAlloc`.
     Linear(Allocation),
     /// A piece of a destroyed pool.
-    Block(#[expect(dead_code, reason = "held to be dropped")] Block),
+    Block(Block),
     /// A pool of which pieces were freed in this stream, if it is destroyed.
-    Pool(#[expect(dead_code, reason = "held to be dropped")] Arc<Holding>),
+    Pool(Arc<Holding>),
     /// What was mapped into a sparse array.
     Tiles(Vec<Arc<Backing>>),
 }
@@ -49,6 +50,7 @@ enum Mark {
 struct Waiting {
     mark: Mark,
     context: CUcontext,
+    #[expect(dead_code, reason = "held to be dropped")]
     owed: Owed,
 }
 
@@ -103,12 +105,6 @@ impl Ordered {
         is_left
     }
 
-    /// What waits on the device (bytes), pools left out.
-    pub(super) fn bytes_on(&self, device: &Device) -> u64 {
-        let waiting = self.waiting.lock();
-        waiting.iter().map(|waiting| waiting.owed.bytes_on(device)).sum()
-    }
-
     /// The stream is about to end: what could not be marked in it is marked now or never.
     pub(super) fn stream_closing(&self, stream: CUstream) {
         let _relaxed = Relaxed::enter();
@@ -140,21 +136,6 @@ impl Ordered {
         self.waiting.lock().extend(taken.0);
         // A look meanwhile found nothing that is on its way.
         IS_EBBING.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Owed {
-    fn bytes_on(&self, device: &Device) -> u64 {
-        match self {
-            Self::Linear(allocation) => allocation.bytes_on(device.ordinal),
-            Self::Block(_) | Self::Pool(_) => 0,
-            Self::Tiles(memory) => {
-                let here = memory
-                    .iter()
-                    .filter(|backing| backing.ordinal() == Some(device.ordinal));
-                here.map(|backing| backing.bytes()).sum()
-            }
-        }
     }
 }
 

@@ -80,6 +80,11 @@ typedef struct {
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* A kernel that spins, and no variable: the simulated driver takes nothing for such code. */
+static const char CODE[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .entry vcuda_spin_ns(.param .u64 ns)\n{\n  ret;\n}\n";
+
 /* What may be done; a run is told which of them. */
 enum {
     LINEARS = 1, POOLS = 2, PHYSICAL = 4, ARRAYS = 8, GRAPHS = 16, IPC = 32, FILES = 64, EXTERNALS = 128, SHARED_POOLS = 256,
@@ -91,7 +96,7 @@ enum { THREADS = 4, HELD = 16, STREAMS = 3, OWN_POOLS = 4, FILES_KEPT = 24, PROC
 #define PIECE (2 * MIB)
 
 /* The page, in a file that the test maps too. */
-enum { RUN, PARK, END };
+enum { RUN, PARK, END, ASK };
 typedef struct {
     _Atomic uint32_t command, unused;
     struct { _Atomic uint32_t parked, has_ended; _Atomic uint64_t done, refused; } of[PROCESSES];

@@ -153,7 +153,8 @@ static void make_array(Thread *t, Held *h)
     MUST(cuMemRelease(memory));
 }
 
-/* A graph that allocates, works and frees, captured or built; it is launched at once, and at times again. */
+/* A graph that allocates, works and frees. What another thread waits for may end the capture before (cuCtxSynchronize, and
+ * what waits as it does). */
 static void make_graph(Thread *t, Held *h)
 {
     CUgraph graph = NULL;
@@ -161,12 +162,14 @@ static void make_graph(Thread *t, Held *h)
     CUdeviceptr at = 0;
     CUstream stream = t->streams[0];
     MUST(cuStreamBeginCapture_v2(stream, CAPTURE_RELAXED));
-    MUST(cuMemAllocAsync(&at, some_bytes(&t->seed), stream));
-    MUST(launch(spin, stream, draw(&t->seed) % 3000000));
-    MUST(cuMemFreeAsync(at, stream));
-    MUST(cuStreamEndCapture(stream, &graph));
-    CUresult code = cuGraphInstantiateWithFlags(&exec, graph, 0);
-    if (code != SUCCESS) wrong("cuGraphInstantiateWithFlags", code);
+    CUresult code = cuMemAllocAsync(&at, some_bytes(&t->seed), stream);
+    if (code == SUCCESS) code = launch(spin, stream, draw(&t->seed) % 3000000);
+    if (code == SUCCESS) code = cuMemFreeAsync(at, stream);
+    CUresult ended = cuStreamEndCapture(stream, &graph);
+    if (code == SUCCESS) code = ended;
+    if (code != SUCCESS && code != CAPTURE_INVALIDATED) wrong("capture", code);
+    if (code != SUCCESS) return;
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
     MUST(cuGraphDestroy(graph));
     h->object = exec;
     h->kind = GRAPH;
@@ -185,7 +188,7 @@ static void use_context(Thread *t)
     CUmodule more;
     CUdeviceptr at, block;
     if (one_in(&t->seed, 2)) {
-        if (!SERVED(cuModuleLoadData(&more, SPIN_PTX))) return;
+        if (!SERVED(cuModuleLoadData(&more, CODE))) return;
         MUST(cuModuleUnload(more));
         return;
     }

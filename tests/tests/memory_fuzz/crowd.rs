@@ -10,10 +10,10 @@ use vcuda_tests::{Bed, Door, Running, Tenant, app, eventually, succeeded};
 /// Processes that can be there at a time, and threads of each (`tests/apps/fuzz/base.h`).
 const PLACES: u64 = 16;
 const THREADS: u32 = 4;
-/// What a process takes when all is freed: its context, and the one variable of its module.
-const CONTEXT: u64 = (8 << 20) + 8;
+/// What a process takes when all is freed: its context.
+const CONTEXT: u64 = 8 << 20;
 /// The machine of [`CONTEXT`].
-pub const MACHINE: &str = "context_bytes = \"8MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"16GiB\"\n";
+pub(crate) const MACHINE: &str = "context_bytes = \"8MiB\"\ngranularity_bytes = 1\n[driver]\nnvml_counts_managed = true\n[[gpus]]\nmemory_bytes = \"16GiB\"\n";
 
 /// What the page tells the processes to do.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +21,7 @@ enum Command {
     Run = 0,
     Park = 1,
     End = 2,
+    Ask = 3,
 }
 
 /// One process. Without CUDA it only keeps descriptors and passes them on.
@@ -33,13 +34,13 @@ struct Member {
 
 /// Used bytes at a quiet moment: as `vcuda smi` says, and as the simulator counts.
 #[derive(Debug, Clone, Copy)]
-pub struct Figures {
-    pub told: u64,
-    pub taken: u64,
+pub(crate) struct Figures {
+    pub(crate) told: u64,
+    pub(crate) taken: u64,
 }
 
 /// All processes of a tenant.
-pub struct Crowd<'b> {
+pub(crate) struct Crowd<'b> {
     bed: &'b Bed,
     tenant: Tenant<'b>,
     page: File,
@@ -53,7 +54,7 @@ pub struct Crowd<'b> {
 impl<'b> Crowd<'b> {
     /// A tenant with this quota (bytes) and no processes yet. The same seed makes the same choices; how threads and
     /// processes interleave is the kernel's.
-    pub fn new(bed: &'b Bed, quota_bytes: u64, families: u32, seed: u64) -> Self {
+    pub(crate) fn new(bed: &'b Bed, quota_bytes: u64, families: u32, seed: u64) -> Self {
         let tenant = bed.keep("fuzz", &["--memory", &quota_bytes.to_string()]);
         let folder = bed.home().join("sockets");
         std::fs::create_dir(&folder).unwrap();
@@ -77,7 +78,7 @@ impl<'b> Crowd<'b> {
     }
 
     /// One more process, in a place that is free.
-    pub fn add(&mut self, has_cuda: bool) {
+    pub(crate) fn add(&mut self, has_cuda: bool) {
         let is_taken = |place: &u64| self.members.iter().any(|member| member.place == *place);
         let Some(place) = (0..PLACES).find(|place| !is_taken(place)) else {
             return;
@@ -99,12 +100,12 @@ impl<'b> Crowd<'b> {
     }
 
     /// How many processes there are.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.members.len()
     }
 
     /// Kills one of them, whatever it does. Another takes its place.
-    pub fn kill_one(&mut self) {
+    pub(crate) fn kill_one(&mut self) {
         let at = self.random.usize(..self.members.len());
         let mut dead = self.members.swap_remove(at);
         dead.running.signal(libc::SIGKILL);
@@ -113,7 +114,7 @@ impl<'b> Crowd<'b> {
     }
 
     /// Stops one of them for a while, whatever it does.
-    pub fn stop_one(&mut self, time: Duration) {
+    pub(crate) fn stop_one(&mut self, time: Duration) {
         let at = self.random.usize(..self.members.len());
         self.members[at].running.signal(libc::SIGSTOP);
         std::thread::sleep(time);
@@ -121,7 +122,7 @@ impl<'b> Crowd<'b> {
     }
 
     /// Has all threads stand still between two operations, looks at the figures, and lets them go on.
-    pub fn at_rest<T>(&mut self, then: impl FnOnce(&Self, Figures) -> T) -> T {
+    pub(crate) fn at_rest<T>(&mut self, then: impl FnOnce(&Self, Figures) -> T) -> T {
         self.all_have_started();
         self.tell(Command::Park);
         self.wait_until("parked", |crowd, place| crowd.word(place, 0) >= THREADS);
@@ -140,10 +141,13 @@ impl<'b> Crowd<'b> {
     }
 
     /// All of them free what they have. Then nothing but the contexts is counted, and nothing else is taken.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.all_have_started();
         self.tell(Command::End);
         self.wait_until("at their end", |crowd, place| crowd.word(place, 4) == 1);
+        // The release of memory that descriptors held is proved when somebody asks.
+        self.tell(Command::Ask);
+        self.wait_until("answered", |crowd, place| crowd.word(place, 4) == 2);
         let contexts = self.members.iter().filter(|member| member.has_cuda).count() as u64;
         let name = self.name();
         eventually(
@@ -164,31 +168,31 @@ impl<'b> Crowd<'b> {
     }
 
     /// Changes the quota, live.
-    pub fn set_quota(&self, bytes: u64) {
+    pub(crate) fn set_quota(&self, bytes: u64) {
         let arguments = ["set", "fuzz", "--memory", &bytes.to_string()];
         succeeded(&self.bed.vcuda(arguments).output().unwrap());
     }
 
     /// The most that the GPU ever gave out (bytes).
-    pub fn peak_bytes(&self) -> u64 {
+    pub(crate) fn peak_bytes(&self) -> u64 {
         self.bed.report()["gpus"][0]["memory_peak_bytes"]
             .as_u64()
             .unwrap()
     }
 
     /// Bytes that the GPU has given out now.
-    pub fn taken_bytes(&self) -> u64 {
+    pub(crate) fn taken_bytes(&self) -> u64 {
         self.bed.used_bytes()
     }
 
     /// Operations that were done, and requests that were refused for want of memory, by all that ever lived.
-    pub fn done_and_refused(&self) -> (u64, u64) {
+    pub(crate) fn done_and_refused(&self) -> (u64, u64) {
         let sum = |offset| (0..PLACES).map(|place| self.long(place, offset)).sum();
         (sum(8), sum(16))
     }
 
     /// What reproduces this run.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!(
             "VCUDA_FUZZ_SEED={} VCUDA_FUZZ_FAMILIES={}",
             self.seed, self.families
@@ -222,7 +226,7 @@ impl<'b> Crowd<'b> {
     }
 
     /// None of them ends by itself.
-    pub fn fail_if_one_ended(&mut self) {
+    pub(crate) fn fail_if_one_ended(&mut self) {
         let name = self.name();
         for member in &mut self.members {
             if !member.running.is_alive() {
