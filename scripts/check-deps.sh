@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 
 declare -A allowed=(
     [vcuda-driver-api]=""
+    [vcuda-driver-open]="vcuda-driver-api"
     [vcuda-region]=""
     [vcuda-shim]="vcuda-driver-api vcuda-region"
     [vcuda-machine]=""
@@ -13,12 +14,12 @@ declare -A allowed=(
     [vcuda-simulator]="vcuda-driver-api vcuda-machine"
     [vcuda-simulator-nvml]="vcuda-driver-api vcuda-machine"
     [vcuda-daemon]=""
-    [vcuda-manager]="vcuda-daemon vcuda-region vcuda-manager-api"
+    [vcuda-manager]="vcuda-daemon vcuda-driver-open vcuda-region vcuda-manager-api"
     [vcuda-manager-api]=""
     [vcuda-kubelet-api]=""
     [vcuda-plugin]="vcuda-daemon vcuda-kubelet-api vcuda-manager-api"
     [vcuda-figures]=""
-    [vcuda-cli]="vcuda-driver-api vcuda-region vcuda-machine vcuda-manager-api vcuda-figures"
+    [vcuda-cli]="vcuda-driver-api vcuda-driver-open vcuda-region vcuda-machine vcuda-manager-api vcuda-figures"
     [vcuda-tests]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-benches vcuda-manager vcuda-manager-api vcuda-kubelet-api"
     [vcuda-benches]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-manager-api vcuda-figures"
 )

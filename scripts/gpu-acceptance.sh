@@ -4,7 +4,7 @@
 # managed memory is asked for beyond what is free.
 #
 #   scripts/gpu-acceptance.sh pack [--from FOLDER] [OUT.tar.gz]
-#       here: what travels, built for glibc 2.17 and later (default: target/vcuda-gpu.tar.gz). --from: programs built before
+#       here: what travels: the library for glibc 2.17, the programs for 2.28 and later (default: target/vcuda-gpu.tar.gz). --from: programs built before
 #   scripts/gpu-acceptance.sh run [--only STAGE] [FOLDER]
 #       there: FOLDER is the unpacked archive (default: beside the script, else target/vcuda-gpu.tar.gz unpacked into /tmp)
 #   scripts/gpu-acceptance.sh sim [--profile NAME] [--only STAGE] [FOLDER]
@@ -35,7 +35,7 @@ pack() {
     if [ -z "$from" ]; then
         from=$(scripts/release.sh build x86_64 vcuda-shim vcuda-cli vcuda-simulator vcuda-simulator-nvml)
         case $? in
-        0) cc=("${CARGO_TARGET_DIR:-target}/release-tools/bin/python3" -m ziglang cc -target x86_64-linux-gnu.2.17) ;;
+        0) cc=("${CARGO_TARGET_DIR:-target}/release-tools/bin/python3" -m ziglang cc -target x86_64-linux-gnu.2.28) ;;
         77) echo "pack: built for this machine's C library: no zig" >&2
             cargo build --release -p vcuda-shim -p vcuda-cli -p vcuda-simulator -p vcuda-simulator-nvml || exit 1
             from=${CARGO_TARGET_DIR:-target}/release ;;
@@ -58,6 +58,7 @@ pack() {
     done
     for name in tests/apps/conformance/*.c tests/apps/{quota,fork,doors}.c; do
         for door in LINK DLSYM PROC; do
+            # shellcheck disable=SC2046
             "${cc[@]}" -O1 -w -DVIA_$door -o "$stage/apps/$(basename "$name" .c)-$door" "$name" -ldl -lpthread \
                 $([ $door = LINK ] && echo "-L$links -lcuda -Wl,--allow-shlib-undefined") || exit 1
         done
@@ -94,7 +95,7 @@ prepare() {
     work=$(mktemp -d /dev/shm/vcuda-acceptance.XXXXXX) || exit 3
     trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$work"' EXIT
     mkdir -p "$work/run" "$work/machine" && chmod 700 "$work/run"
-    export XDG_RUNTIME_DIR=$work/run PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+    export PATH=$PATH:/usr/local/cuda/bin XDG_RUNTIME_DIR=$work/run PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
     unset VCUDA_SIM VCUDA_MANAGER
     bare=(env)
     tenant=("$vcuda" run)

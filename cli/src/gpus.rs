@@ -9,7 +9,7 @@ use vcuda_region::GpuUuid;
 
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
-use crate::nvml::{Nvml, NvmlProblem};
+use crate::nvml::{Nvml, NvmlGpu, NvmlProblem};
 use crate::sim;
 use vcuda_manager_api::quantity::MemorySize;
 
@@ -127,20 +127,34 @@ fn no_gpu(problem: &NvmlProblem) -> Failure {
 fn real_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlProblem> {
     let mut gpus = Vec::new();
     for gpu in nvml.gpus()? {
-        let memory = nvml.memory(gpu)?;
         // A UUID of another form (a MIG instance's) cannot be given a quota.
         let Ok(uuid) = nvml.uuid(gpu)?.parse() else {
             continue;
         };
+        let (memory_total_bytes, memory_used_bytes) = real_memory(nvml, gpu, &uuid)?;
         gpus.push(Gpu {
             uuid,
             name: nvml.name(gpu)?,
-            memory_total_bytes: memory.total,
-            memory_used_bytes: memory.used,
+            memory_total_bytes,
+            memory_used_bytes,
             memory_reserved_bytes: nvml.reserved_bytes(gpu),
         });
     }
     Ok(gpus)
+}
+
+/// What a GPU has, and what is in use of it (bytes). If NVML does not tell (GB10), the CUDA driver tells what it has, and NVML
+/// what its processes use.
+fn real_memory(nvml: &Nvml, gpu: NvmlGpu, uuid: &GpuUuid) -> Result<(u64, u64), NvmlProblem> {
+    let untold = match nvml.memory(gpu) {
+        Ok(memory) => return Ok((memory.total, memory.used)),
+        Err(problem) if problem.is_unsupported() => problem,
+        Err(problem) => return Err(problem),
+    };
+    let gpus = vcuda_driver_open::memory_of_gpus(None).map_err(NvmlProblem::Untold)?;
+    let own = gpus.iter().find(|gpu| gpu.uuid == *uuid.as_bytes());
+    let total_bytes = own.map(|own| own.total_bytes).ok_or(untold)?;
+    Ok((total_bytes, nvml.used_by_processes(gpu)?))
 }
 
 fn simulated_gpus(machine: &Machine) -> Result<Vec<Gpu>, Failure> {

@@ -1,6 +1,7 @@
 //! NVML, opened when a command needs it. Without a driver there is no NVML, which is a finding and no failure.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_uint};
 use std::fmt;
 
@@ -9,6 +10,7 @@ use thiserror::Error;
 use vcuda_driver_api::NvmlError;
 use vcuda_driver_api::nvml::{
     fn_types, nvmlComputeMode_t, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2, nvmlMemory_v2_t,
+    nvmlProcessInfo_t,
 };
 
 const NAME: &str = "libnvidia-ml.so.1";
@@ -22,6 +24,9 @@ pub(crate) enum NvmlProblem {
     /// A function of the list is missing: a very old driver.
     #[error("{NAME} has no {0}: the driver is too old; update it")]
     Missing(&'static str),
+    /// NVML does not tell how much memory a GPU has, and the CUDA driver neither.
+    #[error("NVML does not tell how much memory the GPU has, and {0}")]
+    Untold(vcuda_driver_open::Problem),
     /// NVML says no.
     #[error("{call}: {error}")]
     Refused {
@@ -30,6 +35,19 @@ pub(crate) enum NvmlProblem {
         /// What it answered.
         error: NvmlError,
     },
+}
+
+impl NvmlProblem {
+    /// Whether NVML has no answer for a GPU of this kind.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        matches!(
+            self,
+            NvmlProblem::Refused {
+                error: NvmlError::NOT_SUPPORTED,
+                ..
+            }
+        )
+    }
 }
 
 /// An initialised NVML. Never shut down: processes of vcuda are short, and a shutdown would only cost time.
@@ -140,6 +158,31 @@ impl Nvml {
         // SAFETY: `memory` is valid for writing.
         checked!(nvmlDeviceGetMemoryInfo, unsafe { get(gpu.0, &raw mut memory) })?;
         Ok(memory)
+    }
+
+    /// What the compute processes on the GPU have together (bytes), as far as NVML tells.
+    pub(crate) fn used_by_processes(&self, gpu: NvmlGpu) -> Result<u64, NvmlProblem> {
+        let list = function!(self, nvmlDeviceGetComputeRunningProcesses_v3);
+        let empty = nvmlProcessInfo_t {
+            pid: 0,
+            usedGpuMemory: 0,
+            gpuInstanceId: 0,
+            computeInstanceId: 0,
+        };
+        let mut infos = vec![empty; 4096];
+        let mut count: c_uint = 4096;
+        // SAFETY: room for as many records as `count` says; NVML writes as many at most.
+        let status = unsafe { list(gpu.0, &raw mut count, infos.as_mut_ptr()) };
+        match checked!(nvmlDeviceGetComputeRunningProcesses_v3, status) {
+            Err(problem) if problem.is_unsupported() => return Ok(0),
+            answer => answer?,
+        }
+        let listed = infos.iter().take(count as usize);
+        // NVML_VALUE_NOT_AVAILABLE is the largest number.
+        let known = listed.filter(|info| info.usedGpuMemory != u64::MAX);
+        // A process may be listed twice, each time with all of its memory.
+        let of_each: BTreeMap<c_uint, u64> = known.map(|info| (info.pid, info.usedGpuMemory)).collect();
+        Ok(of_each.values().sum())
     }
 
     /// What the driver keeps for itself (bytes); 0 where it does not tell.

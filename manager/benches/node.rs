@@ -39,7 +39,7 @@ fn main() {
     let folder = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let root = tempfile::tempdir_in(folder).unwrap();
     let paths = make(root.path(), containers);
-    let registrar = Registrar::start(root.path()).unwrap();
+    let registrar = Registrar::start(root.path(), Box::new(|_| Ok(Vec::new()))).unwrap();
     while !paths.iter().all(|path| path.join(SOCKET).exists()) {
         std::thread::sleep(Duration::from_millis(5));
     }

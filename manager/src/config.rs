@@ -33,6 +33,8 @@ pub struct Config {
     pub node: String,
     /// NVML, if not the system's own.
     pub nvml_library: Option<PathBuf>,
+    /// The CUDA driver, if not the system's own.
+    pub cuda_library: Option<PathBuf>,
     /// The shim to be installed under `state`, if any.
     pub shim_library: Option<PathBuf>,
     /// The `vcuda` command to be installed beside it, if any.
@@ -103,6 +105,7 @@ impl Config {
             state: flags.state.clone().unwrap_or(file.state),
             node: flags.node.clone().or(file.node).unwrap_or_else(config::host_name),
             nvml_library: flags.nvml_library.clone().or(file.nvml_library),
+            cuda_library: flags.cuda_library.clone().or(file.cuda_library),
             shim_library: flags.shim_library.clone().or(file.shim_library),
             vcuda_program: flags.vcuda_program.clone().or(file.vcuda_program),
             api: Api {
@@ -153,6 +156,7 @@ impl Config {
             ("state", self.state != next.state),
             ("node", self.node != next.node),
             ("nvml_library", self.nvml_library != next.nvml_library),
+            ("cuda_library", self.cuda_library != next.cuda_library),
             ("api", self.api != next.api),
             ("metrics.listen", self.metrics != next.metrics),
             ("health", self.health != next.health),

@@ -48,6 +48,8 @@ const OBSERVATIONS: usize = 256;
 pub struct Settings {
     /// NVML; none: the loader finds `libnvidia-ml.so.1`.
     pub nvml_library: Option<PathBuf>,
+    /// The CUDA driver, asked where NVML does not tell how much memory a GPU has; none: the loader finds `libcuda.so.1`.
+    pub cuda_library: Option<PathBuf>,
     /// What makes a GPU unhealthy.
     pub policy: Policy,
     /// Where the health of GPUs is remembered; none: nowhere.
@@ -75,6 +77,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             nvml_library: None,
+            cuda_library: None,
             policy: Policy::default(),
             state: None,
             look_every: Duration::from_secs(2),

@@ -204,6 +204,7 @@ fn inventory_settings(config: &Config) -> Result<inventory::Settings, RunError> 
         health::Policy::new(&health.ignored_xids, &health.fatal_xids, health.clean_probes).map_err(failed)?;
     Ok(inventory::Settings {
         nvml_library: config.nvml_library.clone(),
+        cuda_library: config.cuda_library.clone(),
         policy,
         state: Some(config.state.clone()),
         ..inventory::Settings::default()

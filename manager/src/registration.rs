@@ -4,9 +4,12 @@
 //! One thread of its own serves all sockets: a message is taken, checked and answered at once, and the connection closed.
 //! Nothing is waited for. Whoever connects and says nothing is closed after [`PATIENCE`]; who comes too often is left in the
 //! kernel's queue, where it costs nothing ([`allowance`]). A container can only fill its own queue and its own table.
+//!
+//! A process may also ask what NVML says of its memory; [`memory`] answers from another thread.
 
 mod allowance;
 mod listener;
+mod memory;
 mod peer;
 mod server;
 mod table;
@@ -20,6 +23,8 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::audit::Processes;
+use memory::Asker;
 use server::Server;
 
 pub use table::{Counts, Key, Members, Registered, Registry};
@@ -42,14 +47,15 @@ pub struct Registrar {
 }
 
 impl Registrar {
-    /// Starts it.
+    /// Starts it. `processes` asks NVML, and may block.
     ///
     /// # Errors
     /// No descriptors or no thread is left.
-    pub fn start(root: &Path) -> io::Result<Self> {
+    pub fn start(root: &Path, processes: Box<Processes>) -> io::Result<Self> {
         let registry = Arc::new(Registry::default());
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let mut server = Server::new(root, Arc::clone(&registry), stop.try_clone()?)?;
+        let asker = Asker::start(processes)?;
+        let mut server = Server::new(root, Arc::clone(&registry), stop.try_clone()?, asker)?;
         let thread = std::thread::Builder::new()
             .name("registrar".to_owned())
             .spawn(move || server.run())?;

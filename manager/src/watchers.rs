@@ -55,7 +55,9 @@ impl Watchers {
         let root = &config.root;
         // First, as it refuses a second manager.
         let controller = Arc::new(Controller::start(root)?);
-        let registrar = Registrar::start(root)?;
+        let asked = node.clone();
+        let processes = move |gpu: &_| asked.processes(gpu).map_err(|error| error.to_string());
+        let registrar = Registrar::start(root, Box::new(processes))?;
         let observatory = Observatory::start(root, Arc::clone(registrar.registry()))?;
         let inventory = node.inventory();
         let actions = watch::Sender::new(config.audit_actions.clone());

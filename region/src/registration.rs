@@ -7,7 +7,11 @@
 //! message only says which of the container's slots is its own.
 //!
 //! Versions: the process offers a range, the manager chooses the newest that both know. The first [`HELLO_BYTES`] of a
-//! message mean in every version what they mean here; a later one may append to them.
+//! message mean in every version what they mean here; a later one may append to them, as a [`Question`] does.
+
+mod question;
+
+pub use question::{ProcessMemory, QUESTION_BYTES, Question, REPLY_BYTES, Reply};
 
 use crate::process::Identity;
 use crate::release;

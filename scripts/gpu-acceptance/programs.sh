@@ -8,7 +8,8 @@ stage_programs() {
         tenant_run "$(basename "$program")" 60 "--memory 4GiB" "$program" 4294967296 && row same "$(basename "$program")" "4 GiB to the byte"
     done
     doors
-    # An expectation that fails without the shim too is the driver's answer to a question of docs/hardware.md, "conformance".
+    # An expectation that fails without the shim too is the driver's answer to a question of docs/hardware.md,
+    # last part.
     for program in "$dir"/apps/*; do
         case $(basename "$program") in quota-* | doors-*) continue ;; esac
         both "$(basename "$program")" 60 "--memory 8GiB --cores 90" "$program"

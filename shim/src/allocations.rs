@@ -13,6 +13,7 @@ use vcuda_region::shared::{ObjectKey, Outlives};
 
 use crate::charge::Charge;
 use crate::devices::Denied;
+use crate::overhead::ManagedCharge;
 use crate::tiles::Tiles;
 
 /// How an allocation was made, as far as its end depends on it.
@@ -54,6 +55,9 @@ impl Kind {
 pub(crate) enum Holds {
     /// Bytes of its own.
     Charge(Charge),
+    /// Bytes of managed memory.
+    #[expect(dead_code, reason = "held until it is dropped, which gives the bytes back")]
+    Managed(ManagedCharge),
     /// Bytes of what it is a part of: a buffer within external memory.
     Part(Arc<Charge>),
     /// Physical memory that is mapped into it: a sparse array.
@@ -95,7 +99,7 @@ impl Allocation {
     fn charge(&self) -> Option<&Charge> {
         match &self.holds {
             Holds::Charge(charge) => Some(charge),
-            Holds::Part(_) | Holds::Tiles(_) => None,
+            Holds::Managed(_) | Holds::Part(_) | Holds::Tiles(_) => None,
         }
     }
 }
@@ -240,7 +244,7 @@ impl Allocations {
     pub(crate) fn tiles(&self, name: u64, kind: Kind) -> Option<Arc<Tiles>> {
         match &self.shard(name).lock().get(&(name, kind.space()))?.holds {
             Holds::Tiles(tiles) => Some(Arc::clone(tiles)),
-            Holds::Charge(_) | Holds::Part(_) => None,
+            Holds::Charge(_) | Holds::Managed(_) | Holds::Part(_) => None,
         }
     }
 
@@ -253,7 +257,7 @@ impl Allocations {
             .holds
         {
             Holds::Part(charge) => Some(Arc::clone(charge)),
-            Holds::Charge(_) | Holds::Tiles(_) => None,
+            Holds::Charge(_) | Holds::Managed(_) | Holds::Tiles(_) => None,
         }
     }
 

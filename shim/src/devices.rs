@@ -1,6 +1,8 @@
 //! The GPUs as this process numbers them, and what the container was granted of each. The UUID decides (I10): the
 //! ordinal is whatever `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` make of it.
 
+use core::sync::atomic::{AtomicBool, AtomicU64};
+
 use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
 use vcuda_region::limits::NO_MEMORY_LIMIT;
@@ -8,8 +10,8 @@ use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, GpuUuid, ledger};
 
-use crate::capture;
 use crate::ffi::real;
+use crate::registration::Haste;
 use crate::shim::{Region, Shim};
 
 mod known;
@@ -40,6 +42,10 @@ pub(crate) struct Device {
     pub(crate) grant: Option<DeviceIndex>,
     /// What its driver pads the rows of pitched memory to (bytes).
     pub(crate) pitch_unit: OnceCell<u64>,
+    /// Managed memory, as far as it is counted for this process (bytes).
+    managed_bytes: AtomicU64,
+    /// The contexts of this process on it are charged, as far as they are known.
+    is_noticed: AtomicBool,
     shim: &'static Shim,
 }
 
@@ -62,7 +68,7 @@ impl Device {
     pub(crate) fn used_bytes(&self) -> u64 {
         self.shim.holdings.recount();
         self.region().map_or(0, |(region, index)| {
-            self.shim.exported.poll(region.usage);
+            self.shim.settle_exported(region);
             region.usage.used_bytes(index)
         })
     }
@@ -109,6 +115,7 @@ impl Device {
         let Some((region, index)) = self.region() else {
             return Err(self.refuse(bytes));
         };
+        self.notice_contexts();
         let Some(slot) = self.shim.slot() else {
             return Err(self.refuse(bytes));
         };
@@ -164,8 +171,7 @@ impl Device {
         self.shim.look();
         self.shim.holdings.make_room(self);
         if let Some((region, _)) = self.region() {
-            // A thread that captures does not wait (I5).
-            self.shim.exported.make_room(region.usage, !capture::any_open());
+            self.shim.settle_exported(region);
         }
     }
 
@@ -205,7 +211,7 @@ impl Device {
             slot.part(shared);
             if was_ambiguous {
                 // What the driver says of this process can be told apart better now.
-                self.shim.overhead.follow(self);
+                self.shim.overhead.follow(self, Haste::Later);
             }
         }
     }
@@ -237,6 +243,8 @@ impl Device {
             uuid: GpuUuid::from_bytes([0; 16]),
             grant: None,
             pitch_unit: OnceCell::new(),
+            managed_bytes: AtomicU64::new(0),
+            is_noticed: AtomicBool::new(false),
             shim,
         }))
     }
@@ -329,10 +337,12 @@ pub(crate) fn shared_context(shim: &Shim, context: CUcontext, device: &Device) -
     crate::hooks::primary_context(device.ordinal).unwrap_or(context)
 }
 
-/// The context of a stream; null if the driver does not say.
+/// The context of a stream; null for a default stream, which is the current context's, and if the driver does not say.
 pub(crate) fn context_of_stream(stream: CUstream) -> CUcontext {
+    /// `CU_STREAM_PER_THREAD`, the last of the handles that mean default streams.
+    const PER_THREAD: usize = 2;
     let mut context = CUcontext::NULL;
-    if stream.is_null() {
+    if stream.0 <= PER_THREAD {
         return context;
     }
     // SAFETY: the driver judges the handle itself and writes a context or nothing.

@@ -27,8 +27,6 @@ use crate::ofd_key;
 /// From the moment at which the kernel says that the last descriptor is closed until the driver has released the memory
 /// (ns): docs/hardware.md, "release of exported memory".
 const RELEASED_AFTER_NS: u64 = 20_000_000;
-/// Between two looks that nobody waits for (ns).
-const LOOK_EVERY_NS: u64 = 2_000_000;
 
 /// Device nodes of which a driver's descriptors are openings, for a process that has none of them open.
 const NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"];
@@ -54,7 +52,6 @@ struct State {
     descriptions: Vec<(Outlives, c_int)>,
     /// Since when objects are known to have no open descriptor (ns).
     closed: HashMap<ObjectKey, u64>,
-    looked_ns: u64,
 }
 
 impl Exported {
@@ -68,23 +65,17 @@ impl Exported {
         keeper
     }
 
-    /// Ends what is proved to be released, unless that was tried a moment ago.
-    pub(crate) fn poll(&self, usage: &Usage) {
-        if usage.unheld().next().is_some()
-            && let Some(mut state) = self.0.try_lock()
-        {
-            let now_ns = clock::now_ns();
-            if now_ns.saturating_sub(state.looked_ns) >= LOOK_EVERY_NS {
-                state.look(usage, now_ns);
-            }
+    /// Ends what is proved to be released. Before an answer about memory, or a refusal, what has been closed a moment ago is
+    /// waited for, if `may_wait`: at most [`RELEASED_AFTER_NS`].
+    #[inline]
+    pub(crate) fn settle(&self, usage: &Usage, may_wait: bool) {
+        if usage.unheld().next().is_some() {
+            self.look(usage, may_wait);
         }
     }
 
-    /// As [`Exported::poll`], before an allocation is refused: what is being released is waited for, if `may_wait`.
-    pub(crate) fn make_room(&self, usage: &Usage, may_wait: bool) {
-        if usage.unheld().next().is_none() {
-            return;
-        }
+    #[cold]
+    fn look(&self, usage: &Usage, may_wait: bool) {
         let waits_ns = self.0.lock().look(usage, clock::now_ns());
         if may_wait && waits_ns > 0 {
             std::thread::sleep(core::time::Duration::from_nanos(waits_ns));
@@ -96,7 +87,6 @@ impl Exported {
 impl State {
     /// Ends what is proved to be released. Returns how long until all that is closed by now is (ns).
     fn look(&mut self, usage: &Usage, now_ns: u64) -> u64 {
-        self.looked_ns = now_ns;
         let unheld: Vec<_> = usage.unheld().collect();
         self.closed
             .retain(|key, _| unheld.iter().any(|object| object.key == *key));

@@ -1,43 +1,53 @@
 //! What the driver itself takes of a GPU for this process: contexts, code, heaps, rounding. Measured, never guessed (I9).
 //!
-//! Three ways, the first that there is:
+//! Four ways, the first that there is:
 //! 1. NVML's figure for this process, less what the ledger has. It finds contexts and code that came about without a call
 //!    that we saw.
-//! 2. Where NVML does not list us (a PID namespace that its driver does not translate): what is in use on the card, before
-//!    and after a context or code is made.
-//! 3. Where there is no NVML: the same difference from `cuMemGetInfo`, which needs a context. For a process's first one, and
-//!    if no process of the container has measured one yet, a second is made for a moment and stands in.
+//! 2. The same figure, as the manager's NVML has it (`figure.rs`): in a PID namespace an NVML may list this process
+//!    without bytes, under its host PID, or not at all.
+//! 3. What is in use on the GPU, before and after a context or code is made, as NVML says (`gpu.rs`).
+//! 4. The same difference from `cuMemGetInfo`, which needs a context. For a process's first one, and if no process of the
+//!    container has measured one yet, a probe context is made for a moment.
 //!
 //! A difference holds what neighbours did meanwhile, and is therefore taken for contexts, while for code it never is a
 //! reason to refuse.
+//!
+//! NVML may take seconds to start, and is started by our own thread (`nvml.rs`). A context that is made before it answers is
+//! charged as the container's last one, or as a probe context takes, and corrected when NVML answers.
 //!
 //! What the driver took is known only afterwards. A context, code or a heap that does not fit is taken back, and the
 //! answer is out-of-memory; what the last context took is noted for the container, so that the next one which does not fit is
 //! refused before the driver is asked.
 
-use core::sync::atomic::{AtomicU8, Ordering};
-use core::time::Duration;
-
-use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
-use vcuda_region::process::ProcessView;
 
 use crate::devices::{Denied, Device, Reserved, current_context};
+use crate::registration::Haste;
 use crate::shim;
 
-mod card;
 mod figure;
+mod gpu;
+mod managed;
 mod noted;
+mod noticed;
+mod nvml;
+mod probe;
 pub(crate) mod still;
+mod unit;
 mod watch;
 
+pub(crate) use managed::ManagedCharge;
 pub(crate) use noted::Thing;
+pub(crate) use unit::Look;
 
-use card::Card;
-use figure::Listed;
+use figure::Source;
+use gpu::Before;
+use managed::Managed;
 use noted::Noted;
+use nvml::Nvml;
 use still::Moving;
+use unit::Units;
 use watch::Watch;
 
 /// No context was ever this large: a difference beyond it is a neighbour's doing.
@@ -47,22 +57,18 @@ const LARGEST_CONTEXT_BYTES: u64 = 4 << 30;
 /// what an answer says should follow from what the program did.
 const NOTICEABLE_BYTES: u64 = 4 << 20;
 
-/// How long a figure stands that could be a dying neighbour's memory, before it is believed.
-const SETTLED_AFTER: Duration = Duration::from_millis(2);
-
-/// Whose NVML's process of our number is: not known yet.
-const UNKNOWN: u8 = 0;
-/// Ours.
-const OURS: u8 = 1;
-/// Another PID namespace's.
-const FOREIGN: u8 = 2;
+/// What a start of NVML has to become ready before a context is made (ns).
+const NVML_GRACE_NS: u64 = 100_000_000;
+/// How long a process waits for NVML that has made a context of which nothing else is known (ns).
+const NVML_PATIENCE_NS: u64 = 2_000_000_000;
 
 /// How this process measures.
 #[derive(Debug, Default)]
 pub(crate) struct Overhead {
-    nvml: OnceCell<bool>,
-    /// [`UNKNOWN`], [`OURS`] or [`FOREIGN`].
-    listing: AtomicU8,
+    nvml: Nvml,
+    source: Source,
+    managed: Managed,
+    units: Units,
     /// One thread measures and charges at a time.
     measuring: Mutex<()>,
     noted: Noted,
@@ -93,6 +99,21 @@ pub(crate) enum What {
     Code,
 }
 
+impl What {
+    fn is_context(self) -> bool {
+        matches!(self, Self::Context | Self::GreenAndContext)
+    }
+
+    /// How pressing it is to know what it took: what code takes can be found in a moment.
+    fn haste(self) -> Haste {
+        if self == Self::Code {
+            Haste::Soon
+        } else {
+            Haste::Now
+        }
+    }
+}
+
 /// Overhead as measured (bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Figure {
@@ -109,7 +130,7 @@ pub(crate) fn changed() {
     if let Some(shim) = shim::get()
         && let Some(device) = shim.current_device().filter(|device| device.grant.is_some())
     {
-        shim.overhead.measure(device);
+        shim.overhead.measure(device, Haste::Soon);
         shim.overhead.watch.stir();
     }
 }
@@ -133,7 +154,7 @@ pub(crate) fn may_take(make: impl FnOnce() -> CUresult) -> CUresult {
     let Some(device) = shim.current_device().filter(|device| device.grant.is_some()) else {
         return make();
     };
-    if shim.overhead.listing.load(Ordering::Relaxed) == OURS {
+    if shim.overhead.source.tells() {
         make()?;
         may_change();
         return Ok(());
@@ -167,22 +188,25 @@ impl Overhead {
         make: impl FnOnce() -> CUresult,
         unmake: impl FnOnce(),
     ) -> Result<u64, CUerror> {
+        device.notice_contexts();
+        if what.is_context() {
+            self.begin_nvml();
+        }
         let is_first = device.overhead_bytes() == 0;
         let expected_bytes = device.context_bytes(is_first);
-        let reserved = match what {
+        let reserved = if what.is_context() {
             // Nothing known: it takes something, at any rate.
-            What::Context | What::GreenAndContext => Some(device.reserve(expected_bytes.max(1))?),
-            What::Green | What::Heap | What::Code => None,
+            Some(device.reserve(expected_bytes.max(1))?)
+        } else {
+            None
         };
         let before = self.before(device, what, expected_bytes);
-        let made = make();
-        if made.is_err() {
-            before.forget();
-            made?;
+        make()?;
+        if what.is_context() {
+            device.set_noticed(true);
+            self.await_nvml(device, expected_bytes);
         }
-        let settled = self.settle(device, what, reserved, &before);
-        before.forget();
-        match settled {
+        match self.settle(device, what, reserved, &before) {
             Ok((bytes, is_exact)) => {
                 if is_exact && what == What::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
                     device.note_context(is_first, bytes);
@@ -197,9 +221,39 @@ impl Overhead {
                 unmake();
                 // Counted until here: the memory was in use.
                 device.release_overhead(excess_bytes);
-                self.measure(device);
+                self.measure(device, Haste::Now);
                 Err(Denied.into())
             }
+        }
+    }
+
+    /// Looks at the GPU before something is made, if nothing will tell afterwards of this process alone.
+    fn before(&'static self, device: &'static Device, what: What, expected_bytes: u64) -> Before {
+        if what.is_context() && self.nvml.is_starting() {
+            self.nvml.is_ready(NVML_GRACE_NS);
+        }
+        let handle = self.handle(device);
+        if what.is_context() {
+            self.look_for_namesake(device, handle);
+        }
+        // What is not known when NVML is ready late is asked for then.
+        if self.source.tells() || (what.is_context() && self.nvml.is_starting()) {
+            return Before::UNSEEN;
+        }
+        let reserved_bytes = if what.is_context() {
+            expected_bytes.max(1)
+        } else {
+            0
+        };
+        Before::seen(device, handle, reserved_bytes, || {
+            what.is_context() && expected_bytes == 0 && !self.is_manager_telling(device)
+        })
+    }
+
+    /// A context was made of which nothing is known (`expected_bytes` is 0): waits for NVML, unless the manager tells.
+    fn await_nvml(&'static self, device: &'static Device, expected_bytes: u64) {
+        if expected_bytes == 0 && self.nvml.is_starting() && !self.is_manager_telling(device) {
+            self.nvml.is_ready(NVML_PATIENCE_NS);
         }
     }
 
@@ -212,7 +266,7 @@ impl Overhead {
         device: &'static Device,
         what: What,
         reserved: Option<Reserved>,
-        before: &Card,
+        before: &Before,
     ) -> Result<(u64, bool), u64> {
         let _measuring = self.measuring.lock();
         let was_bytes = device.overhead_bytes();
@@ -220,36 +274,58 @@ impl Overhead {
             reserved.become_overhead();
         }
         let counted_bytes = device.overhead_bytes();
-        let (figure, is_told) = match self.figure(device, 64) {
-            Figure::Unknown => (Self::difference(device, what, before, was_bytes), false),
+        let (figure, is_told) = match self.figure(device, 64, what.haste()) {
+            Figure::Unknown => (self.by_difference(device, what, before, was_bytes), false),
             figure => (figure, true),
         };
-        let target_bytes = match figure {
+        let mut target_bytes = match figure {
             Figure::Exact(bytes) => bytes,
             Figure::AtLeast(bytes) => bytes.max(counted_bytes),
             Figure::Unknown => counted_bytes,
         };
-        if let Some(more_bytes) = target_bytes.checked_sub(counted_bytes).filter(|more| *more > 0) {
-            match device.reserve(more_bytes) {
-                Ok(more) => more.become_overhead(),
-                Err(Denied) => {
-                    device.set_overhead(target_bytes);
-                    if is_told || !matches!(what, What::Code | What::Heap) {
-                        return Err(target_bytes - was_bytes.min(target_bytes));
-                    }
+        if self.charge_more(device, counted_bytes, target_bytes).is_err() {
+            // A neighbour's context may be in a difference: it is no reason to refuse before a second look.
+            let again = (what == What::Context && !is_told)
+                .then(|| probe::context_bytes(device))
+                .flatten()
+                .map(|bytes| was_bytes.saturating_add(bytes))
+                .filter(|bytes| *bytes < target_bytes);
+            if let Some(bytes) = again {
+                target_bytes = bytes;
+                device.note_context(was_bytes == 0, bytes - was_bytes);
+            }
+            if again.is_none() || self.charge_more(device, counted_bytes, target_bytes).is_err() {
+                device.set_overhead(target_bytes);
+                if is_told || !matches!(what, What::Code | What::Heap) {
+                    return Err(target_bytes - was_bytes.min(target_bytes));
                 }
             }
-        } else {
-            device.set_overhead(target_bytes);
         }
         let is_exact = is_told && matches!(figure, Figure::Exact(_));
         Ok((target_bytes.saturating_sub(was_bytes), is_exact))
     }
 
+    /// Counts overhead of `target_bytes` where `counted_bytes` are counted.
+    ///
+    /// # Errors
+    /// It does not fit, and nothing has changed.
+    fn charge_more(
+        &self,
+        device: &'static Device,
+        counted_bytes: u64,
+        target_bytes: u64,
+    ) -> Result<(), Denied> {
+        match target_bytes.checked_sub(counted_bytes).filter(|more| *more > 0) {
+            Some(more_bytes) => device.reserve(more_bytes)?.become_overhead(),
+            None => device.set_overhead(target_bytes),
+        }
+        Ok(())
+    }
+
     /// Sets the overhead to what NVML's figure for this process makes of it. Returns whether NVML tells.
-    pub(crate) fn measure(&'static self, device: &'static Device) -> bool {
+    pub(crate) fn measure(&'static self, device: &'static Device, haste: Haste) -> bool {
         let _measuring = self.measuring.lock();
-        let figure = self.figure(device, 16);
+        let figure = self.figure(device, 16, haste);
         match figure {
             Figure::Exact(bytes) => device.set_overhead(bytes),
             Figure::AtLeast(bytes) if bytes > device.overhead_bytes() => device.set_overhead(bytes),
@@ -259,12 +335,12 @@ impl Overhead {
     }
 
     /// Follows what changed without a call that we saw. Nothing if another thread is at it.
-    pub(crate) fn follow(&'static self, device: &'static Device) {
+    pub(crate) fn follow(&'static self, device: &'static Device, haste: Haste) {
         let Some(_measuring) = self.measuring.try_lock() else {
             return;
         };
         let counted_bytes = device.overhead_bytes();
-        match self.figure(device, 4) {
+        match self.figure(device, 4, haste) {
             Figure::Exact(bytes) if bytes.abs_diff(counted_bytes) >= NOTICEABLE_BYTES => {
                 device.set_overhead(bytes);
             }
@@ -275,117 +351,34 @@ impl Overhead {
         }
     }
 
-    /// NVML's figure for this process, less what the ledger has. Looked at up to `attempts` times, until no other thread
-    /// was moving memory meanwhile.
-    fn figure(&'static self, device: &'static Device, attempts: u32) -> Figure {
-        if self.listing.load(Ordering::Relaxed) == FOREIGN {
-            return Figure::Unknown;
-        }
-        let Some(handle) = self.handle(device) else {
-            return Figure::Unknown;
-        };
-        let mut least = Figure::Unknown;
-        let mut doubted_bytes = None;
-        for attempt in 0..attempts {
-            if attempt > 0 {
-                std::thread::yield_now();
-            }
-            let before = (self.moving.still(), device.own_bytes());
-            let bytes = match figure::process_bytes(handle) {
-                Listed::Bytes(bytes) => bytes,
-                // Listed before and no more: its contexts are gone. Never listed: nothing is known.
-                Listed::Not if self.listing.load(Ordering::Relaxed) == OURS => 0,
-                Listed::Not | Listed::Untold => return Figure::Unknown,
-            };
-            let after = (self.moving.still(), device.own_bytes());
-            if before.1 != after.1 {
-                continue;
-            }
-            // What is charged in full and not all there yet (managed memory) hides the driver's own use: it stays as it was
-            // last known. Of a process that was never listed such a figure is some other's.
-            let Some(overhead_bytes) = bytes.checked_sub(before.1) else {
-                if bytes == 0 && before.0.is_some() && before.0 == after.0 {
-                    return Figure::Exact(0);
-                }
-                return least;
-            };
-            // Asked after the driver: whoever had died by then is cleared by now.
-            let may_inherit = device.may_inherit();
-            // Memory that other processes hold too, and that its exporter let go of, is in the figure of one of its holders,
-            // and the driver does not say of which one; memory that only descriptors hold may be in nobody's. As long as
-            // the figure can be explained so, nothing has changed.
-            let least_bytes = overhead_bytes.saturating_sub(device.ambiguous_bytes());
-            let overhead_bytes = device.overhead_bytes().clamp(least_bytes, overhead_bytes);
-            self.listing.store(OURS, Ordering::Relaxed);
-            // The driver lets a process's memory go a moment before its end can be seen, or its own word can be read.
-            if may_inherit
-                && overhead_bytes > device.overhead_bytes()
-                && doubted_bytes.replace(overhead_bytes) != Some(overhead_bytes)
-            {
-                std::thread::sleep(SETTLED_AFTER);
-                continue;
-            }
-            if before.0.is_some() && before.0 == after.0 {
-                return Figure::Exact(overhead_bytes);
-            }
-            least = Figure::AtLeast(overhead_bytes);
-        }
-        least
-    }
-
-    /// The overhead with what is more on the card than before. Processes of other containers move memory too, and those of
-    /// this one a moment before or after the ledger says so.
-    fn difference(device: &Device, what: What, before: &Card, was_bytes: u64) -> Figure {
-        let Some(more_bytes) = before.more_bytes(device) else {
-            return Figure::Unknown;
-        };
+    /// The overhead with what is more on the GPU than before. Processes of other containers move memory too, and those of
+    /// this one a moment before or after the ledger says so. Where nobody looked before a context was made, it takes what
+    /// the container knows, or what a probe context takes.
+    fn by_difference(&self, device: &'static Device, what: What, before: &Before, was_bytes: u64) -> Figure {
         let is_first = was_bytes == 0;
-        let more_bytes = match what {
-            _ if more_bytes == 0 || more_bytes > LARGEST_CONTEXT_BYTES => return Figure::Unknown,
-            What::Context => device.judge_context(is_first, more_bytes),
+        let more_bytes = match before.more_bytes(device) {
+            None if what.is_context() && device.context_bytes(is_first) == 0 => probe::context_bytes(device),
+            more_bytes => more_bytes,
+        };
+        let more_bytes = match more_bytes.unwrap_or(0) {
+            bytes if bytes == 0 || bytes > LARGEST_CONTEXT_BYTES => return Figure::Unknown,
+            bytes if what == What::Context => device.judge_context(is_first, bytes),
             // A neighbour's context.
-            What::Code if device.is_like_a_context(more_bytes) => return Figure::Unknown,
-            What::Code | What::Heap | What::Green | What::GreenAndContext => more_bytes,
+            bytes if what == What::Code && device.is_like_a_context(bytes) => return Figure::Unknown,
+            bytes => bytes,
         };
         Figure::Exact(was_bytes.saturating_add(more_bytes))
     }
 
-    /// Looks at the card before something is made, if NVML will not tell afterwards.
-    fn before(&'static self, device: &'static Device, what: What, expected_bytes: u64) -> Card {
-        let nvml = self.handle(device);
-        let is_context = matches!(what, What::Context | What::GreenAndContext);
-        if is_context && self.listing.load(Ordering::Relaxed) == UNKNOWN {
-            self.look_for_a_namesake(device, nvml);
-        }
-        if self.listing.load(Ordering::Relaxed) == OURS {
-            return Card::UNSEEN;
-        }
-        let reserved_bytes = if is_context { expected_bytes.max(1) } else { 0 };
-        Card::seen(device, nvml, reserved_bytes, is_context && expected_bytes == 0)
-    }
-
-    /// Before this process has any context, NVML may list its number: then it is another process's, of another PID
-    /// namespace.
-    fn look_for_a_namesake(&self, device: &'static Device, handle: Option<nvmlDevice_t>) {
-        let sees_all = || {
-            let me = device.shim().identity();
-            me.is_some_and(|me| ProcessView::new(*me).sees_all())
-        };
-        // What costs least is asked first.
-        if let Some(handle) = handle
-            && !sees_all()
-            && matches!(figure::process_bytes(handle), Listed::Bytes(_))
-            && card::witness_on(device).is_null()
-        {
-            self.listing.store(FOREIGN, Ordering::Relaxed);
+    /// Has NVML started, if nobody has yet. Waits for nothing.
+    fn begin_nvml(&'static self) {
+        if self.nvml.claim_start() && !self.watch.begin() {
+            self.nvml.start();
         }
     }
 
-    /// NVML's handle of a device; nothing if NVML cannot be had.
+    /// NVML's handle of a device; nothing if NVML cannot be had, or not yet.
     fn handle(&self, device: &Device) -> Option<nvmlDevice_t> {
-        if !*self.nvml.get_or_init(figure::start_nvml) {
-            return None;
-        }
-        figure::handle_of(device)
+        self.nvml.is_ready(0).then(|| nvml::handle_of(device))?
     }
 }

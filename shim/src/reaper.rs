@@ -112,6 +112,9 @@ impl Launches {
                 dead_at_ns = now + DEAD_NS;
                 if let (Some(region), Ok(view)) = (region, &view) {
                     region.usage.reap_dead(view);
+                    if let Some(shim) = shim::get() {
+                        shim.exported.settle(region.usage, false);
+                    }
                 }
             }
             if now >= register_at_ns {

@@ -1,10 +1,14 @@
-//! Tells the manager, if there is one, that this process lives (see [`vcuda_region::registration`]). Done by the reaper's
-//! thread alone, which waits for nothing: not to connect, not to send, not for the answer. Whatever the manager does or
+//! Tells the manager, if there is one, that this process lives (see [`vcuda_region::registration`]); what it asks the manager
+//! is in `question.rs`. Registration is done by the reaper's thread alone, which waits for nothing: not to connect, not to send, not for the answer. Whatever the manager does or
 //! leaves undone changes nothing here.
 //!
 //! A manager that was started again makes a new socket: so the socket's inode and its time say whether this one knows of us already. No
 //! descriptor is kept for that. The one of a registration under way is asked for its inode before each use, as a program may
 //! close descriptors that it does not know and open its own under the same number.
+
+mod question;
+
+pub(crate) use question::{Haste, Manners};
 
 use core::ffi::c_int;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,6 +16,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use vcuda_region::registration::{ANSWER_BYTES, Answer, Hello, SOCKET, Status};
 
 use crate::shim::Shim;
+use crate::timing::lane::now_ns;
 
 /// A manager that has not answered by then is left alone until [`AGAIN_NS`] have passed (ns).
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -126,6 +131,39 @@ impl Connection {
         // SAFETY: the bytes are valid for reading; no signal is raised, and nothing waited for.
         let sent = unsafe { libc::send(self.fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
         sent.cast_unsigned() == bytes.len()
+    }
+
+    /// The size of the message that comes before `until_ns` (`CLOCK_MONOTONIC`), put into `bytes`; nothing if none does.
+    fn await_message(&self, bytes: &mut [u8], until_ns: u64) -> Option<usize> {
+        loop {
+            let left_ns = until_ns.checked_sub(now_ns()).filter(|left| *left > 0)?;
+            let mut question = libc::pollfd {
+                fd: self.fd,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            let left_ms = libc::c_int::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX);
+            // SAFETY: one record, valid for reading and writing.
+            let found = unsafe { libc::poll(&raw mut question, 1, left_ms) };
+            // The program may have closed the descriptor meanwhile, and opened its own under the same number.
+            if self.found() != self.inode {
+                return None;
+            }
+            // 0: the time is over; less: a signal came.
+            if found > 0 {
+                break;
+            }
+        }
+        // SAFETY: the bytes are valid for writing; nothing is waited for.
+        let size = unsafe {
+            libc::recv(
+                self.fd,
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        usize::try_from(size).ok()
     }
 
     /// The answer; or whether it may yet come.

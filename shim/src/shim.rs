@@ -17,6 +17,7 @@ use vcuda_region::slots::{Slot, Usage};
 use vcuda_region::{DeviceIndex, clock, directory};
 
 use crate::allocations::Allocations;
+use crate::capture;
 use crate::config::Config;
 use crate::devices::{self, Device, Devices};
 use crate::exported::Exported;
@@ -25,6 +26,7 @@ use crate::holdings::Holdings;
 use crate::hooks::green::Greens;
 use crate::mappings::Mappings;
 use crate::overhead::Overhead;
+use crate::registration::Haste;
 use crate::threads::Threads;
 use crate::timing::Launches;
 use crate::{fork, log, reaper, timing, ways};
@@ -180,6 +182,13 @@ impl Shim {
         self.identity.get_or_try_init(Identity::current).ok()
     }
 
+    /// Before an answer about memory, or a refusal: ends what descriptors kept and no longer keep.
+    #[inline]
+    pub(crate) fn settle_exported(&self, region: &Region) {
+        // A thread that captures does not wait (I5).
+        self.exported.settle(region.usage, !capture::any_open());
+    }
+
     /// Takes over what `limits` say.
     #[cold]
     fn follow(&'static self) {
@@ -225,13 +234,13 @@ impl Shim {
     fn look_around(&'static self) {
         self.follow();
         self.reap(ProcessView::new);
-        self.follow_overhead();
+        self.follow_overhead(Haste::Later);
     }
 
     /// Measures the driver's own use on the devices that this process has used.
-    pub(crate) fn follow_overhead(&'static self) {
+    pub(crate) fn follow_overhead(&'static self, haste: Haste) {
         for device in self.devices.used().filter(|device| device.grant.is_some()) {
-            self.overhead.follow(device);
+            self.overhead.follow(device, haste);
         }
     }
 

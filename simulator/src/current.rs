@@ -27,8 +27,8 @@ pub(crate) fn arm(driver: &DriverProfile) {
 }
 
 /// The thread on whose stack a green context is: "a green context can be current to only one thread at a time"
-/// (`cuGreenCtxCreate`). Assumed: it counts as current as long as it is anywhere on the stack, and a second thread is
-/// refused. Without `driver.green_current_once` any thread may have it.
+/// (`cuGreenCtxCreate`). It counts as current as long as it is anywhere on the stack, and a second thread is refused
+/// (docs/hardware.md, "green contexts"). Without `driver.green_current_once` any thread may have it.
 #[derive(Debug, Default)]
 pub(crate) struct Holder(AtomicU64);
 
@@ -46,7 +46,7 @@ impl Stack {
     /// Puts a context on top.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_CONTEXT` (assumed) for a green context that another thread has.
+    /// `CUDA_ERROR_INVALID_CONTEXT` (docs/hardware.md, "green contexts") for a green context that another thread has.
     fn push(&mut self, context: Arc<Context>) -> Result<(), CUerror> {
         if let Some(part) = &context.green
             && GREEN_ONCE.load(Ordering::Relaxed)

@@ -75,7 +75,7 @@ pub(crate) fn initialise() -> CUresult {
 }
 
 /// Whether this is a child of a process that has begun.
-fn is_forked() -> bool {
+pub(crate) fn is_forked() -> bool {
     HAS_BEGUN.load(Ordering::Acquire) && !PAGE.has_begun.load(Ordering::Acquire)
 }
 
@@ -148,7 +148,8 @@ fn machine() -> Result<&'static Machine, CUerror> {
 /// What the profile's driver does, before `cuInit` too.
 ///
 /// # Errors
-/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (assumed).
+/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (docs/hardware.md, "start of the
+/// driver").
 pub(crate) fn driver() -> Result<&'static DriverProfile, CUerror> {
     Ok(&machine()?.config().driver)
 }

@@ -77,6 +77,8 @@ impl Bed {
             .arg(self.home.path().join("state"))
             .arg("--nvml-library")
             .arg(release_dir().join("libvcuda_simulator_nvml.so"))
+            .arg("--cuda-library")
+            .arg(release_dir().join("libvcuda_simulator_cuda.so"))
             .args(["--node", "test-node", "--metrics", "127.0.0.1:0"])
             .args(args);
         command

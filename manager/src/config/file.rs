@@ -15,11 +15,12 @@ use crate::audit::Action;
 
 /// Every key, so that the documented file is held to them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 30] = [
+pub(super) const KEYS: [&str; 31] = [
     "root",
     "state",
     "node",
     "nvml_library",
+    "cuda_library",
     "shim_library",
     "vcuda_program",
     "[api]",
@@ -55,6 +56,7 @@ pub(super) struct File {
     pub(super) state: PathBuf,
     pub(super) node: Option<String>,
     pub(super) nvml_library: Option<PathBuf>,
+    pub(super) cuda_library: Option<PathBuf>,
     pub(super) shim_library: Option<PathBuf>,
     pub(super) vcuda_program: Option<PathBuf>,
     pub(super) api: ApiTable,
@@ -73,6 +75,7 @@ impl Default for File {
             state: "/var/lib/vcuda".into(),
             node: None,
             nvml_library: None,
+            cuda_library: None,
             shim_library: None,
             vcuda_program: None,
             api: ApiTable::default(),

@@ -39,6 +39,9 @@ pub struct Flags {
     /// NVML [default: libnvidia-ml.so.1 as the loader finds it]
     #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_NVML")]
     pub nvml_library: Option<PathBuf>,
+    /// The CUDA driver, asked where NVML does not tell a GPU's memory [default: libcuda.so.1 as the loader finds it]
+    #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_CUDA")]
+    pub cuda_library: Option<PathBuf>,
     /// The shim to install under the state directory, under a name of its version [default: none]
     #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_SHIM")]
     pub shim_library: Option<PathBuf>,

@@ -11,7 +11,7 @@ use nvml_wrapper::{Device, Nvml};
 use vcuda_region::GpuUuid;
 
 use super::follow::{Facts, Load, Opened};
-use super::topology;
+use super::{Settings, topology};
 use crate::gpu::{Gpu, Health, MigInstance};
 
 /// A GPU that NVML has handed out.
@@ -25,7 +25,10 @@ pub(super) struct Card<'nvml> {
 ///
 /// # Errors
 /// NVML's, where it says nothing at all. A GPU that cannot be asked is named in [`Opened::missing`].
-pub(super) fn open<'nvml>(nvml: &'nvml Nvml, sysfs: &Path) -> Result<(Opened, Vec<Card<'nvml>>), NvmlError> {
+pub(super) fn open<'nvml>(
+    nvml: &'nvml Nvml,
+    settings: &Settings,
+) -> Result<(Opened, Vec<Card<'nvml>>), NvmlError> {
     let mut opened = Opened {
         driver_version: nvml.sys_driver_version()?,
         ..Opened::default()
@@ -33,14 +36,14 @@ pub(super) fn open<'nvml>(nvml: &'nvml Nvml, sysfs: &Path) -> Result<(Opened, Ve
     let mut cards = Vec::new();
     for index in 0..nvml.device_count()? {
         match nvml.device_by_index(index).and_then(|device| identify(device)) {
-            Ok(card) => match facts(&card, sysfs) {
+            Ok(card) => match facts(&card, settings) {
                 Ok(facts) => {
                     opened.gpus.push(facts);
                     cards.push(card);
                 }
-                Err(error) => opened
+                Err(why) => opened
                     .missing
-                    .push(format!("{} cannot be asked: {error}", card.uuid)),
+                    .push(format!("{} cannot be asked: {why}", card.uuid)),
             },
             Err(error) => opened
                 .missing
@@ -57,18 +60,62 @@ fn identify(device: Device<'_>) -> Result<Card<'_>, NvmlError> {
     Ok(Card { uuid, device })
 }
 
-fn facts(card: &Card<'_>, sysfs: &Path) -> Result<Facts, NvmlError> {
+/// What a GPU has of memory (bytes).
+struct Memory {
+    total_bytes: u64,
+    reserved_bytes: u64,
+    used_bytes: u64,
+}
+
+/// Why a GPU's facts are not known.
+#[derive(Debug, thiserror::Error)]
+enum FactsError {
+    #[error(transparent)]
+    Nvml(#[from] NvmlError),
+    /// Neither NVML nor the CUDA driver tells.
+    #[error("NVML does not tell how much memory it has, and the CUDA driver neither: {0}")]
+    Memory(String),
+}
+
+/// As NVML tells it, and if it does not (GB10), the CUDA driver's total, of which the processes have what NVML says of them.
+fn memory(card: &Card<'_>, cuda: Option<&Path>) -> Result<Memory, FactsError> {
+    if let Some(told) = optional(card.device.memory_info())? {
+        return Ok(Memory {
+            total_bytes: told.total,
+            reserved_bytes: told.reserved,
+            used_bytes: told.used,
+        });
+    }
+    let gpus =
+        vcuda_driver_open::memory_of_gpus(cuda).map_err(|problem| FactsError::Memory(problem.to_string()))?;
+    let own = gpus.iter().find(|gpu| gpu.uuid == *card.uuid.as_bytes());
+    let own = own.ok_or_else(|| FactsError::Memory("it shows no such GPU".to_owned()))?;
+    Ok(Memory {
+        total_bytes: own.total_bytes,
+        reserved_bytes: 0,
+        used_bytes: used_by_processes(card)?,
+    })
+}
+
+/// What NVML says that the processes on a GPU have together (bytes).
+fn used_by_processes(card: &Card<'_>) -> Result<u64, NvmlError> {
+    let processes = optional(processes(card))?.unwrap_or_default();
+    Ok(processes.iter().filter_map(|(_, bytes)| *bytes).sum())
+}
+
+fn facts(card: &Card<'_>, settings: &Settings) -> Result<Facts, FactsError> {
     let device = &card.device;
-    let memory = device.memory_info()?;
+    let sysfs = settings.sysfs.as_path();
+    let memory = memory(card, settings.cuda_library.as_deref())?;
     let pci_bus_id = topology::sysfs_name(&device.pci_info()?.bus_id);
     let capability = optional(device.cuda_compute_capability())?
         .and_then(|known| Some((u32::try_from(known.major).ok()?, u32::try_from(known.minor).ok()?)));
     let gpu = Gpu {
         uuid: card.uuid,
         name: device.name()?,
-        memory_total_bytes: memory.total,
-        memory_reserved_bytes: memory.reserved,
-        memory_used_bytes: memory.used,
+        memory_total_bytes: memory.total_bytes,
+        memory_reserved_bytes: memory.reserved_bytes,
+        memory_used_bytes: memory.used_bytes,
         utilization_percent: None,
         multiprocessors: multiprocessors(device, capability)?,
         compute_capability: capability,
@@ -154,8 +201,12 @@ fn mig_instances(gpus: &[Facts], cards: &[Card<'_>]) -> Vec<MigInstance> {
 
 /// How a GPU is doing.
 pub(super) fn look(card: &Card<'_>) -> Result<Load, NvmlError> {
+    let memory_used_bytes = match optional(card.device.memory_info())? {
+        Some(memory) => memory.used,
+        None => used_by_processes(card)?,
+    };
     Ok(Load {
-        memory_used_bytes: card.device.memory_info()?.used,
+        memory_used_bytes,
         utilization_percent: optional(card.device.utilization_rates())?.map(|rates| rates.gpu.min(100)),
     })
 }
@@ -171,16 +222,23 @@ pub(super) fn processes(card: &Card<'_>) -> Result<Vec<(u32, Option<u64>)>, Nvml
     ))
 }
 
-/// A process that computes and draws is in both lists with all of its memory.
+/// Each process once. It may be in several lists, and in one list twice, each time with all of its memory on an instance of
+/// the GPU: the largest figure counts there. What it has on several instances adds up.
 fn once_each(processes: impl Iterator<Item = ProcessInfo>) -> Vec<(u32, Option<u64>)> {
-    let mut bytes_of = BTreeMap::new();
+    let mut of_instances = BTreeMap::new();
     for process in processes {
         let bytes = match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) => Some(bytes),
             UsedGpuMemory::Unavailable => None,
         };
-        let known: &mut Option<u64> = bytes_of.entry(process.pid).or_default();
+        let instance = (process.pid, process.gpu_instance_id, process.compute_instance_id);
+        let known: &mut Option<u64> = of_instances.entry(instance).or_default();
         *known = (*known).max(bytes);
+    }
+    let mut bytes_of: BTreeMap<u32, Option<u64>> = BTreeMap::new();
+    for ((pid, _, _), bytes) in of_instances {
+        let sum = bytes_of.entry(pid).or_insert(Some(0));
+        *sum = sum.zip(bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
     }
     bytes_of.into_iter().collect()
 }
@@ -208,5 +266,17 @@ mod tests {
             once_each(lists.into_iter()),
             [(1, Some(0)), (2, Some(5)), (3, None)]
         );
+    }
+
+    #[test]
+    fn what_a_process_has_on_several_instances_adds_up() {
+        let process = |instance, bytes| ProcessInfo {
+            pid: 7,
+            used_gpu_memory: UsedGpuMemory::Used(bytes),
+            gpu_instance_id: Some(instance),
+            compute_instance_id: Some(0),
+        };
+        let lists = [process(1, 480), process(1, 480), process(2, 30)];
+        assert_eq!(once_each(lists.into_iter()), [(7, Some(510))]);
     }
 }

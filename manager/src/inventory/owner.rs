@@ -111,7 +111,7 @@ impl Owner {
 
     /// One opening.
     fn session(&self, nvml: &Nvml) -> Result<End, NvmlError> {
-        let (opened, cards) = nvml::open(nvml, &self.settings.sysfs)?;
+        let (opened, cards) = nvml::open(nvml, &self.settings)?;
         let is_incomplete = !opened.missing.is_empty();
         // Before anybody knows of the GPUs: from then on no XID is missed.
         let first = xids::registered(nvml, &cards);

@@ -1,33 +1,46 @@
-//! How many connections a container may make: many at once, as all its processes may start together, and then as many as
-//! processes may start in earnest.
+//! How many connections a container may make, and how many questions it may ask: many at once, as all its processes may
+//! start together, and then as many as processes may start in earnest.
 
 use vcuda_region::MAX_SLOTS;
 
 /// At once.
 const BURST: u64 = 2 * MAX_SLOTS as u64;
-/// From then on, one in this time (ns).
+/// From then on, one connection in this time (ns).
 const EACH_NS: u64 = 4_000_000;
+/// From then on, one question in this time (ns).
+const EACH_QUESTION_NS: u64 = 10_000_000;
 
 /// What a container has left.
 #[derive(Debug)]
 pub(super) struct Allowance {
     left: u64,
     filled_ns: u64,
+    each_ns: u64,
 }
 
 impl Allowance {
+    /// That of connections.
     pub(super) fn new(now_ns: u64) -> Self {
         Self {
             left: BURST,
             filled_ns: now_ns,
+            each_ns: EACH_NS,
         }
     }
 
-    /// Takes one connection; `false` if there is none left.
+    /// That of questions to NVML.
+    pub(super) fn of_questions(now_ns: u64) -> Self {
+        Self {
+            each_ns: EACH_QUESTION_NS,
+            ..Self::new(now_ns)
+        }
+    }
+
+    /// Takes one; `false` if there is none left.
     pub(super) fn take(&mut self, now_ns: u64) -> bool {
-        let earned = now_ns.saturating_sub(self.filled_ns) / EACH_NS;
+        let earned = now_ns.saturating_sub(self.filled_ns) / self.each_ns;
         self.left = self.left.saturating_add(earned).min(BURST);
-        self.filled_ns += earned * EACH_NS;
+        self.filled_ns += earned * self.each_ns;
         let is_left = self.left > 0;
         self.left = self.left.saturating_sub(1);
         is_left
@@ -47,9 +60,14 @@ mod tests {
             .filter(|ms| allowance.take(ms * 1_000_000))
             .count();
         assert_eq!(taken, 2499, "in ten seconds");
+        let mut questions = Allowance::of_questions(0);
+        let asked = (0..20_000_u64)
+            .filter(|ms| questions.take(ms * 1_000_000))
+            .count() as u64;
+        assert_eq!(asked, BURST + 1999, "in twenty seconds");
         let mut rested = Allowance {
             left: 0,
-            filled_ns: 0,
+            ..Allowance::new(0)
         };
         assert!((0..BURST).all(|_| rested.take(1 << 40)));
         assert!(!rested.take(1 << 40));

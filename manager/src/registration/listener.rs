@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use vcuda_region::registration::SOCKET;
 
 use super::allowance::Allowance;
+use super::memory::Waiting;
 
 /// Where the socket is until it listens.
 const UNFINISHED: &str = ".manager.sock";
@@ -24,6 +25,9 @@ pub(super) struct Listener {
     directory: (u64, u64),
     name: (u64, u64),
     pub(super) allowance: Allowance,
+    pub(super) questions: Allowance,
+    /// Its questions that wait for NVML.
+    pub(super) waiting: Waiting,
     /// Peers that have said nothing yet.
     pub(super) silent: usize,
     /// Left alone until then (`CLOCK_MONOTONIC`, ns); 0 while it is served.
@@ -55,6 +59,8 @@ impl Listener {
             directory,
             name,
             allowance: Allowance::new(now_ns),
+            questions: Allowance::of_questions(now_ns),
+            waiting: Waiting::default(),
             silent: 0,
             paused_until_ns: 0,
         })

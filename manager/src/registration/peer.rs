@@ -18,6 +18,13 @@ pub(super) struct Peer {
     pub(super) pidfd: OwnedFd,
 }
 
+impl Peer {
+    /// Whether the process had not ended a moment ago: then its PID was no other's.
+    pub(super) fn lives(&self) -> bool {
+        matches!(has_ended(&self.pidfd), Ok(false))
+    }
+}
+
 /// The process that has connected, if it is the one that the message speaks of; nothing if it is not, or has ended.
 pub(super) fn identify(connection: &OwnedFd, hello: &Hello, me: &Identity) -> Option<Peer> {
     let credentials = nix::sys::socket::getsockopt(connection, PeerCredentials).ok()?;

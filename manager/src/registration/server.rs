@@ -1,5 +1,7 @@
 //! The registrar's thread: one loop over everything that can happen.
 
+mod messages;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,14 +12,14 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fs::inotify;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
 use vcuda_region::process::Identity;
-use vcuda_region::registration::{Answer, Hello, MOST_BYTES, Status};
-use vcuda_region::{clock, directory, release};
+use vcuda_region::registration::MOST_BYTES;
+use vcuda_region::{clock, directory};
 
 use super::listener::Listener;
-use super::peer;
-use super::table::{Counts, Entered, Key, Registered, Registry};
+use super::memory::Asker;
+use super::table::{Counts, Key, Registry};
 use super::{MOST_SILENT, MOST_SILENT_IN_ALL, PATIENCE};
 
 /// Events of these numbers are the thread's own; all others are listeners', peers' and processes'.
@@ -38,6 +40,7 @@ pub(super) struct Server {
     root: PathBuf,
     me: Identity,
     registry: Arc<Registry>,
+    asker: Asker,
     epoll: OwnedFd,
     changes: OwnedFd,
     _stop: OwnedFd,
@@ -64,7 +67,7 @@ struct Process {
 }
 
 impl Server {
-    pub(super) fn new(root: &Path, registry: Arc<Registry>, stop: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(root: &Path, registry: Arc<Registry>, stop: OwnedFd, asker: Asker) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         let watch = |what, number| {
@@ -81,6 +84,7 @@ impl Server {
             root: root.to_owned(),
             me: Identity::current()?,
             registry,
+            asker,
             epoll,
             changes,
             _stop: stop,
@@ -180,69 +184,9 @@ impl Server {
             // It has closed its end, or failed.
             (Err(_), _) | (Ok((0, _)), _) => self.count(listener, |counts| counts.silent += 1),
             (Ok((size, _)), _) => {
-                let hello = Hello::decode(bytes.get(..size).unwrap_or_default()).ok();
-                let (oldest, newest) = release::protocols();
-                let common = hello.as_ref().and_then(|hello| hello.choose(oldest, newest));
-                let status = self.register(&connection, hello, common, listener);
-                let version = common.unwrap_or(newest);
-                let answer = Answer { version, status }.encode();
-                // A peer that does not take it has no use for it.
-                let _ = send(&connection, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                self.understand(connection, bytes.get(..size).unwrap_or_default(), listener)
             }
         }
-    }
-
-    fn register(
-        &mut self,
-        connection: &OwnedFd,
-        hello: Option<Hello>,
-        common: Option<u32>,
-        listener: u64,
-    ) -> Status {
-        let Some(hello) = hello else {
-            self.count(listener, |counts| counts.malformed += 1);
-            return Status::Malformed;
-        };
-        if common.is_none() {
-            self.count(listener, |counts| counts.version += 1);
-            return Status::Version;
-        }
-        let Some(peer) = peer::identify(connection, &hello, &self.me) else {
-            self.count(listener, |counts| counts.stranger += 1);
-            return Status::Stranger;
-        };
-        let Some(container) = self.listeners.get(&listener).map(|one| one.container.clone()) else {
-            return Status::Full;
-        };
-        let key = Key::of(&peer.identity);
-        let slot = usize::try_from(hello.slot)
-            .ok()
-            .filter(|slot| *slot < vcuda_region::MAX_SLOTS);
-        let process = Registered {
-            host_pid: peer.host_pid,
-            identity: peer.identity,
-            slot,
-            release: hello.release,
-            layouts: hello.layouts,
-        };
-        // One that is known is watched already.
-        match self.registry.enter(&container, process) {
-            Entered::New => {}
-            Entered::Again => return Status::Accepted,
-            Entered::Not => return Status::Full,
-        }
-        let number = self.next_number();
-        if self.watch(&peer.pidfd, number).is_err() {
-            self.registry.end(&container, key);
-            return Status::Full;
-        }
-        let process = Process {
-            container,
-            key,
-            _pidfd: peer.pidfd,
-        };
-        self.processes.insert(number, process);
-        Status::Accepted
     }
 
     fn await_message(&mut self, connection: OwnedFd, listener: u64, now_ns: u64) {

@@ -17,6 +17,8 @@ use vcuda_region::registration::{ANSWER_BYTES, Answer, HELLO_BYTES, Hello, SOCKE
 
 use super::*;
 
+mod memory;
+
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = SystemTime::now() + Duration::from_secs(20);
     while !holds() {
@@ -32,8 +34,13 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
+        Self::with_processes(Box::new(|_| Ok(Vec::new())))
+    }
+
+    /// NVML's list of a GPU's processes is this.
+    fn with_processes(processes: Box<Processes>) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let registrar = Registrar::start(root.path()).unwrap();
+        let registrar = Registrar::start(root.path(), processes).unwrap();
         Self { root, registrar }
     }
 
@@ -264,7 +271,7 @@ fn after_a_restart_the_sockets_are_new() {
     assert_eq!(node.says("a", &hello().encode()), accepted());
     let before = node.connected("a").unwrap();
     let first = inode(&node);
-    node.registrar = Registrar::start(node.root.path()).unwrap();
+    node.registrar = Registrar::start(node.root.path(), Box::new(|_| Ok(Vec::new()))).unwrap();
     assert_eq!(answer(&before), None, "the old one closes what it has open");
     eventually("there is another socket", || inode(&node) != first);
     assert_eq!(node.says("a", &hello().encode()), accepted());

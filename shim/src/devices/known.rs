@@ -1,6 +1,6 @@
 //! The GPUs that this process has used, found once each.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
@@ -48,6 +48,8 @@ impl Devices {
             uuid,
             grant,
             pitch_unit: OnceCell::new(),
+            managed_bytes: AtomicU64::new(0),
+            is_noticed: AtomicBool::new(false),
             shim,
         }));
         match place.compare_exchange(core::ptr::null_mut(), device, Ordering::AcqRel, Ordering::Acquire) {

@@ -1,6 +1,8 @@
 //! What a device's driver itself takes for this process and the container, as the ledger has it. How it is measured, see
 //! [`crate::overhead`].
 
+use core::sync::atomic::Ordering;
+
 use vcuda_region::process::ProcessView;
 
 use super::Device;
@@ -43,6 +45,34 @@ impl Device {
         used_bytes
             .saturating_sub(overhead_bytes)
             .saturating_sub(self.shim.holdings.uncertain_bytes(self))
+    }
+
+    /// What of [`Device::own_bytes`] is managed memory (bytes): at most so much of it is, if other threads make some now.
+    pub(crate) fn managed_bytes(&self) -> u64 {
+        self.managed_bytes.load(Ordering::SeqCst)
+    }
+
+    /// So many bytes that are counted here are managed memory.
+    pub(crate) fn note_managed(&self, bytes: u64) {
+        self.managed_bytes.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    /// So many bytes that are counted here are no managed memory any more.
+    pub(crate) fn forget_managed(&self, bytes: u64) {
+        self.managed_bytes.fetch_sub(bytes, Ordering::SeqCst);
+    }
+
+    /// Charges the current context, if this process has none here that is known.
+    #[inline]
+    pub(crate) fn notice_contexts(&'static self) {
+        if !self.is_noticed.load(Ordering::Relaxed) && self.grant.is_some() {
+            self.shim.overhead.notice(self);
+        }
+    }
+
+    /// Notes whether this process has contexts here that are known. Returns what was noted before.
+    pub(crate) fn set_noticed(&self, is_noticed: bool) -> bool {
+        self.is_noticed.swap(is_noticed, Ordering::Relaxed)
     }
 
     fn amounts(&self) -> (u64, u64) {

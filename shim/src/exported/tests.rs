@@ -45,7 +45,7 @@ fn give_away(exported: &Exported, slot: &Slot<'_>, file: &File) -> ObjectKey {
 }
 
 fn after_release(exported: &Exported, usage: &Usage) -> u64 {
-    exported.make_room(usage, true);
+    exported.settle(usage, true);
     usage.used_bytes(device())
 }
 

@@ -23,6 +23,7 @@ pub(super) fn mem_info(call: &Call<'_, CUresult>, free: *mut usize, total: *mut 
     let Some(device) = shim.current_device() else {
         return Ok(());
     };
+    device.notice_contexts();
     shim.look_if_due();
     answer_info(device, free, total, |bytes| {
         usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -38,6 +39,7 @@ pub(super) fn mem_info_v1(call: &Call<'_, CUresult>, free: *mut c_uint, total: *
     let Some(device) = shim.current_device() else {
         return Ok(());
     };
+    device.notice_contexts();
     shim.look_if_due();
     answer_info(device, free, total, |bytes| {
         u32::try_from(bytes).unwrap_or(u32::MAX)

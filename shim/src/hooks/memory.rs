@@ -2,9 +2,12 @@
 
 use vcuda_driver_api::prelude::*;
 
+use super::own as hooked;
 use crate::allocations::{Allocation, Ended, Holds, Kind};
-use crate::devices::{Reserved, current_context};
+use crate::devices::{Device, Reserved, current_context};
 use crate::ffi::Call;
+use crate::ffi::peek::Kept;
+use crate::overhead::{Look, ManagedCharge};
 use crate::shim::{self, Shim};
 
 /// Nothing is limited: the driver alone is asked.
@@ -30,7 +33,21 @@ pub(super) fn managed(
     bytes: usize,
     _flags: c_uint,
 ) -> CUresult {
-    counted(call, address, bytes as u64)
+    let Some((shim, device)) = paying(address, bytes as u64) else {
+        return call.real();
+    };
+    let context = current_context();
+    let reserved = device.reserve(bytes as u64)?;
+    shim.overhead
+        .watch_managed(device, bytes as u64, || call.real())?;
+    // SAFETY: the driver returned success, so it has just written an address here.
+    let address = unsafe { address.read() };
+    let holds = Holds::Managed(ManagedCharge::new(reserved.into()));
+    drop(
+        shim.allocations
+            .insert(address, Allocation::new(context, Kind::Linear, holds)),
+    );
+    Ok(())
 }
 
 /// `cuMemFree`.
@@ -67,25 +84,54 @@ impl Word for usize {
     }
 }
 
+/// The device that pays for so many bytes; nothing where the driver's answer is the answer.
+#[inline]
+fn paying<A>(address: *mut A, bytes: u64) -> Option<(&'static Shim, &'static Device)> {
+    let shim = shim::get()?;
+    // No place or no bytes: the driver says what is wrong. No context: likewise.
+    if address.is_null() || bytes == 0 {
+        return None;
+    }
+    Some((shim, shim.current_device()?))
+}
+
 #[inline]
 fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if address.is_null() || bytes == 0 {
-        return call.real(); // the driver says what is wrong
-    }
-    // No context: likewise.
-    let Some(device) = shim.current_device() else {
+    let Some((shim, device)) = paying(address, bytes) else {
         return call.real();
     };
     let context = current_context();
-    let reserved = device.reserve(bytes)?;
+    let (expected_bytes, look) = shim.overhead.expect_allocation(bytes);
+    let look = look.zip(Kept::at(address));
+    let mut reserved = device.reserve(expected_bytes)?;
     call.real()?;
+    if let Some((look, kept)) = look {
+        reserved = count_taken(shim, reserved, &look, &kept)?;
+    }
     // SAFETY: the driver returned success, so it has just written an address here.
     let address = unsafe { address.read() }.wide();
     keep(shim, reserved, address, context, Kind::Linear);
     Ok(())
+}
+
+/// Counts what an allocation was seen to take.
+///
+/// # Errors
+/// It does not fit: the allocation is undone.
+#[cold]
+fn count_taken<A: Word>(
+    shim: &'static Shim,
+    mut reserved: Reserved,
+    look: &Look,
+    kept: &Kept<A>,
+) -> Result<Reserved, CUerror> {
+    let taken_bytes = shim.overhead.taken_bytes(look);
+    if taken_bytes != reserved.bytes() && reserved.resize(taken_bytes).is_err() {
+        // SAFETY: just allocated, and nobody uses it yet.
+        let _ = unsafe { hooked::cuMemFree_v2(kept.take_back().wide()) };
+        return Err(CUerror::OUT_OF_MEMORY);
+    }
+    Ok(reserved)
 }
 
 /// Takes the record out before the driver frees, since the address may be handed out again at once.

@@ -70,6 +70,7 @@ as_it_is! {
 // NVML is another library, which knows no streams.
 as_it_is! {
     nvmlDeviceGetAccountingPids
+    nvmlDeviceGetComputeRunningProcesses_v2
     nvmlDeviceGetComputeRunningProcesses_v3
     nvmlDeviceGetGraphicsRunningProcesses
     nvmlDeviceGetGraphicsRunningProcesses_v2

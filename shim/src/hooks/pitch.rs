@@ -71,7 +71,7 @@ fn pitched<A: Word, P: Word>(
     let row = unsafe { pitch.read() }.wide();
     // SAFETY: and an address here.
     let name = unsafe { address.read() }.wide();
-    let taken_bytes = row.saturating_mul(height);
+    let taken_bytes = shim.overhead.rounded(row.saturating_mul(height));
     if let Err(denied) = reserved.resize(taken_bytes) {
         if !give_back(name) {
             // Nobody will ever free it.

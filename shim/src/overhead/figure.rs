@@ -1,119 +1,228 @@
-//! What NVML and the driver tell of memory that is taken.
+//! This process's overhead as NVML's figure for it tells: its own NVML's, or what the manager's says.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
-use std::ffi::CString;
+use core::sync::atomic::{AtomicU8, Ordering};
+use core::time::Duration;
 
+use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
+use vcuda_region::process::ProcessView;
+use vcuda_region::registration::ProcessMemory;
 
-use crate::devices::{Device, current_context};
-use crate::ffi::{elf, real};
-use crate::hooks::own as hooked;
+use super::nvml::{self, Listed};
+use super::{Figure, NOTICEABLE_BYTES, Overhead};
+use crate::devices::Device;
+use crate::registration::{Haste, Manners};
 
-/// Opens NVML, which the application may not have done. The CUDA driver is in use already.
-pub(super) fn start_nvml() -> bool {
-    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-    const NVML: &CStr = real::Library::Nvml.soname();
-    let Some(address) = elf::libc_symbol(c"dlopen") else {
-        return false;
-    };
-    // SAFETY: dlopen(3) has this type.
-    let dlopen: Dlopen = unsafe { core::mem::transmute(address) };
-    // SAFETY: a C string.
-    if unsafe { dlopen(NVML.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null() {
-        return false;
-    }
-    // SAFETY: NVML counts its users: the application's own start and shutdown keep their meaning.
-    unsafe { real::nvmlInit_v2() }.is_ok()
+/// How long a figure stands that could be a dying neighbour's memory, before it is believed.
+const SETTLED_AFTER: Duration = Duration::from_millis(2);
+
+/// Not known yet.
+const UNKNOWN: u8 = 0;
+/// NVML lists this process, under its PID.
+const OWN_NVML: u8 = 1;
+/// NVML lists a process of our PID that is another PID namespace's; no manager has told of us so far.
+const NAMESAKE: u8 = 2;
+/// The manager tells.
+const MANAGER: u8 = 3;
+
+/// Who tells what this process has.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    /// [`UNKNOWN`], [`OWN_NVML`], [`NAMESAKE`] or [`MANAGER`].
+    who: AtomicU8,
+    manners: Manners,
+    sees_all: OnceCell<bool>,
 }
 
-/// NVML's handle of a device.
-pub(super) fn handle_of(device: &Device) -> Option<nvmlDevice_t> {
-    let uuid = CString::new(device.uuid.to_string()).ok()?;
-    let mut handle = nvmlDevice_t::NULL;
-    // SAFETY: a C string; NVML writes a handle or nothing.
-    unsafe { real::nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut handle) }.ok()?;
-    Some(handle)
-}
+/// Looks at most, where each is a question to the manager.
+const MOST_QUESTIONS: u32 = 8;
 
-/// What NVML says of this process.
+/// What NVML says of this process, whoever asked it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Listed {
-    /// So many bytes.
+enum Told {
     Bytes(u64),
-    /// It is not there.
-    Not,
-    /// NVML does not know, or not how much.
-    Untold,
+    Nothing,
 }
 
-/// What NVML says that this process has.
-pub(super) fn process_bytes(handle: nvmlDevice_t) -> Listed {
-    const NOT_AVAILABLE: u64 = u64::MAX;
-    let empty = nvmlProcessInfo_t {
-        pid: 0,
-        usedGpuMemory: 0,
-        gpuInstanceId: 0,
-        computeInstanceId: 0,
-    };
-    let mut infos = vec![empty; 64];
-    loop {
-        let mut count = c_uint::try_from(infos.len()).unwrap_or(0);
-        // SAFETY: room for `count` records; NVML writes as many at most and says how many there are.
-        let asked = unsafe {
-            hooked::nvmlDeviceGetComputeRunningProcesses_v3(handle, &raw mut count, infos.as_mut_ptr())
-        };
-        match asked {
-            Ok(()) => infos.truncate(count as usize),
-            Err(NvmlError::INSUFFICIENT_SIZE) if infos.len() < 65_536 => {
-                infos.resize((count as usize).max(infos.len()) * 2, empty);
+impl Source {
+    /// Whether something tells of this process alone.
+    pub(super) fn tells(&self) -> bool {
+        matches!(self.who(), OWN_NVML | MANAGER)
+    }
+
+    /// Whether this process's own NVML tells: that costs no more than a look.
+    pub(super) fn is_own(&self) -> bool {
+        self.who() == OWN_NVML
+    }
+
+    fn who(&self) -> u8 {
+        self.who.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, who: u8) {
+        self.who.store(who, Ordering::Relaxed);
+    }
+}
+
+impl Overhead {
+    /// Before this process has any context, NVML may list its number: then it is another process's, of another PID
+    /// namespace.
+    pub(super) fn look_for_namesake(&self, device: &'static Device, handle: Option<nvmlDevice_t>) {
+        // What costs least is asked first.
+        if let Some(handle) = handle
+            && self.source.who() == UNKNOWN
+            && !self.sees_all(device)
+            && matches!(nvml::process_bytes(handle), Listed::Bytes(_))
+            && super::gpu::context_on(device).is_null()
+        {
+            self.source.set(NAMESAKE);
+        }
+    }
+
+    /// NVML's figure for this process, less what the ledger has. Looked at up to `looks` times, until no other thread was
+    /// moving memory meanwhile.
+    pub(super) fn figure(&'static self, device: &'static Device, looks: u32, haste: Haste) -> Figure {
+        let mut least = Figure::Unknown;
+        let mut doubted_bytes = None;
+        for look in 0..looks {
+            if look >= MOST_QUESTIONS && !self.source.is_own() {
+                break;
+            }
+            if look > 0 {
+                std::thread::yield_now();
+            }
+            let counts = || (self.moving.still(), device.own_bytes(), device.managed_bytes());
+            let before = counts();
+            let Told::Bytes(bytes) = self.told(device, haste) else {
+                return least;
+            };
+            let after = counts();
+            if (before.1, before.2) != (after.1, after.2) {
                 continue;
             }
-            Err(_) => return Listed::Untold,
+            let is_still = before.0.is_some() && before.0 == after.0;
+            // Asked after the driver: whoever had died by then is cleared by now.
+            let may_inherit = device.may_inherit();
+            let Some(overhead_bytes) = self.overhead_in(device, bytes, before.1, before.2) else {
+                // Less than what is counted in full: it is not all there yet, and hides the driver's own use, which stays as
+                // it was last known. Of a process that was never listed such a figure is some other's.
+                if bytes == 0 && is_still {
+                    return Figure::Exact(0);
+                }
+                return least;
+            };
+            if self.source.who() == UNKNOWN {
+                self.source.set(OWN_NVML);
+            }
+            // The driver lets a process's memory go a moment before its end can be seen, or its own word can be read.
+            if may_inherit
+                && overhead_bytes > device.overhead_bytes()
+                && doubted_bytes.replace(overhead_bytes) != Some(overhead_bytes)
+            {
+                std::thread::sleep(SETTLED_AFTER);
+                continue;
+            }
+            if is_still {
+                return Figure::Exact(overhead_bytes);
+            }
+            least = Figure::AtLeast(overhead_bytes);
         }
-        let me = std::process::id();
-        // A process may be listed more than once: each instance of the driver in it is a client of its own.
-        let own: Vec<u64> = infos
-            .iter()
-            .filter(|info| info.pid == me)
-            .map(|info| info.usedGpuMemory)
-            .collect();
-        return if own.is_empty() {
-            Listed::Not
-        } else if own.contains(&NOT_AVAILABLE) {
-            Listed::Untold
-        } else {
-            Listed::Bytes(own.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes)))
+        least
+    }
+
+    /// What of NVML's figure for this process (`bytes`) is overhead, when the ledger has `own_bytes`, of which
+    /// `managed_bytes` are managed memory; nothing if the ledger has more than NVML.
+    ///
+    /// NVML's figure is the process's local video memory, without managed memory as far as evidence goes (nvtop issue 213,
+    /// rmm issue 2259): so managed memory is kept out, and if the figure held it after all, overhead would be too large and
+    /// never too small. Where the figure was seen to grow by managed memory that was made ([`super::managed`]), all of it
+    /// may be in the figure, or what the GPU has of it by now: overhead stays as it was last known for as long as that
+    /// explains the figure. The sum that is charged is in both cases no less than what the process has of the GPU.
+    fn overhead_in(
+        &'static self,
+        device: &'static Device,
+        bytes: u64,
+        own_bytes: u64,
+        managed_bytes: u64,
+    ) -> Option<u64> {
+        let most_bytes = bytes.checked_sub(own_bytes.saturating_sub(managed_bytes))?;
+        // Memory that other processes hold too, and that its exporter let go of, is in the figure of one of its holders,
+        // and the driver does not say of which one; memory that only descriptors hold may be in no process's figure. As
+        // long as the figure can be explained so, nothing has changed.
+        let mut doubtful_bytes = device.ambiguous_bytes();
+        if self.managed.is_in_figure() {
+            doubtful_bytes = doubtful_bytes.saturating_add(managed_bytes);
+        }
+        let least_bytes = most_bytes.saturating_sub(doubtful_bytes);
+        Some(device.overhead_bytes().clamp(least_bytes, most_bytes))
+    }
+
+    /// What NVML says that this process has, when nothing moves; nothing if nothing tells, or something moved.
+    pub(super) fn still_bytes(&'static self, device: &'static Device) -> Option<u64> {
+        let before = self.moving.still()?;
+        let Told::Bytes(bytes) = self.told(device, Haste::Now) else {
+            return None;
         };
+        (self.moving.still() == Some(before)).then_some(bytes)
     }
-}
 
-/// What is in use on the card, by whomever (bytes): as NVML says.
-pub(super) fn card_used_by_nvml(handle: nvmlDevice_t) -> Option<u64> {
-    let mut memory = nvmlMemory_t {
-        total: 0,
-        free: 0,
-        used: 0,
-    };
-    // SAFETY: NVML writes the structure or nothing.
-    unsafe { hooked::nvmlDeviceGetMemoryInfo(handle, &raw mut memory) }.ok()?;
-    Some(memory.used)
-}
+    /// What NVML says: this process's own, and where that says nothing, the manager's.
+    fn told(&'static self, device: &'static Device, haste: Haste) -> Told {
+        let who = self.source.who();
+        let own = match who {
+            MANAGER | NAMESAKE => Listed::Untold,
+            _ => self.handle(device).map_or(Listed::Untold, nvml::process_bytes),
+        };
+        match (who, own) {
+            (OWN_NVML, Listed::Bytes(bytes)) => Told::Bytes(bytes),
+            // Listed before and no more: its contexts are gone.
+            (OWN_NVML, Listed::Not) => Told::Bytes(0),
+            (_, Listed::Bytes(bytes)) if self.sees_all(device) => Told::Bytes(bytes),
+            (_, own) => self.told_by_manager(device, own, haste),
+        }
+    }
 
-/// The same, as the driver says (`cuMemGetInfo`), which needs a context on that card.
-pub(super) fn card_used_by_driver(context: CUcontext) -> Option<u64> {
-    let is_current = current_context() == context;
-    if !is_current {
-        // SAFETY: the driver judges the handle; what is pushed is popped below.
-        unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
+    /// What the manager says, beside what NVML says here to a process that does not see all PIDs (`own`).
+    fn told_by_manager(&'static self, device: &'static Device, own: Listed, haste: Haste) -> Told {
+        let source = &self.source;
+        // A process without a context is not asked for again and again.
+        let is_worth_asking = haste == Haste::Now || device.overhead_bytes() > 0;
+        let asked = if is_worth_asking {
+            self.ask_manager(device, haste)
+        } else {
+            ProcessMemory::Unknown
+        };
+        match (asked, own) {
+            // This process's own NVML says the same, and costs less.
+            (ProcessMemory::Bytes(bytes), Listed::Bytes(own)) if bytes.abs_diff(own) < NOTICEABLE_BYTES => {
+                source.set(OWN_NVML);
+                Told::Bytes(own)
+            }
+            (ProcessMemory::Bytes(bytes), _) => {
+                source.set(MANAGER);
+                Told::Bytes(bytes)
+            }
+            // Listed before and no more: its contexts are gone.
+            (ProcessMemory::NotListed, _) if source.who() == MANAGER => Told::Bytes(0),
+            (_, Listed::Bytes(own)) => Told::Bytes(own),
+            _ => Told::Nothing,
+        }
     }
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: the driver writes two numbers or nothing.
-    let asked = unsafe { hooked::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
-    if !is_current {
-        let mut popped = CUcontext::NULL;
-        // SAFETY: undoes the push above.
-        let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+
+    /// Whether a manager tells of processes, of this one as well once it has a context.
+    pub(super) fn is_manager_telling(&self, device: &'static Device) -> bool {
+        self.ask_manager(device, Haste::Now) != ProcessMemory::Unknown
     }
-    asked.ok()?;
-    Some(total.saturating_sub(free) as u64)
+
+    fn ask_manager(&self, device: &'static Device, haste: Haste) -> ProcessMemory {
+        self.source.manners.ask(device.shim(), &device.uuid, haste)
+    }
+
+    fn sees_all(&self, device: &Device) -> bool {
+        let look = || {
+            let me = device.shim().identity();
+            me.is_some_and(|me| ProcessView::new(*me).sees_all())
+        };
+        *self.source.sees_all.get_or_init(look)
+    }
 }

@@ -7,6 +7,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::{Figure, Overhead, What};
 use crate::devices::Device;
+use crate::registration::Haste;
 
 /// What the driver takes memory for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,7 +87,7 @@ impl Overhead {
         let Some(device) = note.map(|note| note.device).or(device) else {
             return Ok(());
         };
-        let is_told = self.measure(device);
+        let is_told = self.measure(device, Haste::Soon);
         if let Some(note) = note.filter(|_| !is_told) {
             device.release_overhead(note.bytes);
         }
@@ -103,7 +104,7 @@ impl Overhead {
     ) -> CUresult {
         let before = self.before(device, What::Code, 0);
         lower()?;
-        if !self.measure(device)
+        if !self.measure(device, Haste::Now)
             && let Some(note) = self.noted.take(thing)
         {
             // A neighbour may have freed something meanwhile: never more than was charged for it.
@@ -119,10 +120,11 @@ impl Overhead {
     pub(crate) fn ended(&'static self, device: &'static Device, context: CUcontext) {
         let _measuring = self.measuring.lock();
         let noted = self.noted.take_context(context);
-        match self.figure(device, 64) {
+        match self.figure(device, 64, Haste::Now) {
             Figure::Exact(bytes) => device.set_overhead(bytes),
             Figure::AtLeast(_) | Figure::Unknown => device.release_overhead(noted),
         }
+        self.forget_context(device);
         self.watch.ring();
     }
 }

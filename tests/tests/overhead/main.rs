@@ -1,4 +1,4 @@
-//! What the driver takes for itself is charged: the container's figure is the host's NVML's, whatever comes and goes; and a
+//! What the driver takes for itself is charged: the container's figure is the GPU's, whatever comes and goes; and a
 //! quota that has no room for it refuses it and nothing else (I7, I9).
 #![allow(
     clippy::unwrap_used,
@@ -6,6 +6,9 @@
     clippy::panic,
     reason = "a test stops at the first thing that is not as it should be"
 )]
+
+mod drivers;
+mod places;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -37,35 +40,11 @@ fn listed(has_nvml: bool) -> &'static str {
     if has_nvml { "listed" } else { "unlisted" }
 }
 
-/// What the host's NVML says that these processes have (bytes).
-fn of_host(host: &mut Running, pids: &[u32]) -> u64 {
-    tell(host, "ask");
-    let line = host.wait_for("listed");
-    let listed = line.split(' ').filter_map(|one| one.split_once(':'));
-    listed
-        .filter(|(pid, _)| pids.contains(&pid.parse().unwrap()))
-        .map(|(_, bytes)| bytes.parse::<u64>().unwrap())
-        .sum()
-}
-
-/// Runs all steps in a container where another process sits, and compares after each.
-fn follows(has_nvml: bool) {
-    let bed = Bed::with_config(MACHINE);
-    let folder = tempfile::tempdir().unwrap();
-    let tenant = bed.keep("steps", &["--memory", "20GiB"]);
-    let mut host = start(&mut bed.bare(app("nvml_list", Door::Dlsym)));
-    let mut commands = ["hold", "overhead"].map(|name| tenant.command(app(name, Door::Dlsym)));
-    if !has_nvml {
-        let only = without_nvml(folder.path());
-        for command in &mut commands {
-            command.env("LD_LIBRARY_PATH", &only);
-        }
-    }
-    let [hold, steps] = &mut commands;
+/// Runs all steps beside another process of the container, and compares after each.
+fn follows(bed: &Bed, [mut hold, mut steps]: [Command; 2], is_listed: bool) {
     let mut sits = Running::start(hold.arg((300 * MIB).to_string()));
     sits.wait_for("holding");
-    let mut steps = start(steps.args(["steps", listed(has_nvml)]));
-    let pids = [sits.0.id(), steps.0.id()];
+    let mut steps = start(steps.args(["steps", listed(is_listed)]));
     let mut seen = Vec::new();
     loop {
         let step = steps.wait_for("");
@@ -73,16 +52,16 @@ fn follows(has_nvml: bool) {
             assert_eq!(step, "passed overhead", "after {seen:?}");
             break;
         };
-        let (mut container, mut host_says) = (0, 0);
+        let (mut container, mut gpu) = (0, 0);
         // What no call of ours announced is followed within a second.
-        let what = format!("{step}: the container's figure is the host's; before: {seen:?}");
+        let what = format!("{step}: the container's figure is the GPU's; before: {seen:?}");
         eventually(&what, Duration::from_secs(1), || {
             tell(&mut steps, "ask");
             container = steps.wait_for("used ")[5..].parse::<u64>().unwrap();
-            host_says = of_host(&mut host, &pids);
-            container.abs_diff(host_says) <= (host_says / 50).max(64 * MIB)
+            gpu = bed.used_bytes();
+            container.abs_diff(gpu) <= (gpu / 50).max(64 * MIB)
         });
-        seen.push((step.to_owned(), container, host_says));
+        seen.push((step.to_owned(), container, gpu));
         tell(&mut steps, "on");
     }
     assert_eq!(seen.len(), 17, "{seen:?}");
@@ -94,15 +73,44 @@ fn follows(has_nvml: bool) {
 }
 
 #[test]
-fn the_figure_is_the_hosts_whatever_comes_and_goes() {
-    follows(true);
+fn the_figure_is_the_gpus_whatever_comes_and_goes() {
+    for profile in ["h200-580", "mps"] {
+        let bed = Bed::with_config(&format!("profile = \"{profile}\"\n{MACHINE}"));
+        let tenant = bed.keep("steps", &["--memory", "20GiB"]);
+        let commands = ["hold", "overhead"].map(|name| tenant.command(app(name, Door::Dlsym)));
+        follows(&bed, commands, true);
+    }
 }
 
 /// By what the driver says is free before and after each call. What a launch takes is not found in this way
 /// (docs/limits.md).
 #[test]
-fn the_figure_is_the_hosts_without_nvml() {
-    follows(false);
+fn the_figure_is_the_gpus_without_nvml() {
+    let bed = Bed::with_config(MACHINE);
+    let folder = tempfile::tempdir().unwrap();
+    let only = without_nvml(folder.path());
+    let tenant = bed.keep("steps", &["--memory", "20GiB"]);
+    let commands = ["hold", "overhead"].map(|name| {
+        let mut command = tenant.command(app(name, Door::Dlsym));
+        command.env("LD_LIBRARY_PATH", &only);
+        command
+    });
+    follows(&bed, commands, false);
+}
+
+/// By what the manager's NVML says, where the container's own says nothing.
+#[test]
+fn the_figure_is_the_gpus_where_the_manager_tells() {
+    let bed = Bed::with_config(&format!("profile = \"a100-535-container\"\n{MACHINE}"));
+    let _manager = bed.manager();
+    let Some(room) = places::granted(&bed, "a", "20GiB") else {
+        return;
+    };
+    follows(
+        &bed,
+        ["hold", "overhead"].map(|name| places::within(&room, name)),
+        true,
+    );
 }
 
 /// No room for a context: refused where it is made, and nothing is left of it, in the driver or in the books. With more

@@ -1,0 +1,263 @@
+//! NVML in this process. It is started by a thread of ours, since that may take seconds while many processes start
+//! (libcudacxx issue 222: 1.6 to 12 s for 200 at once), and is never shut down.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::devices::Device;
+use crate::ffi::{elf, real};
+use crate::hooks::own as hooked;
+use crate::timing::lane::now_ns;
+use crate::timing::sys;
+
+/// NVML is not needed yet.
+const UNUSED: u32 = 0;
+/// A thread starts it.
+const STARTING: u32 = 1;
+/// It answers.
+const READY: u32 = 2;
+/// It cannot be had.
+const ABSENT: u32 = 3;
+
+/// NVML, from its start on.
+#[derive(Debug, Default)]
+pub(super) struct Nvml {
+    /// [`UNUSED`], [`STARTING`], [`READY`] or [`ABSENT`].
+    state: AtomicU32,
+    is_begun: AtomicBool,
+}
+
+impl Nvml {
+    /// Claims the start, which the caller sees to; `false` if another has.
+    pub(super) fn claim_start(&self) -> bool {
+        let claimed = self
+            .state
+            .compare_exchange(UNUSED, STARTING, Ordering::AcqRel, Ordering::Acquire);
+        claimed.is_ok()
+    }
+
+    /// Starts NVML if that was claimed and not begun. Returns whether it answers since.
+    pub(super) fn start_if_claimed(&self) -> bool {
+        if !self.is_starting() || self.is_begun.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        self.start();
+        self.is_ready(0)
+    }
+
+    /// Starts NVML, by who has claimed that.
+    pub(super) fn start(&self) {
+        let state = if start_nvml() { READY } else { ABSENT };
+        // Pairs with the load in `is_ready`.
+        self.state.store(state, Ordering::Release);
+        sys::futex_wake_all(&self.state);
+    }
+
+    /// Whether NVML answers; waits up to `patience_ns` for a start under way.
+    pub(super) fn is_ready(&self, patience_ns: u64) -> bool {
+        let mut until_ns = 0;
+        loop {
+            match self.state.load(Ordering::Acquire) {
+                STARTING => {}
+                state => return state == READY,
+            }
+            let now_ns = now_ns();
+            if until_ns == 0 {
+                until_ns = now_ns.saturating_add(patience_ns);
+            }
+            if now_ns >= until_ns {
+                return false;
+            }
+            sys::futex_wait(&self.state, STARTING, until_ns - now_ns);
+        }
+    }
+
+    /// Whether its start is under way.
+    pub(super) fn is_starting(&self) -> bool {
+        self.state.load(Ordering::Acquire) == STARTING
+    }
+}
+
+/// Opens NVML, which the application may not have done. The CUDA driver is in use already.
+fn start_nvml() -> bool {
+    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    const NVML: &CStr = real::Library::Nvml.soname();
+    let Some(address) = elf::libc_symbol(c"dlopen") else {
+        return false;
+    };
+    // SAFETY: dlopen(3) has this type.
+    let dlopen: Dlopen = unsafe { core::mem::transmute(address) };
+    // SAFETY: a C string.
+    if unsafe { dlopen(NVML.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null() {
+        return false;
+    }
+    // SAFETY: NVML counts its users: the application's own start and shutdown keep their meaning.
+    unsafe { real::nvmlInit_v2() }.is_ok()
+}
+
+/// NVML's handle of a device.
+pub(super) fn handle_of(device: &Device) -> Option<nvmlDevice_t> {
+    let uuid = CString::new(device.uuid.to_string()).ok()?;
+    let mut handle = nvmlDevice_t::NULL;
+    // SAFETY: a C string; NVML writes a handle or nothing.
+    unsafe { real::nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut handle) }.ok()?;
+    Some(handle)
+}
+
+/// What NVML says of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// So many bytes, not 0.
+    Bytes(u64),
+    /// It is not there.
+    Not,
+    /// NVML does not know, or not how much.
+    Untold,
+}
+
+/// What NVML says that this process has, among compute processes and among clients of MPS.
+pub(super) fn process_bytes(handle: nvmlDevice_t) -> Listed {
+    let compute = list(|count, infos| {
+        // SAFETY: room for `count` records; NVML writes as many at most and says how many there are.
+        let newest = unsafe { hooked::nvmlDeviceGetComputeRunningProcesses_v3(handle, count, infos) };
+        if newest != Err(NvmlError::FUNCTION_NOT_FOUND) {
+            return newest;
+        }
+        // SAFETY: as above; the records of drivers before 510 have the same shape.
+        unsafe { hooked::nvmlDeviceGetComputeRunningProcesses_v2(handle, count, infos) }
+    });
+    let clients_of_mps = list(|count, infos| {
+        // SAFETY: as above.
+        let newest = unsafe { hooked::nvmlDeviceGetMPSComputeRunningProcesses_v3(handle, count, infos) };
+        if newest != Err(NvmlError::FUNCTION_NOT_FOUND) {
+            return newest;
+        }
+        // SAFETY: as above.
+        unsafe { hooked::nvmlDeviceGetMPSComputeRunningProcesses_v2(handle, count, infos) }
+    });
+    match (compute, clients_of_mps) {
+        (None, None) => Listed::Untold,
+        (compute, clients) => {
+            let listed = compute.iter().chain(&clients).flatten();
+            told_of(std::process::id(), listed)
+        }
+    }
+}
+
+/// A whole list; nothing if NVML does not tell it.
+fn list(ask: impl Fn(*mut c_uint, *mut nvmlProcessInfo_t) -> nvmlReturn_t) -> Option<Vec<nvmlProcessInfo_t>> {
+    let empty = nvmlProcessInfo_t {
+        pid: 0,
+        usedGpuMemory: 0,
+        gpuInstanceId: 0,
+        computeInstanceId: 0,
+    };
+    let mut infos = vec![empty; 64];
+    loop {
+        let mut count = c_uint::try_from(infos.len()).unwrap_or(0);
+        match ask(&raw mut count, infos.as_mut_ptr()) {
+            Ok(()) => {
+                infos.truncate(count as usize);
+                return Some(infos);
+            }
+            Err(NvmlError::INSUFFICIENT_SIZE) if infos.len() < 65_536 => {
+                infos.resize((count as usize).max(infos.len()) * 2, empty);
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// What the lists say of one process. An entry holds all that the process has on an instance of the GPU, as the resource
+/// manager sums by PID (open-gpu-kernel-modules, `gpu_rmapi.c`): of entries for the same instance the largest counts, and
+/// what it has on several instances adds up. A listed process has a context, so 0 bytes mean that NVML does not tell.
+fn told_of<'i>(pid: c_uint, listed: impl Iterator<Item = &'i nvmlProcessInfo_t>) -> Listed {
+    const NOT_AVAILABLE: u64 = u64::MAX;
+    let mut of_instances: BTreeMap<(c_uint, c_uint), u64> = BTreeMap::new();
+    for info in listed.filter(|info| info.pid == pid) {
+        let instance = (info.gpuInstanceId, info.computeInstanceId);
+        let known = of_instances.entry(instance).or_default();
+        *known = (*known).max(info.usedGpuMemory);
+    }
+    if of_instances.is_empty() {
+        return Listed::Not;
+    }
+    if of_instances
+        .values()
+        .any(|bytes| matches!(*bytes, 0 | NOT_AVAILABLE))
+    {
+        return Listed::Untold;
+    }
+    let sum = of_instances
+        .values()
+        .fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+    Listed::Bytes(sum)
+}
+
+/// What is in use on the GPU, by all processes (bytes); nothing where NVML does not tell (GB10).
+pub(super) fn gpu_used_bytes(handle: nvmlDevice_t) -> Option<u64> {
+    let mut memory = nvmlMemory_t {
+        total: 0,
+        free: 0,
+        used: 0,
+    };
+    // SAFETY: NVML writes the structure or nothing.
+    unsafe { hooked::nvmlDeviceGetMemoryInfo(handle, &raw mut memory) }.ok()?;
+    Some(memory.used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(pid: c_uint, bytes: u64, instance: c_uint) -> nvmlProcessInfo_t {
+        nvmlProcessInfo_t {
+            pid,
+            usedGpuMemory: bytes,
+            gpuInstanceId: instance,
+            computeInstanceId: NVML_NO_INSTANCE,
+        }
+    }
+
+    #[test]
+    fn zero_bytes_and_not_available_are_no_figures() {
+        let listed = [entry(1, 0, 0), entry(2, u64::MAX, 0), entry(3, 7, 0)];
+        assert_eq!(told_of(1, listed.iter()), Listed::Untold);
+        assert_eq!(told_of(2, listed.iter()), Listed::Untold);
+        assert_eq!(told_of(3, listed.iter()), Listed::Bytes(7));
+        assert_eq!(told_of(4, listed.iter()), Listed::Not);
+    }
+
+    #[test]
+    fn entries_of_one_instance_are_one_and_those_of_several_add_up() {
+        let listed = [
+            entry(1, 480, 1),
+            entry(2, 9, 1),
+            entry(1, 480, 1),
+            entry(1, 20, 2),
+        ];
+        assert_eq!(told_of(1, listed.iter()), Listed::Bytes(500));
+    }
+
+    #[test]
+    fn a_start_under_way_is_waited_for_as_long_as_said() {
+        let nvml: &'static Nvml = Box::leak(Box::default());
+        assert!(!nvml.is_ready(0));
+        assert!(nvml.claim_start() && !nvml.claim_start());
+        let began_ns = now_ns();
+        assert!(!nvml.is_ready(20_000_000));
+        assert!(now_ns() - began_ns >= 20_000_000);
+        std::thread::scope(|scope| {
+            let waiting = std::thread::Builder::new()
+                .spawn_scoped(scope, || nvml.is_ready(u64::MAX))
+                .unwrap();
+            nvml.state.store(READY, Ordering::Release);
+            sys::futex_wake_all(&nvml.state);
+            assert!(waiting.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,97 @@
+//! The shim's own calls of the driver break no capture and take no context from the application (I5), whichever calls the
+//! driver takes for unsafe: a program sees the answers that it sees without limits.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use vcuda_tests::{Bed, Door, MIB, app, succeeded, workspace};
+
+/// The functions that the shim calls in relaxed mode, as its two lists have them.
+fn own_calls() -> BTreeSet<String> {
+    let lists = ["shim/src/ffi/real/own.rs", "shim/src/hooks/own.rs"];
+    let mut names = BTreeSet::new();
+    for list in lists {
+        let text = std::fs::read_to_string(workspace().join(list)).unwrap();
+        for block in text.split("\nrelaxed! {\n").skip(1) {
+            let block = block.split("\n}").next().unwrap();
+            names.extend(block.lines().map(|name| name.trim().to_owned()));
+        }
+    }
+    assert!(names.contains("cuMemPoolGetAttribute") && names.contains("cuMemPoolTrimTo"));
+    names
+}
+
+/// Runs the program bare, with a quota, and with a quota and a cap, on a machine with these lines in its file.
+fn same_answers(program: &Path, machine: &str) {
+    const GPU: &str = "80GiB";
+    let config = format!("{machine}\n[[gpus]]\nmemory_bytes = \"{GPU}\"\n");
+    let run = |quota: Option<&[&str]>| {
+        let bed = Bed::with_config(&config);
+        let mut command = match quota {
+            None => bed.bare(program),
+            Some(quota) => bed.tenant(quota, program),
+        };
+        succeeded(&command.output().unwrap())
+    };
+    let bare = run(None);
+    for quota in [&["--memory", GPU][..], &["--memory", GPU, "--cores", "30"]] {
+        let limited = run(Some(quota));
+        for (bare, limited) in bare.lines().zip(limited.lines()) {
+            assert_eq!(bare, limited, "{quota:?} on {machine}");
+        }
+        assert_eq!(bare, limited, "{quota:?} on {machine}");
+    }
+}
+
+/// On each profile of a real driver: they differ in what they take for unsafe, and in how the shim measures beside captures.
+#[test]
+fn captures_survive_on_every_profile() {
+    let program = app("beside_capture", Door::Dlsym);
+    for profile in std::fs::read_dir(workspace().join("simulator/profiles")).unwrap() {
+        let file = profile.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "toml") {
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            same_answers(&program, &format!("profile = {name:?}"));
+        }
+    }
+}
+
+/// Nobody knows which calls are unsafe: here all are that the shim makes, but for two that the program makes in its own mode.
+#[test]
+fn captures_survive_where_hardly_anything_is_safe() {
+    let mut names = own_calls();
+    for name in ["cuCtxSetCurrent", "cuMemFreeAsync"] {
+        assert!(names.remove(name));
+    }
+    let names: Vec<_> = names.into_iter().collect();
+    let program = app("beside_capture", Door::Dlsym);
+    same_answers(&program, &format!("[driver]\ncapture_invalidating = {names:?}"));
+}
+
+#[test]
+fn a_capture_that_begins_past_every_hook_is_not_recorded_into() {
+    same_answers(&app("unseen_capture", Door::Dlsym), "");
+}
+
+#[test]
+fn green_contexts_stay_with_their_threads() {
+    let program = app("green_turns", Door::Dlsym);
+    for once in [true, false] {
+        same_answers(&program, &format!("[driver]\ngreen_current_once = {once}"));
+    }
+}
+
+#[test]
+fn memory_in_the_order_of_a_green_stream_is_charged_whose_context_another_thread_has() {
+    let machine = "[driver]\ngreen_current_once = true\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
+    let bed = Bed::with_config(&format!("context_bytes = \"32MiB\"\n{machine}"));
+    let mut command = bed.tenant(&["--memory", "512MiB"], app("green_turns", Door::Dlsym));
+    succeeded(&command.arg("fill").output().unwrap());
+    let peak = bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+    assert!(peak <= 512 * MIB, "{peak} bytes");
+}

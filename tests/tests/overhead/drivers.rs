@@ -1,0 +1,190 @@
+//! What drivers do that could make memory be forgotten, or be charged twice.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use vcuda_tests::{Bed, Door, GIB, MIB, Obedient, Running, app, eventually, release_dir, succeeded};
+
+use crate::places::{apart, assert_exact, granted, machine, on_host, used, within};
+
+fn peak_bytes(bed: &Bed) -> u64 {
+    bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
+}
+
+/// Takes pieces until one is refused. Returns how many it got.
+fn fill(process: &mut Obedient, piece_bytes: u64) -> u64 {
+    let got = (0..1000).find(|_| process.alloc(piece_bytes) != Some(0));
+    got.unwrap()
+}
+
+/// NVML lists the process with 0 bytes (drivers 535.113 to 565.57): its context counts all the same.
+#[test]
+fn a_process_that_nvml_lists_with_zero_bytes_keeps_to_its_quota() {
+    for has_manager in [false, true] {
+        let bed = machine("a100-535-container", "");
+        let manager = has_manager.then(|| bed.manager());
+        let command = match has_manager {
+            true => granted(&bed, "a", "2GiB").map(|room| within(&room, "obey")),
+            false => apart(&bed, "2GiB"),
+        };
+        let Some(mut command) = command else {
+            return;
+        };
+        let mut process = Obedient::start(&mut command);
+        assert_eq!(fill(&mut process, 256 * MIB), 6, "of 1638 MiB beside the context");
+        assert!(peak_bytes(&bed) <= 2 * GIB);
+        drop((process, manager));
+    }
+}
+
+/// Whether NVML's figure holds managed memory or not: overhead is what it was, and never less.
+#[test]
+fn managed_memory_is_no_overhead_and_hides_none() {
+    for counts_managed in [false, true] {
+        let bed = machine(
+            "h200-580",
+            &format!("[driver]\nnvml_counts_managed = {counts_managed}"),
+        );
+        let mut process = Obedient::start(&mut on_host(&bed, "4GiB"));
+        let before = used(&mut process);
+        assert_eq!(process.tell("managed 314572800"), Some(vec![0]));
+        // For longer than the shim goes without a look at NVML.
+        let end = SystemTime::now() + Duration::from_millis(600);
+        while SystemTime::now() < end {
+            assert_eq!(used(&mut process), before + 300 * MIB, "counts: {counts_managed}");
+            assert_exact(&bed, &mut process, "with managed memory");
+        }
+        process.free();
+        eventually("it is given back", Duration::from_secs(2), || {
+            used(&mut process) == before
+        });
+    }
+}
+
+/// NVML takes 20 s to start: a process neither waits for that nor does its context count for nothing meanwhile.
+#[test]
+fn a_slow_nvml_delays_nobody_and_hides_no_context() {
+    let bed = machine("h200-580", "[driver]\nnvml_init_ns = 20_000_000_000");
+    let tenant = bed.keep("slow", &["--memory", "4GiB"]);
+    let began = SystemTime::now();
+    let mut processes: Vec<Obedient> = Vec::new();
+    for turn in 1..=3 {
+        let mut process = Obedient::start(&mut tenant.command(app("obey", Door::Dlsym)));
+        assert_exact(&bed, &mut process, &format!("{turn} contexts"));
+        processes.push(process);
+    }
+    assert!(
+        began.elapsed().unwrap() < Duration::from_secs(15),
+        "they waited for NVML"
+    );
+}
+
+/// A primary context that was made by no call that the shim sees counts from the first use of it on.
+#[test]
+fn a_context_made_by_private_interfaces_is_charged_where_nvml_lists_nobody() {
+    let bed = machine("wsl2", "");
+    let mut process = Obedient::start(on_host(&bed, "2GiB").arg("private"));
+    assert_exact(&bed, &mut process, "a private context");
+    drop(process);
+    let mut process = Obedient::start(on_host(&bed, "2GiB").arg("private"));
+    assert_eq!(process.alloc(MIB), Some(0));
+    assert_exact(&bed, &mut process, "a private context and an array");
+    fill(&mut process, 256 * MIB);
+    assert!(peak_bytes(&bed) <= 2 * GIB);
+}
+
+/// The driver takes 2 MiB for each block that it has begun.
+#[test]
+fn what_the_driver_rounds_up_is_counted() {
+    for (profile, piece_bytes) in [
+        ("wsl2", 2 * MIB + 1),
+        ("wsl2", 1),
+        ("h200-580", 2 * MIB + 1),
+        ("h200-580", 1),
+    ] {
+        let bed = machine(profile, "[driver]\nallocation_unit_bytes = \"2MiB\"");
+        let mut process = Obedient::start(&mut on_host(&bed, "600MiB"));
+        assert!(fill(&mut process, piece_bytes) >= 20, "{profile} {piece_bytes}");
+        assert_exact(&bed, &mut process, &format!("{profile} {piece_bytes}"));
+        let peak = peak_bytes(&bed);
+        assert!(peak <= 604 * MIB, "{profile} {piece_bytes}: {peak}");
+    }
+}
+
+/// NVML does not tell the memory of the GPU: the CUDA driver does.
+#[test]
+fn a_gpu_whose_memory_nvml_does_not_tell_gets_quotas() {
+    let bed = machine("gb10", "");
+    let manager = bed.manager();
+    let room = granted(&bed, "a", "2GiB");
+    let status = succeeded(&bed.vcuda(["node", "gpus", "--json"]).output().unwrap());
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["gpus"][0]["memory_total_bytes"], 119 * GIB, "{status}");
+    if let Some(room) = room {
+        let mut process = Obedient::start(&mut within(&room, "obey"));
+        process.fills_to_the_byte();
+    }
+    drop(manager);
+}
+
+/// As on a real machine, where nothing says that the GPU is simulated.
+#[test]
+fn the_command_line_finds_such_a_gpu_through_the_driver() {
+    let bed = machine("gb10", "");
+    let libraries = tempfile::tempdir().unwrap();
+    for (library, name) in [("cuda", "libcuda.so.1"), ("nvml", "libnvidia-ml.so.1")] {
+        let from = release_dir().join(format!("libvcuda_simulator_{library}.so"));
+        std::os::unix::fs::symlink(from, libraries.path().join(name)).unwrap();
+    }
+    // Where the simulated driver looks when it is told nothing.
+    std::fs::create_dir_all(bed.runtime().join("vcuda")).unwrap();
+    std::os::unix::fs::symlink(bed.machine(), bed.runtime().join("vcuda/machine")).unwrap();
+    let real = |args: &[&str]| {
+        let mut command = bed.vcuda(args);
+        command
+            .env_remove("VCUDA_SIM")
+            .env("LD_LIBRARY_PATH", libraries.path());
+        command
+    };
+    let smi = succeeded(&real(&["smi", "--json"]).output().unwrap());
+    let smi: serde_json::Value = serde_json::from_str(&smi).unwrap();
+    assert_eq!(smi["gpus"][0]["memory_total_bytes"], 119 * GIB, "{smi}");
+    let mut tenant = real(&["run", "--memory", "1GiB", "--"]);
+    let mut process = Obedient::start(tenant.arg(app("obey", Door::Dlsym)));
+    process.fills_to_the_byte();
+    assert!(peak_bytes(&bed) <= GIB);
+}
+
+/// Listens at a container's socket, and answers so.
+fn other_manager(socket: &Path, answer: &str) -> Running {
+    const LISTEN: &str = "
+import socket, sys
+one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+one.bind(sys.argv[1]); one.listen(64); print('listening', flush=True)
+held = []
+while True:
+    peer, _ = one.accept()
+    held.append(peer)
+    if peer.recv(300) and sys.argv[2]: peer.send(bytes.fromhex(sys.argv[2]))
+";
+    let mut command = Command::new("python3");
+    command.args(["-c", LISTEN]).arg(socket).arg(answer);
+    let mut running = Running::start(command.stdin(Stdio::null()));
+    running.wait_for("listening");
+    running
+}
+
+/// A manager of the release before takes the question for a registration; one that is stopped says nothing.
+#[test]
+fn a_manager_without_an_answer_changes_nothing() {
+    let accepted = "766375616e7377720100000000000000";
+    for answer in [accepted, "", "00"] {
+        let bed = machine("wsl2", "");
+        let tenant = bed.keep("a", &["--memory", "2GiB"]);
+        let _manager = other_manager(&tenant.directory().join("manager.sock"), answer);
+        let mut process = Obedient::start(&mut tenant.command(app("obey", Door::Dlsym)));
+        assert_exact(&bed, &mut process, answer);
+        process.fills_to_the_byte();
+    }
+}

@@ -1,0 +1,185 @@
+//! What is in use after one context, for each profile of a driver: on the host, in a container whose node has a manager, and
+//! in one whose node has none.
+
+use std::process::{Command, Stdio};
+
+use vcuda_tests::{
+    Bed, Door, GIB, MIB, Manager, Mounted, Obedient, Room, Running, app, eventually, skip, succeeded,
+};
+
+/// NVML rounds what a process has to 2 MiB.
+const ROUNDING: u64 = 4 * MIB;
+pub(crate) const PROFILES: [&str; 6] = ["h200-580", "a100-535-container", "t4-470", "gb10", "wsl2", "mps"];
+/// A PID namespace of its own.
+const APART: [&str; 3] = ["-pf", "--mount-proc", "--kill-child"];
+
+/// A machine with this driver, and further lines of its file.
+pub(crate) fn machine(profile: &str, lines: &str) -> Bed {
+    Bed::with_config(&format!("profile = \"{profile}\"\n{lines}\n"))
+}
+
+/// What the process is told that is in use (bytes).
+pub(crate) fn used(process: &mut Obedient) -> u64 {
+    let (left, total) = process.info();
+    total - left
+}
+
+/// Asserts that what the process is told is what the GPU has given out.
+pub(crate) fn assert_exact(bed: &Bed, process: &mut Obedient, what: &str) {
+    let (told, given) = (used(process), bed.used_bytes());
+    assert!(told.abs_diff(given) <= ROUNDING, "{what}: {told} of {given}");
+}
+
+/// `obey` as a tenant of the host.
+pub(crate) fn on_host(bed: &Bed, quota: &str) -> Command {
+    let mut command = bed.tenant(&["--memory", quota], app("obey", Door::Dlsym));
+    command.stdin(Stdio::piped());
+    command
+}
+
+/// `obey` as a tenant in a PID namespace of its own; no manager is there. None where nobody may make one.
+pub(crate) fn apart(bed: &Bed, quota: &str) -> Option<Command> {
+    let works = Command::new("unshare").args(APART).arg("true").output();
+    if !works.is_ok_and(|output| output.status.success()) {
+        skip("overhead: unshare --pid does not work here");
+        return None;
+    }
+    // The host's PID namespace is that of the machine's first process.
+    succeeded(&bed.bare(app("nvml_list", Door::Dlsym)).output().unwrap());
+    let tenant = on_host(bed, quota);
+    let mut command = Command::new("unshare");
+    bed.environment(&mut command);
+    command
+        .args(APART)
+        .arg(tenant.get_program())
+        .args(tenant.get_args());
+    Some(command)
+}
+
+/// A container of this name, granted by the bed's manager. None where nobody may mount.
+pub(crate) fn granted<'b>(bed: &'b Bed, name: &str, quota: &str) -> Option<Room<'b>> {
+    let args = ["grant", "create", name, "--memory", quota, "--cores", "10"];
+    succeeded(&bed.vcuda(args).output().unwrap());
+    let room = bed.room(name, Mounted::Directory);
+    if room.is_none() {
+        skip("overhead: nobody may mount here");
+        return None;
+    }
+    // The socket is made a moment after the directory.
+    let room = room?;
+    eventually("its socket", std::time::Duration::from_secs(20), || {
+        room.directory().join("manager.sock").exists()
+    });
+    Some(room)
+}
+
+/// A program in a granted container, in a PID namespace of its own.
+pub(crate) fn within(room: &Room<'_>, program: &str) -> Command {
+    room.command_in(&APART, app(program, Door::Dlsym))
+}
+
+/// A context and then an array, each as the GPU says, at once.
+fn is_exact_at_once(bed: &Bed, mut command: Command, what: &str) {
+    let mut process = Obedient::start(&mut command);
+    assert_exact(bed, &mut process, what);
+    assert_eq!(process.alloc(100 * MIB), Some(0));
+    assert_exact(bed, &mut process, what);
+}
+
+#[test]
+fn one_context_is_charged_on_the_host() {
+    for profile in PROFILES {
+        let bed = machine(profile, "");
+        is_exact_at_once(&bed, on_host(&bed, "2GiB"), profile);
+    }
+}
+
+#[test]
+fn one_context_is_charged_in_a_container_without_a_manager() {
+    for profile in PROFILES {
+        let bed = machine(profile, "");
+        let Some(command) = apart(&bed, "2GiB") else {
+            return;
+        };
+        is_exact_at_once(&bed, command, profile);
+    }
+}
+
+#[test]
+fn one_context_is_charged_in_a_container_with_a_manager() {
+    for profile in PROFILES {
+        let bed = machine(profile, "");
+        let _manager = bed.manager();
+        let Some(room) = granted(&bed, "a", "2GiB") else {
+            return;
+        };
+        is_exact_at_once(&bed, within(&room, "obey"), profile);
+    }
+}
+
+/// Neighbours that allocate and free all the time.
+fn churns(bed: &Bed) -> [Running; 2] {
+    ["1", "2"].map(|seed| {
+        let mut churn = Running::start(bed.bare(app("churn", Door::Dlsym)).arg(seed));
+        churn.wait_for("started");
+        churn
+    })
+}
+
+/// What neighbours do meanwhile is in no figure, where NVML on the host tells of each process.
+#[test]
+fn neighbours_are_in_no_figure_where_a_manager_tells() {
+    for profile in ["a100-535-container", "t4-470", "gb10", "mps"] {
+        let bed = machine(profile, "");
+        let _manager: Manager<'_> = bed.manager();
+        let Some(room) = granted(&bed, "a", "2GiB") else {
+            return;
+        };
+        // How much a context takes.
+        let context_bytes = {
+            let mut alone = Running::start(&mut bed.bare(app("hold", Door::Dlsym)));
+            alone.wait_for("holding");
+            bed.used_bytes()
+        };
+        eventually("it is gone", std::time::Duration::from_secs(5), || {
+            bed.used_bytes() == 0
+        });
+        let _neighbours = churns(&bed);
+        for _ in 0..3 {
+            let mut process = Obedient::start(&mut within(&room, "obey"));
+            let told = used(&mut process);
+            assert!(
+                told.abs_diff(context_bytes) <= ROUNDING,
+                "{profile}: {told} of {context_bytes}"
+            );
+        }
+    }
+}
+
+/// Contexts that are made at the same moment in several containers are each charged to their own.
+#[test]
+fn first_contexts_at_the_same_moment_are_charged_right() {
+    let bed = machine("a100-535-container", "");
+    let _manager = bed.manager();
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let Some(rooms) = names
+        .iter()
+        .map(|name| granted(&bed, name, "600MiB"))
+        .collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    for round in 0..2 {
+        let commands = rooms.iter().map(|room| within(room, "obey"));
+        let running: Vec<Running> = commands
+            .map(|mut command| Running::start(command.stdin(Stdio::piped())))
+            .collect();
+        for mut running in running {
+            running.wait_for("ready");
+            let mut process = Obedient(running);
+            let told = used(&mut process);
+            assert!(told.abs_diff(410 * MIB) <= ROUNDING, "round {round}: {told}");
+        }
+    }
+    assert!(bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap() <= 6 * GIB);
+}
