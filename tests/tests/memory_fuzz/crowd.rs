@@ -13,7 +13,8 @@ const THREADS: u32 = 4;
 /// What a process takes when all is freed: its context.
 const CONTEXT: u64 = 8 << 20;
 /// The machine of [`CONTEXT`].
-pub(crate) const MACHINE: &str = "context_bytes = \"8MiB\"\ngranularity_bytes = 1\n[driver]\nnvml_counts_managed = true\n[[gpus]]\nmemory_bytes = \"16GiB\"\n";
+pub(crate) const MACHINE: &str =
+    "context_bytes = \"8MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"16GiB\"\n";
 
 /// What the page tells the processes to do.
 #[derive(Debug, Clone, Copy)]
