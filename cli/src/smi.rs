@@ -187,13 +187,11 @@ impl Watch {
             served_ns: account.served_ns,
         };
         let mut processes = Vec::new();
-        let mut memory_used_bytes = 0_u64;
         for process in observer.processes(device.get() + 1, &self.witness).ok()? {
             let used = process
                 .devices
                 .get(device.get())
                 .map_or(0, |used| used.used_bytes);
-            memory_used_bytes = memory_used_bytes.saturating_add(used);
             if used > 0 {
                 processes.push(ProcessView {
                     pid: process.identity.pid,
@@ -202,12 +200,14 @@ impl Watch {
                 });
             }
         }
+        // What several processes hold together stands in the record of one of them or, once that one has let go, in none.
+        let memory = observer.memory_of_living(device, &self.witness).ok()?;
         let before = self.last.get(&(limits.name().to_owned(), gpu.uuid));
         let tenant = TenantView {
             name: limits.name().to_owned(),
             holder: None,
             memory_limit_bytes: quota.memory.map_or(gpu.memory_total_bytes, |memory| memory.0),
-            memory_used_bytes,
+            memory_used_bytes: memory.used_bytes,
             memory_denied: account.denied,
             core_limit_permille: quota.cores_max.0,
             core_guarantee_permille: quota.guarantee_permille(),

@@ -195,9 +195,28 @@ impl Observer {
     /// # Errors
     /// The file cannot be read, or was truncated.
     pub fn memory(&self, device: DeviceIndex) -> Result<MemoryUse, OpenError> {
-        let mut seen = self.seen(device)?;
+        self.memory_without(device, &[])
+    }
+
+    /// As [`Observer::memory`], without the processes that `view` knows to be dead. What they held together with others
+    /// counts as long as one of these lives, or something else may keep it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn memory_of_living(&self, device: DeviceIndex, view: &ProcessView) -> Result<MemoryUse, OpenError> {
+        let dead: Vec<usize> = self
+            .identities()?
+            .into_iter()
+            .filter(|(_, identity)| view.liveness(identity) == Liveness::Dead)
+            .map(|(slot, _)| slot)
+            .collect();
+        self.memory_without(device, &dead)
+    }
+
+    fn memory_without(&self, device: DeviceIndex, dead: &[usize]) -> Result<MemoryUse, OpenError> {
+        let mut seen = self.seen(device, dead)?;
         for _ in 0..8 {
-            let again = self.seen(device)?;
+            let again = self.seen(device, dead)?;
             let is_one_moment = again.1 == seen.1;
             seen = again;
             if is_one_moment {
@@ -207,8 +226,9 @@ impl Observer {
         Ok(seen.0)
     }
 
-    /// One look at records and objects, in the order in which a ledger takes them, and the sum of what has changed.
-    fn seen(&self, device: DeviceIndex) -> Result<(MemoryUse, u64), OpenError> {
+    /// One look at records and objects, in the order in which a ledger takes them, and the sum of what has changed. The
+    /// processes in the slots `dead` have nothing and hold nothing.
+    fn seen(&self, device: DeviceIndex, dead: &[usize]) -> Result<(MemoryUse, u64), OpenError> {
         let [slots, places] = [
             (offset_of!(UsageFile, slots_used), MAX_SLOTS),
             (offset_of!(UsageFile, objects_used), MAX_OBJECTS),
@@ -218,8 +238,13 @@ impl Observer {
         let records: Vec<SlotDevice> = self
             .lines(device, slots)?
             .into_iter()
-            .map(|(line, head)| SlotDevice {
-                ledger: record_of_line(&line, head),
+            .enumerate()
+            .map(|(slot, (line, head))| SlotDevice {
+                ledger: if dead.contains(&slot) {
+                    Record::default()
+                } else {
+                    record_of_line(&line, head)
+                },
                 meter: Meter::default(),
             })
             .collect();
@@ -231,8 +256,13 @@ impl Observer {
         )?;
         let [slots_used, objects_used] =
             [slots, places].map(|used| AtomicU32::new(u32::try_from(used).unwrap_or(0)));
-        let states: Vec<AtomicU64> = (0..places)
-            .map(|place| AtomicU64::new(word(&states, place * 8)))
+        let states: Vec<AtomicU64> = objects
+            .chunks_exact(size_of::<ObjectRecord>())
+            .enumerate()
+            .map(|(place, object)| {
+                let is_left = dead.is_empty() || is_kept(object, dead);
+                AtomicU64::new(if is_left { word(&states, place * 8) } else { 0 })
+            })
             .collect();
         let objects: Vec<ObjectRecord> = objects
             .chunks_exact(size_of::<ObjectRecord>())
@@ -240,11 +270,13 @@ impl Observer {
             .collect();
         let identities: Vec<IdentityRecord> = identities
             .chunks_exact(size_of::<IdentityRecord>())
-            .map(|bytes| {
+            .enumerate()
+            .map(|(slot, bytes)| {
                 let record = IdentityRecord::default();
-                record
-                    .state
-                    .store(word(bytes, offset_of!(IdentityRecord, state)), Ordering::Relaxed);
+                if !dead.contains(&slot) {
+                    let state = word(bytes, offset_of!(IdentityRecord, state));
+                    record.state.store(state, Ordering::Relaxed);
+                }
                 record
             })
             .collect();
@@ -438,4 +470,14 @@ fn half(bytes: &[u8], offset: usize) -> u32 {
         .get(offset..)
         .and_then(<[u8]>::first_chunk)
         .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+/// Whether a process that is not in the slots `dead` holds an object, whose record this is, or something else may keep it.
+fn is_kept(object: &[u8], dead: &[usize]) -> bool {
+    const SLOTS_A_WORD: usize = 32;
+    let outlives = word(object, offset_of!(ObjectRecord, outlives));
+    let is_held_by = |slot: usize| {
+        let holders = offset_of!(ObjectRecord, holders) + slot / SLOTS_A_WORD * 8;
+        word(object, holders) >> (slot % SLOTS_A_WORD) & 1 != 0
+    };
+    outlives != 0 || (0..MAX_SLOTS).any(|slot| is_held_by(slot) && !dead.contains(&slot))
 }

@@ -61,6 +61,11 @@ impl<R: Answering> Call<'_, R> {
         self.status.set(Some(status));
         status
     }
+
+    /// Notes the driver's answer to a call that was made in place of the application's own and means the same.
+    pub(crate) fn answered(&self, status: R) {
+        self.status.set(Some(status));
+    }
 }
 
 /// Runs a handler. A call from within a hook goes straight to the driver; a panic ends here; a cancellation of the thread

@@ -8,13 +8,14 @@
 //! memory and before a denial. An answer asks the driver only if something has happened since it was last asked.
 
 mod books;
+mod freeing;
 mod holding;
 mod lent;
 mod ordered;
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
@@ -55,6 +56,11 @@ pub(crate) struct Holdings {
     graphs: Mutex<HashMap<CUdevice, Arc<Holding>>>,
     /// Pieces of pools, by address: bytes and pool.
     blocks: Mutex<HashMap<CUdeviceptr, Block, ByNumber>>,
+    /// Pools that were destroyed, as long as anything of them is counted.
+    destroyed: Mutex<Vec<Weak<Holding>>>,
+    /// What was uncertain at the last look and at the one before. One thread looks at a time.
+    uncertain: AtomicU64,
+    uncertain_before: AtomicU64,
     /// What is given back when a stream gets there.
     pub(crate) ordered: Ordered,
 }
@@ -69,16 +75,43 @@ pub(crate) struct Block {
     lent: Option<Lent>,
 }
 
+/// What is known of the streams of some contexts.
+#[derive(Debug)]
+#[must_use = "dropping it gives back what waits for these streams"]
+pub(crate) struct OfContexts {
+    waiting: ordered::Taken,
+    freeing: Vec<(Arc<Holding>, Vec<freeing::Place>)>,
+}
+
+impl Home {
+    /// Whether both are the same pool's.
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Device(one), Self::Device(other)) => Arc::ptr_eq(one, other),
+            (Self::Host, Self::Host) | (Self::Imported, Self::Imported) => true,
+            _ => false,
+        }
+    }
+}
+
 impl Holdings {
-    /// The memory of this pool is there.
+    /// The memory of this pool, which was just made, is there.
     pub(crate) fn note(&self, pool: CUmemoryPool, home: Home) {
-        self.pools.lock().insert(pool, home);
+        let before = self.pools.lock().insert(pool, home);
+        drop(before);
     }
 
-    /// A pool whose memory is on this device.
+    /// A pool that was just made, and whose memory is on this device.
+    pub(crate) fn note_made_on(&self, pool: CUmemoryPool, device: &'static Device) {
+        self.is_any.store(true, Ordering::Relaxed);
+        self.note(pool, Home::Device(Arc::new(Holding::of_pool(device, pool, true))));
+    }
+
+    /// A pool that was there before, and whose memory is on this device.
     pub(crate) fn note_on(&self, pool: CUmemoryPool, device: &'static Device) -> Home {
         self.is_any.store(true, Ordering::Relaxed);
-        let home = Home::Device(Arc::new(Holding::of_pool(device, pool)));
+        let can_end = !Holding::is_default(device, pool);
+        let home = Home::Device(Arc::new(Holding::of_pool(device, pool, can_end)));
         // Another thread may have met it at the same time.
         self.pools.lock().entry(pool).or_insert(home).clone()
     }
@@ -88,9 +121,57 @@ impl Holdings {
         self.pools.lock().get(&pool).cloned()
     }
 
-    /// Forgets a pool that is about to be destroyed.
-    pub(crate) fn forget(&self, pool: CUmemoryPool) -> Option<Home> {
-        self.pools.lock().remove(&pool)
+    /// Forgets a pool that was destroyed. Its handle may be another pool's by now. What was freed in the order of streams
+    /// that are not there yet stays counted until they are.
+    pub(crate) fn destroyed(&self, pool: CUmemoryPool, home: &Home) {
+        let mut pools = self.pools.lock();
+        if pools.get(&pool).is_some_and(|known| known.is(home)) {
+            pools.remove(&pool);
+        }
+        drop(pools);
+        if let Home::Device(holding) = home {
+            let mut destroyed = self.destroyed.lock();
+            destroyed.retain(|holding| holding.strong_count() > 0);
+            destroyed.push(Arc::downgrade(holding));
+            drop(destroyed);
+            for place in holding.take_streams(|_| true) {
+                self.ordered.wait_for(place, Owed::Pool(Arc::clone(holding)));
+            }
+        }
+    }
+
+    /// The stream is about to end. What it was told to do before goes on; nothing can be marked in it any more.
+    pub(crate) fn stream_closing(&self, stream: CUstream) {
+        if !self.is_any() {
+            return;
+        }
+        self.ordered.stream_closing(stream);
+        for holding in self.of(None) {
+            for place in holding.take_streams(|place| place.stream == stream) {
+                self.ordered.wait_for(place, Owed::Pool(Arc::clone(&holding)));
+            }
+        }
+    }
+
+    /// Takes out what is known of streams of contexts that are about to end. Dropped, it is given back.
+    pub(crate) fn take_streams(&self, contexts: &[CUcontext]) -> OfContexts {
+        let waiting = self.ordered.take(contexts);
+        let freeing = self.of(None).into_iter().map(|holding| {
+            let places = holding.take_streams(|place| contexts.contains(&place.context));
+            (holding, places)
+        });
+        OfContexts {
+            waiting,
+            freeing: freeing.collect(),
+        }
+    }
+
+    /// The contexts did not end.
+    pub(crate) fn put_streams_back(&self, taken: OfContexts) {
+        self.ordered.put_back(taken.waiting);
+        for (holding, places) in taken.freeing {
+            holding.put_streams_back(places);
+        }
     }
 
     /// The memory of the device's graphs.
@@ -119,14 +200,20 @@ impl Holdings {
         if !self.is_any() {
             return None;
         }
-        let block = self.blocks.lock().remove(&address)?;
+        let mut block = self.blocks.lock().remove(&address)?;
+        if let Some(lent) = &mut block.lent {
+            lent.take_back();
+        }
         block.holding.freed(block.bytes);
         Some(block)
     }
 
     /// It was not freed after all.
-    pub(crate) fn put_back(&self, address: CUdeviceptr, block: Block) {
+    pub(crate) fn put_back(&self, address: CUdeviceptr, mut block: Block) {
         block.holding.lives(block.bytes);
+        if let Some(lent) = &mut block.lent {
+            lent.lend_again();
+        }
         self.put(address, block);
     }
 
@@ -182,6 +269,34 @@ impl Holdings {
         {
             self.count_all();
         }
+    }
+
+    /// What is counted on the device and may be given back already (bytes): that of destroyed pools, which cannot be asked.
+    pub(crate) fn uncertain_bytes(&self, device: &Device) -> u64 {
+        let bytes = self.destroyed_bytes(device);
+        self.uncertain_before
+            .store(self.uncertain.swap(bytes, Ordering::Relaxed), Ordering::Relaxed);
+        bytes
+    }
+
+    /// The most that [`Holdings::uncertain_bytes`] would say now and said the last two times (bytes): what the driver says
+    /// between two looks may include it.
+    pub(crate) fn uncertain_of_late_bytes(&self, device: &Device) -> u64 {
+        [&self.uncertain, &self.uncertain_before]
+            .map(|bytes| bytes.load(Ordering::Relaxed))
+            .into_iter()
+            .fold(self.destroyed_bytes(device), u64::max)
+    }
+
+    fn destroyed_bytes(&self, device: &Device) -> u64 {
+        if !self.is_any() {
+            return 0;
+        }
+        let destroyed: Vec<_> = self.destroyed.lock().iter().filter_map(Weak::upgrade).collect();
+        let here = destroyed
+            .iter()
+            .filter(|holding| holding.device.ordinal == device.ordinal);
+        here.map(|holding| holding.counted_bytes()).sum()
     }
 
     /// Counts what the driver holds on the device now, whatever has happened.

@@ -171,6 +171,21 @@ static void destroyed(void)
     CHECK(used() >= base + 10 * MIB);
     synchronise();
     CHECK(used() == base);
+    /* Destroyed while the free of its last piece waits for a stream, which may be gone too. */
+    for (int is_gone = 0; is_gone < 2; is_gone++) {
+        CUstream brief;
+        OK(cuStreamCreate(&brief, STREAM_NON_BLOCKING));
+        CUmemoryPool two = own_pool(0);
+        OK(cuMemAllocFromPoolAsync(&p, 10 * MIB, two, brief));
+        OK(launch(spin, brief, 100000000));
+        OK(cuMemFreeAsync(p, brief));
+        if (is_gone) OK(cuStreamDestroy_v2(brief));
+        OK(cuMemPoolDestroy(two));
+        CHECK(used() >= base + 10 * MIB);
+        OK(cuCtxSynchronize());
+        CHECK(used() == base);
+        if (!is_gone) OK(cuStreamDestroy_v2(brief));
+    }
     /* What came to nothing costs nothing. */
     EXPECT(INVALID_VALUE, cuMemPoolCreate(NULL, NULL));
     EXPECT(INVALID_VALUE, cuMemAllocFromPoolAsync(&p, 1, one, stream));

@@ -95,6 +95,9 @@ pub fn app(name: &str, door: Door) -> PathBuf {
     let headers = [
         "driver.h",
         "conformance/second.h",
+        "fuzz/base.h",
+        "fuzz/own.h",
+        "fuzz/shared.h",
         "hardware/exports.h",
         "hardware/measure.h",
         "hardware/nvml.h",

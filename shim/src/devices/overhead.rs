@@ -14,12 +14,14 @@ impl Device {
     }
 
     /// Beyond [`Device::own_bytes`], what the driver may say that this process has (bytes): what it holds together with
-    /// others and nobody pays for by himself, and what only descriptors hold.
+    /// others and nobody pays for by himself, what only descriptors hold, and what may be given back already.
     pub(crate) fn ambiguous_bytes(&self) -> u64 {
         let slot = self.region().zip(self.shim.slot());
         slot.map_or(0, |((region, index), slot)| {
             let unheld_bytes = region.usage.unheld_bytes(index);
-            slot.unpaid_held_bytes(index).saturating_add(unheld_bytes)
+            let uncertain_bytes = self.shim.holdings.uncertain_of_late_bytes(self);
+            let shared_bytes = slot.unpaid_held_bytes(index).saturating_add(unheld_bytes);
+            shared_bytes.saturating_add(uncertain_bytes)
         })
     }
 
@@ -40,7 +42,9 @@ impl Device {
     pub(crate) fn own_bytes(&self) -> u64 {
         self.shim.holdings.recount_on(self);
         let (used_bytes, overhead_bytes) = self.amounts();
-        used_bytes.saturating_sub(overhead_bytes)
+        used_bytes
+            .saturating_sub(overhead_bytes)
+            .saturating_sub(self.shim.holdings.uncertain_bytes(self))
     }
 
     /// What of [`Device::own_bytes`] is managed memory (bytes): at most so much of it is, if other threads make some now.

@@ -77,11 +77,9 @@ impl Books {
         is_counted
     }
 
-    /// What was lent is about to be given back. If it is still held, the next recount counts it.
-    pub(super) fn reclaim(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.lent);
-        self.lent -= bytes;
-        self.charged = self.charged.saturating_sub(bytes);
+    /// Of what was lent, `bytes` are given back here from now on. The caller has counted them in the ledger once more.
+    pub(super) fn take_back(&mut self, bytes: u64) {
+        self.lent = self.lent.saturating_sub(bytes);
     }
 
     /// Whether requests are with the driver.
@@ -236,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_given_back_by_others_and_counted_again_if_it_stays() {
+    fn what_is_lent_is_given_back_by_others_until_it_is_taken_back() {
         let mut books = Books::new();
         request(&mut books, 0, 8 * MIB, 8 * MIB);
         assert!(!books.lend(9 * MIB));
@@ -248,10 +246,10 @@ mod tests {
         assert_eq!(books.recount(MIB, 0), Correction::Release(2 * MIB));
         assert_eq!(books.recount(8 * MIB, 0), Correction::Charge(2 * MIB));
         // Freed: the pool keeps it, or it is another process's now.
-        books.reclaim(4 * MIB);
-        assert_eq!(books.recount(8 * MIB, 0), Correction::Charge(4 * MIB));
-        books.reclaim(2 * MIB);
-        assert_eq!(books.recount(6 * MIB, 0), Correction::None);
+        books.take_back(4 * MIB);
+        assert_eq!(books.recount(8 * MIB, 0), Correction::None);
+        books.take_back(2 * MIB);
+        assert_eq!(books.recount(6 * MIB, 0), Correction::Release(2 * MIB));
         assert_eq!(books.own(), 6 * MIB);
     }
 

@@ -9,9 +9,11 @@ use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, ledger};
 
 use super::books::{Books, Correction};
+use super::freeing::{Freeing, Place};
 use crate::devices::{Denied, Device};
 use crate::ffi::{Relaxed, real};
 use crate::hooks::own as hooked;
+use crate::timing::Stream;
 
 /// How often a request that does not fit looks again while others of this process are on their way, whose share of
 /// what is held is not known before they are back.
@@ -35,6 +37,8 @@ pub(crate) struct Holding {
     pub(crate) device: &'static Device,
     /// What is allocated from it and not yet freed by the application, each piece rounded up (bytes).
     live_bytes: AtomicU64,
+    /// Where pieces of it were freed that may not be back yet; of a pool that can be destroyed.
+    freeing: Option<Freeing>,
     state: Mutex<State>,
 }
 
@@ -54,14 +58,22 @@ pub(crate) struct Promise<'h> {
 }
 
 impl Holding {
-    /// Of a pool.
-    pub(super) fn of_pool(device: &'static Device, pool: CUmemoryPool) -> Self {
-        Self::new(device, Holder::Pool(pool))
+    /// Of a pool. One that cannot be destroyed is always there to be asked.
+    pub(super) fn of_pool(device: &'static Device, pool: CUmemoryPool, can_end: bool) -> Self {
+        Self::new(device, Holder::Pool(pool), can_end.then(Freeing::default))
+    }
+
+    /// Whether this is the device's own pool, which cannot be destroyed (CUDA Driver API, `cuMemPoolDestroy`).
+    pub(super) fn is_default(device: &Device, pool: CUmemoryPool) -> bool {
+        let mut own = CUmemoryPool::NULL;
+        // SAFETY: the driver writes a handle or nothing.
+        let asked = unsafe { real::cuDeviceGetDefaultMemPool(&raw mut own, device.ordinal) };
+        asked.is_ok() && own == pool
     }
 
     /// Of the device's graphs.
     pub(super) fn of_graphs(device: &'static Device) -> Self {
-        Self::new(device, Holder::Graphs)
+        Self::new(device, Holder::Graphs, None)
     }
 
     /// Whether the driver knows a pool by this handle.
@@ -69,10 +81,11 @@ impl Holding {
         pool_figure(pool, CUmemPool_attribute::RESERVED_MEM_CURRENT).is_some()
     }
 
-    fn new(device: &'static Device, holder: Holder) -> Self {
+    fn new(device: &'static Device, holder: Holder, freeing: Option<Freeing>) -> Self {
         Self {
             device,
             live_bytes: AtomicU64::new(0),
+            freeing,
             state: Mutex::new(State {
                 holder,
                 books: Books::new(),
@@ -89,7 +102,9 @@ impl Holding {
         let _relaxed = Relaxed::enter();
         self.device.count(bytes, |slot, index, limit_bytes| {
             self.attempt(|state| {
-                let used = state.holder.used(self.device).unwrap_or(0);
+                // Unknown: as if all were in use.
+                let used = state.holder.used(self.device);
+                let used = used.unwrap_or_else(|| state.books.charged());
                 let (first, least) = state.books.growth(used, bytes);
                 let growth = grow(slot, index, limit_bytes, first).or_else(|denied| {
                     if least < first {
@@ -205,12 +220,26 @@ impl Holding {
         self.state.lock().books.lend(bytes)
     }
 
-    /// Counts `bytes` that were lent anew, as far as they are still held.
-    pub(super) fn reclaim(&self, bytes: u64) {
+    /// Counts `bytes` that were lent here too, in the pool, for as long as the driver or a destroyed pool may keep them.
+    pub(super) fn take_back(&self, bytes: u64) {
         let mut state = self.state.lock();
-        state.books.reclaim(bytes);
-        let held = state.holder.held(self.device);
-        let _ = self.follow(&mut state, held);
+        // First: at no time is less counted than the driver holds. The object counts until it is let go of.
+        let _ = self.device.charge_taken(bytes);
+        state.books.take_back(bytes);
+    }
+
+    /// Undoes [`Holding::take_back`]. `false` if so much is not counted.
+    pub(super) fn lend_again(&self, bytes: u64) -> bool {
+        let is_lent = self.lend(bytes);
+        if is_lent {
+            self.device.release(bytes);
+        }
+        is_lent
+    }
+
+    /// What is counted (bytes).
+    pub(super) fn counted_bytes(&self) -> u64 {
+        self.state.lock().books.charged()
     }
 
     /// The pool was not destroyed after all.
@@ -221,6 +250,25 @@ impl Holding {
     /// Whether the pool was destroyed.
     pub(crate) fn is_orphan(&self) -> bool {
         self.state.lock().holder == Holder::Orphan
+    }
+
+    /// A piece is about to be freed in the order of `stream`. `false` if it matters and cannot be noted.
+    pub(crate) fn frees_in(&self, stream: Stream) -> bool {
+        self.freeing.as_ref().is_none_or(|freeing| freeing.note(stream))
+    }
+
+    /// Takes out the streams in whose order pieces were freed, and of which this holds.
+    pub(super) fn take_streams(&self, is_meant: impl Fn(Place) -> bool) -> Vec<Place> {
+        self.freeing
+            .as_ref()
+            .map_or_else(Vec::new, |freeing| freeing.take(is_meant))
+    }
+
+    /// Puts back what was taken out for an end that did not come.
+    pub(super) fn put_streams_back(&self, places: Vec<Place>) {
+        if let Some(freeing) = &self.freeing {
+            freeing.put_back(places);
+        }
     }
 
     /// A piece of `bytes` is allocated.

@@ -8,12 +8,14 @@ use vcuda_region::shared::ObjectKey;
 use super::Holding;
 use crate::charge::Charge;
 
-/// Dropped, the pool counts what it still holds of the piece, and the object is let go of: in this order, since the pool may
-/// keep the memory.
+/// The object. While the piece lives, the pool counts that much less. Before the driver is asked to free the piece the
+/// pool counts it again: whoever looks at the pool then finds that the driver holds no more than is counted, whether the
+/// pool keeps the memory or another process does. Dropped, the object is let go of.
 #[derive(Debug)]
 pub(super) struct Lent {
     holding: Arc<Holding>,
     charge: Charge,
+    is_back: bool,
 }
 
 impl Lent {
@@ -27,12 +29,28 @@ impl Lent {
         Some(Self {
             holding: Arc::clone(holding),
             charge,
+            is_back: false,
         })
+    }
+
+    /// The driver is about to be asked to free it.
+    pub(super) fn take_back(&mut self) {
+        if !self.is_back {
+            self.is_back = true;
+            self.holding.take_back(self.charge.bytes());
+        }
+    }
+
+    /// It was not freed after all.
+    pub(super) fn lend_again(&mut self) {
+        if self.is_back {
+            self.is_back = !self.holding.lend_again(self.charge.bytes());
+        }
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.holding.reclaim(self.charge.bytes());
+        self.take_back();
     }
 }

@@ -1,6 +1,9 @@
 //! Memory that is freed when a stream gets there (`cuMemFreeAsync`), and that nobody but the stream can tell of: memory
-//! of `cuMemAlloc`, and the last piece of a pool that was destroyed. An event behind the free says when; it is asked and
-//! never waited for. Pools that live are asked themselves.
+//! of `cuMemAlloc`, and pieces of a pool that was destroyed. An event behind the free says when; it is asked and never
+//! waited for. Pools that live are asked themselves.
+//!
+//! What cannot be marked with an event now is marked later: the stream has then been told more, so that the event comes
+//! no earlier. Until the driver has said that the event was reached, or the context has ended, all of it stays counted.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -8,7 +11,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
-use super::{Block, IS_EBBING};
+use super::freeing::Place;
+use super::{Block, Holding, IS_EBBING};
 use crate::allocations::Allocation;
 use crate::capture;
 use crate::devices::{context_of_stream, current_context, device_of_context, shared_context};
@@ -25,14 +29,26 @@ pub(crate) enum Owed {
     Linear(Allocation),
     /// A piece of a destroyed pool.
     Block(Block),
+    /// A pool of which pieces were freed in this stream, if it is destroyed.
+    Pool(Arc<Holding>),
     /// What was mapped into a sparse array.
     Tiles(Vec<Arc<Backing>>),
 }
 
+/// What tells that a stream has got there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// An event, ours alone.
+    Event(CUevent),
+    /// None yet: one is recorded in this stream as soon as that succeeds.
+    Missing(CUstream),
+    /// None, and the stream can no longer be named: the end of its context tells.
+    Impossible,
+}
+
 #[derive(Debug)]
 struct Waiting {
-    /// Null if none could be recorded.
-    event: CUevent,
+    mark: Mark,
     context: CUcontext,
     #[expect(dead_code, reason = "held to be dropped")]
     owed: Owed,
@@ -41,7 +57,7 @@ struct Waiting {
 /// What waited for streams of one context.
 #[derive(Debug)]
 #[must_use = "dropping it gives all of it back"]
-pub(crate) struct Taken(Vec<Waiting>);
+pub(super) struct Taken(Vec<Waiting>);
 
 /// In the order of the frees.
 #[derive(Debug, Default)]
@@ -54,21 +70,22 @@ impl Ordered {
     pub(crate) fn after(&self, stream: Stream, owed: Owed) {
         let _relaxed = Relaxed::enter();
         let of_stream = context_of_stream(stream.explicit());
-        let current = current_context();
-        let is_elsewhere = !of_stream.is_null() && of_stream != current;
-        let context = if is_elsewhere {
-            event_context(of_stream)
+        let context = if of_stream.is_null() {
+            current_context()
         } else {
-            current
+            of_stream
         };
-        let event = if is_elsewhere {
-            mark_in(context, stream)
-        } else {
-            mark(stream)
-        };
-        // Without an event nothing tells before the context ends.
-        let event = event.unwrap_or(CUevent::NULL);
-        self.waiting.lock().push(Waiting { event, context, owed });
+        let stream = stream.explicit();
+        self.wait_for(Place { stream, context }, owed);
+    }
+
+    /// As [`Ordered::after`], of a stream that was noted before.
+    pub(super) fn wait_for(&self, Place { stream, context }: Place, owed: Owed) {
+        let _relaxed = Relaxed::enter();
+        let context = event_context(context);
+        let mark = mark(stream, context);
+        self.waiting.lock().push(Waiting { mark, context, owed });
+        IS_EBBING.store(true, Ordering::Relaxed);
     }
 
     /// Gives back what streams have got to. `true` if anything is left.
@@ -78,31 +95,34 @@ impl Ordered {
             return false;
         }
         let _relaxed = Relaxed::enter();
-        let is_over = |waiting: &mut Waiting| {
-            if waiting.event.is_null() {
-                return false;
-            }
-            // SAFETY: our event, whose context has not ended.
-            match unsafe { real::cuEventQuery(waiting.event) } {
-                Ok(()) => {
-                    // SAFETY: as above; nobody else knows it.
-                    let _ = unsafe { real::cuEventDestroy_v2(waiting.event) };
-                    true
-                }
-                // Not yet; or the context has broken, and keeps its memory until it ends; or this thread may not ask.
-                Err(_) => false,
-            }
-        };
-        let over: Vec<Waiting> = waiting.extract_if(.., is_over).collect();
+        for waiting in &mut *waiting {
+            waiting.try_again();
+        }
+        let over: Vec<Waiting> = waiting.extract_if(.., |waiting| waiting.is_over()).collect();
         let is_left = !waiting.is_empty();
         drop(waiting);
         drop(over);
         is_left
     }
 
+    /// The stream is about to end: what could not be marked in it is marked now or never.
+    pub(super) fn stream_closing(&self, stream: CUstream) {
+        let _relaxed = Relaxed::enter();
+        let mut waiting = self.waiting.lock();
+        for waiting in waiting
+            .iter_mut()
+            .filter(|waiting| waiting.mark == Mark::Missing(stream))
+        {
+            waiting.try_again();
+            if waiting.mark == Mark::Missing(stream) {
+                waiting.mark = Mark::Impossible;
+            }
+        }
+    }
+
     /// Takes out what waits for streams of contexts that are about to end, and its events with it. Dropped, it is given
     /// back.
-    pub(crate) fn take(&self, contexts: &[CUcontext]) -> Taken {
+    pub(super) fn take(&self, contexts: &[CUcontext]) -> Taken {
         let mut waiting = self.waiting.lock();
         Taken(
             waiting
@@ -112,41 +132,80 @@ impl Ordered {
     }
 
     /// The context did not end.
-    pub(crate) fn put_back(&self, taken: Taken) {
+    pub(super) fn put_back(&self, taken: Taken) {
         self.waiting.lock().extend(taken.0);
         // A look meanwhile found nothing that is on its way.
         IS_EBBING.store(true, Ordering::Relaxed);
     }
 }
 
-/// The context in which to make an event for a stream of `context`, which is not current.
+impl Waiting {
+    fn try_again(&mut self) {
+        if let Mark::Missing(stream) = self.mark {
+            self.mark = mark(stream, self.context);
+        }
+    }
+
+    /// Whether the driver says that the stream has got there. An error proves nothing: the context may have broken, and
+    /// keeps its memory until it ends; or this thread may not ask.
+    fn is_over(&mut self) -> bool {
+        let Mark::Event(event) = self.mark else {
+            return false;
+        };
+        // SAFETY: our event, which is destroyed below or with its context.
+        match unsafe { real::cuEventQuery(event) } {
+            Ok(()) => {
+                // SAFETY: as above; nobody else knows it.
+                let _ = unsafe { real::cuEventDestroy_v2(event) };
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// The context in which to make an event for a stream of `context`: a green one may be current to another thread, and then
+/// to no other.
 fn event_context(context: CUcontext) -> CUcontext {
+    if context == current_context() {
+        return context;
+    }
     shim::built()
         .and_then(|shim| Some(shared_context(shim, context, device_of_context(shim, context)?)))
         .unwrap_or(context)
 }
 
-/// As [`mark`], for a stream whose context is not current.
-fn mark_in(context: CUcontext, stream: Stream) -> Option<CUevent> {
-    // SAFETY: the driver judges the handle; popped again below.
-    unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
-    let event = mark(stream);
-    let mut popped = CUcontext::NULL;
-    // SAFETY: undoes the push above.
-    let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
-    event
+/// An event behind what the stream was told to do so far.
+fn mark(stream: CUstream, context: CUcontext) -> Mark {
+    let is_elsewhere = context != current_context();
+    // SAFETY: a context that the driver has named; popped again below.
+    if is_elsewhere && unsafe { real::cuCtxPushCurrent_v2(context) }.is_err() {
+        return Mark::Missing(stream);
+    }
+    let event = record(stream);
+    if is_elsewhere {
+        let mut popped = CUcontext::NULL;
+        // SAFETY: undoes the push above.
+        let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+    }
+    match event {
+        Some(event) => Mark::Event(event),
+        // Another thread would mark a stream of its own.
+        None if stream == super::freeing::PER_THREAD => Mark::Impossible,
+        None => Mark::Missing(stream),
+    }
 }
 
-/// An event behind what the stream was told to do so far; nothing if it cannot be recorded there.
-fn mark(stream: Stream) -> Option<CUevent> {
-    if capture::is_captured(stream.handle, stream.default) {
+fn record(stream: CUstream) -> Option<CUevent> {
+    // Recorded during a capture of this very stream, it would become a part of the graph.
+    if capture::is_capturing(stream, capture::Default::Legacy) {
         return None;
     }
     let mut event = CUevent::NULL;
     // SAFETY: the driver writes an event or nothing.
     unsafe { real::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0) }.ok()?;
-    // SAFETY: our event, and the stream that the application has just used.
-    if unsafe { real::cuEventRecord(event, stream.explicit()) }.is_err() {
+    // SAFETY: our event, and a stream that has not ended.
+    if unsafe { real::cuEventRecord(event, stream) }.is_err() {
         // SAFETY: nobody else knows it.
         let _ = unsafe { real::cuEventDestroy_v2(event) };
         return None;

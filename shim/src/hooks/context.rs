@@ -94,7 +94,7 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
     let gone = shim
         .allocations
         .take_all(|allocation| lives_in(allocation, context));
-    let ordered = shim.holdings.ordered.take(&[context]);
+    let streams = shim.holdings.take_streams(&[context]);
     timing::context_closing(context);
     let status = call.real();
     let ended = status.is_ok() && has_ended();
@@ -104,7 +104,7 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
         let device = shim.contexts.lock().remove(&context);
         end(shim, device, context, gone);
     } else {
-        shim.holdings.ordered.put_back(ordered);
+        shim.holdings.put_streams_back(streams);
         shim.allocations.put_back(gone);
     }
     status
@@ -133,7 +133,7 @@ pub(super) fn primary_may_end(
     };
     let mut contexts = shim.greens.lock().on(ordinal);
     contexts.push(context);
-    let ordered = shim.holdings.ordered.take(&contexts);
+    let streams = shim.holdings.take_streams(&contexts);
     contexts.iter().copied().for_each(timing::context_closing);
     let status = call.real();
     let ended = !is_primary_active(ordinal);
@@ -145,7 +145,7 @@ pub(super) fn primary_may_end(
         }
     }
     if !ended {
-        shim.holdings.ordered.put_back(ordered);
+        shim.holdings.put_streams_back(streams);
     }
     status?;
     if ended {

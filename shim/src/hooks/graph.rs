@@ -224,10 +224,13 @@ fn ended(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
     answer
 }
 
-/// `cuStreamDestroy`: its last work is marked first, and a capture that began on it is over.
+/// `cuStreamDestroy`: its last work, and the last frees in it, are marked first, and a capture that began on it is over.
 pub(super) fn stream_destroy(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
     let stream = Stream::legacy(stream);
     timing::stream_closing(stream);
+    if let Some(shim) = shim::get() {
+        shim.holdings.stream_closing(stream.handle);
+    }
     call.real()?;
     capture::stream_ended(stream.identity());
     Ok(())

@@ -62,6 +62,11 @@ relaxed! {
     cuModuleUnload
 }
 
+// In place of the application's own call: what the driver would refuse it must be refused.
+as_it_is! {
+    cuMemAllocFromPoolAsync
+}
+
 // NVML is another library, which knows no streams.
 as_it_is! {
     nvmlDeviceGetAccountingPids

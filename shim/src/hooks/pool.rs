@@ -13,7 +13,7 @@ use crate::capture;
 use crate::devices::{Device, context_of_stream, current_context, device_of_context, is_device};
 use crate::ffi::{Call, Relaxed, real};
 use crate::graph_memory;
-use crate::holdings::{Holding, Home, Owed};
+use crate::holdings::{Block, Holding, Home, Owed};
 use crate::shim::{self, Shim};
 use crate::timing::Stream;
 
@@ -107,7 +107,7 @@ pub(super) fn create(
     // SAFETY: and written a handle here.
     let pool = unsafe { pool.read() };
     match device_of(shim, &properties) {
-        Some(device) => drop(shim.holdings.note_on(pool, device)),
+        Some(device) => shim.holdings.note_made_on(pool, device),
         None => shim.holdings.note(pool, Home::Host),
     }
     Ok(())
@@ -118,16 +118,17 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, pool: CUmemoryPool) -> CUresult
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    let home = shim.holdings.forget(pool);
-    if let Some(Home::Device(holding)) = &home {
+    let Some(home) = shim.holdings.home(pool) else {
+        return call.real();
+    };
+    if let Home::Device(holding) = &home {
         holding.orphan();
     }
     let status = call.real();
-    if let (Some(home), Err(_)) = (home, status) {
-        if let Home::Device(holding) = &home {
-            holding.adopt(pool);
-        }
-        shim.holdings.note(pool, home);
+    match (&home, status) {
+        (_, Ok(())) => shim.holdings.destroyed(pool, &home),
+        (Home::Device(holding), Err(_)) => holding.adopt(pool),
+        _ => {}
     }
     status
 }
@@ -172,6 +173,12 @@ fn device_of(shim: &'static Shim, properties: &CUmemPoolProps) -> Option<&'stati
     }
 }
 
+/// How often the current pool of a device is asked for again, because another thread has destroyed it meanwhile.
+const ATTEMPTS: u32 = 64;
+
+/// The pool that is charged is named to the driver: another thread may make another pool the current one meanwhile, or
+/// destroy this one, and the request would be served by a pool that is not charged for it. Both functions mean the same
+/// (CUDA Driver API, `cuMemAllocAsync`: "The allocation comes from the memory pool current to the stream's device").
 fn from_stream(
     call: &Call<'_, CUresult>,
     address: *mut CUdeviceptr,
@@ -188,15 +195,40 @@ fn from_stream(
         graph_memory::expect_nodes();
         return call.real();
     }
-    let Some((device, pool)) = pool_of_stream(shim, stream.handle) else {
+    let Some((device, mut pool)) = pool_of_stream(shim, stream.handle) else {
         return call.real();
     };
-    // A current pool that nobody noted was made behind our back, and is local to the device.
-    let home = shim
-        .holdings
-        .home(pool)
-        .unwrap_or_else(|| shim.holdings.note_on(pool, device));
-    counted(call, shim, &home, (address, bytes as u64), stream)
+    for _ in 0..ATTEMPTS {
+        // A current pool that nobody noted was made behind our back, and is local to the device.
+        let home = shim
+            .holdings
+            .home(pool)
+            .unwrap_or_else(|| shim.holdings.note_on(pool, device));
+        let Home::Device(holding) = &home else {
+            return call.real();
+        };
+        let ask = || {
+            // SAFETY: as the application said; a pool that the driver has just named, and which it judges itself.
+            let status =
+                unsafe { super::own::cuMemAllocFromPoolAsync(address, bytes, pool, stream.explicit()) };
+            if status.is_ok() {
+                call.answered(status);
+            }
+            status
+        };
+        let answer = counted(shim, holding, (address, bytes as u64), stream, ask);
+        if answer.is_ok() || answer == Err(CUerror::OUT_OF_MEMORY) {
+            return answer;
+        }
+        let Some((_, now)) = pool_of_stream(shim, stream.handle) else {
+            return answer;
+        };
+        if now == pool {
+            return answer;
+        }
+        pool = now;
+    }
+    Err(CUerror::OUT_OF_MEMORY)
 }
 
 fn from_pool(
@@ -221,26 +253,25 @@ fn from_pool(
         Some(shim.holdings.note_on(pool, device))
     });
     match home {
-        Some(home) => counted(call, shim, &home, (address, bytes as u64), stream),
-        None => call.real(),
+        Some(Home::Device(holding)) => {
+            counted(shim, &holding, (address, bytes as u64), stream, || call.real())
+        }
+        Some(Home::Host | Home::Imported) | None => call.real(),
     }
 }
 
 fn counted(
-    call: &Call<'_, CUresult>,
     shim: &'static Shim,
-    home: &Home,
+    holding: &Arc<Holding>,
     (address, bytes): (*mut CUdeviceptr, u64),
     stream: Stream,
+    ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let Home::Device(holding) = home else {
-        return call.real();
-    };
     let place = address.cast::<MaybeUninit<CUdeviceptr>>();
     // SAFETY: not null; where the driver is about to write. Whatever is there is only put back.
     let before = unsafe { place.read() };
     let promise = holding.promise(bytes)?;
-    call.real()?;
+    ask()?;
     // SAFETY: the driver returned success, so it has just written an address here.
     let made = unsafe { address.read() };
     shim.holdings.allocated(made, bytes, holding);
@@ -255,11 +286,37 @@ fn counted(
 
 /// The pool grew beyond the limit, which no one could know before: the piece is freed, in the order of its stream.
 fn undo(shim: &Shim, holding: &Arc<Holding>, made: CUdeviceptr, stream: Stream) {
-    drop(shim.holdings.take(made));
-    // SAFETY: an address of the driver's own that nobody else has yet.
-    let _ = unsafe { super::own::cuMemFreeAsync(made, stream.explicit()) };
+    if let Some(block) = shim.holdings.take(made) {
+        // SAFETY: an address of the driver's own that nobody else has yet.
+        let _ = give_back(shim, made, block, stream, || unsafe {
+            super::own::cuMemFreeAsync(made, stream.explicit())
+        });
+    }
     holding.trim();
+}
+
+/// Frees a piece of a pool, which was taken out, in the order of a stream. Its pool may be destroyed before, meanwhile, or
+/// before the stream gets there: so the stream is noted first, and the pool is looked at afterwards.
+fn give_back(
+    shim: &Shim,
+    address: CUdeviceptr,
+    block: Block,
+    stream: Stream,
+    free: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let is_noted = block.holding.frees_in(stream);
+    if let Err(error) = free() {
+        shim.holdings.put_back(address, block);
+        return Err(error);
+    }
+    if block.holding.is_orphan() {
+        shim.holdings.ordered.after(stream, Owed::Block(block));
+    } else if !is_noted {
+        let pool = Owed::Pool(Arc::clone(&block.holding));
+        shim.holdings.ordered.after(stream, pool);
+    }
     shim.holdings.ebb();
+    Ok(())
 }
 
 /// In a capture this is a node of the graph: the memory lives on until the graph runs, if it is not the graph's own.
@@ -272,15 +329,7 @@ fn freed_in(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: Stream) -> 
         return call.real();
     }
     if let Some(block) = shim.holdings.take(address) {
-        if let Err(error) = call.real() {
-            shim.holdings.put_back(address, block);
-            return Err(error);
-        }
-        if block.holding.is_orphan() {
-            shim.holdings.ordered.after(stream, Owed::Block(block));
-        }
-        shim.holdings.ebb();
-        return Ok(());
+        return give_back(shim, address, block, stream, || call.real());
     }
     super::memory::freed_after(call, address, |allocation| {
         shim.holdings.ordered.after(stream, Owed::Linear(allocation));

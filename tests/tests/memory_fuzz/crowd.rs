@@ -1,0 +1,262 @@
+//! The processes of one tenant that do at random what can be done with device memory, and what can be done with processes.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use vcuda_tests::{Bed, Door, Running, Tenant, app, eventually, succeeded};
+
+/// Processes that can be there at a time, and threads of each (`tests/apps/fuzz/base.h`).
+const PLACES: u64 = 16;
+const THREADS: u32 = 4;
+/// What a process takes when all is freed: its context.
+const CONTEXT: u64 = 8 << 20;
+/// The machine of [`CONTEXT`].
+pub(crate) const MACHINE: &str =
+    "context_bytes = \"8MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"16GiB\"\n";
+
+/// What the page tells the processes to do.
+#[derive(Debug, Clone, Copy)]
+enum Command {
+    Run = 0,
+    Park = 1,
+    End = 2,
+    Ask = 3,
+}
+
+/// One process. Without CUDA it only keeps descriptors and passes them on.
+struct Member {
+    running: Running,
+    place: u64,
+    has_cuda: bool,
+    has_started: bool,
+}
+
+/// Used bytes at a quiet moment: as `vcuda smi` says, and as the simulator counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Figures {
+    pub(crate) told: u64,
+    pub(crate) taken: u64,
+}
+
+/// All processes of a tenant.
+pub(crate) struct Crowd<'b> {
+    bed: &'b Bed,
+    tenant: Tenant<'b>,
+    page: File,
+    folder: PathBuf,
+    families: u32,
+    seed: u64,
+    random: fastrand::Rng,
+    members: Vec<Member>,
+}
+
+impl<'b> Crowd<'b> {
+    /// A tenant with this quota (bytes) and no processes yet. The same seed makes the same choices; how threads and
+    /// processes interleave is the kernel's.
+    pub(crate) fn new(bed: &'b Bed, quota_bytes: u64, families: u32, seed: u64) -> Self {
+        let tenant = bed.keep("fuzz", &["--memory", &quota_bytes.to_string()]);
+        let folder = bed.home().join("sockets");
+        std::fs::create_dir(&folder).unwrap();
+        let page = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(bed.home().join("page"))
+            .unwrap();
+        page.set_len(4096).unwrap();
+        Crowd {
+            bed,
+            tenant,
+            page,
+            folder,
+            families,
+            seed,
+            random: fastrand::Rng::with_seed(seed),
+            members: Vec::new(),
+        }
+    }
+
+    /// One more process, in a place that is free.
+    pub(crate) fn add(&mut self, has_cuda: bool) {
+        let is_taken = |place: &u64| self.members.iter().any(|member| member.place == *place);
+        let Some(place) = (0..PLACES).find(|place| !is_taken(place)) else {
+            return;
+        };
+        self.page.write_all_at(&[0; 8], Self::offset(place)).unwrap();
+        let mut command = self.tenant.command(app("fuzz_memory", Door::Dlsym));
+        command
+            .arg(self.random.u32(1..u32::MAX).to_string())
+            .arg(if has_cuda { self.families } else { 0 }.to_string())
+            .arg(self.bed.home().join("page"))
+            .arg(&self.folder)
+            .arg(place.to_string());
+        self.members.push(Member {
+            running: Running::start(&mut command),
+            place,
+            has_cuda,
+            has_started: false,
+        });
+    }
+
+    /// How many processes there are.
+    pub(crate) fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Kills one of them, whatever it does. Another takes its place.
+    pub(crate) fn kill_one(&mut self) {
+        let at = self.random.usize(..self.members.len());
+        let mut dead = self.members.swap_remove(at);
+        dead.running.signal(libc::SIGKILL);
+        dead.running.finish();
+        self.add(dead.has_cuda);
+    }
+
+    /// Stops one of them for a while, whatever it does.
+    pub(crate) fn stop_one(&mut self, time: Duration) {
+        let at = self.random.usize(..self.members.len());
+        self.members[at].running.signal(libc::SIGSTOP);
+        std::thread::sleep(time);
+        self.members[at].running.signal(libc::SIGCONT);
+    }
+
+    /// Has all threads stand still between two operations, looks at the figures, and lets them go on.
+    pub(crate) fn at_rest<T>(&mut self, then: impl FnOnce(&Self, Figures) -> T) -> T {
+        self.all_have_started();
+        self.tell(Command::Park);
+        self.wait_until("parked", |crowd, place| crowd.word(place, 0) >= THREADS);
+        // Streams go on, and give back: what the simulator says afterwards is no more than it was before.
+        let told = self.tenant.used_bytes();
+        let taken = self.bed.used_bytes();
+        assert!(
+            told >= taken,
+            "{}: vcuda says {told} bytes, the GPU {taken}: {} are not counted",
+            self.name(),
+            taken - told
+        );
+        let answer = then(self, Figures { told, taken });
+        self.tell(Command::Run);
+        answer
+    }
+
+    /// All of them free what they have. Then nothing but the contexts is counted, and nothing else is taken.
+    pub(crate) fn end(&mut self) {
+        self.all_have_started();
+        self.tell(Command::End);
+        self.wait_until("at their end", |crowd, place| crowd.word(place, 4) == 1);
+        // The release of memory that descriptors held is proved when somebody asks.
+        self.tell(Command::Ask);
+        self.wait_until("answered", |crowd, place| crowd.word(place, 4) == 2);
+        let contexts = self.members.iter().filter(|member| member.has_cuda).count() as u64;
+        let name = self.name();
+        eventually(
+            &format!("{name}: {contexts} contexts and no more"),
+            Duration::from_secs(1),
+            || [self.tenant.used_bytes(), self.bed.used_bytes()] == [contexts * CONTEXT; 2],
+        );
+        for member in &mut self.members {
+            member.running.signal(libc::SIGKILL);
+            member.running.finish();
+        }
+        self.members.clear();
+        eventually(
+            &format!("{name}: nothing is left of the dead"),
+            Duration::from_secs(1),
+            || [self.tenant.used_bytes(), self.bed.used_bytes()] == [0; 2],
+        );
+    }
+
+    /// Changes the quota, live.
+    pub(crate) fn set_quota(&self, bytes: u64) {
+        let arguments = ["set", "fuzz", "--memory", &bytes.to_string()];
+        succeeded(&self.bed.vcuda(arguments).output().unwrap());
+    }
+
+    /// The most that the GPU ever gave out (bytes).
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.bed.report()["gpus"][0]["memory_peak_bytes"]
+            .as_u64()
+            .unwrap()
+    }
+
+    /// Bytes that the GPU has given out now.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.bed.used_bytes()
+    }
+
+    /// Operations that were done, and requests that were refused for want of memory, by all that ever lived.
+    pub(crate) fn done_and_refused(&self) -> (u64, u64) {
+        let sum = |offset| (0..PLACES).map(|place| self.long(place, offset)).sum();
+        (sum(8), sum(16))
+    }
+
+    /// What reproduces this run.
+    pub(crate) fn name(&self) -> String {
+        format!(
+            "VCUDA_FUZZ_SEED={} VCUDA_FUZZ_FAMILIES={}",
+            self.seed, self.families
+        )
+    }
+
+    fn all_have_started(&mut self) {
+        for member in self.members.iter_mut().filter(|member| !member.has_started) {
+            member.running.wait_for("started");
+            member.has_started = true;
+        }
+    }
+
+    fn tell(&self, command: Command) {
+        self.page
+            .write_all_at(&(command as u32).to_ne_bytes(), 0)
+            .unwrap();
+    }
+
+    /// Waits for every process, and fails with what one of them says that ends instead.
+    fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self, u64) -> bool) {
+        let places: Vec<u64> = self.members.iter().map(|member| member.place).collect();
+        eventually(
+            &format!("{}: all are {what}", self.name()),
+            Duration::from_secs(60),
+            || {
+                self.fail_if_one_ended();
+                places.iter().all(|place| is_so(self, *place))
+            },
+        );
+    }
+
+    /// None of them ends by itself.
+    pub(crate) fn fail_if_one_ended(&mut self) {
+        let name = self.name();
+        for member in &mut self.members {
+            if !member.running.is_alive() {
+                let mut said = Vec::new();
+                while let Ok(line) = member.running.next_line() {
+                    said.push(line);
+                }
+                panic!("{name}: a process ended by itself: {said:?}");
+            }
+        }
+    }
+
+    fn offset(place: u64) -> u64 {
+        8 + 24 * place
+    }
+
+    fn word(&self, place: u64, offset: u64) -> u32 {
+        let mut word = [0; 4];
+        self.page
+            .read_exact_at(&mut word, Self::offset(place) + offset)
+            .unwrap();
+        u32::from_ne_bytes(word)
+    }
+
+    fn long(&self, place: u64, offset: u64) -> u64 {
+        let mut word = [0; 8];
+        self.page
+            .read_exact_at(&mut word, Self::offset(place) + offset)
+            .unwrap();
+        u64::from_ne_bytes(word)
+    }
+}
