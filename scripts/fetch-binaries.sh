@@ -5,7 +5,7 @@
 #
 # One line for what could not be had; ends with 1 then.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 folder=${CARGO_TARGET_DIR:-target}/binaries
 failed=0
 fetch() { # NAME RELEASE/COMPONENT PACKAGE...

@@ -58,6 +58,7 @@ pack() {
     done
     for name in tests/apps/conformance/*.c tests/apps/{quota,fork,doors}.c; do
         for door in LINK DLSYM PROC; do
+            # shellcheck disable=SC2046
             "${cc[@]}" -O1 -w -DVIA_$door -o "$stage/apps/$(basename "$name" .c)-$door" "$name" -ldl -lpthread \
                 $([ $door = LINK ] && echo "-L$links -lcuda -Wl,--allow-shlib-undefined") || exit 1
         done
@@ -94,7 +95,7 @@ prepare() {
     work=$(mktemp -d /dev/shm/vcuda-acceptance.XXXXXX) || exit 3
     trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$work"' EXIT
     mkdir -p "$work/run" "$work/machine" && chmod 700 "$work/run"
-    export XDG_RUNTIME_DIR=$work/run PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+    export PATH=$PATH:/usr/local/cuda/bin XDG_RUNTIME_DIR=$work/run PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
     unset VCUDA_SIM VCUDA_MANAGER
     bare=(env)
     tenant=("$vcuda" run)

@@ -21,12 +21,23 @@ export VCUDA_TEST_BUILD=$built/tried
 mkdir -p "$VCUDA_TEST_BUILD"
 ln -f "$built"/release/libvcuda_{shim,simulator_cuda,simulator_nvml,virtual_clock}.so "$built"/debug/vcuda{,-manager,-device-plugin} "$VCUDA_TEST_BUILD/"
 
-step "clients from PyPI"
+step "clients from PyPI, real drivers from Debian"
 scripts/fetch-clients.sh || skip "some clients: see above"
+# NVIDIA's own driver libraries, without a GPU.
+scripts/fetch-binaries.sh || skip "some real binaries: see above"
 
-step "container runtime, its filter of system calls, strace, another C library"
-have() { case $1 in golang-*) [ -e /usr/share/containers/seccomp.json ] ;; musl-tools) command -v musl-gcc >/dev/null ;; *) command -v "$1" >/dev/null ;; esac; }
-for package in runc podman strace golang-github-containers-common musl-tools; do
+step "container runtime, its filter of system calls, strace, another C library, some ordinary programs"
+have() {
+    case $1 in
+    golang-*) [ -e /usr/share/containers/seccomp.json ] ;;
+    musl-tools) command -v musl-gcc >/dev/null ;;
+    bubblewrap) command -v bwrap >/dev/null ;;
+    lib*) dpkg -s "$1" >/dev/null 2>&1 ;;
+    *) command -v "$1" >/dev/null ;;
+    esac
+}
+for package in runc podman strace golang-github-containers-common musl-tools \
+    libjemalloc2 libtcmalloc-minimal4 libeatmydata1 faketime bubblewrap busybox lua5.4 tcc fakeroot; do
     have $package || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends $package; } >target/apt.log 2>&1; } ||
         skip "$package: not installed and apt-get could not (target/apt.log)"
 done

@@ -2,6 +2,7 @@
 
 mod chain;
 pub(crate) mod container;
+mod loader;
 mod machine;
 mod manager;
 pub(crate) mod probe;
@@ -97,6 +98,7 @@ pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(),
     }
     if let Some(command) = args.command.first() {
         findings.extend(program::findings(command, environment));
+        findings.extend(loader::findings());
     }
     print(&findings, args.json)?;
     if findings.iter().any(|finding| finding.health == Health::Broken) {

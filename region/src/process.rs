@@ -142,6 +142,28 @@ fn of_any_thread(process: &str, file: &str) -> Option<fs::Metadata> {
         .next()
 }
 
+/// The folder of `/proc` that tells of a process: its own, or, once its main thread has ended, one of another thread. The
+/// kernel knows no root, mappings or environment of a thread that has ended.
+#[must_use]
+pub fn folder_of(pid: u32) -> PathBuf {
+    let process = format!("/proc/{pid}");
+    let main_thread = process.clone().into();
+    let Ok(text) = read(&format!("{process}/stat")) else {
+        return main_thread;
+    };
+    if Stat::parse(&text).is_none_or(|stat| stat.state != "Z") {
+        return main_thread;
+    }
+    let threads = fs::read_dir(format!("{process}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    threads
+        .map(|thread| thread.path())
+        .find(|thread| fs::metadata(thread.join("ns/uts")).is_ok())
+        .unwrap_or(main_thread)
+}
+
 /// The path of a file of `/proc/self`, such as `maps`. The main thread's own are empty once it has ended, so the calling
 /// thread's are named.
 #[must_use]

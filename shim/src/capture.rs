@@ -1,8 +1,9 @@
 //! Whether streams are being captured into graphs: then nothing is measured and nothing waits (I5). Asked of the driver only
 //! while a capture of this process is open, so that a program without captures pays one load (I6).
 //!
-//! A capture that began unseen, by a private interface of the driver, is not known here. It is not broken either: no call of
-//! the shim's own can break one ([`crate::ffi::Relaxed`]).
+//! A capture that began unseen, by a private interface of the driver, is not known here. It is not broken either: the shim's
+//! own calls are made in relaxed mode ([`crate::ffi::Relaxed`]), and no event of the shim's is recorded into a captured stream
+//! ([`is_captured`]), which would then be an event of the capture.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -133,12 +134,10 @@ fn unknown_ended() {
     }
 }
 
-/// Whether `thread` began a capture that is open.
+/// Whether `thread` began a capture that is open, as far as is known: any thread may have begun one that is not told apart.
 pub(crate) fn is_capturing_thread(thread: u64) -> bool {
-    any_open()
-        && KNOWN
-            .iter()
-            .any(|entry| entry.thread.load(Ordering::Relaxed) == thread)
+    let is_its = |entry: &Entry| entry.thread.load(Ordering::Relaxed) == thread;
+    any_open() && (KNOWN.iter().any(is_its) || UNKNOWN.load(Ordering::Relaxed) > 0)
 }
 
 /// Whether any capture is open.
@@ -160,11 +159,12 @@ pub(crate) enum Default {
 /// legacy stream while a capture forbids it (CUDA Driver API, `cuStreamIsCapturing`).
 #[inline]
 pub(crate) fn is_capturing(stream: CUstream, default: Default) -> bool {
-    any_open() && ask(stream, default)
+    any_open() && is_captured(stream, default)
 }
 
+/// As [`is_capturing`], also of a capture that began unseen: the driver is asked at once.
 #[cold]
-fn ask(stream: CUstream, default: Default) -> bool {
+pub(crate) fn is_captured(stream: CUstream, default: Default) -> bool {
     let mut status = CUstreamCaptureStatus::NONE;
     let answer = match default {
         // SAFETY: the driver writes a status or nothing; the question is allowed during a capture.

@@ -337,10 +337,12 @@ pub(crate) fn shared_context(shim: &Shim, context: CUcontext, device: &Device) -
     crate::hooks::primary_context(device.ordinal).unwrap_or(context)
 }
 
-/// The context of a stream; null if the driver does not say.
+/// The context of a stream; null for a default stream, which is the current context's, and if the driver does not say.
 pub(crate) fn context_of_stream(stream: CUstream) -> CUcontext {
+    /// `CU_STREAM_PER_THREAD`, the last of the handles that mean default streams.
+    const PER_THREAD: usize = 2;
     let mut context = CUcontext::NULL;
-    if stream.is_null() {
+    if stream.0 <= PER_THREAD {
         return context;
     }
     // SAFETY: the driver judges the handle itself and writes a context or nothing.

@@ -79,15 +79,16 @@ pub(crate) struct DevicePools {
     pub(crate) current: usize,
 }
 
-/// The devices that this process may see.
+/// The devices that this process may see. Those without a device file are as if they were not in the machine.
 pub(crate) fn visible(machine: &Machine) -> Vec<Device> {
     let gpus = &machine.config().gpus;
     let speed = |gpu: &GpuConfig| u64::from(gpu.sms) * u64::from(gpu.clock_mhz);
-    let candidates: Vec<Candidate> = gpus
+    let there: Vec<usize> = (0..gpus.len()).filter(|gpu| machine.has_node(*gpu)).collect();
+    let candidates: Vec<Candidate> = there
         .iter()
         .map(|gpu| Candidate {
-            uuid: gpu.uuid.clone(),
-            speed: speed(gpu),
+            uuid: gpus[*gpu].uuid.clone(),
+            speed: speed(&gpus[*gpu]),
         })
         .collect();
     let devices = variable(ENV_VISIBLE_DEVICES);
@@ -103,6 +104,7 @@ pub(crate) fn visible(machine: &Machine) -> Vec<Device> {
             pools: Mutex::default(),
         })
     };
+    let chosen = chosen.into_iter().filter_map(|index| there.get(index).copied());
     (0..).zip(chosen).filter_map(make).collect()
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
-use vcuda_machine::{Command, Stamp};
+use vcuda_machine::{Command, Engine, Stamp};
 
 use crate::capture;
 use crate::capture::state::CapturedEvent;
@@ -59,10 +59,21 @@ impl Event {
     /// # Errors
     /// `CUDA_ERROR_NOT_INITIALIZED`.
     pub(crate) fn mark(&self, stream: &Stream) -> CUresult {
+        let duration_ns = process()?.machine.config().driver.event_record_ns;
+        if duration_ns > 0 && !self.is_untimed() {
+            // No multiprocessor works for it: streams go on side by side.
+            let engine = Engine::Host;
+            stream.submit(Command::Copy { duration_ns, engine })?;
+        }
         // The lock is not held meanwhile: submitting may have to wait for room.
         let stamp = stream.mark()?;
         *self.last.lock() = Recorded::Stream(stamp);
         Ok(())
+    }
+
+    /// Whether it was made without timing.
+    fn is_untimed(&self) -> bool {
+        self.flags.0 & CUevent_flags::DISABLE_TIMING.0 != 0
     }
 
     /// Makes a stream that is not capturing wait for it (also as a graph's node does).
@@ -222,8 +233,7 @@ fn elapsed(place: *mut f32, start: CUevent, end: CUevent) -> CUresult {
     if place.is_null() {
         return Err(CUerror::INVALID_VALUE);
     }
-    let is_untimed = |event: &Event| event.flags.0 & CUevent_flags::DISABLE_TIMING.0 != 0;
-    if is_untimed(&start) || is_untimed(&end) {
+    if start.is_untimed() || end.is_untimed() {
         return Err(CUerror::INVALID_HANDLE);
     }
     let start = start.stamp()?.ok_or(CUerror::INVALID_HANDLE)?;
@@ -231,7 +241,12 @@ fn elapsed(place: *mut f32, start: CUevent, end: CUevent) -> CUresult {
     let client = &process()?.client;
     let start_ns = client.stamp_ns(&start).ok_or(CUerror::NOT_READY)?;
     let end_ns = client.stamp_ns(&end).ok_or(CUerror::NOT_READY)?;
-    put(place, milliseconds(start_ns, end_ns))
+    // Between the two moments is the second record; what a pair says of it may be less or more.
+    let driver = &process()?.machine.config().driver;
+    put(
+        place,
+        milliseconds(start_ns + driver.event_record_ns, end_ns + driver.event_pair_ns),
+    )
 }
 
 #[expect(

@@ -143,7 +143,8 @@ fn get_proc_address(
 /// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (docs/hardware.md, "start of the
 /// driver").
 pub(crate) fn own_init() -> Result<Option<Init>, CUerror> {
-    if !crate::process::driver()?.looks_itself_up {
+    // A forked child is refused without a look at anything that its parent may have been about to make.
+    if crate::process::is_forked() || !crate::process::driver()?.looks_itself_up {
         return Ok(None);
     }
     let own = address_of("cuInit").unwrap_or(core::ptr::null_mut());

@@ -75,7 +75,7 @@ pub(crate) fn initialise() -> CUresult {
 }
 
 /// Whether this is a child of a process that has begun.
-fn is_forked() -> bool {
+pub(crate) fn is_forked() -> bool {
     HAS_BEGUN.load(Ordering::Acquire) && !PAGE.has_begun.load(Ordering::Acquire)
 }
 

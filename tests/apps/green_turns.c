@@ -1,5 +1,7 @@
 /* Two threads take turns with two green contexts, each current to one of them at a time, while a third one, to which the
  * primary context is current, uses their streams. Prints what each call answered.
+ * green_turns fill: takes memory in the order of a green context's stream, while that is current to another thread, until
+ * there is no more in a quota of 512 MiB.
  * CUDA Driver API: "Green Contexts"; "a green context can be current to only one thread at a time" (cuGreenCtxCreate). */
 typedef struct Resource {
     unsigned type;
@@ -68,7 +70,26 @@ static void *borrows(void *unused)
     }
     return unused;
 }
-int main(void)
+static void *holds(void *unused)
+{
+    OK(cuCtxSetCurrent(contexts[0]));
+    pthread_barrier_wait(&turn);
+    pthread_barrier_wait(&turn);
+    return unused;
+}
+static void fills(void)
+{
+    pthread_t thread;
+    CUdeviceptr p;
+    int taken = 0;
+    pthread_create(&thread, NULL, holds, NULL);
+    pthread_barrier_wait(&turn);
+    while (taken < 16 && cuMemAllocAsync(&p, 64 * MIB, streams[0]) == SUCCESS) taken++;
+    pthread_barrier_wait(&turn);
+    pthread_join(thread, NULL);
+    CHECK(taken > 4 && taken < 8);
+}
+int main(int argc, char **argv)
 {
     setup();
     Resource all, rest, groups[2];
@@ -84,6 +105,10 @@ int main(void)
         OK(cuGreenCtxStreamCreate(&borrowed[i], greens[i], STREAM_NON_BLOCKING, 0));
     }
     pthread_barrier_init(&turn, NULL, 2);
+    if (argc > 1) {
+        fills();
+        return finish("green_turns fill");
+    }
     pthread_t threads[3];
     for (intptr_t i = 0; i < 2; i++) pthread_create(&threads[i], NULL, takes_turns, (void *)i);
     pthread_create(&threads[2], NULL, borrows, NULL);

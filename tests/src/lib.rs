@@ -205,6 +205,11 @@ impl Bed {
         bed
     }
 
+    /// A machine like this real driver and GPU (`simulator/profiles`).
+    pub fn with_profile(profile: &str) -> Self {
+        Bed::with_config(&format!("profile = \"{profile}\"\n"))
+    }
+
     /// A machine described by this `machine.toml`.
     pub fn with_config(toml: &str) -> Self {
         let bed = Bed::new();

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use vcuda_tests::{Bed, Door, app, succeeded, workspace};
+use vcuda_tests::{Bed, Door, MIB, app, succeeded, workspace};
 
 /// The functions that the shim calls in relaxed mode, as its two lists have them.
 fn own_calls() -> BTreeSet<String> {
@@ -74,9 +74,24 @@ fn captures_survive_where_hardly_anything_is_safe() {
 }
 
 #[test]
+fn a_capture_that_begins_past_every_hook_is_not_recorded_into() {
+    same_answers(&app("unseen_capture", Door::Dlsym), "");
+}
+
+#[test]
 fn green_contexts_stay_with_their_threads() {
     let program = app("green_turns", Door::Dlsym);
     for once in [true, false] {
         same_answers(&program, &format!("[driver]\ngreen_current_once = {once}"));
     }
+}
+
+#[test]
+fn memory_in_the_order_of_a_green_stream_is_charged_whose_context_another_thread_has() {
+    let machine = "[driver]\ngreen_current_once = true\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
+    let bed = Bed::with_config(&format!("context_bytes = \"32MiB\"\n{machine}"));
+    let mut command = bed.tenant(&["--memory", "512MiB"], app("green_turns", Door::Dlsym));
+    succeeded(&command.arg("fill").output().unwrap());
+    let peak = bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+    assert!(peak <= 512 * MIB, "{peak} bytes");
 }

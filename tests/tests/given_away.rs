@@ -2,6 +2,7 @@
 //! becomes (I18). Judged by the simulated machine's exact record.
 #![allow(
     clippy::unwrap_used,
+    clippy::indexing_slicing,
     reason = "a test stops at the first thing that is not as it should be"
 )]
 

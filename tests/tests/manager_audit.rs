@@ -257,6 +257,11 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     let reported = holding(&mut web.unlimited(&hold), HELD);
     is_told(&bed, &format!("process {} of web-1 uses GPU-", reported.0.id()));
     is_found(&manager, "web-1");
+    // Nor does a process hide by ending its main thread, of which the kernel then tells nothing.
+    let mut headless = web.unlimited(app("leaves", Door::Dlsym));
+    let mut headless = vcuda_tests::Running::start(headless.args(["waits", "memory"]));
+    headless.wait_for("waiting");
+    is_told(&bed, &format!("process {} of web-1 uses GPU-", headless.0.id()));
     assert!(lives(&reported) && lives(&stranger), "{}", events(&bed));
     assert_eq!(killed(), 1.0, "{}", events(&bed));
 }

@@ -35,7 +35,8 @@ impl Manager {
         let root = bed.runtime().join("vcuda");
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&root).unwrap();
-        let registrar = Registrar::start(&root).unwrap();
+        let no_process = |_: &_| Ok(Vec::new());
+        let registrar = Registrar::start(&root, Box::new(no_process)).unwrap();
         let observatory = Observatory::start(&root, Arc::clone(registrar.registry())).unwrap();
         Manager {
             root,

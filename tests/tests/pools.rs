@@ -156,3 +156,14 @@ fn graphs_launched_by_threads_never_pass_the_quota() {
 fn graphs_cost_the_same_everywhere_and_nothing_after_death() {
     one_figure_and_none_left("graph_memory", 60 * MIB);
 }
+
+#[test]
+fn what_a_stream_has_yet_to_free_is_paid_for_where_no_event_can_be_made() {
+    let bed = Bed::with_config(&format!(
+        "{EXACT}[faults.functions]\ncuEventCreate = {{ every = 1, code = 2 }}\n"
+    ));
+    let mut command = bed.tenant(&["--memory", "150MiB"], app("unmarked_free", Door::Dlsym));
+    succeeded(&command.output().unwrap());
+    let peak = peak_bytes(&bed, 0);
+    assert!(peak <= 150 * MIB, "{peak} bytes");
+}

@@ -1,6 +1,6 @@
-//! NVIDIA's own binaries and the tools that read NVML, unmodified: each release of the driver's libraries that Debian has, the
-//! CUDA runtimes 11, 12 and 13, `nvidia-smi`, nvtop. `scripts/fetch-binaries.sh` and `scripts/fetch-clients.sh` fetch them; what could not be had is skipped
-//! with a reason. None of it needs a GPU. gpustat and nvitop are in `clients.rs`.
+//! NVIDIA's own binaries and the tools that read NVML, unmodified: each release of the driver's libraries that Debian has,
+//! the CUDA runtimes 11, 12 and 13, `nvidia-smi`, nvtop. `scripts/fetch-binaries.sh` and `scripts/fetch-clients.sh` fetch
+//! them; what could not be had is skipped with a reason. None of it needs a GPU. gpustat and nvitop are in `clients.rs`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -8,8 +8,8 @@ use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::{GpuUuid, directory, limits};
 
-use super::Finding;
 use super::probe::SHIM;
+use super::{Finding, loader};
 use crate::config::{ENV_TENANT, Environment};
 use crate::gpus::{Gpu, Inventory};
 use crate::smi;
@@ -179,9 +179,13 @@ fn strays(link: &str, tenant: &Path) -> Vec<Finding> {
 }
 
 fn without_shim(link: &str, pid: u32) -> Finding {
+    let obstacle = loader::obstacle(Path::new(&format!("/proc/{pid}")));
+    let why = obstacle.map_or_else(String::new, |limit| {
+        format!(" (it has {limit}, which can keep the loader from it)")
+    });
     Finding::broken(
         link,
-        format!("process {pid} runs without the shim: it is not limited"),
+        format!("process {pid} runs without the shim{why}: it is not limited"),
         "see `vcuda doctor -- CMD` with its command",
     )
 }

@@ -7,6 +7,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor, stat};
+use vcuda_region::process;
 
 /// Of a process's maps, so much is read (bytes).
 const MAPS_BYTES: u64 = 8 << 20;
@@ -89,7 +90,7 @@ impl Deleted {
 /// What the process has mapped, a line each (proc_pid_maps(5)).
 pub(super) fn mapped(host_pid: u32) -> Option<String> {
     let mut bytes = Vec::new();
-    let file = File::open(format!("/proc/{host_pid}/maps")).ok()?;
+    let file = File::open(process::folder_of(host_pid).join("maps")).ok()?;
     file.take(MAPS_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

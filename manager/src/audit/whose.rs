@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, lstat, open, openat2};
 use vcuda_region::directory::{ENV_DIRECTORY, MANAGED};
+use vcuda_region::process;
 
 use super::deleted::{self, Deleted};
 use super::judge::Owner;
@@ -94,7 +95,7 @@ impl Whose {
     fn by_root(&self, host_pid: u32) -> Option<String> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = open(
-            format!("/proc/{host_pid}/root"),
+            process::folder_of(host_pid).join("root"),
             flags | OFlags::DIRECTORY,
             Mode::empty(),
         )
@@ -128,7 +129,7 @@ impl Whose {
         use std::io::Read as _;
         use std::os::unix::ffi::OsStrExt as _;
         let mut environment = Vec::new();
-        let file = fs::File::open(format!("/proc/{host_pid}/environ")).ok()?;
+        let file = fs::File::open(process::folder_of(host_pid).join("environ")).ok()?;
         file.take(ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
         let name = format!("{ENV_DIRECTORY}=");
         let value = environment

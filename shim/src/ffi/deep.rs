@@ -147,7 +147,7 @@ extern "C" fn route_dlopen(file: *const c_char, mode: c_int, caller: usize) -> R
     if !loader::is_relocated() {
         return early(c"dlopen");
     }
-    let Some(address) = DLOPEN.get() else {
+    let Some(address) = DLOPEN.next(caller) else {
         return answer(core::ptr::null_mut());
     };
     if mode & libc::RTLD_DEEPBIND == 0 || file.is_null() {
@@ -158,7 +158,7 @@ extern "C" fn route_dlopen(file: *const c_char, mode: c_int, caller: usize) -> R
         Way::DeepBind.note();
         return jump(address);
     }
-    // SAFETY: libc's function of this name has this type.
+    // SAFETY: a function of this name has this type.
     let real: Dlopen = unsafe { core::mem::transmute(address) };
     // SAFETY: the application's own arguments.
     let opened = unsafe { real(file, mode) };

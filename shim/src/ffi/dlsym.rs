@@ -154,14 +154,14 @@ extern "C" fn route_dlsym(handle: *mut c_void, name: *const c_char, caller: usiz
     if !loader::is_relocated() {
         return early(c"dlsym");
     }
-    let Some(address) = DLSYM.get() else {
+    let Some(address) = DLSYM.next(caller) else {
         return answer(core::ptr::null_mut());
     };
     let Some(target) = Target::of(name, caller) else {
         return jump(address);
     };
-    // SAFETY: libc's function of this name has this type.
-    let real: Dlsym = unsafe { core::mem::transmute(address) };
+    // SAFETY: a function of this name has this type.
+    let real: Dlsym = unsafe { core::mem::transmute(DLSYM.get().unwrap_or(address)) };
     // SAFETY: handle and name are the application's; dlsym judges the handle itself.
     answer(target.look_up(handle, caller, |handle| unsafe { real(handle, name) }))
 }
@@ -177,14 +177,14 @@ extern "C" fn route_dlvsym(
     if !loader::is_relocated() {
         return early(c"dlvsym");
     }
-    let Some(address) = DLVSYM.get() else {
+    let Some(address) = DLVSYM.next(caller) else {
         return answer(core::ptr::null_mut());
     };
     let Some(target) = Target::of(name, caller) else {
         return jump(address);
     };
-    // SAFETY: libc's function of this name has this type.
-    let real: Dlvsym = unsafe { core::mem::transmute(address) };
+    // SAFETY: a function of this name has this type.
+    let real: Dlvsym = unsafe { core::mem::transmute(DLVSYM.get().unwrap_or(address)) };
     // SAFETY: handle, name and version are the application's; dlvsym judges the handle itself.
     answer(target.look_up(handle, caller, |handle| unsafe { real(handle, name, version) }))
 }
@@ -214,6 +214,7 @@ static DLVSYM: LibcFunction = LibcFunction::new(c"dlvsym");
 pub(super) struct LibcFunction {
     name: &'static CStr,
     address: AtomicUsize,
+    next: AtomicUsize,
 }
 
 impl LibcFunction {
@@ -221,7 +222,53 @@ impl LibcFunction {
         Self {
             name,
             address: AtomicUsize::new(0),
+            next: AtomicUsize::new(0),
         }
+    }
+
+    /// Where a call of ours by `caller` goes on: where it would go without us. That is libc's function, or that of another
+    /// library behind ours which stands before libc's (a sanitizer, a tracer), unless it is that library that calls.
+    pub(super) fn next(&self, caller: usize) -> Option<usize> {
+        let (next, libcs) = (self.behind()?, self.get()?);
+        Some(if next != libcs && self.is_before_libc(caller) {
+            libcs
+        } else {
+            next
+        })
+    }
+
+    /// The first function of this name behind ours, in load order.
+    fn behind(&self) -> Option<usize> {
+        let address = self.next.load(Ordering::Relaxed);
+        if address != 0 {
+            return Some(address);
+        }
+        let mut is_behind = false;
+        let address = elf::find(|object| {
+            if is_behind {
+                return object.symbol(self.name);
+            }
+            is_behind = object.contains(here());
+            None
+        });
+        let address = address.or_else(|| self.get())?;
+        self.next.store(address, Ordering::Relaxed);
+        Some(address)
+    }
+
+    /// Whether `caller` lies in a library behind ours that stands before libc's function itself. Calls reach it through
+    /// ours, so it is given libc's: ours would lead back to it.
+    fn is_before_libc(&self, caller: usize) -> bool {
+        if self.behind() == self.get() {
+            return false;
+        }
+        let mut is_behind = false;
+        elf::find(|object| {
+            is_behind |= object.contains(here());
+            object
+                .contains(caller)
+                .then(|| is_behind && object.symbol(self.name).is_some())
+        }) == Some(true)
     }
 
     pub(super) fn get(&self) -> Option<usize> {
@@ -258,6 +305,8 @@ pub(super) fn ours(
     }
 }
 
+const LIBC: &CStr = c"libc.so.6";
+
 /// A name that we answer for: a row of the table, or one of these functions of libc.
 struct Target {
     name: &'static CStr,
@@ -267,8 +316,9 @@ struct Target {
     real: *mut c_void,
     /// The library that theirs is in.
     soname: &'static CStr,
-    /// Whether the driver asks (on WSL2 it does, for its own functions). It gets its own: ours would call it back, without end.
-    is_drivers: bool,
+    /// Whether the caller gets theirs: the driver (on WSL2 it asks for its own functions), or a library that stands before
+    /// libc's function. Ours would call it back, without end.
+    is_raw: bool,
 }
 
 impl Target {
@@ -280,7 +330,7 @@ impl Target {
                 hook: row.hook(),
                 real: row.slot().peek(),
                 soname,
-                is_drivers: deep::is_drivers(caller),
+                is_raw: deep::is_drivers(caller),
             });
         }
         let (function, hook) = own(name)?;
@@ -288,14 +338,18 @@ impl Target {
             name: function.name,
             hook,
             real: function.get()? as *mut c_void,
-            soname: c"libc.so.6",
-            is_drivers: deep::is_drivers(caller),
+            soname: LIBC,
+            is_raw: deep::is_drivers(caller) || function.is_before_libc(caller),
         })
+    }
+
+    fn is_libcs(&self) -> bool {
+        core::ptr::eq(self.soname, LIBC)
     }
 
     /// What is handed out in place of their function.
     fn substitute(&self) -> *mut c_void {
-        if self.is_drivers { self.real } else { self.hook }
+        if self.is_raw { self.real } else { self.hook }
     }
 
     /// The hook where the application would have got the real function, and otherwise what it would have got without
@@ -315,6 +369,10 @@ impl Target {
         }
         if handle != libc::RTLD_DEFAULT && is_our_handle(handle) {
             return found;
+        }
+        if self.is_libcs() {
+            // Ours goes on to what comes behind it.
+            return self.substitute();
         }
         // Our export stood in the way: what comes behind it? Called from here, RTLD_NEXT means "after the shim".
         let behind = real(libc::RTLD_NEXT);
@@ -339,7 +397,7 @@ impl Target {
                 return None;
             }
             if object.contains(here()) {
-                return None;
+                return self.is_libcs().then_some(self.hook);
             }
             object.symbol(self.name).map(|address| address as *mut c_void)
         });
@@ -352,9 +410,9 @@ impl Target {
         }
     }
 
-    /// Ours for theirs, in whichever copy of their library; anything else as it is, and everything for the driver.
+    /// Ours for theirs, in whichever copy of their library; anything else as it is, and all of it for who gets theirs.
     fn exchanged(&self, found: *mut c_void) -> *mut c_void {
-        if found.is_null() || self.is_drivers {
+        if found.is_null() || self.is_raw {
             return found;
         }
         let owner_is_theirs =

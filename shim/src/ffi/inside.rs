@@ -13,7 +13,7 @@ global_asm!(
     ".hidden vcuda_inside",
     ".type vcuda_inside, %object",
     ".size vcuda_inside, 8",
-    ".p2align 2",
+    ".p2align 3",
     "vcuda_inside: .zero 8",
     ".popsection",
 );

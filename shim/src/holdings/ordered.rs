@@ -10,6 +10,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::{Block, IS_EBBING};
 use crate::allocations::Allocation;
+use crate::capture;
 use crate::devices::{context_of_stream, current_context, device_of_context, shared_context};
 use crate::ffi::{Relaxed, real};
 use crate::mappings::Backing;
@@ -30,6 +31,7 @@ pub(crate) enum Owed {
 
 #[derive(Debug)]
 struct Waiting {
+    /// Null if none could be recorded.
     event: CUevent,
     context: CUcontext,
     #[expect(dead_code, reason = "held to be dropped")]
@@ -59,22 +61,14 @@ impl Ordered {
         } else {
             current
         };
-        if is_elsewhere {
-            // SAFETY: a context that the driver has just named; popped again below.
-            if unsafe { real::cuCtxPushCurrent_v2(context) }.is_err() {
-                return;
-            }
-        }
-        let event = mark(stream);
-        if is_elsewhere {
-            let mut popped = CUcontext::NULL;
-            // SAFETY: undoes the push above.
-            let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
-        }
-        // Without an event nobody will tell: given back now.
-        if let Some(event) = event {
-            self.waiting.lock().push(Waiting { event, context, owed });
-        }
+        let event = if is_elsewhere {
+            mark_in(context, stream)
+        } else {
+            mark(stream)
+        };
+        // Without an event nothing tells before the context ends.
+        let event = event.unwrap_or(CUevent::NULL);
+        self.waiting.lock().push(Waiting { event, context, owed });
     }
 
     /// Gives back what streams have got to. `true` if anything is left.
@@ -85,6 +79,9 @@ impl Ordered {
         }
         let _relaxed = Relaxed::enter();
         let is_over = |waiting: &mut Waiting| {
+            if waiting.event.is_null() {
+                return false;
+            }
             // SAFETY: our event, whose context has not ended.
             match unsafe { real::cuEventQuery(waiting.event) } {
                 Ok(()) => {
@@ -129,8 +126,22 @@ fn event_context(context: CUcontext) -> CUcontext {
         .unwrap_or(context)
 }
 
-/// An event behind what the stream was told to do so far.
+/// As [`mark`], for a stream whose context is not current.
+fn mark_in(context: CUcontext, stream: Stream) -> Option<CUevent> {
+    // SAFETY: the driver judges the handle; popped again below.
+    unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
+    let event = mark(stream);
+    let mut popped = CUcontext::NULL;
+    // SAFETY: undoes the push above.
+    let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+    event
+}
+
+/// An event behind what the stream was told to do so far; nothing if it cannot be recorded there.
 fn mark(stream: Stream) -> Option<CUevent> {
+    if capture::is_captured(stream.handle, stream.default) {
+        return None;
+    }
     let mut event = CUevent::NULL;
     // SAFETY: the driver writes an event or nothing.
     unsafe { real::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0) }.ok()?;

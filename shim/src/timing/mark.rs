@@ -198,6 +198,9 @@ fn next_mark(track: &Track) -> Option<&Mark> {
 }
 
 fn record(mark: &Mark, stream: Stream) -> bool {
+    if capture::is_captured(stream.handle, stream.default) {
+        return false;
+    }
     let event = CUevent(mark.event.load(Ordering::Relaxed));
     // SAFETY: an event of ours in the stream's context; the stream is the one that the application just launches on.
     unsafe { real::cuEventRecord(event, stream.explicit()) }.is_ok()

@@ -11,7 +11,9 @@ mod driver;
 mod profile;
 mod validate;
 
-pub use driver::{DeviceMemory, DriverProfile, Duplicates, NamespaceBytes, ProcessLists, ProcessMemory};
+pub use driver::{
+    DeviceMemory, DriverProfile, Duplicates, NamespaceBytes, ProcessLists, ProcessMemory, SliceOrder,
+};
 
 pub(crate) use defaults::{FNV, fnv1a};
 

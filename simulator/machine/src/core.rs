@@ -106,9 +106,9 @@ row! {
     /// Who holds an object. An object's rows are in the order in which the holders came; one without rows is gone.
     HoldRow {
         object: u64,
-        /// `DESCRIPTORS`: the file descriptors that were exported of it.
+        /// `DESCRIPTORS`: the file descriptors that were exported of it. `RELEASING`: nobody any more.
         client: u64,
-        /// How often; of descriptors, a number that each export changes.
+        /// How often; of descriptors, a number that each export changes; of what is being released, until when, ns.
         count: u64,
     }
 }
@@ -133,6 +133,9 @@ row! {
 
 /// `HoldRow::client` of a holder that is no process. Clients count from 1.
 pub(crate) const DESCRIPTORS: u64 = 0;
+
+/// `HoldRow::client` of memory that nobody holds and that the GPU does not have back yet, see `releasing`.
+pub(crate) const RELEASING: u64 = u64::MAX;
 
 /// `StreamRow::phase`: the command at the head has not begun.
 pub(crate) const WAITING: u64 = 0;

@@ -4,6 +4,7 @@
 //! One clock for all GPUs, since streams of different GPUs may wait for each other. At each instant everything that
 //! needs no time is done (`settle`), then time goes on to the next event (`next_event`, `pass`).
 
+use crate::SliceOrder;
 use crate::core::{COPYING, Core, Effect, MAX_EFFECTS, RUNNING, StreamRow, WAITING};
 use crate::layout::{as_index, name, split};
 use crate::map::Mapping;
@@ -23,6 +24,7 @@ pub(crate) struct Rules {
     pub(crate) slice_ns: u64,
     pub(crate) switch_ns: u64,
     pub(crate) sample_ns: u64,
+    pub(crate) order: SliceOrder,
     /// Multiprocessors per GPU.
     pub(crate) sms: Vec<u64>,
 }

@@ -13,6 +13,7 @@
 //! | `commit`, `population`, `liveness`, `farewell` | how it changes, who takes part, who has died |
 //! | `namespaces` | by which PIDs processes see each other |
 //! | `objects`, `object_files` | memory that more than one process holds |
+//! | `releasing` | memory of the dead that the GPU does not have back yet |
 //! | `mishaps` | what has happened to the GPUs, for who looks through NVML |
 //! | `record`, `report` | the exact record, and NVML's late and rounded view |
 
@@ -39,6 +40,7 @@ mod object_files;
 mod objects;
 mod population;
 mod record;
+mod releasing;
 mod report;
 mod ring;
 mod shared;
@@ -52,7 +54,7 @@ pub use client::{Client, Object, ObjectId, Stamp};
 pub use command::{Command, ContextId, Engine, StreamId, Ticket};
 pub use config::{
     ClockKind, Config, DeviceMemory, DriverProfile, Duplicates, FaultConfig, FunctionFault, GpuConfig,
-    KernelConfig, MAX_GPUS, NamespaceBytes, ProcessLists, ProcessMemory, RING_ENTRIES,
+    KernelConfig, MAX_GPUS, NamespaceBytes, ProcessLists, ProcessMemory, RING_ENTRIES, SliceOrder,
 };
 pub use directory::machine_directory;
 pub use error::{MachineError, QueueFull, Refused};

@@ -132,6 +132,12 @@ impl Machine {
         self.shared.is_on_host()
     }
 
+    /// Whether processes of this computer, or of this container, may use the GPU: `driver.device_nodes`.
+    #[must_use]
+    pub fn has_node(&self, gpu: usize) -> bool {
+        !self.config().driver.device_nodes || Path::new(&format!("/dev/nvidia{gpu}")).exists()
+    }
+
     /// Takes the time that an `nvmlInit` takes (`driver.nvml_init_ns`), one process of the machine after the other.
     pub fn start_nvml(&self) {
         let ns = self.config().driver.nvml_init_ns;

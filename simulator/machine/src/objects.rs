@@ -6,8 +6,15 @@
 
 use crate::Refused;
 use crate::client::{give_back, use_row};
-use crate::core::{Core, DESCRIPTORS, HoldRow, ObjectRow};
+use crate::core::{Core, DESCRIPTORS, HoldRow, ObjectRow, RELEASING};
 use crate::layout::{HOLDS, OBJECTS, as_index};
+
+impl HoldRow {
+    /// Whether the holder is a process.
+    fn is_of_process(&self) -> bool {
+        ![DESCRIPTORS, RELEASING].contains(&self.client)
+    }
+}
 
 impl Core {
     /// The object, if anybody holds it.
@@ -18,7 +25,7 @@ impl Core {
 
     /// The process whose row has the object's bytes.
     fn owner(&self, object: u64) -> Option<u64> {
-        let is_process = |row: &&HoldRow| row.object == object && row.client != DESCRIPTORS;
+        let is_process = |row: &&HoldRow| row.object == object && row.is_of_process();
         self.holds.iter().find(is_process).map(|row| row.client)
     }
 
@@ -46,7 +53,7 @@ impl Core {
     /// The owner of each object, in one pass.
     fn owners(&self) -> Vec<Option<u64>> {
         let mut owners = vec![None; self.objects.len()];
-        for hold in self.holds.iter().filter(|hold| hold.client != DESCRIPTORS) {
+        for hold in self.holds.iter().filter(|hold| hold.is_of_process()) {
             if let Ok(position) = self.objects.binary_search_by_key(&hold.object, |row| row.id)
                 && let Some(owner) = owners.get_mut(position)
             {
@@ -60,9 +67,7 @@ impl Core {
     pub(crate) fn check_objects(&self) -> bool {
         let is_whole = |hold: &HoldRow| {
             let is_somebody = self.clients.iter().any(|row| row.id == hold.client);
-            self.object(hold.object).is_some()
-                && hold.count > 0
-                && (is_somebody || hold.client == DESCRIPTORS)
+            self.object(hold.object).is_some() && hold.count > 0 && (is_somebody || !hold.is_of_process())
         };
         let mut held: Vec<u64> = self.holds.iter().map(|hold| hold.object).collect();
         held.sort_unstable();

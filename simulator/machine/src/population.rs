@@ -6,7 +6,7 @@ use crate::layout::{CLIENTS, RECORDS, as_index, entry, record, split};
 use crate::map::Mapping;
 use crate::shared::{CLIENT_SLOTS, Local, Shared};
 use crate::sys;
-use crate::{objects, ring};
+use crate::{objects, releasing, ring};
 
 /// How often the living are counted by the way, ns.
 const COUNT_EVERY_NS: u64 = 10_000_000;
@@ -41,7 +41,8 @@ impl Shared {
             let last_sign = self.last_sign(&local.base, client);
             self.bury(local, client, last_sign)
         })?;
-        self.drop_closed_descriptors(local)
+        self.drop_closed_descriptors(local)?;
+        self.release_what_is_due(local)
     }
 
     /// Ends the holds of exported descriptors of which none is open any more.
@@ -58,7 +59,9 @@ impl Shared {
                 if core.hold_of(seen.object, DESCRIPTORS) != Some(&seen) {
                     return Change::None(false);
                 }
-                Change::Made(objects::release(core, seen.object, DESCRIPTORS, u64::MAX))
+                Change::Made(releasing::until(core, self.release_due_ns(), |core| {
+                    objects::release(core, seen.object, DESCRIPTORS, u64::MAX)
+                }))
             })?;
             if gone {
                 self.objects.forget(&[seen.object]);
@@ -92,7 +95,9 @@ impl Shared {
             if !core.clients.iter().any(|row| row.id == client) {
                 return Change::None(Vec::new());
             }
-            Change::Made(remove_client(core, &self.map, client))
+            Change::Made(releasing::until(core, self.release_due_ns(), |core| {
+                remove_client(core, &self.map, client)
+            }))
         })?;
         self.objects.forget(&gone);
         Ok(())
@@ -127,7 +132,9 @@ impl Shared {
         let predecessor = |core: &Core| core.clients.iter().find(|row| row.slot == slot).map(|row| row.id);
         let joined = self.transact(local, Some(self.now()), |core| {
             // Who had this slot before is dead, or it could not have been claimed.
-            let gone = predecessor(core).map_or_else(Vec::new, |dead| remove_client(core, &self.map, dead));
+            let gone = releasing::until(core, self.release_due_ns(), |core| {
+                predecessor(core).map_or_else(Vec::new, |dead| remove_client(core, &self.map, dead))
+            });
             if core.clients.len() >= as_index(CLIENTS) {
                 return Change::None(None);
             }

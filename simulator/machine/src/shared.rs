@@ -73,6 +73,7 @@ impl Shared {
             slice_ns: config.slice_ns,
             switch_ns: config.switch_ns,
             sample_ns: config.sample_ns,
+            order: config.driver.slice_order,
             sms: config.gpus.iter().map(|gpu| u64::from(gpu.sms)).collect(),
         };
         let (local, bell, bell_lock) = (Mutex::default(), Condvar::new(), Mutex::new(()));

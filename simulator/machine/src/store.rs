@@ -246,6 +246,8 @@ fn fingerprint(config: &Config) -> u64 {
         config.switch_ns,
         config.sample_ns,
         config.granularity_bytes,
+        config.driver.slice_order,
+        config.driver.release_delay_ns,
     );
     let gpus: Vec<_> = config
         .gpus

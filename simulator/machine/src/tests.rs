@@ -10,6 +10,7 @@ mod objects;
 mod processes;
 mod reading;
 mod record;
+mod releasing;
 mod schedule;
 mod sharing;
 mod streams;
@@ -22,6 +23,7 @@ pub(crate) fn config() -> Config {
     let mut config = Config::with_gpus(1, 1000 << 20);
     config.clock = ClockKind::Virtual;
     config.context_bytes = 10 << 20;
+    config.slice_ns = 2 * MS;
     for gpu in &mut config.gpus {
         gpu.sms = 100;
     }

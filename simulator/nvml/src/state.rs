@@ -25,7 +25,7 @@ const HANG: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// Counted initialisations; a child of `fork` keeps the count. No lock: a child could find it taken for ever.
 static USERS: AtomicU32 = AtomicU32::new(0);
-/// GPUs that were not there at the first initialisation, a bit each.
+/// GPUs that were not there, or had no device file, at the first initialisation, a bit each.
 static ABSENT: AtomicU32 = AtomicU32::new(0);
 /// The machine, opened once per process and never closed: closing the lock file would drop the locks of the
 /// simulated driver in the same process.
@@ -165,7 +165,8 @@ pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
     // (docs/hardware.md, "NVML while a GPU is lost").
     if USERS.load(Ordering::Acquire) == 0 {
         let gpus = opened.machine.config().gpus.iter().enumerate();
-        let absent = gpus.filter(|(_, gpu)| mishaps.absent.contains(&gpu.uuid));
+        let absent = gpus
+            .filter(|(index, gpu)| mishaps.absent.contains(&gpu.uuid) || !opened.machine.has_node(*index));
         ABSENT.store(
             absent.fold(0, |set, (index, _)| set | 1 << index),
             Ordering::Release,

@@ -7,6 +7,8 @@ use once_cell::sync::OnceCell;
 use vcuda_driver_api::CUresult;
 use vcuda_machine::DriverProfile;
 
+use crate::process::process;
+
 static NAMED: OnceCell<BTreeSet<String>> = OnceCell::new();
 
 /// Takes the profile's names. One that this driver does not export is a newer driver's.
@@ -21,7 +23,8 @@ pub(crate) fn arm(driver: &DriverProfile) {
 /// As [`super::call_unsafe`], for a call that is named.
 #[inline]
 pub(crate) fn check(symbol: &str) -> CUresult {
-    if !super::is_any_open() {
+    // A forked child finds its parent's captures, whose lock may never open again.
+    if !super::is_any_open() || process().is_err() {
         return Ok(());
     }
     check_open(symbol)

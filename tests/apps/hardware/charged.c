@@ -9,6 +9,12 @@ static double used(void)
     OK(cuMemGetInfo_v2(&free_bytes, &total));
     return (double)(total - free_bytes);
 }
+static void report_total(void)
+{
+    size_t free_bytes = 0, total = 0;
+    OK(cuMemGetInfo_v2(&free_bytes, &total));
+    report("total", (double)total, "bytes");
+}
 /* Charges that come without a call are seen within half a second. */
 static void settle(void) { usleep(700000); }
 
@@ -19,6 +25,7 @@ int main(int argc, char **argv)
     int entries, listed, count = 0;
     nvml_open();
     setup();
+    report_total();
     settle();
     double context_bytes = used(), own = own_used(&entries, &listed);
     report("used_after_context", context_bytes, "bytes");

@@ -5,6 +5,7 @@ use vcuda_region::limits::NO_MEMORY_LIMIT;
 
 use super::Part;
 use crate::ffi::Call;
+use crate::shim;
 
 /// What is said of a GPU's memory (bytes).
 struct Told {
@@ -20,9 +21,12 @@ fn told(device: nvmlDevice_t, card_total: u64, card_free: u64) -> Option<Told> {
     if limit == NO_MEMORY_LIMIT {
         return None;
     }
-    let used = part
-        .grant
-        .map_or(0, |(region, index)| region.usage.used_bytes(index));
+    let used = part.grant.map_or(0, |(region, index)| {
+        if let Some(shim) = shim::built() {
+            shim.settle_exported(region);
+        }
+        region.usage.used_bytes(index)
+    });
     // Nothing granted: the card keeps its size, since programs divide by it.
     let total = if limit == 0 {
         card_total

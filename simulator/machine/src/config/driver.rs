@@ -38,6 +38,27 @@ pub struct DriverProfile {
     pub launch_blocks: bool,
     /// Whether `cuInit` looks itself up in the driver's library, by the `dlsym` that the process has.
     pub looks_itself_up: bool,
+    /// How long recording an event that can be asked for its time takes in its stream, ns.
+    pub event_record_ns: u64,
+    /// What `cuEventElapsedTime` says of two such events recorded with nothing between them, ns.
+    pub event_pair_ns: u64,
+    /// Which context gets the next slice.
+    pub slice_order: SliceOrder,
+    /// Whether a process sees only GPUs whose `/dev/nvidia<n>` exists, `n` being the GPU's position on the machine.
+    pub device_nodes: bool,
+    /// How much later than the end of its last holder memory is the GPU's again, ns.
+    pub release_delay_ns: u64,
+}
+
+/// Which context gets the next slice, of those that have work and not the present one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SliceOrder {
+    /// The next in the order in which the contexts were made.
+    #[default]
+    RoundRobin,
+    /// The one whose next command was submitted first.
+    Arrival,
 }
 
 /// Which processes NVML lists for a caller inside a PID namespace. A caller in the namespace of the host sees all of them,

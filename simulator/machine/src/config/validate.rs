@@ -39,6 +39,15 @@ impl Config {
             1,
             1 << 30,
         )?;
+        let driver = &self.driver;
+        within("driver.event_record_ns", driver.event_record_ns, 0, 1_000_000)?;
+        within("driver.event_pair_ns", driver.event_pair_ns, 0, 1_000_000)?;
+        within(
+            "driver.release_delay_ns",
+            driver.release_delay_ns,
+            0,
+            60_000_000_000,
+        )?;
         within("cuda_version", u64::from(self.cuda_version), 11_000, 99_990)?;
         if self.faults.fail_nth_allocation == Some(0) {
             return Err(value(

@@ -1,6 +1,7 @@
 //! Contexts in round-robin slices; within the resident one, kernels side by side.
 
 use super::{Active, Play};
+use crate::SliceOrder;
 use crate::core::RUNNING;
 use crate::ring::{Until, Work};
 
@@ -123,7 +124,7 @@ impl Play<'_> {
     /// Whether the resident context has something to run, and which other one has: the next in turn.
     pub(super) fn demand(&self, gpu: usize, resident: u64) -> (bool, Option<u64>) {
         let mut has_work = false;
-        let mut other: Option<u64> = None;
+        let mut other: Option<(u64, u64)> = None;
         for active in self.active.iter() {
             if active.gpu != gpu || !self.is_runnable(active) {
                 continue;
@@ -131,14 +132,22 @@ impl Play<'_> {
             if active.context == resident {
                 has_work = true;
             } else {
-                // Distance after the resident one, round the circle of numbers.
-                let distance = |context: u64| context.wrapping_sub(resident);
+                let turn = self.turn(active, resident);
                 other = other
-                    .filter(|best| distance(*best) < distance(active.context))
-                    .or(Some(active.context));
+                    .filter(|(best, _)| *best < turn)
+                    .or(Some((turn, active.context)));
             }
         }
-        (has_work, other)
+        (has_work, other.map(|(_, context)| context))
+    }
+
+    /// What decides which context is next: the one with the least.
+    fn turn(&self, active: &Active, resident: u64) -> u64 {
+        match self.rules.order {
+            // Distance after the resident one, round the circle of numbers.
+            SliceOrder::RoundRobin => active.context.wrapping_sub(resident),
+            SliceOrder::Arrival => active.entry.map_or(u64::MAX, |entry| entry.arrival),
+        }
     }
 
     fn on(&self, position: usize, gpu: usize, context: u64) -> Option<Active> {

@@ -84,3 +84,25 @@ fn a_context_must_fit() {
     assert!(machine.processes(0).iter().all(|process| process.pid != 2));
     assert_eq!(machine.report().processes[1].denied_allocations, 1);
 }
+
+#[test]
+fn nvml_counts_managed_memory_as_the_profile_says() {
+    for (is_counted, told) in [(false, 60), (true, 360)] {
+        let mut config = config();
+        config.driver.nvml_counts_managed = is_counted;
+        let machine = Machine::in_memory(config).unwrap();
+        let (a, _) = tenant(&machine, 1);
+        a.take(0, 50 << 20).unwrap();
+        a.take_managed(0, 300 << 20).unwrap();
+        let process = &machine.processes(0)[0];
+        assert_eq!(process.memory_reported_bytes, told << 20);
+        assert_eq!(process.memory_used_bytes, 360 << 20);
+        assert_eq!(
+            machine.memory(0).reported_bytes,
+            360 << 20,
+            "the card has it in any case"
+        );
+        a.give_managed(0, 300 << 20);
+        assert_eq!(machine.processes(0)[0].memory_reported_bytes, 60 << 20);
+    }
+}

@@ -225,3 +225,25 @@ fn a_kernel_that_spins_for_the_host_ends_with_its_gate() {
     assert_eq!(done(&client, spin), 3 * MS);
     assert_eq!(service(&machine, 1), 3 * MS);
 }
+
+/// Of two contexts that wait, made as b and c, the second has waited longer.
+fn first_after_a(order: crate::SliceOrder) -> (bool, bool) {
+    let mut config = config();
+    config.driver.slice_order = order;
+    let machine = Machine::in_memory(config).unwrap();
+    let [a, b, c] = [1, 2, 3].map(|pid| tenant(&machine, pid));
+    a.0.submit(a.1, kernel(u64::MAX)).unwrap();
+    machine.step_clock(MS / 2);
+    let of_c = c.0.submit(c.1, kernel(100 * US)).unwrap();
+    machine.step_clock(MS / 2);
+    let of_b = b.0.submit(b.1, kernel(100 * US)).unwrap();
+    // The slice's end, a switch, one kernel.
+    machine.step_clock(MS + 120 * US);
+    (b.0.is_done(of_b), c.0.is_done(of_c))
+}
+
+#[test]
+fn the_next_slice_goes_by_the_profiles_order() {
+    assert_eq!(first_after_a(crate::SliceOrder::RoundRobin), (true, false));
+    assert_eq!(first_after_a(crate::SliceOrder::Arrival), (false, true));
+}

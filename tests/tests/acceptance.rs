@@ -1,0 +1,240 @@
+//! `scripts/gpu-acceptance.sh`, tried without a GPU: its programs on each profile of the simulated driver, and its verdicts.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use vcuda_tests::{Bed, Door, app, release_dir, succeeded, text, workspace};
+
+/// The programs of `apps/hardware` that answer within a second, with short arguments. `pauses` needs a GPU that computes;
+/// `blocking`, `charged`, `costs` and `deaths` are slower and run on the default profile alone.
+const QUICK: [(&str, &[&str]); 8] = [
+    ("capture_calls", &["with-nvml"]),
+    ("capture_neighbour", &[]),
+    ("descriptors", &[]),
+    ("exits", &["5"]),
+    ("foreign", &[]),
+    ("nvml_costs", &[]),
+    ("nvml_memory", &[]),
+    ("starts", &["10"]),
+];
+const SLOW: [(&str, &[&str]); 5] = [
+    ("blocking", &[]),
+    ("charged", &[]),
+    ("costs", &[]),
+    ("deaths", &[]),
+    ("shares", &["1", "100000"]),
+];
+
+/// The lines "NAME VALUE UNIT" of a program's output; a value "-" is none.
+fn figures(output: &str) -> BTreeMap<&str, Option<f64>> {
+    output.lines().filter_map(figure).collect()
+}
+
+fn figure(line: &str) -> Option<(&str, Option<f64>)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [name, value, _unit] = words[..] else {
+        return None;
+    };
+    match value {
+        "-" => Some((name, None)),
+        _ => Some((name, Some(value.parse().ok()?))),
+    }
+}
+
+fn profiles() -> Vec<String> {
+    let files = fs::read_dir(workspace().join("simulator/profiles")).unwrap();
+    let mut names: Vec<String> = files
+        .filter_map(|file| {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            name.strip_suffix(".toml").map(str::to_owned)
+        })
+        .collect();
+    names.sort();
+    assert!(names.len() >= 6, "{names:?}");
+    names
+}
+
+/// Status 77 says that this driver cannot answer; anything else but 0 is a failure.
+fn answers(output: &Output, what: &str) {
+    let words = String::from_utf8_lossy(&output.stdout);
+    if output.status.code() == Some(77) {
+        assert!(words.starts_with("skip: "), "{what}: {}", text(output));
+        return;
+    }
+    assert!(output.status.success(), "{what}: {}", text(output));
+    assert!(!figures(&words).is_empty(), "{what}: no figures in {words}");
+}
+
+/// Runs these programs one after the other on a machine with this configuration.
+fn all_answer(machine: &str, programs: &[(&str, &[&str])]) {
+    let bed = Bed::with_config(machine);
+    for (name, arguments) in programs {
+        let program = app(&format!("hardware/{name}"), Door::Dlsym);
+        let output = bed.bare(&program).args(*arguments).output().unwrap();
+        answers(&output, &format!("{name} on {machine:?}"));
+    }
+}
+
+#[test]
+fn its_programs_answer_on_each_profile() {
+    for profile in profiles() {
+        all_answer(&format!("profile = \"{profile}\"\n"), &QUICK);
+    }
+}
+
+#[test]
+fn its_slower_programs_answer() {
+    // Each waits most of its time: all at once, each on a machine of its own.
+    std::thread::scope(|scope| {
+        for program in &SLOW {
+            scope.spawn(|| all_answer("", std::slice::from_ref(program)));
+        }
+    });
+}
+
+/// What the simulated driver does is what the programs say: a profile's facts come back as figures.
+#[test]
+fn its_programs_see_what_a_profile_says() {
+    let ask = |machine: &str, name: &str, figure: &str| {
+        let bed = Bed::with_config(machine);
+        let output = bed
+            .bare(app(&format!("hardware/{name}"), Door::Dlsym))
+            .output()
+            .unwrap();
+        let words = succeeded(&output);
+        *figures(&words)
+            .get(figure)
+            .unwrap_or_else(|| panic!("no {figure} in {words}"))
+    };
+    let unit = |bytes| format!("[driver]\nallocation_unit_bytes = \"{bytes}\"\n");
+    let allocated = "alloc_2M_1_times_64_gpu";
+    assert_eq!(
+        ask(&unit("2MiB"), "nvml_memory", allocated),
+        Some(64.0 * f64::from(4 << 20))
+    );
+    let once = |is_so| format!("[driver]\ngreen_current_once = {is_so}\n");
+    let second = "green_current_in_second_thread";
+    assert_eq!(ask(&once(true), "foreign", second), Some(201.0));
+    assert_eq!(ask(&once(false), "foreign", second), Some(0.0));
+    let harmful = |calls| format!("[driver]\ncapture_invalidating = [{calls}]\n");
+    let ended = "pool_attribute_cG_tG_end";
+    assert_eq!(
+        ask(&harmful("\"cuMemPoolGetAttribute\""), "capture_calls", ended),
+        Some(901.0)
+    );
+    assert_eq!(ask(&harmful(""), "capture_calls", ended), Some(0.0));
+    let managed = |counts| format!("[driver]\nnvml_counts_managed = {counts}\n");
+    let touched = "managed_256M_on_gpu_own";
+    assert_eq!(
+        ask(&managed(true), "nvml_memory", touched),
+        Some(f64::from(256 << 20))
+    );
+    assert_eq!(ask(&managed(false), "nvml_memory", touched), Some(0.0));
+}
+
+/// An unpacked archive whose only stage is this one.
+fn unpacked(stage: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let scripts = folder.path().join("gpu-acceptance");
+    fs::create_dir(&scripts).unwrap();
+    let ours = workspace().join("scripts/gpu-acceptance");
+    fs::copy(ours.join("report.sh"), scripts.join("report.sh")).unwrap();
+    fs::write(
+        scripts.join("driver.sh"),
+        format!("stage_driver() {{\n{stage}\n}}\n"),
+    )
+    .unwrap();
+    symlink(release_dir().join("vcuda"), folder.path().join("vcuda")).unwrap();
+    folder
+}
+
+/// What the script says of that stage, on the simulated GPU; the archive lies in the folder.
+fn verdict(folder: &Path, mode: &str) -> Output {
+    let bed = Bed::new();
+    let mut command = Command::new(workspace().join("scripts/gpu-acceptance.sh"));
+    bed.environment(&mut command);
+    let arguments = [mode, "--only", "driver"];
+    command
+        .args(arguments)
+        .arg(folder)
+        .env("OUT", folder)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn its_status_tells_differing_from_failing_without_the_shim() {
+    for (stage, status, word) in [
+        ("both same 20 '--memory 1GiB' echo hello", 0, "| same "),
+        ("measure asked 20 echo question 42 us", 0, "| measured "),
+        (
+            "both other 20 '--memory 1GiB' bash -c '[ -z \"$LD_PRELOAD\" ]'",
+            1,
+            "| differs ",
+        ),
+        (
+            "both printed 20 '--memory 1GiB' bash -c 'echo ${LD_PRELOAD:+as a tenant}'",
+            1,
+            "| differs ",
+        ),
+        (
+            "measure far 20 echo far 9 us; expect far.bare far 1 2",
+            1,
+            "| differs ",
+        ),
+        (
+            "measure near 20 echo near 1.5 us; expect near.bare near 1 2",
+            0,
+            "| same ",
+        ),
+        ("both broken 20 '--memory 1GiB' false", 3, "| bare-failed "),
+        ("measure slow 1 sleep 20", 3, "| not-measured "),
+        (
+            "measure asked 20 echo a 1 us; expect asked.bare nothing 1 2",
+            3,
+            "| not-measured ",
+        ),
+        (
+            "measure lacking 20 bash -c 'echo skip: no such tool; exit 77'",
+            3,
+            "| skipped ",
+        ),
+    ] {
+        let folder = unpacked(stage);
+        let output = verdict(folder.path(), "sim");
+        assert_eq!(output.status.code(), Some(status), "{stage}: {}", text(&output));
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains(word),
+            "{stage}: {}",
+            text(&output)
+        );
+        let archive = folder.path().join("gpu-acceptance-driver.tar.gz");
+        assert!(fs::metadata(&archive).unwrap().len() < 16 << 20);
+        let listed = Command::new("tar").arg("-tzf").arg(&archive).output().unwrap();
+        assert!(succeeded(&listed).contains("table.md"), "{}", text(&listed));
+    }
+}
+
+#[test]
+fn a_machine_without_a_gpu_cannot_be_measured() {
+    let folder = unpacked("both same 20 '--memory 1GiB' true");
+    // Where there is a GPU, this is a run like any other.
+    let output = verdict(folder.path(), "run");
+    let is_there = String::from_utf8_lossy(&output.stdout).contains("| same ");
+    assert_eq!(
+        output.status.code(),
+        Some(if is_there { 0 } else { 3 }),
+        "{}",
+        text(&output)
+    );
+}

@@ -1,0 +1,313 @@
+//! Ordinary programs of many kinds, bare and with the shim preloaded: the same output and the same end (I1, I2, I3).
+//!
+//! `tests/ordinary/*.txt` hold a command of `bash` a line (more while a quote is open), after what it needs: programs in the search path,
+//! `lib-NAME` (a library of the loader's or the compiler's), `root`, `x86_64`. `c NAME FLAGS` compiles
+//! `tests/ordinary/src/NAME.c` to `./NAME`; `lib NAME FLAGS` makes a library of it and prints its path; both once for all
+//! rows. Each row runs in an empty folder of its own. In `gpu.txt` `$RUN` puts a program on the simulated GPU, bare or as a
+//! tenant. A row whose bare output is not the same twice is a mistake of the row.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use vcuda_tests::{Bed, release_dir, skip, workspace};
+
+/// Far longer than any row takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One line of a list.
+struct Row {
+    needs: Vec<String>,
+    command: String,
+}
+
+/// The rows of a list. What is needed stands before the first ": ".
+fn rows(list: &str) -> Vec<Row> {
+    let path = workspace().join("tests/ordinary").join(list);
+    let mut rows: Vec<Row> = Vec::new();
+    for line in std::fs::read_to_string(path).unwrap().lines() {
+        let is_open = |row: &&mut Row| row.command.matches('\'').count() % 2 == 1;
+        if let Some(row) = rows.last_mut().filter(is_open) {
+            row.command += "\n";
+            row.command += line;
+            continue;
+        }
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let is_need = |word: &str| {
+            word.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte))
+        };
+        let (needs, command) = match line.split_once(": ") {
+            Some((needs, command)) if needs.split(' ').all(is_need) => (needs, command),
+            _ => ("", line),
+        };
+        rows.push(Row {
+            needs: needs.split_whitespace().map(str::to_owned).collect(),
+            command: command.to_owned(),
+        });
+    }
+    rows
+}
+
+/// Why a row cannot run here.
+fn lacking(needs: &[String]) -> Option<String> {
+    let is_there = |need: &String| match need.as_str() {
+        // SAFETY: asks for a number.
+        "root" => unsafe { libc::geteuid() == 0 },
+        "x86_64" => cfg!(target_arch = "x86_64"),
+        need => match need.strip_prefix("lib-") {
+            Some(library) => is_library(library),
+            None => {
+                std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|path| path.join(need).exists())
+            }
+        },
+    };
+    needs
+        .iter()
+        .find(|need| !is_there(need))
+        .map(|need| format!("no {need}"))
+}
+
+fn is_library(name: &str) -> bool {
+    let said = |program: &str, argument: &str| {
+        let output = Command::new(program).arg(argument).output();
+        output.map_or_else(
+            |_| String::new(),
+            |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    };
+    said("/sbin/ldconfig", "-p").contains(&format!("/{name}\n"))
+        || said("gcc", &format!("-print-file-name={name}")).starts_with('/')
+}
+
+/// Where the rows run, and with what.
+struct Place {
+    folder: tempfile::TempDir,
+    environment: BTreeMap<&'static str, String>,
+}
+
+/// What a row did: standard output, standard error, its end.
+#[derive(PartialEq, Eq)]
+struct Done(String, String, String);
+
+impl Place {
+    /// With these variables for the row's command.
+    fn new(environment: BTreeMap<&'static str, String>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("built")).unwrap();
+        Self { folder, environment }
+    }
+
+    /// Runs a row in the folder of this name, which is the same for each of its runs: its path is in some outputs.
+    fn run(&self, row: &Row, name: &str, environment: &BTreeMap<&str, String>) -> Done {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let [out, err] = ["out", "err"].map(|kind| self.folder.path().join(format!("{name}.{kind}")));
+        // The variables are set by the shell that runs the row, so that it is like a container's first process itself.
+        let script = format!(
+            ". {}/tests/ordinary/prelude.sh\n{}\n",
+            workspace().display(),
+            row.command
+        );
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", &script])
+            .current_dir(&folder)
+            .env_remove("LD_PRELOAD")
+            .env("BUILT", self.folder.path().join("built"))
+            .env("SRC", workspace().join("tests/ordinary/src"))
+            .env("APPS", workspace().join("tests/apps"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .envs(&self.environment)
+            .envs(environment)
+            .stdin(Stdio::null())
+            .stdout(std::fs::File::create(&out).unwrap())
+            .stderr(std::fs::File::create(&err).unwrap())
+            .process_group(0);
+        let end = end_of(&mut command);
+        let _ = std::fs::remove_dir_all(&folder);
+        let said = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
+        // The stand-in for NVML, of which only a tenant's process asks anything, says what it cannot open.
+        let errors: Vec<_> = said(&err)
+            .lines()
+            .filter(|line| !line.starts_with("simulated NVML"))
+            .map(without_numbers)
+            .collect();
+        Done(said(&out), errors.join("\n"), end)
+    }
+
+    /// What differs between the two, if anything does.
+    fn difference(
+        &self,
+        index: usize,
+        row: &Row,
+        kinds: &[(&str, BTreeMap<&str, String>); 2],
+    ) -> Option<String> {
+        let name = format!("row{index}");
+        let [bare, other] = kinds;
+        for _ in 0..3 {
+            let (plain, limited) = (self.run(row, &name, &bare.1), self.run(row, &name, &other.1));
+            if plain == limited {
+                return None;
+            }
+            // Twice the same without the shim: it is the shim's doing.
+            if self.run(row, &name, &bare.1) == plain {
+                let mut words = format!("{}\n", row.command);
+                for (kind, Done(out, err, end)) in [(bare.0, plain), (other.0, limited)] {
+                    writeln!(words, "--- {kind}: {end}\n{out}{err}").unwrap();
+                }
+                return Some(words);
+            }
+        }
+        Some(format!(
+            "{}\n--- not the same twice, without the shim",
+            row.command
+        ))
+    }
+}
+
+/// Words of an error with `N` for each number of three digits or more: PIDs and addresses are never the same twice.
+fn without_numbers(words: &str) -> String {
+    let mut kept = String::new();
+    let mut digits = String::new();
+    for letter in words.chars().chain(['\0']) {
+        if letter.is_ascii_digit() {
+            digits.push(letter);
+            continue;
+        }
+        kept += if digits.len() < 3 { &digits } else { "N" };
+        digits.clear();
+        kept.push(letter);
+    }
+    // The end that was put there to end the last number.
+    kept.pop();
+    kept
+}
+
+/// How a command ended; its whole process group is killed if it does not.
+fn end_of(command: &mut Command) -> String {
+    let mut child = command.spawn().unwrap();
+    let end = SystemTime::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return format!("status {:?}, signal {:?}", status.code(), status.signal());
+        }
+        if SystemTime::now() > end {
+            // SAFETY: takes two numbers; the group is the child's own, and the child has not been waited for.
+            unsafe { libc::kill(-i32::try_from(child.id()).unwrap(), libc::SIGKILL) };
+            child.wait().unwrap();
+            return "never".to_owned();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs the lists' rows, several at a time, and fails with all that differ.
+fn unchanged(lists: &[&str], place: &Place, kinds: &[(&str, BTreeMap<&str, String>); 2]) {
+    let rows: Vec<Row> = lists.iter().flat_map(|list| rows(list)).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut differences = Vec::new();
+        let mut lacked = Vec::new();
+        while let Some((index, row)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            rows.get(index).map(|row| (index, row))
+        } {
+            match lacking(&row.needs) {
+                Some(why) => lacked.push(why),
+                None => differences.extend(place.difference(index, row, kinds)),
+            }
+        }
+        (differences, lacked)
+    };
+    let threads = 2 * std::thread::available_parallelism().unwrap().get();
+    let (differences, lacked): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).unzip()
+    });
+    let mut reasons = BTreeMap::<String, usize>::new();
+    for why in lacked.concat() {
+        *reasons.entry(why).or_default() += 1;
+    }
+    for (why, count) in reasons {
+        skip(&format!("ordinary programs: {count} of {lists:?}: {why}"));
+    }
+    let failed = std::fs::read_to_string(place.folder.path().join("built/failed"));
+    assert!(failed.is_err(), "not compiled: {failed:?}");
+    let differences = differences.concat();
+    assert!(
+        differences.is_empty(),
+        "{} of {} differ\n\n{}",
+        differences.len(),
+        rows.len(),
+        differences.join("\n")
+    );
+}
+
+fn shim() -> PathBuf {
+    release_dir().join("libvcuda_shim.so")
+}
+
+/// Bare, and with the shim in a directory of limits.
+fn preloaded(lists: &[&str]) {
+    let bed = Bed::new();
+    let tenant = bed.keep("ordinary", &["--memory", "2GiB", "--cores", "50"]);
+    let limits = tenant.directory().display().to_string();
+    let place = Place::new(BTreeMap::new());
+    let with = |preload: String| BTreeMap::from([("PRELOAD", preload), ("VCUDA_DIR", limits.clone())]);
+    unchanged(
+        lists,
+        &place,
+        &[
+            ("bare", with(String::new())),
+            ("preloaded", with(shim().display().to_string())),
+        ],
+    );
+}
+
+#[test]
+fn interpreters_compilers_and_tools() {
+    preloaded(&["programs.txt"]);
+}
+
+#[test]
+fn loaders_and_libraries_beside_the_shim() {
+    preloaded(&["loader.txt", "sanitizers.txt"]);
+}
+
+#[test]
+fn processes_threads_and_tiny_limits() {
+    preloaded(&["processes.txt", "limits.txt"]);
+}
+
+/// Bare on the simulated GPU, and as a tenant.
+#[test]
+fn programs_that_use_a_gpu_in_odd_places() {
+    let bed = Bed::new();
+    let vcuda = release_dir().join("vcuda").display().to_string();
+    let machine = BTreeMap::from([
+        ("VCUDA_SIM", bed.machine().display().to_string()),
+        ("XDG_RUNTIME_DIR", bed.runtime().display().to_string()),
+    ]);
+    let run = |words: &str| BTreeMap::from([("RUN", format!("{vcuda} {words} --"))]);
+    unchanged(
+        &["gpu.txt"],
+        &Place::new(machine),
+        &[
+            ("bare", run("sim")),
+            ("tenant", run("run --sim --memory 8GiB --cores 80")),
+        ],
+    );
+}

@@ -1,0 +1,246 @@
+//! The simulator's profiles of real drivers: each key does what `simulator/profiles/README.md` says, seen by real programs;
+//! and the driver's documented behaviour is the same on all of them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use vcuda_machine::Config;
+use vcuda_tests::{Bed, Door, MIB, Running, app, skip, succeeded};
+
+/// What `profile` prints on a machine of this file.
+fn told(machine: &str, words: &[&str]) -> String {
+    let bed = Bed::with_config(machine);
+    let mut command = bed.bare(app("profile", Door::Dlsym));
+    let output = command.args(words).output().unwrap();
+    succeeded(&output).trim().to_owned()
+}
+
+fn named(profile: &str) -> String {
+    format!("profile = \"{profile}\"\n")
+}
+
+#[test]
+fn a_call_that_is_named_ends_a_capture_unless_it_is_relaxed() {
+    let [global, thread_local, relaxed] = ["0", "1", "2"];
+    for profile in Config::profiles() {
+        let told = |mode| told(&named(profile), &["capture", mode]);
+        assert_eq!(told(global), "call 900 end 901", "{profile}");
+        assert_eq!(told(thread_local), "call 0 end 0", "{profile}");
+        assert_eq!(told(relaxed), "call 0 end 0", "{profile}");
+    }
+    let nothing = "[driver]\ncapture_invalidating = []\n";
+    assert_eq!(told(nothing, &["capture", global]), "call 0 end 0");
+}
+
+#[test]
+fn a_green_context_is_current_to_one_thread() {
+    assert_eq!(told(&named("h200-580"), &["green"]), "second 201 later 0");
+    assert_eq!(told(&named("t4-470"), &["green"]), "second 0 later 0");
+}
+
+#[test]
+fn launches_return_when_the_profile_says() {
+    assert_eq!(told(&named("h200-580"), &["blocks"]), "query 600");
+    let blocking = "[driver]\nlaunch_blocks = true\n";
+    assert_eq!(told(blocking, &["blocks", "short"]), "query 0");
+}
+
+#[test]
+fn a_pair_of_events_says_what_the_profile_says() {
+    assert_eq!(told(&named("h200-580"), &["pair"]), "pair 0");
+    assert_eq!(told(&named("a100-535-container"), &["pair"]), "pair 2000");
+    let mixed = "[driver]\nevent_record_ns = 40000\nevent_pair_ns = 7000\n";
+    assert_eq!(told(mixed, &["pair"]), "pair 7000");
+}
+
+#[test]
+fn an_allocation_takes_whole_units() {
+    for (profile, unit) in [("h200-580", 1), ("a100-535-container", 2 * MIB)] {
+        let used = |bytes: &[&str]| {
+            let bed = Bed::with_profile(profile);
+            let mut hold = Running::start(bed.bare(app("hold", Door::Dlsym)).args(bytes));
+            hold.wait_for("holding");
+            bed.used_bytes()
+        };
+        assert_eq!(used(&["1", "1"]) - used(&[]), 2 * unit, "{profile}");
+    }
+}
+
+#[test]
+fn the_driver_looks_itself_up_by_the_processs_dlsym() {
+    for (profile, lookups) in [("h200-580", 0), ("wsl2", 1)] {
+        let bed = Bed::with_profile(profile);
+        let output = bed.bare(app("own_dlsym", Door::Link)).output().unwrap();
+        assert_eq!(
+            succeeded(&output).trim(),
+            format!("looked up {lookups}"),
+            "{profile}"
+        );
+    }
+}
+
+/// Whether this user may make namespaces of these kinds.
+fn may_unshare(kinds: &[&str]) -> bool {
+    let mut command = Command::new("unshare");
+    command.args(kinds).arg("true").stderr(Stdio::null());
+    let may = command.status().is_ok_and(|status| status.success());
+    if !may {
+        skip(&format!(
+            "profiles: unshare {} does not work here",
+            kinds.join(" ")
+        ));
+    }
+    may
+}
+
+#[test]
+fn device_files_decide_which_gpus_there_are() {
+    if !may_unshare(&["-m"]) {
+        return;
+    }
+    let bed = Bed::with_config("[driver]\ndevice_nodes = true\n[[gpus]]\n[[gpus]]\n[[gpus]]\n");
+    let program = app("profile", Door::Dlsym);
+    let enter = "mount -t tmpfs tmpfs /dev && touch /dev/nvidia1 /dev/nvidia2 && exec \"$@\"";
+    let mut command = bed.bare("unshare");
+    command.args(["-m", "sh", "-c", enter, "enter"]).arg(&program);
+    assert_eq!(
+        succeeded(&command.arg("devices").output().unwrap()).trim(),
+        "devices 2 2"
+    );
+    if !Path::new("/dev/nvidia0").exists() {
+        let output = bed.bare(&program).arg("devices").output().unwrap();
+        assert!(!output.status.success(), "no device file, no device");
+    }
+}
+
+const PID_NAMESPACE: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+const HELD: u64 = 300 * MIB;
+
+/// What a caller of NVML lists: pairs of PID and bytes, or NVML's code.
+fn listed(asker: &mut Running) -> Result<Vec<(u32, u64)>, String> {
+    writeln!(asker.0.stdin.as_mut().unwrap(), "ask").unwrap();
+    let line = asker.wait_for("");
+    let Some(entries) = line.strip_prefix("listed") else {
+        return Err(line);
+    };
+    let pairs = entries
+        .split_whitespace()
+        .filter_map(|entry| entry.split_once(':'));
+    Ok(pairs
+        .map(|(pid, bytes)| (pid.parse().unwrap(), bytes.parse().unwrap()))
+        .collect())
+}
+
+fn asks(command: &mut Command) -> Running {
+    Running::start(command.stdin(Stdio::piped()))
+}
+
+/// The PIDs of a process, from this namespace's to its own.
+fn pids_of(pid: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))
+        .unwrap();
+    line.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// A process that holds memory inside a PID namespace, where it is the second: what NVML lists on the host and inside.
+fn lists(profile: &str) -> [Result<Vec<(u32, u64)>, String>; 2] {
+    let bed = Bed::with_profile(profile);
+    let [hold, list] = ["hold", "nvml_list"].map(|name| app(name, Door::Dlsym));
+    // The first to use the machine is the host.
+    let mut host = asks(&mut bed.bare(&list));
+    let _ = listed(&mut host);
+    let script = format!("{} {HELD} & exec {}", hold.display(), list.display());
+    let mut inside = asks(
+        bed.bare("unshare")
+            .args(PID_NAMESPACE)
+            .args(["sh", "-c", &script]),
+    );
+    inside.wait_for("holding");
+    let mut host = asks(&mut bed.bare(&list));
+    [listed(&mut host), listed(&mut inside)]
+}
+
+#[test]
+fn nvml_lists_what_the_profile_says() {
+    if !may_unshare(&PID_NAMESPACE) {
+        return;
+    }
+    for profile in ["h200-580", "a100-535-container", "t4-470", "gb10"] {
+        let [host, inside] = lists(profile);
+        let host = host.unwrap();
+        let [(_, bytes)] = host[..] else {
+            panic!("{profile}: {host:?}")
+        };
+        // In whole granules, with what the program's module has beside.
+        let least = Config::of_profile(profile).unwrap().context_bytes + HELD;
+        assert!((least..=least + 4 * MIB).contains(&bytes), "{profile}: {bytes}");
+        let entry = match profile {
+            "a100-535-container" => vec![(2, 0)],
+            "t4-470" => host,
+            "gb10" => vec![(2, bytes); 2],
+            _ => vec![(2, bytes)],
+        };
+        assert_eq!(inside.unwrap(), entry, "{profile}");
+    }
+    // The programs ask the list of compute processes.
+    assert_eq!(lists("mps"), [Ok(Vec::new()), Ok(Vec::new())]);
+    let not_supported = || Err("FAIL 3".to_owned());
+    assert_eq!(lists("wsl2"), [not_supported(), not_supported()]);
+}
+
+#[test]
+fn the_hosts_list_is_by_the_hosts_numbers() {
+    if !may_unshare(&PID_NAMESPACE) {
+        return;
+    }
+    let bed = Bed::new();
+    let list = app("nvml_list", Door::Dlsym);
+    let mut host = asks(&mut bed.bare(&list));
+    assert_eq!(listed(&mut host), Ok(Vec::new()));
+    let mut inside = bed.bare("unshare");
+    inside.args(PID_NAMESPACE).arg(app("hold", Door::Dlsym)).arg("1");
+    let mut inside = Running::start(&mut inside);
+    inside.wait_for("holding");
+    let [(pid, _)] = listed(&mut host).unwrap()[..] else {
+        panic!("one process")
+    };
+    let pids = pids_of(pid);
+    assert_eq!((pids[0], pids.last()), (pid, Some(&1)), "{pids:?}");
+}
+
+/// Programs of the documented behaviour in which drivers differ.
+const CONFORMANCE: [&str; 6] = ["capture", "context", "green", "memory", "pool", "stream"];
+
+/// Bare, and as a tenant.
+#[test]
+fn documented_behaviour_is_the_same_on_every_profile() {
+    for profile in Config::profiles() {
+        for name in CONFORMANCE {
+            let program = app(&format!("conformance/{name}"), Door::Dlsym);
+            let bed = Bed::with_profile(profile);
+            succeeded(&bed.bare(&program).output().unwrap());
+            let quota = ["--memory", "10GiB", "--cores", "90"];
+            succeeded(&bed.tenant(&quota, &program).output().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_quota_holds_to_the_byte_on_every_profile() {
+    for profile in Config::profiles() {
+        let bed = Bed::with_profile(profile);
+        let mut command = bed.tenant(&["--memory", "2GiB"], app("quota", Door::Dlsym));
+        let output = command.arg((2048 * MIB).to_string()).output().unwrap();
+        assert!(succeeded(&output).contains("passed quota"), "{profile}");
+    }
+}
