@@ -12,8 +12,8 @@
 //! A difference holds what neighbours did meanwhile, and is therefore taken for contexts, while for code it never is a
 //! reason to refuse.
 //!
-//! NVML may take seconds to start, and is started by our own thread (`nvml.rs`). A context that is made before it answers is
-//! charged as the container's last one, or as a probe context takes, and corrected when NVML answers.
+//! NVML may take seconds to start (`nvml.rs`). A context that another thread makes meanwhile is charged as the container's last
+//! one, or as a probe context takes, and corrected when NVML answers.
 //!
 //! What the driver took is known only afterwards. A context, code or a heap that does not fit is taken back, and the
 //! answer is out-of-memory; what the last context took is noted for the container, so that the next one which does not fit is
@@ -58,7 +58,7 @@ const LARGEST_CONTEXT_BYTES: u64 = 4 << 30;
 const NOTICEABLE_BYTES: u64 = 4 << 20;
 
 /// What a start of NVML has to become ready before a context is made (ns).
-const NVML_GRACE_NS: u64 = 100_000_000;
+const NVML_GRACE_NS: u64 = 1_000_000_000;
 /// How long a process waits for NVML that has made a context of which nothing else is known (ns).
 const NVML_PATIENCE_NS: u64 = 2_000_000_000;
 
@@ -370,9 +370,9 @@ impl Overhead {
         Figure::Exact(was_bytes.saturating_add(more_bytes))
     }
 
-    /// Has NVML started, if nobody has yet. Waits for nothing.
+    /// Starts NVML, if no thread has yet.
     fn begin_nvml(&'static self) {
-        if self.nvml.claim_start() && !self.watch.begin() {
+        if self.nvml.claim_start() {
             self.nvml.start();
         }
     }

@@ -101,7 +101,7 @@ fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> C
         return call.real();
     };
     let context = current_context();
-    let (expected_bytes, look) = shim.overhead.expect_allocation(bytes);
+    let (expected_bytes, look) = shim.overhead.expect_allocation(device, bytes);
     let look = look.zip(Kept::at(address));
     let mut reserved = device.reserve(expected_bytes)?;
     call.real()?;

@@ -12,7 +12,7 @@ use crate::devices::Device;
 /// Less than this proves nothing: the first managed memory of a process makes the driver take some for itself (bytes).
 const TELLING_BYTES: u64 = 8 << 20;
 /// How often it is looked at.
-const LOOKS: u8 = 4;
+const LOOKS: u8 = 1;
 
 /// What is known of managed memory in NVML's figures.
 #[derive(Debug, Default)]

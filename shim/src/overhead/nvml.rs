@@ -1,8 +1,8 @@
-//! NVML in this process. It is started by a thread of ours, since that may take seconds while many processes start
-//! (libcudacxx issue 222: 1.6 to 12 s for 200 at once), and is never shut down.
+//! NVML in this process. The thread that makes the first context starts it, which may take seconds while many processes start
+//! (libcudacxx issue 222: 1.6 to 12 s for 200 at once); other threads wait for that a bounded time. It is never shut down.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
@@ -16,7 +16,7 @@ use crate::timing::sys;
 
 /// NVML is not needed yet.
 const UNUSED: u32 = 0;
-/// A thread starts it.
+/// A thread is starting it.
 const STARTING: u32 = 1;
 /// It answers.
 const READY: u32 = 2;
@@ -28,7 +28,6 @@ const ABSENT: u32 = 3;
 pub(super) struct Nvml {
     /// [`UNUSED`], [`STARTING`], [`READY`] or [`ABSENT`].
     state: AtomicU32,
-    is_begun: AtomicBool,
 }
 
 impl Nvml {
@@ -38,15 +37,6 @@ impl Nvml {
             .state
             .compare_exchange(UNUSED, STARTING, Ordering::AcqRel, Ordering::Acquire);
         claimed.is_ok()
-    }
-
-    /// Starts NVML if that was claimed and not begun. Returns whether it answers since.
-    pub(super) fn start_if_claimed(&self) -> bool {
-        if !self.is_starting() || self.is_begun.swap(true, Ordering::Relaxed) {
-            return false;
-        }
-        self.start();
-        self.is_ready(0)
     }
 
     /// Starts NVML, by who has claimed that.

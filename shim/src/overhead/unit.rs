@@ -1,16 +1,22 @@
 //! What the driver takes of the GPU for an allocation: what is asked for, or that rounded up to a unit. The unit is not
-//! documented; blocks of 2 MiB are likely. It is learnt from the application's own allocations, as far as their sizes tell
-//! units apart, by what the driver says is in use before and after (`cuMemGetInfo`). Until then each such allocation is
-//! counted as what it was seen to take.
+//! documented; blocks of 2 MiB are likely (docs/hardware.md, "allocation unit").
 //!
-//! Small allocations may share a block: a piece for which nothing more is in use shows that.
+//! Where NVML tells what this process has, rounding shows there as overhead: after allocations that could have been rounded up
+//! by some MiB together, it is measured. Where only the difference on the GPU tells, the unit is learnt from the application's
+//! own allocations, as far as their sizes tell units apart, by what the driver says is in use before and after
+//! (`cuMemGetInfo`). Neighbours may do the same at that moment: so rounding is believed when it was seen several times, and
+//! disproved by one allocation that takes what was asked for. Small allocations may share a block: a piece for which nothing
+//! more is in use shows that.
+
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
 use super::{Overhead, gpu};
 use crate::capture;
-use crate::devices::current_context;
+use crate::devices::{Device, current_context};
+use crate::registration::Haste;
 
 /// The largest unit that is believed, as a power of two.
 const MOST: u32 = 25;
@@ -19,11 +25,33 @@ const SMALL_BYTES: u64 = 1 << 20;
 /// So many allocations that fit no unit, and no more is looked at: neighbours take and give all the time.
 const MOST_MISFITS: u32 = 64;
 
+/// Rounding is believed when it was seen so often.
+const ENOUGH: u32 = 4;
+/// The unit that is likely (bytes).
+const LIKELY_BYTES: u64 = 2 << 20;
+/// What may have been rounded up unseen before NVML's figure is looked at: at least, and at most where nothing was found (bytes).
+const UNSEEN_BYTES: (u64, u64) = (16 << 20, 256 << 20);
+
 /// What is known of the units: of small allocations, and of others.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Units {
     small: Mutex<Range>,
     large: Mutex<Range>,
+    /// What may have been rounded up since NVML's figure was looked at (bytes).
+    unseen_bytes: AtomicU64,
+    /// So much of that is a reason to look (bytes).
+    look_at_bytes: AtomicU64,
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Self {
+            small: Mutex::default(),
+            large: Mutex::default(),
+            unseen_bytes: AtomicU64::new(0),
+            look_at_bytes: AtomicU64::new(UNSEEN_BYTES.0),
+        }
+    }
 }
 
 /// The units that agree with all that was seen, as powers of two from `low` to `high`.
@@ -64,29 +92,35 @@ fn rounded(bytes: u64, power: u32) -> u64 {
 impl Range {
     /// What so many bytes take, if that is known.
     fn known(&self, bytes: u64) -> Option<u64> {
+        if self.misfits >= MOST_MISFITS {
+            return Some(bytes);
+        }
         let taken = rounded(bytes, self.low);
-        // One look at a small piece shows a block, which the next may share.
-        let is_seen = self.seen > 1 || bytes >= SMALL_BYTES;
-        let is_known = is_seen && taken == rounded(bytes, self.high) || self.misfits >= MOST_MISFITS;
-        is_known.then_some(taken)
+        let is_believed = self.low == 0 || self.seen >= ENOUGH;
+        // Whether small pieces share a block is not known before one has been seen.
+        let is_seen = self.seen > 0 || bytes >= SMALL_BYTES;
+        (is_believed && is_seen && taken == rounded(bytes, self.high)).then_some(taken)
     }
 
-    /// `bytes` were asked for, and `taken_bytes` more are in use. Whether that goes together with what was seen before.
-    fn learn(&mut self, bytes: u64, taken_bytes: u64) -> bool {
-        if bytes < SMALL_BYTES && taken_bytes == 0 {
-            // It shares a block: nothing is rounded.
-            (self.low, self.high, self.seen) = (0, 0, 2);
-            return true;
+    /// `bytes` were asked for, and `taken_bytes` more are in use.
+    fn learn(&mut self, bytes: u64, taken_bytes: u64) {
+        let is_exact = taken_bytes == bytes || (bytes < SMALL_BYTES && taken_bytes == 0);
+        if is_exact && (self.low > 0 || bytes < SMALL_BYTES) {
+            // Nothing is rounded; what seemed so was a neighbour's, or the first piece of a block.
+            (self.low, self.high) = (0, bytes.trailing_zeros().min(MOST));
+            self.seen = ENOUGH;
+            if bytes < SMALL_BYTES {
+                self.high = 0;
+            }
+            return;
         }
         let fits = |power: &u32| rounded(bytes, *power) == taken_bytes;
         let low = (self.low..=self.high).find(fits);
         let high = (self.low..=self.high).rfind(fits);
-        let Some((low, high)) = low.zip(high) else {
-            self.misfits += 1;
-            return false;
-        };
-        (self.low, self.high, self.seen) = (low, high, self.seen.saturating_add(1));
-        true
+        match low.zip(high) {
+            Some((low, high)) => (self.low, self.high, self.seen) = (low, high, self.seen.saturating_add(1)),
+            None => self.misfits += 1,
+        }
     }
 }
 
@@ -101,19 +135,57 @@ pub(crate) struct Look {
 }
 
 impl Overhead {
-    /// What an allocation of so many bytes takes (bytes), as far as that is known.
+    /// What an allocation of so many bytes takes (bytes), as far as that is known and no figure of NVML tells.
     pub(crate) fn rounded(&self, bytes: u64) -> u64 {
+        if self.source.tells() {
+            return bytes;
+        }
         self.units.range(bytes).lock().known(bytes).unwrap_or(bytes)
     }
 
     /// As [`Overhead::rounded`]; and where that is not known, a look at the GPU before the allocation.
-    pub(crate) fn expect_allocation(&'static self, bytes: u64) -> (u64, Option<Look>) {
+    pub(crate) fn expect_allocation(
+        &'static self,
+        device: &'static Device,
+        bytes: u64,
+    ) -> (u64, Option<Look>) {
+        if self.source.tells() {
+            self.look_for_rounding(device, bytes);
+            return (bytes, None);
+        }
         let range = self.units.range(bytes);
         let known = range.lock().known(bytes);
         match known {
             Some(taken_bytes) => (taken_bytes, None),
             None => (bytes, self.look_before(range, bytes)),
         }
+    }
+
+    /// An allocation of so many bytes is about to be made. If those before it may have been rounded up by much, NVML's figure
+    /// is looked at; ever more seldom, while nothing is found.
+    fn look_for_rounding(&'static self, device: &'static Device, bytes: u64) {
+        let beyond_bytes = bytes % LIKELY_BYTES;
+        if beyond_bytes == 0 {
+            return;
+        }
+        let units = &self.units;
+        let more_bytes = LIKELY_BYTES - beyond_bytes;
+        let unseen_bytes = units.unseen_bytes.fetch_add(more_bytes, Ordering::Relaxed) + more_bytes;
+        let look_at_bytes = units.look_at_bytes.load(Ordering::Relaxed);
+        if unseen_bytes < look_at_bytes || capture::any_open() {
+            return;
+        }
+        units.unseen_bytes.store(0, Ordering::Relaxed);
+        let before_bytes = device.overhead_bytes();
+        self.measure(device, Haste::Now);
+        let found_bytes = device.overhead_bytes().saturating_sub(before_bytes);
+        let (least, most) = UNSEEN_BYTES;
+        let next_bytes = if found_bytes > unseen_bytes / 4 {
+            least
+        } else {
+            (look_at_bytes * 2).min(most)
+        };
+        units.look_at_bytes.store(next_bytes, Ordering::Relaxed);
     }
 
     /// A look at the GPU; nothing while other threads move memory, or a capture forbids the question.
@@ -142,12 +214,11 @@ impl Overhead {
             return look.bytes;
         }
         let taken_bytes = after_bytes.and_then(|bytes| bytes.checked_sub(look.before_bytes));
-        match taken_bytes {
-            Some(taken_bytes) if look.range.lock().learn(look.bytes, taken_bytes) => {
-                taken_bytes.max(look.bytes)
-            }
-            _ => look.bytes,
+        let mut range = look.range.lock();
+        if let Some(taken_bytes) = taken_bytes {
+            range.learn(look.bytes, taken_bytes);
         }
+        range.known(look.bytes).unwrap_or(look.bytes)
     }
 }
 
@@ -165,7 +236,7 @@ mod tests {
                 Some(taken) => assert_eq!(taken, take(bytes), "{bytes}"),
                 None => {
                     looks += 1;
-                    assert!(range.learn(bytes, take(bytes)));
+                    range.learn(bytes, take(bytes));
                 }
             }
         }
@@ -186,12 +257,12 @@ mod tests {
         ];
         let mut range = Range::default();
         let rounds = |bytes: u64| bytes.next_multiple_of(2 * MIB);
-        assert_eq!(looks(&mut range, &sizes, rounds), 2);
+        assert_eq!(looks(&mut range, &sizes, rounds), 4);
         assert_eq!((range.low, range.high), (21, 21));
     }
 
     #[test]
-    fn a_driver_that_does_not_round_is_soon_believed() {
+    fn a_driver_that_does_not_round_is_believed_at_once() {
         let mut range = Range::default();
         let sizes = [2 * MIB, 6 * MIB, 20 * MIB, 3 * MIB + 1, 3 * MIB + 7, MIB + 5];
         assert_eq!(looks(&mut range, &sizes, |bytes| bytes), 2);
@@ -201,20 +272,26 @@ mod tests {
     fn small_pieces_that_share_a_block_are_not_rounded() {
         let mut range = Range::default();
         assert_eq!(range.known(1), None);
-        assert!(range.learn(1, 2 * MIB));
+        range.learn(1, 2 * MIB);
         assert_eq!(range.known(1), None, "it may have been the first of a block");
-        assert!(range.learn(1, 0));
+        range.learn(1, 0);
         assert_eq!(range.known(1), Some(1));
         let mut other = Range::default();
-        assert_eq!(looks(&mut other, &[1, 7, 9, 100], |_| 2 * MIB), 2);
+        assert_eq!(looks(&mut other, &[1, 7, 9, 100, 11, 12], |_| 2 * MIB), 4);
     }
 
     #[test]
-    fn what_a_neighbour_took_fits_no_unit_and_is_not_believed() {
+    fn what_neighbours_take_at_the_same_moment_is_not_believed() {
         let mut range = Range::default();
-        assert!(!range.learn(3 * MIB, 480 * MIB));
-        assert_eq!(range.known(3 * MIB), None);
-        (1..MOST_MISFITS).for_each(|_| assert!(!range.learn(3 * MIB, 480 * MIB)));
-        assert_eq!(range.known(3 * MIB), Some(3 * MIB), "no more is looked at");
+        // One that allocates as much looks like a unit of 2 MiB.
+        (1..ENOUGH).for_each(|_| range.learn(MIB, 2 * MIB));
+        assert_eq!(range.known(MIB), None);
+        range.learn(MIB, MIB);
+        assert_eq!(range.known(MIB), Some(MIB));
+        range.learn(MIB, 2 * MIB);
+        assert_eq!(range.known(MIB), Some(MIB));
+        let mut busy = Range::default();
+        (0..MOST_MISFITS).for_each(|_| busy.learn(3 * MIB, 480 * MIB));
+        assert_eq!(busy.known(3 * MIB), Some(3 * MIB), "no more is looked at");
     }
 }

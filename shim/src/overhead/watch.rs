@@ -1,5 +1,5 @@
 //! Code that the driver loads when a kernel is first launched is found without a call of ours that could look: a thread
-//! looks, often after something that may bring it and ever more seldom while nothing does. It starts NVML, calls it, and CUDA
+//! looks, often after something that may bring it and ever more seldom while nothing does. It calls NVML, and CUDA
 //! only to ask pools and graphs what they hold.
 
 use core::panic::AssertUnwindSafe;
@@ -39,16 +39,6 @@ impl Watch {
             self.bell.fetch_add(1, Ordering::SeqCst);
             self.start();
         }
-    }
-
-    /// Starts the thread, which starts NVML if that was claimed; `false` if the system gives none.
-    pub(super) fn begin(&'static self) -> bool {
-        if self.is_started.load(Ordering::Acquire) {
-            self.ring();
-        } else {
-            self.start();
-        }
-        self.is_started.load(Ordering::Acquire)
     }
 
     /// Something ended, which was measured: if a thread is there, it looks again. None is started for it, as it may be the
@@ -95,19 +85,14 @@ impl Watch {
         }
     }
 
-    /// Starts NVML if that was claimed, and looks, until `are_over` says that no thread of the application is left.
-    fn watch(&self, start_nvml: impl Fn(), look: impl Fn(), are_over: impl Fn() -> bool) {
+    /// Looks, until `are_over` says that no thread of the application is left.
+    fn watch(&self, look: impl Fn(), are_over: impl Fn() -> bool) {
         let mut heard = 0;
         let mut pauses = PAUSES_MS.iter();
         loop {
-            self.look(&start_nvml);
             self.is_resting.store(true, Ordering::SeqCst);
             if self.bell.load(Ordering::SeqCst) == heard {
-                let pause_ms = match heard {
-                    // Nothing has happened yet.
-                    0 => LONGEST_PAUSE_MS,
-                    _ => pauses.next().copied().unwrap_or(LONGEST_PAUSE_MS),
-                };
+                let pause_ms = pauses.next().copied().unwrap_or(LONGEST_PAUSE_MS);
                 sys::futex_wait(&self.bell, heard, pause_ms * 1_000_000);
             }
             self.is_resting.store(false, Ordering::SeqCst);
@@ -130,18 +115,13 @@ fn run() {
     let _relaxed = Relaxed::enter();
     let Some(shim) = shim::built() else { return };
     let overhead = &shim.overhead;
-    let start_nvml = || {
-        if overhead.nvml.start_if_claimed() {
-            shim.follow_overhead(Haste::Now);
-        }
-    };
     // The reaper's thread looks for threads of the application far more often, and rings; there may be none.
     let are_over = || shim.threads.are_over() || shim.threads.look().is_none();
     // A bug here ends the watching, not the application.
     let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
         overhead
             .watch
-            .watch(start_nvml, || shim.follow_overhead(Haste::Soon), are_over);
+            .watch(|| shim.follow_overhead(Haste::Soon), are_over);
     }));
     // Where that was an error, the next event starts the thread again.
     overhead
