@@ -19,6 +19,8 @@
 //! answer is out-of-memory; what the last context took is noted for the container, so that the next one which does not fit is
 //! refused before the driver is asked.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
@@ -74,6 +76,8 @@ pub(crate) struct Overhead {
     noted: Noted,
     /// The calls that move memory now.
     moving: Moving,
+    /// Calls under way that make a context: what it takes is theirs to charge, or to refuse.
+    making: AtomicU32,
     watch: Watch,
 }
 
@@ -111,6 +115,23 @@ impl What {
         } else {
             Haste::Now
         }
+    }
+}
+
+/// A call that makes something which may not fit, for as long as this lives.
+struct Making<'a>(&'a AtomicU32);
+
+impl<'a> Making<'a> {
+    fn begin(count: &'a AtomicU32) -> Self {
+        // Sequentially consistent, as the looks in `follow`: before anything is made.
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -201,12 +222,15 @@ impl Overhead {
             None
         };
         let before = self.before(device, what, expected_bytes);
+        let making = Making::begin(&self.making);
         make()?;
         if what.is_context() {
             device.set_noticed(true);
             self.await_nvml(device, expected_bytes);
         }
-        match self.settle(device, what, reserved, &before) {
+        let settled = self.settle(device, what, reserved, &before);
+        drop(making);
+        match settled {
             Ok((bytes, is_exact)) => {
                 if is_exact && what == What::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
                     device.note_context(is_first, bytes);
@@ -328,10 +352,16 @@ impl Overhead {
         let figure = self.figure(device, 16, haste);
         match figure {
             Figure::Exact(bytes) => device.set_overhead(bytes),
-            Figure::AtLeast(bytes) if bytes > device.overhead_bytes() => device.set_overhead(bytes),
+            Figure::AtLeast(bytes) if bytes > device.overhead_bytes() && !self.is_making() => {
+                device.set_overhead(bytes);
+            }
             Figure::AtLeast(_) | Figure::Unknown => {}
         }
         figure != Figure::Unknown
+    }
+
+    fn is_making(&self) -> bool {
+        self.making.load(Ordering::SeqCst) != 0
     }
 
     /// Follows what changed without a call that we saw. Nothing if another thread is at it.
@@ -339,8 +369,16 @@ impl Overhead {
         let Some(_measuring) = self.measuring.try_lock() else {
             return;
         };
+        if self.is_making() {
+            return;
+        }
         let counted_bytes = device.overhead_bytes();
-        match self.figure(device, 4, haste) {
+        let figure = self.figure(device, 4, haste);
+        // The figure may have something of which that call will say whether it fits.
+        if self.is_making() {
+            return;
+        }
+        match figure {
             Figure::Exact(bytes) if bytes.abs_diff(counted_bytes) >= NOTICEABLE_BYTES => {
                 device.set_overhead(bytes);
             }
