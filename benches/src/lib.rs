@@ -255,7 +255,8 @@ pub fn printed(command: &mut Command) -> Result<String> {
     let text = String::from_utf8(output.stdout)?;
     ensure!(
         output.status.success(),
-        "{command:?}: {}{text}",
+        "{command:?}: {}: {}{text}",
+        output.status,
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(text)

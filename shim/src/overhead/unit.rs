@@ -177,7 +177,8 @@ impl Overhead {
         }
         units.unseen_bytes.store(0, Ordering::Relaxed);
         let before_bytes = device.overhead_bytes();
-        self.measure(device, Haste::Now);
+        // Less than this would see is NVML's own granularity.
+        self.follow(device, Haste::Now);
         let found_bytes = device.overhead_bytes().saturating_sub(before_bytes);
         let (least, most) = UNSEEN_BYTES;
         let next_bytes = if found_bytes > unseen_bytes / 4 {
