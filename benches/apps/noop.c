@@ -69,6 +69,7 @@ CUresult cuMemAllocAsync(uintptr_t *p, size_t n, void *s)
     if (__atomic_add_fetch(&used, 4096, __ATOMIC_RELAXED) > held) held += 32 << 20;
     return cuMemAlloc_v2(p, n);
 }
+CUresult cuMemAllocFromPoolAsync(uintptr_t *p, size_t n, void *pool, void *s) { (void)pool; return cuMemAllocAsync(p, n, s); }
 CUresult cuMemFreeAsync(uintptr_t p, void *s) { (void)p; (void)s; __atomic_sub_fetch(&used, 4096, __ATOMIC_RELAXED); return 0; }
 CUresult cuStreamSynchronize(void *s) { (void)s; return 0; }
 CUresult cuStreamGetCtx(void *s, void **c) { (void)s; *c = &context_storage; return 0; }

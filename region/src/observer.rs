@@ -199,7 +199,8 @@ impl Observer {
     }
 
     /// As [`Observer::memory`], without the processes that `view` knows to be dead. What they held together with others
-    /// counts as long as one of these lives, or something else may keep it.
+    /// counts as long as one of these lives, or something else may keep it. If no living process has anything on the device
+    /// itself, none can ask what else does: then nothing is shown, and the next process counts it again.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -210,7 +211,14 @@ impl Observer {
             .filter(|(_, identity)| view.liveness(identity) == Liveness::Dead)
             .map(|(slot, _)| slot)
             .collect();
-        self.memory_without(device, &dead)
+        let memory = self.memory_without(device, &dead)?;
+        if memory.used_bytes == memory.shared_bytes {
+            return Ok(MemoryUse {
+                used_bytes: 0,
+                shared_bytes: 0,
+            });
+        }
+        Ok(memory)
     }
 
     fn memory_without(&self, device: DeviceIndex, dead: &[usize]) -> Result<MemoryUse, OpenError> {

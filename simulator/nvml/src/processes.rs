@@ -88,12 +88,24 @@ impl<'a> Caller<'a> {
                 bytes: self.memory(process),
             })
         };
-        Ok(processes
-            .iter()
-            .filter_map(entry)
+        Ok(by_pid(processes.iter().filter_map(entry))
+            .into_iter()
             .flat_map(|entry| std::iter::repeat_n(entry, if is_doubled { 2 } else { 1 }))
             .collect())
     }
+}
+
+/// A process with several clients of the driver is listed once, with the memory of all of them (docs/hardware.md, "a
+/// process listed twice").
+fn by_pid(clients: impl Iterator<Item = Entry>) -> Vec<Entry> {
+    let mut listed: Vec<Entry> = Vec::new();
+    for client in clients {
+        match listed.iter_mut().find(|known| known.pid == client.pid) {
+            Some(known) => known.bytes = known.bytes.saturating_add(client.bytes),
+            None => listed.push(client),
+        }
+    }
+    listed
 }
 
 /// The entries of a device's list for the calling process.
