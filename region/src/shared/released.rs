@@ -41,13 +41,6 @@ impl Usage {
         })
     }
 
-    /// What objects that no process holds count on `device` (bytes).
-    #[must_use]
-    pub fn unheld_bytes(&self, device: DeviceIndex) -> u64 {
-        let here = self.unheld().filter(|object| object.device == device);
-        here.fold(0, |sum: u64, object| sum.saturating_add(object.bytes))
-    }
-
     /// Ends an object of which the caller has proved, after it was told of it here, that nothing keeps it. Whoever came to
     /// hold it since keeps it.
     pub fn end_released(&self, object: &Unheld) {

@@ -14,14 +14,13 @@ impl Device {
     }
 
     /// Beyond [`Device::own_bytes`], what the driver may say that this process has (bytes): what it holds together with
-    /// others and nobody pays for by himself, what only descriptors hold, and what may be given back already.
+    /// others and no process pays for, and what may be given back already. What only descriptors hold is not among it,
+    /// whosever the driver says that it is: it would explain away a context that is made meanwhile.
     pub(crate) fn ambiguous_bytes(&self) -> u64 {
         let slot = self.region().zip(self.shim.slot());
-        slot.map_or(0, |((region, index), slot)| {
-            let unheld_bytes = region.usage.unheld_bytes(index);
+        slot.map_or(0, |((_, index), slot)| {
             let uncertain_bytes = self.shim.holdings.uncertain_of_late_bytes(self);
-            let shared_bytes = slot.unpaid_held_bytes(index).saturating_add(unheld_bytes);
-            shared_bytes.saturating_add(uncertain_bytes)
+            slot.unpaid_held_bytes(index).saturating_add(uncertain_bytes)
         })
     }
 
