@@ -9,7 +9,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use vcuda_tests::{Bed, Door, MIB, Running, app, skip};
+use vcuda_tests::{Bed, Door, MIB, Running, app, holding, skip};
 
 /// Contexts and the variable of the programs' module fit beside the pieces, and leave no room for one more.
 const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
@@ -66,4 +66,20 @@ fn wherever_its_root_is() {
 fn whoever_has_the_descriptors_when_its_maker_has_ended() {
     keeps_its_quota("children", "file");
     keeps_its_quota("children", "range");
+}
+
+/// What descriptors keep explains nothing that another process takes for itself.
+#[test]
+fn a_context_that_is_made_meanwhile_is_charged_too() {
+    let bed = Bed::with_config(&MACHINE.replace("4MiB", "48MiB"));
+    let tenant = bed.keep("one", &["--memory", "1GiB"]);
+    let mut command = tenant.command(app("given_away", Door::Dlsym));
+    command
+        .args(["self", "file", &PIECE.to_string(), "2"])
+        .stdin(Stdio::piped());
+    let mut keeper = Running::start(&mut command);
+    keeper.wait_for("kept 2");
+    let _other = holding(&mut tenant.command(app("hold", Door::Dlsym)), MIB);
+    let (charged, taken) = (tenant.used_bytes(), bed.used_bytes());
+    assert!(charged >= taken, "{charged} bytes are charged, {taken} taken");
 }
