@@ -39,7 +39,7 @@ enum Ending {
 
 impl IdentityRecord {
     /// When the holder's memory was last seen to be kept after its death (ns); nothing if the holder was not seen dead.
-    pub(super) fn gone_ns(&self) -> Option<u64> {
+    pub(crate) fn gone_ns(&self) -> Option<u64> {
         let word = self.gone.load(Ordering::Relaxed);
         let incarnation = self.state().incarnation();
         (word != 0 && word & INCARNATION == incarnation & INCARNATION).then_some(word & !INCARNATION)
