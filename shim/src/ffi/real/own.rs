@@ -76,6 +76,7 @@ relaxed! {
     cuMipmappedArrayGetMemoryRequirements
     cuPointerGetAttribute
     cuStreamGetCtx
+    cuStreamQuery
 }
 
 // Exchanges the mode itself ("callers are encouraged to use this API in a push-pop fashion", at any time).
