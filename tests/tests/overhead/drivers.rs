@@ -8,12 +8,12 @@ use vcuda_tests::{Bed, Door, GIB, MIB, Obedient, Running, app, eventually, relea
 
 use crate::places::{apart, assert_exact, granted, machine, on_host, used, within};
 
-fn peak_bytes(bed: &Bed) -> u64 {
+pub(crate) fn peak_bytes(bed: &Bed) -> u64 {
     bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
 }
 
 /// Takes pieces until one is refused. Returns how many it got.
-fn fill(process: &mut Obedient, piece_bytes: u64) -> u64 {
+pub(crate) fn fill(process: &mut Obedient, piece_bytes: u64) -> u64 {
     let got = (0..1000).find(|_| process.alloc(piece_bytes) != Some(0));
     got.unwrap()
 }

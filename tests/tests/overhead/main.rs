@@ -9,6 +9,7 @@
 
 mod drivers;
 mod places;
+mod slow_nvml;
 
 use std::io::Write as _;
 use std::path::Path;
