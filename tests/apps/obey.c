@@ -1,6 +1,8 @@
 /* Does what it is told, a line at a time, and says what came of it: "alloc BYTES" -> "alloc CODE", "managed BYTES" likewise,
+ * "pooled BYTES" likewise from a pool of managed memory that has no preferred location,
  * "free" (what was allocated last) -> "free CODE", "info" -> "info CODE FREE TOTAL". Begins with "ready", ends with stdin.
  * "unseen BYTES" -> "unseen CODE": allocated by the driver's own function, past every door.
+ * "launch 1" -> "launch CODE": a kernel of a module that was loaded likewise.
  * obey private: so is the primary context made, as private interfaces of the runtime do. */
 #include "driver.h"
 #include <link.h>
@@ -52,6 +54,13 @@ static void setup_privately(void)
     OK(retain(&context, device));
     OK(cuCtxSetCurrent(context));
 }
+static CUresult pooled(CUdeviceptr *p, size_t bytes)
+{
+    static CUmemoryPool pool;
+    PoolProps managed = {.alloc_type = 2};
+    if (!pool) OK(cuMemPoolCreate(&pool, &managed));
+    return cuMemAllocFromPoolAsync(p, bytes, pool, NULL);
+}
 int main(int argc, char **argv)
 {
     static CUdeviceptr held[1024];
@@ -67,15 +76,24 @@ int main(int argc, char **argv)
             CUdeviceptr p = 0;
             CUresult (*alloc)(CUdeviceptr *, size_t) = own_function("cuMemAlloc_v2");
             printf("unseen %d\n", alloc(&p, strtoull(bytes, NULL, 0)));
+        } else if (bytes && !strncmp(line, "launch", 6)) {
+            CUresult (*load)(CUmodule *, const void *) = own_function("cuModuleLoadData");
+            OK(load(&module, SPIN_PTX));
+            OK(cuModuleGetFunction(&spin, module, "vcuda_spin_ns"));
+            printf("launch %d\n", launch(spin, NULL, 1000));
         } else if (bytes) {
             CUdeviceptr p = 0;
             size_t size = strtoull(bytes, NULL, 0);
-            int is_managed = !strncmp(line, "managed", 7);
-            CUresult code = is_managed ? cuMemAllocManaged(&p, size, 1) : cuMemAlloc_v2(&p, size);
+            CUresult code;
+            if (!strncmp(line, "managed", 7)) code = cuMemAllocManaged(&p, size, 1);
+            else if (!strncmp(line, "pooled", 6)) code = pooled(&p, size);
+            else code = cuMemAlloc_v2(&p, size);
             if (code == SUCCESS && count < 1024) held[count++] = p;
-            printf("%s %d\n", is_managed ? "managed" : "alloc", code);
+            printf("%.*s %d\n", (int)(bytes - line), line, code);
         } else if (!strncmp(line, "free", 4)) {
             printf("free %d\n", count ? cuMemFree_v2(held[--count]) : -1);
+            /* Only then do pools give back. */
+            OK(cuCtxSynchronize());
         } else {
             size_t left = 0, total = 0;
             CUresult code = cuMemGetInfo_v2(&left, &total);
