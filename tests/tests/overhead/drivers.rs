@@ -166,8 +166,8 @@ fn the_command_line_finds_such_a_gpu_through_the_driver() {
     assert!(peak_bytes(&bed) <= GIB);
 }
 
-/// Listens at a container's socket, and answers so.
-fn other_manager(socket: &Path, answer: &str) -> Running {
+/// Listens at a container's socket, and answers so. Says "heard BYTES" of each message before it answers.
+pub(crate) fn other_manager(socket: &Path, answer: &str) -> Running {
     const LISTEN: &str = "
 import socket, sys
 one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -176,7 +176,9 @@ held = []
 while True:
     peer, _ = one.accept()
     held.append(peer)
-    if peer.recv(300) and sys.argv[2]: peer.send(bytes.fromhex(sys.argv[2]))
+    heard = peer.recv(300)
+    print('heard', len(heard), flush=True)
+    if heard and sys.argv[2]: peer.send(bytes.fromhex(sys.argv[2]))
 ";
     let mut command = Command::new("python3");
     command.args(["-c", LISTEN]).arg(socket).arg(answer);

@@ -9,6 +9,7 @@
 
 mod drivers;
 mod places;
+mod questions;
 mod slow_nvml;
 
 use std::io::Write as _;
