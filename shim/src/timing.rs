@@ -171,6 +171,10 @@ impl Launches {
 
     #[cold]
     fn make(shim: &'static Shim) -> Option<&'static Self> {
+        // Nobody may look at it again if launches are all that this process does.
+        if let Some(device) = shim.current_device() {
+            device.notice_contexts();
+        }
         let Some(region) = shim.region() else {
             // Damaged limits deny memory; launches go to the driver.
             pass_all();

@@ -177,6 +177,7 @@ impl Tracks {
     fn claim(&'static self, lanes: &'static [Lane], key: u64, stream: Stream) -> Option<&'static Track> {
         let context = context_of(stream)?;
         let device = device_of_context(shim::get()?, context)?;
+        device.notice_contexts();
         let (_, lane) = device.region()?;
         let lane = lanes.get(lane.get())?;
         let asked_in = shared_context(device.shim(), context, device);
