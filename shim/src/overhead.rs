@@ -216,12 +216,12 @@ impl Overhead {
         let is_first = device.overhead_bytes() == 0;
         let expected_bytes = device.context_bytes(is_first);
         let reserved = if what.is_context() {
-            // Nothing known: it takes something, at any rate.
-            Some(device.reserve(expected_bytes.max(1))?)
+            Some(device.reserve(device.most_context_bytes(is_first))?)
         } else {
             None
         };
-        let before = self.before(device, what, expected_bytes);
+        let reserved_bytes = reserved.as_ref().map_or(0, Reserved::bytes);
+        let before = self.before(device, what, expected_bytes, reserved_bytes);
         let making = Making::begin(&self.making);
         make()?;
         if what.is_context() {
@@ -251,8 +251,15 @@ impl Overhead {
         }
     }
 
-    /// Looks at the GPU before something is made, if nothing will tell afterwards of this process alone.
-    fn before(&'static self, device: &'static Device, what: What, expected_bytes: u64) -> Before {
+    /// Looks at the GPU before something is made, if nothing will tell afterwards of this process alone. It is expected to
+    /// take `expected_bytes` (0: not known), and `reserved_bytes` are counted for it.
+    fn before(
+        &'static self,
+        device: &'static Device,
+        what: What,
+        expected_bytes: u64,
+        reserved_bytes: u64,
+    ) -> Before {
         if what.is_context() && self.nvml.is_starting() {
             self.nvml.is_ready(NVML_GRACE_NS);
         }
@@ -264,11 +271,6 @@ impl Overhead {
         if self.source.tells() || (what.is_context() && self.nvml.is_starting()) {
             return Before::UNSEEN;
         }
-        let reserved_bytes = if what.is_context() {
-            expected_bytes.max(1)
-        } else {
-            0
-        };
         Before::seen(device, handle, reserved_bytes, || {
             what.is_context() && expected_bytes == 0 && !self.is_manager_telling(device)
         })

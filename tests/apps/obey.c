@@ -1,5 +1,6 @@
 /* Does what it is told, a line at a time, and says what came of it: "alloc BYTES" -> "alloc CODE", "managed BYTES" likewise,
- * "free" (what was allocated last) -> "free CODE", "info" -> "info CODE FREE TOTAL". Begins with "ready", ends with stdin.
+ * "free" (what was allocated last) -> "free CODE", "info" -> "info CODE FREE TOTAL", "context" (one more, which stays) ->
+ * "context CODE". Begins with "ready", ends with stdin.
  * obey private: the primary context is made by the driver's own function, past every door, as private interfaces of the
  * runtime do. */
 #include "driver.h"
@@ -61,6 +62,10 @@ int main(int argc, char **argv)
             printf("%s %d\n", is_managed ? "managed" : "alloc", code);
         } else if (!strncmp(line, "free", 4)) {
             printf("free %d\n", count ? cuMemFree_v2(held[--count]) : -1);
+        } else if (!strncmp(line, "context", 7)) {
+            CUcontext more = NULL;
+            printf("context %d\n", cuCtxCreate_v2(&more, 0, device));
+            if (more) OK(cuCtxSetCurrent(context));
         } else {
             size_t left = 0, total = 0;
             CUresult code = cuMemGetInfo_v2(&left, &total);

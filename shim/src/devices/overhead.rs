@@ -100,6 +100,15 @@ impl Device {
         })
     }
 
+    /// What to reserve for a context that is about to be made (bytes, at least 1): what the last one of its kind took, or,
+    /// while none of that kind was measured, of the other kind. Of the container's very first context nothing is known.
+    pub(crate) fn most_context_bytes(&self, is_first: bool) -> u64 {
+        match self.context_bytes(is_first) {
+            0 => self.context_bytes(!is_first).max(1),
+            known_bytes => known_bytes,
+        }
+    }
+
     /// What a context took for which the card has `bytes` more than before, and perhaps for a neighbour's doing too (bytes).
     pub(crate) fn judge_context(&self, is_first: bool, bytes: u64) -> u64 {
         self.region().map_or(bytes, |(region, index)| {
