@@ -12,7 +12,7 @@ use vcuda_driver_api::prelude::CUcontext;
 use vcuda_region::shared::{ObjectKey, Outlives};
 
 use crate::charge::Charge;
-use crate::devices::Denied;
+use crate::devices::{Denied, Device};
 use crate::overhead::ManagedCharge;
 use crate::tiles::Tiles;
 
@@ -85,6 +85,14 @@ impl Allocation {
             kind,
             opens: 0,
             holds,
+        }
+    }
+
+    /// What this process alone counts for it on the device, managed memory left out (bytes).
+    pub(crate) fn own_bytes_on(&self, device: &Device) -> u64 {
+        match &self.holds {
+            Holds::Charge(charge) => charge.own_bytes_on(device),
+            Holds::Managed(_) | Holds::Part(_) | Holds::Tiles(_) => 0,
         }
     }
 

@@ -138,8 +138,8 @@ impl Drop for Making<'_> {
 /// Overhead as measured (bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Figure {
-    /// So much.
-    Exact(u64),
+    /// So much; and whether nothing but overhead could explain what the driver says.
+    Exact(u64, bool),
     /// So much or more: others of our threads were moving memory.
     AtLeast(u64),
     /// Nobody tells.
@@ -231,8 +231,8 @@ impl Overhead {
         let settled = self.settle(device, what, reserved, &before);
         drop(making);
         match settled {
-            Ok((bytes, is_exact)) => {
-                if is_exact && what == What::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
+            Ok((bytes, is_certain)) => {
+                if is_certain && what == What::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
                     device.note_context(is_first, bytes);
                 }
                 if matches!(what, What::Code | What::Heap) {
@@ -283,7 +283,8 @@ impl Overhead {
         }
     }
 
-    /// Charges what the driver took beyond what is counted. Returns that (bytes), and whether it is exact.
+    /// Charges what the driver took beyond what is counted. Returns that (bytes), and whether it is certain. Where it is
+    /// not, a context took what was reserved for it, at the least.
     ///
     /// # Errors
     /// It does not fit. It is counted nevertheless; says how much, to be given back once it is undone.
@@ -296,16 +297,18 @@ impl Overhead {
     ) -> Result<(u64, bool), u64> {
         let _measuring = self.measuring.lock();
         let was_bytes = device.overhead_bytes();
+        let was_certain = device.is_overhead_certain();
+        let reserved_bytes = reserved.as_ref().map_or(0, Reserved::bytes);
         if let Some(reserved) = reserved {
             reserved.become_overhead();
         }
         let counted_bytes = device.overhead_bytes();
-        let (figure, is_told) = match self.figure(device, 64, what.haste()) {
+        let (figure, is_told) = match self.figure(device, 64, what.haste(), 0) {
             Figure::Unknown => (self.by_difference(device, what, before, was_bytes), false),
             figure => (figure, true),
         };
         let mut target_bytes = match figure {
-            Figure::Exact(bytes) => bytes,
+            Figure::Exact(bytes, _) => bytes,
             Figure::AtLeast(bytes) => bytes.max(counted_bytes),
             Figure::Unknown => counted_bytes,
         };
@@ -327,8 +330,16 @@ impl Overhead {
                 }
             }
         }
-        let is_exact = is_told && matches!(figure, Figure::Exact(_));
-        Ok((target_bytes.saturating_sub(was_bytes), is_exact))
+        let bytes = target_bytes.saturating_sub(was_bytes);
+        if !is_told {
+            return Ok((bytes, false));
+        }
+        let is_certain = matches!(figure, Figure::Exact(_, true));
+        device.note_certain(is_certain);
+        if is_certain && was_certain {
+            return Ok((bytes, true));
+        }
+        Ok((bytes.max(reserved_bytes), false))
     }
 
     /// Counts overhead of `target_bytes` where `counted_bytes` are counted.
@@ -350,10 +361,15 @@ impl Overhead {
 
     /// Sets the overhead to what NVML's figure for this process makes of it. Returns whether NVML tells.
     pub(crate) fn measure(&'static self, device: &'static Device, haste: Haste) -> bool {
+        self.measure_less(device, haste, 0)
+    }
+
+    /// As [`Overhead::measure`], when the driver has just ended what `ended_bytes` were counted for.
+    fn measure_less(&'static self, device: &'static Device, haste: Haste, ended_bytes: u64) -> bool {
         let _measuring = self.measuring.lock();
-        let figure = self.figure(device, 16, haste);
+        let figure = self.figure(device, 16, haste, ended_bytes);
         match figure {
-            Figure::Exact(bytes) => device.set_overhead(bytes),
+            Figure::Exact(bytes, is_certain) => device.set_measured(bytes, is_certain),
             Figure::AtLeast(bytes) if bytes > device.overhead_bytes() && !self.is_making() => {
                 device.set_overhead(bytes);
             }
@@ -375,14 +391,18 @@ impl Overhead {
             return;
         }
         let counted_bytes = device.overhead_bytes();
-        let figure = self.figure(device, 4, haste);
+        let figure = self.figure(device, 4, haste, 0);
         // The figure may have something of which that call will say whether it fits.
         if self.is_making() {
             return;
         }
         match figure {
-            Figure::Exact(bytes) if bytes.abs_diff(counted_bytes) >= NOTICEABLE_BYTES => {
-                device.set_overhead(bytes);
+            // What is counted was not certain, or the difference is worth it.
+            Figure::Exact(bytes, is_certain)
+                if (is_certain && !device.is_overhead_certain())
+                    || bytes.abs_diff(counted_bytes) >= NOTICEABLE_BYTES =>
+            {
+                device.set_measured(bytes, is_certain);
             }
             Figure::AtLeast(bytes) if bytes >= counted_bytes.saturating_add(NOTICEABLE_BYTES) => {
                 device.set_overhead(bytes);
@@ -407,7 +427,7 @@ impl Overhead {
             bytes if what == What::Code && device.is_like_a_context(bytes) => return Figure::Unknown,
             bytes => bytes,
         };
-        Figure::Exact(was_bytes.saturating_add(more_bytes))
+        Figure::Exact(was_bytes.saturating_add(more_bytes), false)
     }
 
     /// Starts NVML, if no thread has yet.

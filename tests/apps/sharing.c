@@ -7,6 +7,8 @@
  *   again             opens the same once more
  *   let               lets go of what was opened last
  *   free              frees what was made
+ *   later             frees the pool's piece that was made when the default stream gets there, which waits for "now"
+ *   now               has the stream go on, and waits for it
  *   forget            closes the descriptor that it was told of
  *   read              checks that everything opened can be read: "good"
  *   used              bytes, by cuMemGetInfo
@@ -44,6 +46,7 @@ typedef struct { unsigned devices; size_t size; unsigned long long handle_types,
     X(cuMulticastBindMem, cuMulticastBindMem, 12010,                                                                   \
       (CUmemHandle, size_t, CUmemHandle, size_t, size_t, unsigned long long))
 #include "driver.h"
+#include <semaphore.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -152,6 +155,25 @@ static CUresult make(int kind, size_t size)
     if (kind == MULTICAST) hand_to_object(&made_at, &made_handle, size);
     return SUCCESS;
 }
+static sem_t gate;
+static void wait_for_now(void *unused)
+{
+    while (sem_wait(&gate)) {}
+}
+static void free_later(void)
+{
+    sem_init(&gate, 0, 0);
+    OK(cuLaunchHostFunc(NULL, wait_for_now, NULL));
+    OK(cuMemFreeAsync(made_at, NULL));
+}
+static void free_now(void)
+{
+    sem_post(&gate);
+    OK(cuCtxSynchronize());
+    OK(cuMemPoolDestroy(made_pool));
+    close(made_file);
+    made_file = -1;
+}
 static void free_made(void)
 {
     switch (made.kind) {
@@ -255,6 +277,10 @@ int main(int argc, char **argv)
             told_file = -1;
         } else if (!strcmp(line, "free\n")) {
             free_made();
+        } else if (!strcmp(line, "later\n")) {
+            free_later();
+        } else if (!strcmp(line, "now\n")) {
+            free_now();
         } else if (!strcmp(line, "read\n")) {
             answer = is_good() ? "good" : "other words";
         } else if (!strcmp(line, "used\n")) {

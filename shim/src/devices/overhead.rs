@@ -85,6 +85,27 @@ impl Device {
         }
     }
 
+    /// Sets what the driver itself takes for this process (bytes), as measured, and notes whether that is certain.
+    pub(crate) fn set_measured(&self, bytes: u64, is_certain: bool) {
+        self.set_overhead(bytes);
+        self.note_certain(is_certain);
+    }
+
+    /// Notes whether what is counted now for the driver itself is certain. The caller measures.
+    pub(crate) fn note_certain(&self, is_certain: bool) {
+        let bytes = if is_certain {
+            self.overhead_bytes()
+        } else {
+            u64::MAX
+        };
+        self.certain_overhead_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether what is counted for the driver itself was measured, and nothing else could have explained it.
+    pub(crate) fn is_overhead_certain(&self) -> bool {
+        self.certain_overhead_bytes.load(Ordering::Relaxed) == self.overhead_bytes()
+    }
+
     /// Takes from what the driver itself takes for this process (bytes).
     pub(crate) fn release_overhead(&self, bytes: u64) {
         if let Some((index, slot)) = self.place() {

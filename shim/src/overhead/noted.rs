@@ -87,7 +87,8 @@ impl Overhead {
         let Some(device) = note.map(|note| note.device).or(device) else {
             return Ok(());
         };
-        let is_told = self.measure(device, Haste::Soon);
+        let ended_bytes = note.map_or(0, |note| note.bytes);
+        let is_told = self.measure_less(device, Haste::Soon, ended_bytes);
         if let Some(note) = note.filter(|_| !is_told) {
             device.release_overhead(note.bytes);
         }
@@ -120,9 +121,13 @@ impl Overhead {
     pub(crate) fn ended(&'static self, device: &'static Device, context: CUcontext) {
         let _measuring = self.measuring.lock();
         let noted = self.noted.take_context(context);
-        match self.figure(device, 64, Haste::Now) {
-            Figure::Exact(bytes) => device.set_overhead(bytes),
-            Figure::AtLeast(_) | Figure::Unknown => device.release_overhead(noted),
+        match self.figure(device, 64, Haste::Now, noted) {
+            Figure::Exact(bytes, is_certain) => device.set_measured(bytes, is_certain),
+            Figure::AtLeast(bytes) => {
+                let left_bytes = device.overhead_bytes().saturating_sub(noted);
+                device.set_overhead(bytes.max(left_bytes));
+            }
+            Figure::Unknown => device.release_overhead(noted),
         }
         self.forget_context(device);
         self.watch.ring();
