@@ -5,6 +5,7 @@
  *   send ADDRESS      tells the process there of what was made, as often as it is asked
  *   take              opens what it was told of
  *   again             opens the same once more
+ *   twice             two threads open it at the same moment, memory of cuMemAlloc only
  *   let               lets go of what was opened last
  *   free              frees what was made
  *   later             frees the pool's piece that was made when the default stream gets there, which waits for "now"
@@ -46,6 +47,7 @@ typedef struct { unsigned devices; size_t size; unsigned long long handle_types,
     X(cuMulticastBindMem, cuMulticastBindMem, 12010,                                                                   \
       (CUmemHandle, size_t, CUmemHandle, size_t, size_t, unsigned long long))
 #include "driver.h"
+#include <pthread.h>
 #include <semaphore.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -217,6 +219,23 @@ static CUresult take(void)
     if (!code) opened++;
     return code;
 }
+static pthread_barrier_t together;
+static void *open_together(void *place)
+{
+    OK(cuCtxSetCurrent(context));
+    pthread_barrier_wait(&together);
+    OK(cuIpcOpenMemHandle_v2(place, told.block, 1));
+    return NULL;
+}
+static void take_twice(void)
+{
+    pthread_t threads[2];
+    if (opened + 2 > MOST) exit(2);
+    pthread_barrier_init(&together, NULL, 2);
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, open_together, &opened_at[opened + i]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    opened += 2;
+}
 static void let(void)
 {
     int i = --opened;
@@ -268,6 +287,8 @@ int main(int argc, char **argv)
         } else if (!strcmp(line, "take\n")) {
             hear();
             code = take();
+        } else if (!strcmp(line, "twice\n")) {
+            take_twice();
         } else if (!strcmp(line, "again\n")) {
             code = take();
         } else if (!strcmp(line, "let\n")) {

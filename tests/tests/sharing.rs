@@ -243,6 +243,27 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
     ends_clean(&bed, quota);
 }
 
+/// Two threads open the same at once: it counts until both have closed it, as the driver counts their openings.
+#[test]
+fn what_two_threads_open_is_paid_for_until_both_have_closed_it() {
+    let bed = Bed::with_config(MACHINE);
+    let [home, other] = ["home", "other"].map(|name| bed.keep(name, &["--memory", "200MiB"]));
+    let maker = Peer::start(&bed, &home, "maker");
+    let importer = Peer::start(&bed, &other, "importer");
+    maker.does("make ipc 64");
+    importer.takes_from(&maker);
+    importer.does("let");
+    for _ in 0..30 {
+        importer.does("twice");
+        assert_eq!(importer.used(), CONTEXT + SHARED);
+        importer.does("let");
+        assert_eq!(importer.used(), CONTEXT + SHARED, "one of them has it open");
+        importer.does("let");
+        assert_eq!(importer.used(), CONTEXT);
+    }
+    end(&bed, vec![maker, importer]);
+}
+
 /// From another container: paid for there too, once, however many of its processes open it; refused where it does not fit.
 #[test]
 fn what_comes_from_outside_is_paid_for_by_its_importers() {
