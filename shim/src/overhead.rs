@@ -40,7 +40,7 @@ mod unit;
 mod watch;
 
 pub(crate) use managed::ManagedCharge;
-pub(crate) use noted::Thing;
+pub(crate) use noted::{OfContext, Thing};
 pub(crate) use unit::Look;
 
 use figure::Source;
