@@ -131,7 +131,9 @@ pub struct IdentityRecord {
     pub ways: AtomicU64,
     /// The state under which the holder has the slot's byte of the file locked; anything else if it has not.
     pub locked_state: AtomicU64,
-    reserved: [AtomicU64; 9],
+    /// When its holder's death was last seen to leave memory behind: see [`crate::slots::Usage::reap_dead`]. 0 before.
+    pub gone: AtomicU64,
+    reserved: [AtomicU64; 8],
 }
 
 /// One process on one device: two cache lines.

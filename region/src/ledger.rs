@@ -209,6 +209,11 @@ impl Record {
             .is_ok()
     }
 
+    /// Whether it counts nothing: no memory, and no wish that was granted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.read().counted_bytes() == 0
+    }
+
     /// Makes the record of a dead process count nothing. `is_still_dead` says whether the slot still belongs to it; it is
     /// asked after each look at the head, so that a record which its next owner has written is never emptied.
     pub(crate) fn empty(&self, is_still_dead: impl Fn() -> bool) {

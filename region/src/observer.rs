@@ -14,7 +14,7 @@ use crate::open::{OpenError, open_checked};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 use crate::process::{Identity, Liveness, ProcessView};
 use crate::shared::{MAX_OBJECTS, ObjectRecord, Objects};
-use crate::slots::{State, identity_of_words};
+use crate::slots::{self, State, identity_of_words};
 use crate::{DeviceIndex, MAX_SLOTS, busy};
 
 mod glance;
@@ -122,15 +122,30 @@ impl Observer {
         Ok(Self { file, path })
     }
 
-    /// The processes that hold a slot, save those that `view` knows to be dead, with their use of the first
-    /// `device_count` devices.
+    /// The processes that hold a slot, with their use of the first `device_count` devices; without those that `view` knows to
+    /// be dead, unless a child may keep their memory.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
     pub fn processes(&self, device_count: usize, view: &ProcessView) -> Result<Vec<ProcessUse>, OpenError> {
         let mut found = self.all_processes(device_count)?;
-        found.retain(|process| view.liveness(&process.identity) != Liveness::Dead);
+        found.retain(|process| !self.is_gone(process.slot, &process.identity, view));
         Ok(found)
+    }
+
+    /// Whether a child of the process in a slot may keep its memory beyond its death: see [`crate::slots::Usage::reap_dead`].
+    #[must_use]
+    pub fn is_kept(&self, slot: usize, identity: &Identity) -> bool {
+        let record =
+            offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
+        let Ok(bytes) = self.read(record, size_of::<IdentityRecord>()) else {
+            return false;
+        };
+        let state = State(word(&bytes, offset_of!(IdentityRecord, state)));
+        state.is_live()
+            && state.pid() == identity.pid
+            && word(&bytes, offset_of!(IdentityRecord, locked_state)) == state.0
+            && slots::is_locked(&self.file, slot)
     }
 
     /// The processes that hold a slot, the dead too, with their use of the first `device_count` devices.
@@ -159,12 +174,17 @@ impl Observer {
         Ok(found)
     }
 
-    /// Whether any process that holds a slot lives, or cannot be told from one that does.
+    /// Whether any process that holds a slot lives, or cannot be told from one that does, or has left memory that a child
+    /// may keep.
     pub(crate) fn has_living(&self, view: &ProcessView) -> Result<bool, OpenError> {
         Ok(self
             .identities()?
             .iter()
-            .any(|(_, identity)| view.liveness(identity) != Liveness::Dead))
+            .any(|(slot, identity)| !self.is_gone(*slot, identity, view)))
+    }
+
+    fn is_gone(&self, slot: usize, identity: &Identity, view: &ProcessView) -> bool {
+        view.liveness(identity) == Liveness::Dead && !self.is_kept(slot, identity)
     }
 
     fn identities(&self) -> Result<Vec<(usize, Identity)>, OpenError> {
@@ -198,7 +218,7 @@ impl Observer {
         self.memory_without(device, &[])
     }
 
-    /// As [`Observer::memory`], without the processes that `view` knows to be dead. What they held together with others
+    /// As [`Observer::memory`], without the processes that `view` knows to be dead and whose memory no child may keep. What they held together with others
     /// counts as long as one of these lives, or something else may keep it. If no living process has anything on the device
     /// itself, none can ask what else does: then nothing is shown, and the next process counts it again.
     ///
@@ -208,7 +228,7 @@ impl Observer {
         let dead: Vec<usize> = self
             .identities()?
             .into_iter()
-            .filter(|(_, identity)| view.liveness(identity) == Liveness::Dead)
+            .filter(|(slot, identity)| self.is_gone(*slot, identity, view))
             .map(|(slot, _)| slot)
             .collect();
         let memory = self.memory_without(device, &dead)?;

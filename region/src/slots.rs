@@ -14,14 +14,17 @@ use crate::ledger::Ledger;
 use crate::map::{Mapped, Mapping};
 use crate::open::{OpenError, open_to_write};
 use crate::primitive::{AtomicU32, Ordering};
-use crate::process::{Identity, Liveness, ProcessView};
+use crate::process::{Identity, ProcessView};
 use crate::queue::Queue;
 use crate::shared::Objects;
 use crate::{DeviceIndex, MAX_SLOTS};
 
+mod ending;
 mod held;
 mod slot;
+pub use ending::{RELEASED_AFTER_NS, Reaped};
 use held::Held;
+pub(crate) use held::is_locked;
 pub use slot::Slot;
 
 /// A container's usage, mapped for reading and writing.
@@ -56,6 +59,10 @@ impl State {
         (self.0 >> 8) as u32
     }
 
+    fn incarnation(self) -> u64 {
+        self.0 >> 40
+    }
+
     pub(crate) fn is_live(self) -> bool {
         self.status() == LIVE
     }
@@ -66,7 +73,7 @@ impl State {
 
     /// The next incarnation, claimed for `pid`.
     fn claimed_for(self, pid: u32) -> Self {
-        Self((self.0 >> 40).wrapping_add(1) << 40 | u64::from(pid) << 8 | CLAIMED)
+        Self(self.incarnation().wrapping_add(1) << 40 | u64::from(pid) << 8 | CLAIMED)
     }
 }
 
@@ -159,7 +166,7 @@ impl Usage {
         if let Some(slot) = found {
             return Ok(slot);
         }
-        self.reap_dead(&ProcessView::new(*me));
+        self.reap_dead_and_wait(&ProcessView::new(*me));
         self.claim_free(me).ok_or(SlotsFull)
     }
 
@@ -167,6 +174,10 @@ impl Usage {
         self.identities().find_map(|(index, record)| {
             let state = record.state();
             if !record.identity(state)?.is_same(me) {
+                return None;
+            }
+            // A child of the program before an `exec` has the driver's descriptors, and may keep what that program had.
+            if record.locked_state.load(Ordering::Relaxed) == state.0 && !self.held.is_free(index) {
                 return None;
             }
             // What the program before an `exec` held is cleared like a dead process's.
@@ -209,67 +220,13 @@ impl Usage {
         let live = claimed.turned(LIVE);
         let locked_state = if self.held.take(index) { live.0 } else { 0 };
         record.locked_state.store(locked_state, Ordering::Relaxed);
+        record.gone.store(0, Ordering::Relaxed);
         // Fails if someone took us for dead: then nothing was ours yet, and another slot will do.
         record.turn(claimed, live)
     }
 
     fn slot(&self, index: usize) -> Slot<'_> {
         Slot::new(self, index)
-    }
-
-    /// Empties and frees the slots of processes that are gone. Returns how many. Any number of processes may do this at
-    /// the same time, and be killed in it.
-    pub fn reap_dead(&self, view: &ProcessView) -> usize {
-        let slots = self.identities();
-        let count = slots
-            .filter(|(index, record)| {
-                let state = record.state();
-                self.is_dead(*index, record, state, view) && self.clear(*index, record, state)
-            })
-            .count();
-        // What only the dead held, or the last holder has not ended because it stands still.
-        self.objects().sweep();
-        count
-    }
-
-    fn is_dead(&self, index: usize, record: &IdentityRecord, state: State, view: &ProcessView) -> bool {
-        match state.status() {
-            FREE => false,
-            // Nothing is known but the PID. Should it be alive in a namespace of its own, it will see that it lost the
-            // slot and take another.
-            CLAIMED => view.pid_is_gone(state.pid()),
-            LIVE => record
-                .identity(state)
-                .is_some_and(|holder| match view.liveness(&holder) {
-                    Liveness::Alive => false,
-                    Liveness::Dead => true,
-                    Liveness::Unknown => {
-                        view.cannot_see(&holder)
-                            && record.locked_state.load(Ordering::Relaxed) == state.0
-                            && self.held.is_free(index)
-                    }
-                }),
-            _ => true,
-        }
-    }
-
-    /// Empties a dead process's slot and frees it. Returns whether this call freed it. `state` is what its death was seen
-    /// in: asked again, the slot may be that of a process which has come since, while somebody else cleared it.
-    fn clear(&self, index: usize, record: &IdentityRecord, state: State) -> bool {
-        let clearing = state.turned(CLEARING);
-        if state.status() == FREE || (state != clearing && !record.turn(state, clearing)) {
-            return false;
-        }
-        for (device, account) in DeviceIndex::all().zip(&self.mapping.accounts) {
-            let line = self.line(device, index);
-            line.ledger.empty(|| record.state() == clearing);
-            if record.state() == clearing {
-                line.meter.give_back(account);
-            }
-        }
-        // After the records: an object that it paid counts by itself now, for as long as others hold it.
-        self.objects().clear(index, || record.state() == clearing);
-        record.turn(clearing, clearing.turned(FREE))
     }
 
     /// The processes that hold a slot now.
@@ -356,9 +313,11 @@ impl Usage {
         })
     }
 
-    /// The meters of the processes that hold a slot now.
+    /// The meters of the processes that hold a slot now, save those that were seen to be dead.
     pub fn meters(&self, device: DeviceIndex) -> impl Iterator<Item = &Meter> {
-        let live = self.identities().filter(|(_, record)| record.state().is_live());
+        let live = self
+            .identities()
+            .filter(|(_, record)| record.state().is_live() && record.gone_ns().is_none());
         live.map(move |(index, _)| &self.line(device, index).meter)
     }
 

@@ -143,7 +143,7 @@ fn every_byte_of_usage() {
                 usage.unpaid_bytes(device),
                 usage.in_flight(device),
             );
-            usage.reap_dead(&view);
+            usage.reap_dead_and_wait(&view);
             // Who comes new finds a slot, or is told that there is none.
             let newcomer = Identity { start_ticks: 1, ..me };
             if let Ok(slot) = usage.claim(&newcomer) {
@@ -167,7 +167,7 @@ fn every_byte_of_usage() {
     assert_eq!(usage.used_bytes(device), (8 << 20) + 4096 + (1 << 20));
     child.kill().unwrap();
     child.wait().unwrap();
-    usage.reap_dead(&view);
+    usage.reap_dead_and_wait(&view);
     assert_eq!(usage.used_bytes(device), (8 << 20) + 4096);
 }
 

@@ -70,7 +70,7 @@ proptest! {
             observer.busy(device, 1_000_000, 1_005_000).unwrap();
         }
         let usage = Usage::open(path).unwrap();
-        usage.reap_dead(&view);
+        usage.reap_dead_and_wait(&view);
         if let Ok(slot) = usage.claim(&me) {
             let device = DeviceIndex::new(0).unwrap();
             if let Ok(reservation) = slot.reserve(device, 4096, 1 << 30) {

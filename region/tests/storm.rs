@@ -116,7 +116,7 @@ fn many_processes_are_never_over_and_never_refused_in_vain() {
         if all_fit {
             assert_eq!(refusals.load(Ordering::SeqCst), 0, "everything fitted");
         }
-        usage.reap_dead(&ProcessView::new(Identity::current().unwrap()));
+        usage.reap_dead_and_wait(&ProcessView::new(Identity::current().unwrap()));
         assert_eq!((usage.used_bytes(device()), usage.processes().count()), (0, 0));
     }
 }
@@ -142,7 +142,7 @@ fn killed_at_random_they_leave_nothing() {
                 }
                 if numbers.below(1000) == 0 {
                     slot.usage()
-                        .reap_dead(&ProcessView::new(Identity::current().unwrap()));
+                        .reap_dead_and_wait(&ProcessView::new(Identity::current().unwrap()));
                 }
             }
         })
@@ -160,7 +160,7 @@ fn killed_at_random_they_leave_nothing() {
         signal(pid, libc::SIGKILL);
         wait(pid);
     }
-    usage.reap_dead(&ProcessView::new(me));
+    usage.reap_dead_and_wait(&ProcessView::new(me));
     assert_eq!((usage.used_bytes(device()), usage.processes().count()), (0, 0));
     let slot = usage.claim(&me).unwrap();
     assert!(slot.index() < 20, "places are used again");
@@ -226,7 +226,7 @@ fn what_is_held_is_counted_whoever_is_killed() {
                 exchange(&slot, seed, || {
                     round += 1;
                     if round % 500 == 0 {
-                        slot.usage().reap_dead(&view);
+                        slot.usage().reap_dead_and_wait(&view);
                     }
                     round > rounds
                 });
@@ -249,13 +249,13 @@ fn what_is_held_is_counted_whoever_is_killed() {
         signal(pid, libc::SIGKILL);
         wait(pid);
     }
-    usage.reap_dead(&ProcessView::new(me));
+    usage.reap_dead_and_wait(&ProcessView::new(me));
     let children: Vec<i32> = (0..4).map(|seed| start(seed, 4000)).collect();
     for pid in children {
         wait(pid);
     }
     assert_eq!(usage.used_bytes(device()), 0, "before anybody is cleared");
-    usage.reap_dead(&ProcessView::new(me));
+    usage.reap_dead_and_wait(&ProcessView::new(me));
     assert_eq!(failed.load(Ordering::SeqCst), 0);
     assert_eq!((usage.used_bytes(device()), usage.processes().count()), (0, 0));
 }
@@ -305,7 +305,7 @@ fn the_stopped_hold_up_nobody() {
         }
         assert_eq!(done.load(Ordering::SeqCst), 1, "held up, or refused");
         drop((stopped, other));
-        usage.reap_dead(&ProcessView::new(Identity::current().unwrap()));
+        usage.reap_dead_and_wait(&ProcessView::new(Identity::current().unwrap()));
         let slot = usage.claim(&Identity::current().unwrap()).unwrap();
         slot.reserve(device(), LIMIT, LIMIT).unwrap().commit();
         slot.release(device(), LIMIT);
@@ -367,11 +367,23 @@ fn two_that_are_pid_1_are_two_and_the_dead_one_is_found_from_outside() {
             .count(),
         2
     );
-    assert_eq!((usage.reap_dead(&view), usage.used_bytes(device())), (0, 900));
+    assert_eq!(
+        (
+            usage.reap_dead_and_wait(&view).cleared,
+            usage.used_bytes(device())
+        ),
+        (0, 900)
+    );
     signal(first, libc::SIGKILL);
     wait(first_parent);
     if view.sees_all() {
-        assert_eq!((usage.reap_dead(&view), usage.used_bytes(device())), (1, 300));
+        assert_eq!(
+            (
+                usage.reap_dead_and_wait(&view).cleared,
+                usage.used_bytes(device())
+            ),
+            (1, 300)
+        );
     } else {
         println!("skipped in part: from inside a PID namespace the dead of others cannot be told");
     }

@@ -70,7 +70,7 @@ impl Device {
     pub(crate) fn used_bytes(&self) -> u64 {
         self.shim.holdings.recount();
         self.region().map_or(0, |(region, index)| {
-            self.shim.settle_exported(region);
+            self.shim.settle_released(region);
             region.usage.used_bytes(index)
         })
     }
@@ -173,7 +173,7 @@ impl Device {
         self.shim.look();
         self.shim.holdings.make_room(self);
         if let Some((region, _)) = self.region() {
-            self.shim.settle_exported(region);
+            self.shim.settle_released(region);
         }
     }
 

@@ -20,13 +20,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use parking_lot::Mutex;
 use vcuda_region::clock;
 use vcuda_region::shared::{ObjectKey, Outlives, Unheld};
-use vcuda_region::slots::Usage;
+use vcuda_region::slots::{RELEASED_AFTER_NS, Usage};
 
 use crate::ofd_key;
-
-/// From the moment at which the kernel says that the last descriptor is closed until the driver has released the memory
-/// (ns): docs/hardware.md, "release of exported memory".
-const RELEASED_AFTER_NS: u64 = 20_000_000;
 
 /// Device nodes of which a driver's descriptors are openings, for a process that has none of them open.
 const NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"];

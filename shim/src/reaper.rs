@@ -111,7 +111,7 @@ impl Launches {
             if now >= dead_at_ns {
                 dead_at_ns = now + DEAD_NS;
                 if let (Some(region), Ok(view)) = (region, &view) {
-                    region.usage.reap_dead(view);
+                    let _ = region.usage.reap_dead(view);
                     if let Some(shim) = shim::get() {
                         shim.exported.settle(region.usage, false);
                     }

@@ -5,6 +5,7 @@
 
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 use vcuda_driver_api::prelude::CUcontext;
 use vcuda_region::limits::Limits;
 use vcuda_region::process::{Identity, ProcessView};
-use vcuda_region::slots::{Slot, Usage};
+use vcuda_region::slots::{RELEASED_AFTER_NS, Slot, Usage};
 use vcuda_region::{DeviceIndex, clock, directory};
 
 use crate::allocations::Allocations;
@@ -68,6 +69,8 @@ pub(crate) struct Shim {
     pub(crate) launches: OnceCell<Option<Launches>>,
     identity: OnceCell<Identity>,
     looked_ns: AtomicU64,
+    /// When the driver has released what processes had that were seen to be dead (ns); 0: of none.
+    released_ns: AtomicU64,
     look_again_ns: AtomicU64,
     devices: Devices,
     region: Result<Region, String>,
@@ -118,6 +121,7 @@ impl Shim {
             launches: OnceCell::new(),
             identity: OnceCell::new(),
             looked_ns: AtomicU64::new(0),
+            released_ns: AtomicU64::new(0),
             look_again_ns: AtomicU64::new(0),
             devices: Devices::new(),
             region,
@@ -174,7 +178,13 @@ impl Shim {
     #[cold]
     pub(crate) fn reap(&'static self, view: impl Fn(Identity) -> ProcessView) {
         if let (Some(region), Some(me)) = (self.region(), self.identity()) {
-            region.usage.reap_dead(&view(*me));
+            let due_in_ns = region.usage.reap_dead(&view(*me)).due_in_ns;
+            let due_ns = if due_in_ns > 0 {
+                clock::now_ns() + due_in_ns
+            } else {
+                0
+            };
+            self.released_ns.store(due_ns, Ordering::Relaxed);
         }
     }
 
@@ -182,11 +192,25 @@ impl Shim {
         self.identity.get_or_try_init(Identity::current).ok()
     }
 
-    /// Before an answer about memory, or a refusal: ends what descriptors kept and no longer keep.
+    /// Before an answer about memory, or a refusal: ends what descriptors kept and no longer keep, and what the dead had once
+    /// the driver has released it.
     #[inline]
-    pub(crate) fn settle_exported(&self, region: &Region) {
+    pub(crate) fn settle_released(&'static self, region: &Region) {
         // A thread that captures does not wait (I5).
-        self.exported.settle(region.usage, !capture::any_open());
+        let may_wait = !capture::any_open();
+        if self.released_ns.load(Ordering::Relaxed) != 0 && may_wait {
+            self.await_release();
+        }
+        self.exported.settle(region.usage, may_wait);
+    }
+
+    /// Waits until the driver has released what dead processes had: a moment ([`vcuda_region::slots::RELEASED_AFTER_NS`]) at most.
+    #[cold]
+    fn await_release(&'static self) {
+        let due_ns = self.released_ns.swap(0, Ordering::Relaxed);
+        let left_ns = due_ns.saturating_sub(clock::now_ns()).min(RELEASED_AFTER_NS);
+        std::thread::sleep(Duration::from_nanos(left_ns));
+        self.reap(ProcessView::brief);
     }
 
     /// Takes over what `limits` say.

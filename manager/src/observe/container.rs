@@ -26,6 +26,8 @@ pub(super) struct Watched {
     totals: Vec<Totals>,
     /// Those that hold a slot and have not registered, with their PIDs on the host if known: of their end nobody tells.
     unsure: Vec<(Identity, Option<u32>)>,
+    /// A child keeps memory of a dead process: of its end nobody tells either.
+    has_kept: bool,
     is_stale: bool,
 }
 
@@ -53,6 +55,7 @@ impl Watched {
             },
             totals: Vec::new(),
             unsure: Vec::new(),
+            has_kept: false,
             is_stale: true,
         }
     }
@@ -157,10 +160,12 @@ impl Watched {
         let has_ended = |(one, host_pid): &(Identity, Option<u32>), reaper: &mut Reaper| {
             reaper.fate(one, members, now_ns) != Fate::Alive(*host_pid)
         };
-        if has_changed || self.is_stale || is_settling || self.unsure.iter().any(|one| has_ended(one, reaper))
-        {
+        let may_differ = has_changed || self.is_stale || is_settling || self.has_kept;
+        if may_differ || self.unsure.iter().any(|one| has_ended(one, reaper)) {
             let processes = files.observer.all_processes(devices).map_err(say)?;
-            let (living, dead) = split(processes, &self.members, reaper, now_ns);
+            let fates = split(processes, &files.observer, &self.members, reaper, now_ns);
+            let living = &fates.living;
+            self.has_kept = fates.has_kept;
             self.unsure = living
                 .iter()
                 .filter(|(one, _)| !is_member(&self.members, one))
@@ -171,9 +176,9 @@ impl Watched {
                 else {
                     continue;
                 };
-                figures(device, index, &files.observer, (&living, &dead), totals, now_ns).map_err(say)?;
+                figures(device, index, &files.observer, &fates, totals, now_ns).map_err(say)?;
             }
-            self.seen.processes = processes_of(&living, &self.members);
+            self.seen.processes = processes_of(living, &self.members);
             self.seen.attached = self
                 .seen
                 .processes
@@ -187,21 +192,36 @@ impl Watched {
 
 type Living = Vec<(ProcessUse, Option<u32>)>;
 
-/// Who of those that hold a slot lives, with the PID on the host, and who does not.
+/// What became of those that hold a slot.
+struct Fates {
+    /// Who lives, with the PID on the host.
+    living: Living,
+    /// Whether a child keeps memory of a dead one.
+    has_kept: bool,
+    /// The other dead, which have nothing any more.
+    dead: Vec<ProcessUse>,
+}
+
 fn split(
     processes: Vec<ProcessUse>,
+    observer: &Observer,
     members: &Members,
     reaper: &mut Reaper,
     now_ns: u64,
-) -> (Living, Vec<ProcessUse>) {
-    let (mut living, mut dead) = (Vec::new(), Vec::new());
+) -> Fates {
+    let (mut living, mut has_kept, mut dead) = (Vec::new(), false, Vec::new());
     for process in processes {
         match reaper.fate(&process.identity, members, now_ns) {
             Fate::Alive(host_pid) => living.push((process, host_pid)),
+            Fate::Dead if observer.is_kept(process.slot, &process.identity) => has_kept = true,
             Fate::Dead => dead.push(process),
         }
     }
-    (living, dead)
+    Fates {
+        living,
+        has_kept,
+        dead,
+    }
 }
 
 fn is_member(members: &Members, process: &ProcessUse) -> bool {
@@ -215,17 +235,22 @@ fn release_of(members: &Members, process: &ProcessUse) -> Option<u32> {
     Some(known.find(|known| Key::of(&known.identity) == key)?.release)
 }
 
-/// What the container has of one device now: that of its living processes, and what they share.
+/// What the container has of one device now: that of its living processes, what they share, and what children keep of dead
+/// ones.
 fn figures(
     device: &mut Device,
     index: DeviceIndex,
     observer: &Observer,
-    (living, dead): (&Living, &[ProcessUse]),
+    Fates {
+        living,
+        has_kept,
+        dead,
+    }: &Fates,
     totals: &mut Totals,
     now_ns: u64,
 ) -> Result<(), OpenError> {
     let own = |process: &ProcessUse| process.devices.get(index.get()).copied().unwrap_or_default();
-    device.used_bytes = if living.is_empty() {
+    device.used_bytes = if living.is_empty() && !has_kept {
         0
     } else {
         let of_dead = dead

@@ -71,26 +71,34 @@ impl Ledger<'_> {
         sum.counted_bytes
     }
 
-    /// Of the objects at these places, what is counted by them and by no process (bytes).
+    /// Of the objects at these places, what no process counts that is not known to be dead (bytes).
     #[cfg(not(loom))]
     pub(crate) fn unpaid_among(&self, places: impl Iterator<Item = usize>) -> u64 {
         let unpaid = places.filter(|place| {
             let state = self.objects.state(*place);
-            state.device() == self.device && state.is_granted() && !self.is_paid(self.objects.at(*place).1)
+            state.device() == self.device && state.is_granted() && !self.is_paid_by_living(self.objects.at(*place).1)
         });
         let bytes = unpaid.map(|place| self.objects.at(place).1.bytes.load(Ordering::Relaxed));
         bytes.fold(0, |sum, bytes| sum.saturating_add(bytes.min(COUNTABLE_BYTES)))
     }
 
-    /// Whether any of the objects at these places is in the record of a process that is not `me`.
+    /// Whether any of the objects at these places is in the record of a process that is not `me`, and not known to be dead.
     #[cfg(not(loom))]
     pub(crate) fn is_any_paid_by_others(&self, me: Payer, mut places: impl Iterator<Item = usize>) -> bool {
         places.any(|place| {
             let record = self.objects.at(place).1;
             self.objects.state(place).device() == self.device
-                && self.is_paid(record)
+                && self.is_paid_by_living(record)
                 && record.payer.load(Ordering::Relaxed) != me.0
         })
+    }
+
+    /// Whether a process counts it that was not seen to be dead. The driver has passed what the dead had on to another holder.
+    #[cfg(not(loom))]
+    fn is_paid_by_living(&self, record: &ObjectRecord) -> bool {
+        let payer = Payer(record.payer.load(Ordering::Relaxed));
+        let identity = payer.slot().and_then(|slot| self.identities.get(slot));
+        self.is_paid(record) && identity.is_none_or(|identity| identity.gone_ns().is_none())
     }
 
     pub(super) fn overrule_objects(&self, me: Party, rank: u64) {

@@ -177,13 +177,13 @@ fn what_the_dead_gave_away_counts_too() {
     assert!(exporter.outlive(&exported, keeper()));
     let me = survivor();
     let slot = usage.claim(&me).unwrap();
-    assert_eq!(usage.reap_dead(&ProcessView::new(me)), 1);
+    assert_eq!(usage.reap_dead_and_wait(&ProcessView::new(me)).cleared, 1);
     assert_eq!(
         (usage.used_bytes(device()), usage.unpaid_bytes(device())),
         (60, 60)
     );
     assert!(!allocate(&slot, 41));
-    assert_eq!(usage.reap_dead(&ProcessView::new(me)), 0);
+    assert_eq!(usage.reap_dead_and_wait(&ProcessView::new(me)).cleared, 0);
     let object = usage.unheld().next().unwrap();
     usage.end_released(&object);
     assert!(allocate(&slot, 100));
@@ -280,7 +280,7 @@ fn the_dead_pay_and_hold_no_longer() {
     let _unfinished = export(&exporter, 2, 10);
     let mine = importer.join(key(1)).unwrap();
     // The payer is found dead, and its slot taken by somebody else who uses memory too.
-    usage.reap_dead(&ProcessView::new(survivor()));
+    usage.reap_dead_and_wait(&ProcessView::new(survivor()));
     assert_eq!(
         (usage.used_bytes(device()), usage.unpaid_bytes(device())),
         (60, 60)
@@ -297,7 +297,7 @@ fn the_dead_pay_and_hold_no_longer() {
     importer.part(mine);
     assert_eq!(usage.used_bytes(device()), 80);
     drop(theirs);
-    usage.reap_dead(&ProcessView::new(survivor()));
+    usage.reap_dead_and_wait(&ProcessView::new(survivor()));
     assert_eq!(usage.used_bytes(device()), 0);
 }
 
@@ -388,9 +388,11 @@ fn killed_or_stopped_anywhere() {
         other.part(own);
         // Killed; and those who clear it are killed too.
         for cleaner in [3, 10, 40, 100, 250] {
-            standing_still_after(cleaner, || usage.reap_dead(&ProcessView::new(survivor())));
+            standing_still_after(cleaner, || {
+                usage.reap_dead_and_wait(&ProcessView::new(survivor()))
+            });
         }
-        usage.reap_dead(&ProcessView::new(survivor()));
+        usage.reap_dead_and_wait(&ProcessView::new(survivor()));
         let left = if joined.is_some() { 30 } else { 10 };
         assert_eq!(usage.used_bytes(device()), left, "after {accesses}");
         if let Some(joined) = joined {

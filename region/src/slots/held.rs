@@ -1,10 +1,12 @@
-//! What tells of a process's end where its PID namespace cannot be seen: a lock on a byte of `usage` (an open file
-//! description's, fcntl(2)), which the kernel drops with the last descriptor. A container that is started again has another
-//! namespace than before, from which those of its first life cannot be seen.
+//! A lock on a byte of `usage` that each process has (an open file description's, fcntl(2)), and that the kernel drops with the
+//! last descriptor. Closed on `exec` and inherited by `fork`, as the driver's own descriptors are, it tells two things.
 //!
-//! It says less than the kernel does of a process that can be seen: a program that closes descriptors it does not know
-//! lets go of it too, and a child that goes on without `exec` keeps it. It is therefore asked only where nothing else is
-//! known, and only of who said that it took it.
+//! Of a dead process: whether a child of it may still have the driver's descriptors, and with them the memory
+//! (docs/hardware.md, "end of a process").
+//!
+//! Of a process whose PID namespace cannot be seen: whether it lives. A container that is started again has another
+//! namespace than before, from which those of its first life cannot be seen. A program that closes descriptors it does not
+//! know lets go of the lock, so it is asked about the living only where nothing else is known.
 
 use std::fs::File;
 
@@ -12,6 +14,11 @@ use crate::sys;
 
 /// Beyond the end of any file of ours: these bytes are only locked.
 const FIRST_BYTE: u64 = 1 << 40;
+
+/// Whether another opening of `usage` than `file` has the byte of a slot locked. Unknown counts as locked.
+pub(crate) fn is_locked(file: &File, slot: usize) -> bool {
+    !matches!(sys::is_byte_locked(file, FIRST_BYTE + slot as u64), Ok(false))
+}
 
 /// `usage`, open for as long as this process lives.
 #[derive(Debug)]
@@ -44,8 +51,6 @@ impl Held {
 
     /// Whether nobody has the byte of a slot locked, but perhaps ourselves.
     pub(super) fn is_free(&self, slot: usize) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|file| matches!(sys::is_byte_locked(file, FIRST_BYTE + slot as u64), Ok(false)))
+        self.0.as_ref().is_some_and(|file| !is_locked(file, slot))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::primitive::counted::standing_still_after;
+use crate::process::Liveness;
 
 const GIB: u64 = 1 << 30;
 
@@ -149,9 +150,9 @@ fn killed_anywhere_between_claim_and_release() {
         assert!(usage.used_bytes(device()) <= 4 * GIB);
         // The one that clears is killed too, at each of its first accesses.
         for cleaner in [5, 20, 60] {
-            standing_still_after(cleaner, || usage.reap_dead(&survivor()));
+            standing_still_after(cleaner, || usage.reap_dead_and_wait(&survivor()));
         }
-        usage.reap_dead(&survivor());
+        usage.reap_dead_and_wait(&survivor());
         assert_eq!(usage.processes().count(), 1, "after {accesses}");
         assert_eq!(usage.used_bytes(device()), GIB, "after {accesses}");
         let level = usage.account(device()).level_ns();
@@ -180,9 +181,9 @@ fn a_death_that_was_seen_is_not_that_of_the_slots_next_owner() {
     slow.reserve(device(), 3 * GIB, 4 * GIB).unwrap().commit();
     let record = &usage.mapping.identities[slow.index()];
     let state = record.state();
-    assert!(usage.is_dead(slow.index(), record, state, &survivor()));
+    assert_eq!(survivor().liveness(&nobody(1)), Liveness::Dead);
     // Between the look and the clearing somebody else clears the slot, and a living process takes it.
-    assert_eq!(usage.reap_dead(&survivor()), 1);
+    assert_eq!(usage.reap_dead_and_wait(&survivor()).cleared, 1);
     let neighbour = Identity {
         pid: std::process::id(),
         ..nobody(0)

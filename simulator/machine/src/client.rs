@@ -7,6 +7,7 @@ use crate::population::remove_context;
 use crate::shared::Shared;
 use crate::{ContextId, Machine, Refused};
 use parking_lot::Mutex;
+use std::fs::File;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,6 +30,8 @@ pub struct Client {
     slot: u64,
     /// The process that attached: a child of `fork` may drop its copy without ending it.
     process: u32,
+    /// Its descriptor of the driver; none on a machine in memory, or where none could be opened.
+    driver: Option<File>,
     /// By ring: this process's end of each stream's queue.
     producers: Box<[OnceLock<Box<Mutex<Producer>>>]>,
     /// Rings of streams that were destroyed and may still have work.
@@ -39,6 +42,7 @@ pub struct Client {
 
 impl Client {
     pub(crate) fn new(machine: Machine, id: u64, slot: u64) -> Client {
+        let driver = machine.shared().objects.open_driver(id).ok();
         let producers = (0..STREAMS).map(|_| OnceLock::new()).collect();
         let (closing, allocations, process) = (Mutex::default(), AtomicU64::new(0), std::process::id());
         Client {
@@ -46,6 +50,7 @@ impl Client {
             id,
             slot,
             process,
+            driver,
             producers,
             closing,
             allocations,
@@ -126,6 +131,8 @@ impl Drop for Client {
         if std::process::id() != self.process {
             return;
         }
+        // A child may have it still.
+        self.driver = None;
         let shared = self.shared();
         {
             let local = &mut *shared.local.lock();

@@ -106,9 +106,11 @@ row! {
     /// Who holds an object. An object's rows are in the order in which the holders came; one without rows is gone.
     HoldRow {
         object: u64,
-        /// `DESCRIPTORS`: the file descriptors that were exported of it. `RELEASING`: nobody any more.
+        /// `DESCRIPTORS`: the file descriptors that were exported of it. `RELEASING`: nobody any more. `INHERITED`: the
+        /// driver's descriptors of a dead process, in children of it.
         client: u64,
-        /// How often; of descriptors, a number that each export changes; of what is being released, until when, ns.
+        /// How often; of descriptors, a number that each export changes; of what is being released, until when, ns; of
+        /// inherited descriptors, the dead client.
         count: u64,
     }
 }
@@ -136,6 +138,9 @@ pub(crate) const DESCRIPTORS: u64 = 0;
 
 /// `HoldRow::client` of memory that nobody holds and that the GPU does not have back yet, see `releasing`.
 pub(crate) const RELEASING: u64 = u64::MAX;
+
+/// `HoldRow::client` of a dead process's memory that the driver's descriptors keep in children of it, see `releasing`.
+pub(crate) const INHERITED: u64 = u64::MAX - 1;
 
 /// `StreamRow::phase`: the command at the head has not begun.
 pub(crate) const WAITING: u64 = 0;

@@ -19,6 +19,8 @@ use std::sync::OnceLock;
 
 /// The locks of exported descriptors begin here: far beyond any contents, out of the way of anybody else's locks.
 const MARKS: u64 = 1 << 61;
+/// The locks of the descriptors that each process has of the driver itself, by client.
+const DRIVERS: u64 = 1 << 62;
 /// The name of the control file.
 const CONTROL: &str = "control";
 
@@ -99,6 +101,20 @@ impl ObjectFiles {
         lock::share(&file, MARKS + object)?;
         sys::set_position(&file, object)?;
         Ok(file)
+    }
+
+    /// The descriptor that a client has of the driver for as long as it lives, as of a real driver's `/dev/nvidiactl`: closed on
+    /// `exec`, and inherited by a child that calls none.
+    pub(crate) fn open_driver(&self, client: u64) -> io::Result<File> {
+        let file = sys::open_in(&self.opened()?.directory, CONTROL, libc::O_RDWR)?;
+        lock::share(&file, DRIVERS + client)?;
+        Ok(file)
+    }
+
+    /// Whether a descriptor that [`ObjectFiles::open_driver`] gave is open anywhere.
+    pub(crate) fn is_driver_open(&self, client: u64) -> bool {
+        self.opened()
+            .is_ok_and(|opened| lock::is_held(&opened.control, DRIVERS + client))
     }
 
     /// Whether a descriptor that `export` gave is open anywhere. Unknown counts as open.

@@ -6,13 +6,13 @@
 
 use crate::Refused;
 use crate::client::{give_back, use_row};
-use crate::core::{Core, DESCRIPTORS, HoldRow, ObjectRow, RELEASING};
+use crate::core::{Core, DESCRIPTORS, HoldRow, INHERITED, ObjectRow, RELEASING};
 use crate::layout::{HOLDS, OBJECTS, as_index};
 
 impl HoldRow {
     /// Whether the holder is a process.
     fn is_of_process(&self) -> bool {
-        ![DESCRIPTORS, RELEASING].contains(&self.client)
+        ![DESCRIPTORS, RELEASING, INHERITED].contains(&self.client)
     }
 }
 

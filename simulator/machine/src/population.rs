@@ -59,7 +59,7 @@ impl Shared {
                 if core.hold_of(seen.object, DESCRIPTORS) != Some(&seen) {
                     return Change::None(false);
                 }
-                Change::Made(releasing::until(core, self.release_due_ns(), |core| {
+                Change::Made(releasing::until(core, self.keeper(), |core| {
                     objects::release(core, seen.object, DESCRIPTORS, u64::MAX)
                 }))
             })?;
@@ -91,11 +91,12 @@ impl Shared {
             record(next_record),
             record(next_record + 64) - record(next_record),
         )?;
+        let keeper = self.keeper_of_client(client);
         let gone = self.transact(local, Some(until), |core| {
             if !core.clients.iter().any(|row| row.id == client) {
                 return Change::None(Vec::new());
             }
-            Change::Made(releasing::until(core, self.release_due_ns(), |core| {
+            Change::Made(releasing::until(core, keeper, |core| {
                 remove_client(core, &self.map, client)
             }))
         })?;
@@ -132,8 +133,10 @@ impl Shared {
         let predecessor = |core: &Core| core.clients.iter().find(|row| row.slot == slot).map(|row| row.id);
         let joined = self.transact(local, Some(self.now()), |core| {
             // Who had this slot before is dead, or it could not have been claimed.
-            let gone = releasing::until(core, self.release_due_ns(), |core| {
-                predecessor(core).map_or_else(Vec::new, |dead| remove_client(core, &self.map, dead))
+            let gone = predecessor(core).map_or_else(Vec::new, |dead| {
+                releasing::until(core, self.keeper_of_client(dead), |core| {
+                    remove_client(core, &self.map, dead)
+                })
             });
             if core.clients.len() >= as_index(CLIENTS) {
                 return Change::None(None);

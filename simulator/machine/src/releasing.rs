@@ -1,30 +1,55 @@
-//! Memory that nobody holds any more and that the GPU does not have back yet: the kernel drops a dead process's locks before
-//! the driver has released its memory (`driver.release_delay_ns`).
+//! Memory whose last holder is gone, and that the GPU does not have back yet: the kernel drops a dead process's locks before
+//! the driver has released its memory (`driver.release_delay_ns`); and the driver releases it only when its descriptors are
+//! closed, those that a forked child has too (`driver.child_keeps_memory`).
 //!
-//! It is an object without a file, whose one holder is `RELEASING`.
+//! It is an object without a file, whose one holder is `RELEASING` or `INHERITED`.
 
 use crate::commit::{CannotCommit, Change};
-use crate::core::{Core, HoldRow, ObjectRow, RELEASING};
+use crate::core::{Core, HoldRow, INHERITED, ObjectRow, RELEASING};
 use crate::layout::{HOLDS, OBJECTS, as_index};
 use crate::objects;
 use crate::shared::{Local, Shared};
 
-/// Does `change`; what it frees stays taken until `due`. Where the table of objects is full, it is free at once.
-pub(crate) fn until<R>(core: &mut Core, due: Option<u64>, change: impl FnOnce(&mut Core) -> R) -> R {
+/// What keeps memory that no process has any more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Keeper {
+    /// The driver, until this moment (ns).
+    Driver(u64),
+    /// The driver's descriptors of this dead client, in children of it.
+    Children(u64),
+}
+
+impl Keeper {
+    fn hold_of(self, object: u64) -> HoldRow {
+        let (client, count) = match self {
+            Keeper::Driver(due) => (RELEASING, due),
+            Keeper::Children(dead) => (INHERITED, dead),
+        };
+        HoldRow {
+            object,
+            client,
+            count,
+        }
+    }
+}
+
+/// Does `change`; what it frees stays taken for as long as `keeper` keeps it. Where the table of objects is full, it is free
+/// at once.
+pub(crate) fn until<R>(core: &mut Core, keeper: Option<Keeper>, change: impl FnOnce(&mut Core) -> R) -> R {
     let before: Vec<u64> = core.gpus.iter().map(|gpu| gpu.used).collect();
     let result = change(core);
     for (gpu, before) in (0u64..).zip(before) {
         let after = core.gpus.get(as_index(gpu)).map_or(before, |row| row.used);
-        if let Some(due) = due
+        if let Some(keeper) = keeper
             && before > after
         {
-            keep(core, gpu, before - after, due);
+            keep(core, gpu, before - after, keeper);
         }
     }
     result
 }
 
-fn keep(core: &mut Core, gpu: u64, bytes: u64, due: u64) {
+fn keep(core: &mut Core, gpu: u64, bytes: u64, keeper: Keeper) {
     if core.objects.len() >= OBJECTS || core.holds.len() >= HOLDS {
         return;
     }
@@ -36,34 +61,44 @@ fn keep(core: &mut Core, gpu: u64, bytes: u64, due: u64) {
         bytes,
         ..ObjectRow::default()
     });
-    core.holds.push(HoldRow {
-        object: id,
-        client: RELEASING,
-        count: due,
-    });
+    core.holds.push(keeper.hold_of(id));
     if let Some(row) = core.gpus.get_mut(as_index(gpu)) {
         row.used += bytes;
     }
 }
 
-/// What is to be released by now.
-fn due(core: &Core, now: u64) -> impl Iterator<Item = u64> + '_ {
-    let is_due = move |hold: &&HoldRow| hold.client == RELEASING && hold.count <= now;
-    core.holds.iter().filter(is_due).map(|hold| hold.object)
-}
-
 impl Shared {
-    /// When the memory of a process that ends now is the GPU's again; none: at once.
-    pub(crate) fn release_due_ns(&self) -> Option<u64> {
+    /// What keeps memory that is given back now.
+    pub(crate) fn keeper(&self) -> Option<Keeper> {
         match self.config.driver.release_delay_ns {
             0 => None,
-            delay => Some(self.now() + delay),
+            delay => Some(Keeper::Driver(self.now() + delay)),
         }
+    }
+
+    /// What keeps the memory of a process that ends now.
+    pub(crate) fn keeper_of_client(&self, client: u64) -> Option<Keeper> {
+        if self.config.driver.child_keeps_memory && self.objects.is_driver_open(client) {
+            Some(Keeper::Children(client))
+        } else {
+            self.keeper()
+        }
+    }
+
+    /// What is to be released by now.
+    fn due<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = HoldRow> + 'a {
+        let now = self.now();
+        let is_due = move |hold: &HoldRow| match hold.client {
+            RELEASING => hold.count <= now,
+            INHERITED => !self.objects.is_driver_open(hold.count),
+            _ => false,
+        };
+        core.holds.iter().copied().filter(is_due)
     }
 
     /// Whether memory is due.
     pub(crate) fn is_any_due(&self, core: &Core) -> bool {
-        due(core, self.now()).next().is_some()
+        self.due(core).next().is_some()
     }
 
     /// Gives the GPU what is due.
@@ -75,10 +110,13 @@ impl Shared {
         if !self.is_any_due(&local.base) {
             return Ok(());
         }
-        let now = self.now();
         self.transact(local, None, |core| {
-            for object in due(core, now).collect::<Vec<_>>() {
-                objects::release(core, object, RELEASING, u64::MAX);
+            for hold in self.due(core).collect::<Vec<_>>() {
+                // The last descriptor is closed: from now on the driver needs its moment.
+                let keeper = (hold.client == INHERITED).then(|| self.keeper()).flatten();
+                until(core, keeper, |core| {
+                    objects::release(core, hold.object, hold.client, u64::MAX)
+                });
             }
             Change::Made(())
         })

@@ -248,6 +248,7 @@ fn fingerprint(config: &Config) -> u64 {
         config.granularity_bytes,
         config.driver.slice_order,
         config.driver.release_delay_ns,
+        config.driver.child_keeps_memory,
     );
     let gpus: Vec<_> = config
         .gpus

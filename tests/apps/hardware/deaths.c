@@ -1,5 +1,5 @@
-/* What outlives a process that is killed, and for how long: its locks, its row in NVML's list, its memory; and memory that
- * another process opened by an IPC handle. docs/hardware.md, "end of a process", "IPC handles".
+/* What outlives a process that is killed, and for how long: its locks, its row in NVML's list, its memory; memory that a
+ * forked child keeps, and memory that another process opened by an IPC handle. docs/hardware.md, "end of a process", "IPC handles".
  *   deaths hold    instead: allocates, says "holding" and waits to be killed, as a neighbour for others */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (void *, CUdeviceptr))                                               \
@@ -14,6 +14,16 @@ typedef struct { char bytes[64]; } IpcHandle;
 #define BYTES (512 * MIB)
 
 static char lock_path[] = "/dev/shm/vcuda-deaths-XXXXXX";
+/* A child without exec that waits to be killed, or for 20 s. */
+static pid_t grandchild(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        for (;;) pause();
+    }
+    return pid;
+}
 /* Allocates, locks the file, passes the handle on and waits to be killed. */
 static void child(int out)
 {
@@ -105,6 +115,34 @@ static void opened_by_another(void)
         report("ipc_held_after_makers_death", maker_dead - (double)gpu_used(), "bytes");
     }
 }
+/* A process is killed that has a child: whether its memory stays, and whether it comes back with the child's end. */
+static void kept_by_a_child(void)
+{
+    int ends[2];
+    pid_t of_child = 0;
+    CUdeviceptr p;
+    double before = (double)gpu_used(), memory = -1;
+    if (pipe(ends)) exit(1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        setup();
+        OK(cuMemAlloc_v2(&p, BYTES));
+        of_child = grandchild();
+        if (write(ends[1], &of_child, sizeof of_child) < 0) exit(1);
+        for (;;) pause();
+    }
+    close(ends[1]);
+    if (read(ends[0], &of_child, sizeof of_child) != sizeof of_child) exit(1);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    sleep(1);
+    report("child_keeps_memory", (double)gpu_used() - before > (double)BYTES / 2, "boolean");
+    double killed = now_us();
+    kill(of_child, SIGKILL);
+    while (now_us() - killed < 3e6 && memory < 0)
+        if ((double)gpu_used() - before < (double)BYTES / 2) memory = now_us() - killed;
+    report_after("killed_child_memory_back", memory);
+}
 static int hold(void)
 {
     CUdeviceptr p;
@@ -122,6 +160,7 @@ int main(int argc, char **argv)
     if (made < 0) skip("no /dev/shm");
     nvml_open();
     one_death();
+    kept_by_a_child();
     opened_by_another();
     unlink(lock_path);
     return failures != 0;

@@ -23,7 +23,7 @@ fn told(device: nvmlDevice_t, card_total: u64, card_free: u64) -> Option<Told> {
     }
     let used = part.grant.map_or(0, |(region, index)| {
         if let Some(shim) = shim::built() {
-            shim.settle_exported(region);
+            shim.settle_released(region);
         }
         region.usage.used_bytes(index)
     });

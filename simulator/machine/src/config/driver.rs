@@ -48,6 +48,9 @@ pub struct DriverProfile {
     pub device_nodes: bool,
     /// How much later than the end of its last holder memory is the GPU's again, ns.
     pub release_delay_ns: u64,
+    /// Whether a dead process's memory stays taken for as long as a child that it forked lives and has not called `exec`:
+    /// such a child has the driver's descriptors.
+    pub child_keeps_memory: bool,
 }
 
 /// Which context gets the next slice, of those that have work and not the present one.

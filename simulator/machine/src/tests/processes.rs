@@ -138,6 +138,7 @@ fn part() {
         "holder" => super::sharing::holder(&machine),
         "worker" => super::sharing::worker(&machine, number),
         "busy" => super::sharing::busy(&machine),
+        "parent" => super::releasing::parent(&machine, Path::new(&dir)),
         "careless" => super::sharing::careless(&machine, number),
         "gate" => super::sharing::gate(&machine, number),
         "full" => super::files::full(&machine),

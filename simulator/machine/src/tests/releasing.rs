@@ -1,6 +1,6 @@
-//! Memory whose last holder is gone, and that the GPU has back later (`driver.release_delay_ns`).
+//! Memory whose last holder is gone, and that the GPU has back later (`driver.release_delay_ns`, `driver.child_keeps_memory`).
 
-use super::processes::Place;
+use super::processes::{Place, until};
 use super::*;
 
 const DELAY: u64 = 50 * MS;
@@ -58,4 +58,47 @@ fn without_a_delay_it_is_back_at_once() {
     a.take(0, 500 << 20).unwrap();
     drop(a);
     assert_eq!(machine.memory(0).used_bytes, 0);
+}
+
+/// A process with 100 MiB that forks a child, which tells its PID in a file and waits for ever.
+pub(super) fn parent(machine: &Machine, directory: &std::path::Path) {
+    let (client, _) = tenant(machine, 1);
+    client.take(0, 100 << 20).unwrap();
+    // SAFETY: the child makes system calls only.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: takes nothing; a signal ends the process.
+            unsafe { libc::pause() };
+        }
+    }
+    std::fs::write(directory.join("new"), child.to_string()).unwrap();
+    std::fs::rename(directory.join("new"), directory.join("child")).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+/// What GPU 0 has in use once such a process has been killed, and after its child has been too.
+fn used_after_deaths(name: &str, config: &Config) -> (u64, u64) {
+    let place = Place::new(name, config);
+    let parent = place.start("parent", 1);
+    let told = place.dir.join("child");
+    until("the child is there", || told.exists());
+    let child: i32 = std::fs::read_to_string(told).unwrap().parse().unwrap();
+    parent.kill();
+    let without_parent = place.machine().memory(0).used_bytes;
+    // SAFETY: a signal to the process that our own child has forked.
+    assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
+    until("the child's descriptors are closed", || {
+        place.machine().memory(0).used_bytes != without_parent || without_parent == 0
+    });
+    (without_parent, place.machine().memory(0).used_bytes)
+}
+
+#[test]
+fn a_forked_child_keeps_the_memory_of_its_dead_parent() {
+    for (name, keeps, kept_bytes) in [("kept", true, 110 << 20), ("not-kept", false, 0)] {
+        let mut config = config();
+        config.driver.child_keeps_memory = keeps;
+        assert_eq!(used_after_deaths(name, &config), (kept_bytes, 0), "{name}");
+    }
 }

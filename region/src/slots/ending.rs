@@ -1,0 +1,193 @@
+//! The end of a process: its GPU time is given back at once, its memory once the driver has released it (I18).
+//!
+//! The driver releases a dead process's memory when the last of its descriptors is closed. A child that the process forked,
+//! and that called no `exec`, has them too. It also has the process's lock on `usage`, so the kernel can be asked: while the
+//! lock is held, the memory counts. Then the driver needs a moment, [`RELEASED_AFTER_NS`] (docs/hardware.md, "end of a process").
+
+use core::time::Duration;
+
+use super::{CLAIMED, CLEARING, FREE, LIVE, State, Usage};
+use crate::DeviceIndex;
+use crate::clock;
+use crate::layout::IdentityRecord;
+use crate::primitive::Ordering;
+use crate::process::{Identity, Liveness, ProcessView};
+
+/// From the moment at which nothing is seen to keep memory any more until the driver has released it (ns).
+pub const RELEASED_AFTER_NS: u64 = 20_000_000;
+
+/// The low bits of [`IdentityRecord::gone`] are those of the slot's incarnation, the others the time.
+const INCARNATION: u64 = 0xff;
+
+/// What a look for the dead has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reaped {
+    /// Slots that were cleared.
+    pub cleared: usize,
+    /// How long until the driver has released the memory of other dead processes that nothing keeps (ns); 0: of none.
+    pub due_in_ns: u64,
+}
+
+/// What became of the process that a slot names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// It lives, or cannot be told from one that does, or something keeps its memory.
+    Holds,
+    /// Its memory is taken for released in so many ns; 0: now.
+    ReleasedIn(u64),
+}
+
+impl IdentityRecord {
+    /// When the holder's memory was last seen to be kept after its death (ns); nothing if the holder was not seen dead.
+    pub(crate) fn gone_ns(&self) -> Option<u64> {
+        let word = self.gone.load(Ordering::Relaxed);
+        let incarnation = self.state().incarnation();
+        (word != 0 && word & INCARNATION == incarnation & INCARNATION).then_some(word & !INCARNATION)
+    }
+
+    fn set_gone_ns(&self, state: State, now_ns: u64) {
+        let word = now_ns & !INCARNATION | state.incarnation() & INCARNATION;
+        self.gone.store(word, Ordering::Relaxed);
+    }
+}
+
+impl Usage {
+    /// Empties and frees the slots of processes that are gone and whose memory the driver has released. Any number of
+    /// processes may do this at the same time, and be killed in it.
+    pub fn reap_dead(&self, view: &ProcessView) -> Reaped {
+        let mut reaped = Reaped::default();
+        let now_ns = clock::now_ns();
+        for (index, record) in self.identities() {
+            let state = record.state();
+            match self.ending((index, record), state, view, now_ns) {
+                Ending::ReleasedIn(0) if self.clear(index, record, state) => reaped.cleared += 1,
+                Ending::ReleasedIn(ns) => reaped.due_in_ns = reaped.due_in_ns.max(ns),
+                Ending::Holds => {}
+            }
+        }
+        // What only the dead held, or the last holder has not ended because it stands still.
+        self.objects().sweep();
+        reaped
+    }
+
+    /// As [`Usage::reap_dead`], and waits for the driver to release what nothing keeps any more: [`RELEASED_AFTER_NS`] at most.
+    pub fn reap_dead_and_wait(&self, view: &ProcessView) -> Reaped {
+        let first = self.reap_dead(view);
+        if first.due_in_ns == 0 {
+            return first;
+        }
+        std::thread::sleep(Duration::from_nanos(first.due_in_ns));
+        let second = self.reap_dead(view);
+        Reaped {
+            cleared: first.cleared + second.cleared,
+            due_in_ns: 0,
+        }
+    }
+
+    fn ending(
+        &self,
+        (index, record): (usize, &IdentityRecord),
+        state: State,
+        view: &ProcessView,
+        now_ns: u64,
+    ) -> Ending {
+        match state.status() {
+            FREE => Ending::Holds,
+            // Nothing is known but the PID. Should it be alive in a namespace of its own, it will see that it lost the
+            // slot and take another.
+            CLAIMED if view.pid_is_gone(state.pid()) => Ending::ReleasedIn(0),
+            CLAIMED => Ending::Holds,
+            LIVE => match record.identity(state) {
+                Some(holder) if self.is_dead((index, record), state, &holder, view) => {
+                    self.release_of_dead((index, record), state, now_ns)
+                }
+                _ => Ending::Holds,
+            },
+            _ => Ending::ReleasedIn(0),
+        }
+    }
+
+    fn is_dead(
+        &self,
+        (index, record): (usize, &IdentityRecord),
+        state: State,
+        holder: &Identity,
+        view: &ProcessView,
+    ) -> bool {
+        match view.liveness(holder) {
+            Liveness::Alive => false,
+            Liveness::Dead => true,
+            Liveness::Unknown => {
+                view.cannot_see(holder) && is_locked_by_holder(record, state) && self.held.is_free(index)
+            }
+        }
+    }
+
+    /// When the memory of a process that is dead is released. Its GPU time is given back.
+    fn release_of_dead(
+        &self,
+        (index, record): (usize, &IdentityRecord),
+        state: State,
+        now_ns: u64,
+    ) -> Ending {
+        if !self.has_memory(index) {
+            return Ending::ReleasedIn(0);
+        }
+        let is_kept = is_locked_by_holder(record, state) && !self.held.is_free(index);
+        let seen_ns = record.gone_ns();
+        if is_kept || seen_ns.is_none() {
+            record.set_gone_ns(state, now_ns);
+        }
+        if seen_ns.is_none() {
+            self.give_back_time(index, || record.state() == state);
+        }
+        match seen_ns {
+            _ if is_kept => Ending::Holds,
+            None => Ending::ReleasedIn(RELEASED_AFTER_NS),
+            // A moment that is yet to come is nonsense, which a tenant may write: it does not wait for that long.
+            Some(seen_ns) => {
+                let left_ns = (seen_ns + RELEASED_AFTER_NS).saturating_sub(now_ns);
+                Ending::ReleasedIn(left_ns.min(RELEASED_AFTER_NS))
+            }
+        }
+    }
+
+    /// Whether the process of a slot has memory, wishes included, or holds objects.
+    fn has_memory(&self, index: usize) -> bool {
+        DeviceIndex::all().any(|device| !self.line(device, index).ledger.is_empty())
+            || self
+                .objects()
+                .all()
+                .any(|(_, _, record)| record.is_held_by(index))
+    }
+
+    fn give_back_time(&self, index: usize, is_still_dead: impl Fn() -> bool) {
+        for (device, account) in DeviceIndex::all().zip(&self.mapping.accounts) {
+            if is_still_dead() {
+                self.line(device, index).meter.give_back(account);
+            }
+        }
+    }
+
+    /// Empties a dead process's slot and frees it. Returns whether this call freed it. `state` is what its death was seen
+    /// in: asked again, the slot may be that of a process which has come since, while somebody else cleared it.
+    pub(super) fn clear(&self, index: usize, record: &IdentityRecord, state: State) -> bool {
+        let clearing = state.turned(CLEARING);
+        if state.status() == FREE || (state != clearing && !record.turn(state, clearing)) {
+            return false;
+        }
+        for device in DeviceIndex::all() {
+            let line = self.line(device, index);
+            line.ledger.empty(|| record.state() == clearing);
+        }
+        self.give_back_time(index, || record.state() == clearing);
+        // After the records: an object that it paid counts by itself now, for as long as others hold it.
+        self.objects().clear(index, || record.state() == clearing);
+        record.turn(clearing, clearing.turned(FREE))
+    }
+}
+
+/// Whether the holder of a slot in this state has locked the slot's byte of `usage`.
+fn is_locked_by_holder(record: &IdentityRecord, state: State) -> bool {
+    record.locked_state.load(Ordering::Relaxed) == state.0
+}

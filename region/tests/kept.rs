@@ -1,0 +1,113 @@
+//! Memory that a child keeps beyond the death of the process that had it: it has the process's descriptors (I18).
+#![allow(clippy::unwrap_used, unsafe_code, reason = "a test that forks")]
+
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use vcuda_region::clock::now_ns;
+use vcuda_region::directory::{Directory, Tenant};
+use vcuda_region::limits::DeviceConfig;
+use vcuda_region::observer::Observer;
+use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::slots::{RELEASED_AFTER_NS, Usage};
+use vcuda_region::{DeviceIndex, GpuUuid};
+
+const GIB: u64 = 1 << 30;
+
+fn device() -> DeviceIndex {
+    DeviceIndex::new(0).unwrap()
+}
+
+fn pipe() -> (std::fs::File, std::fs::File) {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    // SAFETY: both were just made, and belong to nobody else.
+    let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+    (read.into(), write.into())
+}
+
+/// Forks; the child runs `part` and ends.
+fn forked(part: impl FnOnce()) -> i32 {
+    // SAFETY: this test has one thread that holds no lock.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        part();
+        // SAFETY: ends the child, with nothing of the parent's run.
+        unsafe { libc::_exit(0) };
+    }
+    child
+}
+
+fn wait_forever() -> ! {
+    loop {
+        // SAFETY: takes nothing; a signal ends the process.
+        unsafe { libc::pause() };
+    }
+}
+
+fn kill(pid: i32) {
+    // SAFETY: a process that this test has started.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+}
+
+/// A process that claims a slot with 1 GiB and, if `then_forks`, a child of it; their PIDs.
+fn start(directory: &std::path::Path, then_forks: bool) -> (i32, i32) {
+    let (mut read, mut write) = pipe();
+    let parent = forked(|| {
+        let usage = Usage::open(directory).unwrap();
+        let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+        slot.reserve(device(), GIB, GIB).unwrap().commit();
+        let child = if then_forks { forked(|| wait_forever()) } else { 0 };
+        write.write_all(&child.to_ne_bytes()).unwrap();
+        wait_forever();
+    });
+    let mut child = [0; 4];
+    read.read_exact(&mut child).unwrap();
+    (parent, i32::from_ne_bytes(child))
+}
+
+#[test]
+fn a_forked_child_keeps_what_its_dead_parent_had() {
+    let root = tempfile::tempdir().unwrap();
+    let tenant = Tenant {
+        name: "a".to_owned(),
+        devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(4 * GIB, 1000))],
+    };
+    let me = Identity::current().unwrap();
+    let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+    let usage = Usage::open(directory.path()).unwrap();
+    let observer = Observer::open(directory.path()).unwrap();
+    let view = ProcessView::new(me);
+    let seen = || {
+        let shown = observer.memory_of_living(device(), &view).unwrap().used_bytes;
+        (usage.used_bytes(device()), shown)
+    };
+    for then_forks in [false, true] {
+        let (parent, child) = start(directory.path(), then_forks);
+        assert_eq!(seen(), (GIB, GIB));
+        kill(parent);
+        // SAFETY: our own child; its status is not asked for.
+        unsafe { libc::waitpid(parent, core::ptr::null_mut(), 0) };
+        let first = usage.reap_dead(&view);
+        assert_eq!(first.cleared, 0, "the driver needs a moment");
+        assert_eq!(first.due_in_ns, if then_forks { 0 } else { RELEASED_AFTER_NS });
+        if then_forks {
+            usage.reap_dead_and_wait(&view);
+            std::thread::sleep(std::time::Duration::from_nanos(2 * RELEASED_AFTER_NS));
+            assert_eq!(
+                usage.reap_dead(&view).cleared,
+                0,
+                "the child has the driver's descriptors"
+            );
+            assert_eq!(seen(), (GIB, GIB));
+            kill(child);
+            // A child of a dead process is not ours to wait for.
+            while usage.reap_dead(&view).due_in_ns == 0 {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(usage.reap_dead_and_wait(&view).cleared, 1);
+        assert_eq!(seen(), (0, 0));
+    }
+}
