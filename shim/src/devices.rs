@@ -44,6 +44,8 @@ pub(crate) struct Device {
     pub(crate) pitch_unit: OnceCell<u64>,
     /// Managed memory, as far as it is counted for this process (bytes).
     managed_bytes: AtomicU64,
+    /// The overhead that was last measured for certain (bytes): 0 before there is any. Of another figure it is not known.
+    certain_overhead_bytes: AtomicU64,
     /// The contexts of this process on it are charged, as far as they are known.
     is_noticed: AtomicBool,
     shim: &'static Shim,
@@ -244,6 +246,7 @@ impl Device {
             grant: None,
             pitch_unit: OnceCell::new(),
             managed_bytes: AtomicU64::new(0),
+            certain_overhead_bytes: AtomicU64::new(0),
             is_noticed: AtomicBool::new(false),
             shim,
         }))
