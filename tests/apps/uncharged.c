@@ -11,6 +11,7 @@
  *   other         the stream is another context's than the current one
  *   other-kernel  so, by a CUkernel
  *   green         the stream is a green context's, the primary context is current
+ *   ahead         1 ms on one stream, as many launches ahead as the driver takes
  *   plain         1 ms on one stream */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040, (CUdevice, void *, int))                                  \
@@ -149,6 +150,7 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "threads-long")) on_threads(32, 50 * MS);
     else if (!strcmp(how, "gated")) gated();
     else if (!strcmp(how, "contexts")) in_contexts();
+    while (!failures && !strcmp(how, "ahead")) OK(launch(function, stream, MS));
     while (!failures) {
         for (int i = 0; i < 8; i++) OK(launch(function, stream, MS));
         OK(cuStreamSynchronize(stream));

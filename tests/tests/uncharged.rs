@@ -77,3 +77,16 @@ fn launch_calls_that_wait_for_their_kernels_are_charged() {
     let machine = format!("{MACHINE}[driver]\nlaunch_blocks = true\n");
     is_held(&machine, "plain", 30, 0.95);
 }
+
+/// What is queued when a cap is set runs to its end, and is paid for.
+#[test]
+fn a_cap_that_is_set_counts_what_is_queued() {
+    const CAP: f64 = 20.0;
+    let program = app("uncharged", Door::Dlsym);
+    let lab = lab(MACHINE, &program, &[(&["--memory", "4GiB"], &["ahead"])]);
+    assert!(shares(&lab)[0] > 99.0);
+    lab.set(0, &["--cores", "20"]).unwrap();
+    let windows: Vec<f64> = (0..5).map(|_| shares(&lab)[0]).collect();
+    let mean = windows.iter().sum::<f64>() / 5.0;
+    assert!((CAP * 0.9..=CAP + 1.0).contains(&mean), "{windows:.1?} %");
+}

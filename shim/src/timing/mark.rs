@@ -6,7 +6,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::lane::{Lane, now_ns};
 use super::streams::Stream;
-use super::track::{GATE, GUESSED, MARKS, MEASURED, Mark, START, Track, parts_of};
+use super::track::{FIRST, GATE, GUESSED, MARKS, MEASURED, Mark, START, Track, parts_of};
 use super::{COSTS, IDLE_NS, Launches};
 use crate::capture;
 use crate::devices::Pushed;
@@ -121,7 +121,11 @@ impl Launches {
         let Some(mark) = next_mark(track) else {
             return false;
         };
-        mark.kind.store(START, Ordering::Relaxed);
+        let is_first = track.sampled_at_ns.load(Ordering::Relaxed) == 0;
+        mark.kind
+            .store(if is_first { FIRST } else { START }, Ordering::Relaxed);
+        mark.gap_ns
+            .store(if is_first { now_ns } else { 0 }, Ordering::Relaxed);
         mark.count.store(0, Ordering::Relaxed);
         mark.predicted_ns.store(0, Ordering::Relaxed);
         mark.expected_ns.store(now_ns, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use vcuda_region::{MAX_DEVICES, busy};
 use super::context::Reached;
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::streams::Stream;
-use super::track::{GUESSED, MEASURED, Mark, Track, parts_of};
+use super::track::{FIRST, GUESSED, MEASURED, Mark, Track, parts_of};
 use super::{COSTS, Launches};
 use crate::capture;
 use crate::devices::Pushed;
@@ -322,6 +322,15 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
         returned_ns = paid_ns.saturating_sub(charged_ns);
     } else if matches!(kind, MEASURED | GUESSED) {
         guess(lane, track, mark);
+    } else if kind == FIRST {
+        let recorded_ns = mark.gap_ns.load(Ordering::Relaxed) + CLOCK_DOUBT_NS;
+        let from_ns = track.entered_to_ns.load(Ordering::Relaxed).max(recorded_ns);
+        let rest_ns = charge(lane, view, from_ns, at_ns.max(from_ns));
+        lane.account.settle(0, rest_ns, 1000);
+        let entered_ns = track.entered_charge_ns.load(Ordering::Relaxed);
+        lane.meter
+            .charged_ns
+            .fetch_add(entered_ns + rest_ns, Ordering::Relaxed);
     }
     track.ran_until(at_ns);
     track.settled_to_ns.store(at_ns, Ordering::Relaxed);
@@ -344,8 +353,12 @@ fn guess(lane: &Lane, track: &Track, mark: &Mark) {
 /// is charged now: a container whose work runs late earns meanwhile, and what it earned would be cut as unused, and then
 /// charged all the same.
 fn enter(lane: &Lane, view: &View, track: &Track, mark: &Mark, seen_ns: u64) {
-    let from_ns = track.settled_to_ns.load(Ordering::Relaxed);
-    if mark.kind.load(Ordering::Relaxed) != MEASURED || from_ns == 0 {
+    let from_ns = match mark.kind.load(Ordering::Relaxed) {
+        MEASURED => track.settled_to_ns.load(Ordering::Relaxed),
+        FIRST => mark.gap_ns.load(Ordering::Relaxed),
+        _ => 0,
+    };
+    if from_ns == 0 {
         return;
     }
     let entered_to_ns = track.entered_to_ns.load(Ordering::Relaxed).max(from_ns);

@@ -22,7 +22,7 @@ const COUNT_SHIFT: u32 = 48;
 pub(super) struct Mark {
     /// The event; kept when the mark is done, for the next one in this place. 0: none made yet.
     pub(super) event: AtomicUsize,
-    /// [`START`], [`MEASURED`], [`GUESSED`] or [`GATE`].
+    /// [`START`], [`MEASURED`], [`GUESSED`], [`GATE`] or [`FIRST`].
     pub(super) kind: AtomicU32,
     /// Launches in the segment.
     pub(super) count: AtomicU32,
@@ -30,7 +30,8 @@ pub(super) struct Mark {
     pub(super) predicted_ns: AtomicU64,
     /// When it should be done (`CLOCK_MONOTONIC`, ns).
     pub(super) expected_ns: AtomicU64,
-    /// How long after the start mark the host launched, where the stream was idle (ns): no work of the segment.
+    /// How long after the start mark the host launched, where the stream was idle (ns): no work of the segment. Of a [`FIRST`]
+    /// mark, when it was recorded (`CLOCK_MONOTONIC`, ns).
     pub(super) gap_ns: AtomicU64,
     /// Who is in it: index and count of a prediction each.
     pub(super) parts: [AtomicU32; PARTS],
@@ -45,6 +46,9 @@ pub(super) const GUESSED: u32 = 2;
 
 /// As [`START`], behind something that waits for the host.
 pub(super) const GATE: u32 = 3;
+/// As [`START`], the first on the stream since launches are metered: what it waits for was launched before, and is charged
+/// from the moment at which the mark was recorded.
+pub(super) const FIRST: u32 = 4;
 
 /// A stream.
 #[derive(Debug)]
