@@ -31,7 +31,7 @@ cargo test --release -q -p vcuda-machine -- --ignored
 part "storms: $storms million operations with failures injected, ${storms}000 kills, the simulator's own peak is the judge"
 VCUDA_SOAK=$storms cargo test -q -p vcuda-tests --test storm
 part "memory operations at random, with kills, stops and changes of the quota: ${VCUDA_FUZZ_SECONDS:=3600} s"
-VCUDA_FUZZ_SECONDS=$VCUDA_FUZZ_SECONDS cargo test -q -p vcuda-tests --test memory_fuzz
+VCUDA_FUZZ_SECONDS=$VCUDA_FUZZ_SECONDS cargo test -q -p vcuda-tests --test memory_fuzz -- --nocapture
 part "stopped and killed at every instruction of the hooks of memory (stepped)"
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test stepped
 part "files: every byte changed under running tenants"

@@ -12,7 +12,7 @@ use vcuda_driver_api::prelude::CUcontext;
 use vcuda_region::shared::{ObjectKey, Outlives};
 
 use crate::charge::Charge;
-use crate::devices::Denied;
+use crate::devices::{Denied, Device};
 use crate::overhead::ManagedCharge;
 use crate::tiles::Tiles;
 
@@ -88,12 +88,25 @@ impl Allocation {
         }
     }
 
+    /// What this process alone counts for it on the device, managed memory left out (bytes).
+    pub(crate) fn own_bytes_on(&self, device: &Device) -> u64 {
+        match &self.holds {
+            Holds::Charge(charge) => charge.own_bytes_on(device),
+            Holds::Managed(_) | Holds::Part(_) | Holds::Tiles(_) => 0,
+        }
+    }
+
     /// The driver is about to free it.
     #[inline]
     fn end(&mut self) {
         if let Holds::Charge(charge) = &mut self.holds {
             charge.end();
         }
+    }
+
+    /// Whether it is the object of this key, of another process.
+    fn is_opening_of(&self, key: ObjectKey) -> bool {
+        matches!(self.kind, Kind::Opened | Kind::Imported) && self.charge().and_then(Charge::key) == Some(key)
     }
 
     fn charge(&self) -> Option<&Charge> {
@@ -193,14 +206,23 @@ impl Allocations {
     pub(crate) fn open_again(&self, address: u64, key: ObjectKey) -> bool {
         let mut shard = self.shard(address).lock();
         let known = shard.get_mut(&(address, Kind::Opened.space()));
-        let is_it = |allocation: &&mut Allocation| {
-            matches!(allocation.kind, Kind::Opened | Kind::Imported)
-                && allocation.charge().and_then(Charge::key) == Some(key)
-        };
         known
-            .filter(is_it)
+            .filter(|allocation| allocation.is_opening_of(key))
             .map(|allocation| allocation.opens += 1)
             .is_some()
+    }
+
+    /// Notes that the object of this key was opened at this address. Another thread may have opened it meanwhile: the
+    /// driver counts the openings of both. Returns what is to be dropped.
+    pub(crate) fn open(&self, address: u64, key: ObjectKey, opened: Allocation) -> Option<Allocation> {
+        let mut shard = self.shard(address).lock();
+        match shard.get_mut(&(address, Kind::Opened.space())) {
+            Some(known) if known.is_opening_of(key) => {
+                known.opens += 1;
+                Some(opened)
+            }
+            _ => shard.insert((address, Kind::Opened.space()), opened),
+        }
     }
 
     /// Tells the container under which key the allocation at this address goes; `false` if there is none.

@@ -122,6 +122,12 @@ impl Charge {
         self.bytes
     }
 
+    /// What this process alone counts for it on the device (bytes): 0 for an object of the container.
+    pub(crate) fn own_bytes_on(&self, device: &Device) -> u64 {
+        let is_own = self.together.is_none() && self.device.ordinal == device.ordinal;
+        if is_own { self.bytes } else { 0 }
+    }
+
     /// Bytes of a device of which nothing was granted.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {

@@ -27,6 +27,7 @@ pub(crate) use ordered::{Ordered, Owed};
 use crate::allocations::ByNumber;
 use crate::devices::Device;
 use crate::ffi::Relaxed;
+use crate::overhead::still;
 use lent::Lent;
 
 /// A synchronisation may give something back. Outside of the state, since synchronisations of programs without pools
@@ -83,6 +84,19 @@ pub(crate) struct Block {
 pub(crate) struct OfContexts {
     waiting: ordered::Taken,
     freeing: Vec<(Arc<Holding>, Vec<freeing::Place>)>,
+}
+
+impl Block {
+    /// Whether other processes may import it.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent.is_some()
+    }
+
+    /// What is counted on the device for it beside what its pool counts (bytes).
+    fn lent_bytes_on(&self, device: &Device) -> u64 {
+        let is_here = self.holding.device.ordinal == device.ordinal;
+        if is_here && self.is_lent() { self.bytes } else { 0 }
+    }
 }
 
 impl Home {
@@ -291,9 +305,10 @@ impl Holdings {
         }
     }
 
-    /// What is counted on the device and may be given back already (bytes): that of destroyed pools, which cannot be asked.
+    /// What is counted on the device and may be given back already (bytes): that of destroyed pools, which cannot be asked,
+    /// and what a stream frees of which no event has told yet.
     pub(crate) fn uncertain_bytes(&self, device: &Device) -> u64 {
-        let bytes = self.destroyed_bytes(device);
+        let bytes = self.untold_bytes(device);
         self.uncertain_before
             .store(self.uncertain.swap(bytes, Ordering::Relaxed), Ordering::Relaxed);
         bytes
@@ -305,10 +320,10 @@ impl Holdings {
         [&self.uncertain, &self.uncertain_before]
             .map(|bytes| bytes.load(Ordering::Relaxed))
             .into_iter()
-            .fold(self.destroyed_bytes(device), u64::max)
+            .fold(self.untold_bytes(device), u64::max)
     }
 
-    fn destroyed_bytes(&self, device: &Device) -> u64 {
+    fn untold_bytes(&self, device: &Device) -> u64 {
         if !self.is_any() {
             return 0;
         }
@@ -316,7 +331,8 @@ impl Holdings {
         let here = destroyed
             .iter()
             .filter(|holding| holding.device.ordinal == device.ordinal);
-        here.map(|holding| holding.counted_bytes()).sum()
+        let destroyed_bytes: u64 = here.map(|holding| holding.counted_bytes()).sum();
+        destroyed_bytes.saturating_add(self.ordered.owed_bytes(device))
     }
 
     /// Counts what the driver holds on the device now, whatever has happened.
@@ -333,6 +349,7 @@ impl Holdings {
 
     #[cold]
     fn count_all(&self) {
+        let _unsettled = still::unsettled();
         let _relaxed = Relaxed::enter();
         // Both first: what happens from now on is looked at again.
         let changes = self.changes.load(Ordering::Acquire);

@@ -41,7 +41,7 @@ mod unit;
 mod watch;
 
 pub(crate) use managed::ManagedCharge;
-pub(crate) use noted::Thing;
+pub(crate) use noted::{OfContext, Thing};
 pub(crate) use unit::Look;
 
 use figure::Source;
@@ -134,8 +134,8 @@ impl Drop for Making<'_> {
 /// Overhead as measured (bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Figure {
-    /// So much.
-    Exact(u64),
+    /// So much; and whether nothing but overhead could explain what the driver says.
+    Exact(u64, bool),
     /// So much or more: others of our threads were moving memory.
     AtLeast(u64),
     /// Nobody tells.
@@ -212,12 +212,12 @@ impl Overhead {
         let is_first = device.overhead_bytes() == 0;
         let expected_bytes = device.context_bytes(is_first);
         let reserved = if what.is_context() {
-            // Nothing known: it takes something, at any rate.
-            Some(device.reserve(expected_bytes.max(1))?)
+            Some(device.reserve(device.most_context_bytes(is_first))?)
         } else {
             None
         };
-        let before = self.before(device, what, expected_bytes);
+        let reserved_bytes = reserved.as_ref().map_or(0, Reserved::bytes);
+        let before = self.before(device, what, expected_bytes, reserved_bytes);
         let making = Making::begin(&self.making);
         make()?;
         if what.is_context() {
@@ -231,8 +231,8 @@ impl Overhead {
         }
         drop(making);
         match settled {
-            Ok((bytes, is_exact)) => {
-                if is_exact && what == What::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
+            Ok((bytes, is_certain)) => {
+                if is_certain && what == What::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
                     device.note_context(is_first, bytes);
                 }
                 if matches!(what, What::Code | What::Heap) {
@@ -251,8 +251,15 @@ impl Overhead {
         }
     }
 
-    /// Looks at the GPU before something is made, if nothing will tell afterwards of this process alone.
-    fn before(&'static self, device: &'static Device, what: What, expected_bytes: u64) -> Before {
+    /// Looks at the GPU before something is made, if nothing will tell afterwards of this process alone. It is expected to
+    /// take `expected_bytes` (0: not known), and `reserved_bytes` are counted for it.
+    fn before(
+        &'static self,
+        device: &'static Device,
+        what: What,
+        expected_bytes: u64,
+        reserved_bytes: u64,
+    ) -> Before {
         if what.is_context() {
             self.await_nvml_before(device);
         }
@@ -264,17 +271,13 @@ impl Overhead {
         if self.source.tells() || (what.is_context() && self.nvml.is_starting()) {
             return Before::UNSEEN;
         }
-        let reserved_bytes = if what.is_context() {
-            expected_bytes.max(1)
-        } else {
-            0
-        };
         Before::seen(device, handle, reserved_bytes, || {
             what.is_context() && expected_bytes == 0 && !self.is_manager_telling(device)
         })
     }
 
-    /// Charges what the driver took beyond what is counted. Returns that (bytes), and whether it is exact.
+    /// Charges what the driver took beyond what is counted. Returns that (bytes), and whether it is certain. Where it is
+    /// not, a context took what was reserved for it, at the least.
     ///
     /// # Errors
     /// It does not fit. It is counted nevertheless; says how much, to be given back once it is undone.
@@ -287,16 +290,18 @@ impl Overhead {
     ) -> Result<(u64, bool), u64> {
         let _measuring = self.measuring.lock();
         let was_bytes = device.overhead_bytes();
+        let was_certain = device.is_overhead_certain();
+        let reserved_bytes = reserved.as_ref().map_or(0, Reserved::bytes);
         if let Some(reserved) = reserved {
             reserved.become_overhead();
         }
         let counted_bytes = device.overhead_bytes();
-        let (figure, is_told) = match self.figure(device, 64, what.haste()) {
+        let (figure, is_told) = match self.figure(device, 64, what.haste(), 0) {
             Figure::Unknown => (self.by_difference(device, what, before, was_bytes), false),
             figure => (figure, true),
         };
         let mut target_bytes = match figure {
-            Figure::Exact(bytes) => bytes,
+            Figure::Exact(bytes, _) => bytes,
             Figure::AtLeast(bytes) => bytes.max(counted_bytes),
             Figure::Unknown => counted_bytes,
         };
@@ -318,8 +323,16 @@ impl Overhead {
                 }
             }
         }
-        let is_exact = is_told && matches!(figure, Figure::Exact(_));
-        Ok((target_bytes.saturating_sub(was_bytes), is_exact))
+        let bytes = target_bytes.saturating_sub(was_bytes);
+        if !is_told {
+            return Ok((bytes, false));
+        }
+        let is_certain = matches!(figure, Figure::Exact(_, true));
+        device.note_certain(is_certain);
+        if is_certain && was_certain {
+            return Ok((bytes, true));
+        }
+        Ok((bytes.max(reserved_bytes), false))
     }
 
     /// Counts overhead of `target_bytes` where `counted_bytes` are counted.
@@ -341,10 +354,15 @@ impl Overhead {
 
     /// Sets the overhead to what NVML's figure for this process makes of it. Returns whether NVML tells.
     pub(crate) fn measure(&'static self, device: &'static Device, haste: Haste) -> bool {
+        self.measure_less(device, haste, 0)
+    }
+
+    /// As [`Overhead::measure`], when the driver has just ended what `ended_bytes` were counted for.
+    fn measure_less(&'static self, device: &'static Device, haste: Haste, ended_bytes: u64) -> bool {
         let _measuring = self.measuring.lock();
-        let figure = self.figure(device, 16, haste);
+        let figure = self.figure(device, 16, haste, ended_bytes);
         match figure {
-            Figure::Exact(bytes) => device.set_overhead(bytes),
+            Figure::Exact(bytes, is_certain) => device.set_measured(bytes, is_certain),
             Figure::AtLeast(bytes) if bytes > device.overhead_bytes() && !self.is_making() => {
                 device.set_overhead(bytes);
             }
@@ -366,14 +384,18 @@ impl Overhead {
             return;
         }
         let counted_bytes = device.overhead_bytes();
-        let figure = self.figure(device, 4, haste);
+        let figure = self.figure(device, 4, haste, 0);
         // The figure may have something of which that call will say whether it fits.
         if self.is_making() {
             return;
         }
         match figure {
-            Figure::Exact(bytes) if bytes.abs_diff(counted_bytes) >= NOTICEABLE_BYTES => {
-                device.set_overhead(bytes);
+            // What is counted was not certain, or the difference is worth it.
+            Figure::Exact(bytes, is_certain)
+                if (is_certain && !device.is_overhead_certain())
+                    || bytes.abs_diff(counted_bytes) >= NOTICEABLE_BYTES =>
+            {
+                device.set_measured(bytes, is_certain);
             }
             Figure::AtLeast(bytes) if bytes >= counted_bytes.saturating_add(NOTICEABLE_BYTES) => {
                 device.set_overhead(bytes);
@@ -398,7 +420,7 @@ impl Overhead {
             bytes if what == What::Code && device.is_like_a_context(bytes) => return Figure::Unknown,
             bytes => bytes,
         };
-        Figure::Exact(was_bytes.saturating_add(more_bytes))
+        Figure::Exact(was_bytes.saturating_add(more_bytes), false)
     }
 
     /// NVML's handle of a device; nothing if NVML cannot be had, or not yet.

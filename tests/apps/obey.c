@@ -1,6 +1,7 @@
 /* Does what it is told, a line at a time, and says what came of it: "alloc BYTES" -> "alloc CODE", "managed BYTES" likewise,
  * "pooled BYTES" likewise from a pool of managed memory that has no preferred location,
- * "free" (what was allocated last) -> "free CODE", "info" -> "info CODE FREE TOTAL". Begins with "ready", ends with stdin.
+ * "free" (what was allocated last) -> "free CODE", "info" -> "info CODE FREE TOTAL", "context" (one more, which stays) ->
+ * "context CODE". Begins with "ready", ends with stdin.
  * "unseen BYTES" -> "unseen CODE": allocated by the driver's own function, past every door.
  * "launch 1" -> "launch CODE": a kernel of a module that was loaded likewise.
  * obey private: so is the primary context made, as private interfaces of the runtime do. */
@@ -94,6 +95,10 @@ int main(int argc, char **argv)
             printf("free %d\n", count ? cuMemFree_v2(held[--count]) : -1);
             /* Only then do pools give back. */
             OK(cuCtxSynchronize());
+        } else if (!strncmp(line, "context", 7)) {
+            CUcontext more = NULL;
+            printf("context %d\n", cuCtxCreate_v2(&more, 0, device));
+            if (more) OK(cuCtxSetCurrent(context));
         } else {
             size_t left = 0, total = 0;
             CUresult code = cuMemGetInfo_v2(&left, &total);

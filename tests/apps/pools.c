@@ -196,6 +196,28 @@ static void destroyed(void)
     CHECK(used() == base);
 }
 
+/* A context that ends beside memory of a destroyed pool, of which nothing tells, gives back all that it took. What the
+ * next one takes is known afterwards, and reserved for one more: the caller checks that the quota is kept. */
+static void contexts(void)
+{
+    CUmemoryPool one = own_pool(0);
+    CUdeviceptr p, rest;
+    CUcontext own;
+    OK(cuMemAllocFromPoolAsync(&p, 2 * MIB, one, stream));
+    OK(cuMemPoolDestroy(one));
+    for (int is_alone = 0; is_alone < 2; is_alone++) {
+        OK(cuCtxCreate_v2(&own, 0, device));
+        OK(cuCtxDestroy_v2(own));
+        OK(cuCtxSetCurrent(context));
+        CHECK(used() == base + (is_alone ? 0 : 2 * MIB));
+        if (!is_alone) OK(cuMemFree_v2(p));
+    }
+    OK(cuMemAlloc_v2(&rest, limit - base - 3 * MIB));
+    EXPECT(OUT_OF_MEMORY, cuCtxCreate_v2(&own, 0, device));
+    OK(cuMemFree_v2(rest));
+    CHECK(used() == base);
+}
+
 /* A pool of the second GPU, used from a stream of the first. */
 static void second(void)
 {
@@ -372,6 +394,7 @@ int main(int argc, char **argv)
     else if (!strcmp(what, "full")) full();
     else if (!strcmp(what, "ordered")) ordered();
     else if (!strcmp(what, "destroyed")) destroyed();
+    else if (!strcmp(what, "contexts")) contexts();
     else if (!strcmp(what, "second")) second();
     else if (!strcmp(what, "threads")) threads();
     else if (!strcmp(what, "queried")) queried();

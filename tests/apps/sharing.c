@@ -5,8 +5,11 @@
  *   send ADDRESS      tells the process there of what was made, as often as it is asked
  *   take              opens what it was told of
  *   again             opens the same once more
+ *   twice             two threads open it at the same moment, memory of cuMemAlloc only
  *   let               lets go of what was opened last
  *   free              frees what was made
+ *   later             frees the pool's piece that was made when the default stream gets there, which waits for "now"
+ *   now               has the stream go on, and waits for it
  *   forget            closes the descriptor that it was told of
  *   read              checks that everything opened can be read: "good"
  *   used              bytes, by cuMemGetInfo
@@ -44,6 +47,8 @@ typedef struct { unsigned devices; size_t size; unsigned long long handle_types,
     X(cuMulticastBindMem, cuMulticastBindMem, 12010,                                                                   \
       (CUmemHandle, size_t, CUmemHandle, size_t, size_t, unsigned long long))
 #include "driver.h"
+#include <pthread.h>
+#include <semaphore.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -152,6 +157,25 @@ static CUresult make(int kind, size_t size)
     if (kind == MULTICAST) hand_to_object(&made_at, &made_handle, size);
     return SUCCESS;
 }
+static sem_t gate;
+static void wait_for_now(void *unused)
+{
+    while (sem_wait(&gate)) {}
+}
+static void free_later(void)
+{
+    sem_init(&gate, 0, 0);
+    OK(cuLaunchHostFunc(NULL, wait_for_now, NULL));
+    OK(cuMemFreeAsync(made_at, NULL));
+}
+static void free_now(void)
+{
+    sem_post(&gate);
+    OK(cuCtxSynchronize());
+    OK(cuMemPoolDestroy(made_pool));
+    close(made_file);
+    made_file = -1;
+}
 static void free_made(void)
 {
     switch (made.kind) {
@@ -194,6 +218,23 @@ static CUresult take(void)
     }
     if (!code) opened++;
     return code;
+}
+static pthread_barrier_t together;
+static void *open_together(void *place)
+{
+    OK(cuCtxSetCurrent(context));
+    pthread_barrier_wait(&together);
+    OK(cuIpcOpenMemHandle_v2(place, told.block, 1));
+    return NULL;
+}
+static void take_twice(void)
+{
+    pthread_t threads[2];
+    if (opened + 2 > MOST) exit(2);
+    pthread_barrier_init(&together, NULL, 2);
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, open_together, &opened_at[opened + i]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    opened += 2;
 }
 static void let(void)
 {
@@ -246,6 +287,8 @@ int main(int argc, char **argv)
         } else if (!strcmp(line, "take\n")) {
             hear();
             code = take();
+        } else if (!strcmp(line, "twice\n")) {
+            take_twice();
         } else if (!strcmp(line, "again\n")) {
             code = take();
         } else if (!strcmp(line, "let\n")) {
@@ -255,6 +298,10 @@ int main(int argc, char **argv)
             told_file = -1;
         } else if (!strcmp(line, "free\n")) {
             free_made();
+        } else if (!strcmp(line, "later\n")) {
+            free_later();
+        } else if (!strcmp(line, "now\n")) {
+            free_now();
         } else if (!strcmp(line, "read\n")) {
             answer = is_good() ? "good" : "other words";
         } else if (!strcmp(line, "used\n")) {

@@ -108,6 +108,11 @@ fn a_destroyed_pool_is_paid_for_while_its_memory_lives() {
 }
 
 #[test]
+fn contexts_beside_a_destroyed_pool_cost_what_they_take() {
+    within_quota("pools", "contexts", &[Door::Dlsym]);
+}
+
+#[test]
 fn a_pool_on_another_gpu_is_paid_for_there() {
     within_quota("pools", "second", &[Door::Dlsym]);
 }

@@ -164,6 +164,27 @@ fn a_container_pays_once_for_what_its_processes_share() {
     ends_clean(&bed, quota);
 }
 
+/// The exporter's stream has yet to free it, so the driver lets others import it: the container still knows it, and
+/// importers pay nothing.
+#[test]
+fn what_a_stream_has_yet_to_free_can_be_imported() {
+    let bed = Bed::with_config(MACHINE);
+    let quota = 2 * CONTEXT + SHARED + SHARED / 2;
+    let tenant = bed.keep("one", &["--memory", &quota.to_string()]);
+    let [maker, importer] = ["maker", "importer"].map(|name| Peer::start(&bed, &tenant, name));
+    maker.does("make pool 64");
+    importer.hears_of(&maker);
+    maker.does("later");
+    importer.does("take");
+    assert_eq!(importer.ask("read"), "good");
+    maker.does("now");
+    becomes(&bed, &importer, 2 * CONTEXT + SHARED, "freed, and held by one");
+    importer.does("let");
+    becomes(&bed, &importer, 2 * CONTEXT, "let go of");
+    end(&bed, vec![maker, importer]);
+    ends_clean(&bed, quota);
+}
+
 /// Whoever dies: what the living hold is counted once, and is gone with the last of them.
 #[test]
 fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
@@ -220,6 +241,27 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
         end(&bed, vec![last, witness]);
     }
     ends_clean(&bed, quota);
+}
+
+/// Two threads open the same at once: it counts until both have closed it, as the driver counts their openings.
+#[test]
+fn what_two_threads_open_is_paid_for_until_both_have_closed_it() {
+    let bed = Bed::with_config(MACHINE);
+    let [home, other] = ["home", "other"].map(|name| bed.keep(name, &["--memory", "200MiB"]));
+    let maker = Peer::start(&bed, &home, "maker");
+    let importer = Peer::start(&bed, &other, "importer");
+    maker.does("make ipc 64");
+    importer.takes_from(&maker);
+    importer.does("let");
+    for _ in 0..30 {
+        importer.does("twice");
+        assert_eq!(importer.used(), CONTEXT + SHARED);
+        importer.does("let");
+        assert_eq!(importer.used(), CONTEXT + SHARED, "one of them has it open");
+        importer.does("let");
+        assert_eq!(importer.used(), CONTEXT);
+    }
+    end(&bed, vec![maker, importer]);
 }
 
 /// From another container: paid for there too, once, however many of its processes open it; refused where it does not fit.

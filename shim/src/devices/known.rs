@@ -49,6 +49,7 @@ impl Devices {
             grant,
             pitch_unit: OnceCell::new(),
             managed_bytes: AtomicU64::new(0),
+            certain_overhead_bytes: AtomicU64::new(0),
             is_noticed: AtomicBool::new(false),
             shim,
         }));

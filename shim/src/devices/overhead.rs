@@ -88,6 +88,27 @@ impl Device {
         }
     }
 
+    /// Sets what the driver itself takes for this process (bytes), as measured, and notes whether that is certain.
+    pub(crate) fn set_measured(&self, bytes: u64, is_certain: bool) {
+        self.set_overhead(bytes);
+        self.note_certain(is_certain);
+    }
+
+    /// Notes whether what is counted now for the driver itself is certain. The caller measures.
+    pub(crate) fn note_certain(&self, is_certain: bool) {
+        let bytes = if is_certain {
+            self.overhead_bytes()
+        } else {
+            u64::MAX
+        };
+        self.certain_overhead_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether what is counted for the driver itself was measured, and nothing else could have explained it.
+    pub(crate) fn is_overhead_certain(&self) -> bool {
+        self.certain_overhead_bytes.load(Ordering::Relaxed) == self.overhead_bytes()
+    }
+
     /// Takes from what the driver itself takes for this process (bytes).
     pub(crate) fn release_overhead(&self, bytes: u64) {
         if let Some((index, slot)) = self.place() {
@@ -101,6 +122,15 @@ impl Device {
         self.region().map_or(0, |(region, index)| {
             region.usage.account(index).context_bytes(is_first)
         })
+    }
+
+    /// What to reserve for a context that is about to be made (bytes, at least 1): what the last one of its kind took, or,
+    /// while none of that kind was measured, of the other kind. Of the container's very first context nothing is known.
+    pub(crate) fn most_context_bytes(&self, is_first: bool) -> u64 {
+        match self.context_bytes(is_first) {
+            0 => self.context_bytes(!is_first).max(1),
+            known_bytes => known_bytes,
+        }
     }
 
     /// What a context took for which the card has `bytes` more than before, and perhaps for a neighbour's doing too (bytes).

@@ -15,7 +15,7 @@ use super::freeing::Place;
 use super::{Block, Holding, IS_EBBING};
 use crate::allocations::Allocation;
 use crate::capture;
-use crate::devices::{context_of_stream, current_context, device_of_context, shared_context};
+use crate::devices::{Device, context_of_stream, current_context, device_of_context, shared_context};
 use crate::ffi::{Relaxed, real};
 use crate::mappings::Backing;
 use crate::shim;
@@ -23,13 +23,13 @@ use crate::timing::Stream;
 
 /// What is given back when it is dropped.
 #[derive(Debug)]
-#[expect(dead_code, reason = "held to be dropped")]
 pub(crate) enum Owed {
     /// Memory of `cuMemAlloc`.
     Linear(Allocation),
-    /// A piece of a destroyed pool.
+    /// A piece of a pool that was destroyed, or which other processes may import.
     Block(Block),
     /// A pool of which pieces were freed in this stream, if it is destroyed.
+    #[expect(dead_code, reason = "held to be dropped")]
     Pool(Arc<Holding>),
     /// What was mapped into a sparse array.
     Tiles(Vec<Arc<Backing>>),
@@ -50,8 +50,19 @@ enum Mark {
 struct Waiting {
     mark: Mark,
     context: CUcontext,
-    #[expect(dead_code, reason = "held to be dropped")]
     owed: Owed,
+}
+
+impl Owed {
+    /// What is counted on the device for it beside what pools count (bytes).
+    fn bytes_on(&self, device: &Device) -> u64 {
+        match self {
+            Self::Linear(allocation) => allocation.own_bytes_on(device),
+            Self::Tiles(memory) => memory.iter().map(|backing| backing.own_bytes_on(device)).sum(),
+            Self::Block(block) => block.lent_bytes_on(device),
+            Self::Pool(_) => 0,
+        }
+    }
 }
 
 /// What waited for streams of one context.
@@ -103,6 +114,12 @@ impl Ordered {
         drop(waiting);
         drop(over);
         is_left
+    }
+
+    /// What is counted on the device for what waits, beside what pools count (bytes).
+    pub(super) fn owed_bytes(&self, device: &Device) -> u64 {
+        let waiting = self.waiting.lock();
+        waiting.iter().map(|waiting| waiting.owed.bytes_on(device)).sum()
     }
 
     /// The stream is about to end: what could not be marked in it is marked now or never.
@@ -211,4 +228,27 @@ fn record(stream: CUstream) -> Option<CUevent> {
         return None;
     }
     Some(event)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocations::{Holds, Kind};
+    use crate::charge::Charge;
+    use crate::shim::Shim;
+
+    #[test]
+    fn what_waits_for_a_stream_is_known_to_be_uncertain() {
+        let (ordered, device) = (Ordered::default(), Device::for_tests(Shim::for_tests()));
+        let holds = Holds::Charge(Charge::for_tests());
+        ordered.waiting.lock().push(Waiting {
+            mark: Mark::Impossible,
+            context: CUcontext::NULL,
+            owed: Owed::Linear(Allocation::new(CUcontext::NULL, Kind::Linear, holds)),
+        });
+        assert_eq!(ordered.owed_bytes(device), 1);
+        assert!(ordered.poll(), "no event tells of it");
+        drop(ordered.take(&[CUcontext::NULL]));
+        assert_eq!(ordered.owed_bytes(device), 0);
+    }
 }

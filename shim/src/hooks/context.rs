@@ -10,7 +10,7 @@ use crate::capture;
 use crate::devices::{Device, current_context};
 use crate::ffi::peek::Kept;
 use crate::ffi::{Call, real};
-use crate::overhead::{self, Thing, What};
+use crate::overhead::{self, OfContext, Thing, What};
 use crate::shim::{self, Shim};
 use crate::timing;
 
@@ -95,15 +95,20 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
         .allocations
         .take_all(|allocation| lives_in(allocation, context));
     let streams = shim.holdings.take_streams(&[context]);
+    let device = shim.contexts.lock().remove(&context);
+    let charged = shim.overhead.take_context(context);
     timing::context_closing(context);
     let status = call.real();
     let ended = status.is_ok() && has_ended();
     timing::context_closed(context, ended);
     if ended {
         capture::context_ended(context);
-        let device = shim.contexts.lock().remove(&context);
-        end(shim, device, context, gone);
+        end(shim, device, &charged, gone);
     } else {
+        if let Some(device) = device {
+            shim.contexts.lock().insert(context, device);
+        }
+        shim.overhead.put_context_back(charged);
         shim.holdings.put_streams_back(streams);
         shim.allocations.put_back(gone);
     }
@@ -154,7 +159,8 @@ pub(super) fn primary_may_end(
             .allocations
             .take_all(|allocation| contexts.iter().any(|context| lives_in(allocation, *context)));
         shim.contexts.lock().remove(&context);
-        end(shim, Some(device), context, gone);
+        let charged = shim.overhead.take_context(context);
+        end(shim, Some(device), &charged, gone);
     }
     Ok(())
 }
@@ -192,12 +198,12 @@ fn made(
 fn end(
     shim: &'static Shim,
     device: Option<&'static Device>,
-    context: CUcontext,
+    charged: &OfContext,
     gone: Vec<(u64, Allocation)>,
 ) {
     drop(gone);
     if let Some(device) = device {
-        shim.overhead.ended(device, context);
+        shim.overhead.ended(device, charged);
     }
 }
 

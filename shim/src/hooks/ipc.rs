@@ -109,7 +109,7 @@ pub(super) fn imported(
         }
     };
     let opened = Allocation::new(current_context(), kind, Holds::Charge(charge));
-    drop(shim.allocations.insert(address, opened));
+    drop(shim.allocations.open(address, key, opened));
     Ok(())
 }
 

@@ -314,7 +314,8 @@ fn give_back(
         shim.holdings.put_back(address, block);
         return Err(error);
     }
-    if block.holding.is_orphan() {
+    // Another process may import it until the stream is there, and the container must know it then.
+    if block.holding.is_orphan() || block.is_lent() {
         shim.holdings.ordered.after(stream, Owed::Block(block));
     } else if !is_noted {
         let pool = Owed::Pool(Arc::clone(&block.holding));

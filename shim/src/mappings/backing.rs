@@ -135,6 +135,17 @@ impl Backing {
         }
     }
 
+    /// What this process alone counts for it on the device (bytes).
+    pub(crate) fn own_bytes_on(&self, device: &Device) -> u64 {
+        match &*self.content.lock() {
+            Content::Charged(charge, more) => {
+                let charges = more.iter().chain([charge]);
+                charges.map(|charge| charge.own_bytes_on(device)).sum()
+            }
+            Content::Unsized(..) | Content::Free(..) => 0,
+        }
+    }
+
     /// Bytes counted, as far as they are known.
     pub(crate) fn bytes(&self) -> u64 {
         match &*self.content.lock() {

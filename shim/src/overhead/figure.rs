@@ -88,8 +88,15 @@ impl Overhead {
     }
 
     /// NVML's figure for this process, less what the ledger has. Looked at up to `looks` times, until no other thread was
-    /// moving memory meanwhile.
-    pub(super) fn figure(&'static self, device: &'static Device, looks: u32, haste: Haste) -> Figure {
+    /// moving memory meanwhile. Of the overhead that is counted `ended_bytes` were for something that the driver has just
+    /// ended.
+    pub(super) fn figure(
+        &'static self,
+        device: &'static Device,
+        looks: u32,
+        haste: Haste,
+        ended_bytes: u64,
+    ) -> Figure {
         let mut least = Figure::Unknown;
         let mut doubted_bytes = None;
         for look in 0..looks {
@@ -111,11 +118,14 @@ impl Overhead {
             let is_still = before.0.is_some() && before.0 == after.0;
             // Asked after the driver: whoever had died by then is cleared by now.
             let may_inherit = device.may_inherit();
-            let Some(overhead_bytes) = self.overhead_in(device, bytes, before.1, before.2) else {
+            let known_bytes = device.overhead_bytes().saturating_sub(ended_bytes);
+            let Some((overhead_bytes, is_certain)) =
+                self.overhead_in(device, known_bytes, bytes, before.1, before.2)
+            else {
                 // Less than what is counted in full: it is not all there yet, and hides the driver's own use, which stays as
                 // it was last known. Of a process that was never listed such a figure is some other's.
                 if bytes == 0 && is_still {
-                    return Figure::Exact(0);
+                    return Figure::Exact(0, true);
                 }
                 return least;
             };
@@ -124,14 +134,14 @@ impl Overhead {
             }
             // The driver lets a process's memory go a moment before its end can be seen, or its own word can be read.
             if may_inherit
-                && overhead_bytes > device.overhead_bytes()
+                && overhead_bytes > known_bytes
                 && doubted_bytes.replace(overhead_bytes) != Some(overhead_bytes)
             {
                 std::thread::sleep(SETTLED_AFTER);
                 continue;
             }
             if is_still {
-                return Figure::Exact(overhead_bytes);
+                return Figure::Exact(overhead_bytes, is_certain);
             }
             least = Figure::AtLeast(overhead_bytes);
         }
@@ -139,7 +149,8 @@ impl Overhead {
     }
 
     /// What of NVML's figure for this process (`bytes`) is overhead, when the ledger has `own_bytes`, of which
-    /// `managed_bytes` are managed memory; nothing if the ledger has more than NVML.
+    /// `managed_bytes` are managed memory, and whether nothing else could explain the figure; nothing if the ledger has more
+    /// than NVML. `known_bytes` is what the overhead was as far as is known.
     ///
     /// NVML's figure is the process's local video memory, without managed memory as far as evidence goes (nvtop issue 213,
     /// rmm issue 2259): so managed memory is kept out, and if the figure held it after all, overhead would be too large and
@@ -149,10 +160,11 @@ impl Overhead {
     fn overhead_in(
         &'static self,
         device: &'static Device,
+        known_bytes: u64,
         bytes: u64,
         own_bytes: u64,
         managed_bytes: u64,
-    ) -> Option<u64> {
+    ) -> Option<(u64, bool)> {
         let most_bytes = bytes.checked_sub(own_bytes.saturating_sub(managed_bytes))?;
         // Memory that other processes hold too, and that its exporter let go of, is in the figure of one of its holders,
         // and the driver does not say of which one; memory that only descriptors hold may be in no process's figure. As
@@ -162,7 +174,7 @@ impl Overhead {
             doubtful_bytes = doubtful_bytes.saturating_add(managed_bytes);
         }
         let least_bytes = most_bytes.saturating_sub(doubtful_bytes);
-        Some(device.overhead_bytes().clamp(least_bytes, most_bytes))
+        Some((known_bytes.clamp(least_bytes, most_bytes), doubtful_bytes == 0))
     }
 
     /// What NVML says that this process has, when nothing moves; nothing if nothing tells, or something moved.

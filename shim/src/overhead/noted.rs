@@ -51,11 +51,24 @@ impl Noted {
         self.0.lock().remove(&thing)
     }
 
-    /// What a context and everything in it were charged with (bytes); that is noted no more.
-    pub(super) fn take_context(&self, context: CUcontext) -> u64 {
+    /// What a context and everything in it were charged with; that is noted no more.
+    fn take_context(&self, context: CUcontext) -> OfContext {
         let mut noted = self.0.lock();
-        let ended = noted.extract_if(|_, note| note.context == context);
-        ended.fold(0, |sum: u64, (_, note)| sum.saturating_add(note.bytes))
+        OfContext(noted.extract_if(|_, note| note.context == context).collect())
+    }
+}
+
+/// What a context that is about to end and everything in it were charged with.
+#[derive(Debug)]
+#[must_use = "else nothing is left of it"]
+pub(crate) struct OfContext(Vec<(Thing, Note)>);
+
+impl OfContext {
+    /// The sum (bytes).
+    fn bytes(&self) -> u64 {
+        self.0
+            .iter()
+            .fold(0, |sum: u64, (_, note)| sum.saturating_add(note.bytes))
     }
 }
 
@@ -87,7 +100,8 @@ impl Overhead {
         let Some(device) = note.map(|note| note.device).or(device) else {
             return Ok(());
         };
-        let is_told = self.measure(device, Haste::Soon);
+        let ended_bytes = note.map_or(0, |note| note.bytes);
+        let is_told = self.measure_less(device, Haste::Soon, ended_bytes);
         if let Some(note) = note.filter(|_| !is_told) {
             device.release_overhead(note.bytes);
         }
@@ -102,7 +116,7 @@ impl Overhead {
         thing: Thing,
         lower: impl FnOnce() -> CUresult,
     ) -> CUresult {
-        let before = self.before(device, What::Code, 0);
+        let before = self.before(device, What::Code, 0, 0);
         lower()?;
         if !self.measure(device, Haste::Now)
             && let Some(note) = self.noted.take(thing)
@@ -116,13 +130,29 @@ impl Overhead {
         Ok(())
     }
 
+    /// Takes out what is noted of a context that is about to end: its handle may come back at once.
+    pub(crate) fn take_context(&self, context: CUcontext) -> OfContext {
+        self.noted.take_context(context)
+    }
+
+    /// The context did not end.
+    pub(crate) fn put_context_back(&self, of: OfContext) {
+        for (thing, note) in of.0 {
+            self.noted.add(thing, note);
+        }
+    }
+
     /// Gives back what a context that has ended had taken.
-    pub(crate) fn ended(&'static self, device: &'static Device, context: CUcontext) {
+    pub(crate) fn ended(&'static self, device: &'static Device, of: &OfContext) {
         let _measuring = self.measuring.lock();
-        let noted = self.noted.take_context(context);
-        match self.figure(device, 64, Haste::Now) {
-            Figure::Exact(bytes) => device.set_overhead(bytes),
-            Figure::AtLeast(_) | Figure::Unknown => device.release_overhead(noted),
+        let noted = of.bytes();
+        match self.figure(device, 64, Haste::Now, noted) {
+            Figure::Exact(bytes, is_certain) => device.set_measured(bytes, is_certain),
+            Figure::AtLeast(bytes) => {
+                let left_bytes = device.overhead_bytes().saturating_sub(noted);
+                device.set_overhead(bytes.max(left_bytes));
+            }
+            Figure::Unknown => device.release_overhead(noted),
         }
         self.forget_context(device);
         self.watch.ring();
@@ -156,8 +186,8 @@ mod tests {
         assert_eq!(noted.take(limit).map(|note| note.bytes), Some(40));
         assert!(noted.take(limit).is_none());
         add(limit, one, 1);
-        assert_eq!(noted.take_context(one), 101);
-        assert_eq!(noted.take_context(one), 0);
+        assert_eq!(noted.take_context(one).bytes(), 101);
+        assert_eq!(noted.take_context(one).bytes(), 0);
         assert_eq!(
             noted.take(Thing::Module(CUmodule(1))).map(|note| note.bytes),
             Some(7)

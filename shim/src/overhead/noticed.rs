@@ -36,8 +36,8 @@ impl Overhead {
             return;
         }
         let was_bytes = device.overhead_bytes();
-        let bytes = match self.figure(device, 16, Haste::Now) {
-            Figure::Exact(bytes) | Figure::AtLeast(bytes) => bytes.saturating_sub(was_bytes),
+        let bytes = match self.figure(device, 16, Haste::Now, 0) {
+            Figure::Exact(bytes, _) | Figure::AtLeast(bytes) => bytes.saturating_sub(was_bytes),
             Figure::Unknown => Self::unlisted_context_bytes(device, was_bytes == 0),
         };
         device.set_overhead(was_bytes.saturating_add(bytes));

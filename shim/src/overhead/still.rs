@@ -25,29 +25,51 @@ pub(crate) struct Moving {
 const ONE_IN: u64 = 1 << 32 | 1;
 const COUNT: u64 = 0xffff_ffff;
 
+/// Memory may be moving for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Unsettled(&'static Shard);
+
+impl Drop for Unsettled {
+    #[inline]
+    fn drop(&mut self) {
+        // Pairs with the loads in `still`: whoever no longer sees us in also sees what we did.
+        self.0.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
 /// The calling thread is in a call that may move memory, for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Mover {
-    shard: &'static Shard,
+    #[expect(
+        dead_code,
+        reason = "held to be dropped, after the thread is no mover any more"
+    )]
+    unsettled: Unsettled,
 }
 
 impl Drop for Mover {
     #[inline]
     fn drop(&mut self) {
         inside::set_moving(false);
-        // Pairs with the loads in `still`: whoever no longer sees us in also sees what we did.
-        self.shard.0.fetch_sub(1, Ordering::Release);
     }
 }
 
 /// Notes that a call begins which may move memory. Nothing before the state is built.
 #[inline]
 pub(crate) fn enter() -> Option<Mover> {
+    let unsettled = unsettled()?;
+    inside::set_moving(true);
+    Some(Mover { unsettled })
+}
+
+/// Notes that the ledger is about to follow what the driver has given back, in a call that need not be one that moves
+/// memory: until that is done the ledger has more. The calling thread itself is not to compare meanwhile.
+#[inline]
+pub(crate) fn unsettled() -> Option<Unsettled> {
     let shard = shim::built()?.overhead.moving.shard();
     // Sequentially consistent: before anything that the call does.
     shard.0.fetch_add(ONE_IN, Ordering::SeqCst);
-    inside::set_moving(true);
-    Some(Mover { shard })
+    Some(Unsettled(shard))
 }
 
 /// Whether the functions of a module of hooks may move memory. One that waits for the GPU may be in for minutes; what it
@@ -98,7 +120,9 @@ mod tests {
             moving.still().is_some(),
             "the thread that asks may itself be in such a call"
         );
-        drop(Mover { shard });
+        drop(Mover {
+            unsettled: Unsettled(shard),
+        });
         assert!(moving.still().is_some());
         assert_ne!(moving.still(), before);
     }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vcuda_tests::{Bed, Door, Running, Tenant, app, eventually, succeeded};
 
@@ -127,16 +127,15 @@ impl<'b> Crowd<'b> {
         self.all_have_started();
         self.tell(Command::Park);
         self.wait_until("parked", |crowd, place| crowd.word(place, 0) >= THREADS);
-        // Streams go on, and give back: what the simulator says afterwards is no more than it was before.
-        let told = self.tenant.used_bytes();
-        let taken = self.bed.used_bytes();
+        let figures = self.figures();
+        let Figures { told, taken } = figures;
         assert!(
             told >= taken,
             "{}: vcuda says {told} bytes, the GPU {taken}: {} are not counted",
             self.name(),
             taken - told
         );
-        let answer = then(self, Figures { told, taken });
+        let answer = then(self, figures);
         self.tell(Command::Run);
         answer
     }
@@ -150,22 +149,35 @@ impl<'b> Crowd<'b> {
         self.tell(Command::Ask);
         self.wait_until("answered", |crowd, place| crowd.word(place, 4) == 2);
         let contexts = self.members.iter().filter(|member| member.has_cuda).count() as u64;
-        let name = self.name();
-        eventually(
-            &format!("{name}: {contexts} contexts and no more"),
-            Duration::from_secs(1),
-            || [self.tenant.used_bytes(), self.bed.used_bytes()] == [contexts * CONTEXT; 2],
-        );
+        self.comes_to(contexts * CONTEXT, "contexts and no more");
         for member in &mut self.members {
             member.running.signal(libc::SIGKILL);
             member.running.finish();
         }
         self.members.clear();
-        eventually(
-            &format!("{name}: nothing is left of the dead"),
-            Duration::from_secs(1),
-            || [self.tenant.used_bytes(), self.bed.used_bytes()] == [0; 2],
-        );
+        self.comes_to(0, "nothing is left of the dead");
+    }
+
+    /// Within a second `vcuda smi` says so many bytes, and the simulator counts them.
+    #[expect(clippy::disallowed_methods, reason = "a limit of time, by the wall clock")]
+    fn comes_to(&self, bytes: u64, what: &str) {
+        let start = Instant::now();
+        loop {
+            let figures = self.figures();
+            if [figures.told, figures.taken] == [bytes; 2] {
+                return;
+            }
+            let is_in_time = start.elapsed() < Duration::from_secs(1);
+            assert!(is_in_time, "{}: {what} ({bytes} bytes): {figures:?}", self.name());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Streams go on, and give back: what the simulator says is no more than it was when `vcuda smi` was asked.
+    fn figures(&self) -> Figures {
+        let told = self.tenant.used_bytes();
+        let taken = self.bed.used_bytes();
+        Figures { told, taken }
     }
 
     /// Changes the quota, live.

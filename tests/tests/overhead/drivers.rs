@@ -38,6 +38,29 @@ fn a_process_that_nvml_lists_with_zero_bytes_keeps_to_its_quota() {
     }
 }
 
+/// No further context was ever made, so none of its kind was measured: what the first one took is reserved for it, and the
+/// driver is not asked where that does not fit.
+#[test]
+fn a_further_context_never_takes_the_gpu_over_the_quota() {
+    const QUOTA: u64 = 2 * GIB;
+    const CONTEXT: u64 = 300 * MIB;
+    let bed = machine("h200-580", "context_bytes = \"300MiB\"");
+    let tenant = bed.keep("tight", &["--memory", &QUOTA.to_string()]);
+    let mut process = Obedient::start(&mut tenant.command(app("obey", Door::Dlsym)));
+    let (left, _) = process.info();
+    assert_eq!(process.alloc(left - CONTEXT + 1), Some(0));
+    assert_eq!(
+        process.tell("context"),
+        Some(vec![2]),
+        "one byte too little is left"
+    );
+    assert!(peak_bytes(&bed) <= QUOTA, "{} of {QUOTA}", peak_bytes(&bed));
+    process.free();
+    assert_eq!(process.alloc(left - CONTEXT), Some(0));
+    assert_eq!(process.tell("context"), Some(vec![0]), "there is room for it");
+    assert!(peak_bytes(&bed) <= QUOTA, "{} of {QUOTA}", peak_bytes(&bed));
+}
+
 /// Whether NVML's figure holds managed memory or not: overhead is what it was, and never less. A pool takes whole pieces of 2 MiB.
 #[test]
 fn managed_memory_is_no_overhead_and_hides_none() {

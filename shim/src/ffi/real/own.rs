@@ -56,6 +56,7 @@ relaxed! {
     cuMipmappedArrayGetMemoryRequirements
     cuPointerGetAttribute
     cuStreamGetCtx
+    cuStreamQuery
 }
 
 // Exchanges the mode itself ("callers are encouraged to use this API in a push-pop fashion", at any time).
