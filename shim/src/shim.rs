@@ -210,7 +210,8 @@ impl Shim {
         let due_ns = self.released_ns.swap(0, Ordering::Relaxed);
         let left_ns = due_ns.saturating_sub(clock::now_ns()).min(RELEASED_AFTER_NS);
         std::thread::sleep(Duration::from_nanos(left_ns));
-        self.reap(ProcessView::brief);
+        // A brief view does not see the end of processes of another PID namespace: a container's, before it was started again.
+        self.reap(ProcessView::new);
     }
 
     /// Takes over what `limits` say.
