@@ -210,7 +210,7 @@ impl Shim {
         let due_ns = self.released_ns.swap(0, Ordering::Relaxed);
         let left_ns = due_ns.saturating_sub(clock::now_ns()).min(RELEASED_AFTER_NS);
         std::thread::sleep(Duration::from_nanos(left_ns));
-        // A brief view does not see the end of processes of another PID namespace: a container's, before it was started again.
+        // Thoroughly: some of the dead are of PID namespaces that cannot be seen.
         self.reap(ProcessView::new);
     }
 
