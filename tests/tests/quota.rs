@@ -7,9 +7,10 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
+use std::process::Command;
 use std::time::Duration;
 
-use vcuda_tests::{Bed, Door, GIB, MIB, Running, app, eventually, succeeded};
+use vcuda_tests::{Bed, Door, GIB, MIB, Obedient, Running, app, eventually, skip, succeeded};
 
 #[test]
 fn every_kind_is_charged_by_every_door() {
@@ -154,4 +155,51 @@ fn what_a_dead_process_held_is_there_for_the_next_request() {
     victim.finish();
     std::io::Write::write_all(asks.0.stdin.as_mut().unwrap(), b"again\n").unwrap();
     assert_eq!(asks.wait_for("asked"), "asked 0");
+}
+
+/// An allocation that fits costs no system call of the shim's: it asks the kernel to read memory only to take something back.
+#[test]
+fn an_allocation_that_fits_is_not_read_through_the_kernel() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let strace = |program: &Command| {
+        let mut strace = Command::new("strace");
+        strace
+            .args([
+                "-f",
+                "-qq",
+                "-e",
+                "signal=none",
+                "-e",
+                "trace=process_vm_readv",
+                "-o",
+            ])
+            .arg(log.path())
+            .arg(program.get_program())
+            .args(program.get_args());
+        strace
+    };
+    if !strace(&Command::new("true"))
+        .output()
+        .is_ok_and(|tried| tried.status.success())
+    {
+        skip("quota: no strace that works here; scripts/test.sh installs it where apt-get can");
+        return;
+    }
+    let bed = Bed::new();
+    let mut command = strace(&bed.tenant(&["--memory", "2GiB"], app("obey", Door::Dlsym)));
+    bed.environment(&mut command);
+    let mut process = Obedient::start(&mut command);
+    let reads = || {
+        std::fs::read_to_string(log.path())
+            .unwrap()
+            .matches("process_vm_readv(")
+            .count()
+    };
+    // Contexts, modules and the first look at `limits` are read so.
+    let before = reads();
+    assert!(before > 0, "strace shows nothing");
+    for _ in 0..100 {
+        assert_eq!(process.alloc(MIB + 4096), Some(0));
+    }
+    assert!(reads() < before + 20, "{} for 100 allocations", reads() - before);
 }

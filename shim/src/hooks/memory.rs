@@ -102,7 +102,8 @@ fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> C
     };
     let context = current_context();
     let (expected_bytes, look) = shim.overhead.expect_allocation(device, bytes);
-    let look = look.zip(Kept::at(address));
+    // Only then: the kernel is asked to read there.
+    let look = look.and_then(|look| Some((look, Kept::at(address)?)));
     let mut reserved = device.reserve(expected_bytes)?;
     call.real()?;
     if let Some((look, kept)) = look {

@@ -8,7 +8,7 @@
 //! disproved by one allocation that takes what was asked for. Small allocations may share a block: a piece for which nothing
 //! more is in use shows that.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
@@ -35,8 +35,8 @@ const UNSEEN_BYTES: (u64, u64) = (16 << 20, 256 << 20);
 /// What is known of the units: of small allocations, and of others.
 #[derive(Debug)]
 pub(super) struct Units {
-    small: Mutex<Range>,
-    large: Mutex<Range>,
+    small: Unit,
+    large: Unit,
     /// What may have been rounded up since NVML's figure was looked at (bytes).
     unseen_bytes: AtomicU64,
     /// So much of that is a reason to look (bytes).
@@ -46,12 +46,20 @@ pub(super) struct Units {
 impl Default for Units {
     fn default() -> Self {
         Self {
-            small: Mutex::default(),
-            large: Mutex::default(),
+            small: Unit::default(),
+            large: Unit::default(),
             unseen_bytes: AtomicU64::new(0),
             look_at_bytes: AtomicU64::new(UNSEEN_BYTES.0),
         }
     }
+}
+
+/// What is known of one unit.
+#[derive(Debug, Default)]
+struct Unit {
+    range: Mutex<Range>,
+    /// For good: nothing is rounded, or it is not looked at any more.
+    is_exact: AtomicBool,
 }
 
 /// The units that agree with all that was seen, as powers of two from `low` to `high`.
@@ -76,12 +84,34 @@ impl Default for Range {
 
 impl Units {
     /// What is known of the unit of allocations of this size.
-    fn range(&self, bytes: u64) -> &Mutex<Range> {
+    fn of(&self, bytes: u64) -> &Unit {
         if bytes < SMALL_BYTES {
             &self.small
         } else {
             &self.large
         }
+    }
+}
+
+impl Unit {
+    /// What so many bytes take, if that is known.
+    fn known(&self, bytes: u64) -> Option<u64> {
+        if self.is_exact.load(Ordering::Relaxed) {
+            return Some(bytes);
+        }
+        self.range.lock().known(bytes)
+    }
+
+    /// `bytes` were asked for, and `taken_bytes` more are in use, if that was told. Returns what they took, if it is known.
+    fn learn(&self, bytes: u64, taken_bytes: Option<u64>) -> Option<u64> {
+        let mut range = self.range.lock();
+        if let Some(taken_bytes) = taken_bytes {
+            range.learn(bytes, taken_bytes);
+        }
+        if range.is_exact() {
+            self.is_exact.store(true, Ordering::Relaxed);
+        }
+        range.known(bytes)
     }
 }
 
@@ -100,6 +130,11 @@ impl Range {
         // Whether small pieces share a block is not known before one has been seen.
         let is_seen = self.seen > 0 || bytes >= SMALL_BYTES;
         (is_believed && is_seen && taken == rounded(bytes, self.high)).then_some(taken)
+    }
+
+    /// Whether any size takes what was asked for, whatever is seen later.
+    fn is_exact(&self) -> bool {
+        self.misfits >= MOST_MISFITS || (self.seen >= ENOUGH && self.high == 0)
     }
 
     /// `bytes` were asked for, and `taken_bytes` more are in use.
@@ -127,7 +162,7 @@ impl Range {
 /// An allocation that is looked at.
 #[derive(Debug)]
 pub(crate) struct Look {
-    range: &'static Mutex<Range>,
+    unit: &'static Unit,
     context: CUcontext,
     bytes: u64,
     before_bytes: u64,
@@ -140,7 +175,7 @@ impl Overhead {
         if self.source.tells() {
             return bytes;
         }
-        self.units.range(bytes).lock().known(bytes).unwrap_or(bytes)
+        self.units.of(bytes).known(bytes).unwrap_or(bytes)
     }
 
     /// As [`Overhead::rounded`]; and where that is not known, a look at the GPU before the allocation.
@@ -153,11 +188,10 @@ impl Overhead {
             self.look_for_rounding(device, bytes);
             return (bytes, None);
         }
-        let range = self.units.range(bytes);
-        let known = range.lock().known(bytes);
-        match known {
+        let unit = self.units.of(bytes);
+        match unit.known(bytes) {
             Some(taken_bytes) => (taken_bytes, None),
-            None => (bytes, self.look_before(range, bytes)),
+            None => (bytes, self.look_before(unit, bytes)),
         }
     }
 
@@ -191,7 +225,7 @@ impl Overhead {
 
     /// A look at the GPU; nothing while other threads move memory, or a capture forbids the question.
     #[cold]
-    fn look_before(&self, range: &'static Mutex<Range>, bytes: u64) -> Option<Look> {
+    fn look_before(&self, unit: &'static Unit, bytes: u64) -> Option<Look> {
         if capture::any_open() {
             return None;
         }
@@ -199,7 +233,7 @@ impl Overhead {
         let context = current_context();
         let before_bytes = gpu::used_by_driver(context)?;
         Some(Look {
-            range,
+            unit,
             context,
             bytes,
             before_bytes,
@@ -215,11 +249,7 @@ impl Overhead {
             return look.bytes;
         }
         let taken_bytes = after_bytes.and_then(|bytes| bytes.checked_sub(look.before_bytes));
-        let mut range = look.range.lock();
-        if let Some(taken_bytes) = taken_bytes {
-            range.learn(look.bytes, taken_bytes);
-        }
-        range.known(look.bytes).unwrap_or(look.bytes)
+        look.unit.learn(look.bytes, taken_bytes).unwrap_or(look.bytes)
     }
 }
 
@@ -260,6 +290,7 @@ mod tests {
         let rounds = |bytes: u64| bytes.next_multiple_of(2 * MIB);
         assert_eq!(looks(&mut range, &sizes, rounds), 4);
         assert_eq!((range.low, range.high), (21, 21));
+        assert!(!range.is_exact());
     }
 
     #[test]
@@ -277,6 +308,7 @@ mod tests {
         assert_eq!(range.known(1), None, "it may have been the first of a block");
         range.learn(1, 0);
         assert_eq!(range.known(1), Some(1));
+        assert!(range.is_exact());
         let mut other = Range::default();
         assert_eq!(looks(&mut other, &[1, 7, 9, 100, 11, 12], |_| 2 * MIB), 4);
     }
@@ -294,5 +326,6 @@ mod tests {
         let mut busy = Range::default();
         (0..MOST_MISFITS).for_each(|_| busy.learn(3 * MIB, 480 * MIB));
         assert_eq!(busy.known(3 * MIB), Some(3 * MIB), "no more is looked at");
+        assert!(busy.is_exact());
     }
 }
