@@ -21,6 +21,10 @@ pub(super) const TURNS: u32 = !(WINDOW | BALANCE);
 /// A segment that one mark measures, at least (ns).
 const SEGMENT_LEAST_NS: u64 = 125_000;
 
+/// No timing event takes longer than this (ns): public estimates are 1 to 3 us.
+const MARK_COST_MAX_NS: u64 = 10_000;
+/// Empty pairs of which the shortest tells. Some are spoilt by other work that comes between the two.
+const PAIRS: u32 = 16;
 /// Of how much of the time the host may be late for its launches, without their cost (one part of so many).
 const FORGIVEN_PART: u64 = 50;
 /// So much at once (ns): the host runs something else for a few time slices.
@@ -55,6 +59,10 @@ pub(crate) struct Lane {
     pub(super) endless_ns: AtomicU64,
     /// By how much sleeps of held launches ended late, on average of late (ns).
     pub(super) sleeps_late_ns: AtomicU64,
+    /// What a timing event itself takes in its stream, by the shortest empty pair (ns); [`u64::MAX`] before the first.
+    mark_cost_ns: AtomicU64,
+    /// Empty pairs that are still to be measured.
+    pairs_left: AtomicU32,
     /// Until when lateness of the host was forgiven, at [`FORGIVEN_PART`] of the time (`CLOCK_MONOTONIC`, ns).
     forgiven_to_ns: AtomicU64,
 }
@@ -83,6 +91,8 @@ impl Lane {
             line: Line::default(),
             endless_ns: AtomicU64::new(0),
             sleeps_late_ns: AtomicU64::new(0),
+            mark_cost_ns: AtomicU64::new(u64::MAX),
+            pairs_left: AtomicU32::new(PAIRS),
             forgiven_to_ns: AtomicU64::new(0),
         }
     }
@@ -170,6 +180,25 @@ impl Lane {
         let (in_flight_ns, _) = self.in_flight();
         self.account.waiters.load(Ordering::Relaxed) & (WINDOW | TURNS) != 0
             || in_flight_ns > self.meter.in_flight_ns()
+    }
+
+    /// What of a measured segment is the timing event behind it (ns): docs/hardware.md, "cost of events".
+    pub(super) fn mark_cost_ns(&self) -> u64 {
+        let known_ns = self.mark_cost_ns.load(Ordering::Relaxed);
+        if known_ns <= MARK_COST_MAX_NS { known_ns } else { 0 }
+    }
+
+    /// Whether an empty pair of marks is to be placed.
+    #[inline]
+    pub(super) fn wants_mark_cost(&self) -> bool {
+        self.pairs_left.load(Ordering::Relaxed) > 0
+    }
+
+    /// An empty pair of marks took so long (ns).
+    pub(super) fn note_mark_cost(&self, ns: u64) {
+        self.mark_cost_ns.fetch_min(ns, Ordering::Relaxed);
+        let left = self.pairs_left.load(Ordering::Relaxed);
+        self.pairs_left.store(left.saturating_sub(1), Ordering::Relaxed);
     }
 
     /// Whether the host was late for a launch by `late_ns` as it may be: then nobody knows how long the work took. A program's

@@ -6,7 +6,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::lane::{Lane, now_ns};
 use super::streams::Stream;
-use super::track::{FIRST, GATE, GUESSED, MARKS, MEASURED, Mark, START, Track, parts_of};
+use super::track::{FIRST, GATE, GUESSED, MARKS, MEASURED, Mark, PAIR, START, Track, parts_of};
 use super::{COSTS, IDLE_NS, Launches};
 use crate::capture;
 use crate::devices::Pushed;
@@ -74,6 +74,9 @@ impl Launches {
             let kind = if is_guessed { GUESSED } else { kind };
             mark.kind.store(kind, Ordering::Relaxed);
             publish(track);
+            if lane.wants_mark_cost() {
+                pair(track, stream);
+            }
             track.chained.store(true, Ordering::Relaxed);
         } else {
             lane.presume(predicted_ns, count);
@@ -192,6 +195,20 @@ impl Launches {
     /// Whether any stream of this process waits for the host, or will when it comes to that.
     pub(super) fn is_gated(&self) -> bool {
         self.tracks.all().any(Track::is_gated)
+    }
+}
+
+/// One more start mark right behind the mark of a segment.
+fn pair(track: &Track, stream: Stream) {
+    let Some(mark) = next_mark(track) else { return };
+    mark.kind.store(PAIR, Ordering::Relaxed);
+    mark.count.store(0, Ordering::Relaxed);
+    mark.predicted_ns.store(0, Ordering::Relaxed);
+    mark.expected_ns
+        .store(track.busy_until_ns().max(now_ns()), Ordering::Relaxed);
+    if record(track, mark, stream) {
+        mark.gap_ns.store(now_ns(), Ordering::Relaxed);
+        publish(track);
     }
 }
 

@@ -11,7 +11,7 @@ use vcuda_region::{MAX_DEVICES, busy};
 use super::context::Reached;
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::streams::Stream;
-use super::track::{FIRST, GUESSED, MEASURED, Mark, Track, parts_of};
+use super::track::{FIRST, GUESSED, MEASURED, Mark, PAIR, Track, parts_of};
 use super::{COSTS, Launches};
 use crate::capture;
 use crate::devices::Pushed;
@@ -311,7 +311,9 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
         } else {
             mark.gap_ns.load(Ordering::Relaxed)
         };
-        let from_ns = from_ns + gap_ns.min(at_ns.saturating_sub(from_ns) / 2);
+        // While the GPU was at the start mark the host was not late yet.
+        let no_work_ns = gap_ns.max(lane.mark_cost_ns());
+        let from_ns = from_ns + no_work_ns.min(at_ns.saturating_sub(from_ns) / 2);
         let entered_to_ns = track.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
         let entered_ns = track.entered_charge_ns.load(Ordering::Relaxed);
         let rest_ns = charge(lane, view, entered_to_ns, at_ns);
@@ -322,6 +324,9 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
         returned_ns = paid_ns.saturating_sub(charged_ns);
     } else if matches!(kind, MEASURED | GUESSED) {
         guess(lane, track, mark);
+    } else if kind == PAIR && from_ns >= mark.gap_ns.load(Ordering::Relaxed) {
+        // Both were queued before the first was reached: the host was not late for the second.
+        lane.note_mark_cost(at_ns.saturating_sub(from_ns));
     } else if kind == FIRST {
         let recorded_ns = mark.gap_ns.load(Ordering::Relaxed) + CLOCK_DOUBT_NS;
         let from_ns = track.entered_to_ns.load(Ordering::Relaxed).max(recorded_ns);

@@ -22,7 +22,7 @@ const COUNT_SHIFT: u32 = 48;
 pub(super) struct Mark {
     /// The event; kept when the mark is done, for the next one in this place. 0: none made yet.
     pub(super) event: AtomicUsize,
-    /// [`START`], [`MEASURED`], [`GUESSED`], [`GATE`] or [`FIRST`].
+    /// [`START`], [`MEASURED`], [`GUESSED`], [`GATE`], [`FIRST`] or [`PAIR`].
     pub(super) kind: AtomicU32,
     /// Launches in the segment.
     pub(super) count: AtomicU32,
@@ -31,7 +31,7 @@ pub(super) struct Mark {
     /// When it should be done (`CLOCK_MONOTONIC`, ns).
     pub(super) expected_ns: AtomicU64,
     /// How long after the start mark the host launched, where the stream was idle (ns): no work of the segment. Of a [`FIRST`]
-    /// mark, when it was recorded (`CLOCK_MONOTONIC`, ns).
+    /// or [`PAIR`] mark, when it was recorded (`CLOCK_MONOTONIC`, ns).
     pub(super) gap_ns: AtomicU64,
     /// Who is in it: index and count of a prediction each.
     pub(super) parts: [AtomicU32; PARTS],
@@ -49,6 +49,8 @@ pub(super) const GATE: u32 = 3;
 /// As [`START`], the first on the stream since launches are metered: what it waits for was launched before, and is charged
 /// from the moment at which the mark was recorded.
 pub(super) const FIRST: u32 = 4;
+/// As [`START`], right behind another mark: the time between the two is what a mark itself takes.
+pub(super) const PAIR: u32 = 5;
 
 /// A stream.
 #[derive(Debug)]
