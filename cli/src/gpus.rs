@@ -4,12 +4,12 @@ use std::path::Path;
 use std::str::FromStr;
 
 use thiserror::Error;
+use vcuda_driver_open::{Nvml, NvmlGpu, NvmlProblem};
 use vcuda_machine::Machine;
 use vcuda_region::GpuUuid;
 
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
-use crate::nvml::{Nvml, NvmlGpu, NvmlProblem};
 use crate::sim;
 use vcuda_manager_api::quantity::MemorySize;
 

@@ -30,7 +30,9 @@ pub const BUSY_WORDS: usize = if cfg!(any(loom, miri)) { 16 } else { 4096 };
 pub struct Account {
     pub(crate) level_ns: AtomicI64,
     beside_ns: AtomicU64,
-    reserved_level: [AtomicU64; 14],
+    /// When a launch last went on debt as its wait came to the bound (`CLOCK_MONOTONIC`, ns).
+    debt_admitted_ns: AtomicU64,
+    reserved_level: [AtomicU64; 13],
     /// Futex word for those who wait in this container.
     pub wake: AtomicU32,
     /// How many wait there.
@@ -89,6 +91,7 @@ impl Default for Account {
         Self {
             level_ns: AtomicI64::new(0),
             beside_ns: AtomicU64::new(0),
+            debt_admitted_ns: AtomicU64::new(0),
             reserved_level: core::array::from_fn(|_| AtomicU64::new(0)),
             wake: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
@@ -154,6 +157,23 @@ impl Account {
     pub fn settle(&self, predicted_ns: u64, measured_ns: u64, scale_permille: u32) {
         let scaled = u128::from(measured_ns) * u128::from(scale_permille) / 1000;
         self.charge(to_i64(u64::try_from(scaled).unwrap_or(u64::MAX)).saturating_sub(to_i64(predicted_ns)));
+    }
+
+    /// Whether a launch whose wait has come to its bound may go on debt now: one in `every_ns`, however many threads and
+    /// processes of the container wait. Else until when none may (`CLOCK_MONOTONIC`, ns).
+    ///
+    /// # Errors
+    /// That time.
+    pub fn admit_on_debt(&self, now_ns: u64, every_ns: u64) -> Result<(), u64> {
+        let last_ns = self.debt_admitted_ns.load(Ordering::Relaxed);
+        // A time that is yet to come is nonsense, which a tenant may write.
+        if last_ns <= now_ns && now_ns - last_ns < every_ns {
+            return Err(last_ns + every_ns);
+        }
+        let admitted =
+            self.debt_admitted_ns
+                .compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
+        admitted.map(drop).map_err(|_| now_ns.saturating_add(every_ns))
     }
 
     /// Keeps the balance within `-debt_max_ns ..= burst_ns`: idle time is not banked, and a debt that nobody could live

@@ -56,6 +56,8 @@ pub mod slots;
 mod sys;
 pub mod uuid;
 
+#[cfg(not(loom))]
+pub use sys::aside;
 pub use uuid::GpuUuid;
 
 /// How many GPUs one container can hold.

@@ -256,8 +256,12 @@ pub(crate) fn inheritable(file: &File) -> io::Result<File> {
     duplicate(file, libc::F_DUPFD)
 }
 
-/// As [`inheritable`], but closed on `exec`.
-pub(crate) fn aside(file: &File) -> io::Result<File> {
+/// A second descriptor of the same opening that is closed on `exec`, numbered out of the way of programs that expect theirs
+/// from 3 on.
+///
+/// # Errors
+/// No descriptor is left.
+pub fn aside(file: &File) -> io::Result<File> {
     duplicate(file, libc::F_DUPFD_CLOEXEC)
 }
 

@@ -320,13 +320,29 @@ pub(crate) fn device_of_context(shim: &'static Shim, context: CUcontext) -> Opti
     if let Some(ordinal) = green {
         return shim.device(ordinal);
     }
-    // SAFETY: the driver judges the handle itself; what is pushed is popped again below.
-    unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
-    let device = shim.current_device();
-    let mut popped = CUcontext::NULL;
-    // SAFETY: undoes the push above.
-    let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
-    device
+    let _pushed = Pushed::make_current(context)?;
+    shim.current_device()
+}
+
+/// A context that is current for as long as this lives; then the one before is again.
+#[derive(Debug)]
+pub(crate) struct Pushed(());
+
+impl Pushed {
+    /// Nothing if the driver knows no such context.
+    pub(crate) fn make_current(context: CUcontext) -> Option<Self> {
+        // SAFETY: the driver judges the handle itself; what is pushed is popped again in `drop`.
+        unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
+        Some(Self(()))
+    }
+}
+
+impl Drop for Pushed {
+    fn drop(&mut self) {
+        let mut popped = CUcontext::NULL;
+        // SAFETY: undoes the push of `make_current`, on the same thread: this type is not sent to others.
+        let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+    }
 }
 
 /// The context that any thread may make current to ask about things of `context`, which is on `device`: itself, or the

@@ -14,7 +14,7 @@
 use core::ffi::c_int;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 
 use parking_lot::Mutex;
@@ -176,19 +176,7 @@ fn open(inode: Outlives) -> Option<File> {
     own.chain(nodes)
         .find(|path| is_it(path))
         .and_then(|path| open(&path))
-        .map(out_of_the_way)
-}
-
-/// The same description under a number that programs seldom use: many expect theirs to be small, and without gaps.
-fn out_of_the_way(file: File) -> File {
-    const FIRST: c_int = 512;
-    // SAFETY: an open descriptor; the new one is this process's own.
-    let moved = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST) };
-    if moved < 0 {
-        return file;
-    }
-    // SAFETY: the descriptor just made, owned by nobody else.
-    unsafe { File::from_raw_fd(moved) }
+        .map(|file| vcuda_region::aside(&file).unwrap_or(file))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use inside::Inside;
 use real::Answering;
 
 pub(crate) use relaxed::Relaxed;
+pub(crate) use walk::Walk;
 
 /// What a hook answers if the shim itself breaks before the driver was called: the first word of its row.
 #[expect(non_camel_case_types, reason = "the words of the table's rows")]

@@ -49,6 +49,8 @@ pub(crate) enum Home {
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     is_any: AtomicBool,
+    /// There is, or was, a pool of managed memory.
+    is_managed: AtomicBool,
     /// How often something happened after which the driver may hold another amount, and nobody has looked.
     changes: AtomicU64,
     /// The changes up to which all has been counted.
@@ -117,17 +119,35 @@ impl Holdings {
 
     /// A pool that was just made, and whose memory is on this device.
     pub(crate) fn note_made_on(&self, pool: CUmemoryPool, device: &'static Device) {
-        self.is_any.store(true, Ordering::Relaxed);
-        self.note(pool, Home::Device(Arc::new(Holding::of_pool(device, pool, true))));
+        let home = self.home_on(pool, device, true);
+        self.note(pool, home);
     }
 
     /// A pool that was there before, and whose memory is on this device.
     pub(crate) fn note_on(&self, pool: CUmemoryPool, device: &'static Device) -> Home {
-        self.is_any.store(true, Ordering::Relaxed);
         let can_end = !Holding::is_default(device, pool);
-        let home = Home::Device(Arc::new(Holding::of_pool(device, pool, can_end)));
+        let home = self.home_on(pool, device, can_end);
         // Another thread may have met it at the same time.
         self.pools.lock().entry(pool).or_insert(home).clone()
+    }
+
+    fn home_on(&self, pool: CUmemoryPool, device: &'static Device, can_end: bool) -> Home {
+        let holding = Holding::of_pool(device, pool, can_end);
+        self.is_any.store(true, Ordering::Relaxed);
+        if holding.is_managed() {
+            self.is_managed.store(true, Ordering::Relaxed);
+        }
+        Home::Device(Arc::new(holding))
+    }
+
+    /// What is counted on the device for pools of managed memory, but for destroyed ones (bytes).
+    pub(crate) fn managed_bytes(&self, device: &Device) -> u64 {
+        if !self.is_managed.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let all = self.of(Some(device)).into_iter();
+        let managed = all.filter(|holding| holding.is_managed());
+        managed.map(|holding| holding.counted_bytes()).sum()
     }
 
     /// Where the pool's memory is, if the pool is known.

@@ -12,8 +12,8 @@
 //! A difference holds what neighbours did meanwhile, and is therefore taken for contexts, while for code it never is a
 //! reason to refuse.
 //!
-//! NVML may take seconds to start (`nvml.rs`). A context that another thread makes meanwhile is charged as the container's last
-//! one, or as a probe context takes, and corrected when NVML answers.
+//! NVML may take seconds to start (`nvml_start.rs`). A context that is made meanwhile is charged as the manager says, as the
+//! container's last one, or as a probe context takes, and corrected when NVML answers.
 //!
 //! What the driver took is known only afterwards. A context, code or a heap that does not fit is taken back, and the
 //! answer is out-of-memory; what the last context took is noted for the container, so that the next one which does not fit is
@@ -34,6 +34,7 @@ mod managed;
 mod noted;
 mod noticed;
 mod nvml;
+mod nvml_start;
 mod probe;
 pub(crate) mod still;
 mod unit;
@@ -47,7 +48,7 @@ use figure::Source;
 use gpu::Before;
 use managed::Managed;
 use noted::Noted;
-use nvml::Nvml;
+use nvml_start::Nvml;
 use still::Moving;
 use unit::Units;
 use watch::Watch;
@@ -58,11 +59,6 @@ const LARGEST_CONTEXT_BYTES: u64 = 4 << 30;
 /// Between measurements that nothing asked for, small changes are left alone: the driver hands memory out in blocks, and
 /// what an answer says should follow from what the program did.
 const NOTICEABLE_BYTES: u64 = 4 << 20;
-
-/// What a start of NVML has to become ready before a context is made (ns).
-const NVML_GRACE_NS: u64 = 1_000_000_000;
-/// How long a process waits for NVML that has made a context of which nothing else is known (ns).
-const NVML_PATIENCE_NS: u64 = 2_000_000_000;
 
 /// How this process measures.
 #[derive(Debug, Default)]
@@ -226,9 +222,13 @@ impl Overhead {
         make()?;
         if what.is_context() {
             device.set_noticed(true);
-            self.await_nvml(device, expected_bytes);
+            self.await_nvml_after(device, expected_bytes);
         }
+        let is_early = what.is_context() && self.nvml.is_starting();
         let settled = self.settle(device, what, reserved, &before);
+        if is_early {
+            self.correct_when_ready();
+        }
         drop(making);
         match settled {
             Ok((bytes, is_certain)) => {
@@ -260,8 +260,8 @@ impl Overhead {
         expected_bytes: u64,
         reserved_bytes: u64,
     ) -> Before {
-        if what.is_context() && self.nvml.is_starting() {
-            self.nvml.is_ready(NVML_GRACE_NS);
+        if what.is_context() {
+            self.await_nvml_before(device);
         }
         let handle = self.handle(device);
         if what.is_context() {
@@ -274,13 +274,6 @@ impl Overhead {
         Before::seen(device, handle, reserved_bytes, || {
             what.is_context() && expected_bytes == 0 && !self.is_manager_telling(device)
         })
-    }
-
-    /// A context was made of which nothing is known (`expected_bytes` is 0): waits for NVML, unless the manager tells.
-    fn await_nvml(&'static self, device: &'static Device, expected_bytes: u64) {
-        if expected_bytes == 0 && self.nvml.is_starting() && !self.is_manager_telling(device) {
-            self.nvml.is_ready(NVML_PATIENCE_NS);
-        }
     }
 
     /// Charges what the driver took beyond what is counted. Returns that (bytes), and whether it is certain. Where it is
@@ -428,13 +421,6 @@ impl Overhead {
             bytes => bytes,
         };
         Figure::Exact(was_bytes.saturating_add(more_bytes), false)
-    }
-
-    /// Starts NVML, if no thread has yet.
-    fn begin_nvml(&'static self) {
-        if self.nvml.claim_start() {
-            self.nvml.start();
-        }
     }
 
     /// NVML's handle of a device; nothing if NVML cannot be had, or not yet.

@@ -7,6 +7,7 @@
 //! called. Now and then a timing event is recorded behind the work ([`mark`]); the [`crate::reaper`] sees it done, takes the
 //! elapsed time since the mark before, and corrects account and prediction by the difference.
 
+mod alone;
 mod collective;
 mod context;
 mod drain;
@@ -170,6 +171,10 @@ impl Launches {
 
     #[cold]
     fn make(shim: &'static Shim) -> Option<&'static Self> {
+        // Nobody may look at it again if launches are all that this process does.
+        if let Some(device) = shim.current_device() {
+            device.notice_contexts();
+        }
         let Some(region) = shim.region() else {
             // Damaged limits deny memory; launches go to the driver.
             pass_all();
@@ -202,7 +207,11 @@ impl Launches {
         if capture::is_capturing(stream.handle, stream.default) {
             return call.real();
         }
-        let Some(track) = self.tracks.find(&self.lanes, stream) else {
+        let measurable = self
+            .tracks
+            .find(&self.lanes, stream)
+            .filter(|track| !track.is_unmeasurable());
+        let Some(track) = measurable else {
             return self.launch_untracked(call, stream, key, family);
         };
         let Some(lane) = self.lane_of(track) else {
@@ -284,7 +293,11 @@ impl Launches {
         if capture::is_capturing(stream.handle, stream.default) {
             return None;
         }
-        let Some(track) = self.tracks.find(&self.lanes, stream) else {
+        let measurable = self
+            .tracks
+            .find(&self.lanes, stream)
+            .filter(|track| !track.is_unmeasurable());
+        let Some(track) = measurable else {
             return self.admit_untracked(stream, key, family);
         };
         let lane = self.lane_of(track)?;
@@ -313,7 +326,7 @@ impl Launches {
         match track {
             _ if !accepted => lane.meter.refund(predicted.cost_ns),
             Some(track) => self.launched(lane, track, stream, predicted, now, sampled),
-            None => lane.presume(predicted.cost_ns, 1),
+            None => Self::await_alone(lane, stream, &predicted, now),
         }
     }
 
@@ -333,7 +346,7 @@ impl Launches {
         answer
     }
 
-    /// A launch on a stream that has no entry, as the table is full of busy ones: charged as predicted, never measured.
+    /// A launch on a stream that no event measures: see [`alone`].
     #[cold]
     fn admit_untracked(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
         let lane = self
@@ -350,7 +363,7 @@ impl Launches {
             track: None,
             stream,
             predicted,
-            now: 0,
+            now: lane::now_ns(),
             sampled: false,
         })
     }

@@ -31,14 +31,16 @@ pub(crate) struct Counts {
 #[derive(Debug)]
 pub(crate) struct Reserve {
     device: &'static Device,
+    is_managed: bool,
     counts: Mutex<Counts>,
 }
 
 impl Reserve {
     /// Nothing held yet.
-    pub(crate) fn new(device: &'static Device) -> Reserve {
+    pub(crate) fn new(device: &'static Device, is_managed: bool) -> Reserve {
         Reserve {
             device,
+            is_managed,
             counts: Mutex::default(),
         }
     }
@@ -74,10 +76,14 @@ impl Reserve {
             if wanted > limit {
                 return Err(CUerror::OUT_OF_MEMORY);
             }
-            process()?
-                .client
-                .take(self.device.gpu, wanted - counts.reserved)
-                .map_err(|_| CUerror::OUT_OF_MEMORY)?;
+            let (client, gpu) = (&process()?.client, self.device.gpu);
+            let more = wanted - counts.reserved;
+            let taken = if self.is_managed {
+                client.take_managed(gpu, more)
+            } else {
+                client.take(gpu, more)
+            };
+            taken.map_err(|_| CUerror::OUT_OF_MEMORY)?;
             counts.reserved = wanted;
         }
         counts.used = used;
@@ -122,7 +128,12 @@ impl Reserve {
         if kept < counts.reserved
             && let Ok(process) = process()
         {
-            process.client.give(self.device.gpu, counts.reserved - kept);
+            let (gpu, less) = (self.device.gpu, counts.reserved - kept);
+            if self.is_managed {
+                process.client.give_managed(gpu, less);
+            } else {
+                process.client.give(gpu, less);
+            }
             counts.reserved = kept;
         }
     }

@@ -42,7 +42,7 @@ fn reserve_of(device: &'static Device) -> Arc<Reserve> {
     Arc::clone(
         reserves
             .entry(device.ordinal)
-            .or_insert_with(|| Arc::new(Reserve::new(device))),
+            .or_insert_with(|| Arc::new(Reserve::new(device, false))),
     )
 }
 

@@ -29,8 +29,12 @@ static HAS_POOLS: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Pool {
     /// What the program knows it by.
     pub(crate) handle: usize,
-    /// Where its memory is.
+    /// Where its memory is. Managed memory stays on its device here.
     pub(crate) device: &'static Device,
+    /// `CUmemPoolProps.location`, for managed memory the preferred one, or none.
+    pub(crate) location: CUmemLocationType,
+    /// `CUmemPoolProps.allocType`.
+    pub(crate) kind: CUmemAllocationType,
     /// Memory in use and held.
     pub(crate) reserve: Reserve,
     /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`, bytes.
@@ -50,25 +54,20 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Makes a pool.
-    pub(crate) fn create(
-        device: &'static Device,
-        limit: u64,
-        handle_types: CUmemAllocationHandleType,
-    ) -> Arc<Pool> {
-        Pool::keep(device, limit, handle_types, None)
+    /// Makes a pool with these properties, whose memory is on the device.
+    pub(crate) fn create(device: &'static Device, properties: &CUmemPoolProps) -> Arc<Pool> {
+        Pool::keep(device, properties, None)
     }
 
     /// A pool of another process.
     pub(crate) fn import(shared: Shared) -> Arc<Pool> {
-        let handle_types = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
-        Pool::keep(shared.device, u64::MAX, handle_types, Some(Arc::new(shared)))
+        let properties = own_properties(CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR);
+        Pool::keep(shared.device, &properties, Some(Arc::new(shared)))
     }
 
     fn keep(
         device: &'static Device,
-        limit: u64,
-        handle_types: CUmemAllocationHandleType,
+        properties: &CUmemPoolProps,
         imported: Option<Arc<Shared>>,
     ) -> Arc<Pool> {
         HAS_POOLS.store(true, Ordering::Relaxed);
@@ -76,11 +75,17 @@ impl Pool {
             .insert_with(|handle| Pool {
                 handle,
                 device,
-                reserve: Reserve::new(device),
+                location: properties.location.r#type,
+                kind: properties.allocType,
+                reserve: Reserve::new(device, properties.allocType == CUmemAllocationType::MANAGED),
                 threshold: AtomicU64::new(0),
                 reuse: [const { AtomicBool::new(true) }; 3],
-                limit,
-                handle_types,
+                // "If set to 0, the maximum size defaults to a system dependent value."
+                limit: match properties.maxSize {
+                    0 => u64::MAX,
+                    bytes => bytes as u64,
+                },
+                handle_types: properties.handleTypes,
                 is_imported: imported.is_some(),
                 object: Mutex::new(imported),
                 access: Mutex::default(),
@@ -116,6 +121,16 @@ impl Pool {
     pub(crate) fn trim(&self, keep: u64) {
         self.reserve.trim(keep);
     }
+}
+
+/// Properties of a pool of pinned memory of a device.
+fn own_properties(handle_types: CUmemAllocationHandleType) -> CUmemPoolProps {
+    // SAFETY: integers and a raw pointer only, for which zero is a value.
+    let mut properties: CUmemPoolProps = unsafe { core::mem::zeroed() };
+    properties.allocType = CUmemAllocationType::PINNED;
+    properties.handleTypes = handle_types;
+    properties.location.r#type = CUmemLocationType::DEVICE;
+    properties
 }
 
 /// The pool of each block in use, by address: a destroyed pool has no handle any more.
@@ -196,7 +211,7 @@ pub(crate) fn default_pool(ordinal: CUdevice) -> Result<Arc<Pool>, CUerror> {
     let device = device(ordinal)?;
     let mut pools = device.pools.lock();
     if pools.default == 0 {
-        pools.default = Pool::create(device, u64::MAX, CUmemAllocationHandleType::NONE).handle;
+        pools.default = Pool::create(device, &own_properties(CUmemAllocationHandleType::NONE)).handle;
     }
     POOLS.get(pools.default).ok_or(CUerror::UNKNOWN)
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::device::device;
+use crate::current::current;
+use crate::device::{Device, device};
 use crate::ffi::{export, get, get_array, put};
 use crate::graph_memory::GraphBlock;
 use crate::memory::{self, Kind, READ_WRITE};
@@ -93,34 +94,49 @@ fn free_async<const PER_THREAD: bool>(address: CUdeviceptr, stream: CUstream) ->
     crate::stream::enqueue(&stream, Work::Free(address))
 }
 
-/// Pinned memory on a device; of pools on the host there are none (`CUDA_ERROR_NOT_SUPPORTED`).
+/// Pinned memory on a device, or managed memory; of pools on the host there are none (`CUDA_ERROR_NOT_SUPPORTED`).
 fn create(place: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> CUresult {
     crate::process::process()?;
     let properties = get(properties)?;
-    if place.is_null() || properties.allocType != CUmemAllocationType::PINNED {
+    if place.is_null() {
         return Err(CUerror::INVALID_VALUE);
     }
-    match properties.location.r#type {
-        CUmemLocationType::DEVICE => {}
-        CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA => return Err(CUerror::NOT_SUPPORTED),
-        // "Specifying CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ... will result in CUDA_ERROR_INVALID_VALUE."
+    let device = match properties.allocType {
+        CUmemAllocationType::PINNED => place_of_pinned(properties.location)?,
+        CUmemAllocationType::MANAGED => place_of_managed(properties.location)?,
         _ => return Err(CUerror::INVALID_VALUE),
-    }
-    let device = device(properties.location.id).map_err(|_| CUerror::INVALID_VALUE)?;
-    // `CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES` has file descriptors alone.
+    };
     if properties.handleTypes != CUmemAllocationHandleType::NONE {
+        // No handles of managed memory, as of `cuMemAllocManaged`.
+        if properties.allocType == CUmemAllocationType::MANAGED {
+            return Err(CUerror::NOT_SUPPORTED);
+        }
+        // `CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES` has file descriptors alone.
         only_descriptors(properties.handleTypes)?;
     }
-    // "If set to 0, the maximum size defaults to a system dependent value."
-    let limit = if properties.maxSize == 0 {
-        u64::MAX
-    } else {
-        properties.maxSize as u64
-    };
-    put(
-        place,
-        CUmemoryPool(Pool::create(device, limit, properties.handleTypes).handle),
-    )
+    put(place, CUmemoryPool(Pool::create(device, &properties).handle))
+}
+
+/// The device of pinned memory.
+fn place_of_pinned(location: CUmemLocation) -> Result<&'static Device, CUerror> {
+    match location.r#type {
+        CUmemLocationType::DEVICE => device(location.id).map_err(|_| CUerror::INVALID_VALUE),
+        CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA => Err(CUerror::NOT_SUPPORTED),
+        // "Specifying CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ... will result in CUDA_ERROR_INVALID_VALUE."
+        _ => Err(CUerror::INVALID_VALUE),
+    }
+}
+
+/// The device on which managed memory stays here: the preferred one, else the current one, as of `cuMemAllocManaged`. "When
+/// the allocation type is CU_MEM_ALLOCATION_TYPE_MANAGED, the location type can also be CU_MEM_LOCATION_TYPE_NONE".
+fn place_of_managed(location: CUmemLocation) -> Result<&'static Device, CUerror> {
+    match location.r#type {
+        CUmemLocationType::DEVICE => device(location.id).map_err(|_| CUerror::INVALID_VALUE),
+        CUmemLocationType::NONE | CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA => {
+            current().map_or_else(|_| device(0), |context| Ok(context.device))
+        }
+        _ => Err(CUerror::INVALID_VALUE),
+    }
 }
 
 /// "If any pointers obtained from this pool haven't been freed, cuMemPoolDestroy will return immediately and
@@ -189,10 +205,10 @@ fn get_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
         A::RESERVED_MEM_HIGH => put(value.cast::<u64>(), counts.reserved_high),
         A::USED_MEM_CURRENT => put(value.cast::<u64>(), counts.used),
         A::USED_MEM_HIGH => put(value.cast::<u64>(), counts.used_high),
-        A::ALLOCATION_TYPE => put(value.cast::<c_uint>(), CUmemAllocationType::PINNED.0),
+        A::ALLOCATION_TYPE => put(value.cast::<c_uint>(), pool.kind.0),
         A::EXPORT_HANDLE_TYPES => put(value.cast::<c_uint>(), pool.handle_types.0),
         A::LOCATION_ID => put(value.cast::<c_int>(), pool.device.ordinal),
-        A::LOCATION_TYPE => put(value.cast::<c_uint>(), CUmemLocationType::DEVICE.0),
+        A::LOCATION_TYPE => put(value.cast::<c_uint>(), pool.location.0),
         A::MAX_POOL_SIZE => put(
             value.cast::<u64>(),
             if pool.limit == u64::MAX { 0 } else { pool.limit },

@@ -1,13 +1,20 @@
 /* Does what it is told, a line at a time, and says what came of it: "alloc BYTES" -> "alloc CODE", "managed BYTES" likewise,
+ * "pooled BYTES" likewise from a pool of managed memory that has no preferred location,
  * "free" (what was allocated last) -> "free CODE", "info" -> "info CODE FREE TOTAL", "context" (one more, which stays) ->
  * "context CODE". Begins with "ready", ends with stdin.
- * obey private: the primary context is made by the driver's own function, past every door, as private interfaces of the
- * runtime do. */
+ * "unseen BYTES" -> "unseen CODE": allocated by the driver's own function, past every door.
+ * "launch 1" -> "launch CODE": a kernel of a module that was loaded likewise.
+ * obey private: so is the primary context made, as private interfaces of the runtime do. */
 #include "driver.h"
 #include <link.h>
 /* The driver's function of this name by its own table of symbols (System V gABI; DT_GNU_HASH). */
-static int find_private(struct dl_phdr_info *info, size_t size, void *place)
+struct private {
+    const char *name;
+    void *found;
+};
+static int find_private(struct dl_phdr_info *info, size_t size, void *sought)
 {
+    struct private *private = sought;
     if (!strstr(info->dlpi_name, "libcuda.so")) return 0;
     const ElfW(Dyn) *entry = NULL;
     for (int i = 0; i < info->dlpi_phnum; i++)
@@ -25,22 +32,35 @@ static int find_private(struct dl_phdr_info *info, size_t size, void *place)
     for (uint32_t bucket = 0; bucket < hash[0]; bucket++) {
         uint32_t at = buckets[bucket];
         do
-            if (at && !strcmp(names + symbols[at].st_name, "cuDevicePrimaryCtxRetain"))
-                *(void **)place = (void *)(info->dlpi_addr + symbols[at].st_value);
+            if (at && !strcmp(names + symbols[at].st_name, private->name))
+                private->found = (void *)(info->dlpi_addr + symbols[at].st_value);
         while (at && !(chains[at++ - hash[1]] & 1));
     }
     return 1;
 }
+static void *own_function(const char *name)
+{
+    struct private sought = {name, NULL};
+    dl_iterate_phdr(find_private, &sought);
+    CHECK(sought.found != NULL && sought.found != dlsym(RTLD_DEFAULT, name));
+    return sought.found;
+}
 static void setup_privately(void)
 {
-    CUresult (*retain)(CUcontext *, CUdevice) = NULL;
+    CUresult (*retain)(CUcontext *, CUdevice);
     driver_open();
     OK(cuInit(0));
     OK(cuDeviceGet(&device, 0));
-    dl_iterate_phdr(find_private, &retain);
-    CHECK(retain != NULL && (void *)retain != dlsym(RTLD_DEFAULT, "cuDevicePrimaryCtxRetain"));
+    retain = own_function("cuDevicePrimaryCtxRetain");
     OK(retain(&context, device));
     OK(cuCtxSetCurrent(context));
+}
+static CUresult pooled(CUdeviceptr *p, size_t bytes)
+{
+    static CUmemoryPool pool;
+    PoolProps managed = {.alloc_type = 2};
+    if (!pool) OK(cuMemPoolCreate(&pool, &managed));
+    return cuMemAllocFromPoolAsync(p, bytes, pool, NULL);
 }
 int main(int argc, char **argv)
 {
@@ -53,15 +73,28 @@ int main(int argc, char **argv)
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
         char *bytes = strchr(line, ' ');
-        if (bytes) {
+        if (bytes && !strncmp(line, "unseen", 6)) {
+            CUdeviceptr p = 0;
+            CUresult (*alloc)(CUdeviceptr *, size_t) = own_function("cuMemAlloc_v2");
+            printf("unseen %d\n", alloc(&p, strtoull(bytes, NULL, 0)));
+        } else if (bytes && !strncmp(line, "launch", 6)) {
+            CUresult (*load)(CUmodule *, const void *) = own_function("cuModuleLoadData");
+            OK(load(&module, SPIN_PTX));
+            OK(cuModuleGetFunction(&spin, module, "vcuda_spin_ns"));
+            printf("launch %d\n", launch(spin, NULL, 1000));
+        } else if (bytes) {
             CUdeviceptr p = 0;
             size_t size = strtoull(bytes, NULL, 0);
-            int is_managed = !strncmp(line, "managed", 7);
-            CUresult code = is_managed ? cuMemAllocManaged(&p, size, 1) : cuMemAlloc_v2(&p, size);
+            CUresult code;
+            if (!strncmp(line, "managed", 7)) code = cuMemAllocManaged(&p, size, 1);
+            else if (!strncmp(line, "pooled", 6)) code = pooled(&p, size);
+            else code = cuMemAlloc_v2(&p, size);
             if (code == SUCCESS && count < 1024) held[count++] = p;
-            printf("%s %d\n", is_managed ? "managed" : "alloc", code);
+            printf("%.*s %d\n", (int)(bytes - line), line, code);
         } else if (!strncmp(line, "free", 4)) {
             printf("free %d\n", count ? cuMemFree_v2(held[--count]) : -1);
+            /* Only then do pools give back. */
+            OK(cuCtxSynchronize());
         } else if (!strncmp(line, "context", 7)) {
             CUcontext more = NULL;
             printf("context %d\n", cuCtxCreate_v2(&more, 0, device));

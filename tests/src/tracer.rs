@@ -17,13 +17,16 @@ use crate::running::next_line;
 /// The instruction `int3`, which is a mark in the program and a breakpoint of ours elsewhere.
 const BREAKPOINT: u8 = 0xcc;
 
+/// The thread of the shim that starts NVML, for which the call that makes the first context waits.
+const NVML_THREAD: &str = "vcuda-nvml";
+
 /// A child that stands still, with all its threads, its first one between two instructions. Only the thread that started
 /// it may move it on.
 #[derive(Debug)]
 pub struct Traced {
     child: Child,
     pid: pid_t,
-    /// Its other threads, which never ran.
+    /// Its other threads, which ran until they had a name.
     threads: RefCell<Vec<pid_t>>,
     library: Range<u64>,
     program: Range<u64>,
@@ -242,7 +245,40 @@ impl Traced {
             self.ask(libc::PTRACE_GETEVENTMSG, 0, address_of(&raw mut thread));
             let thread = pid_t::try_from(thread).unwrap();
             Self::wait_for(thread);
-            self.threads.borrow_mut().push(thread);
+            // Before the first mark there are no breakpoints of ours, which a thread could meet.
+            if self.library.is_empty() && self.name_of(thread) == NVML_THREAD {
+                Self::run_to_end(thread);
+            } else {
+                self.threads.borrow_mut().push(thread);
+            }
+        }
+    }
+
+    /// The name that a new thread gives itself; nothing if it does not soon. It stands still then.
+    fn name_of(&self, thread: pid_t) -> String {
+        let name = || std::fs::read_to_string(format!("/proc/{}/task/{thread}/comm", self.pid)).unwrap();
+        let inherited = name();
+        // A beginning and an end for each of the few calls that the C library makes first.
+        for _ in 0..40 {
+            if name() != inherited {
+                return name().trim_end().to_owned();
+            }
+            Self::ask_thread(thread, libc::PTRACE_SYSCALL, 0, 0);
+            Self::wait_for(thread);
+        }
+        String::new()
+    }
+
+    /// Lets another thread run to its end, while the first one stands still.
+    fn run_to_end(thread: pid_t) {
+        let mut status = 0;
+        loop {
+            Self::ask_thread(thread, libc::PTRACE_CONT, 0, 0);
+            // SAFETY: the kernel writes one word.
+            unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+            if libc::WIFEXITED(status) {
+                return;
+            }
         }
     }
 

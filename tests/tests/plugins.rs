@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use vcuda_tests::{Bed, GIB, Running, release_dir, succeeded, workspace};
+use vcuda_tests::{Bed, Door, GIB, Running, app, release_dir, succeeded, workspace};
 
 const QUOTA: [&str; 2] = ["--memory", "2GiB"];
 
@@ -191,4 +191,47 @@ fn what_the_driver_gives_and_nobody_knows_is_counted() {
             && finding["seen"].as_str().unwrap().contains("3 ways past the shim")
     };
     assert_eq!(findings.iter().filter(told).count(), 1, "{findings:?}");
+}
+
+/// A process that the loader could not load the shim into, as far as can be seen: it runs without, and has no descriptor left.
+#[test]
+fn doctor_names_the_limit_that_keeps_the_loader_from_the_library() {
+    let bed = Bed::new();
+    let tenant = bed.keep("short", &["--memory", "1GiB"]);
+    let seen = || {
+        let doctor = bed.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
+        let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+        let findings = findings["findings"].as_array().unwrap().iter();
+        let broken = findings.filter(|one| one["health"] == "broken" && one["link"] == "tenant short");
+        let seen: Vec<_> = broken
+            .map(|one| one["seen"].as_str().unwrap().to_owned())
+            .collect();
+        (seen, doctor.status.success())
+    };
+    assert_eq!(seen(), (vec![], true));
+    let mut command = tenant.command(app("hold", Door::Dlsym));
+    let mut escaped = Running::start(command.env_remove("LD_PRELOAD"));
+    escaped.wait_for("holding");
+    let pid = escaped.0.id();
+    let without = format!("process {pid} runs without the shim");
+    assert_eq!(seen(), (vec![format!("{without}: it is not limited")], false));
+    let limit = libc::rlimit {
+        rlim_cur: 3,
+        rlim_max: 3,
+    };
+    // SAFETY: the limit is valid for reading; the old one is not asked for.
+    let set = unsafe {
+        libc::prlimit(
+            pid.try_into().unwrap(),
+            libc::RLIMIT_NOFILE,
+            &raw const limit,
+            core::ptr::null_mut(),
+        )
+    };
+    assert_eq!(set, 0);
+    let why = "(it has a limit of 3 open files, which can keep the loader from it)";
+    assert_eq!(
+        seen(),
+        (vec![format!("{without} {why}: it is not limited")], false)
+    );
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use vcuda_driver_api::nvml::nvmlComputeMode_t;
+use vcuda_driver_open::{Nvml, NvmlProblem};
 
 use super::Finding;
 use crate::config::Environment;
 use crate::libraries;
-use crate::nvml::{Nvml, NvmlProblem};
 
 /// Where an MPS control daemon has its pipes unless told otherwise.
 const MPS_PIPES: &str = "/tmp/nvidia-mps";

@@ -4,11 +4,11 @@ use std::fs;
 use std::io::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
+use vcuda_driver_open::{Cuda, CudaProblem, Nvml};
+use vcuda_region::GpuUuid;
 
 use crate::config::Environment;
-use crate::cuda::{Cuda, CudaProblem};
 use crate::failure::Failure;
-use crate::nvml::Nvml;
 
 /// How the shim's file name begins, as it stands in a process's maps: a manager installs it as `libvcuda_shim-<version>-<crc32>.so`.
 pub(super) const SHIM: &str = "libvcuda_shim";
@@ -61,7 +61,7 @@ fn ask_driver(report: &mut Report) -> Result<(), CudaProblem> {
     report.by_proc_address = holder(cuda.proc_address("cuMemAlloc")?);
     cuda.init()?;
     let device = cuda.device(0)?;
-    report.gpu_uuid = Some(cuda.uuid(device)?.to_string());
+    report.gpu_uuid = Some(GpuUuid::from_bytes(cuda.uuid(device)?).to_string());
     cuda.enter(device)?;
     let (_, total) = cuda.memory_info()?;
     report.cuda_total_bytes = Some(total);

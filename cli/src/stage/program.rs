@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Thread};
 
 use vcuda_driver_api::cuda::{CUcontext, CUdeviceptr};
-use vcuda_region::clock;
+use vcuda_driver_open::{Cuda, CudaProblem, Nvml};
+use vcuda_region::{GpuUuid, clock};
 
 use super::protocol::{Reply, Request, Work};
-use crate::cuda::{Cuda, CudaProblem};
 use crate::failure::{Failure, failed};
-use crate::nvml::Nvml;
 use saturate::Rest;
 
 /// PTX, so that any GPU's driver can compile it.
@@ -69,7 +68,7 @@ impl Program {
         let cuda = Cuda::load()?;
         cuda.init()?;
         let device = cuda.device(0)?;
-        let uuid = cuda.uuid(device)?.to_string();
+        let uuid = GpuUuid::from_bytes(cuda.uuid(device)?).to_string();
         let context = cuda.enter(device)?;
         Ok(Program {
             cuda: Arc::new(cuda),

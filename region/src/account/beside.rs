@@ -5,7 +5,7 @@ use super::{Account, Pace};
 use crate::primitive::Ordering;
 
 /// What was promised to others is believed so far ahead (ns): one damaged word is not to hold anybody for ever.
-const AHEAD_MAX_NS: u64 = 1_000_000_000;
+const AHEAD_MAX_NS: u64 = 10_000_000_000;
 
 impl Account {
     /// When a launch of `cost_ns` may go beside such a kernel (`CLOCK_MONOTONIC`, ns): once its cost was earned since the one

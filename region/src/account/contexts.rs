@@ -36,11 +36,10 @@ impl Account {
 
     /// Whether so much is what a context takes (bytes).
     pub fn is_like_a_context(&self, bytes: u64) -> bool {
-        bytes > 0
-            && [true, false]
-                .map(|is_first| self.context_bytes(is_first))
-                .iter()
-                .any(|known| is_like(bytes, *known))
+        [true, false]
+            .map(|is_first| self.context_bytes(is_first))
+            .iter()
+            .any(|known| *known > 0 && is_like(bytes, *known))
     }
 }
 

@@ -180,6 +180,10 @@ fn a_neighbours_doing_does_not_change_what_a_context_costs() {
     assert_eq!(account.judge_context(true, 302 << 20), 302 << 20);
     assert_eq!(account.judge_context(true, 300 << 20), 302 << 20);
     assert!(account.is_like_a_context(304 << 20) && !account.is_like_a_context(500 << 20));
+    assert!(
+        !account.is_like_a_context(8),
+        "of further contexts nothing is known"
+    );
     account.note_context(true, 400 << 20);
     assert_eq!(account.judge_context(true, 1000 << 20), 400 << 20);
 }

@@ -76,7 +76,9 @@ impl Ledger<'_> {
     pub(crate) fn unpaid_among(&self, places: impl Iterator<Item = usize>) -> u64 {
         let unpaid = places.filter(|place| {
             let state = self.objects.state(*place);
-            state.device() == self.device && state.is_granted() && !self.is_paid_by_living(self.objects.at(*place).1)
+            state.device() == self.device
+                && state.is_granted()
+                && !self.is_paid_by_living(self.objects.at(*place).1)
         });
         let bytes = unpaid.map(|place| self.objects.at(place).1.bytes.load(Ordering::Relaxed));
         bytes.fold(0, |sum, bytes| sum.saturating_add(bytes.min(COUNTABLE_BYTES)))

@@ -48,7 +48,10 @@ impl Device {
 
     /// What of [`Device::own_bytes`] is managed memory (bytes): at most so much of it is, if other threads make some now.
     pub(crate) fn managed_bytes(&self) -> u64 {
-        self.managed_bytes.load(Ordering::SeqCst)
+        let pools_bytes = self.shim.holdings.managed_bytes(self);
+        self.managed_bytes
+            .load(Ordering::SeqCst)
+            .saturating_add(pools_bytes)
     }
 
     /// So many bytes that are counted here are managed memory.

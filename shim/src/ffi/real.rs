@@ -9,6 +9,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::elf;
 
+pub(crate) mod call;
 mod own;
 
 pub(crate) use own::*;
@@ -144,8 +145,8 @@ impl Slot {
     }
 }
 
-/// A typed call of the driver through a slot. Only three macros may use it, which `scripts/check-deps.sh` checks: the one
-/// that passes the application's own call on, and the two that make the shim's own calls ([`own`], `hooks/own.rs`).
+/// A typed call of the driver through a slot. Only two macros may use it, which `scripts/check-deps.sh` checks: the one
+/// that passes the application's own call on, and the one that makes the shim's own calls (`real/call.rs`).
 macro_rules! call_through {
     ($slot:expr, ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{
         let address = $slot.get();

@@ -2,8 +2,9 @@
 //! in a forked child (only `dl_load_lock` is): a child forked while another thread walks would wait for ever at its own
 //! first walk. So a fork waits for walks to end, and a walk for a fork.
 //!
-//! Both waits are bounded. They can only meet their bound where a thread waits for itself: a signal handler that forks
-//! in the middle of a walk, a fork handler of the application's that asks for a symbol.
+//! Both waits are bounded. They meet their bound where a thread waits for itself (a signal handler that forks in the
+//! middle of a walk, a fork handler of the application's that asks for a symbol), and where our start of NVML takes longer,
+//! which counts as a walk too.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,12 +19,12 @@ static FORKING: AtomicUsize = AtomicUsize::new(0);
 const NAPS: u32 = 2000;
 const NAP_NS: i64 = 50_000;
 
-/// The thread walks for as long as this lives.
+/// The thread walks for as long as this lives; or does something else in whose middle no child is to be forked.
 #[derive(Debug)]
-pub(super) struct Walk(());
+pub(crate) struct Walk(());
 
 impl Walk {
-    pub(super) fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         let is_clear = || FORKING.load(Ordering::SeqCst) == 0;
         loop {
             WALKING.fetch_add(1, Ordering::SeqCst);

@@ -37,6 +37,8 @@ pub(crate) struct Holding {
     pub(crate) device: &'static Device,
     /// What is allocated from it and not yet freed by the application, each piece rounded up (bytes).
     live_bytes: AtomicU64,
+    /// Managed memory, which NVML does not count with the process as far as evidence goes.
+    is_managed: bool,
     /// Where pieces of it were freed that may not be back yet; of a pool that can be destroyed.
     freeing: Option<Freeing>,
     state: Mutex<State>,
@@ -60,7 +62,11 @@ pub(crate) struct Promise<'h> {
 impl Holding {
     /// Of a pool. One that cannot be destroyed is always there to be asked.
     pub(super) fn of_pool(device: &'static Device, pool: CUmemoryPool, can_end: bool) -> Self {
-        Self::new(device, Holder::Pool(pool), can_end.then(Freeing::default))
+        let mut holding = Self::new(device, Holder::Pool(pool), can_end.then(Freeing::default));
+        // Drivers before CUDA 13 have no such pools, and do not know the attribute.
+        let kind = pool_figure(pool, CUmemPool_attribute::ALLOCATION_TYPE);
+        holding.is_managed = kind == Some(u64::from(CUmemAllocationType::MANAGED.0));
+        holding
     }
 
     /// Whether this is the device's own pool, which cannot be destroyed (CUDA Driver API, `cuMemPoolDestroy`).
@@ -85,6 +91,7 @@ impl Holding {
         Self {
             device,
             live_bytes: AtomicU64::new(0),
+            is_managed: false,
             freeing,
             state: Mutex::new(State {
                 holder,
@@ -245,6 +252,16 @@ impl Holding {
     /// The pool was not destroyed after all.
     pub(crate) fn adopt(&self, pool: CUmemoryPool) {
         self.state.lock().holder = Holder::Pool(pool);
+    }
+
+    /// Whether the memory is managed.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.is_managed
+    }
+
+    /// Whether nothing is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.counted_bytes() == 0
     }
 
     /// Whether the pool was destroyed.
@@ -421,7 +438,7 @@ fn rounded(bytes: u64) -> u64 {
 fn pool_figure(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
     let mut bytes = 0_u64;
     let place: *mut c_void = (&raw mut bytes).cast();
-    // SAFETY: the driver writes 64 bits for these attributes or nothing.
+    // SAFETY: the driver writes 64 bits for these attributes, 32 for the type of memory, or nothing.
     unsafe { real::cuMemPoolGetAttribute(pool, attribute, place) }.ok()?;
     Some(bytes)
 }

@@ -5,36 +5,18 @@ use vcuda_driver_api::prelude::*;
 use vcuda_driver_api::signature;
 
 use super::{Position, TABLE};
-use crate::ffi::Relaxed;
-use crate::ffi::real::call_through;
+use crate::ffi::real::call::{as_it_is, own_call, relaxed};
 
-/// One function, with what is to live while it is called.
-macro_rules! row {
-    ({ $before:expr } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
-        /// The driver's function of this name.
-        ///
-        /// # Safety
-        /// As the driver documents.
-        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
-        #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
-        pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
-            let row = &TABLE[Position::$name as usize];
-            let _during = $before;
-            call_through!(row.slot(), ($($arg: $ty),*) -> $ret)
-        }
-    };
-}
-
-macro_rules! relaxed {
-    ($($name:ident)*) => {
-        $(signature!($name, row! { Relaxed::enter() });)*
-    };
-}
-
-macro_rules! as_it_is {
-    ($($name:ident)*) => {
-        $(signature!($name, row! { () });)*
-    };
+/// The slot of the function's row.
+macro_rules! slot {
+    ($name:ident, $ret:ty) => {{
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "a position is below the table's length, which the compiler sees"
+        )]
+        let row = &TABLE[Position::$name as usize];
+        row.slot()
+    }};
 }
 
 relaxed! {

@@ -164,9 +164,8 @@ fn device_of(shim: &'static Shim, properties: &CUmemPoolProps) -> Option<&'stati
     let location = properties.location;
     if is_device(location.r#type) {
         shim.device(location.id)
-    } else if properties.allocType == CUmemAllocationType::MANAGED
-        && location.r#type == CUmemLocationType::NONE
-    {
+    } else if properties.allocType == CUmemAllocationType::MANAGED {
+        // Preferred on the host or nowhere: as of `cuMemAllocManaged`.
         shim.current_device()
     } else {
         None
@@ -270,8 +269,14 @@ fn counted(
     let place = address.cast::<MaybeUninit<CUdeviceptr>>();
     // SAFETY: not null; where the driver is about to write. Whatever is there is only put back.
     let before = unsafe { place.read() };
+    let is_first_managed = holding.is_managed() && holding.is_empty();
     let promise = holding.promise(bytes)?;
-    ask()?;
+    if is_first_managed {
+        // All that is asked for is made.
+        shim.overhead.watch_managed(holding.device, bytes, ask)?;
+    } else {
+        ask()?;
+    }
     // SAFETY: the driver returned success, so it has just written an address here.
     let made = unsafe { address.read() };
     shim.holdings.allocated(made, bytes, holding);

@@ -20,7 +20,7 @@ const SETTLED_AFTER: Duration = Duration::from_millis(2);
 const UNKNOWN: u8 = 0;
 /// NVML lists this process, under its PID.
 const OWN_NVML: u8 = 1;
-/// NVML lists a process of our PID that is another PID namespace's; no manager has told of us so far.
+/// NVML lists a process of our PID that is another PID namespace's, or may do so; no manager has told of us so far.
 const NAMESAKE: u8 = 2;
 /// The manager tells.
 const MANAGER: u8 = 3;
@@ -75,6 +75,14 @@ impl Overhead {
             && matches!(nvml::process_bytes(handle), Listed::Bytes(_))
             && super::gpu::context_on(device).is_null()
         {
+            self.source.set(NAMESAKE);
+        }
+    }
+
+    /// This process is about to make a context, and NVML was not asked before: what it lists by this process's number is not
+    /// believed then, if it could be another's.
+    pub(super) fn doubt_nvml(&self, device: &'static Device) {
+        if self.source.who() == UNKNOWN && super::gpu::context_on(device).is_null() {
             self.source.set(NAMESAKE);
         }
     }
@@ -230,7 +238,8 @@ impl Overhead {
         self.source.manners.ask(device.shim(), &device.uuid, haste)
     }
 
-    fn sees_all(&self, device: &Device) -> bool {
+    /// Whether NVML here lists this process by its own PID, if it lists it.
+    pub(super) fn sees_all(&self, device: &Device) -> bool {
         let look = || {
             let me = device.shim().identity();
             me.is_some_and(|me| ProcessView::new(*me).sees_all())

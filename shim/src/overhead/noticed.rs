@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use super::{Figure, NVML_GRACE_NS, Overhead, Thing, probe};
+use super::{Figure, Overhead, Thing, probe};
 use crate::capture;
 use crate::devices::{Device, current_context};
 use crate::registration::Haste;
@@ -27,7 +27,8 @@ impl Overhead {
             return;
         }
         self.begin_nvml();
-        self.nvml.is_ready(NVML_GRACE_NS);
+        self.await_nvml_after(device, device.context_bytes(device.overhead_bytes() == 0));
+        let is_early = self.nvml.is_starting();
         let Some(measuring) = self.measuring.try_lock_for(OTHERS_MEASURE) else {
             return;
         };
@@ -41,6 +42,9 @@ impl Overhead {
         };
         device.set_overhead(was_bytes.saturating_add(bytes));
         drop(measuring);
+        if is_early {
+            self.correct_when_ready();
+        }
         shim.contexts.lock().insert(context, device);
         self.note(device, context, Thing::Context(context), bytes);
     }

@@ -1,93 +1,13 @@
-//! NVML in this process. The thread that makes the first context starts it, which may take seconds while many processes start
-//! (libcudacxx issue 222: 1.6 to 12 s for 200 at once); other threads wait for that a bounded time. It is never shut down.
+//! Questions to NVML in this process, once it is started ([`super::nvml_start`]).
 
-use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
 use vcuda_driver_api::prelude::*;
 
 use crate::devices::Device;
-use crate::ffi::{elf, real};
+use crate::ffi::real;
 use crate::hooks::own as hooked;
-use crate::timing::lane::now_ns;
-use crate::timing::sys;
-
-/// NVML is not needed yet.
-const UNUSED: u32 = 0;
-/// A thread is starting it.
-const STARTING: u32 = 1;
-/// It answers.
-const READY: u32 = 2;
-/// It cannot be had.
-const ABSENT: u32 = 3;
-
-/// NVML, from its start on.
-#[derive(Debug, Default)]
-pub(super) struct Nvml {
-    /// [`UNUSED`], [`STARTING`], [`READY`] or [`ABSENT`].
-    state: AtomicU32,
-}
-
-impl Nvml {
-    /// Claims the start, which the caller sees to; `false` if another has.
-    pub(super) fn claim_start(&self) -> bool {
-        let claimed = self
-            .state
-            .compare_exchange(UNUSED, STARTING, Ordering::AcqRel, Ordering::Acquire);
-        claimed.is_ok()
-    }
-
-    /// Starts NVML, by who has claimed that.
-    pub(super) fn start(&self) {
-        let state = if start_nvml() { READY } else { ABSENT };
-        // Pairs with the load in `is_ready`.
-        self.state.store(state, Ordering::Release);
-        sys::futex_wake_all(&self.state);
-    }
-
-    /// Whether NVML answers; waits up to `patience_ns` for a start under way.
-    pub(super) fn is_ready(&self, patience_ns: u64) -> bool {
-        let mut until_ns = 0;
-        loop {
-            match self.state.load(Ordering::Acquire) {
-                STARTING => {}
-                state => return state == READY,
-            }
-            let now_ns = now_ns();
-            if until_ns == 0 {
-                until_ns = now_ns.saturating_add(patience_ns);
-            }
-            if now_ns >= until_ns {
-                return false;
-            }
-            sys::futex_wait(&self.state, STARTING, until_ns - now_ns);
-        }
-    }
-
-    /// Whether its start is under way.
-    pub(super) fn is_starting(&self) -> bool {
-        self.state.load(Ordering::Acquire) == STARTING
-    }
-}
-
-/// Opens NVML, which the application may not have done. The CUDA driver is in use already.
-fn start_nvml() -> bool {
-    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-    const NVML: &CStr = real::Library::Nvml.soname();
-    let Some(address) = elf::libc_symbol(c"dlopen") else {
-        return false;
-    };
-    // SAFETY: dlopen(3) has this type.
-    let dlopen: Dlopen = unsafe { core::mem::transmute(address) };
-    // SAFETY: a C string.
-    if unsafe { dlopen(NVML.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null() {
-        return false;
-    }
-    // SAFETY: NVML counts its users: the application's own start and shutdown keep their meaning.
-    unsafe { real::nvmlInit_v2() }.is_ok()
-}
 
 /// NVML's handle of a device.
 pub(super) fn handle_of(device: &Device) -> Option<nvmlDevice_t> {
@@ -231,23 +151,5 @@ mod tests {
             entry(1, 20, 2),
         ];
         assert_eq!(told_of(1, listed.iter()), Listed::Bytes(500));
-    }
-
-    #[test]
-    fn a_start_under_way_is_waited_for_as_long_as_said() {
-        let nvml: &'static Nvml = Box::leak(Box::default());
-        assert!(!nvml.is_ready(0));
-        assert!(nvml.claim_start() && !nvml.claim_start());
-        let began_ns = now_ns();
-        assert!(!nvml.is_ready(20_000_000));
-        assert!(now_ns() - began_ns >= 20_000_000);
-        std::thread::scope(|scope| {
-            let waiting = std::thread::Builder::new()
-                .spawn_scoped(scope, || nvml.is_ready(u64::MAX))
-                .unwrap();
-            nvml.state.store(READY, Ordering::Release);
-            sys::futex_wake_all(&nvml.state);
-            assert!(waiting.join().unwrap());
-        });
     }
 }

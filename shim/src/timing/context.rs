@@ -11,7 +11,8 @@ use crate::ffi::real;
 
 /// A base is renewed after this long (ns): a float of milliseconds loses a microsecond at 16 s.
 const RENEW_NS: i64 = 8_000_000_000;
-const CONTEXTS: usize = 32;
+/// More than fit into a GPU.
+const CONTEXTS: usize = 1024;
 
 /// The bases of this process's contexts. Only the reaper reads and writes them, save that a closing context's is dropped.
 #[derive(Debug)]

@@ -235,10 +235,7 @@ impl Launches {
                     lane.endless_ns.store(now, Ordering::Relaxed);
                 }
                 let at_ns = lane.account.beside(&view.pace, predicted.cost_ns, now);
-                wait_until(
-                    lane,
-                    at_ns.min(started_ns.saturating_add(view.config.hold_max_ns)),
-                );
+                wait_until(lane, at_ns, started_ns, view.config.hold_max_ns);
                 return true;
             }
             match need_now {
@@ -249,10 +246,9 @@ impl Launches {
                     } else {
                         view.config.hold_max_ns
                     };
-                    let bound_ns = started_ns.saturating_add(most_ns);
-                    if now >= bound_ns {
+                    let Some(bound_ns) = bound_ns(lane, started_ns, most_ns, now) else {
                         return true;
-                    }
+                    };
                     sleep_until(lane, at_ns.min(bound_ns), now, patience_ns);
                     // What was done meanwhile is not waited for: the reaper looks seldom while nobody waits for work.
                     if let Some(track) = track.filter(|_| lane.is_sole()) {
@@ -261,10 +257,9 @@ impl Launches {
                 }
                 Need::Turn(until_ns) => {
                     window_since_ns = None;
-                    let bound_ns = started_ns.saturating_add(view.config.hold_max_ns);
-                    if now >= bound_ns {
+                    let Some(bound_ns) = bound_ns(lane, started_ns, view.config.hold_max_ns, now) else {
                         return true;
-                    }
+                    };
                     // What waits for the host may wait for this very thread.
                     let gated = self.is_gated();
                     let most_ns = if gated { WINDOW_SLEEP_NS } else { patience_ns };
@@ -284,7 +279,7 @@ impl Launches {
                 }
                 Need::Window(ns) => {
                     let since = *window_since_ns.get_or_insert(now);
-                    if now.saturating_sub(since) >= WINDOW_MAX_WAIT_NS {
+                    if bound_ns(lane, since, WINDOW_MAX_WAIT_NS, now).is_none() {
                         return true;
                     }
                     let (look_in_ns, is_enough) = look_in_ns(
@@ -379,14 +374,27 @@ fn look_in_ns(lane: &Lane, track: Option<&Track>, ns: u64, now: u64) -> (u64, bo
     (look_in_ns, true)
 }
 
-/// Sleeps until then.
-fn wait_until(lane: &Lane, at_ns: u64) {
+/// Until when a launch that waits since `started_ns` waits at most (`CLOCK_MONOTONIC`, ns); nothing if it may go on debt now. The
+/// bound is one for all launches of the container that wait: past it they go on debt one at a time.
+fn bound_ns(lane: &Lane, started_ns: u64, most_ns: u64, now: u64) -> Option<u64> {
+    let bound_ns = started_ns.saturating_add(most_ns);
+    if now < bound_ns {
+        return Some(bound_ns);
+    }
+    lane.account.admit_on_debt(now, most_ns).err()
+}
+
+/// Sleeps until then, or until the bound of a launch that waits since `started_ns`.
+fn wait_until(lane: &Lane, at_ns: u64, started_ns: u64, most_ns: u64) {
     loop {
         let now = now_ns();
         if now >= at_ns {
             return;
         }
-        sleep_until(lane, at_ns, now, LIMITS_SLEEP_NS);
+        let Some(bound_ns) = bound_ns(lane, started_ns, most_ns, now) else {
+            return;
+        };
+        sleep_until(lane, at_ns.min(bound_ns), now, LIMITS_SLEEP_NS);
     }
 }
 

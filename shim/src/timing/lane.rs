@@ -21,6 +21,11 @@ pub(super) const TURNS: u32 = !(WINDOW | BALANCE);
 /// A segment that one mark measures, at least (ns).
 const SEGMENT_LEAST_NS: u64 = 125_000;
 
+/// Of how much of the time the host may be late for its launches, without their cost (one part of so many).
+const FORGIVEN_PART: u64 = 50;
+/// So much at once (ns): the host runs something else for a few time slices.
+const FORGIVEN_AT_ONCE_NS: u64 = 5_000_000;
+
 /// A device of the container.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -50,6 +55,8 @@ pub(crate) struct Lane {
     pub(super) endless_ns: AtomicU64,
     /// By how much sleeps of held launches ended late, on average of late (ns).
     pub(super) sleeps_late_ns: AtomicU64,
+    /// Until when lateness of the host was forgiven, at [`FORGIVEN_PART`] of the time (`CLOCK_MONOTONIC`, ns).
+    forgiven_to_ns: AtomicU64,
 }
 
 impl Lane {
@@ -76,6 +83,7 @@ impl Lane {
             line: Line::default(),
             endless_ns: AtomicU64::new(0),
             sleeps_late_ns: AtomicU64::new(0),
+            forgiven_to_ns: AtomicU64::new(0),
         }
     }
 
@@ -162,6 +170,19 @@ impl Lane {
         let (in_flight_ns, _) = self.in_flight();
         self.account.waiters.load(Ordering::Relaxed) & (WINDOW | TURNS) != 0
             || in_flight_ns > self.meter.in_flight_ns()
+    }
+
+    /// Whether the host was late for a launch by `late_ns` as it may be: then nobody knows how long the work took. A program's
+    /// launch calls that wait for their kernels are late each time.
+    pub(super) fn forgives_lateness(&self, late_ns: u64) -> bool {
+        let now = now_ns();
+        let from_ns = self.forgiven_to_ns.load(Ordering::Relaxed).max(now);
+        let to_ns = from_ns.saturating_add(late_ns.saturating_mul(FORGIVEN_PART));
+        let is_forgiven = to_ns - now <= FORGIVEN_AT_ONCE_NS * FORGIVEN_PART;
+        if is_forgiven {
+            self.forgiven_to_ns.store(to_ns, Ordering::Relaxed);
+        }
+        is_forgiven
     }
 
     /// Launches are done, as far as is known, and stay charged as predicted.

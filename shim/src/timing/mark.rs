@@ -9,6 +9,7 @@ use super::streams::Stream;
 use super::track::{GATE, GUESSED, MARKS, MEASURED, Mark, START, Track, parts_of};
 use super::{COSTS, IDLE_NS, Launches};
 use crate::capture;
+use crate::devices::Pushed;
 use crate::ffi::Call;
 use crate::ffi::real;
 
@@ -19,6 +20,9 @@ const SAMPLE_NS: u64 = 500_000;
 
 /// What the host may be late, so that a kernel of which nothing is known is measured at all (ns).
 const UNPROVEN_DOUBT_NS: u64 = 1_000_000;
+
+/// Marks on the way of which the last may be moved on, behind one more wait for the host: the reaper is at the first.
+const GATES_MAX: u32 = 4;
 
 impl Launches {
     /// Marks the unmarked work of a stream, if there is any and it can be done now. `window_ns`: how long the host took from
@@ -53,16 +57,21 @@ impl Launches {
         mark.predicted_ns.store(predicted_ns, Ordering::Relaxed);
         mark.expected_ns
             .store(track.busy_until_ns().max(now_ns()), Ordering::Relaxed);
-        // Mark and launch each went to the GPU as the last thing in their calls, for all that is known.
-        mark.gap_ns.store(window_ns, Ordering::Relaxed);
-        if record(mark, stream) {
+        // Mark and launch each went to the GPU as the last thing in their calls, for all that is known: the host's time between
+        // them is no work. A launch call that took longer may have waited for its kernel (`CUDA_LAUNCH_BLOCKING`): its time
+        // counts, but for what the host may be late by itself.
+        let is_late = window_ns > IDLE_NS;
+        let is_forgiven = !is_late || lane.forgives_lateness(window_ns);
+        mark.gap_ns
+            .store(if is_forgiven { window_ns } else { 0 }, Ordering::Relaxed);
+        if record(track, mark, stream) {
             let doubt_ns = if is_unproven(mark) {
                 UNPROVEN_DOUBT_NS
             } else {
                 IDLE_NS
             };
-            let is_late = window_ns > predicted_ns.max(doubt_ns);
-            let kind = if is_late { GUESSED } else { kind };
+            let is_guessed = is_forgiven && window_ns > predicted_ns.max(doubt_ns);
+            let kind = if is_guessed { GUESSED } else { kind };
             mark.kind.store(kind, Ordering::Relaxed);
             publish(track);
             track.chained.store(true, Ordering::Relaxed);
@@ -116,7 +125,7 @@ impl Launches {
         mark.count.store(0, Ordering::Relaxed);
         mark.predicted_ns.store(0, Ordering::Relaxed);
         mark.expected_ns.store(now_ns, Ordering::Relaxed);
-        if !record(mark, stream) {
+        if !record(track, mark, stream) {
             return false;
         }
         let started_ns = super::lane::now_ns();
@@ -153,13 +162,23 @@ impl Launches {
         if marking.is_none() || capture::any_open() || track.unmarked().0 > 0 {
             return;
         }
+        if kind == GATE && track.pending() > GATES_MAX {
+            let newest = track.mark(track.tail.load(Ordering::Relaxed).wrapping_sub(1));
+            if newest.kind.load(Ordering::Relaxed) == GATE {
+                // Nothing was launched since: the same mark, further on. Else a program's waits take all places of its work.
+                track
+                    .chained
+                    .store(record(track, newest, stream), Ordering::Relaxed);
+                return;
+            }
+        }
         let Some(mark) = next_mark(track) else { return };
         mark.kind.store(kind, Ordering::Relaxed);
         mark.count.store(0, Ordering::Relaxed);
         mark.predicted_ns.store(0, Ordering::Relaxed);
         // Nobody knows when: the reaper looks at its own pace.
         mark.expected_ns.store(u64::MAX, Ordering::Relaxed);
-        if record(mark, stream) {
+        if record(track, mark, stream) {
             publish(track);
             track.chained.store(true, Ordering::Relaxed);
             self.wake_reaper();
@@ -185,25 +204,37 @@ fn next_mark(track: &Track) -> Option<&Mark> {
     }
     let mark = track.mark(track.tail.load(Ordering::Relaxed));
     if mark.event.load(Ordering::Relaxed) == 0 {
-        // An event is made in the current context.
-        if crate::devices::current_context().0 != track.context.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mut event = CUevent::NULL;
-        // SAFETY: the driver writes a handle or nothing. CU_EVENT_DEFAULT: with timing.
-        unsafe { real::cuEventCreate(&raw mut event, 0) }.ok()?;
-        mark.event.store(event.0, Ordering::Relaxed);
+        mark.event.store(new_event(track)?.0, Ordering::Relaxed);
     }
     Some(mark)
 }
 
-fn record(mark: &Mark, stream: Stream) -> bool {
+/// A new event for a stream's marks: it is made in the stream's context, or for a green one in the device's primary context.
+fn new_event(track: &Track) -> Option<CUevent> {
+    let mut event = CUevent::NULL;
+    // SAFETY: the driver writes a handle or nothing. CU_EVENT_DEFAULT: with timing.
+    let make = |event: &mut CUevent| unsafe { real::cuEventCreate(event, 0) };
+    if crate::devices::current_context().0 == track.context.load(Ordering::Relaxed) {
+        make(&mut event).ok()?;
+        return Some(event);
+    }
+    // A context that any thread may make current.
+    let _pushed = Pushed::make_current(CUcontext(track.asked_in.load(Ordering::Relaxed)))?;
+    make(&mut event).ok()?;
+    Some(event)
+}
+
+fn record(track: &Track, mark: &Mark, stream: Stream) -> bool {
     if capture::is_captured(stream.handle, stream.default) {
         return false;
     }
     let event = CUevent(mark.event.load(Ordering::Relaxed));
     // SAFETY: an event of ours in the stream's context; the stream is the one that the application just launches on.
-    unsafe { real::cuEventRecord(event, stream.explicit()) }.is_ok()
+    let recorded = unsafe { real::cuEventRecord(event, stream.explicit()) };
+    if recorded == Err(CUerror::INVALID_HANDLE) {
+        track.unmeasurable.store(true, Ordering::Relaxed);
+    }
+    recorded.is_ok()
 }
 
 /// Hands the mark at the tail to the reaper.

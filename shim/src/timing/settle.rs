@@ -14,6 +14,7 @@ use super::streams::Stream;
 use super::track::{GUESSED, MEASURED, Mark, Track, parts_of};
 use super::{COSTS, Launches};
 use crate::capture;
+use crate::devices::Pushed;
 use crate::ffi::{Relaxed, real};
 
 /// A running segment is entered in the busy map in steps of this (ns), so that the arbiter sees long kernels too.
@@ -140,13 +141,20 @@ impl Launches {
     pub(super) fn settle_own(&'static self, lane: &Lane, track: &Track) -> Pass {
         let mut pass = Pass::default();
         let context = track.context.load(Ordering::Relaxed);
-        if track.pending() == 0 || capture::any_open() || crate::devices::current_context().0 != context {
+        if track.pending() == 0 || capture::any_open() {
             return pass;
         }
         let Some(_settling) = Settling::try_take(&self.settling) else {
             return pass;
         };
         let _relaxed = Relaxed::enter();
+        let is_current = crate::devices::current_context().0 == context;
+        let asked_in = CUcontext(track.asked_in.load(Ordering::Relaxed));
+        let _pushed = if is_current {
+            None
+        } else {
+            Pushed::make_current(asked_in)
+        };
         self.contexts.asking.store(context, Ordering::SeqCst);
         self.settle_track(lane, &lane.view(now_ns()), track, &mut pass);
         self.contexts.asking.store(0, Ordering::SeqCst);
@@ -355,7 +363,7 @@ fn enter(lane: &Lane, view: &View, track: &Track, mark: &Mark, seen_ns: u64) {
 }
 
 /// Enters a span in the busy map; what of it counts (ns).
-fn charge(lane: &Lane, view: &View, from_ns: u64, to_ns: u64) -> u64 {
+pub(super) fn charge(lane: &Lane, view: &View, from_ns: u64, to_ns: u64) -> u64 {
     let elapsed_ns = to_ns.saturating_sub(from_ns);
     let fresh_ns = busy::mark(&lane.account.busy, from_ns, to_ns).charge_ns(elapsed_ns);
     let served_ns = view.scaled(fresh_ns);

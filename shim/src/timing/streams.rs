@@ -1,21 +1,24 @@
 //! The streams in use: how a launch names one, and where its entry is.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
 use vcuda_driver_api::prelude::*;
 
-use super::lane::Lane;
+use super::lane::{self, Lane};
 use super::sys;
 use super::track::{FREE, TAKEN, Track};
 use crate::capture::Default;
-use crate::devices::{Device, shared_context};
+use crate::devices::{device_of_context, shared_context};
 use crate::ffi::real;
 use crate::shim;
 
-/// Streams that are metered exactly.
-const TRACKS: usize = 256;
+/// Streams that are measured at a time. Their memory is only touched when they are used.
+const TRACKS: usize = 4096;
 /// Places where a stream's entry can be.
 const PROBES: usize = 16;
+/// A stream without work in flight for this long may lose its entry to another one (ns).
+const UNUSED_NS: u64 = 1_000_000_000;
 
 /// A stream as a launch names it.
 #[derive(Debug, Clone, Copy)]
@@ -127,7 +130,7 @@ impl<'a> Iterator for InUse<'a> {
 impl Tracks {
     pub(super) fn new() -> Self {
         Self {
-            tracks: (0..TRACKS).map(|_| Track::new()).collect(),
+            tracks: zeroed_tracks(),
             taken: [const { AtomicU64::new(0) }; TRACKS / PER_WORD],
         }
     }
@@ -173,18 +176,16 @@ impl Tracks {
     #[cold]
     fn claim(&'static self, lanes: &'static [Lane], key: u64, stream: Stream) -> Option<&'static Track> {
         let context = context_of(stream)?;
-        let device = device_of(context)?;
+        let device = device_of_context(shim::get()?, context)?;
+        device.notice_contexts();
         let (_, lane) = device.region()?;
         let lane = lanes.get(lane.get())?;
         let asked_in = shared_context(device.shim(), context, device);
-        let (position, track) = positions(key)
-            .filter_map(|position| Some((position, self.tracks.get(position)?)))
-            .find(|(_, track)| {
-                track
-                    .key
-                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            })?;
+        let unused_ns = lane::now_ns().saturating_sub(UNUSED_NS);
+        let (position, track) = self
+            .take_place(key, |track| !track.is_held())
+            .or_else(|| self.take_place(key, |track| track.is_unused_since(unused_ns)))?;
+        track.reset();
         // Before the key: what is launched on the stream is rung for later, and who is rung for sees the bit.
         self.taken
             .get(position / PER_WORD)?
@@ -192,7 +193,9 @@ impl Tracks {
         if track.context.swap(context.0, Ordering::Relaxed) != context.0 {
             // Events belong to their context; those of another one are of no use here.
             for mark in &track.marks {
-                mark.event.store(0, Ordering::Relaxed);
+                let event = CUevent(mark.event.swap(0, Ordering::Relaxed));
+                // SAFETY: an event of ours, or none; if its context is gone, the driver says so.
+                let _ = unsafe { real::cuEventDestroy_v2(event) };
             }
         }
         track.asked_in.store(asked_in.0, Ordering::Relaxed);
@@ -202,6 +205,39 @@ impl Tracks {
         track.key.store(key, Ordering::Release);
         Some(track)
     }
+}
+
+impl Tracks {
+    /// Takes the first place for `key` of which `may` says so.
+    fn take_place(&'static self, key: u64, may: impl Fn(&Track) -> bool) -> Option<(usize, &'static Track)> {
+        positions(key)
+            .filter_map(|position| Some((position, self.tracks.get(position)?)))
+            .find(|(_, track)| {
+                let held = track.key.load(Ordering::Acquire);
+                held != TAKEN
+                    && may(track)
+                    && track
+                        .key
+                        .compare_exchange(held, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                        .is_ok()
+            })
+    }
+}
+
+/// Entries without a stream. The kernel gives their memory, some 18 MB, only where it is written.
+fn zeroed_tracks() -> Box<[Track]> {
+    let Ok(layout) = Layout::array::<Track>(TRACKS) else {
+        return Box::default();
+    };
+    // SAFETY: the layout is of more than no bytes.
+    let zeroed = unsafe { alloc_zeroed(layout) }.cast::<Track>();
+    if zeroed.is_null() {
+        handle_alloc_error(layout);
+    }
+    let tracks = core::ptr::slice_from_raw_parts_mut(zeroed, TRACKS);
+    // SAFETY: allocated above by the global allocator with this layout; all bytes zero are a track without a stream: it
+    // consists of atomic integers, booleans and pointers.
+    unsafe { Box::from_raw(tracks) }
 }
 
 /// Where the entry of a key can be.
@@ -227,14 +263,6 @@ fn context_of(stream: Stream) -> Option<CUcontext> {
 /// The lane of the stream's device: for a launch that no entry could be had for.
 #[cold]
 pub(super) fn lane_of_stream(stream: Stream) -> Option<usize> {
-    let (_, lane) = device_of(context_of(stream)?)?.region()?;
+    let (_, lane) = device_of_context(shim::get()?, context_of(stream)?)?.region()?;
     Some(lane.get())
-}
-
-/// A context's device. Only the current context can be asked for it.
-fn device_of(context: CUcontext) -> Option<&'static Device> {
-    if crate::devices::current_context() != context {
-        return None;
-    }
-    shim::get()?.current_device()
 }

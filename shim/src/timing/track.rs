@@ -57,6 +57,8 @@ pub(super) struct Track {
     marking: AtomicBool,
     /// The stream or its context is going away: no new marks.
     pub(super) closing: AtomicBool,
+    /// The driver refuses to record events on it: its launches go alone ([`super::alone`]).
+    pub(super) unmeasurable: AtomicBool,
     busy_until_ns: AtomicU64,
     /// Launches since the last mark: count in the upper 16 bits, predicted ns below.
     unmarked: AtomicU64,
@@ -85,30 +87,6 @@ pub(super) struct Track {
 }
 
 impl Track {
-    pub(super) fn new() -> Self {
-        Self {
-            key: AtomicU64::new(0),
-            lane: AtomicPtr::new(core::ptr::null_mut()),
-            marking: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
-            busy_until_ns: AtomicU64::new(0),
-            unmarked: AtomicU64::new(0),
-            parts: core::array::from_fn(|_| AtomicU32::new(0)),
-            chained: AtomicBool::new(false),
-            started_at_ns: AtomicU64::new(0),
-            sampled_at_ns: AtomicU64::new(0),
-            context: AtomicUsize::new(0),
-            asked_in: AtomicUsize::new(0),
-            head: AtomicU32::new(0),
-            tail: AtomicU32::new(0),
-            settled_to_ns: AtomicU64::new(0),
-            attended_until_ns: AtomicU64::new(0),
-            entered_to_ns: AtomicU64::new(0),
-            entered_charge_ns: AtomicU64::new(0),
-            marks: core::array::from_fn(|_| Mark::default()),
-        }
-    }
-
     /// Its device.
     #[inline]
     pub(super) fn lane(&self) -> Option<&'static Lane> {
@@ -311,8 +289,30 @@ impl Track {
         self.key.store(ORPHAN, Ordering::Release);
     }
 
+    /// Whether a stream has this entry, or had it and has work on the way.
+    pub(super) fn is_held(&self) -> bool {
+        self.key.load(Ordering::Acquire) != FREE
+    }
+
+    /// Whether nothing is on the way, and was not at `ns` (`CLOCK_MONOTONIC`) as far as is predicted.
+    pub(super) fn is_unused_since(&self, ns: u64) -> bool {
+        self.pending() == 0 && self.unmarked().0 == 0 && self.busy_until_ns() < ns
+    }
+
+    /// Whether the driver refused to record an event on the stream.
+    #[inline]
+    pub(super) fn is_unmeasurable(&self) -> bool {
+        self.unmeasurable.load(Ordering::Relaxed)
+    }
+
     /// The entry may be given to another stream.
     pub(super) fn free(&self) {
+        self.reset();
+        self.key.store(FREE, Ordering::Release);
+    }
+
+    /// Nothing is known of the stream any more.
+    pub(super) fn reset(&self) {
         self.settled_to_ns.store(0, Ordering::Relaxed);
         self.entered_to_ns.store(0, Ordering::Relaxed);
         self.entered_charge_ns.store(0, Ordering::Relaxed);
@@ -320,7 +320,8 @@ impl Track {
         self.busy_until_ns.store(0, Ordering::Relaxed);
         self.drop_parts();
         self.closing.store(false, Ordering::Relaxed);
-        self.key.store(FREE, Ordering::Release);
+        self.unmeasurable.store(false, Ordering::Relaxed);
+        self.sampled_at_ns.store(0, Ordering::Relaxed);
     }
 }
 

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use vcuda_tests::{Bed, Door, GIB, MIB, Obedient, Running, app, eventually, release_dir, succeeded};
 
-use crate::places::{apart, assert_exact, granted, machine, on_host, used, within};
+use crate::places::{ROUNDING, apart, assert_exact, granted, machine, on_host, used, within};
 
-fn peak_bytes(bed: &Bed) -> u64 {
+pub(crate) fn peak_bytes(bed: &Bed) -> u64 {
     bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
 }
 
 /// Takes pieces until one is refused. Returns how many it got.
-fn fill(process: &mut Obedient, piece_bytes: u64) -> u64 {
+pub(crate) fn fill(process: &mut Obedient, piece_bytes: u64) -> u64 {
     let got = (0..1000).find(|_| process.alloc(piece_bytes) != Some(0));
     got.unwrap()
 }
@@ -61,21 +61,27 @@ fn a_further_context_never_takes_the_gpu_over_the_quota() {
     assert!(peak_bytes(&bed) <= QUOTA, "{} of {QUOTA}", peak_bytes(&bed));
 }
 
-/// Whether NVML's figure holds managed memory or not: overhead is what it was, and never less.
+/// Whether NVML's figure holds managed memory or not: overhead is what it was, and never less. A pool takes whole pieces of 2 MiB.
 #[test]
 fn managed_memory_is_no_overhead_and_hides_none() {
-    for counts_managed in [false, true] {
+    for (how, counts_managed) in [
+        ("managed", false),
+        ("managed", true),
+        ("pooled", false),
+        ("pooled", true),
+    ] {
         let bed = machine(
             "h200-580",
             &format!("[driver]\nnvml_counts_managed = {counts_managed}"),
         );
         let mut process = Obedient::start(&mut on_host(&bed, "4GiB"));
         let before = used(&mut process);
-        assert_eq!(process.tell("managed 314572800"), Some(vec![0]));
+        assert_eq!(process.tell(&format!("{how} 314572800")), Some(vec![0]));
         // For longer than the shim goes without a look at NVML.
         let end = SystemTime::now() + Duration::from_millis(600);
         while SystemTime::now() < end {
-            assert_eq!(used(&mut process), before + 300 * MIB, "counts: {counts_managed}");
+            let now = used(&mut process);
+            assert_eq!(now, before + 300 * MIB, "{how}, counts: {counts_managed}");
             assert_exact(&bed, &mut process, "with managed memory");
         }
         process.free();
@@ -97,6 +103,24 @@ fn a_context_made_by_private_interfaces_is_charged_where_nvml_lists_nobody() {
     assert_exact(&bed, &mut process, "a private context and an array");
     fill(&mut process, 256 * MIB);
     assert!(peak_bytes(&bed) <= 2 * GIB);
+}
+
+/// It is charged at the first launch of a program that only launches, whether its launches are metered or not.
+#[test]
+fn a_context_made_by_private_interfaces_is_charged_at_a_launch() {
+    for cores in ["50", "100"] {
+        let bed = machine("wsl2", "");
+        let tenant = bed.keep("a", &["--memory", "2GiB", "--cores", cores]);
+        let mut command = tenant.command(app("obey", Door::Dlsym));
+        let mut process = Obedient::start(command.arg("private"));
+        assert_eq!(tenant.used_bytes(), 0);
+        assert_eq!(process.tell("launch 1"), Some(vec![0]));
+        let (told, given) = (tenant.used_bytes(), bed.used_bytes());
+        assert!(
+            told.abs_diff(given) <= ROUNDING,
+            "--cores {cores}: {told} of {given}"
+        );
+    }
 }
 
 /// The driver takes 2 MiB for each block that it has begun.
@@ -165,8 +189,8 @@ fn the_command_line_finds_such_a_gpu_through_the_driver() {
     assert!(peak_bytes(&bed) <= GIB);
 }
 
-/// Listens at a container's socket, and answers so.
-fn other_manager(socket: &Path, answer: &str) -> Running {
+/// Listens at a container's socket, and answers so. Says "heard BYTES" of each message before it answers.
+pub(crate) fn other_manager(socket: &Path, answer: &str) -> Running {
     const LISTEN: &str = "
 import socket, sys
 one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -175,7 +199,9 @@ held = []
 while True:
     peer, _ = one.accept()
     held.append(peer)
-    if peer.recv(300) and sys.argv[2]: peer.send(bytes.fromhex(sys.argv[2]))
+    heard = peer.recv(300)
+    print('heard', len(heard), flush=True)
+    if heard and sys.argv[2]: peer.send(bytes.fromhex(sys.argv[2]))
 ";
     let mut command = Command::new("python3");
     command.args(["-c", LISTEN]).arg(socket).arg(answer);

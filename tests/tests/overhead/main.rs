@@ -9,6 +9,8 @@
 
 mod drivers;
 mod places;
+mod questions;
+mod slow_nvml;
 
 use std::io::Write as _;
 use std::path::Path;

@@ -8,8 +8,10 @@ use vcuda_tests::{
 };
 
 /// NVML rounds what a process has to 2 MiB.
-const ROUNDING: u64 = 4 * MIB;
+pub(crate) const ROUNDING: u64 = 4 * MIB;
 pub(crate) const PROFILES: [&str; 6] = ["h200-580", "a100-535-container", "t4-470", "gb10", "wsl2", "mps"];
+/// A context on `a100-535-container`.
+pub(crate) const CONTEXT_BYTES: u64 = 410 * MIB;
 /// A PID namespace of its own.
 const APART: [&str; 3] = ["-pf", "--mount-proc", "--kill-child"];
 
@@ -39,6 +41,11 @@ pub(crate) fn on_host(bed: &Bed, quota: &str) -> Command {
 
 /// `obey` as a tenant in a PID namespace of its own; no manager is there. None where nobody may make one.
 pub(crate) fn apart(bed: &Bed, quota: &str) -> Option<Command> {
+    isolated(bed, &on_host(bed, quota))
+}
+
+/// The tenant's command in a PID namespace of its own. None where nobody may make one.
+pub(crate) fn isolated(bed: &Bed, tenant: &Command) -> Option<Command> {
     let works = Command::new("unshare").args(APART).arg("true").output();
     if !works.is_ok_and(|output| output.status.success()) {
         skip("overhead: unshare --pid does not work here");
@@ -46,7 +53,6 @@ pub(crate) fn apart(bed: &Bed, quota: &str) -> Option<Command> {
     }
     // The host's PID namespace is that of the machine's first process.
     succeeded(&bed.bare(app("nvml_list", Door::Dlsym)).output().unwrap());
-    let tenant = on_host(bed, quota);
     let mut command = Command::new("unshare");
     bed.environment(&mut command);
     command
@@ -118,7 +124,7 @@ fn one_context_is_charged_in_a_container_with_a_manager() {
 }
 
 /// Neighbours that allocate and free all the time.
-fn churns(bed: &Bed) -> [Running; 2] {
+pub(crate) fn churns(bed: &Bed) -> [Running; 2] {
     ["1", "2"].map(|seed| {
         let mut churn = Running::start(bed.bare(app("churn", Door::Dlsym)).arg(seed));
         churn.wait_for("started");
@@ -178,7 +184,7 @@ fn first_contexts_at_the_same_moment_are_charged_right() {
             running.wait_for("ready");
             let mut process = Obedient(running);
             let told = used(&mut process);
-            assert!(told.abs_diff(410 * MIB) <= ROUNDING, "round {round}: {told}");
+            assert!(told.abs_diff(CONTEXT_BYTES) <= ROUNDING, "round {round}: {told}");
         }
     }
     assert!(bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap() <= 6 * GIB);

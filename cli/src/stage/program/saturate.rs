@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use vcuda_driver_api::cuda::{CUcontext, CUevent, CUstream};
+use vcuda_driver_open::{Calls, Cuda, CudaProblem};
 
 use super::{WORK, kernels};
-use crate::cuda::calls::Calls;
-use crate::cuda::{Cuda, CudaProblem};
 use crate::stage::protocol::{Shape, Work};
 
 /// Whether the GPU is to be let be. Who ends that unparks the thread that rests.

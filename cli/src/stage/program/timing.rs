@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
+use vcuda_driver_open::{Cuda, CudaProblem};
 use vcuda_region::clock;
 
 use super::{WORK, kernels};
-use crate::cuda::{Cuda, CudaProblem};
 use crate::stage::protocol::{Call, Reply};
 
 /// Calls in a row: enough for the clock not to count, and fewer than the driver queues (about a thousand) or the shim lets be

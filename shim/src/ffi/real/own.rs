@@ -1,44 +1,24 @@
 //! The functions that the shim calls and does not hook. Those that it also hooks are listed in `hooks/own.rs`.
 //!
-//! A call through either list is made in relaxed capture mode ([`Relaxed`]), so that it breaks no capture. Only what stands
+//! A call through either list is made in relaxed capture mode ([`Relaxed`](crate::ffi::Relaxed)), so that it breaks no capture. Only what stands
 //! under `as_it_is` is not, each with the reason why that is harmless. What is added there needs such a reason too.
 
 #[allow(unused_imports, reason = "all that a prototype may mention")]
 use vcuda_driver_api::prelude::*;
 use vcuda_driver_api::signature;
 
-use super::{Answering, Slot, call_through};
-use crate::ffi::Relaxed;
+use super::call::{as_it_is, own_call, relaxed};
+use super::{Answering, Slot};
 
-/// One function, with what is to live while it is called.
-macro_rules! row {
-    ({ $before:expr } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
-        /// The driver's function of this name.
-        ///
-        /// # Safety
-        /// As the driver documents.
-        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
-        pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
-            static SLOT: Slot = Slot::new(
-                $crate::ffi::table::c_name(concat!(stringify!($name), "\0")),
-                <$ret as Answering>::LIBRARY,
-            );
-            let _during = $before;
-            call_through!(SLOT, ($($arg: $ty),*) -> $ret)
-        }
-    };
-}
-
-macro_rules! relaxed {
-    ($($name:ident)*) => {
-        $(signature!($name, row! { Relaxed::enter() });)*
-    };
-}
-
-macro_rules! as_it_is {
-    ($($name:ident)*) => {
-        $(signature!($name, row! { () });)*
-    };
+/// A slot of its own.
+macro_rules! slot {
+    ($name:ident, $ret:ty) => {{
+        static SLOT: Slot = Slot::new(
+            $crate::ffi::table::c_name(concat!(stringify!($name), "\0")),
+            <$ret as Answering>::LIBRARY,
+        );
+        &SLOT
+    }};
 }
 
 relaxed! {
@@ -76,6 +56,7 @@ relaxed! {
     cuMipmappedArrayGetMemoryRequirements
     cuPointerGetAttribute
     cuStreamGetCtx
+    cuStreamQuery
 }
 
 // Exchanges the mode itself ("callers are encouraged to use this API in a push-pop fashion", at any time).

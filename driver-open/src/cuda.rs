@@ -1,9 +1,10 @@
-//! The CUDA driver API, opened as most programs do: `dlopen` of `libcuda.so.1`, then `dlsym`. For the demo's tenants and
-//! for the doctor, which look through the same door as the programs that they stand for.
-#![expect(unsafe_code, reason = "calls into a C library")]
+//! The CUDA driver API, opened as most programs do: `dlopen` of `libcuda.so.1`, then `dlsym`. A program that stands for others
+//! gets the functions that they get.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::path::Path;
 use std::ptr::null_mut;
 
 use libloading::Library;
@@ -12,13 +13,14 @@ use vcuda_driver_api::CUerror;
 use vcuda_driver_api::cuda::{
     CUcontext, CUdevice, CUdeviceptr, CUdriverProcAddressQueryResult, CUfunction, CUmodule, CUuuid, fn_types,
 };
-use vcuda_region::GpuUuid;
+
+use crate::innermost;
 
 const NAME: &str = "libcuda.so.1";
 
 /// The driver cannot be used, or refused a call.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum CudaProblem {
+pub enum CudaProblem {
     /// The library is not there: no NVIDIA driver. Holds the loader's words.
     #[error("{NAME} does not load: {0}")]
     NoDriver(String),
@@ -37,7 +39,7 @@ pub(crate) enum CudaProblem {
 
 impl CudaProblem {
     /// Whether it is `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub(crate) fn is_out_of_memory(&self) -> bool {
+    pub fn is_out_of_memory(&self) -> bool {
         matches!(
             self,
             CudaProblem::Refused {
@@ -48,9 +50,9 @@ impl CudaProblem {
     }
 }
 
-/// The loaded driver.
-pub(crate) struct Cuda {
-    library: Library,
+/// The loaded driver. It is never unloaded, as it may have started threads of its own. A call fails as [`CudaProblem`] says.
+pub struct Cuda {
+    library: ManuallyDrop<Library>,
 }
 
 impl fmt::Debug for Cuda {
@@ -63,7 +65,7 @@ impl fmt::Debug for Cuda {
 macro_rules! function {
     ($cuda:expr, $name:ident) => {{
         // SAFETY: the symbol of this name has this prototype (driver-api, the one list of prototypes); the library stays
-        // loaded as long as `$cuda`, which outlives the call that follows.
+        // loaded for good.
         let found = unsafe { $cuda.library.get::<fn_types::$name>(stringify!($name)) };
         found.map(|symbol| *symbol).map_err(|_| CudaProblem::Missing(stringify!($name)))?
     }};
@@ -82,24 +84,46 @@ macro_rules! checked {
 pub(crate) mod calls;
 
 impl Cuda {
-    /// Loads the driver; nothing is initialised yet.
-    pub(crate) fn load() -> Result<Cuda, CudaProblem> {
+    /// Loads the driver that the loader finds; nothing is initialised yet.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn load() -> Result<Cuda, CudaProblem> {
+        Cuda::load_from(Path::new(NAME))
+    }
+
+    /// As [`Cuda::load`], with the library at this path.
+    ///
+    /// # Errors
+    /// It does not load.
+    pub fn load_from(path: &Path) -> Result<Cuda, CudaProblem> {
         // SAFETY: loading the driver runs its own initialisers, as every program with a GPU does.
-        let library = unsafe { Library::new(NAME) };
+        let library = unsafe { Library::new(path) };
         library
-            .map(|library| Cuda { library })
+            .map(|library| Cuda {
+                library: ManuallyDrop::new(library),
+            })
             .map_err(|error| CudaProblem::NoDriver(innermost(&error)))
     }
 
     /// `cuInit`.
-    pub(crate) fn init(&self) -> Result<(), CudaProblem> {
+    pub fn init(&self) -> Result<(), CudaProblem> {
         let init = function!(self, cuInit);
         // SAFETY: takes a number only.
         checked!(cuInit, unsafe { init(0) })
     }
 
+    /// How many GPUs the driver shows.
+    pub fn device_count(&self) -> Result<c_int, CudaProblem> {
+        let get = function!(self, cuDeviceGetCount);
+        let mut count: c_int = 0;
+        // SAFETY: `count` is valid for writing.
+        checked!(cuDeviceGetCount, unsafe { get(&raw mut count) })?;
+        Ok(count)
+    }
+
     /// The GPU of this ordinal.
-    pub(crate) fn device(&self, ordinal: c_int) -> Result<CUdevice, CudaProblem> {
+    pub fn device(&self, ordinal: c_int) -> Result<CUdevice, CudaProblem> {
         let get = function!(self, cuDeviceGet);
         let mut device: CUdevice = 0;
         // SAFETY: `device` is valid for writing.
@@ -108,16 +132,26 @@ impl Cuda {
     }
 
     /// The GPU's UUID.
-    pub(crate) fn uuid(&self, device: CUdevice) -> Result<GpuUuid, CudaProblem> {
+    pub fn uuid(&self, device: CUdevice) -> Result<[u8; 16], CudaProblem> {
         let get = function!(self, cuDeviceGetUuid);
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: `uuid` is valid for writing.
         checked!(cuDeviceGetUuid, unsafe { get(&raw mut uuid, device) })?;
-        Ok(GpuUuid::from_bytes(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
+        // C's `char` is signed on some machines.
+        Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
+    }
+
+    /// All of the GPU's memory (bytes).
+    pub fn total_memory(&self, device: CUdevice) -> Result<u64, CudaProblem> {
+        let get = function!(self, cuDeviceTotalMem_v2);
+        let mut total = 0_usize;
+        // SAFETY: `total` is valid for writing.
+        checked!(cuDeviceTotalMem_v2, unsafe { get(&raw mut total, device) })?;
+        Ok(total as u64)
     }
 
     /// Makes the GPU's primary context current in this thread.
-    pub(crate) fn enter(&self, device: CUdevice) -> Result<CUcontext, CudaProblem> {
+    pub fn enter(&self, device: CUdevice) -> Result<CUcontext, CudaProblem> {
         let retain = function!(self, cuDevicePrimaryCtxRetain);
         let mut context = CUcontext::NULL;
         // SAFETY: `context` is valid for writing.
@@ -129,14 +163,14 @@ impl Cuda {
     }
 
     /// Makes `context` current in this thread.
-    pub(crate) fn set_current(&self, context: CUcontext) -> Result<(), CudaProblem> {
+    pub fn set_current(&self, context: CUcontext) -> Result<(), CudaProblem> {
         let set = function!(self, cuCtxSetCurrent);
         // SAFETY: `context` came from `enter` and is never destroyed.
         checked!(cuCtxSetCurrent, unsafe { set(context) })
     }
 
     /// Free and total bytes in the current context.
-    pub(crate) fn memory_info(&self) -> Result<(u64, u64), CudaProblem> {
+    pub fn memory_info(&self) -> Result<(u64, u64), CudaProblem> {
         let get = function!(self, cuMemGetInfo_v2);
         let (mut free, mut total): (usize, usize) = (0, 0);
         // SAFETY: both are valid for writing.
@@ -145,7 +179,7 @@ impl Cuda {
     }
 
     /// Allocates device memory.
-    pub(crate) fn alloc(&self, bytes: u64) -> Result<CUdeviceptr, CudaProblem> {
+    pub fn alloc(&self, bytes: u64) -> Result<CUdeviceptr, CudaProblem> {
         let alloc = function!(self, cuMemAlloc_v2);
         let mut address: CUdeviceptr = 0;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -155,14 +189,14 @@ impl Cuda {
     }
 
     /// Frees device memory.
-    pub(crate) fn free(&self, address: CUdeviceptr) -> Result<(), CudaProblem> {
+    pub fn free(&self, address: CUdeviceptr) -> Result<(), CudaProblem> {
         let free = function!(self, cuMemFree_v2);
         // SAFETY: the driver checks the address itself.
         checked!(cuMemFree_v2, unsafe { free(address) })
     }
 
     /// Loads PTX text and finds one of its entries.
-    pub(crate) fn kernel(&self, ptx: &CStr, entry: &CStr) -> Result<CUfunction, CudaProblem> {
+    pub fn kernel(&self, ptx: &CStr, entry: &CStr) -> Result<CUfunction, CudaProblem> {
         let load = function!(self, cuModuleLoadData);
         let mut module = CUmodule::NULL;
         // SAFETY: `module` is valid for writing; PTX text ends with NUL.
@@ -179,7 +213,7 @@ impl Cuda {
     }
 
     /// Where `dlsym` finds `symbol`.
-    pub(crate) fn symbol_address(&self, symbol: &str) -> Option<usize> {
+    pub fn symbol_address(&self, symbol: &str) -> Option<usize> {
         // SAFETY: only the address is looked at; nothing is called.
         let found = unsafe { self.library.get::<*const c_void>(symbol) };
         // A symbol of pointer type *is* the address.
@@ -187,7 +221,7 @@ impl Cuda {
     }
 
     /// Where `cuGetProcAddress` of a CUDA 12 program finds the function of this base name.
-    pub(crate) fn proc_address(&self, base: &str) -> Result<usize, CudaProblem> {
+    pub fn proc_address(&self, base: &str) -> Result<usize, CudaProblem> {
         let get = function!(self, cuGetProcAddress_v2);
         let name = CString::new(base).unwrap_or_default();
         let mut address: *mut c_void = null_mut();
@@ -197,9 +231,4 @@ impl Cuda {
         checked!(cuGetProcAddress_v2, result)?;
         Ok(address as usize)
     }
-}
-
-/// The loader's own words: libloading wraps them.
-fn innermost(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), innermost)
 }

@@ -1,5 +1,4 @@
-//! NVML, opened when a command needs it. Without a driver there is no NVML, which is a finding and no failure.
-#![expect(unsafe_code, reason = "calls into a C library")]
+//! NVML. Without a driver there is none.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_uint};
@@ -13,11 +12,13 @@ use vcuda_driver_api::nvml::{
     nvmlProcessInfo_t,
 };
 
+use crate::cuda::CudaProblem;
+
 const NAME: &str = "libnvidia-ml.so.1";
 
 /// NVML cannot be used.
 #[derive(Debug, Error)]
-pub(crate) enum NvmlProblem {
+pub enum NvmlProblem {
     /// The library is not there: no NVIDIA driver.
     #[error("no NVIDIA driver here ({NAME} does not load)")]
     NoDriver,
@@ -26,7 +27,7 @@ pub(crate) enum NvmlProblem {
     Missing(&'static str),
     /// NVML does not tell how much memory a GPU has, and the CUDA driver neither.
     #[error("NVML does not tell how much memory the GPU has, and {0}")]
-    Untold(vcuda_driver_open::Problem),
+    Untold(CudaProblem),
     /// NVML says no.
     #[error("{call}: {error}")]
     Refused {
@@ -39,7 +40,7 @@ pub(crate) enum NvmlProblem {
 
 impl NvmlProblem {
     /// Whether NVML has no answer for a GPU of this kind.
-    pub(crate) fn is_unsupported(&self) -> bool {
+    pub fn is_unsupported(&self) -> bool {
         matches!(
             self,
             NvmlProblem::Refused {
@@ -50,8 +51,9 @@ impl NvmlProblem {
     }
 }
 
-/// An initialised NVML. Never shut down: processes of vcuda are short, and a shutdown would only cost time.
-pub(crate) struct Nvml {
+/// An initialised NVML. Never shut down: processes of vcuda are short, and a shutdown would only cost time. A call fails as
+/// [`NvmlProblem`] says.
+pub struct Nvml {
     library: Library,
 }
 
@@ -63,7 +65,7 @@ impl fmt::Debug for Nvml {
 
 /// One GPU of NVML.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NvmlGpu(nvmlDevice_t);
+pub struct NvmlGpu(nvmlDevice_t);
 
 /// Loads a typed function of `$nvml` by its name, which is also its type's.
 macro_rules! function {
@@ -87,7 +89,7 @@ macro_rules! checked {
 
 impl Nvml {
     /// Opens and initialises NVML.
-    pub(crate) fn open() -> Result<Nvml, NvmlProblem> {
+    pub fn open() -> Result<Nvml, NvmlProblem> {
         // SAFETY: loading NVML runs the driver's own initialisers, as every program with a GPU does.
         let library = unsafe { Library::new(NAME) }.map_err(|_| NvmlProblem::NoDriver)?;
         let nvml = Nvml { library };
@@ -98,7 +100,7 @@ impl Nvml {
     }
 
     /// All GPUs, in NVML's order.
-    pub(crate) fn gpus(&self) -> Result<Vec<NvmlGpu>, NvmlProblem> {
+    pub fn gpus(&self) -> Result<Vec<NvmlGpu>, NvmlProblem> {
         let get_count = function!(self, nvmlDeviceGetCount_v2);
         let mut count: c_uint = 0;
         // SAFETY: `count` is valid for writing.
@@ -117,7 +119,7 @@ impl Nvml {
     }
 
     /// The GPU of this UUID, if NVML shows it.
-    pub(crate) fn find(&self, uuid: &str) -> Result<Option<NvmlGpu>, NvmlProblem> {
+    pub fn find(&self, uuid: &str) -> Result<Option<NvmlGpu>, NvmlProblem> {
         for gpu in self.gpus()? {
             if self.uuid(gpu)? == uuid {
                 return Ok(Some(gpu));
@@ -127,28 +129,28 @@ impl Nvml {
     }
 
     /// `GPU-...`.
-    pub(crate) fn uuid(&self, gpu: NvmlGpu) -> Result<String, NvmlProblem> {
+    pub fn uuid(&self, gpu: NvmlGpu) -> Result<String, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetUUID);
         // SAFETY: `text` writes at most the length that is passed with it.
         text(|buffer, length| checked!(nvmlDeviceGetUUID, unsafe { get(gpu.0, buffer, length) }))
     }
 
     /// The marketing name.
-    pub(crate) fn name(&self, gpu: NvmlGpu) -> Result<String, NvmlProblem> {
+    pub fn name(&self, gpu: NvmlGpu) -> Result<String, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetName);
         // SAFETY: `text` passes a buffer of the length that it names.
         text(|buffer, length| checked!(nvmlDeviceGetName, unsafe { get(gpu.0, buffer, length) }))
     }
 
     /// The driver's release, such as `550.163.01`.
-    pub(crate) fn driver_version(&self) -> Result<String, NvmlProblem> {
+    pub fn driver_version(&self) -> Result<String, NvmlProblem> {
         let get = function!(self, nvmlSystemGetDriverVersion);
         // SAFETY: `text` passes a buffer of the length that it names.
         text(|buffer, length| checked!(nvmlSystemGetDriverVersion, unsafe { get(buffer, length) }))
     }
 
     /// Total and used bytes.
-    pub(crate) fn memory(&self, gpu: NvmlGpu) -> Result<nvmlMemory_t, NvmlProblem> {
+    pub fn memory(&self, gpu: NvmlGpu) -> Result<nvmlMemory_t, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetMemoryInfo);
         let mut memory = nvmlMemory_t {
             total: 0,
@@ -161,7 +163,7 @@ impl Nvml {
     }
 
     /// What the compute processes on the GPU have together (bytes), as far as NVML tells.
-    pub(crate) fn used_by_processes(&self, gpu: NvmlGpu) -> Result<u64, NvmlProblem> {
+    pub fn used_by_processes(&self, gpu: NvmlGpu) -> Result<u64, NvmlProblem> {
         let list = function!(self, nvmlDeviceGetComputeRunningProcesses_v3);
         let empty = nvmlProcessInfo_t {
             pid: 0,
@@ -186,7 +188,7 @@ impl Nvml {
     }
 
     /// What the driver keeps for itself (bytes); 0 where it does not tell.
-    pub(crate) fn reserved_bytes(&self, gpu: NvmlGpu) -> u64 {
+    pub fn reserved_bytes(&self, gpu: NvmlGpu) -> u64 {
         let ask = || {
             let get = function!(self, nvmlDeviceGetMemoryInfo_v2);
             let mut memory = nvmlMemory_v2_t {
@@ -204,7 +206,7 @@ impl Nvml {
     }
 
     /// Who may make contexts on the GPU.
-    pub(crate) fn compute_mode(&self, gpu: NvmlGpu) -> Result<nvmlComputeMode_t, NvmlProblem> {
+    pub fn compute_mode(&self, gpu: NvmlGpu) -> Result<nvmlComputeMode_t, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetComputeMode);
         let mut mode = nvmlComputeMode_t::DEFAULT;
         // SAFETY: `mode` is valid for writing.
@@ -213,7 +215,7 @@ impl Nvml {
     }
 
     /// Whether the GPU is divided by MIG now.
-    pub(crate) fn is_mig(&self, gpu: NvmlGpu) -> Result<bool, NvmlProblem> {
+    pub fn is_mig(&self, gpu: NvmlGpu) -> Result<bool, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetMigMode);
         let (mut current, mut pending): (c_uint, c_uint) = (0, 0);
         // SAFETY: both are valid for writing.

@@ -1,5 +1,4 @@
 //! What a program submits again and again. The driver's functions are looked up once, so that what a call costs is the call.
-#![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -13,7 +12,8 @@ use vcuda_driver_api::cuda::{
 use super::{Cuda, CudaProblem};
 
 /// The driver's functions of the submitting thread.
-pub(crate) struct Calls<'a> {
+#[derive(Debug)]
+pub struct Calls<'a> {
     launch: fn_types::cuLaunchKernel,
     replay: fn_types::cuGraphLaunch,
     synchronize: fn_types::cuStreamSynchronize,
@@ -27,7 +27,7 @@ pub(crate) struct Calls<'a> {
 
 impl Cuda {
     /// Looks the functions up.
-    pub(crate) fn calls(&self) -> Result<Calls<'_>, CudaProblem> {
+    pub fn calls(&self) -> Result<Calls<'_>, CudaProblem> {
         Ok(Calls {
             launch: function!(self, cuLaunchKernel),
             replay: function!(self, cuGraphLaunch),
@@ -41,7 +41,7 @@ impl Cuda {
     }
 
     /// A stream that does not wait for the default one.
-    pub(crate) fn stream(&self) -> Result<CUstream, CudaProblem> {
+    pub fn stream(&self) -> Result<CUstream, CudaProblem> {
         let create = function!(self, cuStreamCreate);
         let mut stream = CUstream::NULL;
         let flags = CUstream_flags::NON_BLOCKING.0;
@@ -51,7 +51,7 @@ impl Cuda {
     }
 
     /// A timing event; whoever waits for it sleeps.
-    pub(crate) fn event(&self) -> Result<CUevent, CudaProblem> {
+    pub fn event(&self) -> Result<CUevent, CudaProblem> {
         let create = function!(self, cuEventCreate);
         let mut event = CUevent::NULL;
         let flags = CUevent_flags::BLOCKING_SYNC.0;
@@ -61,7 +61,7 @@ impl Cuda {
     }
 
     /// GPU time between two events that have happened (milliseconds).
-    pub(crate) fn elapsed_ms(&self, start: CUevent, end: CUevent) -> Result<f32, CudaProblem> {
+    pub fn elapsed_ms(&self, start: CUevent, end: CUevent) -> Result<f32, CudaProblem> {
         let elapsed = function!(self, cuEventElapsedTime);
         let mut ms = 0.0;
         // SAFETY: `ms` is valid for writing; both events came from `event` and are never destroyed.
@@ -70,7 +70,7 @@ impl Cuda {
     }
 
     /// Makes an executable graph of what `submit` puts into the stream.
-    pub(crate) fn captured(
+    pub fn captured(
         &self,
         stream: CUstream,
         submit: impl FnOnce() -> Result<(), CudaProblem>,
@@ -97,12 +97,7 @@ impl Cuda {
 
 impl Calls<'_> {
     /// Launches one thread of a kernel whose only parameter is a `u64`.
-    pub(crate) fn launch(
-        &self,
-        stream: CUstream,
-        kernel: CUfunction,
-        mut argument: u64,
-    ) -> Result<(), CudaProblem> {
+    pub fn launch(&self, stream: CUstream, kernel: CUfunction, mut argument: u64) -> Result<(), CudaProblem> {
         let launch = self.launch;
         let mut parameters: [*mut c_void; 1] = [(&raw mut argument).cast()];
         // SAFETY: the kernel takes one `u64`; the driver copies it before it returns.
@@ -125,35 +120,35 @@ impl Calls<'_> {
     }
 
     /// Launches a graph.
-    pub(crate) fn replay(&self, stream: CUstream, graph: CUgraphExec) -> Result<(), CudaProblem> {
+    pub fn replay(&self, stream: CUstream, graph: CUgraphExec) -> Result<(), CudaProblem> {
         let replay = self.replay;
         // SAFETY: both came from `Cuda` and are never destroyed.
         checked!(cuGraphLaunch, unsafe { replay(graph, stream) })
     }
 
     /// Waits until the stream is empty.
-    pub(crate) fn synchronize(&self, stream: CUstream) -> Result<(), CudaProblem> {
+    pub fn synchronize(&self, stream: CUstream) -> Result<(), CudaProblem> {
         let synchronize = self.synchronize;
         // SAFETY: `stream` came from `Cuda` and is never destroyed.
         checked!(cuStreamSynchronize, unsafe { synchronize(stream) })
     }
 
     /// Records `event` in the stream.
-    pub(crate) fn record(&self, stream: CUstream, event: CUevent) -> Result<(), CudaProblem> {
+    pub fn record(&self, stream: CUstream, event: CUevent) -> Result<(), CudaProblem> {
         let record = self.record;
         // SAFETY: both came from `Cuda` and are never destroyed.
         checked!(cuEventRecord, unsafe { record(event, stream) })
     }
 
     /// Waits until `event` has happened.
-    pub(crate) fn wait(&self, event: CUevent) -> Result<(), CudaProblem> {
+    pub fn wait(&self, event: CUevent) -> Result<(), CudaProblem> {
         let wait = self.wait;
         // SAFETY: `event` came from `Cuda` and is never destroyed.
         checked!(cuEventSynchronize, unsafe { wait(event) })
     }
 
     /// Allocates device memory and frees it.
-    pub(crate) fn allocate_and_free(&self, bytes: usize) -> Result<(), CudaProblem> {
+    pub fn allocate_and_free(&self, bytes: usize) -> Result<(), CudaProblem> {
         let (alloc, free) = (self.alloc, self.free);
         let mut address: CUdeviceptr = 0;
         // SAFETY: `address` is valid for writing.

@@ -1,0 +1,157 @@
+/* Ways to keep the GPU busy that a limiter of GPU time finds hard to charge: uncharged HOW. Prints "started", and goes on until
+ * it is killed.
+ *   grow-sync     a kernel of 10 us, then the same function for 20 ms, each waited for by cuCtxSynchronize
+ *   grow-poll     so, each waited for by cuStreamQuery
+ *   streams       1 ms on each of 300 streams in turn
+ *   streams-ahead  so, without waiting for any
+ *   threads       300 threads that launch 1 ms on the default stream of the thread
+ *   threads-long  32 threads that launch 50 ms on the default stream of the thread
+ *   gated         the stream waits for a value, 70 host functions, then kernels of 1 ms; the value comes at once
+ *   contexts      1 ms in each of 40 contexts in turn
+ *   other         the stream is another context's than the current one
+ *   other-kernel  so, by a CUkernel
+ *   green         the stream is a green context's, the primary context is current
+ *   plain         1 ms on one stream */
+#define EXTRA_FUNCTIONS(X)                                                                                             \
+    X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040, (CUdevice, void *, int))                                  \
+    X(cuDevResourceGenerateDesc, cuDevResourceGenerateDesc, 12040, (void **, void *, unsigned))                        \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, (void **, void *, CUdevice, unsigned))                                \
+    X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12050, (CUstream *, void *, unsigned, int))
+#include "driver.h"
+#include <pthread.h>
+#include <time.h>
+#define US 1000ull
+#define MS 1000000ull
+enum { STREAMS = 300, CONTEXTS = 40 };
+static CUstream stream;
+static CUfunction function;
+
+static void grow(int polls)
+{
+    OK(launch(spin, stream, 10 * US));
+    OK(cuStreamSynchronize(stream));
+    while (!failures) {
+        OK(launch(spin, stream, 20 * MS));
+        if (!polls) OK(cuCtxSynchronize());
+        else
+            while (cuStreamQuery(stream) == NOT_READY) {
+                struct timespec pause = {0, 50000};
+                nanosleep(&pause, NULL);
+            }
+    }
+}
+static void on_streams(int waits)
+{
+    static CUstream all[STREAMS];
+    for (int i = 0; i < STREAMS; i++) OK(cuStreamCreate(&all[i], STREAM_NON_BLOCKING));
+    while (!failures) {
+        for (int i = 0; i < STREAMS; i++) OK(launch(spin, all[i], MS));
+        if (waits) OK(cuCtxSynchronize());
+    }
+}
+static uint64_t thread_ns;
+static void *thread(void *unused)
+{
+    (void)unused;
+    OK(cuCtxSetCurrent(context));
+    while (!failures) {
+        OK(launch(spin, STREAM_PER_THREAD, thread_ns));
+        OK(cuStreamSynchronize(STREAM_PER_THREAD));
+    }
+    return NULL;
+}
+static void on_threads(int count, uint64_t ns)
+{
+    pthread_t last;
+    thread_ns = ns;
+    for (int i = 0; i < count; i++) CHECK(!pthread_create(&last, NULL, thread, NULL));
+    pthread_join(last, NULL);
+}
+static void nothing(void *unused) { (void)unused; }
+static void gated(void)
+{
+    CUdeviceptr flag;
+    CUstream other;
+    uint32_t round = 0;
+    OK(cuMemAlloc_v2(&flag, 4096));
+    OK(cuMemsetD32_v2(flag, 0, 1));
+    OK(cuStreamCreate(&other, STREAM_NON_BLOCKING));
+    while (!failures) {
+        round++;
+        OK(cuStreamWaitValue32_v2(stream, flag, round, 0));
+        for (int i = 0; i < 70; i++) OK(cuLaunchHostFunc(stream, nothing, NULL));
+        for (int i = 0; i < 30; i++) OK(launch(spin, stream, MS));
+        OK(cuStreamWriteValue32_v2(other, flag, round, 0));
+        OK(cuStreamSynchronize(stream));
+    }
+}
+static void in_contexts(void)
+{
+    static CUcontext all[CONTEXTS];
+    static CUfunction functions[CONTEXTS];
+    for (int i = 0; i < CONTEXTS; i++) {
+        CUmodule its_module;
+        OK(cuCtxCreate_v2(&all[i], 0, device));
+        OK(cuModuleLoadData(&its_module, SPIN_PTX));
+        OK(cuModuleGetFunction(&functions[i], its_module, "vcuda_spin_ns"));
+    }
+    while (!failures)
+        for (int i = 0; i < CONTEXTS; i++) {
+            OK(cuCtxSetCurrent(all[i]));
+            for (int j = 0; j < 10; j++) OK(launch(functions[i], NULL, MS));
+            OK(cuCtxSynchronize());
+        }
+}
+/* The stream of a context of its own, while the primary one is current. */
+static void in_other_context(int by_library)
+{
+    CUcontext other;
+    CUmodule its_module;
+    CUlibrary library;
+    CUkernel kernel;
+    OK(cuCtxCreate_v2(&other, 0, device));
+    OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
+    if (by_library) {
+        OK(cuLibraryLoadData(&library, SPIN_PTX, NULL, NULL, 0, NULL, NULL, 0));
+        OK(cuLibraryGetKernel(&kernel, library, "vcuda_spin_ns"));
+        function = (CUfunction)kernel;
+    } else {
+        OK(cuModuleLoadData(&its_module, SPIN_PTX));
+        OK(cuModuleGetFunction(&function, its_module, "vcuda_spin_ns"));
+    }
+    OK(cuCtxSetCurrent(context));
+}
+static void in_green_context(void)
+{
+    unsigned long long resource[32] = {0}; /* CUdevResource, 144 bytes */
+    void *description, *green;
+    OK(cuDeviceGetDevResource(device, resource, 1));
+    OK(cuDevResourceGenerateDesc(&description, resource, 1));
+    OK(cuGreenCtxCreate(&green, description, device, 1));
+    OK(cuGreenCtxStreamCreate(&stream, green, STREAM_NON_BLOCKING, 0));
+}
+int main(int argc, char **argv)
+{
+    const char *how = argc > 1 ? argv[1] : "plain";
+    setup();
+    function = spin;
+    OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
+    if (!strcmp(how, "other")) in_other_context(0);
+    else if (!strcmp(how, "other-kernel")) in_other_context(1);
+    else if (!strcmp(how, "green")) in_green_context();
+    printf("started\n");
+    fflush(stdout);
+    if (!strcmp(how, "grow-sync")) grow(0);
+    else if (!strcmp(how, "grow-poll")) grow(1);
+    else if (!strcmp(how, "streams")) on_streams(1);
+    else if (!strcmp(how, "streams-ahead")) on_streams(0);
+    else if (!strcmp(how, "threads")) on_threads(STREAMS, MS);
+    else if (!strcmp(how, "threads-long")) on_threads(32, 50 * MS);
+    else if (!strcmp(how, "gated")) gated();
+    else if (!strcmp(how, "contexts")) in_contexts();
+    while (!failures) {
+        for (int i = 0; i < 8; i++) OK(launch(function, stream, MS));
+        OK(cuStreamSynchronize(stream));
+    }
+    return 1;
+}

@@ -1,0 +1,79 @@
+//! No work for free (I16): ways of keeping the GPU busy that are hard to charge get no more than the cap. By the simulator's
+//! exact record, in virtual time.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use vcuda_tests::virtual_time::{lab, shares};
+use vcuda_tests::{Door, app};
+
+/// Small contexts: one program makes forty.
+const MACHINE: &str = "context_bytes = \"4MiB\"\n";
+/// Windows of two seconds that are looked at.
+const WINDOWS: usize = 5;
+/// What a window may have beyond the cap (points).
+const BEYOND: f64 = 1.0;
+
+/// In no window does the program get more than its cap, and in all together no less than `least` of it.
+fn is_held(machine: &str, how: &str, cap_percent: u32, least: f64) {
+    let program = app("uncharged", Door::Dlsym);
+    let cores = cap_percent.to_string();
+    let lab = lab(machine, &program, &[(&["--cores", &cores], &[how])]);
+    let windows: Vec<f64> = (0..WINDOWS).map(|_| shares(&lab)[0]).collect();
+    let cap = f64::from(cap_percent);
+    let mean = windows.iter().sum::<f64>() / f64::from(u32::try_from(WINDOWS).unwrap());
+    assert!(
+        windows.iter().all(|share| *share <= cap + BEYOND),
+        "{how}: {windows:.1?} % under a cap of {cap_percent}"
+    );
+    assert!(
+        mean >= cap * least,
+        "{how}: {windows:.1?} % under a cap of {cap_percent}"
+    );
+}
+
+#[test]
+fn kernels_that_grow_are_measured_again() {
+    is_held(MACHINE, "grow-sync", 30, 0.95);
+    is_held(MACHINE, "grow-poll", 30, 0.95);
+}
+
+#[test]
+fn more_streams_than_usual_are_measured_all() {
+    is_held(MACHINE, "streams", 30, 0.95);
+    is_held(MACHINE, "streams-ahead", 30, 0.95);
+}
+
+#[test]
+fn more_contexts_than_usual_are_measured_all() {
+    is_held(MACHINE, "contexts", 30, 0.95);
+}
+
+/// Past the bound on a wait, launches go on debt one at a time, whatever number of threads wait.
+#[test]
+fn threads_do_not_multiply_the_bound_on_a_wait() {
+    is_held(MACHINE, "threads-long", 10, 0.8);
+}
+
+/// Waits for the host leave places for the marks of kernels.
+#[test]
+fn waits_for_the_host_hide_no_kernel() {
+    is_held(MACHINE, "gated", 30, 0.8);
+}
+
+/// A launch is charged where it runs, whatever context is current.
+#[test]
+fn streams_of_other_contexts_are_charged() {
+    for how in ["other", "other-kernel", "green"] {
+        is_held(MACHINE, how, 10, 0.95);
+    }
+}
+
+/// As with `CUDA_LAUNCH_BLOCKING=1`.
+#[test]
+fn launch_calls_that_wait_for_their_kernels_are_charged() {
+    let machine = format!("{MACHINE}[driver]\nlaunch_blocks = true\n");
+    is_held(&machine, "plain", 30, 0.95);
+}
