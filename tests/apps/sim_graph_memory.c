@@ -31,7 +31,13 @@ typedef struct {
     X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040, (CUdevice, int, void *))                      \
     X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (CUdevice))
 #include "driver.h"
+#include <semaphore.h>
 enum { ALLOC = 10, FREE = 11, CHILD = 4, MOVE = 1, USED = 0, RESERVED = 2, AUTO_FREE = 1, SIZE = 5 << 20 };
+static sem_t gate;
+static void wait_at_gate(void *unused)
+{
+    while (sem_wait(&gate)) {}
+}
 static size_t free_now(void)
 {
     size_t left = 0, total;
@@ -131,6 +137,17 @@ int main(void)
     OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     EXPECT(INVALID_VALUE, cuGraphInstantiateWithFlags(&other, graph, 0));
     OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    expect(0, 6 << 20);
+    OK(cuDeviceGraphMemTrim(device));
+    expect(0, 0);
+    /* What a graph needs that is scheduled to run is not given back. */
+    sem_init(&gate, 0, 0);
+    OK(cuLaunchHostFunc(stream, wait_at_gate, NULL));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuDeviceGraphMemTrim(device));
+    expect(SIZE, 6 << 20);
+    sem_post(&gate);
     OK(cuStreamSynchronize(stream));
     expect(0, 6 << 20);
     OK(cuGraphExecDestroy(exec));

@@ -117,12 +117,6 @@ impl Executable {
         {
             stream.submit(Command::Wait { ticket })?;
         }
-        self.allocate(&state)?;
-        for action in &*state.plan {
-            submit(action, stream)?;
-        }
-        let end = stream.submit(Command::Marker)?;
-        state.last = Some(end);
         let own: Vec<u64> = state
             .plan
             .iter()
@@ -135,9 +129,21 @@ impl Executable {
             })
             .collect();
         if own.is_empty() {
+            self.allocate(&state)?;
+            state.last = Some(submit_all(&state.plan, stream)?);
             return Ok(());
         }
-        state.in_flight.fetch_add(1, Ordering::Relaxed);
+        // No launch ends meanwhile: the memory of one that is in flight is this one's too.
+        effects::hold_still(|| {
+            self.allocate(&state)?;
+            state.in_flight.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })?;
+        let submitted = submit_all(&state.plan, stream).inspect_err(|_| {
+            state.in_flight.fetch_sub(1, Ordering::Relaxed);
+        });
+        let end = submitted?;
+        state.last = Some(end);
         let in_flight = Arc::clone(&state.in_flight);
         let free_own = move || {
             if in_flight.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -186,6 +192,17 @@ impl Executable {
         }
         Ok(())
     }
+}
+
+/// Submits the commands of one launch. Returns the ticket of its end.
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_INITIALIZED`, or what an action's own function says.
+fn submit_all(plan: &[Action], stream: &Stream) -> Result<Ticket, CUerror> {
+    for action in plan {
+        submit(action, stream)?;
+    }
+    stream.submit(Command::Marker)
 }
 
 impl Drop for Executable {

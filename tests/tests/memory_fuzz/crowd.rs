@@ -12,6 +12,8 @@ const PLACES: u64 = 16;
 const THREADS: u32 = 4;
 /// What a process takes when all is freed: its context.
 const CONTEXT: u64 = 8 << 20;
+/// How long a new process waits for room for its context.
+const ROOM: Duration = Duration::from_secs(5);
 /// The machine of [`CONTEXT`].
 pub(crate) const MACHINE: &str =
     "context_bytes = \"8MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"16GiB\"\n";
@@ -107,6 +109,9 @@ impl<'b> Crowd<'b> {
 
     /// Kills one of them, whatever it does. Another takes its place.
     pub(crate) fn kill_one(&mut self) {
+        if self.members.is_empty() {
+            return self.add(true);
+        }
         let at = self.random.usize(..self.members.len());
         let mut dead = self.members.swap_remove(at);
         dead.running.signal(libc::SIGKILL);
@@ -116,6 +121,9 @@ impl<'b> Crowd<'b> {
 
     /// Stops one of them for a while, whatever it does.
     pub(crate) fn stop_one(&mut self, time: Duration) {
+        if self.members.is_empty() {
+            return self.add(true);
+        }
         let at = self.random.usize(..self.members.len());
         self.members[at].running.signal(libc::SIGSTOP);
         std::thread::sleep(time);
@@ -212,11 +220,21 @@ impl<'b> Crowd<'b> {
         )
     }
 
+    /// Waits for those that have just been started. One that finds no room for a context is given up: what the others
+    /// keep by descriptors may fill a quota that was lowered, for minutes.
     fn all_have_started(&mut self) {
-        for member in self.members.iter_mut().filter(|member| !member.has_started) {
-            member.running.wait_for("started");
-            member.has_started = true;
-        }
+        self.members.retain_mut(|member| {
+            if !member.has_started && !member.running.prints_within(ROOM) {
+                member.running.signal(libc::SIGKILL);
+                member.running.finish();
+                return false;
+            }
+            if !member.has_started {
+                member.running.wait_for("started");
+                member.has_started = true;
+            }
+            true
+        });
     }
 
     fn tell(&self, command: Command) {
