@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use vcuda_machine::Config;
+use vcuda_tests::virtual_time::{lab, shares};
 use vcuda_tests::{Bed, Door, MIB, Running, app, skip, succeeded};
 
 /// What `profile` prints on a machine of this file.
@@ -242,5 +243,30 @@ fn a_quota_holds_to_the_byte_on_every_profile() {
         let mut command = bed.tenant(&["--memory", "2GiB"], app("quota", Door::Dlsym));
         let output = command.arg((2048 * MIB).to_string()).output().unwrap();
         assert!(succeeded(&output).contains("passed quota"), "{profile}");
+    }
+}
+
+/// Kernels of 10 us to 20 ms, launched ahead or each waited for: with whatever an event costs, and whoever is the next to
+/// have the GPU.
+#[test]
+fn a_cap_holds_on_every_profile() {
+    let program = app("saturate", Door::Dlsym);
+    for profile in Config::profiles() {
+        let machine = named(profile);
+        for (kernel_ns, cap) in [("10000", 60), ("100000", 30), ("1000000", 60), ("20000000", 30)] {
+            for how in ["kernel", "sync"] {
+                let cores = cap.to_string();
+                let lab = lab(
+                    &machine,
+                    &program,
+                    &[(&["--cores", &cores], &["60", kernel_ns, how])],
+                );
+                let (share, cap) = (shares(&lab)[0], f64::from(cap));
+                assert!(
+                    (share - cap).abs() <= cap / 100.0,
+                    "{profile}, {kernel_ns} ns, {how}: {share:.2} % under a cap of {cap}"
+                );
+            }
+        }
     }
 }

@@ -90,22 +90,3 @@ fn a_cap_that_is_set_counts_what_is_queued() {
     let mean = windows.iter().sum::<f64>() / 5.0;
     assert!((CAP * 0.9..=CAP + 1.0).contains(&mean), "{windows:.1?} %");
 }
-
-#[test]
-fn zz() {
-    for profile in ["h200-580", "a100-535-container", "t4-470", "gb10", "wsl2", "mps"] {
-        for ns in ["10000", "100000", "1000000", "20000000"] {
-            for how in ["kernel", "sync"] {
-                let machine = format!("profile = \"{profile}\"\n");
-                let program = app("saturate", Door::Dlsym);
-                let mut line = format!("{profile} {ns} {how}:");
-                for cap in ["30", "60"] {
-                    let lab = lab(&machine, &program, &[(&["--cores", cap], &["60", ns, how])]);
-                    let s: Vec<f64> = (0..2).map(|_| shares(&lab)[0]).collect();
-                    line += &format!(" {cap}: {s:.2?}");
-                }
-                println!("{line}");
-            }
-        }
-    }
-}

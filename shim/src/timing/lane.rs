@@ -182,7 +182,7 @@ impl Lane {
             || in_flight_ns > self.meter.in_flight_ns()
     }
 
-    /// What of a measured segment is the timing event behind it (ns): docs/hardware.md, "cost of events".
+    /// What of a measured segment is the timing event behind it (ns): docs/hardware.md, "time of an event".
     pub(super) fn mark_cost_ns(&self) -> u64 {
         let known_ns = self.mark_cost_ns.load(Ordering::Relaxed);
         if known_ns <= MARK_COST_MAX_NS { known_ns } else { 0 }
