@@ -12,7 +12,6 @@
 //! ([`RELEASED_AFTER_NS`]) before the bytes are free for others.
 
 use core::ffi::c_int;
-use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -47,7 +46,7 @@ struct State {
     /// This process's own description of each inode (the descriptor's number).
     descriptions: Vec<(Outlives, c_int)>,
     /// Since when objects are known to have no open descriptor (ns).
-    closed: HashMap<ObjectKey, u64>,
+    closed: Vec<(ObjectKey, u64)>,
 }
 
 impl Exported {
@@ -85,14 +84,18 @@ impl State {
     fn look(&mut self, usage: &Usage, now_ns: u64) -> u64 {
         let unheld: Vec<_> = usage.unheld().collect();
         self.closed
-            .retain(|key, _| unheld.iter().any(|object| object.key == *key));
+            .retain(|(key, _)| unheld.iter().any(|object| object.key == *key));
         let mut waits_ns = 0;
         for object in &unheld {
             if self.descriptors_of(object, usage) != Descriptors::Closed {
-                self.closed.remove(&object.key);
+                self.closed.retain(|(key, _)| *key != object.key);
                 continue;
             }
-            let since_ns = *self.closed.entry(object.key).or_insert(now_ns);
+            let mut known = self.closed.iter().filter(|(key, _)| *key == object.key);
+            let since_ns = known.next().map(|(_, since_ns)| *since_ns).unwrap_or_else(|| {
+                self.closed.push((object.key, now_ns));
+                now_ns
+            });
             let left_ns = (since_ns + RELEASED_AFTER_NS).saturating_sub(now_ns);
             if left_ns == 0 {
                 usage.end_released(object);

@@ -177,7 +177,7 @@ pub(crate) fn may_take(make: impl FnOnce() -> CUresult) -> CUresult {
         return Ok(());
     }
     // It cannot be undone, and need not: a difference never is a reason to refuse code.
-    let bytes = shim.overhead.take(device, What::Code, make, || {})?;
+    let bytes = take(device, What::Code, make, || {})?;
     let context = current_context();
     shim.overhead
         .note(device, context, Thing::Context(context), bytes);
@@ -194,7 +194,15 @@ pub(crate) fn take(
     make: impl FnOnce() -> CUresult,
     unmake: impl FnOnce(),
 ) -> Result<u64, CUerror> {
-    device.shim().overhead.take(device, what, make, unmake)
+    // One copy of the code for all callers: this library is loaded into every process.
+    let (mut make, mut unmake) = (Some(make), Some(unmake));
+    let mut make = || make.take().map_or(Ok(()), |make| make());
+    let mut unmake = || {
+        if let Some(unmake) = unmake.take() {
+            unmake();
+        }
+    };
+    device.shim().overhead.take(device, what, &mut make, &mut unmake)
 }
 
 impl Overhead {
@@ -202,8 +210,8 @@ impl Overhead {
         &'static self,
         device: &'static Device,
         what: What,
-        make: impl FnOnce() -> CUresult,
-        unmake: impl FnOnce(),
+        make: &mut dyn FnMut() -> CUresult,
+        unmake: &mut dyn FnMut(),
     ) -> Result<u64, CUerror> {
         device.notice_contexts();
         if what.is_context() {

@@ -90,3 +90,12 @@ fn a_cap_that_is_set_counts_what_is_queued() {
     let mean = windows.iter().sum::<f64>() / 5.0;
     assert!((CAP * 0.9..=CAP + 1.0).contains(&mean), "{windows:.1?} %");
 }
+
+/// Where the driver refuses to record an event, a launch goes alone and is waited for.
+#[test]
+fn what_no_event_measures_is_charged() {
+    let machine = format!("{MACHINE}[faults.functions.cuEventRecord]\nevery = 1\ncode = 400\n");
+    for how in ["plain", "ahead", "grow-sync"] {
+        is_held(&machine, how, 30, 0.9);
+    }
+}

@@ -1,6 +1,5 @@
 //! Questions to NVML in this process, once it is started ([`super::nvml_start`]).
 
-use std::collections::BTreeMap;
 use std::ffi::CString;
 
 use vcuda_driver_api::prelude::*;
@@ -31,7 +30,7 @@ pub(super) enum Listed {
 
 /// What NVML says that this process has, among compute processes and among clients of MPS.
 pub(super) fn process_bytes(handle: nvmlDevice_t) -> Listed {
-    let compute = list(|count, infos| {
+    let compute = list(&|count, infos| {
         // SAFETY: room for `count` records; NVML writes as many at most and says how many there are.
         let newest = unsafe { hooked::nvmlDeviceGetComputeRunningProcesses_v3(handle, count, infos) };
         if newest != Err(NvmlError::FUNCTION_NOT_FOUND) {
@@ -40,7 +39,7 @@ pub(super) fn process_bytes(handle: nvmlDevice_t) -> Listed {
         // SAFETY: as above; the records of drivers before 510 have the same shape.
         unsafe { hooked::nvmlDeviceGetComputeRunningProcesses_v2(handle, count, infos) }
     });
-    let clients_of_mps = list(|count, infos| {
+    let clients_of_mps = list(&|count, infos| {
         // SAFETY: as above.
         let newest = unsafe { hooked::nvmlDeviceGetMPSComputeRunningProcesses_v3(handle, count, infos) };
         if newest != Err(NvmlError::FUNCTION_NOT_FOUND) {
@@ -58,8 +57,11 @@ pub(super) fn process_bytes(handle: nvmlDevice_t) -> Listed {
     }
 }
 
+/// A question to NVML for a list: room for so many records, and the records.
+type Ask<'a> = dyn Fn(*mut c_uint, *mut nvmlProcessInfo_t) -> nvmlReturn_t + 'a;
+
 /// A whole list; nothing if NVML does not tell it.
-fn list(ask: impl Fn(*mut c_uint, *mut nvmlProcessInfo_t) -> nvmlReturn_t) -> Option<Vec<nvmlProcessInfo_t>> {
+fn list(ask: &Ask<'_>) -> Option<Vec<nvmlProcessInfo_t>> {
     let empty = nvmlProcessInfo_t {
         pid: 0,
         usedGpuMemory: 0,
@@ -87,25 +89,22 @@ fn list(ask: impl Fn(*mut c_uint, *mut nvmlProcessInfo_t) -> nvmlReturn_t) -> Op
 /// what it has on several instances adds up. A listed process has a context, so 0 bytes mean that NVML does not tell.
 fn told_of<'i>(pid: c_uint, listed: impl Iterator<Item = &'i nvmlProcessInfo_t>) -> Listed {
     const NOT_AVAILABLE: u64 = u64::MAX;
-    let mut of_instances: BTreeMap<(c_uint, c_uint), u64> = BTreeMap::new();
+    let mut of_instances: Vec<((c_uint, c_uint), u64)> = Vec::new();
     for info in listed.filter(|info| info.pid == pid) {
         let instance = (info.gpuInstanceId, info.computeInstanceId);
-        let known = of_instances.entry(instance).or_default();
-        *known = (*known).max(info.usedGpuMemory);
+        match of_instances.iter_mut().find(|(known, _)| *known == instance) {
+            Some((_, bytes)) => *bytes = (*bytes).max(info.usedGpuMemory),
+            None => of_instances.push((instance, info.usedGpuMemory)),
+        }
     }
     if of_instances.is_empty() {
         return Listed::Not;
     }
-    if of_instances
-        .values()
-        .any(|bytes| matches!(*bytes, 0 | NOT_AVAILABLE))
-    {
+    let mut bytes = of_instances.iter().map(|(_, bytes)| *bytes);
+    if bytes.clone().any(|bytes| matches!(bytes, 0 | NOT_AVAILABLE)) {
         return Listed::Untold;
     }
-    let sum = of_instances
-        .values()
-        .fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-    Listed::Bytes(sum)
+    Listed::Bytes(bytes.try_fold(0, u64::checked_add).unwrap_or(u64::MAX))
 }
 
 /// What is in use on the GPU, by all processes (bytes); nothing where NVML does not tell (GB10).

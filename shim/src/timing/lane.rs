@@ -125,6 +125,7 @@ impl Lane {
     }
 
     /// What `limits` says at `now_ns`.
+    #[inline(never)]
     pub(crate) fn view(&self, now_ns: u64) -> View {
         let limits = &self.region.limits;
         let config = limits.config(self.device).unwrap_or(DeviceConfig::new(0, 1));

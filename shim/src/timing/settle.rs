@@ -381,6 +381,7 @@ fn enter(lane: &Lane, view: &View, track: &Track, mark: &Mark, seen_ns: u64) {
 }
 
 /// Enters a span in the busy map; what of it counts (ns).
+#[inline(never)]
 pub(super) fn charge(lane: &Lane, view: &View, from_ns: u64, to_ns: u64) -> u64 {
     let elapsed_ns = to_ns.saturating_sub(from_ns);
     let fresh_ns = busy::mark(&lane.account.busy, from_ns, to_ns).charge_ns(elapsed_ns);
