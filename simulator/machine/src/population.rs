@@ -21,7 +21,7 @@ impl Shared {
     }
 
     /// Whether anybody has died and is not buried.
-    pub(crate) fn is_any_dead(&self, core: &Core) -> bool {
+    pub(super) fn is_any_dead(&self, core: &Core) -> bool {
         core.clients.iter().any(|row| !self.liveness.is_alive(row.slot))
     }
 

@@ -5,7 +5,7 @@
 //! It is an object without a file, whose one holder is `RELEASING` or `INHERITED`.
 
 use crate::commit::{CannotCommit, Change};
-use crate::core::{Core, HoldRow, INHERITED, ObjectRow, RELEASING};
+use crate::core::{Core, DESCRIPTORS, HoldRow, INHERITED, ObjectRow, RELEASING};
 use crate::layout::{HOLDS, OBJECTS, as_index};
 use crate::objects;
 use crate::shared::{Local, Shared};
@@ -97,8 +97,16 @@ impl Shared {
     }
 
     /// Whether memory is due.
-    pub(crate) fn is_any_due(&self, core: &Core) -> bool {
+    fn is_any_due(&self, core: &Core) -> bool {
         self.due(core).next().is_some()
+    }
+
+    /// Whether a look would give the GPU memory back: a process has died, memory is due, or the last descriptor of an
+    /// exported object was closed.
+    pub(crate) fn is_any_to_release(&self, core: &Core) -> bool {
+        let is_closed =
+            |hold: &HoldRow| hold.client == DESCRIPTORS && !self.objects.has_descriptors(hold.object);
+        self.is_any_dead(core) || self.is_any_due(core) || core.holds.iter().any(is_closed)
     }
 
     /// Gives the GPU what is due.

@@ -113,9 +113,7 @@ impl Client {
                     return Change::None(Ok(Err(Refused::NoSuchGpu(gpu))));
                 };
                 // Asked of the very state that is committed then: who changes it meanwhile has this asked again.
-                if card.used.saturating_add(bytes) > card.peak
-                    && (shared.is_any_dead(core) || shared.is_any_due(core))
-                {
+                if card.used.saturating_add(bytes) > card.peak && shared.is_any_to_release(core) {
                     return Change::None(Err(LookFirst));
                 }
                 let free = total.saturating_sub(card.used);

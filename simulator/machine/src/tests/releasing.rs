@@ -51,6 +51,20 @@ fn memory_of_a_closed_descriptor_comes_back_late() {
     assert_eq!(machine.memory(0).used_bytes, 10 << 20);
 }
 
+/// The record's peak is never above what processes and open descriptors had at one moment.
+#[test]
+fn memory_of_a_closed_descriptor_is_in_no_later_peak() {
+    let place = Place::new("peak", &config());
+    let machine = place.machine();
+    let (a, _) = tenant(machine, 1);
+    let object = a.object_create(0, 100 << 20, 0).unwrap();
+    let descriptor = a.object_export(object).unwrap();
+    a.object_release(object);
+    drop(descriptor);
+    a.take(0, 50 << 20).unwrap();
+    assert_eq!(machine.report().gpus[0].memory_peak_bytes, 110 << 20);
+}
+
 #[test]
 fn without_a_delay_it_is_back_at_once() {
     let machine = machine();
