@@ -148,6 +148,8 @@ impl Launches {
             return pass;
         };
         let _relaxed = Relaxed::enter();
+        // Before the context is made current: see `settle`.
+        self.contexts.asking.store(context, Ordering::SeqCst);
         let is_current = crate::devices::current_context().0 == context;
         let asked_in = CUcontext(track.asked_in.load(Ordering::Relaxed));
         let _pushed = if is_current {
@@ -155,7 +157,6 @@ impl Launches {
         } else {
             Pushed::make_current(asked_in)
         };
-        self.contexts.asking.store(context, Ordering::SeqCst);
         self.settle_track(lane, &lane.view(now_ns()), track, &mut pass);
         self.contexts.asking.store(0, Ordering::SeqCst);
         if pass.progress {
