@@ -1,6 +1,7 @@
 //! The GPUs as this process numbers them, and what the container was granted of each. The UUID decides (I10): the
 //! ordinal is whatever `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` make of it.
 
+use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use once_cell::sync::OnceCell;
@@ -326,14 +327,14 @@ pub(crate) fn device_of_context(shim: &'static Shim, context: CUcontext) -> Opti
 
 /// A context that is current for as long as this lives; then the one before is again.
 #[derive(Debug)]
-pub(crate) struct Pushed(());
+pub(crate) struct Pushed(PhantomData<*const ()>);
 
 impl Pushed {
     /// Nothing if the driver knows no such context.
     pub(crate) fn make_current(context: CUcontext) -> Option<Self> {
         // SAFETY: the driver judges the handle itself; what is pushed is popped again in `drop`.
         unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
-        Some(Self(()))
+        Some(Self(PhantomData))
     }
 }
 

@@ -179,12 +179,11 @@ impl Shim {
     pub(crate) fn reap(&'static self, view: impl Fn(Identity) -> ProcessView) {
         if let (Some(region), Some(me)) = (self.region(), self.identity()) {
             let due_in_ns = region.usage.reap_dead(&view(*me)).due_in_ns;
-            let due_ns = if due_in_ns > 0 {
-                clock::now_ns() + due_in_ns
-            } else {
-                0
-            };
-            self.released_ns.store(due_ns, Ordering::Relaxed);
+            // A brief look does not see all the dead that a thorough one has seen: it takes nothing back.
+            if due_in_ns > 0 {
+                let due_ns = clock::now_ns() + due_in_ns;
+                self.released_ns.store(due_ns, Ordering::Relaxed);
+            }
         }
     }
 

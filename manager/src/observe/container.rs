@@ -26,7 +26,7 @@ pub(super) struct Watched {
     totals: Vec<Totals>,
     /// Those that hold a slot and have not registered, with their PIDs on the host if known: of their end nobody tells.
     unsure: Vec<(Identity, Option<u32>)>,
-    /// A child keeps memory of a dead process: of its end nobody tells either.
+    /// A child keeps memory of a dead process. The manager is not told of the child's end: each look asks again.
     has_kept: bool,
     is_stale: bool,
 }
@@ -194,7 +194,7 @@ type Living = Vec<(ProcessUse, Option<u32>)>;
 
 /// What became of those that hold a slot.
 struct Fates {
-    /// Who lives, with the PID on the host.
+    /// The living processes, each with its PID on the host.
     living: Living,
     /// Whether a child keeps memory of a dead one.
     has_kept: bool,
