@@ -4,14 +4,14 @@
 //! what a stranger wrote can be read. All zero is a valid, empty `usage`. The numbers are the machine's own (the files
 //! never leave it). A change of layout changes [`VERSION`]; which versions go together, [`crate::header`] says.
 
-use crate::account::Account;
-use crate::account::Meter;
 use crate::ledger::Record;
 use crate::primitive::{AtomicU32, AtomicU64};
-use crate::queue::Queue;
 use crate::seqlock::Versioned;
 use crate::shared::{HOLDER_WORDS, MAX_OBJECTS, ObjectRecord};
 use crate::{MAX_DEVICES, MAX_SLOTS};
+use vcuda_limiter::account::Account;
+use vcuda_limiter::account::Meter;
+use vcuda_limiter::queue::Queue;
 
 /// First word of `limits`: the letters `vculimit`.
 pub const LIMITS_MAGIC: u64 = u64::from_le_bytes(*b"vculimit");
@@ -83,7 +83,7 @@ pub struct DeviceLimits {
     reserved: [AtomicU64; 10],
     /// Words of [`crate::limits::DeviceConfig`].
     pub config: Versioned<CONFIG_WORDS>,
-    /// Words of [`crate::account::Pace`].
+    /// Words of [`vcuda_limiter::account::Pace`].
     pub pace: Versioned<PACE_WORDS>,
 }
 

@@ -4,17 +4,15 @@ use core::fmt;
 use std::fs::File;
 use std::path::Path;
 
-use crate::account::Pace;
 use crate::layout::{DeviceLimits, LimitsFile};
 use crate::map::Mapping;
 use crate::open::{open_checked, read_bytes};
 use crate::primitive::{AtomicU32, Ordering};
 use crate::{DeviceIndex, GpuUuid};
+use vcuda_limiter::account::Pace;
 use words::{config_of_words, header_sum, is_sound, limit_check, pace_of_words, uuid_of};
 
-mod config;
 mod follow;
-mod quota;
 mod reader;
 mod words;
 mod writer;
@@ -22,11 +20,14 @@ mod writer;
 use follow::Source;
 
 pub use crate::open::OpenError;
-pub use config::{DeviceConfig, NO_MEMORY_LIMIT, NOT_METERED, Policy, Priority};
-pub use quota::Quota;
 pub use reader::LimitsReader;
+pub use vcuda_quota::{DeviceConfig, NO_MEMORY_LIMIT, Policy, Priority, Quota};
 pub(crate) use words::fill;
 pub use writer::{LimitsWriter, WriteError};
+
+/// The value of a device's metered word when its GPU time is not metered. Every other value means metered, so that
+/// damage never frees a container of its share.
+pub const NOT_METERED: u32 = 0x6f70_656e;
 
 /// How often a file that looks damaged is read: a value may have changed twice while it was read.
 const READ_ATTEMPTS: u32 = 8;

@@ -1,7 +1,7 @@
 //! What a graph will cost before it was ever measured: the sum of its nodes, each as predicted alone.
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::predict::{Key, LEAST_NS, Transfer, UNKNOWN_NS, transfer_ns};
+use vcuda_limiter::predict::{Key, LEAST_NS, Transfer, UNKNOWN_NS, transfer_ns};
 
 use crate::ffi::{Relaxed, real};
 use crate::graph_memory::nodes;

@@ -3,8 +3,8 @@
 
 use core::sync::atomic::Ordering;
 
-use vcuda_region::controller::{Verdict, View};
-use vcuda_region::predict::{Key, Prediction};
+use vcuda_limiter::controller::{Verdict, View};
+use vcuda_limiter::predict::{Key, Prediction};
 
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::streams::Stream;

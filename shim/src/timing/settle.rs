@@ -4,9 +4,10 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::controller::View;
-use vcuda_region::predict::LEARNT;
-use vcuda_region::{MAX_DEVICES, busy};
+use vcuda_limiter::busy;
+use vcuda_limiter::controller::View;
+use vcuda_limiter::predict::LEARNT;
+use vcuda_region::MAX_DEVICES;
 
 use super::context::Reached;
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};

@@ -4,9 +4,6 @@ use core::fmt;
 
 /// The memory limit that is none: the whole card.
 pub const NO_MEMORY_LIMIT: u64 = u64::MAX;
-/// The value of a device's metered word when its GPU time is not metered. Every other value means metered, so that
-/// damage never frees a container of its share.
-pub const NOT_METERED: u32 = 0x6f70_656e;
 
 /// How a container competes for GPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,19 +63,6 @@ impl Priority {
             Self::High => "high",
         }
     }
-
-    /// As `limits` has it: what nobody ever set is normal.
-    pub(super) fn word(self) -> u64 {
-        match self {
-            Self::Normal => 0,
-            Self::High => 1,
-            Self::Low => 2,
-        }
-    }
-
-    pub(super) fn of_word(word: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|priority| priority.word() == word)
-    }
 }
 
 impl fmt::Display for Priority {
@@ -137,7 +121,9 @@ impl DeviceConfig {
         }
     }
 
-    pub(crate) fn is_valid(&self) -> bool {
+    /// Whether every field is within the bounds that `limits` may hold.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
         const MINUTE_NS: u64 = 60_000_000_000;
         (1..=1000).contains(&self.cap_permille)
             && self.guarantee_permille <= self.cap_permille

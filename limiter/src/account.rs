@@ -28,7 +28,8 @@ pub const BUSY_WORDS: usize = if cfg!(any(loom, miri)) { 16 } else { 4096 };
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Account {
-    pub(crate) level_ns: AtomicI64,
+    /// What the tenant has consumed or holds in leases (ns of GPU time).
+    pub level_ns: AtomicI64,
     beside_ns: AtomicU64,
     /// When a launch last went on debt as its wait came to the bound (`CLOCK_MONOTONIC`, ns).
     debt_admitted_ns: AtomicU64,
@@ -48,19 +49,26 @@ pub struct Account {
     reserved_bell: [AtomicU32; 27],
     /// GPU time that counts as the container's so far: measured, apportioned among those who overlapped (ns).
     pub served_ns: AtomicU64,
-    pub(crate) forgiven_ns: AtomicU64,
+    /// Debt that was forgiven (ns of GPU time).
+    pub forgiven_ns: AtomicU64,
     /// 95th percentile of the container's predicted launches (ns).
     pub p95_ns: AtomicU64,
-    pub(crate) denied: AtomicU64,
+    /// Reservations of memory that were refused.
+    pub denied: AtomicU64,
     context_bytes: [AtomicU64; 2],
     doubted_context_bytes: [AtomicU64; 2],
-    pub(crate) host_copies: AtomicU64,
-    pub(crate) host_copied_bytes: AtomicU64,
+    /// Copies between host and device.
+    pub host_copies: AtomicU64,
+    /// What they moved (bytes).
+    pub host_copied_bytes: AtomicU64,
     collective_ns: AtomicU64,
     collectives: AtomicU64,
-    pub(crate) measured_ns: AtomicU64,
-    pub(crate) measured_charge_ns: AtomicU64,
-    pub(crate) measured_elapsed_ns: AtomicU64,
+    /// Time that was new in the busy map when it was measured (ns).
+    pub measured_ns: AtomicU64,
+    /// What was charged for it (ns of GPU time).
+    pub measured_charge_ns: AtomicU64,
+    /// All measured time, of every stream (ns).
+    pub measured_elapsed_ns: AtomicU64,
     reserved_served: [AtomicU64; 1],
     /// When the device was busy for this container.
     pub busy: [AtomicU64; BUSY_WORDS],
@@ -203,7 +211,7 @@ impl Account {
     }
 
     /// Counts a refused reservation of memory.
-    pub(crate) fn count_denied(&self) {
+    pub fn count_denied(&self) {
         self.denied.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -356,7 +364,7 @@ impl Meter {
 
     /// A record read elsewhere, from the eight words of its layout.
     #[expect(clippy::cast_possible_truncation, reason = "two counts share a word")]
-    pub(crate) fn of_words(words: &[u64; 8]) -> Self {
+    pub fn of_words(words: &[u64; 8]) -> Self {
         let [
             lease,
             taken,
@@ -387,7 +395,7 @@ impl Meter {
 
     /// Makes the record its new owner's. What a dead owner left in the lease goes back to `account`. Nothing is written
     /// where nobody ever wrote.
-    pub(crate) fn begin(&self, account: &Account) {
+    pub fn begin(&self, account: &Account) {
         let words = [
             &self.lease,
             &self.settled_launches,

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::{FLOOR_PERMILLE, STALE_BEAT_NS};
 use crate::account::{Account, Pace};
-use crate::limits::{DeviceConfig, Policy};
+use vcuda_quota::{DeviceConfig, Policy};
 
 /// Most work in flight (ns): more would only delay what a change or a neighbour does.
 const WINDOW_MAX_NS: u64 = 8_000_000;

@@ -2,7 +2,7 @@
 
 use core::cmp::Reverse;
 
-use crate::limits::{DeviceConfig, Policy, Priority};
+use vcuda_quota::{DeviceConfig, Policy, Priority};
 
 /// What containers have together that would otherwise get nothing (thousandths of the GPU): the bound on starvation. It is
 /// taken from all others in proportion, so that a promise is kept to 99 percent at least.

@@ -1,6 +1,6 @@
 //! A quota as people give it, and the configuration of a GPU that it means.
 
-use super::{DeviceConfig, NO_MEMORY_LIMIT, Policy, Priority};
+use crate::{DeviceConfig, NO_MEMORY_LIMIT, Policy, Priority};
 
 /// What a container may use of one GPU, as it was asked for: on the command line, or of the node's manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::controller::{Busy, Turns, word_at};
-use crate::{DeviceIndex, GpuUuid};
+use vcuda_limiter::controller::{Busy, Turns, word_at};
+use vcuda_region::{DeviceIndex, GpuUuid};
 
 use super::REPORT_LAG_NS;
-use super::tenants::Tenants;
+use crate::tenants::Tenants;
 
 /// What was read so long ago (ns) is gone into: by now, all who are not held up have entered what they did before.
 const BEHIND_NS: u64 = 47_000_000;
@@ -27,13 +27,13 @@ struct Gpu {
 
 /// All GPUs.
 #[derive(Debug, Default)]
-pub(super) struct Rounds {
+pub(crate) struct Rounds {
     gpus: BTreeMap<GpuUuid, Gpu>,
 }
 
 impl Rounds {
     /// Settles what the `users` of a GPU, at their places in `tenants`, were charged against what they got.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         &mut self,
         tenants: &mut Tenants,
         uuid: GpuUuid,

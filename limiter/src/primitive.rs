@@ -1,4 +1,7 @@
 //! Atomics that are `core`'s, or loom's when a model is checked; in tests each access can be the last one.
+//!
+//! The limiter and `vcuda-region` both compile this file, so that the accesses of each are counted in its own tests.
+#![allow(dead_code, unused_imports, reason = "each of the two crates uses a part")]
 
 #[cfg(not(loom))]
 use core::sync::atomic as inner;
@@ -29,7 +32,10 @@ pub(crate) fn pause(_turn: u32) {
 
 /// Atomics that count their accesses, so that a test can let a party die or stand still before any of them.
 #[cfg(test)]
-#[expect(unreachable_pub, reason = "public records have fields of these types")]
+#[allow(
+    unreachable_pub,
+    reason = "public records of one of the two crates have fields of these types"
+)]
 pub(crate) mod counted {
     use super::inner;
     use core::cell::Cell;

@@ -6,7 +6,11 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use crate::sys;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// After so many looks without a beat, a holder that is stopped is dismissed.
 const STOPPED_MISSED: u32 = 3;
@@ -42,12 +46,17 @@ impl Post {
     /// # Errors
     /// The file system has no locks.
     pub fn take(&self) -> io::Result<bool> {
-        sys::try_lock_process(&self.file)
+        match fcntl(&self.file, FcntlArg::F_SETLK(&whole_file(libc::F_WRLCK))) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Gives it up.
     pub fn leave(&self) {
-        sys::unlock_process(&self.file);
+        // What cannot be unlocked is unlocked when the process ends.
+        let _ = fcntl(&self.file, FcntlArg::F_SETLK(&whole_file(libc::F_UNLCK)));
     }
 
     /// The other process that holds it: 0 if that is of another PID namespace.
@@ -55,7 +64,9 @@ impl Post {
     /// # Errors
     /// The file system has no locks.
     pub fn holder(&self) -> io::Result<Option<i32>> {
-        sys::process_lock_holder(&self.file)
+        let mut found = whole_file(libc::F_WRLCK);
+        fcntl(&self.file, FcntlArg::F_GETLK(&mut found))?;
+        Ok((i32::from(found.l_type) != libc::F_UNLCK).then_some(found.l_pid))
     }
 
     /// Says that the holder is at work.
@@ -94,9 +105,20 @@ impl Post {
             && (missed >= HUNG_MISSED || is_stopped(pid))
         {
             // One that may not be killed keeps the post; it is tried again.
-            sys::kill(pid);
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         Ok(())
+    }
+}
+
+/// A lock of `kind` on all of a file (fcntl(2)).
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: libc::c_short::try_from(kind).unwrap_or_default(),
+        l_whence: 0,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
     }
 }
 

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::state::State;
 use super::{CALM_NS, Finding, Found};
-use crate::account::Pace;
-use crate::controller::{Activity, Busy, Contender, Got, RECENT_NS, STALE_BEAT_NS, Scale};
-use crate::limits::{LimitsWriter, Policy, Priority};
-use crate::observer::Observer;
-use crate::{DeviceIndex, GpuUuid, MAX_DEVICES, busy};
+use crate::state::State;
+use vcuda_limiter::account::Pace;
+use vcuda_limiter::busy;
+use vcuda_limiter::controller::{Activity, Busy, Contender, Got, RECENT_NS, STALE_BEAT_NS, Scale};
+use vcuda_quota::{Policy, Priority};
+use vcuda_region::limits::LimitsWriter;
+use vcuda_region::observer::Observer;
+use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES};
 
 /// How often a tenant's `limits` are read again and the beat written there (ns).
 const BEAT_NS: u64 = 95_000_000;
@@ -32,7 +34,7 @@ const _: () = assert!(QUIET_BEAT_NS * 2 < STALE_BEAT_NS);
 const RECENT_WORDS: usize = (RECENT_NS / (busy::BIN_NS * busy::BINS_PER_WORD)) as usize;
 
 /// One whose files cannot be read: it has no demand.
-pub(super) const ABSENT: Contender = Contender {
+pub(crate) const ABSENT: Contender = Contender {
     policy: Policy::Fixed,
     guarantee_permille: 0,
     cap_permille: 1,
@@ -43,7 +45,7 @@ pub(super) const ABSENT: Contender = Contender {
 
 /// A tenant's files, opened once.
 #[derive(Debug)]
-pub(super) struct Tenant {
+pub(crate) struct Tenant {
     path: PathBuf,
     /// Device and inode of `limits`: a later run of the same name has another file.
     file: (u64, u64),
@@ -61,7 +63,7 @@ pub(super) struct Tenant {
 
 /// All tenants of this user.
 #[derive(Debug, Default)]
-pub(super) struct Tenants {
+pub(crate) struct Tenants {
     tenants: Vec<Tenant>,
     listed: usize,
     /// GPUs of which one demanded something at the last look and another did not, that may begin beside it any time.
@@ -71,7 +73,7 @@ pub(super) struct Tenants {
 impl Tenants {
     /// Opens who is new and forgets who is gone. One that cannot be opened, as it is being made or removed or is damaged,
     /// is tried again.
-    pub(super) fn refresh(&mut self, listed: Vec<(String, PathBuf)>, now_ns: u64) {
+    pub(crate) fn refresh(&mut self, listed: Vec<(String, PathBuf)>, now_ns: u64) {
         self.listed = listed.len();
         self.tenants
             .retain(|tenant| file_of(&tenant.path) == Some(tenant.file));
@@ -83,22 +85,22 @@ impl Tenants {
     }
 
     /// Whether all that were listed could be opened.
-    pub(super) fn are_complete(&self) -> bool {
+    pub(crate) fn are_complete(&self) -> bool {
         self.tenants.len() == self.listed
     }
 
     /// There is more than one.
-    pub(super) fn are_several(&self) -> bool {
+    pub(crate) fn are_several(&self) -> bool {
         self.listed > 1
     }
 
     /// No tenant is left, none that could not be opened either.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.listed == 0
     }
 
     /// Whether one that was idle at the last look has begun, or a quota was changed since. Cheap: a word or two of each.
-    pub(super) fn have_stirred(&mut self, now_ns: u64) -> bool {
+    pub(crate) fn have_stirred(&mut self, now_ns: u64) -> bool {
         let meeting = &self.meeting;
         self.tenants
             .iter_mut()
@@ -106,17 +108,17 @@ impl Tenants {
     }
 
     /// Whether one may begin any time beside another that demands something.
-    pub(super) fn may_meet(&self) -> bool {
+    pub(crate) fn may_meet(&self) -> bool {
         !self.meeting.is_empty()
     }
 
     /// Whether one of this GPU's tenants may do so.
-    pub(super) fn may_meet_on(&self, gpu: GpuUuid) -> bool {
+    pub(crate) fn may_meet_on(&self, gpu: GpuUuid) -> bool {
         self.meeting.contains(&gpu)
     }
 
     /// After a look at all.
-    pub(super) fn note_who_may_meet(&mut self) {
+    pub(crate) fn note_who_may_meet(&mut self) {
         let mut seen: BTreeMap<GpuUuid, [bool; 2]> = BTreeMap::new();
         for tenant in &self.tenants {
             for (device, uuid) in tenant.writer.limits().devices() {
@@ -129,11 +131,11 @@ impl Tenants {
         self.meeting = seen.into_keys().collect();
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tenant> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tenant> {
         self.tenants.iter_mut()
     }
 
-    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Tenant> {
+    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut Tenant> {
         self.tenants.get_mut(at)
     }
 }
@@ -215,13 +217,13 @@ impl Tenant {
     }
 
     /// The GPUs that it was given.
-    pub(super) fn devices(&self) -> Vec<(DeviceIndex, GpuUuid)> {
+    pub(crate) fn devices(&self) -> Vec<(DeviceIndex, GpuUuid)> {
         self.writer.limits().devices().collect()
     }
 
     /// Now and then says that the arbiter is at work, and reads what `vcuda set` has changed, at once if it has. Whether
     /// the tenant's files can be used: one whose files were damaged is left alone until they are sound.
-    pub(super) fn beat(&mut self, now_ns: u64) -> bool {
+    pub(crate) fn beat(&mut self, now_ns: u64) -> bool {
         if self.is_quiet(now_ns) && self.is_sound {
             // Whether a quota was changed is asked as often as the beat of others.
             let is_due = now_ns >= self.watched_quota_ns.saturating_add(BEAT_NS);
@@ -246,7 +248,7 @@ impl Tenant {
 
     /// When the tenant says that it was busy on `device`, from word `first` of its busy map up to `last`, and what it
     /// demands. Nothing if its files cannot be read. `may_begin`: beside another that is at work.
-    pub(super) fn look(
+    pub(crate) fn look(
         &mut self,
         device: DeviceIndex,
         (first, last): (u64, u64),
@@ -313,12 +315,12 @@ impl Tenant {
     }
 
     /// Which tenant it is, whatever becomes of others.
-    pub(super) fn file(&self) -> (u64, u64) {
+    pub(crate) fn file(&self) -> (u64, u64) {
         self.file
     }
 
     /// When it was busy on `device` in the words `first` to `last`, long enough ago that all of it was entered.
-    pub(super) fn look_back(&self, device: DeviceIndex, (first, last): (u64, u64), now_ns: u64) -> Busy {
+    pub(crate) fn look_back(&self, device: DeviceIndex, (first, last): (u64, u64), now_ns: u64) -> Busy {
         let state = self.state(device);
         // What was gone into by then is longer ago than this look, and the quiet have entered nothing since.
         let is_quiet = state.is_some_and(|state| state.is_quiet(now_ns));
@@ -333,14 +335,14 @@ impl Tenant {
     }
 
     /// What it got in the words of the last look back, all of which was entered at `entered_ns`.
-    pub(super) fn settle(&mut self, device: DeviceIndex, got: Got, entered_ns: u64) {
+    pub(crate) fn settle(&mut self, device: DeviceIndex, got: Got, entered_ns: u64) {
         if let Some(state) = self.devices.get_mut(device.get()) {
             state.settlement.follow(got, entered_ns);
         }
     }
 
     /// Writes what a look has changed.
-    pub(super) fn pace(&mut self, device: DeviceIndex, finding: &Finding, now_ns: u64) -> Found {
+    pub(crate) fn pace(&mut self, device: DeviceIndex, finding: &Finding, now_ns: u64) -> Found {
         let mut found = Found::default();
         let Some(state) = self.devices.get_mut(device.get()) else {
             return found;

@@ -1,4 +1,4 @@
-//! Apportions GPU time between the containers of one root: what drives the arithmetic of [`crate::controller`]. Run by
+//! Apportions GPU time between the containers of one root: what drives the arithmetic of [`vcuda_limiter::controller`]. Run by
 //! `vcuda arbiter` and by the manager, one of them at a time ([`Post`]).
 //!
 //! Containers share no memory: each one's `usage` is read, whose every word is the container's own claim, and each one's
@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::controller::{self, Busy, Contender, LOOK_BACK_WORDS, Overlap, word_at};
-use crate::directory::{self, DirectoryError};
-use crate::{DeviceIndex, GpuUuid};
+use vcuda_limiter::controller::{self, Busy, Contender, LOOK_BACK_WORDS, Overlap, word_at};
+use vcuda_region::directory::{self, DirectoryError};
+use vcuda_region::{DeviceIndex, GpuUuid};
 
 pub use post::Post;
 use rounds::Rounds;

@@ -39,7 +39,7 @@ pub struct LatenessUse {
 
 impl LatenessUse {
     /// Of its counts, as they lie in `usage`.
-    pub(crate) fn of_counts(count: impl Fn(usize) -> u32) -> Self {
+    pub fn of_counts(count: impl Fn(usize) -> u32) -> Self {
         Self {
             counts: core::array::from_fn(count),
         }
