@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use crate::{Refinement, busy};
 
 /// What is taken without evidence: 2 ms, as on the GPUs of which it is told, and a short switch (thousandths of a bin).
-pub(super) const DEFAULT: i64 = of_ns(2_020_000);
+pub(super) const DEFAULT: i64 = of_ns(1_044_000);
 /// From this to that (thousandths of a bin), each candidate longer than the one before by its 256th part.
 const RANGE: (i64, i64) = (of_ns(300_000), of_ns(9_000_000));
 const FINENESS: i64 = 256;
