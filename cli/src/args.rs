@@ -18,7 +18,7 @@ pub(crate) use node::{
 };
 
 use crate::gpus::GpuSelector;
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize};
 
 const MAIN_EXAMPLES: &str = "\
 Examples:

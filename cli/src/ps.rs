@@ -5,7 +5,7 @@ use std::io::Write as _;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 use crate::args::PsArgs;
 use crate::config::Environment;

@@ -4,7 +4,7 @@ use vcuda_region::limits::{self, DeviceConfig, Policy, Priority};
 
 use crate::args::{PolicyName, PriorityName, QuotaArgs};
 use crate::failure::Failure;
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize};
 
 /// What a tenant may use of each of its GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

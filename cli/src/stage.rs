@@ -27,7 +27,7 @@ use crate::gpus::{self, Gpu, GpuSelector, Inventory};
 use crate::smi::{Scope, Watch};
 use crate::{arbiter, libraries};
 use protocol::{Reply, Request, Shape, Work};
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize};
 
 /// How long a tenant may take to answer: a first launch compiles PTX.
 const ANSWER: Duration = Duration::from_secs(20);

@@ -1,8 +1,8 @@
 //! What the manager is asked for: what a container's devices count, less what its pod's annotations give up.
 
 use thiserror::Error;
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 use vcuda_manager_api::v1;
+use vcuda_quota::{CoreShare, MemorySize};
 
 use crate::annotations::Choice;
 use crate::demand::Wanted;

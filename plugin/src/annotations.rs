@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use thiserror::Error;
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 use vcuda_manager_api::v1;
+use vcuda_quota::{CoreShare, MemorySize};
 
 use crate::competition::Competition;
 

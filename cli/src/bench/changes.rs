@@ -14,7 +14,7 @@ use crate::stage::interrupt::Interrupt;
 use crate::stage::protocol::{Request, Work};
 use crate::stage::truth::{Served, Truth};
 use crate::stage::{Stage, Tenant};
-use vcuda_manager_api::quantity::CoreShare;
+use vcuda_quota::CoreShare;
 
 /// For how long a program is idle, and how long between two changes.
 const IDLE: Duration = Duration::from_secs(1);

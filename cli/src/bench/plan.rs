@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::args::{BenchArgs, BenchTable};
 use crate::failure::Failure;
 use crate::stage::protocol::{Shape, Work};
-use vcuda_manager_api::quantity::CoreShare;
+use vcuda_quota::CoreShare;
 
 /// Over which time a share is taken.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use super::{Finding, tenants};
 use crate::config::Environment;
 use crate::gpus::Inventory;
 use crate::libraries;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 /// Inside a tenant: its own limits, and what a program here meets.
 pub(super) fn of_this_tenant(directory: &Path, is_container: bool) -> Vec<Finding> {

@@ -13,7 +13,7 @@ use super::{Finding, loader};
 use crate::config::{ENV_TENANT, Environment};
 use crate::gpus::{Gpu, Inventory};
 use crate::smi;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 /// File names of the driver as they stand in a process's maps: NVIDIA's and the simulator's.
 const DRIVERS: [&str; 2] = ["/libcuda.so.", "/libvcuda_simulator_cuda.so"];

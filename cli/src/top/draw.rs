@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Gauge, Paragraph, Row, Table};
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 use super::{Screen, table};
 use crate::render::{GpuView, clipped};
