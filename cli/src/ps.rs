@@ -105,22 +105,10 @@ mod tests {
             memory_used_bytes: 3 << 29,
         };
         let tenant = crate::render::TenantView {
-            name: "web".to_owned(),
             holder: Some("namespace-of-a-team/pod-of-a-deployment-7d9f/main".to_owned()),
-            memory_limit_bytes: 4 << 30,
             memory_used_bytes: 3 << 30,
-            memory_denied: 0,
-            core_limit_permille: 300,
-            core_guarantee_permille: 300,
-            core_used_permille: 0,
-            gpu_seconds: 0.0,
-            host_copies: 0,
-            host_copied_bytes: 0,
-            policy: "fixed".to_owned(),
-            weight: 300,
-            priority: "normal".to_owned(),
-            is_ranked: false,
             processes: vec![process(4_194_303), process(7)],
+            ..crate::render::TenantView::unused("web", &vcuda_quota::Quota::UNLIMITED, 4 << 30)
         };
         let snapshot = Snapshot {
             gpus: vec![GpuView {

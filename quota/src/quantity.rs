@@ -178,6 +178,15 @@ pub struct CoreShare(pub u32);
 impl CoreShare {
     /// The whole GPU.
     pub const WHOLE: CoreShare = CoreShare(1000);
+
+    /// The share in percent, as an option takes it: `30`, `12.5`.
+    #[must_use]
+    pub fn percent(self) -> String {
+        match (self.0 / 10, self.0 % 10) {
+            (whole, 0) => whole.to_string(),
+            (whole, tenth) => format!("{whole}.{tenth}"),
+        }
+    }
 }
 
 impl FromStr for CoreShare {
@@ -202,10 +211,7 @@ impl FromStr for CoreShare {
 impl fmt::Display for CoreShare {
     /// `30 %`, `12.5 %`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0 / 10, self.0 % 10) {
-            (whole, 0) => write!(f, "{whole} %"),
-            (whole, tenth) => write!(f, "{whole}.{tenth} %"),
-        }
+        write!(f, "{} %", self.percent())
     }
 }
 
@@ -307,6 +313,8 @@ mod tests {
             );
         }
         assert_eq!(CoreShare(125).to_string(), "12.5 %");
+        assert_eq!(CoreShare(300).percent(), "30");
+        assert_eq!(CoreShare(125).percent().parse(), Ok(CoreShare(125)));
         assert_eq!(CoreShare::WHOLE.to_string(), "100 %");
     }
 }
