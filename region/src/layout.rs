@@ -81,7 +81,7 @@ pub struct DeviceLimits {
     /// End of the turn, 0 while none is granted (`CLOCK_MONOTONIC`, ns).
     pub turn_until_ns: AtomicU64,
     reserved: [AtomicU64; 10],
-    /// Words of [`crate::limits::DeviceConfig`].
+    /// Words of [`vcuda_quota::DeviceConfig`].
     pub config: Versioned<CONFIG_WORDS>,
     /// Words of [`vcuda_limiter::account::Pace`].
     pub pace: Versioned<PACE_WORDS>,
