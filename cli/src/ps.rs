@@ -94,8 +94,10 @@ fn table(lines: &[Line<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use vcuda_quota::Quota;
+
     use super::*;
-    use crate::render::{GpuView, ProcessView};
+    use crate::render::{GpuView, ProcessView, TenantView};
 
     #[test]
     fn processes_are_sorted_and_fit_80_columns() {
@@ -104,11 +106,11 @@ mod tests {
             name: "a-long-command-\u{1b}[2J".to_owned(),
             memory_used_bytes: 3 << 29,
         };
-        let tenant = crate::render::TenantView {
+        let tenant = TenantView {
             holder: Some("namespace-of-a-team/pod-of-a-deployment-7d9f/main".to_owned()),
             memory_used_bytes: 3 << 30,
             processes: vec![process(4_194_303), process(7)],
-            ..crate::render::TenantView::unused("web", &vcuda_quota::Quota::UNLIMITED, 4 << 30)
+            ..TenantView::unused("web", &Quota::UNLIMITED, 4 << 30)
         };
         let snapshot = Snapshot {
             gpus: vec![GpuView {

@@ -290,24 +290,15 @@ mod tests {
     fn only_a_quota_that_competes_as_all_do_is_not_metered() {
         let memory_only = Quota::fixed(Some(1), 1000);
         assert!(!Quota::UNLIMITED.is_metered() && !memory_only.is_metered());
-        for change in [
-            QuotaChange {
-                cores_permille: Some(999),
-                ..QuotaChange::default()
-            },
-            QuotaChange {
-                policy: Some(Policy::Burst),
-                ..QuotaChange::default()
-            },
-            QuotaChange {
-                priority: Some(Priority::Low),
-                ..QuotaChange::default()
-            },
-            QuotaChange {
-                weight: Some(1),
-                ..QuotaChange::default()
-            },
-        ] {
+        let changes: [fn(&mut QuotaChange); 4] = [
+            |change| change.cores_permille = Some(999),
+            |change| change.policy = Some(Policy::Burst),
+            |change| change.priority = Some(Priority::Low),
+            |change| change.weight = Some(1),
+        ];
+        for set in changes {
+            let mut change = QuotaChange::default();
+            set(&mut change);
             assert!(memory_only.merge(&change).unwrap().is_metered(), "{change:?}");
         }
     }

@@ -94,57 +94,41 @@ impl v1::Amounts {
     /// # Errors
     /// The first value that is out of its range, with that range.
     pub fn checked(&self) -> Result<Quota, InvalidAmount> {
+        let wrong = |field, value: i128, remedy| Err(InvalidAmount { field, value, remedy });
         let quota = Quota::from(self);
         let (cores, cores_max) = (quota.cores_permille, self.cores_max_permille);
-        let has_foreign_maximum = quota.policy != Policy::Burst && cores_max != 0 && cores_max != cores;
-        let faults: [(bool, &str, i128, &str); 7] = [
-            (
-                v1::Policy::try_from(self.policy).is_err(),
-                "policy",
-                self.policy.into(),
-                "there is none",
-            ),
-            (
-                v1::Priority::try_from(self.priority).is_err(),
-                "priority",
-                self.priority.into(),
-                "there is none",
-            ),
-            (
-                !(1..=1000).contains(&cores),
-                "cores_permille",
-                cores.into(),
-                "give 1 to 1000, or 0 for 1000",
-            ),
-            (
-                has_foreign_maximum,
-                "cores_max_permille",
-                cores_max.into(),
-                "give 0 or cores_permille; more than that is for the policy burst",
-            ),
-            (
-                !(cores..=1000).contains(&quota.cores_max_permille),
-                "cores_max_permille",
-                cores_max.into(),
-                "give cores_permille to 1000, or 0 for 1000",
-            ),
-            (
-                quota.weight.is_some_and(|weight| !WEIGHTS.contains(&weight)),
+        if v1::Policy::try_from(self.policy).is_err() {
+            return wrong("policy", self.policy.into(), "there is none");
+        }
+        if v1::Priority::try_from(self.priority).is_err() {
+            return wrong("priority", self.priority.into(), "there is none");
+        }
+        if !(1..=1000).contains(&cores) {
+            return wrong("cores_permille", cores.into(), "give 1 to 1000, or 0 for 1000");
+        }
+        if quota.policy != Policy::Burst && cores_max != 0 && cores_max != cores {
+            let remedy = "give 0 or cores_permille; more than that is for the policy burst";
+            return wrong("cores_max_permille", cores_max.into(), remedy);
+        }
+        if !(cores..=1000).contains(&quota.cores_max_permille) {
+            let remedy = "give cores_permille to 1000, or 0 for 1000";
+            return wrong("cores_max_permille", cores_max.into(), remedy);
+        }
+        if quota.weight.is_some_and(|weight| !WEIGHTS.contains(&weight)) {
+            return wrong(
                 "weight",
                 self.weight.into(),
                 "give 1 to 10000, or 0 for cores_permille",
-            ),
-            (
-                self.memory_bytes == u64::MAX,
+            );
+        }
+        if self.memory_bytes == u64::MAX {
+            return wrong(
                 "memory_bytes",
                 self.memory_bytes.into(),
                 "give less than 2^64 - 1, or 0 for all",
-            ),
-        ];
-        match faults.into_iter().find(|(is_wrong, ..)| *is_wrong) {
-            Some((_, field, value, remedy)) => Err(InvalidAmount { field, value, remedy }),
-            None => Ok(quota),
+            );
         }
+        Ok(quota)
     }
 }
 
