@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use vcuda_limiter::Refinement;
 use vcuda_limiter::controller::{Busy, Turns, word_at};
 use vcuda_region::{DeviceIndex, GpuUuid};
 
@@ -40,6 +41,9 @@ impl Rounds {
         users: &[(usize, DeviceIndex)],
         now_ns: u64,
     ) {
+        if !Refinement::SliceOrder.is_used() {
+            return;
+        }
         let gpu = self.gpus.entry(uuid).or_default();
         gpu.looks.push_back(now_ns);
         let mut then_ns = None;

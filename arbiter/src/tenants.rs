@@ -361,11 +361,7 @@ impl Tenant {
             return found;
         };
         found.has_changed = finding.rate != now.rate_permille || contended != now.contended;
-        let mut next = Pace {
-            contended,
-            baton: false,
-            ..now
-        };
+        let mut next = Pace { contended, ..now };
         let scale = state.scale.permille();
         let is_due = now_ns >= state.written_ns + WRITE_NS;
         let scale_step = if is_due { SCALE_STEP.0 } else { SCALE_STEP.1 };

@@ -40,13 +40,7 @@ pub struct Account {
     pub waiters: AtomicU32,
     /// How late those went on whose wait had an end that was known.
     pub lateness: Lateness,
-    /// Since when a launch of this container is held for want of a turn (`CLOCK_MONOTONIC`, ns), 0 if none is.
-    pub want_since_ns: AtomicU64,
-    /// Counts the turns that this container has drained.
-    pub drained_seq: AtomicU64,
-    /// Futex word by which the container calls the arbiter.
-    pub bell: AtomicU32,
-    reserved_bell: [AtomicU32; 27],
+    reserved_wake: [AtomicU64; 16],
     /// GPU time that counts as the container's so far: measured, apportioned among those who overlapped (ns).
     pub served_ns: AtomicU64,
     /// Debt that was forgiven (ns of GPU time).
@@ -104,10 +98,7 @@ impl Default for Account {
             wake: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             lateness: Lateness::default(),
-            want_since_ns: AtomicU64::new(0),
-            drained_seq: AtomicU64::new(0),
-            bell: AtomicU32::new(0),
-            reserved_bell: core::array::from_fn(|_| AtomicU32::new(0)),
+            reserved_wake: core::array::from_fn(|_| AtomicU64::new(0)),
             served_ns: AtomicU64::new(0),
             forgiven_ns: AtomicU64::new(0),
             p95_ns: AtomicU64::new(0),

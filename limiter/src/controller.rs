@@ -12,7 +12,7 @@ mod settlement;
 mod throttle;
 mod turns;
 
-use crate::busy;
+use crate::{Refinement, busy};
 
 pub use demand::{Activity, RECENT_NS};
 pub use rates::{Contender, FLOOR_PERMILLE, rates};
@@ -78,6 +78,9 @@ impl Contexts {
     /// work waits for a first slice do not show in the busy map: since the last look, the measured times of all streams were
     /// `elapsed_ns` together, and there was work in `busy_ns`.
     pub fn follow(&mut self, count: u64, elapsed_ns: u64, busy_ns: u64) {
+        if !Refinement::ContextCount.is_used() {
+            return;
+        }
         let Some(together) = elapsed_ns.saturating_mul(1000).checked_div(busy_ns) else {
             return;
         };

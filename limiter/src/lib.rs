@@ -6,6 +6,8 @@
 
 pub mod account;
 #[cfg(not(loom))]
+mod admit;
+#[cfg(not(loom))]
 pub mod busy;
 #[cfg(not(loom))]
 pub mod controller;
@@ -13,6 +15,11 @@ pub mod controller;
 pub mod predict;
 mod primitive;
 pub mod queue;
+mod refinement;
+
+#[cfg(not(loom))]
+pub use admit::{Admission, COMPLETION_WAIT_MAX_NS, LAUNCHES_MAX, Reason, Snapshot, admit};
+pub use refinement::Refinement;
 
 /// How many processes of one tenant can use a GPU at the same time. (Miri and loom follow each word of their records.)
 pub const MAX_SLOTS: usize = if cfg!(any(loom, miri)) { 8 } else { 512 };

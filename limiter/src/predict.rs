@@ -130,8 +130,6 @@ struct Set {
     keys: [AtomicU64; WAYS],
     /// `cost_ns << 8 | samples`, and [`COLLECTIVE`].
     costs: [AtomicU64; WAYS],
-    /// Launches since the entry began, counted only while it has no sample.
-    unproven: [AtomicU32; WAYS],
     /// The way that the next stranger takes.
     next: AtomicU32,
 }
@@ -157,7 +155,6 @@ impl Table {
                 Set {
                     keys: [const { AtomicU64::new(0) }; WAYS],
                     costs: [const { AtomicU64::new(0) }; WAYS],
-                    unproven: [const { AtomicU32::new(0) }; WAYS],
                     next: AtomicU32::new(0),
                 }
             }; SETS],
@@ -176,16 +173,16 @@ impl Table {
                     .find(family)
                     .filter(|known| known.samples > 0)
                     .map_or(UNKNOWN_NS, |known| known.cost_ns);
-                self.insert(key, start)
+                self.insert(key, start, false)
             }
         }
     }
 
-    /// Gives `key` an entry that starts at `start_ns`, if it has none.
+    /// Gives `key` an entry that is estimated at `start_ns`, if it has none.
     #[inline]
     pub fn expect(&self, key: Key, start_ns: impl FnOnce() -> u64) {
         if self.find(key).is_none() {
-            self.insert(key, start_ns());
+            self.insert(key, start_ns(), true);
         }
     }
 
@@ -209,10 +206,10 @@ impl Table {
         None
     }
 
-    /// Gives `key` an entry that starts at `start_ns`, instead of a free or an older one. A graph's first cost is the sum
-    /// of its nodes.
+    /// Gives `key` an entry that starts at `start_ns`, in place of a free or an older one. An estimate counts as one sample:
+    /// a copy's by its size, a graph's by its nodes, all of which were measured. What has no sample goes alone.
     #[cold]
-    pub fn insert(&self, key: Key, start_ns: u64) -> Prediction {
+    pub fn insert(&self, key: Key, start_ns: u64, is_estimate: bool) -> Prediction {
         let number = key.set();
         let start_ns = start_ns.clamp(LEAST_NS, MOST_NS);
         let Some(set) = self.sets.get(number) else {
@@ -225,16 +222,14 @@ impl Table {
         };
         let free = set.keys.iter().position(|held| held.load(Ordering::Relaxed) == 0);
         let way = free.unwrap_or_else(|| set.next.fetch_add(1, Ordering::Relaxed) as usize % WAYS);
-        if let (Some(held), Some(cost), Some(unproven)) =
-            (set.keys.get(way), set.costs.get(way), set.unproven.get(way))
-        {
+        let samples = u8::from(is_estimate);
+        if let (Some(held), Some(cost)) = (set.keys.get(way), set.costs.get(way)) {
             held.store(key.0, Ordering::Relaxed);
-            cost.store(start_ns << 8, Ordering::Relaxed);
-            unproven.store(0, Ordering::Relaxed);
+            cost.store(start_ns << 8 | u64::from(samples), Ordering::Relaxed);
         }
         Prediction {
             index: index_of(number, way),
-            samples: 0,
+            samples,
             is_collective: false,
             cost_ns: start_ns,
         }
@@ -247,16 +242,6 @@ impl Table {
         if let Some(cost) = self.sets.get(number).and_then(|set| set.costs.get(way)) {
             cost.fetch_or(COLLECTIVE, Ordering::Relaxed);
         }
-    }
-
-    /// Counts one more launch of an entry that has no sample yet; the number of those before it.
-    #[cold]
-    pub fn launched_unproven(&self, index: u16) -> u32 {
-        let (number, way) = parts_of(index);
-        self.sets
-            .get(number)
-            .and_then(|set| set.unproven.get(way))
-            .map_or(0, |count| count.fetch_add(1, Ordering::Relaxed))
     }
 
     /// What an entry costs now, by its index.
@@ -337,10 +322,9 @@ impl Table {
     /// Keeps the estimate of one key but learns it anew (an executable graph was updated).
     pub fn relearn(&self, key: Key) {
         if let Some(set) = self.sets.get(key.set()) {
-            for ((held, cost), unproven) in set.keys.iter().zip(&set.costs).zip(&set.unproven) {
+            for (held, cost) in set.keys.iter().zip(&set.costs) {
                 if held.load(Ordering::Relaxed) == key.0 {
                     cost.fetch_and(!0xff, Ordering::Relaxed);
-                    unproven.store(0, Ordering::Relaxed);
                 }
             }
         }
@@ -349,10 +333,9 @@ impl Table {
     /// Learns every entry anew, from its present estimate (a module was unloaded: its handles may be reused).
     pub fn relearn_all(&self) {
         for set in &self.sets {
-            for ((held, cost), unproven) in set.keys.iter().zip(&set.costs).zip(&set.unproven) {
+            for (held, cost) in set.keys.iter().zip(&set.costs) {
                 if held.load(Ordering::Relaxed) != 0 {
                     cost.fetch_and(!0xff, Ordering::Relaxed);
-                    unproven.store(0, Ordering::Relaxed);
                 }
             }
         }

@@ -44,15 +44,6 @@ impl fmt::Display for Damaged {
 
 impl std::error::Error for Damaged {}
 
-/// A container's turn on a device, where containers take turns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
-    /// Start (`CLOCK_MONOTONIC`, ns).
-    pub from_ns: u64,
-    /// End, 0 while none is granted (`CLOCK_MONOTONIC`, ns).
-    pub until_ns: u64,
-}
-
 /// A container's limits, as they were when they were read ([`Limits::read`]) or last followed ([`Limits::open`],
 /// [`Limits::follow`]).
 #[derive(Debug)]
@@ -205,23 +196,6 @@ impl Limits {
     /// A value is out of its range or the checksum is wrong.
     pub fn pace(&self, device: DeviceIndex) -> Result<Pace, Damaged> {
         pace_of_words(device, self.device(device).pace.read()).ok_or(Damaged)
-    }
-
-    /// The turn on `device`.
-    #[must_use]
-    pub fn turn(&self, device: DeviceIndex) -> Turn {
-        let device = self.device(device);
-        let until_ns = device.turn_until_ns.load(Ordering::Acquire);
-        Turn {
-            from_ns: device.turn_from_ns.load(Ordering::Relaxed),
-            until_ns,
-        }
-    }
-
-    /// The word that changes with the turn.
-    #[must_use]
-    pub fn turn_bell(&self, device: DeviceIndex) -> &AtomicU32 {
-        &self.device(device).turn_bell
     }
 
     /// When the arbiter was last at work (`CLOCK_MONOTONIC`, ns), 0 if it never was.

@@ -80,12 +80,6 @@ pub struct AccountUse {
     pub forgiven_ns: u64,
     /// 95th percentile of predicted launches (ns).
     pub p95_ns: u64,
-    /// Since when it waits for a turn (`CLOCK_MONOTONIC`, ns), 0 if it does not.
-    pub want_since_ns: u64,
-    /// Turns drained.
-    pub drained_seq: u64,
-    /// Calls to the arbiter.
-    pub bell: u32,
     /// Reservations refused, of processes that are gone too.
     pub denied: u64,
     /// Copies between the host and the device while GPU time was metered.
@@ -390,9 +384,6 @@ impl Observer {
             served_ns: word(&bytes, offset_of!(Account, served_ns)),
             forgiven_ns: word(&bytes, offset_of!(Account, forgiven_ns)),
             p95_ns: word(&bytes, offset_of!(Account, p95_ns)),
-            want_since_ns: word(&bytes, offset_of!(Account, want_since_ns)),
-            drained_seq: word(&bytes, offset_of!(Account, drained_seq)),
-            bell: half(&bytes, offset_of!(Account, bell)),
             denied: word(&bytes, offset_of!(Account, denied)),
             host_copies: word(&bytes, offset_of!(Account, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(Account, host_copied_bytes)),

@@ -93,7 +93,6 @@ impl Container {
             window_ns: 2_000_000,
             metered: true,
             contended: false,
-            baton: false,
         };
         Self {
             kernels,

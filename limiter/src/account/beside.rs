@@ -46,7 +46,6 @@ mod tests {
             window_ns: 2_000_000,
             metered: true,
             contended: false,
-            baton: false,
         }
     }
 

@@ -48,7 +48,6 @@ fn loom_a_charge_while_another_clamps_is_not_lost() {
             window_ns: 0,
             metered: true,
             contended: false,
-            baton: false,
         };
         let thread = loom::thread::spawn(move || other.account.clamp(&pace, 300, 1000, 0));
         shared.account.charge(500);

@@ -17,8 +17,6 @@ pub struct Pace {
     pub metered: bool,
     /// Other containers are busy on the device too.
     pub contended: bool,
-    /// Containers take turns on the device.
-    pub baton: bool,
 }
 
 impl Pace {

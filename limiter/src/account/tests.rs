@@ -19,7 +19,6 @@ fn pace(rate_permille: u32) -> Pace {
         window_ns: 2 * MS,
         metered: true,
         contended: false,
-        baton: false,
     }
 }
 

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::{FLOOR_PERMILLE, STALE_BEAT_NS};
+use crate::Refinement;
 use crate::account::{Account, Pace};
 use vcuda_quota::{DeviceConfig, Policy};
 
@@ -46,6 +47,11 @@ impl View {
     /// as it is. And nobody takes back what was borrowed: so nothing is, from when the beat was found missing.
     #[must_use]
     pub fn new(pace: Pace, config: DeviceConfig, beat_ns: u64, p95_ns: u64, now_ns: u64) -> Self {
+        let p95_ns = if Refinement::Percentile.is_used() {
+            p95_ns
+        } else {
+            0
+        };
         let arbitrated = beat_ns != 0 && now_ns.saturating_sub(beat_ns) < STALE_BEAT_NS;
         let contended = arbitrated && pace.contended;
         let floor_ns = if contended {
@@ -110,7 +116,7 @@ impl Throttle {
         let config = &view.config;
         // A balance of nothing never lets anything go.
         let mut bank_ns = config.burst_ns.max(1);
-        if at_work && view.contended {
+        if at_work && view.contended && Refinement::Banking.is_used() {
             // It was not idle: who shares the device falls behind before it can catch up.
             bank_ns = bank_ns.max(view.p95_ns.saturating_mul(2).clamp(ARREARS_NS.0, ARREARS_NS.1));
         }
@@ -121,7 +127,11 @@ impl Throttle {
         } else {
             SWING_NS
         };
-        let swing = swing.min(i64::try_from(config.burst_ns).unwrap_or(i64::MAX));
+        let swing = if Refinement::Swing.is_used() {
+            swing.min(i64::try_from(config.burst_ns).unwrap_or(i64::MAX))
+        } else {
+            0
+        };
         let running = self.running.load(Ordering::Relaxed);
         // A swing of nothing: one launch at a time.
         let goes = if running {
@@ -154,7 +164,6 @@ mod tests {
             window_ns: 2_000_000,
             metered: true,
             contended: true,
-            baton: false,
         }
     }
 

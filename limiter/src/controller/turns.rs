@@ -12,7 +12,7 @@ mod slice;
 use slice::{Evidence, Slice};
 
 use super::Busy;
-use crate::busy;
+use crate::{Refinement, busy};
 
 /// Containers of one GPU that are told apart.
 const MOST: usize = 64;
@@ -156,6 +156,9 @@ impl Turns {
         else {
             return;
         };
+        if !Refinement::HalfSlice.is_used() {
+            return;
+        }
         let all = sum_of_contexts(containers, busy);
         let others = (all - contexts_of(containers, first)).max(1);
         let ahead = self.slice.length().unsigned_abs() / 2 * others / all;

@@ -1,6 +1,7 @@
 //! How much work may be in flight, given that it may turn out to take longer than predicted: what is in flight nobody can
 //! call back.
 
+use crate::Refinement;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Least work in flight where predictions hold (ns): less costs wake-ups.
@@ -62,7 +63,11 @@ impl Surprise {
         let rate = u64::from(rate_permille.min(1000));
         // What runs longer than predicted overruns the share only by what is not earned meanwhile.
         let overrun_ns = OVERRUN_NS * 1000 / (1000 - rate).max(1);
-        let factor = self.factor.load(Ordering::Relaxed).max(1 << BITS);
+        let factor = if Refinement::Misprediction.is_used() {
+            self.factor.load(Ordering::Relaxed).max(1 << BITS)
+        } else {
+            1 << BITS
+        };
         let shared_ns = (whole_ns * rate / 1000).max(LEAST_NS.min(whole_ns));
         let least_ns = shared_ns.min((overrun_ns << BITS) / factor);
         let (from_ns, to_ns) = UNUSED_NS;

@@ -48,7 +48,6 @@ pub(super) fn first_pace(config: &DeviceConfig, now_ns: u64) -> Pace {
         window_ns: 2_000_000,
         metered: config.cap_permille < 1000,
         contended: false,
-        baton: false,
     }
 }
 
@@ -169,7 +168,7 @@ pub(super) fn metered_word(pace: &Pace) -> u32 {
 }
 
 pub(super) fn words_of_pace(device: DeviceIndex, pace: &Pace) -> [u64; PACE_WORDS] {
-    let flags = u64::from(pace.metered) | u64::from(pace.contended) << 1 | u64::from(pace.baton) << 2;
+    let flags = u64::from(pace.metered) | u64::from(pace.contended) << 1;
     let mut words = [
         pace.epoch_ns,
         u64::from_ne_bytes(pace.credit_ns.to_ne_bytes()),
@@ -192,7 +191,6 @@ pub(super) fn pace_of_words(device: DeviceIndex, words: [u64; PACE_WORDS]) -> Op
         window_ns,
         metered: flags & 1 != 0,
         contended: flags & 2 != 0,
-        baton: flags & 4 != 0,
     };
     (is_sealed(device, &words) && flags < 8 && is_valid_pace(&pace)).then_some(pace)
 }

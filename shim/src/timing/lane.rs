@@ -256,7 +256,6 @@ const STARVED: Pace = Pace {
     window_ns: 500_000,
     metered: true,
     contended: false,
-    baton: false,
 };
 
 /// The clock of all accounts.

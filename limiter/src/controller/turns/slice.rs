@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::busy;
+use crate::{Refinement, busy};
 
 /// What is taken without evidence: 2 ms, as on the GPUs of which it is told, and a short switch (thousandths of a bin).
 pub(super) const DEFAULT: i64 = of_ns(2_020_000);
@@ -110,6 +110,9 @@ impl Slice {
 
     /// Takes an epoch into account.
     pub(super) fn note(&mut self, evidence: Evidence) {
+        if !Refinement::SliceLength.is_used() {
+            return;
+        }
         if self.seen.len() >= REMEMBERED {
             self.seen.pop_front();
         }
