@@ -102,9 +102,10 @@ fn serve(root: &Path, first: &Post, stop: &Stop, beat_ns: &AtomicU64) {
 mod tests {
     use super::*;
     use std::time::SystemTime;
+    use vcuda_quota::DeviceConfig;
     use vcuda_region::GpuUuid;
     use vcuda_region::directory::{Directory, Tenant};
-    use vcuda_region::limits::{DeviceConfig, Limits};
+    use vcuda_region::limits::Limits;
     use vcuda_region::process::Identity;
 
     #[test]

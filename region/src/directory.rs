@@ -18,13 +18,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use crate::layout::{LimitsFile, UsageFile};
-use crate::limits::{self, DeviceConfig, Limits};
+use crate::limits::{self, Limits};
 use crate::map::{Mapped, Mapping};
 use crate::observer::Observer;
 use crate::process::{Identity, ProcessView};
 use crate::slots::{self, Usage};
 use crate::sys::{self, Lock};
 use crate::{GpuUuid, MAX_DEVICES};
+use vcuda_quota::DeviceConfig;
 
 mod error;
 mod granted;

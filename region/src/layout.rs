@@ -76,7 +76,7 @@ pub struct DeviceLimits {
     pub metered: AtomicU32,
     reserved_half: AtomicU32,
     reserved: [AtomicU64; 12],
-    /// Words of [`crate::limits::DeviceConfig`].
+    /// Words of [`vcuda_quota::DeviceConfig`].
     pub config: Versioned<CONFIG_WORDS>,
     /// Words of [`vcuda_limiter::account::Pace`].
     pub pace: Versioned<PACE_WORDS>,

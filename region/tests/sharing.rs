@@ -19,7 +19,7 @@ use vcuda_limiter::controller::{
     self, Busy, Contexts, LOOK_BACK_WORDS, Scale, Throttle, Verdict, View, word_at,
 };
 use vcuda_limiter::predict::{Key, Part, Spread, Table};
-use vcuda_region::limits::DeviceConfig;
+use vcuda_quota::DeviceConfig;
 
 const SLICE_NS: u64 = 2_000_000;
 const SWITCH_NS: u64 = 20_000;

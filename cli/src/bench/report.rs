@@ -5,7 +5,7 @@ use vcuda_figures::{jain, mean, mean_absolute_error, median, most, ratio_error};
 
 use super::plan::{CHANGED, Plan, WINDOW};
 use crate::stage::Stage;
-use vcuda_manager_api::quantity::CoreShare;
+use vcuda_quota::CoreShare;
 
 /// The whole.
 #[derive(Clone, Debug, Serialize)]

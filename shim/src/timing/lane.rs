@@ -6,7 +6,8 @@ use vcuda_limiter::account::{Account, Meter, PORTION_NS, Pace};
 use vcuda_limiter::controller::{Throttle, Verdict, View};
 use vcuda_limiter::predict::{Spread, Surprise};
 use vcuda_limiter::queue::Member;
-use vcuda_region::limits::{DeviceConfig, NOT_METERED};
+use vcuda_quota::DeviceConfig;
+use vcuda_region::limits::NOT_METERED;
 use vcuda_region::{DeviceIndex, clock};
 
 use super::turn::Line;
