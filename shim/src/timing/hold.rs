@@ -162,7 +162,9 @@ impl Launches {
         waits: Option<Waiting<'_>>,
         now_ns: u64,
     ) -> Option<Need> {
+        // What waits for the host may wait for this very thread: it waits for its balance as all do, but for nobody's turn.
         if !self.has_peers(lane, now_ns)
+            && !self.is_gated()
             && let Some(until_ns) =
                 lane.others_until(predicted.cost_ns, waits.map(|waits| waits.place), now_ns)
         {
@@ -260,10 +262,7 @@ impl Launches {
                     let Some(bound_ns) = bound_ns(lane, started_ns, view.config.hold_max_ns, now) else {
                         return true;
                     };
-                    // What waits for the host may wait for this very thread.
-                    let gated = self.is_gated();
-                    let most_ns = if gated { WINDOW_SLEEP_NS } else { patience_ns };
-                    let at_ns = until_ns.min(bound_ns).min(now.saturating_add(most_ns));
+                    let at_ns = until_ns.min(bound_ns).min(now.saturating_add(patience_ns));
                     lane.sleep_for_turn(
                         waiting.place,
                         predicted.cost_ns,
@@ -273,9 +272,6 @@ impl Launches {
                             self.ring(reaper::ASLEEP | reaper::UNHURRIED);
                         },
                     );
-                    if gated {
-                        return true;
-                    }
                 }
                 Need::Window(ns) => {
                     let since = *window_since_ns.get_or_insert(now);
