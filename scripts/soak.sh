@@ -32,6 +32,8 @@ part "storms: $storms million operations with failures injected, ${storms}000 ki
 VCUDA_SOAK=$storms cargo test -q -p vcuda-tests --test storm
 part "memory operations at random, with kills, stops and changes of the quota: ${VCUDA_FUZZ_SECONDS:=3600} s"
 VCUDA_FUZZ_SECONDS=$VCUDA_FUZZ_SECONDS cargo test -q -p vcuda-tests --test memory_fuzz -- --nocapture
+part "schedules at random under caps, in virtual time, with kills, stops and changes of the cap: ${VCUDA_FUZZ_SECONDS} s"
+VCUDA_FUZZ_SECONDS=$VCUDA_FUZZ_SECONDS cargo test -q -p vcuda-tests --test schedule_fuzz -- --nocapture
 part "stopped and killed at every instruction of the hooks of memory (stepped)"
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test stepped
 part "files: every byte changed under running tenants"

@@ -261,7 +261,9 @@ impl Launches {
         }
         let now = lane::now_ns();
         let idle = held || now > track.busy_until_ns() + IDLE_NS;
-        (now, idle && self.resume(lane, track, stream, now, held))
+        // A kernel that only ever follows another one on an idle stream is measured for itself, too.
+        let is_due = held || predicted.samples < LEARNT || predicted.cost_ns >= mark::ALONE_NS;
+        (now, idle && self.resume(lane, track, stream, now, is_due))
     }
 
     /// Notes that a launch that was paid for went to the driver.

@@ -128,7 +128,9 @@ impl Launches {
         now_ns: u64,
     ) -> Admission {
         let others_first = || lane.others_until(predicted.cost_ns, waits.map(|waits| waits.place), now_ns);
-        let is_by_turns = Refinement::ProcessTurns.is_used() && !self.has_peers(lane, now_ns);
+        // Work that waits for the host may wait for this very thread: so the launch waits for its tokens, but for no turn.
+        let is_by_turns =
+            Refinement::ProcessTurns.is_used() && !self.has_peers(lane, now_ns) && !self.is_gated();
         let (mut ns, mut launches) = lane.in_flight();
         let mut own_ns = lane.meter.in_flight_ns();
         if waits.is_none() {

@@ -36,7 +36,6 @@ const OF_LATE_NS: u64 = 10_000_000_000;
 
 impl Launches {
     /// Waits until the launch may go. `true`: the bound came first.
-    #[expect(clippy::too_many_arguments, reason = "a launch that is held, and why")]
     pub(super) fn wait(
         &'static self,
         lane: &Lane,
@@ -158,15 +157,12 @@ impl Launches {
         let Some(bound_ns) = bound_ns(lane, started_ns, view.config.hold_max_ns, now) else {
             return true;
         };
-        // What waits for the host may wait for this very thread.
-        let gated = self.is_gated();
-        let most_ns = if gated { WINDOW_SLEEP_NS } else { patience_ns };
-        let at_ns = until_ns.min(bound_ns).min(now.saturating_add(most_ns));
+        let at_ns = until_ns.min(bound_ns).min(now.saturating_add(patience_ns));
         lane.sleep_for_turn(waiting.place, cost_ns, at_ns.saturating_sub(now), || {
             // The launch that goes first may wait for our work to end.
             self.ring(reaper::ASLEEP | reaper::UNHURRIED);
         });
-        gated
+        false
     }
 
     /// Waits for some work to end while the launch `still` has to. `true`: the launch goes on debt.
