@@ -1,11 +1,12 @@
-//! Apportions GPU time between the containers of one root: what drives the arithmetic of [`vcuda_limiter::controller`]. Run by
-//! `vcuda arbiter` and by the manager, one of them at a time ([`Post`]).
+//! Apportions GPU time between the tenants of one root: what drives the arithmetic of [`vcuda_limiter::controller`]. Run by
+//! `vcuda arbiter` and by the manager ([`Runner`]), one of them at a time ([`LeaderLock`]).
 //!
-//! Containers share no memory: each one's `usage` is read, whose every word is the container's own claim, and each one's
+//! Tenants share no memory: each one's `usage` is read, whose every word is the tenant's own claim, and each one's
 //! `limits` are written.
 
-mod post;
+mod leader_lock;
 mod rounds;
+mod runner;
 mod state;
 mod tenants;
 
@@ -17,16 +18,11 @@ use vcuda_limiter::controller::{self, Busy, Contender, LOOK_BACK_WORDS, Overlap,
 use vcuda_region::directory::{self, DirectoryError};
 use vcuda_region::{DeviceIndex, GpuUuid};
 
-pub use post::Post;
+pub use leader_lock::{Kind, LeaderLock};
 use rounds::Rounds;
+pub use runner::{Role, Runner, Step, is_running, processes};
 use tenants::Tenants;
 
-/// The post of who arbitrates, its file's name under the root.
-pub const FIRST: &str = "arbiter.lock";
-/// The post of who stands in for it.
-pub const SECOND: &str = "arbiter.second.lock";
-/// The manager's post: held as long as it lives. Other arbiters of the root leave theirs as soon as they see it.
-pub const MANAGER: &str = "arbiter.manager.lock";
 /// Between two looks whether anybody begins or was changed, beside one that works, else, and where there is but one (ns).
 const WATCH_NS: u64 = 5_000_000;
 const DOZE_NS: u64 = 20_000_000;
@@ -75,12 +71,6 @@ impl Arbiter {
         self.changed = changed;
         self.tenants.refresh(directory::list(root)?, now_ns);
         Ok(true)
-    }
-
-    /// Whether there was no container at the last look.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.tenants.is_empty()
     }
 
     /// Writes what has changed in who may use how much, when that is due or something has begun.

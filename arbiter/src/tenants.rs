@@ -94,11 +94,6 @@ impl Tenants {
         self.listed > 1
     }
 
-    /// No tenant is left, none that could not be opened either.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.listed == 0
-    }
-
     /// Whether one that was idle at the last look has begun, or a quota was changed since. Cheap: a word or two of each.
     pub(crate) fn have_stirred(&mut self, now_ns: u64) -> bool {
         let meeting = &self.meeting;
