@@ -4,11 +4,13 @@
 //! Tenants share no memory: each one's `usage` is read, whose every word is the tenant's own claim, and each one's
 //! `limits` are written.
 
+mod debts;
 mod leader_lock;
 mod rounds;
 mod runner;
 mod state;
 mod tenants;
+mod unsettled;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -73,6 +75,12 @@ impl Arbiter {
         Ok(true)
     }
 
+    /// Whether the debt of a tenant that is gone is remembered, should its name come back.
+    #[must_use]
+    pub fn remembers_debts(&self) -> bool {
+        self.tenants.remembers_debts()
+    }
+
     /// Writes what has changed in who may use how much, when that is due or something has begun.
     pub fn arbitrate(&mut self, now_ns: u64) {
         if now_ns >= self.due_ns || self.tenants.have_stirred(now_ns) {
@@ -83,6 +91,7 @@ impl Arbiter {
             }
             let (steady_ns, after_ns) = STEADY_NS;
             let pause_ns = match found.is_contended {
+                _ if found.is_watched => controller::CONTENDED_NS,
                 false => controller::QUIET_NS,
                 true if now_ns >= self.changed_ns + after_ns => steady_ns,
                 true => controller::CONTENDED_NS,
@@ -117,6 +126,8 @@ struct Found {
     is_contended: bool,
     /// A rate is another than before.
     has_changed: bool,
+    /// A process may have stopped with work in flight.
+    is_watched: bool,
 }
 
 impl Found {
@@ -124,6 +135,7 @@ impl Found {
         Self {
             is_contended: self.is_contended || other.is_contended,
             has_changed: self.has_changed || other.has_changed,
+            is_watched: self.is_watched || other.is_watched,
         }
     }
 }

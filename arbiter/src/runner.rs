@@ -143,7 +143,7 @@ impl Runner {
                 cleaned_ns = now_ns;
                 // What cannot be removed now is tried again; a dead tenant has no demand.
                 let _ = directory::remove_dead(&self.root, &self.me);
-                if self.is_over()? {
+                if self.is_over()? && !arbiter.remembers_debts() {
                     return Ok(ControlFlow::Continue(()));
                 }
             }

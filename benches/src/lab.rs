@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use vcuda_clock::{Costs, World};
 
@@ -35,7 +37,10 @@ pub struct Lab {
 #[derive(Debug)]
 struct Tenant {
     name: String,
+    quota: Vec<String>,
     processes: Vec<Child>,
+    /// What those had got that were killed (ns).
+    killed_ns: Vec<u64>,
 }
 
 /// What is asked of the limiter: `vcuda run`'s options, and what the program does (`apps/load.c`).
@@ -134,7 +139,9 @@ impl Lab {
         let name = format!("tenant{number}");
         let mut tenant = Tenant {
             name,
+            quota: load.quota.iter().map(|&option| option.to_owned()).collect(),
             processes: Vec::new(),
+            killed_ns: Vec::new(),
         };
         for _ in 0..load.processes {
             let mut command = self.vcuda(&["run", "--sim", "--name", &tenant.name]);
@@ -189,6 +196,73 @@ impl Lab {
         crate::printed(command.stdout(Stdio::piped()))
     }
 
+    /// Starts one process more of a tenant, or the first one of a tenant that ended with the last, with these arguments of its
+    /// program.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn join(&mut self, tenant: usize, arguments: &[&str]) -> Result<()> {
+        let known = self.tenants.get(tenant).context("no such tenant")?;
+        let mut command = self.vcuda(&["run", "--sim", "--name", &known.name]);
+        // What it says of a quota that is not the running tenant's is known.
+        command
+            .args(&known.quota)
+            .arg("--")
+            .arg(&self.program)
+            .args(arguments)
+            .stderr(Stdio::null());
+        let child = self.begin(&mut command)?;
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.processes.push(child);
+        }
+        Ok(())
+    }
+
+    /// Stops a tenant's last process (SIGSTOP).
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn stop_last(&self, tenant: usize) -> Result<()> {
+        self.world.stop(self.signal_last(tenant, Signal::SIGSTOP)?);
+        Ok(())
+    }
+
+    /// Lets a tenant's last process go on, which was stopped (SIGCONT).
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn resume_last(&self, tenant: usize) -> Result<()> {
+        self.world.resume(self.signal_last(tenant, Signal::SIGCONT)?);
+        Ok(())
+    }
+
+    /// The process that was sent the signal.
+    fn signal_last(&self, tenant: usize, signal: Signal) -> Result<u32> {
+        let tenant = self.tenants.get(tenant).context("no such tenant")?;
+        let pid = tenant.processes.last().context("no process")?.id();
+        kill(Pid::from_raw(i32::try_from(pid)?), signal)?;
+        Ok(pid)
+    }
+
+    /// Kills a tenant's last process.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn kill_last(&mut self, tenant: usize) -> Result<()> {
+        // Of a process that died while it was stopped, the record tells what it had got before.
+        let served = self.service_ns()?;
+        let its = served.get(tenant).zip(self.tenants.get(tenant));
+        let its_ns = its.and_then(|(served, tenant)| served.get(tenant.processes.len().checked_sub(1)?));
+        let its_ns = *its_ns.context("no process")?;
+        let tenant = self.tenants.get_mut(tenant).context("no such tenant")?;
+        let mut child = tenant.processes.pop().context("no process")?;
+        child.kill()?;
+        child.wait()?;
+        self.world.bury(child.id());
+        tenant.killed_ns.push(its_ns);
+        Ok(())
+    }
+
     /// Changes a tenant's quota (`vcuda set`).
     ///
     /// # Errors
@@ -200,7 +274,7 @@ impl Lab {
         self.ask(&arguments).map(drop)
     }
 
-    /// Service so far by the simulator's record (ns), tenant by tenant, process by process.
+    /// Service so far by the simulator's record (ns), tenant by tenant, process by process, the killed ones last.
     ///
     /// # Errors
     /// The record cannot be read.
@@ -220,7 +294,10 @@ impl Lab {
         };
         let tenants = self.tenants.iter();
         Ok(tenants
-            .map(|tenant| tenant.processes.iter().map(of).collect())
+            .map(|tenant| {
+                let living = tenant.processes.iter().map(of);
+                living.chain(tenant.killed_ns.iter().copied()).collect()
+            })
             .collect())
     }
 

@@ -80,6 +80,7 @@ impl Table {
         let entry = self.entry(thread);
         entry.pid.store(pid, Relaxed);
         entry.name.store(0, Relaxed);
+        entry.stopped.store(0, Relaxed);
         self.arrive(&locked, thread);
         Some(thread)
     }
@@ -266,6 +267,14 @@ impl Table {
         }
     }
 
+    /// Stops all threads of process `pid` (1), or lets them go on (0).
+    pub(crate) fn set_stopped(&self, pid: u32, stopped: u32) {
+        let _locked = self.lock();
+        for entry in self.entries.iter().filter(|entry| entry.pid.load(Relaxed) == pid) {
+            entry.stopped.store(stopped, Relaxed);
+        }
+    }
+
     /// Whether a thread of process `pid` takes part.
     pub fn has(&self, pid: u32) -> bool {
         let _locked = self.lock();
@@ -295,6 +304,7 @@ impl Table {
         let can_run = |entry: &&Entry| {
             matches!(entry.state.load(Relaxed), state::READY | state::WAITING)
                 && entry.at_ns.load(Relaxed) != NEVER
+                && entry.stopped.load(Relaxed) == 0
         };
         let place = |entry: &&Entry| (entry.at_ns.load(Relaxed), entry.order.load(Relaxed));
         let next = self.entries.iter().filter(can_run).min_by_key(place);

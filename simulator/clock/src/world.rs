@@ -111,6 +111,16 @@ impl World {
         self.table.bury(pid);
     }
 
+    /// Process `pid` stands still from now on, as after SIGSTOP. Only while the world does.
+    pub fn stop(&self, pid: u32) {
+        self.table.set_stopped(pid, 1);
+    }
+
+    /// Process `pid`, which was stopped, goes on.
+    pub fn resume(&self, pid: u32) {
+        self.table.set_stopped(pid, 0);
+    }
+
     /// Lets the world run until `until_ns`. It stands still when this returns.
     ///
     /// # Errors
