@@ -196,10 +196,10 @@ pub(crate) enum Command {
         /// Start it in a session of its own and return.
         #[arg(long)]
         detach: bool,
-        /// Stand in for the one that runs; the same as without, but told from it in a list of processes.
-        #[arg(long)]
-        stand_in: bool,
-        /// Start no process that stands in for it.
+        /// Stand by for the one that runs; the same as without, but told from it in a list of processes.
+        #[arg(long, alias = "stand-in")]
+        standby: bool,
+        /// Start no process that stands by.
         #[arg(long)]
         alone: bool,
     },

@@ -97,16 +97,18 @@ fn refuse_nesting(environment: &Environment) -> Result<(), Failure> {
 /// the tenant's GPU time has to be apportioned.
 fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Directory, bool), Failure> {
     let me = Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
-    // What is left of earlier runs must not hinder this one: a directory that cannot be removed is the next one's concern.
-    let _ = directory::remove_dead(root, &me);
     let devices = gpus.iter().map(|gpu| (gpu.uuid, quota.config())).collect();
     let name = match &args.name {
         Some(name) => name.clone(),
         None => default_name(&args.command, me.pid),
     };
     let tenant = Tenant { name, devices };
-    let (directory, origin) =
-        Directory::create_or_join(root, &tenant, &me, clock::now_ns()).map_err(|error| refused(&error))?;
+    let enter = || Directory::create_or_join(root, &tenant, &me, clock::now_ns());
+    // First the run itself: it takes over what a dead one of its name owes.
+    let entered = enter();
+    // What is left of earlier runs must not hinder this one: a directory that cannot be removed is the next one's concern.
+    let _ = directory::remove_dead(root, &me);
+    let (directory, origin) = entered.or_else(|_| enter()).map_err(|error| refused(&error))?;
     let is_metered = match origin {
         Origin::Joined => agrees(&directory, &tenant, args)?,
         Origin::Created => quota.is_metered(),

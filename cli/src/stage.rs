@@ -24,8 +24,8 @@ use vcuda_region::directory;
 use crate::config::{ENV_MACHINE, ENV_RUNTIME, ENV_VISIBLE, Environment};
 use crate::failure::{Failure, failed};
 use crate::gpus::{self, Gpu, GpuSelector, Inventory};
+use crate::libraries;
 use crate::smi::{Scope, Watch};
-use crate::{arbiter, libraries};
 use protocol::{Reply, Request, Shape, Work};
 use vcuda_quota::{CoreShare, MemorySize};
 
@@ -246,7 +246,7 @@ impl Stage {
 
     /// The processes that apportion GPU time between its tenants.
     pub(crate) fn arbiters(&self) -> Vec<i32> {
-        arbiter::holders(&self.runtime_root())
+        vcuda_arbiter::processes(&self.runtime_root())
     }
 
     fn runtime_root(&self) -> PathBuf {
@@ -256,7 +256,7 @@ impl Stage {
     /// Waits until the arbiter has seen that no tenant is left, then removes everything.
     pub(crate) fn clear(self) {
         for _ in 0..100 {
-            if !arbiter::is_running(&self.runtime_root()) {
+            if !vcuda_arbiter::is_running(&self.runtime_root()) {
                 break;
             }
             thread::sleep(Duration::from_millis(30));
