@@ -93,8 +93,6 @@ pub struct AccountUse {
     pub served_ns: u64,
     /// Debt forgiven (ns).
     pub forgiven_ns: u64,
-    /// 95th percentile of predicted launches (ns).
-    pub p95_ns: u64,
     /// Reservations refused, of processes that are gone too.
     pub denied: u64,
     /// Copies between the host and the device while GPU time was metered.
@@ -403,7 +401,6 @@ impl Observer {
             level_ns: word(&bytes, offset_of!(Account, level_ns)).cast_signed(),
             served_ns: word(&bytes, offset_of!(Account, served_ns)),
             forgiven_ns: word(&bytes, offset_of!(Account, forgiven_ns)),
-            p95_ns: word(&bytes, offset_of!(Account, p95_ns)),
             denied: word(&bytes, offset_of!(Account, denied)),
             host_copies: word(&bytes, offset_of!(Account, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(Account, host_copied_bytes)),

@@ -58,9 +58,9 @@ pub(super) fn write(path: &Path, debts: &[(GpuUuid, i64)]) -> Result<(), WriteEr
 mod tests {
     use super::*;
     use crate::directory::{Directory, Tenant};
-    use vcuda_quota::DeviceConfig;
     use crate::process::Identity;
     use crate::slots::Usage;
+    use vcuda_quota::DeviceConfig;
 
     #[test]
     fn a_run_owes_what_the_dead_one_of_its_name_did() {
