@@ -10,8 +10,6 @@ pub enum Refinement {
     SliceOrder,
     /// A tenant of several contexts counts as several where time slices go round the contexts.
     ContextCount,
-    /// A tenant that is at work beside neighbours may bank more unused time than its burst.
-    Banking,
     /// Less work is in flight after predictions were far off.
     Misprediction,
     /// Processes of a tenant that wait are served in the order of what they had.
@@ -26,10 +24,9 @@ pub enum Refinement {
 
 impl Refinement {
     /// Every one, with its name on the command line.
-    pub const ALL: [(Self, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str); 7] = [
         (Self::SliceOrder, "slice-order"),
         (Self::ContextCount, "context-count"),
-        (Self::Banking, "banking"),
         (Self::Misprediction, "misprediction"),
         (Self::ProcessTurns, "process-turns"),
         (Self::TurnsApart, "turns-apart"),

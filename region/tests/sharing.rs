@@ -149,7 +149,7 @@ impl Container {
                     u64::from(self.meter.in_flight_launches()).saturating_sub(1),
                 );
                 let full = launches > 0 && (ns > view.window_ns || launches >= 512);
-                if full || self.throttle.verdict(&self.account, &view, launches > 0, now_ns) != Verdict::Go {
+                if full || self.throttle.verdict(&self.account, &view, now_ns) != Verdict::Go {
                     self.meter.refund(predicted.cost_ns);
                     self.mark();
                     return;

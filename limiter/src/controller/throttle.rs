@@ -14,9 +14,6 @@ const WINDOW_CONTENDED_NS: u64 = 4_000_000;
 /// the same reason; in both, fewer and longer holds cost less of the processor.
 const SWING_NS: i64 = 1_000_000;
 const SWING_CONTENDED_NS: i64 = 4_000_000;
-/// Unused time that may be banked beside neighbours (ns) by who is at work: what it falls behind in their bursts, or while a
-/// long kernel runs.
-const ARREARS_NS: u64 = 20_000_000;
 /// A segment that one mark measures, at least and at most (ns).
 const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
 
@@ -100,16 +97,11 @@ impl Default for Throttle {
 
 impl Throttle {
     /// Whether the container's balance lets a launch go. What was held goes on once the balance is well positive, and is
-    /// held again once it is as far negative. `at_work`: the container has work on the device, or the launch waits already.
-    pub fn verdict(&self, account: &Account, view: &View, at_work: bool, now_ns: u64) -> Verdict {
+    /// held again once it is as far negative.
+    pub fn verdict(&self, account: &Account, view: &View, now_ns: u64) -> Verdict {
         let config = &view.config;
         // A balance of nothing never lets anything go.
-        let mut bank_ns = config.burst_ns.max(1);
-        if at_work && view.contended && Refinement::Banking.is_used() {
-            // It was not idle: who shares the device falls behind before it can catch up.
-            bank_ns = bank_ns.max(ARREARS_NS);
-        }
-        account.clamp(&view.pace, bank_ns, config.debt_max_ns, now_ns);
+        account.clamp(&view.pace, config.burst_ns.max(1), config.debt_max_ns, now_ns);
         let balance = account.balance(&view.pace, now_ns);
         let swing = if view.contended {
             SWING_CONTENDED_NS
@@ -207,22 +199,19 @@ mod tests {
         let view = View::new(pace(500), config, 0, 100_000_000);
         let (account, throttle) = (Account::default(), Throttle::default());
         let now = 100_000_000;
-        assert_eq!(throttle.verdict(&account, &view, false, now), Verdict::Go);
+        assert_eq!(throttle.verdict(&account, &view, now), Verdict::Go);
         // Idle time was not banked beyond the burst of 5 ms; 6 ms of work leave 1 ms of debt.
         account.charge(6_000_000);
         assert_eq!(
-            throttle.verdict(&account, &view, true, now),
+            throttle.verdict(&account, &view, now),
             Verdict::At(now + 4_000_000)
         );
         // At half speed, 2 ms of balance take 4 ms; not a moment earlier, and then at once.
         assert_eq!(
-            throttle.verdict(&account, &view, true, now + 3_999_000),
+            throttle.verdict(&account, &view, now + 3_999_000),
             Verdict::At(now + 4_000_000)
         );
-        assert_eq!(
-            throttle.verdict(&account, &view, true, now + 4_000_000),
-            Verdict::Go
-        );
+        assert_eq!(throttle.verdict(&account, &view, now + 4_000_000), Verdict::Go);
     }
 
     #[test]
@@ -236,7 +225,7 @@ mod tests {
         let mut now = 1_000;
         let mut launched = 0;
         for _ in 0..1000 {
-            match throttle.verdict(&account, &view, false, now) {
+            match throttle.verdict(&account, &view, now) {
                 Verdict::Go => {
                     account.charge(1_000_000);
                     launched += 1;

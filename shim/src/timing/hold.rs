@@ -138,10 +138,7 @@ impl Launches {
             own_ns = own_ns.saturating_sub(predicted.cost_ns);
             launches = launches.saturating_sub(1);
         }
-        // A launch that waits is not idle when all that was in flight is done, and keeps what it is behind: else it would lose
-        // that each time that several segments are seen to be done at once.
-        let at_work = launches > 0 || waits.is_some();
-        let own = match lane.verdict(view, at_work, now_ns) {
+        let own = match lane.verdict(view, now_ns) {
             Verdict::At(at_ns) => Some(at_ns),
             Verdict::Go => None,
         };

@@ -145,8 +145,8 @@ impl Lane {
     }
 
     /// Whether the container's balance lets a launch go, see [`Throttle::verdict`].
-    pub(crate) fn verdict(&self, view: &View, at_work: bool, now_ns: u64) -> Verdict {
-        self.throttle.verdict(self.account, view, at_work, now_ns)
+    pub(crate) fn verdict(&self, view: &View, now_ns: u64) -> Verdict {
+        self.throttle.verdict(self.account, view, now_ns)
     }
 
     /// Work in flight of all the container's processes: nanoseconds as predicted, and launches.
