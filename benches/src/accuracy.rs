@@ -8,7 +8,7 @@ mod matrix;
 mod report;
 
 pub use cases::{PROGRAMS, Program, caps, processes, threads};
-pub use contended::{Split, bursts, changes, splits};
+pub use contended::{Split, bursts, changes, splits, worst_error};
 pub use matrix::{matrix, matrix_as_json, matrix_as_table};
 pub use report::{Figure, Goal, Row, as_json, as_table, missed};
 pub use vcuda_figures::mean;
