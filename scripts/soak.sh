@@ -20,10 +20,10 @@ cargo build --release --workspace
 cargo test --workspace --no-run
 
 part "proptest: many more cases of the ledger, the account, the engine"
-PROPTEST_CASES=20000 repeat cargo test -q --release -p vcuda-region -p vcuda-machine --lib
+PROPTEST_CASES=20000 repeat cargo test -q --release -p vcuda-region -p vcuda-limiter -p vcuda-machine --lib
 part "loom: more preemptions"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom LOOM_MAX_PREEMPTIONS=4 \
-    timeout $((seconds * 4)) cargo test --release -p vcuda-region --lib loom
+    timeout $((seconds * 4)) cargo test --release -p vcuda-region -p vcuda-limiter --lib loom
 part "the engine's commit under SIGKILL and SIGSTOP"
 repeat cargo test -q -p vcuda-machine
 part "the engine: processes killed at random for a minute, books balanced after each"

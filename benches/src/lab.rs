@@ -33,6 +33,8 @@ pub struct Lab {
     tenants: Vec<Tenant>,
     /// Held until the arbiter starts: `vcuda run` would start one that knows nothing of virtual time.
     arbiters_place: Option<File>,
+    /// Refinements of the limiter that are left out, see [`Lab::leave_out`].
+    without: String,
 }
 
 /// A tenant's processes.
@@ -100,8 +102,14 @@ impl Lab {
             arbiter: None,
             tenants: Vec::new(),
             arbiters_place: Some(lock),
+            without: String::new(),
             dir,
         })
+    }
+
+    /// Leaves refinements out (names with commas between), of programs that were built with the feature `ablation`.
+    pub fn leave_out(&mut self, refinements: &str) {
+        refinements.clone_into(&mut self.without);
     }
 
     fn vcuda(&self, arguments: &[&str]) -> Command {
@@ -114,6 +122,7 @@ impl Lab {
             .args(arguments)
             .env("VCUDA_SIM", self.dir.path().join("machine"))
             .env("XDG_RUNTIME_DIR", self.dir.path().join("run"))
+            .env("VCUDA_WITHOUT", &self.without)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         command

@@ -2,7 +2,7 @@
 //! when it is killed or stopped; both end with the last tenant.
 //!
 //! Tenants share no memory: the arbiter reads each one's `usage`, whose every word is the tenant's own claim, and writes
-//! each one's `limits` ([`vcuda_region::arbiter`], which the manager runs as well: where it is, both processes leave). Should
+//! each one's `limits` ([`vcuda_arbiter`], which the manager runs as well: where it is, both processes leave). Should
 //! both die at once, the shims notice the missing beat and charge elapsed time as it is, until the next `vcuda run` starts
 //! another.
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use vcuda_region::arbiter::{Arbiter, FIRST, MANAGER, Post, SECOND};
+use vcuda_arbiter::{Arbiter, FIRST, MANAGER, Post, SECOND};
 use vcuda_region::process::Identity;
 use vcuda_region::{clock, directory};
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use vcuda_region::arbiter::{Arbiter, FIRST, MANAGER, Post};
+use vcuda_arbiter::{Arbiter, FIRST, MANAGER, Post};
 use vcuda_region::process::Identity;
 use vcuda_region::{clock, directory};
 

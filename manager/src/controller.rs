@@ -1,5 +1,5 @@
 //! The arbitration of GPU time by the manager: the same driver and the same arithmetic as `vcuda arbiter`
-//! ([`vcuda_region::arbiter`]), in a thread of its own.
+//! ([`vcuda_arbiter`]), in a thread of its own.
 //!
 //! One arbitrates under a root at a time: who holds the post. The manager says that it is there by a post of its own; an
 //! arbiter of the user's sees that within a tenth of a second and leaves, its stand-in too. Once the manager has ended, the
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use vcuda_region::arbiter::{Arbiter, FIRST, MANAGER, Post};
+use vcuda_arbiter::{Arbiter, FIRST, MANAGER, Post};
 use vcuda_region::clock;
 
 use crate::background::{Background, Stop};

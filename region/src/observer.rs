@@ -6,8 +6,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::account::{Account, BUSY_WORDS, LatenessUse, Meter};
-use crate::controller::Measured;
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::ledger::{Ledger, Party, Record};
 use crate::open::{OpenError, open_checked};
@@ -15,7 +13,10 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 use crate::process::{Identity, Liveness, ProcessView};
 use crate::shared::{MAX_OBJECTS, ObjectRecord, Objects};
 use crate::slots::{self, State, identity_of_words};
-use crate::{DeviceIndex, MAX_SLOTS, busy};
+use crate::{DeviceIndex, MAX_SLOTS};
+use vcuda_limiter::account::{Account, BUSY_WORDS, LatenessUse, Meter};
+use vcuda_limiter::busy;
+use vcuda_limiter::controller::Measured;
 
 mod glance;
 
@@ -79,12 +80,6 @@ pub struct AccountUse {
     pub forgiven_ns: u64,
     /// 95th percentile of predicted launches (ns).
     pub p95_ns: u64,
-    /// Since when it waits for a turn (`CLOCK_MONOTONIC`, ns), 0 if it does not.
-    pub want_since_ns: u64,
-    /// Turns drained.
-    pub drained_seq: u64,
-    /// Calls to the arbiter.
-    pub bell: u32,
     /// Reservations refused, of processes that are gone too.
     pub denied: u64,
     /// Copies between the host and the device while GPU time was metered.
@@ -389,9 +384,6 @@ impl Observer {
             served_ns: word(&bytes, offset_of!(Account, served_ns)),
             forgiven_ns: word(&bytes, offset_of!(Account, forgiven_ns)),
             p95_ns: word(&bytes, offset_of!(Account, p95_ns)),
-            want_since_ns: word(&bytes, offset_of!(Account, want_since_ns)),
-            drained_seq: word(&bytes, offset_of!(Account, drained_seq)),
-            bell: half(&bytes, offset_of!(Account, bell)),
             denied: word(&bytes, offset_of!(Account, denied)),
             host_copies: word(&bytes, offset_of!(Account, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(Account, host_copied_bytes)),
@@ -406,7 +398,7 @@ impl Observer {
     }
 
     /// When the container was busy on `device`: the 48 bins each of the busy map's words `first` up to `last` (numbers
-    /// since the clock's zero, see [`crate::busy`]), at most one round.
+    /// since the clock's zero, see [`vcuda_limiter::busy`]), at most one round.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -468,18 +460,17 @@ fn use_of_line(line: &[u8], head: u64) -> DeviceUse {
     let [.., peak_bytes, denied, overhead_bytes] = *words.first_chunk::<8>().unwrap_or(&[0; 8]);
     let record = record_of_line(line, head);
     let meter = Meter::of_words(words.last_chunk::<8>().unwrap_or(&[0; 8]));
-    let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
     DeviceUse {
         used_bytes: record.used_bytes(),
         peak_bytes,
         overhead_bytes,
         denied,
         launches: meter.launches(),
-        charged_ns: get(&meter.charged_ns),
+        charged_ns: meter.charged_ns.load(Ordering::Relaxed),
         holds: u64::from(meter.holds.load(Ordering::Relaxed)),
-        held_ns: get(&meter.held_ns),
+        held_ns: meter.held_ns.load(Ordering::Relaxed),
         debt_admits: u64::from(meter.debt_admits.load(Ordering::Relaxed)),
-        mispredicted_ns: get(&meter.mispredicted_ns),
+        mispredicted_ns: meter.mispredicted_ns.load(Ordering::Relaxed),
         in_flight_ns: meter.in_flight_ns(),
         in_flight_launches: u64::from(meter.in_flight_launches()),
     }

@@ -8,16 +8,16 @@
 use core::fmt;
 use std::path::Path;
 
-use crate::account::{Account, Meter};
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::ledger::Ledger;
 use crate::map::{Mapped, Mapping};
 use crate::open::{OpenError, open_to_write};
 use crate::primitive::{AtomicU32, Ordering};
 use crate::process::{Identity, ProcessView};
-use crate::queue::Queue;
 use crate::shared::Objects;
 use crate::{DeviceIndex, MAX_SLOTS};
+use vcuda_limiter::account::{Account, Meter};
+use vcuda_limiter::queue::Queue;
 
 mod ending;
 mod held;

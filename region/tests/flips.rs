@@ -17,7 +17,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use vcuda_region::account::Account;
+use vcuda_limiter::account::Account;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Tenant};
 use vcuda_region::layout::{DeviceLimits, IdentityRecord, LimitsFile, SlotDevice, UsageFile};

@@ -13,13 +13,13 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use vcuda_region::account::{Account, Meter, Pace};
-use vcuda_region::busy;
-use vcuda_region::controller::{
+use vcuda_limiter::account::{Account, Meter, Pace};
+use vcuda_limiter::busy;
+use vcuda_limiter::controller::{
     self, Busy, Contexts, LOOK_BACK_WORDS, Scale, Throttle, Verdict, View, word_at,
 };
+use vcuda_limiter::predict::{Key, Part, Spread, Table};
 use vcuda_region::limits::DeviceConfig;
-use vcuda_region::predict::{Key, Part, Spread, Table};
 
 const SLICE_NS: u64 = 2_000_000;
 const SWITCH_NS: u64 = 20_000;
@@ -93,7 +93,6 @@ impl Container {
             window_ns: 2_000_000,
             metered: true,
             contended: false,
-            baton: false,
         };
         Self {
             kernels,

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use vcuda_region::arbiter::{Post, SECOND};
+use vcuda_arbiter::{Post, SECOND};
 use vcuda_region::clock;
 
 use crate::failure::{Failure, failed};

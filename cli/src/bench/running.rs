@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use vcuda_figures::quantile;
-use vcuda_region::account::LatenessUse;
+use vcuda_limiter::account::LatenessUse;
 use vcuda_region::observer::Observer;
 use vcuda_region::{DeviceIndex, clock};
 

@@ -1,12 +1,12 @@
 //! A process's own slot: what it reserves, releases and meters.
 
 use super::Usage;
-use crate::account::Meter;
 use crate::ledger::{Denied, Record};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, pause};
 use crate::reservation::Reservation;
 use crate::shared::Holds;
 use crate::{DeviceIndex, MAX_DEVICES};
+use vcuda_limiter::account::Meter;
 
 /// A process's place in `usage`. All its threads share it. It is not given back by a drop: whoever dies is found dead,
 /// and a forked child must leave its parent's slot alone.

@@ -10,8 +10,8 @@
 use core::ffi::CStr;
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::controller::Verdict;
-use vcuda_region::predict::{Key, Prediction};
+use vcuda_limiter::controller::Verdict;
+use vcuda_limiter::predict::{Key, Prediction};
 
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::{COSTS, Launches};

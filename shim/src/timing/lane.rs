@@ -2,11 +2,11 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-use vcuda_region::account::{Account, Meter, PORTION_NS, Pace};
-use vcuda_region::controller::{Throttle, Verdict, View};
+use vcuda_limiter::account::{Account, Meter, PORTION_NS, Pace};
+use vcuda_limiter::controller::{Throttle, Verdict, View};
+use vcuda_limiter::predict::{Spread, Surprise};
+use vcuda_limiter::queue::Member;
 use vcuda_region::limits::{DeviceConfig, NOT_METERED};
-use vcuda_region::predict::{Spread, Surprise};
-use vcuda_region::queue::Member;
 use vcuda_region::{DeviceIndex, clock};
 
 use super::turn::Line;
@@ -255,7 +255,6 @@ const STARVED: Pace = Pace {
     window_ns: 500_000,
     metered: true,
     contended: false,
-    baton: false,
 };
 
 /// The clock of all accounts.

@@ -4,9 +4,10 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::controller::View;
-use vcuda_region::predict::LEARNT;
-use vcuda_region::{MAX_DEVICES, busy};
+use vcuda_limiter::controller::View;
+use vcuda_limiter::predict::LEARNT;
+use vcuda_limiter::{Refinement, busy};
+use vcuda_region::MAX_DEVICES;
 
 use super::context::Reached;
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
@@ -307,7 +308,7 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
     let from_ns = track.settled_to_ns.load(Ordering::Relaxed);
     if kind == MEASURED && from_ns != 0 {
         // An idle device reaches the start mark at once and then waits for the launch. A shared one may reach it late.
-        let gap_ns = if view.contended {
+        let gap_ns = if view.contended || !Refinement::HostGap.is_used() {
             0
         } else {
             mark.gap_ns.load(Ordering::Relaxed)
