@@ -1,13 +1,16 @@
-//! Apportions GPU time between the containers of one root: what drives the arithmetic of [`vcuda_limiter::controller`]. Run by
-//! `vcuda arbiter` and by the manager, one of them at a time ([`Post`]).
+//! Apportions GPU time between the tenants of one root: what drives the arithmetic of [`vcuda_limiter::controller`]. Run by
+//! `vcuda arbiter` and by the manager ([`Runner`]), one of them at a time ([`LeaderLock`]).
 //!
-//! Containers share no memory: each one's `usage` is read, whose every word is the container's own claim, and each one's
+//! Tenants share no memory: each one's `usage` is read, whose every word is the tenant's own claim, and each one's
 //! `limits` are written.
 
-mod post;
+mod debts;
+mod leader_lock;
 mod rounds;
+mod runner;
 mod state;
 mod tenants;
+mod unsettled;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,16 +20,11 @@ use vcuda_limiter::controller::{self, Busy, Contender, LOOK_BACK_WORDS, Overlap,
 use vcuda_region::directory::{self, DirectoryError};
 use vcuda_region::{DeviceIndex, GpuUuid};
 
-pub use post::Post;
+pub use leader_lock::{Kind, LeaderLock};
 use rounds::Rounds;
+pub use runner::{Role, Runner, Step, is_running, processes};
 use tenants::Tenants;
 
-/// The post of who arbitrates, its file's name under the root.
-pub const FIRST: &str = "arbiter.lock";
-/// The post of who stands in for it.
-pub const SECOND: &str = "arbiter.second.lock";
-/// The manager's post: held as long as it lives. Other arbiters of the root leave theirs as soon as they see it.
-pub const MANAGER: &str = "arbiter.manager.lock";
 /// Between two looks whether anybody begins or was changed, beside one that works, else, and where there is but one (ns).
 const WATCH_NS: u64 = 5_000_000;
 const DOZE_NS: u64 = 20_000_000;
@@ -77,10 +75,10 @@ impl Arbiter {
         Ok(true)
     }
 
-    /// Whether there was no container at the last look.
+    /// Whether the debt of a tenant that is gone is remembered, should its name come back.
     #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.tenants.is_empty()
+    pub fn remembers_debts(&self) -> bool {
+        self.tenants.remembers_debts()
     }
 
     /// Writes what has changed in who may use how much, when that is due or something has begun.
@@ -93,6 +91,7 @@ impl Arbiter {
             }
             let (steady_ns, after_ns) = STEADY_NS;
             let pause_ns = match found.is_contended {
+                _ if found.is_watched => controller::CONTENDED_NS,
                 false => controller::QUIET_NS,
                 true if now_ns >= self.changed_ns + after_ns => steady_ns,
                 true => controller::CONTENDED_NS,
@@ -127,6 +126,8 @@ struct Found {
     is_contended: bool,
     /// A rate is another than before.
     has_changed: bool,
+    /// A process may have stopped with work in flight.
+    is_watched: bool,
 }
 
 impl Found {
@@ -134,6 +135,7 @@ impl Found {
         Self {
             is_contended: self.is_contended || other.is_contended,
             has_changed: self.has_changed || other.has_changed,
+            is_watched: self.is_watched || other.is_watched,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What the arbiter remembers of a tenant on one GPU, and who is quiet: there may be a thousand of them that do nothing, so
 //! what has not changed is not read again.
 
+use crate::unsettled::Unsettled;
 use vcuda_limiter::controller::{Contexts, Measured, Scale, Settlement};
 
 /// Who has been idle for so long is quiet (ns): there may be a thousand of them, so less is read of each.
@@ -11,6 +12,7 @@ pub(crate) struct State {
     pub(crate) scale: Scale,
     pub(crate) contexts: Contexts,
     pub(crate) settlement: Settlement,
+    pub(crate) unsettled: Unsettled,
     pub(crate) contended_until_ns: u64,
     /// When its pace was last written (ns).
     pub(crate) written_ns: u64,
@@ -26,9 +28,10 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Whether it was idle long enough for all that it did before to be gone into.
+    /// Whether it was idle long enough for all that it did before to be gone into, with nothing in flight.
     pub(crate) fn is_quiet(&self, now_ns: u64) -> bool {
         self.idle_at.is_some()
+            && !self.unsettled.is_at_work()
             && now_ns >= self.idle_since_ns.saturating_add(QUIET_AFTER_NS)
             && now_ns >= self.contended_until_ns
     }

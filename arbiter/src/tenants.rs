@@ -5,13 +5,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{CALM_NS, Finding, Found};
+use crate::debts::Debts;
 use crate::state::State;
+use crate::unsettled;
 use vcuda_limiter::account::Pace;
 use vcuda_limiter::busy;
-use vcuda_limiter::controller::{Activity, Busy, Contender, Got, RECENT_NS, STALE_BEAT_NS, Scale};
+use vcuda_limiter::controller::{Activity, Busy, Contender, Got, Measured, RECENT_NS, STALE_BEAT_NS, Scale};
 use vcuda_quota::{Policy, Priority};
 use vcuda_region::limits::LimitsWriter;
-use vcuda_region::observer::Observer;
+use vcuda_region::observer::{Observer, Work};
+use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES};
 
 /// How often a tenant's `limits` are read again and the beat written there (ns).
@@ -59,12 +62,19 @@ pub(crate) struct Tenant {
     watched_ns: u64,
     watched_quota_ns: u64,
     devices: [State; MAX_DEVICES],
+    /// Since when this arbiter is at work (`CLOCK_MONOTONIC`, ns), and how it sees processes.
+    since_ns: u64,
+    view: Option<ProcessView>,
 }
 
 /// All tenants of this user.
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
     tenants: Vec<Tenant>,
+    /// How this process sees others; nothing before the first refresh, and where `/proc` cannot be read.
+    view: Option<ProcessView>,
+    since_ns: u64,
+    debts: Debts,
     listed: usize,
     /// GPUs of which one demanded something at the last look and another did not, that may begin beside it any time.
     meeting: BTreeSet<GpuUuid>,
@@ -74,14 +84,32 @@ impl Tenants {
     /// Opens who is new and forgets who is gone. One that cannot be opened, as it is being made or removed or is damaged,
     /// is tried again.
     pub(crate) fn refresh(&mut self, listed: Vec<(String, PathBuf)>, now_ns: u64) {
+        if self.since_ns == 0 {
+            self.since_ns = now_ns;
+            self.view = Identity::current().map(ProcessView::new).ok();
+        }
         self.listed = listed.len();
-        self.tenants
-            .retain(|tenant| file_of(&tenant.path) == Some(tenant.file));
+        self.debts.forget(now_ns);
+        let is_left = |tenant: &mut Tenant| file_of(&tenant.path) == Some(tenant.file);
+        for mut gone in self.tenants.extract_if(.., |tenant| !is_left(tenant)) {
+            let debts = gone.end(now_ns);
+            self.debts.remember(gone.path, debts, now_ns);
+        }
         let known: BTreeSet<&Path> = self.tenants.iter().map(|tenant| tenant.path.as_path()).collect();
         let new = listed.into_iter().map(|(_, path)| path);
         let new: Vec<PathBuf> = new.filter(|path| !known.contains(path.as_path())).collect();
-        let opened = new.into_iter().filter_map(|path| Tenant::open(path, now_ns));
-        self.tenants.extend(opened);
+        for path in new {
+            let Some(mut tenant) = Tenant::open(path, self.since_ns, self.view, now_ns) else {
+                continue;
+            };
+            tenant.owe(&self.debts.take(&tenant.path));
+            self.tenants.push(tenant);
+        }
+    }
+
+    /// Whether the debt of a tenant that is gone is remembered, should its name come back.
+    pub(crate) fn remembers_debts(&self) -> bool {
+        !self.debts.is_empty()
     }
 
     /// Whether all that were listed could be opened.
@@ -92,11 +120,6 @@ impl Tenants {
     /// There is more than one.
     pub(crate) fn are_several(&self) -> bool {
         self.listed > 1
-    }
-
-    /// No tenant is left, none that could not be opened either.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.listed == 0
     }
 
     /// Whether one that was idle at the last look has begun, or a quota was changed since. Cheap: a word or two of each.
@@ -153,7 +176,7 @@ fn file_of(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Tenant {
-    fn open(path: PathBuf, now_ns: u64) -> Option<Self> {
+    fn open(path: PathBuf, since_ns: u64, view: Option<ProcessView>, now_ns: u64) -> Option<Self> {
         let file = file_of(&path)?;
         let writer = LimitsWriter::open(&path).ok()?;
         let observer = Observer::open(&path).ok()?;
@@ -178,7 +201,64 @@ impl Tenant {
             watched_ns: 0,
             watched_quota_ns: 0,
             devices,
+            since_ns,
+            view,
         })
+    }
+
+    /// Charges debts of the tenant that had the name before, without what the directory was made with.
+    fn owe(&mut self, debts: &[(GpuUuid, i64)]) {
+        for (device, uuid) in self.devices() {
+            let owed_ns: i64 = debts
+                .iter()
+                .filter(|(gpu, _)| *gpu == uuid)
+                .map(|(_, ns)| ns)
+                .sum();
+            let pace = self.writer.limits().pace(device);
+            let left_ns = owed_ns.saturating_add(pace.map_or(0, |pace| pace.credit_ns.min(0)));
+            if let Some(state) = self.devices.get_mut(device.get()) {
+                state.unsettled.owe(left_ns.max(0));
+            }
+        }
+    }
+
+    /// Charges what the tenant's processes had in flight when they ended, and returns what it owes then (ns of GPU time). Its
+    /// files have no name any more.
+    fn end(&mut self, now_ns: u64) -> Vec<(GpuUuid, i64)> {
+        let mut debts = Vec::new();
+        for (device, uuid) in self.devices() {
+            self.follow_unsettled(device, now_ns, true);
+            let due_ns = self.state(device).map_or(0, |state| state.unsettled.due_ns());
+            if let (Ok(pace), Ok(account)) =
+                (self.writer.limits().pace(device), self.observer.account(device))
+                && pace.metered
+            {
+                let balance_ns = pace.credit_at(now_ns).saturating_sub(account.level_ns);
+                debts.push((uuid, due_ns.saturating_sub(balance_ns)));
+            }
+        }
+        debts
+    }
+
+    /// Looks at what the tenant's processes have in flight on `device`, and how many they are. With `ended` they are known to
+    /// be dead, all of them.
+    fn follow_unsettled(&mut self, device: DeviceIndex, now_ns: u64, ended: bool) -> Option<u64> {
+        let works = self.observer.works(device).ok()?;
+        let (observer, view) = (&self.observer, &self.view);
+        let is_gone = |work: &Work| {
+            let is_dead = |view: &ProcessView| observer.is_gone(work.slot, &work.identity, view);
+            ended || view.as_ref().is_some_and(is_dead)
+        };
+        let state = self.devices.get_mut(device.get())?;
+        let look = unsettled::Look {
+            now_ns,
+            since_ns: self.since_ns,
+            scale_permille: state.scale.permille(),
+            is_gone: &is_gone,
+            busy: &|first, last| observer.busy(device, first, last).unwrap_or_default(),
+        };
+        state.unsettled.follow(&works, &look);
+        Some(works.iter().filter(|work| work.launches > 0).count() as u64)
     }
 
     fn state(&self, device: DeviceIndex) -> Option<&State> {
@@ -281,7 +361,8 @@ impl Tenant {
             return Some((busy, Contender::new(&config, 0)));
         }
         let account = account?;
-        let map = self.observer.busy(device, first, last).ok()?;
+        let at_work = self.follow_unsettled(device, now_ns, false)?;
+        let map = self.busy(device, (first, last))?;
         let recent = map.len().saturating_sub(RECENT_WORDS);
         let activity = Activity {
             busy_permille: busy_permille(&map),
@@ -296,7 +377,12 @@ impl Tenant {
         };
         let demand_permille = activity.demand_permille();
         let state = self.devices.get_mut(device.get())?;
-        state.settlement.read(now_ns, account.measured);
+        let (measured, unsettled) = (account.measured, state.unsettled.charged());
+        let with_unsettled = Measured {
+            fresh_ns: measured.fresh_ns.saturating_add(unsettled.fresh_ns),
+            charged_ns: measured.charged_ns.saturating_add(unsettled.charged_ns),
+        };
+        state.settlement.read(now_ns, with_unsettled);
         state.looked_ns = now_ns;
         let idle_at = (demand_permille == 0).then_some(account.level_ns);
         let elapsed_ns = account.measured_elapsed_ns.saturating_sub(state.elapsed_ns);
@@ -304,14 +390,21 @@ impl Tenant {
         state.elapsed_ns = account.measured_elapsed_ns;
         state.follow(idle_at, account.measured, now_ns);
         if demand_permille > 0 {
-            let count = self.observer.processes_at_work(device).ok()?;
-            state.contexts.follow(count, elapsed_ns, busy_ns);
+            state.contexts.follow(at_work, elapsed_ns, busy_ns);
         }
         let busy = Busy {
             map,
             contexts: state.contexts,
         };
         Some((busy, Contender::new(&config, demand_permille)))
+    }
+
+    /// The words of its busy map, with the time that it was charged but has not entered itself.
+    fn busy(&self, device: DeviceIndex, (first, last): (u64, u64)) -> Option<Vec<u64>> {
+        let mut map = self.observer.busy(device, first, last).ok()?;
+        let first = last.saturating_sub(map.len() as u64);
+        self.state(device)?.unsettled.enter(&mut map, first);
+        Some(map)
     }
 
     /// Which tenant it is, whatever becomes of others.
@@ -326,7 +419,7 @@ impl Tenant {
         let is_quiet = state.is_some_and(|state| state.is_quiet(now_ns));
         let map = match is_quiet {
             true => Vec::new(),
-            false => self.observer.busy(device, first, last).unwrap_or_default(),
+            false => self.busy(device, (first, last)).unwrap_or_default(),
         };
         Busy {
             map,
@@ -357,6 +450,7 @@ impl Tenant {
             state.scale = Scale::default();
         }
         found.is_contended = contended;
+        found.is_watched = state.unsettled.is_watched();
         let Ok(now) = self.writer.limits().pace(device) else {
             return found;
         };
@@ -378,7 +472,8 @@ impl Tenant {
         } else {
             due_ns
         };
-        next.credit_ns = next.credit_ns.saturating_add(due_ns);
+        let unsettled_ns = state.unsettled.due_ns();
+        next.credit_ns = next.credit_ns.saturating_add(due_ns).saturating_sub(unsettled_ns);
         let cap = self
             .writer
             .limits()
@@ -389,6 +484,7 @@ impl Tenant {
         // Another writer may be at work: the next look tries again.
         if next != now && self.writer.set_pace(device, &next).is_ok() {
             state.settlement.paid(due_ns);
+            state.unsettled.paid(unsettled_ns);
             state.written_ns = now_ns;
         }
         found

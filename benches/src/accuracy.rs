@@ -34,7 +34,7 @@ pub struct Bench {
 }
 
 /// Its default.
-pub const SLICE_NS: u64 = 2 * SECOND_NS / 1000;
+pub const SLICE_NS: u64 = 1_024_000;
 
 impl Bench {
     /// One that measures for so many windows.

@@ -45,8 +45,7 @@ pub struct Account {
     pub served_ns: AtomicU64,
     /// Debt that was forgiven (ns of GPU time).
     pub forgiven_ns: AtomicU64,
-    /// 95th percentile of the container's predicted launches (ns).
-    pub p95_ns: AtomicU64,
+    reserved_percentile: AtomicU64,
     /// Reservations of memory that were refused.
     pub denied: AtomicU64,
     context_bytes: [AtomicU64; 2],
@@ -101,7 +100,7 @@ impl Default for Account {
             reserved_wake: core::array::from_fn(|_| AtomicU64::new(0)),
             served_ns: AtomicU64::new(0),
             forgiven_ns: AtomicU64::new(0),
-            p95_ns: AtomicU64::new(0),
+            reserved_percentile: AtomicU64::new(0),
             denied: AtomicU64::new(0),
             context_bytes: core::array::from_fn(|_| AtomicU64::new(0)),
             doubted_context_bytes: core::array::from_fn(|_| AtomicU64::new(0)),

@@ -4,12 +4,10 @@
 //! atomics throughout: a lost update costs a little accuracy of one prediction, and every prediction is corrected by the
 //! next measured segment anyway. A set's keys and costs share one cache line.
 
-mod spread;
 mod surprise;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub use spread::Spread;
 pub use surprise::Surprise;
 
 /// Predicted cost of a kernel of which nothing is known, in nanoseconds.

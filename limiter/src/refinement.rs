@@ -8,22 +8,14 @@
 pub enum Refinement {
     /// The arbiter settles charges by the order in which the tenants' time slices followed each other.
     SliceOrder,
-    /// The arbiter concludes from the tenants' busy times how long a slice is.
-    SliceLength,
     /// A tenant of several contexts counts as several where time slices go round the contexts.
     ContextCount,
-    /// Of a tenant of several contexts, the one that came first is taken to have had half a slice more than its part.
-    HalfSlice,
-    /// A tenant that is at work beside neighbours may bank more unused time than its burst.
-    Banking,
     /// Less work is in flight after predictions were far off.
     Misprediction,
     /// Processes of a tenant that wait are served in the order of what they had.
     ProcessTurns,
     /// A process's turn begins only when little of the others' work is in flight.
     TurnsApart,
-    /// The work in flight follows the 95th percentile of launches.
-    Percentile,
     /// The host's time between an idle stream's first event and the launch is no work.
     HostGap,
     /// Launches go and wait by turns of some milliseconds, not one by one.
@@ -32,16 +24,12 @@ pub enum Refinement {
 
 impl Refinement {
     /// Every one, with its name on the command line.
-    pub const ALL: [(Self, &'static str); 11] = [
+    pub const ALL: [(Self, &'static str); 7] = [
         (Self::SliceOrder, "slice-order"),
-        (Self::SliceLength, "slice-length"),
         (Self::ContextCount, "context-count"),
-        (Self::HalfSlice, "half-slice"),
-        (Self::Banking, "banking"),
         (Self::Misprediction, "misprediction"),
         (Self::ProcessTurns, "process-turns"),
         (Self::TurnsApart, "turns-apart"),
-        (Self::Percentile, "percentile"),
         (Self::HostGap, "host-gap"),
         (Self::Swing, "swing"),
     ];

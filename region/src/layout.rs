@@ -76,7 +76,7 @@ pub struct DeviceLimits {
     pub metered: AtomicU32,
     reserved_half: AtomicU32,
     reserved: [AtomicU64; 12],
-    /// Words of [`crate::limits::DeviceConfig`].
+    /// Words of [`vcuda_quota::DeviceConfig`].
     pub config: Versioned<CONFIG_WORDS>,
     /// Words of [`vcuda_limiter::account::Pace`].
     pub pace: Versioned<PACE_WORDS>,
@@ -128,7 +128,10 @@ pub struct IdentityRecord {
     pub locked_state: AtomicU64,
     /// When its holder's death was last seen to leave memory behind: see [`crate::slots::Usage::reap_dead`]. 0 before.
     pub gone: AtomicU64,
-    reserved: [AtomicU64; 8],
+    /// When its worker last settled what was done of the process's work (`CLOCK_MONOTONIC`, ns): see
+    /// [`crate::slots::Slot::tell_settled`]. 0 before its first launch that is metered.
+    pub settled_ns: AtomicU64,
+    reserved: [AtomicU64; 7],
 }
 
 /// One process on one device: two cache lines.

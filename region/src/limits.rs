@@ -10,6 +10,7 @@ use crate::open::{open_checked, read_bytes};
 use crate::primitive::{AtomicU32, Ordering};
 use crate::{DeviceIndex, GpuUuid};
 use vcuda_limiter::account::Pace;
+use vcuda_quota::DeviceConfig;
 use words::{config_of_words, header_sum, is_sound, limit_check, pace_of_words, uuid_of};
 
 mod follow;
@@ -21,7 +22,6 @@ use follow::Source;
 
 pub use crate::open::OpenError;
 pub use reader::LimitsReader;
-pub use vcuda_quota::{DeviceConfig, NO_MEMORY_LIMIT, Policy, Priority, Quota};
 pub(crate) use words::fill;
 pub use writer::{LimitsWriter, WriteError};
 
@@ -155,7 +155,7 @@ impl Limits {
         self.mapping.generation.load(Ordering::Acquire)
     }
 
-    /// The memory limit of `device` in bytes, or [`NO_MEMORY_LIMIT`]. Five loads: for every allocation.
+    /// The memory limit of `device` in bytes, or [`vcuda_quota::NO_MEMORY_LIMIT`]. Five loads: for every allocation.
     ///
     /// # Errors
     /// The value does not agree with its check word: nothing may be allocated.

@@ -96,6 +96,7 @@ impl IdentityRecord {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
         self.ways.store(0, Ordering::Relaxed);
+        self.settled_ns.store(0, Ordering::Relaxed);
     }
 
     /// Who holds the slot, if it is live now.

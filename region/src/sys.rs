@@ -4,8 +4,9 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 /// Whether `pid` exists in our PID namespace, be it ours or another user's, running or a zombie.
@@ -40,7 +41,7 @@ pub(crate) fn has_ended(pid: u32) -> io::Result<bool> {
     }
     let fd = i32::try_from(opened).map_err(io::Error::other)?;
     // SAFETY: `fd` is new and nobody else's.
-    let process = unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) };
+    let process = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut question = libc::pollfd {
         fd: process.as_raw_fd(),
         events: libc::POLLIN,
@@ -246,6 +247,64 @@ fn duplicate(file: &File, command: libc::c_int) -> io::Result<File> {
     }
     // SAFETY: `fd` is new and nobody else's.
     Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// A descriptor that keeps the opening of `file` until after all other descriptors of a process are released that the process
+/// closes with it: by its end, an `exec` or one system call. Closed on `exec`.
+///
+/// It is of a socket in whose queue the opening lies (unix(7), `SCM_RIGHTS`). The kernel finds the opening when it releases the
+/// socket, and puts it behind what it is about to release already (`task_work_run`, `fput` in its sources).
+///
+/// # Errors
+/// No socket, or no descriptor is left.
+pub(crate) fn released_last(file: &File) -> io::Result<OwnedFd> {
+    let (ours, other) = UnixStream::pair()?;
+    send_opening(&other, file)?;
+    let ours = File::from(OwnedFd::from(ours));
+    aside(&ours).map(OwnedFd::from)
+}
+
+/// A control message with one descriptor (cmsg(3)).
+#[repr(C)]
+struct Rights {
+    header: libc::cmsghdr,
+    descriptor: libc::c_int,
+    /// Up to the alignment of a header.
+    padding: libc::c_int,
+}
+
+/// Puts the opening of `file` into the queue of the socket at the other end of `socket`, with a byte of data.
+fn send_opening(socket: &UnixStream, file: &File) -> io::Result<()> {
+    let mut rights = Rights {
+        header: libc::cmsghdr {
+            cmsg_len: size_of::<libc::cmsghdr>() + size_of::<libc::c_int>(),
+            cmsg_level: libc::SOL_SOCKET,
+            cmsg_type: libc::SCM_RIGHTS,
+        },
+        descriptor: file.as_raw_fd(),
+        padding: 0,
+    };
+    let mut byte = 0_u8;
+    let mut data = libc::iovec {
+        iov_base: (&raw mut byte).cast(),
+        iov_len: 1,
+    };
+    let message = libc::msghdr {
+        msg_name: core::ptr::null_mut(),
+        msg_namelen: 0,
+        msg_iov: &raw mut data,
+        msg_iovlen: 1,
+        msg_control: (&raw mut rights).cast(),
+        msg_controllen: size_of::<Rights>(),
+        msg_flags: 0,
+    };
+    // SAFETY: all that the message points to lives until the call returns; the kernel only reads it. No signal is raised.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    if sent == 1 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Our effective user.

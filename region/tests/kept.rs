@@ -1,15 +1,17 @@
 //! Memory that a child keeps beyond the death of the process that had it: it has the process's descriptors (I18).
 #![allow(clippy::unwrap_used, unsafe_code, reason = "a test that forks")]
 
+use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
 
+use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Tenant};
-use vcuda_region::limits::DeviceConfig;
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
-use vcuda_region::slots::{RELEASED_AFTER_NS, Usage};
+use vcuda_region::slots::{RELEASED_AFTER_NS, Reaped, Usage};
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 const GIB: u64 = 1 << 30;
@@ -18,7 +20,7 @@ fn device() -> DeviceIndex {
     DeviceIndex::new(0).unwrap()
 }
 
-fn pipe() -> (std::fs::File, std::fs::File) {
+fn pipe() -> (File, File) {
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
@@ -52,7 +54,7 @@ fn kill(pid: i32) {
 }
 
 /// A process that claims a slot with 1 GiB and, if `then_forks`, a child of it; their PIDs.
-fn start(directory: &std::path::Path, then_forks: bool) -> (i32, i32) {
+fn start(directory: &Path, then_forks: bool) -> (i32, i32) {
     let (mut read, mut write) = pipe();
     let parent = forked(|| {
         let usage = Usage::open(directory).unwrap();
@@ -117,4 +119,82 @@ fn a_forked_child_keeps_what_its_dead_parent_had() {
         assert_eq!(cleared, 1);
         assert_eq!(seen(), (0, 0));
     }
+}
+
+/// A file under a descriptor of this number or the next one that is free, with a lock that goes when it is released.
+fn locked(path: &Path, number: i32) -> File {
+    let file = at_number(&File::create(path).unwrap(), number);
+    // SAFETY: an open descriptor.
+    assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH) }, 0);
+    file
+}
+
+/// Whether a file of [`locked`] is still open somewhere.
+fn is_open(path: &Path) -> bool {
+    let file = File::open(path).unwrap();
+    // SAFETY: an open descriptor; the lock goes with it.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) != 0 }
+}
+
+/// Memory of 128 MiB behind a descriptor of this number or the next one that is free: its release takes milliseconds.
+fn slow_to_release(number: i32) -> File {
+    // SAFETY: makes a file of that name, and touches nothing else.
+    let made = unsafe { libc::syscall(libc::SYS_memfd_create, c"slow".as_ptr(), libc::MFD_CLOEXEC) };
+    // SAFETY: just made, and nobody else's.
+    let file = unsafe { File::from_raw_fd(i32::try_from(made).unwrap()) };
+    // SAFETY: an open descriptor.
+    let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, 128 << 20) };
+    assert_eq!(error, 0);
+    at_number(&file, number)
+}
+
+fn at_number(file: &File, number: i32) -> File {
+    // SAFETY: an open descriptor; the answer is a new one.
+    let duplicate = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, number) };
+    // SAFETY: just made, and nobody else's.
+    unsafe { File::from_raw_fd(duplicate) }
+}
+
+/// The kernel releases a process's files one after the other, by their numbers. Those of a driver may be below and above the
+/// lock on `usage`, which is released after them all the same.
+#[test]
+fn a_childs_lock_goes_after_all_files_that_were_open() {
+    let root = tempfile::tempdir().unwrap();
+    let tenant = Tenant {
+        name: "a".to_owned(),
+        devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(4 * GIB, 1000))],
+    };
+    let me = Identity::current().unwrap();
+    let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+    let [below, above] = ["below", "above"].map(|name| root.path().join(name));
+    let (mut read, mut write) = pipe();
+    let parent = forked(|| {
+        let _open = (
+            locked(&below, 100),
+            slow_to_release(110),
+            slow_to_release(300),
+            locked(&above, 310),
+        );
+        let usage = Usage::open(directory.path()).unwrap();
+        let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+        slot.reserve(device(), GIB, GIB).unwrap().commit();
+        let child = forked(|| wait_forever());
+        write.write_all(&child.to_ne_bytes()).unwrap();
+        wait_forever();
+    });
+    let mut child = [0; 4];
+    read.read_exact(&mut child).unwrap();
+    kill(parent);
+    // SAFETY: our own child; its status is not asked for.
+    unsafe { libc::waitpid(parent, core::ptr::null_mut(), 0) };
+    let usage = Usage::open(directory.path()).unwrap();
+    let view = ProcessView::new(me);
+    assert_eq!(
+        usage.reap_dead(&view),
+        Reaped::default(),
+        "the child has the lock"
+    );
+    kill(i32::from_ne_bytes(child));
+    while usage.reap_dead(&view) == Reaped::default() {}
+    assert_eq!([&below, &above].map(|path| is_open(path)), [false; 2]);
 }

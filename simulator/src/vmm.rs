@@ -69,6 +69,19 @@ struct Users {
     mappings: u32,
 }
 
+impl Users {
+    /// One more handle; false if the last reference has ended, and with it the allocation.
+    fn retain(&mut self) -> bool {
+        let lives = !self.are_gone();
+        self.handles += u32::from(lives);
+        lives
+    }
+
+    fn are_gone(self) -> bool {
+        self.handles == 0 && self.mappings == 0
+    }
+}
+
 impl Drop for Physical {
     fn drop(&mut self) {
         if matches!(self.memory, Memory::Own(_))
@@ -171,16 +184,15 @@ impl Physical {
         }
     }
 
-    /// One more reference by handle.
-    pub(crate) fn retain(&self) -> usize {
-        self.users.lock().handles += 1;
-        self.handle
+    /// One more reference by handle; nothing if another thread has just ended the last one.
+    pub(crate) fn retain(&self) -> Option<usize> {
+        self.users.lock().retain().then_some(self.handle)
     }
 
     fn change(&self, change: impl FnOnce(&mut Users)) {
         let mut users = self.users.lock();
         change(&mut users);
-        if users.handles == 0 && users.mappings == 0 {
+        if users.are_gone() {
             drop(users);
             PHYSICALS.remove(self.handle);
         }
@@ -235,9 +247,12 @@ pub(crate) fn release(handle: u64) -> Result<(), CUerror> {
 /// `CUDA_ERROR_INVALID_VALUE` for any other descriptor, or memory of a GPU that this process does not see.
 pub(crate) fn import(descriptor: i32) -> Result<usize, CUerror> {
     let object = sharing::object_of(descriptor)?;
-    let is_it = |known: &&Arc<Physical>| known.object() == Some(object);
-    if let Some(known) = PHYSICALS.all().iter().find(is_it) {
-        return Ok(known.retain());
+    let mut known = PHYSICALS
+        .all()
+        .into_iter()
+        .filter(|known| known.object() == Some(object));
+    if let Some(handle) = known.find_map(|known| known.retain()) {
+        return Ok(handle);
     }
     let shared = Shared::hold(object, None, Sort::Physical).map_err(|error| match error {
         CUerror::INVALID_HANDLE => CUerror::INVALID_VALUE,
@@ -300,4 +315,22 @@ pub(crate) fn handle_types(of: &Allocation) -> u64 {
     PHYSICALS.get(handle as usize).map_or(0, |physical| {
         u64::from(physical.properties.requestedHandleTypes.0)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allocation_whose_last_reference_has_ended_is_not_retained_again() {
+        let mut users = Users {
+            handles: 1,
+            mappings: 1,
+        };
+        users.handles -= 1;
+        assert!(users.retain(), "it is mapped");
+        users.handles -= 1;
+        users.mappings -= 1;
+        assert!(users.are_gone() && !users.retain() && users.are_gone());
+    }
 }

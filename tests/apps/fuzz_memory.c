@@ -2,7 +2,7 @@
  * FAMILIES is a sum of what may be done (fuzz/base.h). PAGE is the file by which the test steers its processes and
  * counts what they do. FOLDER holds a socket for each process, by its PLACE below 16. With a family sum of 0 it is a
  * process without CUDA that keeps descriptors and passes them on. Prints "started" when its context is there. Told to end,
- * it frees everything but its context, says so in the page, and waits to be killed. */
+ * it frees everything but its context, says so in the page, and asks for free memory until it is killed. */
 #include "fuzz/shared.h"
 
 static void drop(Thread *t, Held *h)
@@ -174,8 +174,11 @@ int main(int argc, char **argv)
     while (wait(NULL) > 0) {}
     page->of[place].has_ended = 1;
     while (page->command != ASK) usleep(1000);
-    /* Descriptors are closed everywhere by now: an answer about memory finds that nothing is held by them. */
-    if (families) MUST(cuMemGetInfo_v2(&left, &total));
-    page->of[place].has_ended = 2;
-    for (;;) pause();
+    /* What others sent before they ended. */
+    close_all_files();
+    /* Descriptors are closed everywhere soon: an answer about memory finds that nothing is held by them any more. */
+    for (;; usleep(100000)) {
+        if (families) MUST(cuMemGetInfo_v2(&left, &total));
+        page->of[place].has_ended = 2;
+    }
 }

@@ -25,7 +25,7 @@ pub(super) struct Slices {
 
 /// The default of real GPUs from Volta on.
 const TURNS: Slices = Slices {
-    ns: 1_024_000,
+    ns: SLICE_NS,
     switch_ns: 20_000,
     order: "round-robin",
     spread_permille: 0,
@@ -117,16 +117,16 @@ fn cases() -> Vec<Case> {
             }
         }
     }
-    let lengths = [500_000, 1_024_000, SLICE_NS, 4_000_000, 6_000_000];
+    let lengths = [500_000, SLICE_NS, 2_000_000, 4_000_000, 6_000_000];
     let mut all: Vec<(&'static str, Slices)> = Vec::new();
     all.extend(lengths.map(|ns| ("splits by slice", Slices { ns, ..TURNS })));
     let random = Slices {
-        ns: SLICE_NS,
+        ns: 2_000_000,
         spread_permille: 900,
         ..TURNS
     };
     all.push(("splits by slice", random));
-    for ns in [1_024_000, SLICE_NS] {
+    for ns in [SLICE_NS, 2_000_000] {
         let order = "arrival";
         all.push(("splits by arrival", Slices { ns, order, ..TURNS }));
     }
@@ -140,6 +140,25 @@ fn cases() -> Vec<Case> {
         let [small, mix, _] = beside();
         for program in [small, mix] {
             cases.push(split(group, slices, &[10, 20, 30, 40], &program));
+        }
+    }
+    for program in &beside() {
+        for (name, longest_ns) in [("20000000", 20_000_000), ("100000000", 100_000_000)] {
+            let long = Program {
+                name: "long kernels",
+                arguments: if longest_ns > 20_000_000 {
+                    &["kernel", "100000000"]
+                } else {
+                    &["kernel", "20000000"]
+                },
+                longest_ns,
+            };
+            cases.push(Case {
+                group: "beside long kernels",
+                name: format!("30 % {} beside 70 % of kernels of {name} ns", program.name),
+                machine: machine(&TURNS, 0),
+                tenants: vec![(30, 1, *program), (70, 1, long)],
+            });
         }
     }
     for program in &beside() {

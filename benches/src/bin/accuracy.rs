@@ -10,7 +10,7 @@
 //! Sections: caps, processes, splits, burst, changes; all by default. Real programs (`apps/load.c`) under the built `vcuda
 //! run` on the simulated GPU; what they got is the simulator's exact record, in windows of one second. `--check` exits
 //! with 1 if a goal is missed; `--brief` measures less. `--switch` is what a change of context takes in `splits` (20, the
-//! simulated GPU's default), `--slice` how long one runs (2000). `try` shows the windows of one case, and the
+//! simulated GPU's default), `--slice` how long one runs (1024). `try` shows the windows of one case, and the
 //! parts of a tenant's processes, for example `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`.
 
 use std::process::ExitCode;

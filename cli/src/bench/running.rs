@@ -17,7 +17,7 @@ use crate::failure::{Failure, failed};
 use crate::stage::interrupt::Interrupt;
 use crate::stage::protocol::{Reply, Request};
 use crate::stage::{Stage, Tenant};
-use vcuda_manager_api::quantity::CoreShare;
+use vcuda_quota::CoreShare;
 
 /// Who runs side by side (thousandths of the GPU each).
 pub(super) const ROWS: [&[u32]; 2] = [&[500], &[300, 600]];

@@ -7,8 +7,6 @@ use crate::Refinement;
 use crate::account::{Account, Pace};
 use vcuda_quota::{DeviceConfig, Policy};
 
-/// Most work in flight (ns): more would only delay what a change or a neighbour does.
-const WINDOW_MAX_NS: u64 = 8_000_000;
 /// Work in flight while neighbours compete (ns): two slices, so that a container that may run always has work to run.
 /// With less, slices are unequal, and elapsed time can no longer be apportioned by who was busy.
 const WINDOW_CONTENDED_NS: u64 = 4_000_000;
@@ -16,9 +14,6 @@ const WINDOW_CONTENDED_NS: u64 = 4_000_000;
 /// the same reason; in both, fewer and longer holds cost less of the processor.
 const SWING_NS: i64 = 1_000_000;
 const SWING_CONTENDED_NS: i64 = 4_000_000;
-/// Unused time that may be banked beside neighbours (ns) by who is at work: what it falls behind in their bursts, or while a
-/// long kernel runs.
-const ARREARS_NS: (u64, u64) = (20_000_000, 50_000_000);
 /// A segment that one mark measures, at least and at most (ns).
 const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
 
@@ -37,24 +32,17 @@ pub struct View {
     pub window_ns: u64,
     /// How much predicted work is measured by one mark (ns).
     pub segment_ns: u64,
-    /// 95th percentile of launches (ns).
-    pub p95_ns: u64,
 }
 
 impl View {
-    /// What holds at `now_ns`, from what was read of `limits` (`beat_ns`: the arbiter's last beat, 0 for none) and the
-    /// 95th percentile of this process's launches. Without an arbiter nobody says what overlaps: elapsed time is charged
-    /// as it is. And nobody takes back what was borrowed: so nothing is, from when the beat was found missing.
+    /// What holds at `now_ns`, from what was read of `limits` (`beat_ns`: the arbiter's last beat, 0 for none). Without an
+    /// arbiter no process says what overlaps: elapsed time is charged as it is. And none takes back what was borrowed: so
+    /// nothing is borrowed from when the beat was found missing.
     #[must_use]
-    pub fn new(pace: Pace, config: DeviceConfig, beat_ns: u64, p95_ns: u64, now_ns: u64) -> Self {
-        let p95_ns = if Refinement::Percentile.is_used() {
-            p95_ns
-        } else {
-            0
-        };
+    pub fn new(pace: Pace, config: DeviceConfig, beat_ns: u64, now_ns: u64) -> Self {
         let arbitrated = beat_ns != 0 && now_ns.saturating_sub(beat_ns) < STALE_BEAT_NS;
         let contended = arbitrated && pace.contended;
-        let floor_ns = if contended {
+        let window_ns = if contended {
             pace.window_ns.max(WINDOW_CONTENDED_NS)
         } else {
             pace.window_ns
@@ -67,7 +55,6 @@ impl View {
                 .max(FLOOR_PERMILLE.min(config.cap_permille));
             pace.with_rate(unlent_permille, beat_ns.saturating_add(STALE_BEAT_NS))
         };
-        let window_ns = p95_ns.saturating_mul(2).min(WINDOW_MAX_NS).max(floor_ns);
         Self {
             pace,
             config,
@@ -75,7 +62,6 @@ impl View {
             scale_permille: if arbitrated { pace.scale_permille } else { 1000 },
             window_ns,
             segment_ns: (window_ns / 4).clamp(SEGMENT_NS.0, SEGMENT_NS.1),
-            p95_ns,
         }
     }
 
@@ -111,16 +97,11 @@ impl Default for Throttle {
 
 impl Throttle {
     /// Whether the container's balance lets a launch go. What was held goes on once the balance is well positive, and is
-    /// held again once it is as far negative. `at_work`: the container has work on the device, or the launch waits already.
-    pub fn verdict(&self, account: &Account, view: &View, at_work: bool, now_ns: u64) -> Verdict {
+    /// held again once it is as far negative.
+    pub fn verdict(&self, account: &Account, view: &View, now_ns: u64) -> Verdict {
         let config = &view.config;
         // A balance of nothing never lets anything go.
-        let mut bank_ns = config.burst_ns.max(1);
-        if at_work && view.contended && Refinement::Banking.is_used() {
-            // It was not idle: who shares the device falls behind before it can catch up.
-            bank_ns = bank_ns.max(view.p95_ns.saturating_mul(2).clamp(ARREARS_NS.0, ARREARS_NS.1));
-        }
-        account.clamp(&view.pace, bank_ns, config.debt_max_ns, now_ns);
+        account.clamp(&view.pace, config.burst_ns.max(1), config.debt_max_ns, now_ns);
         let balance = account.balance(&view.pace, now_ns);
         let swing = if view.contended {
             SWING_CONTENDED_NS
@@ -171,22 +152,18 @@ mod tests {
     fn without_a_fresh_beat_time_is_charged_as_it_is() {
         let config = DeviceConfig::new(0, 300);
         let now = 10 * STALE_BEAT_NS;
-        let fresh = View::new(pace(300), config, now - 1, 0, now);
+        let fresh = View::new(pace(300), config, now - 1, now);
         assert_eq!(
             (fresh.scale_permille, fresh.contended, fresh.window_ns),
             (500, true, 4_000_000)
         );
         for beat in [0, now - STALE_BEAT_NS] {
-            let stale = View::new(pace(300), config, beat, 0, now);
+            let stale = View::new(pace(300), config, beat, now);
             assert_eq!(
                 (stale.scale_permille, stale.contended, stale.window_ns),
                 (1000, false, 2_000_000)
             );
         }
-        assert_eq!(
-            View::new(pace(300), config, 0, 20_000_000, now).window_ns,
-            8_000_000
-        );
     }
 
     #[test]
@@ -203,7 +180,7 @@ mod tests {
         let beat = STALE_BEAT_NS;
         let lost = beat + STALE_BEAT_NS;
         let credit = |config, now| {
-            let view = View::new(pace(1000), config, beat, 0, now);
+            let view = View::new(pace(1000), config, beat, now);
             view.pace.credit_at(now)
         };
         for (config, earned_ns) in [(burst, 200_000_000), (effort, 10_000_000)] {
@@ -212,32 +189,29 @@ mod tests {
             // What was earned by then stays.
             assert_eq!(credit(config, lost + 1_000_000_000), 2_000_000_000 + earned_ns);
         }
-        let fixed = View::new(pace(300), DeviceConfig::new(0, 300), beat, 0, lost);
+        let fixed = View::new(pace(300), DeviceConfig::new(0, 300), beat, lost);
         assert_eq!(fixed.pace, pace(300));
     }
 
     #[test]
     fn it_swings_and_says_when() {
         let config = DeviceConfig::new(0, 500);
-        let view = View::new(pace(500), config, 0, 0, 100_000_000);
+        let view = View::new(pace(500), config, 0, 100_000_000);
         let (account, throttle) = (Account::default(), Throttle::default());
         let now = 100_000_000;
-        assert_eq!(throttle.verdict(&account, &view, false, now), Verdict::Go);
+        assert_eq!(throttle.verdict(&account, &view, now), Verdict::Go);
         // Idle time was not banked beyond the burst of 5 ms; 6 ms of work leave 1 ms of debt.
         account.charge(6_000_000);
         assert_eq!(
-            throttle.verdict(&account, &view, true, now),
+            throttle.verdict(&account, &view, now),
             Verdict::At(now + 4_000_000)
         );
         // At half speed, 2 ms of balance take 4 ms; not a moment earlier, and then at once.
         assert_eq!(
-            throttle.verdict(&account, &view, true, now + 3_999_000),
+            throttle.verdict(&account, &view, now + 3_999_000),
             Verdict::At(now + 4_000_000)
         );
-        assert_eq!(
-            throttle.verdict(&account, &view, true, now + 4_000_000),
-            Verdict::Go
-        );
+        assert_eq!(throttle.verdict(&account, &view, now + 4_000_000), Verdict::Go);
     }
 
     #[test]
@@ -246,12 +220,12 @@ mod tests {
             burst_ns: 0,
             ..DeviceConfig::new(0, 100)
         };
-        let view = View::new(pace(100), config, 0, 0, 1_000);
+        let view = View::new(pace(100), config, 0, 1_000);
         let (account, throttle) = (Account::default(), Throttle::default());
         let mut now = 1_000;
         let mut launched = 0;
         for _ in 0..1000 {
-            match throttle.verdict(&account, &view, false, now) {
+            match throttle.verdict(&account, &view, now) {
                 Verdict::Go => {
                     account.charge(1_000_000);
                     launched += 1;

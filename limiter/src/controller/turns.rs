@@ -7,13 +7,13 @@
 //! next in the circle had it; the others follow in the order of the circle, up to who leaves within its slice, or who comes
 //! at the end of one. The order of the circle is learnt from who left when.
 
-mod slice;
-
-use slice::{Evidence, Slice};
-
 use super::Busy;
-use crate::{Refinement, busy};
+use crate::busy;
 
+/// A slice and the switch before it, in thousandths of a bin: 1.024 ms on GPUs from Volta on, if no operator has changed that
+/// (docs/hardware.md, "length of a time slice"), and some 20 us. Where slices are longer or shorter, shares are off by up to
+/// three points of the GPU (docs/accuracy.md).
+const SLICE: i64 = 1_044_000 / busy::BIN_NS.cast_signed() * 1000;
 /// Containers of one GPU that are told apart.
 const MOST: usize = 64;
 /// A container of more contexts than so many (thousandths) has several slices in a round, of which nobody knows the order.
@@ -47,7 +47,6 @@ pub struct Turns {
     epoch: Epoch,
     /// The containers in the order in which their slices follow each other, as far as is known: a circle.
     circle: Vec<usize>,
-    slice: Slice,
 }
 
 impl Turns {
@@ -98,11 +97,10 @@ impl Turns {
         }
         let is_single = |(one, _): (usize, &mut Got)| contexts_of(containers, one) <= ONE_CONTEXT_MOST;
         if !members(busy, found).all(is_single) {
-            return self.close_on_average(containers, found);
+            return;
         }
         let length = bins.cast_signed().saturating_mul(1000);
-        self.note(length, next);
-        let slice = self.slice.length();
+        let slice = SLICE;
         let rest = length % (count * slice);
         let last = only(busy & !next).filter(|_| next & !busy == 0);
         if let Some(last) = last {
@@ -119,55 +117,6 @@ impl Turns {
                 (None, None) => rest / count,
             };
             got.permille += own - rest / count;
-        }
-    }
-
-    /// What the epoch says about the length of a slice: it began with one, where somebody came.
-    fn note(&mut self, length: i64, next: u64) {
-        let Epoch {
-            busy,
-            first: Some(first),
-            has_come: true,
-            ..
-        } = self.epoch
-        else {
-            return;
-        };
-        let count = i64::from(busy.count_ones());
-        let (left, came) = (busy & !next, next & !busy);
-        let evidence = match only(left) {
-            None if left == 0 => Evidence::Whole(length),
-            Some(left) if came == 0 && left == first => Evidence::Left(length, count, true),
-            Some(_) if came == 0 && count == 2 => Evidence::Left(length, count, false),
-            _ => return,
-        };
-        self.slice.note(evidence);
-    }
-
-    /// Of a container's several contexts one came, in whose slice it was seen: half of that is more than its part, on
-    /// average.
-    fn close_on_average(&self, containers: &[Busy], found: &mut [Got]) {
-        let Epoch {
-            busy,
-            first: Some(first),
-            has_come: true,
-            ..
-        } = self.epoch
-        else {
-            return;
-        };
-        if !Refinement::HalfSlice.is_used() {
-            return;
-        }
-        let all = sum_of_contexts(containers, busy);
-        let others = (all - contexts_of(containers, first)).max(1);
-        let ahead = self.slice.length().unsigned_abs() / 2 * others / all;
-        for (one, got) in members(busy, found) {
-            got.permille += if one == first {
-                ahead.cast_signed()
-            } else {
-                -(ahead * contexts_of(containers, one) / others).cast_signed()
-            };
         }
     }
 

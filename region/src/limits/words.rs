@@ -1,12 +1,13 @@
 //! Configuration and pace as words of the layout, and a new `limits` filled with them.
 
-use super::{DeviceConfig, NOT_METERED, Policy, Priority};
+use super::NOT_METERED;
 use crate::layout::{CONFIG_WORDS, DeviceLimits, LimitsFile, NAME_BYTES, PACE_WORDS};
 use crate::map::Mapped;
 use crate::primitive::Ordering;
 use crate::seqlock::checksum;
 use crate::{DeviceIndex, GpuUuid, MAX_DEVICES};
 use vcuda_limiter::account::Pace;
+use vcuda_quota::{DeviceConfig, Policy, Priority};
 
 /// Writes a whole new `limits` into zeroed memory that nobody reads yet.
 pub(crate) fn fill(file: &LimitsFile, name: &str, devices: &[(GpuUuid, DeviceConfig)], now_ns: u64) {

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::words::{first_pace, is_valid_pace, metered_word, words_of_config, words_of_pace};
-use super::{DeviceConfig, Limits, OpenError};
+use super::{Limits, OpenError};
 use crate::DeviceIndex;
 use crate::layout::{DeviceLimits, LimitsFile, UsageFile};
 use crate::open::{check, open_checked};
@@ -20,6 +20,7 @@ use crate::primitive::Ordering;
 use crate::seqlock::Versioned;
 use crate::sys::{self, Lock};
 use vcuda_limiter::account::Pace;
+use vcuda_quota::DeviceConfig;
 
 /// Changes limits that others read. Writers exclude each other by a lock on the directory above the container's, which
 /// the container cannot reach; the kernel drops it with the writer.

@@ -89,9 +89,9 @@ mod tests {
     use super::*;
     use crate::GpuUuid;
     use crate::directory::{Directory, Tenant};
-    use crate::limits::DeviceConfig;
     use crate::process::Identity;
     use crate::slots::Usage;
+    use vcuda_quota::DeviceConfig;
 
     #[test]
     fn only_what_has_changed_is_seen_as_changed() {

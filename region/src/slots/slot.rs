@@ -62,6 +62,14 @@ impl<'u> Slot<'u> {
         }
     }
 
+    /// Tells that what was done of the process's work at `now_ns` (`CLOCK_MONOTONIC`) is charged. The arbiter charges the time
+    /// since then, if that is not told again.
+    pub fn tell_settled(&self, now_ns: u64) {
+        if let Some(identity) = self.usage.mapping.identities.get(self.index) {
+            identity.settled_ns.store(now_ns, Ordering::Relaxed);
+        }
+    }
+
     /// Counts one refusal on `device`, for this process and for the container. Only the caller knows whether it tries
     /// again, with the dead cleared or memory of its own given back.
     #[cold]

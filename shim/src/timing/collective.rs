@@ -78,7 +78,7 @@ impl Launches {
             if in_flight && peer.account.collectives() > launched {
                 return None;
             }
-            if let Verdict::At(at_ns) = peer.verdict(&peer.view(now_ns), in_flight, now_ns) {
+            if let Verdict::At(at_ns) = peer.verdict(&peer.view(now_ns), now_ns) {
                 latest = latest.max(Some(at_ns));
             }
         }

@@ -128,7 +128,7 @@ impl Launches {
         now_ns: u64,
     ) -> Admission {
         let others_first = || lane.others_until(predicted.cost_ns, waits.map(|waits| waits.place), now_ns);
-        // What waits for the host may wait for this very thread: it waits for its balance as all do, but for nobody's turn.
+        // Work that waits for the host may wait for this very thread: so the launch waits for its tokens, but for no turn.
         let is_by_turns =
             Refinement::ProcessTurns.is_used() && !self.has_peers(lane, now_ns) && !self.is_gated();
         let (mut ns, mut launches) = lane.in_flight();
@@ -138,10 +138,7 @@ impl Launches {
             own_ns = own_ns.saturating_sub(predicted.cost_ns);
             launches = launches.saturating_sub(1);
         }
-        // A launch that waits is not idle when all that was in flight is done, and keeps what it is behind: else it would lose
-        // that each time that several segments are seen to be done at once.
-        let at_work = launches > 0 || waits.is_some();
-        let own = match lane.verdict(view, at_work, now_ns) {
+        let own = match lane.verdict(view, now_ns) {
             Verdict::At(at_ns) => Some(at_ns),
             Verdict::Go => None,
         };

@@ -123,7 +123,6 @@ impl Launches {
         self.contexts.asking.store(0, Ordering::SeqCst);
         if pass.progress {
             for lane in &self.lanes {
-                lane.account.p95_ns.store(lane.spread.p95_ns(), Ordering::Relaxed);
                 lane.wake_waiters(pass.reasons());
             }
         }
@@ -418,7 +417,6 @@ fn post(lane: &Lane, view: &View, mark: &Mark, paid_ns: u64, charged_ns: u64, el
             lane.surprise.note(predicted_now_ns, took_ns);
         }
         COSTS.learn(parts, predicted_now_ns, took_ns);
-        lane.spread.add(took_ns / counted.max(1), count);
     }
 }
 

@@ -216,7 +216,11 @@ pub(crate) fn get_access(address: u64, ordinal: i32) -> Result<u32, CUerror> {
 /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped.
 pub(crate) fn retain_at(address: u64) -> Result<usize, CUerror> {
     let mapped = MAPPED.lock();
-    Ok(mapping_at(&mapped, address)?.physical.retain())
+    // What is mapped has not ended.
+    mapping_at(&mapped, address)?
+        .physical
+        .retain()
+        .ok_or(CUerror::INVALID_VALUE)
 }
 
 /// The allocation that is mapped at an address.

@@ -14,6 +14,10 @@ const THREADS: u32 = 4;
 const CONTEXT: u64 = 8 << 20;
 /// How long a new process waits for room for its context.
 const ROOM: Duration = Duration::from_secs(5);
+/// Within this time the figures come to what lives (I8), where the fuzzers do not fill the machine.
+const PROMISED: Duration = Duration::from_secs(1);
+/// Within this time they do where several fuzzers share a few processors: a killed process's children end only when they run.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// The machine of [`CONTEXT`].
 pub(crate) const MACHINE: &str =
     "context_bytes = \"8MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"16GiB\"\n";
@@ -166,17 +170,32 @@ impl<'b> Crowd<'b> {
         self.comes_to(0, "nothing is left of the dead");
     }
 
-    /// Within a second `vcuda smi` says so many bytes, and the simulator counts them.
+    /// Within [`PATIENCE`] `vcuda smi` says so many bytes, and the simulator counts them. Says so if that took longer than
+    /// [`PROMISED`].
     #[expect(clippy::disallowed_methods, reason = "a limit of time, by the wall clock")]
     fn comes_to(&self, bytes: u64, what: &str) {
         let start = Instant::now();
+        let mut late = None;
         loop {
             let figures = self.figures();
+            let passed = start.elapsed();
             if [figures.told, figures.taken] == [bytes; 2] {
+                if let Some(late) = late {
+                    println!(
+                        "{}: {what} ({bytes} bytes) after {passed:?}, {late:?} before",
+                        self.name()
+                    );
+                }
                 return;
             }
-            let is_in_time = start.elapsed() < Duration::from_secs(1);
-            assert!(is_in_time, "{}: {what} ({bytes} bytes): {figures:?}", self.name());
+            if passed > PROMISED {
+                late = Some(figures);
+            }
+            assert!(
+                passed < PATIENCE,
+                "{}: {what} ({bytes} bytes): {figures:?}",
+                self.name()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -36,7 +36,6 @@ const OF_LATE_NS: u64 = 10_000_000_000;
 
 impl Launches {
     /// Waits until the launch may go. `true`: the bound came first.
-    #[expect(clippy::too_many_arguments, reason = "a launch that is held, and why")]
     pub(super) fn wait(
         &'static self,
         lane: &Lane,

@@ -1,5 +1,5 @@
-//! A post that one process of this user holds: a lock that the kernel drops when its holder ends, and a beat by which
-//! others see that the holder is not stopped.
+//! The leader lock: a file under the root that one process of this user has locked. The kernel drops the lock when that
+//! process ends, and the process writes a beat there, by which others see that it is not stopped.
 
 use std::fs::File;
 use std::io;
@@ -12,40 +12,62 @@ use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// After so many looks without a beat, a holder that is stopped is dismissed.
+/// After so many looks without a beat, an owner that is stopped is ended.
 const STOPPED_MISSED: u32 = 3;
-/// After so many, any.
+/// After so many, any owner.
 const HUNG_MISSED: u32 = 60;
 
-/// One of the arbiter's posts, held or not.
+/// Which of the locks under a root. Arbiters of other releases use the same files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Of the process that arbitrates.
+    Leader,
+    /// Of the process that takes over from it.
+    Standby,
+    /// Of the manager, as long as it lives. Other arbiters of the root end as soon as they see it.
+    Manager,
+}
+
+impl Kind {
+    fn file(self) -> &'static str {
+        match self {
+            Self::Leader => "arbiter.lock",
+            Self::Standby => "arbiter.second.lock",
+            Self::Manager => "arbiter.manager.lock",
+        }
+    }
+}
+
+/// One of the locks, owned by this process or not.
 #[derive(Debug)]
-pub struct Post {
+pub struct LeaderLock {
     file: File,
-    /// The holder's beat as it was last seen, and in how many looks since it has not changed.
+    /// The owner's beat as it was last seen, and in how many looks since it has not changed.
     seen: (u64, u32),
 }
 
-impl Post {
-    /// Opens the post of this name under `root`, without taking it. Who has taken a post must not open it a second
+impl LeaderLock {
+    /// Opens the lock of this kind under `root`, without acquiring it. A process that owns a lock must not open it a second
     /// time: the lock goes with the first descriptor of the file that the process closes (fcntl(2)).
     ///
     /// # Errors
     /// The file cannot be made or opened.
-    pub fn open(root: &Path, name: &str) -> io::Result<Self> {
+    pub fn open(root: &Path, kind: Kind) -> io::Result<Self> {
         let file = File::options()
             .create(true)
             .truncate(false)
             .read(true)
             .write(true)
-            .open(root.join(name))?;
+            .open(root.join(kind.file()))?;
         Ok(Self { file, seen: (0, 0) })
     }
 
-    /// Takes it unless another process holds it. It falls free with the process that has taken it, or when this is dropped.
+    /// Acquires it unless another process owns it: whether this process does now. It is released when the process ends, or
+    /// when this is dropped.
     ///
     /// # Errors
     /// The file system has no locks.
-    pub fn take(&self) -> io::Result<bool> {
+    pub fn try_acquire(&self) -> io::Result<bool> {
         match fcntl(&self.file, FcntlArg::F_SETLK(&whole_file(libc::F_WRLCK))) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
@@ -53,30 +75,30 @@ impl Post {
         }
     }
 
-    /// Gives it up.
-    pub fn leave(&self) {
+    /// Releases it.
+    pub fn release(&self) {
         // What cannot be unlocked is unlocked when the process ends.
         let _ = fcntl(&self.file, FcntlArg::F_SETLK(&whole_file(libc::F_UNLCK)));
     }
 
-    /// The other process that holds it: 0 if that is of another PID namespace.
+    /// The PID of the other process that owns it: 0 if that is of another PID namespace.
     ///
     /// # Errors
     /// The file system has no locks.
-    pub fn holder(&self) -> io::Result<Option<i32>> {
+    pub fn owner(&self) -> io::Result<Option<i32>> {
         let mut found = whole_file(libc::F_WRLCK);
         fcntl(&self.file, FcntlArg::F_GETLK(&mut found))?;
         Ok((i32::from(found.l_type) != libc::F_UNLCK).then_some(found.l_pid))
     }
 
-    /// Says that the holder is at work.
+    /// Says that this process, which owns it, is at work.
     pub fn beat(&self, now_ns: u64) {
-        // A full disk must not end the arbiter; who looks then takes it for stopped, and takes its place.
+        // A full disk must not end the arbiter: a process that looks then takes it for stopped, and replaces it.
         let _ = self.file.write_all_at(&now_ns.to_ne_bytes(), 0);
     }
 
-    /// In how many looks in a row the holder has not beaten. Counted in looks, not in time: if all processes are stopped
-    /// for a while, nobody is to blame.
+    /// In how many looks in a row the owner has not beaten. Counted in looks, not in time: if all processes are stopped
+    /// for a while, the owner is not to blame.
     fn missed(&mut self) -> u32 {
         let mut beat = [0; 8];
         let read = self.file.read_exact_at(&mut beat, 0).is_ok();
@@ -90,21 +112,21 @@ impl Post {
         missed
     }
 
-    /// Ends a holder that does not beat: one that is stopped after [`STOPPED_MISSED`] looks, any other, that may just be
+    /// Ends an owner that does not beat: one that is stopped after [`STOPPED_MISSED`] looks, any other, that may just be
     /// short of processor time, after [`HUNG_MISSED`].
     ///
     /// # Errors
-    /// As [`Post::holder`].
-    pub fn dismiss_if_idle(&mut self) -> io::Result<()> {
+    /// As [`LeaderLock::owner`].
+    pub fn end_silent_owner(&mut self) -> io::Result<()> {
         let missed = self.missed();
         if missed < STOPPED_MISSED {
             return Ok(());
         }
         // It does not go on by itself, so its number is not another's between the question and the signal.
-        if let Some(pid) = self.holder()?.filter(|pid| *pid > 0)
+        if let Some(pid) = self.owner()?.filter(|pid| *pid > 0)
             && (missed >= HUNG_MISSED || is_stopped(pid))
         {
-            // One that may not be killed keeps the post; it is tried again.
+            // One that may not be killed keeps the lock; it is tried again.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         Ok(())
@@ -136,15 +158,15 @@ mod tests {
     #[test]
     fn a_beat_that_does_not_change_is_missed() {
         let root = tempfile::tempdir().unwrap();
-        let mut post = Post::open(root.path(), "post").unwrap();
-        assert!(post.take().unwrap());
+        let mut lock = LeaderLock::open(root.path(), Kind::Standby).unwrap();
+        assert!(lock.try_acquire().unwrap());
         // Of its own lock, a process is not told.
-        assert_eq!(post.holder().unwrap(), None);
-        post.beat(7);
-        assert_eq!([post.missed(), post.missed(), post.missed()], [0, 1, 2]);
-        post.beat(8);
-        assert_eq!([post.missed(), post.missed()], [0, 1]);
+        assert_eq!(lock.owner().unwrap(), None);
+        lock.beat(7);
+        assert_eq!([lock.missed(), lock.missed(), lock.missed()], [0, 1, 2]);
+        lock.beat(8);
+        assert_eq!([lock.missed(), lock.missed()], [0, 1]);
         assert!(!is_stopped(i32::try_from(std::process::id()).unwrap()));
-        post.leave();
+        lock.release();
     }
 }

@@ -1,56 +1,77 @@
-//! What users type: sizes, percentages, policies; and how sizes are shown.
+//! Memory sizes and shares of GPU time as people type and read them.
 
-use std::fmt;
-use std::str::FromStr;
-
-use thiserror::Error;
+use core::fmt;
+use core::str::FromStr;
 
 /// An amount of GPU memory in bytes, written as in Kubernetes (`4Gi`, `4G`), with the unit spelled out (`4GiB`), or in plain
 /// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemorySize(pub u64);
 
-/// Why a typed value was not understood. Each message ends with what to write instead; the value itself is named by clap.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum QuantityError {
+/// Why a typed value was not understood. The text says what to write instead; whoever shows it names the value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParseError {
     /// Nothing that starts with a digit.
-    #[error("not a number; write for example {example}")]
     NotANumber {
         /// A valid value.
         example: &'static str,
     },
     /// A unit that Kubernetes does not know either.
-    #[error(
-        "unknown unit '{unit}'; use Ki, Mi, Gi, Ti (powers of 1024) or k, M, G, T (powers of 1000), for example 4Gi"
-    )]
     UnknownUnit {
         /// What followed the number.
         unit: String,
     },
     /// Zero, or less than one byte.
-    #[error("a tenant without memory cannot use the GPU; write for example 4Gi")]
     NoMemory,
     /// A fraction that is not a whole number of bytes.
-    #[error("not a whole number of bytes; write for example 1536Mi")]
     Fraction,
     /// More than 64 bits.
-    #[error("more than any GPU has; write for example 4Gi")]
     TooLarge,
     /// No share at all.
-    #[error(
-        "nothing could run; for a tenant without a share of its own leave --cores out and write --policy best-effort"
-    )]
     NoShare,
     /// A percentage outside what can be metered.
-    #[error("outside 0.1 to 100; write for example 30 for 30 % of the GPU's time")]
     PercentRange,
     /// More digits than a thousandth of the GPU can express.
-    #[error("finer than a tenth of a percent; write for example 12.5")]
     PercentPrecision,
+    /// Not the name of a policy.
+    Policy,
+    /// Not the name of a priority.
+    Priority,
+    /// Not a whole number, or outside [`crate::WEIGHTS`].
+    Weight,
 }
 
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotANumber { example } => return write!(f, "not a number; write for example {example}"),
+            Self::UnknownUnit { unit } => {
+                return write!(
+                    f,
+                    "unknown unit '{unit}'; use Ki, Mi, Gi, Ti (powers of 1024) or k, M, G, T (powers of 1000), for \
+                     example 4Gi"
+                );
+            }
+            Self::NoMemory => "a tenant without memory cannot use the GPU; write for example 4Gi",
+            Self::Fraction => "not a whole number of bytes; write for example 1536Mi",
+            Self::TooLarge => "more than any GPU has; write for example 4Gi",
+            Self::NoShare => {
+                "nothing could run; for a tenant without a share of its own leave --cores out and write --policy \
+                 best-effort"
+            }
+            Self::PercentRange => "outside 0.1 to 100; write for example 30 for 30 % of the GPU's time",
+            Self::PercentPrecision => "finer than a tenth of a percent; write for example 12.5",
+            Self::Policy => "write fixed, burst or best-effort",
+            Self::Priority => "write low, normal or high",
+            Self::Weight => "write a whole number of 1 to 10000",
+        })
+    }
+}
+
+impl std::error::Error for ParseError {}
+
 impl FromStr for MemorySize {
-    type Err = QuantityError;
+    type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
@@ -58,11 +79,11 @@ impl FromStr for MemorySize {
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
-        let number = Decimal::parse(number).ok_or(QuantityError::NotANumber { example: "4Gi" })?;
+        let number = Decimal::parse(number).ok_or(ParseError::NotANumber { example: "4Gi" })?;
         let scale = unit_bytes(unit.trim_start())?;
         let bytes = number.times(scale)?;
         if bytes == 0 {
-            Err(QuantityError::NoMemory)
+            Err(ParseError::NoMemory)
         } else {
             Ok(MemorySize(bytes))
         }
@@ -70,7 +91,7 @@ impl FromStr for MemorySize {
 }
 
 /// Bytes per unit. Case matters as in Kubernetes (`M` is mega, `m` would be milli), save for the old habit `K`.
-fn unit_bytes(unit: &str) -> Result<u64, QuantityError> {
+fn unit_bytes(unit: &str) -> Result<u64, ParseError> {
     Ok(match unit {
         "" | "B" => 1,
         "k" | "K" | "kB" | "KB" => 1_000,
@@ -82,7 +103,7 @@ fn unit_bytes(unit: &str) -> Result<u64, QuantityError> {
         "Gi" | "GiB" => 1 << 30,
         "Ti" | "TiB" => 1 << 40,
         _ => {
-            return Err(QuantityError::UnknownUnit {
+            return Err(ParseError::UnknownUnit {
                 unit: unit.to_owned(),
             });
         }
@@ -114,16 +135,16 @@ impl Decimal {
         })
     }
 
-    fn times(&self, scale: u64) -> Result<u64, QuantityError> {
+    fn times(&self, scale: u64) -> Result<u64, ParseError> {
         if self.digits == u64::MAX {
-            return Err(QuantityError::TooLarge);
+            return Err(ParseError::TooLarge);
         }
         let product = u128::from(self.digits) * u128::from(scale);
         let divisor = 10u128.pow(self.places);
         if !product.is_multiple_of(divisor) {
-            return Err(QuantityError::Fraction);
+            return Err(ParseError::Fraction);
         }
-        u64::try_from(product / divisor).map_err(|_| QuantityError::TooLarge)
+        u64::try_from(product / divisor).map_err(|_| ParseError::TooLarge)
     }
 }
 
@@ -157,23 +178,32 @@ pub struct CoreShare(pub u32);
 impl CoreShare {
     /// The whole GPU.
     pub const WHOLE: CoreShare = CoreShare(1000);
+
+    /// The share in percent, as an option takes it: `30`, `12.5`.
+    #[must_use]
+    pub fn percent(self) -> String {
+        match (self.0 / 10, self.0 % 10) {
+            (whole, 0) => whole.to_string(),
+            (whole, tenth) => format!("{whole}.{tenth}"),
+        }
+    }
 }
 
 impl FromStr for CoreShare {
-    type Err = QuantityError;
+    type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
         let number = text.strip_suffix('%').unwrap_or(text).trim_end();
-        let number = Decimal::parse(number).ok_or(QuantityError::NotANumber { example: "30" })?;
+        let number = Decimal::parse(number).ok_or(ParseError::NotANumber { example: "30" })?;
         let permille = number.times(10).map_err(|error| match error {
-            QuantityError::Fraction => QuantityError::PercentPrecision,
-            _ => QuantityError::PercentRange,
+            ParseError::Fraction => ParseError::PercentPrecision,
+            _ => ParseError::PercentRange,
         })?;
         match u32::try_from(permille) {
-            Ok(0) => Err(QuantityError::NoShare),
+            Ok(0) => Err(ParseError::NoShare),
             Ok(permille @ 1..=1000) => Ok(CoreShare(permille)),
-            _ => Err(QuantityError::PercentRange),
+            _ => Err(ParseError::PercentRange),
         }
     }
 }
@@ -181,10 +211,7 @@ impl FromStr for CoreShare {
 impl fmt::Display for CoreShare {
     /// `30 %`, `12.5 %`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0 / 10, self.0 % 10) {
-            (whole, 0) => write!(f, "{whole} %"),
-            (whole, tenth) => write!(f, "{whole}.{tenth} %"),
-        }
+        write!(f, "{} %", self.percent())
     }
 }
 
@@ -192,7 +219,7 @@ impl fmt::Display for CoreShare {
 mod tests {
     use super::*;
 
-    fn size(text: &str) -> Result<u64, QuantityError> {
+    fn size(text: &str) -> Result<u64, ParseError> {
         text.parse::<MemorySize>().map(|size| size.0)
     }
 
@@ -222,28 +249,25 @@ mod tests {
     fn sizes_that_are_refused() {
         for text in ["", "Gi", "-4Gi", "four", ".", ".5Gi", "4.Gi", "4,5Gi"] {
             let expected = match text {
-                "4,5Gi" => QuantityError::UnknownUnit {
+                "4,5Gi" => ParseError::UnknownUnit {
                     unit: ",5Gi".to_owned(),
                 },
-                _ => QuantityError::NotANumber { example: "4Gi" },
+                _ => ParseError::NotANumber { example: "4Gi" },
             };
             assert_eq!(size(text), Err(expected), "{text}");
         }
         assert_eq!(
             size("4Gib"),
-            Err(QuantityError::UnknownUnit {
+            Err(ParseError::UnknownUnit {
                 unit: "Gib".to_owned()
             })
         );
-        assert_eq!(
-            size("4m"),
-            Err(QuantityError::UnknownUnit { unit: "m".to_owned() })
-        );
-        assert_eq!(size("0"), Err(QuantityError::NoMemory));
-        assert_eq!(size("0.0Gi"), Err(QuantityError::NoMemory));
-        assert_eq!(size("1.3"), Err(QuantityError::Fraction));
-        assert_eq!(size("99999999999999999999"), Err(QuantityError::TooLarge));
-        assert_eq!(size("99999999999Gi"), Err(QuantityError::TooLarge));
+        assert_eq!(size("4m"), Err(ParseError::UnknownUnit { unit: "m".to_owned() }));
+        assert_eq!(size("0"), Err(ParseError::NoMemory));
+        assert_eq!(size("0.0Gi"), Err(ParseError::NoMemory));
+        assert_eq!(size("1.3"), Err(ParseError::Fraction));
+        assert_eq!(size("99999999999999999999"), Err(ParseError::TooLarge));
+        assert_eq!(size("99999999999Gi"), Err(ParseError::TooLarge));
     }
 
     #[test]
@@ -275,24 +299,22 @@ mod tests {
             assert_eq!(text.parse(), Ok(CoreShare(permille)), "{text}");
         }
         for text in ["0", "0.0", "0 %"] {
-            assert_eq!(text.parse::<CoreShare>(), Err(QuantityError::NoShare), "{text}");
+            assert_eq!(text.parse::<CoreShare>(), Err(ParseError::NoShare), "{text}");
         }
         for text in ["101", "100.1", "1000"] {
-            assert_eq!(
-                text.parse::<CoreShare>(),
-                Err(QuantityError::PercentRange),
-                "{text}"
-            );
+            assert_eq!(text.parse::<CoreShare>(), Err(ParseError::PercentRange), "{text}");
         }
-        assert_eq!("0.05".parse::<CoreShare>(), Err(QuantityError::PercentPrecision));
+        assert_eq!("0.05".parse::<CoreShare>(), Err(ParseError::PercentPrecision));
         for text in ["", "half", "-5", "%"] {
             assert_eq!(
                 text.parse::<CoreShare>(),
-                Err(QuantityError::NotANumber { example: "30" }),
+                Err(ParseError::NotANumber { example: "30" }),
                 "{text}"
             );
         }
         assert_eq!(CoreShare(125).to_string(), "12.5 %");
+        assert_eq!(CoreShare(300).percent(), "30");
+        assert_eq!(CoreShare(125).percent().parse(), Ok(CoreShare(125)));
         assert_eq!(CoreShare::WHOLE.to_string(), "100 %");
     }
 }
