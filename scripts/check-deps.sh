@@ -6,22 +6,25 @@ cd "$(dirname "$0")/.."
 declare -A allowed=(
     [vcuda-driver-api]=""
     [vcuda-driver-open]="vcuda-driver-api"
-    [vcuda-region]=""
-    [vcuda-shim]="vcuda-driver-api vcuda-region"
+    [vcuda-quota]=""
+    [vcuda-limiter]="vcuda-quota"
+    [vcuda-region]="vcuda-quota vcuda-limiter"
+    [vcuda-arbiter]="vcuda-quota vcuda-limiter vcuda-region"
+    [vcuda-shim]="vcuda-driver-api vcuda-quota vcuda-limiter vcuda-region"
     [vcuda-machine]=""
     [vcuda-clock]=""
     [vcuda-clock-preload]="vcuda-clock"
     [vcuda-simulator]="vcuda-driver-api vcuda-machine"
     [vcuda-simulator-nvml]="vcuda-driver-api vcuda-machine"
     [vcuda-daemon]=""
-    [vcuda-manager]="vcuda-daemon vcuda-driver-open vcuda-region vcuda-manager-api"
-    [vcuda-manager-api]=""
+    [vcuda-manager]="vcuda-daemon vcuda-driver-open vcuda-quota vcuda-region vcuda-arbiter vcuda-manager-api"
+    [vcuda-manager-api]="vcuda-quota"
     [vcuda-kubelet-api]=""
-    [vcuda-plugin]="vcuda-daemon vcuda-kubelet-api vcuda-manager-api"
+    [vcuda-plugin]="vcuda-daemon vcuda-kubelet-api vcuda-quota vcuda-manager-api"
     [vcuda-figures]=""
-    [vcuda-cli]="vcuda-driver-api vcuda-driver-open vcuda-region vcuda-machine vcuda-manager-api vcuda-figures"
-    [vcuda-tests]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-benches vcuda-manager vcuda-manager-api vcuda-kubelet-api"
-    [vcuda-benches]="vcuda-driver-api vcuda-region vcuda-machine vcuda-clock vcuda-manager-api vcuda-figures"
+    [vcuda-cli]="vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-limiter vcuda-region vcuda-arbiter vcuda-machine vcuda-manager-api vcuda-figures"
+    [vcuda-tests]="vcuda-driver-api vcuda-quota vcuda-limiter vcuda-region vcuda-machine vcuda-clock vcuda-benches vcuda-manager vcuda-manager-api vcuda-kubelet-api"
+    [vcuda-benches]="vcuda-driver-api vcuda-quota vcuda-limiter vcuda-region vcuda-machine vcuda-clock vcuda-manager-api vcuda-figures"
 )
 failed=0
 members=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys
@@ -41,7 +44,7 @@ for crate in $members; do
     done
 done
 # Everything that ends up in an application's process, by name.
-light="vcuda-shim vcuda-driver-api vcuda-region libc once_cell parking_lot parking_lot_core lock_api scopeguard smallvec cfg-if"
+light="vcuda-shim vcuda-driver-api vcuda-quota vcuda-limiter vcuda-region libc once_cell parking_lot parking_lot_core lock_api scopeguard smallvec cfg-if"
 for crate in $(cargo tree -e normal --prefix none -p vcuda-shim | awk '{print $1}' | sort -u); do
     if [[ " $light " != *" $crate "* ]]; then
         echo "check-deps: $crate would be loaded into every application; allowed there: $light"

@@ -20,10 +20,10 @@ cargo build --release --workspace
 cargo test --workspace --no-run
 
 part "proptest: many more cases of the ledger, the account, the engine"
-PROPTEST_CASES=20000 repeat cargo test -q --release -p vcuda-region -p vcuda-machine --lib
+PROPTEST_CASES=20000 repeat cargo test -q --release -p vcuda-region -p vcuda-limiter -p vcuda-machine --lib
 part "loom: more preemptions"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom LOOM_MAX_PREEMPTIONS=4 \
-    timeout $((seconds * 4)) cargo test --release -p vcuda-region --lib loom
+    timeout $((seconds * 4)) cargo test --release -p vcuda-region -p vcuda-limiter --lib loom
 part "the engine's commit under SIGKILL and SIGSTOP"
 repeat cargo test -q -p vcuda-machine
 part "the engine: processes killed at random for a minute, books balanced after each"
@@ -32,6 +32,8 @@ part "storms: $storms million operations with failures injected, ${storms}000 ki
 VCUDA_SOAK=$storms cargo test -q -p vcuda-tests --test storm
 part "memory operations at random, with kills, stops and changes of the quota: ${VCUDA_FUZZ_SECONDS:=3600} s"
 VCUDA_FUZZ_SECONDS=$VCUDA_FUZZ_SECONDS cargo test -q -p vcuda-tests --test memory_fuzz -- --nocapture
+part "schedules at random under caps, in virtual time, with kills, stops and changes of the cap: ${VCUDA_FUZZ_SECONDS} s"
+VCUDA_FUZZ_SECONDS=$VCUDA_FUZZ_SECONDS cargo test -q -p vcuda-tests --test schedule_fuzz -- --nocapture
 part "stopped and killed at every instruction of the hooks of memory (stepped)"
 VCUDA_SOAK=1 cargo test -q -p vcuda-tests --test stepped
 part "files: every byte changed under running tenants"

@@ -90,14 +90,14 @@ step "tests"
 RUST_TEST_THREADS=$((2 * $(nproc))) cargo test --workspace
 
 step "interleavings of the ledger, the slots, the account and the queue (loom); beside it undefined behaviour (miri), then fuzzing"
-RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p vcuda-region --lib loom >target/loom.log 2>&1 &
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p vcuda-region -p vcuda-limiter --lib loom >target/loom.log 2>&1 &
 loom=$!
 # Nothing of it is left to run if another of them fails.
 trap 'kill "$loom" 2>/dev/null || true' EXIT
 rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 || true
 if cargo +nightly miri --version >/dev/null 2>&1; then
     MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri \
-        cargo +nightly miri test -p vcuda-region --lib -- account:: ledger:: slots:: seqlock::
+        cargo +nightly miri test -p vcuda-region -p vcuda-limiter --lib -- account:: ledger:: slots:: seqlock::
 else
     skip "miri: no nightly toolchain with the miri component"
 fi

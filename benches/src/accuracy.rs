@@ -4,10 +4,12 @@ mod cases;
 mod contended;
 #[cfg(test)]
 mod ideal;
+mod matrix;
 mod report;
 
 pub use cases::{PROGRAMS, Program, caps, processes, threads};
-pub use contended::{Split, bursts, changes, splits};
+pub use contended::{Split, bursts, changes, splits, worst_error};
+pub use matrix::{matrix, matrix_as_json, matrix_as_table};
 pub use report::{Figure, Goal, Row, as_json, as_table, missed};
 pub use vcuda_figures::mean;
 
@@ -32,7 +34,7 @@ pub struct Bench {
 }
 
 /// Its default.
-pub const SLICE_NS: u64 = 2 * SECOND_NS / 1000;
+pub const SLICE_NS: u64 = 1_024_000;
 
 impl Bench {
     /// One that measures for so many windows.
@@ -65,6 +67,21 @@ impl Bench {
     /// See [`Lab`].
     pub fn shares(&self, switch_ns: u64, loads: &[Load<'_>]) -> Result<Vec<Vec<f64>>> {
         self.shares_and_parts(switch_ns, loads).map(|(shares, _)| shares)
+    }
+
+    /// The shares of tenants in windows of one second on a machine with this `machine.toml`, by a limiter without some of
+    /// its refinements.
+    ///
+    /// # Errors
+    /// See [`Lab`].
+    pub fn shares_on(&self, machine: &str, without: &str, loads: &[Load<'_>]) -> Result<Shares> {
+        let mut lab = Lab::new(Path::new(&self.program()), machine)?;
+        lab.leave_out(without);
+        for load in loads {
+            lab.start(*load)?;
+        }
+        lab.run_for(WARM_UP_NS)?;
+        lab.windows(self.windows, SECOND_NS)
     }
 
     /// The shares of tenants in windows of one second, and of each of their processes in all of them.

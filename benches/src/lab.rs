@@ -6,12 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use nix::fcntl::{FcntlArg, fcntl};
 use serde_json::Value;
 use vcuda_clock::{Costs, World};
 
+use processes::Process;
+
 use crate::{cc, release_dir};
+
+mod processes;
 
 /// How long a process may take to begin (real time).
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -29,13 +33,15 @@ pub struct Lab {
     tenants: Vec<Tenant>,
     /// Held until the arbiter starts: `vcuda run` would start one that knows nothing of virtual time.
     arbiters_place: Option<File>,
+    /// Refinements of the limiter that are left out, see [`Lab::leave_out`].
+    without: String,
 }
 
 /// A tenant's processes.
 #[derive(Debug)]
 struct Tenant {
     name: String,
-    processes: Vec<Child>,
+    processes: Vec<Process>,
 }
 
 /// What is asked of the limiter: `vcuda run`'s options, and what the program does (`apps/load.c`).
@@ -96,8 +102,14 @@ impl Lab {
             arbiter: None,
             tenants: Vec::new(),
             arbiters_place: Some(lock),
+            without: String::new(),
             dir,
         })
+    }
+
+    /// Leaves refinements out (names with commas between), of programs that were built with the feature `ablation`.
+    pub fn leave_out(&mut self, refinements: &str) {
+        refinements.clone_into(&mut self.without);
     }
 
     fn vcuda(&self, arguments: &[&str]) -> Command {
@@ -110,6 +122,7 @@ impl Lab {
             .args(arguments)
             .env("VCUDA_SIM", self.dir.path().join("machine"))
             .env("XDG_RUNTIME_DIR", self.dir.path().join("run"))
+            .env("VCUDA_WITHOUT", &self.without)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         command
@@ -131,23 +144,15 @@ impl Lab {
     /// It does not start.
     pub fn start(&mut self, load: Load<'_>) -> Result<usize> {
         let number = self.tenants.len();
-        let name = format!("tenant{number}");
-        let mut tenant = Tenant {
-            name,
+        self.tenants.push(Tenant {
+            name: format!("tenant{number}"),
             processes: Vec::new(),
-        };
+        });
         for _ in 0..load.processes {
-            let mut command = self.vcuda(&["run", "--sim", "--name", &tenant.name]);
-            command
-                .args(load.quota)
-                .arg("--")
-                .arg(&self.program)
-                .args(load.program);
-            tenant.processes.push(self.begin(&mut command)?);
+            self.join(number, load.quota, load.program)?;
             // The first makes the directory that the others join.
             self.run_for(1_000_000)?;
         }
-        self.tenants.push(tenant);
         if let Some(place) = self.arbiters_place.take() {
             drop(place);
             self.arbiter = Some(self.begin(&mut self.vcuda(&["arbiter", "--alone"]))?);
@@ -155,14 +160,6 @@ impl Lab {
         self.run_for(START_NS)?;
         self.are_alive()?;
         Ok(number)
-    }
-
-    fn are_alive(&mut self) -> Result<()> {
-        let mut all = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.processes);
-        if let Some(ended) = all.find_map(|child| child.try_wait().transpose()) {
-            bail!("a tenant's process has ended: {}", ended?);
-        }
-        Ok(())
     }
 
     /// Virtual time (ns).
@@ -210,8 +207,9 @@ impl Lab {
             .get("processes")
             .and_then(Value::as_array)
             .context("no processes")?;
-        let of = |child: &Child| -> u64 {
-            let own = |row: &&Value| row.get("pid").and_then(Value::as_u64) == Some(child.id().into());
+        let of = |process: &Process| -> u64 {
+            let own =
+                |row: &&Value| row.get("pid").and_then(Value::as_u64) == Some(process.child.id().into());
             let services = rows
                 .iter()
                 .filter(own)
@@ -253,7 +251,8 @@ pub(crate) fn ratio(part_ns: u64, whole_ns: u64) -> f64 {
 impl Drop for Lab {
     fn drop(&mut self) {
         let tenants = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.processes);
-        for child in tenants.chain(&mut self.arbiter) {
+        let children = tenants.map(|process| &mut process.child);
+        for child in children.chain(&mut self.arbiter) {
             // Already over is fine. The world stands still, so none of them holds anything.
             let _ = child.kill();
             let _ = child.wait();

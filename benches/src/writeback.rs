@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
+use vcuda_quota::DeviceConfig;
 use vcuda_region::GpuUuid;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Tenant};
-use vcuda_region::limits::{DeviceConfig, Limits};
+use vcuda_region::limits::Limits;
 use vcuda_region::process::Identity;
 use vcuda_region::slots::Usage;
 

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use vcuda_machine::Config;
 
 mod node;
+mod quota;
 
 use node::{
     EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS, GRANT_EXAMPLES, NODE_DETAILS, NODE_EXAMPLES, PS_EXAMPLES,
@@ -16,9 +17,10 @@ use node::{
 pub(crate) use node::{
     EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, NodeAction, NodeArgs, PsArgs, SortKey, TopArgs,
 };
+pub(crate) use quota::QuotaArgs;
 
 use crate::gpus::GpuSelector;
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::MemorySize;
 
 const MAIN_EXAMPLES: &str = "\
 Examples:
@@ -194,10 +196,10 @@ pub(crate) enum Command {
         /// Start it in a session of its own and return.
         #[arg(long)]
         detach: bool,
-        /// Stand in for the one that runs; the same as without, but told from it in a list of processes.
-        #[arg(long)]
-        stand_in: bool,
-        /// Start no process that stands in for it.
+        /// Stand by for the one that runs; the same as without, but told from it in a list of processes.
+        #[arg(long, alias = "stand-in")]
+        standby: bool,
+        /// Start no process that stands by.
         #[arg(long)]
         alone: bool,
     },
@@ -210,72 +212,6 @@ pub(crate) enum Command {
     /// Looks at its own environment for `doctor -- CMD` and prints what it finds as JSON.
     #[command(hide = true)]
     DoctorProbe,
-}
-
-/// How GPU time that others leave idle is treated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PolicyName {
-    /// The share is a hard cap
-    Fixed,
-    /// The share is guaranteed; idle time may be borrowed
-    Burst,
-    /// Nothing is guaranteed; whatever others leave
-    BestEffort,
-}
-
-/// Who comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PriorityName {
-    /// After the others
-    Low,
-    /// Neither
-    Normal,
-    /// Before the others
-    High,
-}
-
-/// The quota of a new or joined tenant.
-#[derive(Args, Clone, Copy, Debug, Default)]
-pub(crate) struct QuotaArgs {
-    /// Memory per GPU, as in Kubernetes: 4Gi, 4GiB, 4096MiB, 4G [default: the whole card]
-    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
-    pub(crate) memory: Option<MemorySize>,
-    /// Share of each GPU's time in percent, 0.1 to 100: the cap of fixed, the guarantee of burst, the most of best-effort
-    /// [default: 100, all that others were not promised]
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
-    pub(crate) cores: Option<CoreShare>,
-    /// The most that a burst tenant has, what it borrows included [default: 100]
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
-    pub(crate) cores_max: Option<CoreShare>,
-    /// How idle GPU time is treated [default: fixed]
-    #[arg(long, value_enum)]
-    pub(crate) policy: Option<PolicyName>,
-    /// Its part of the time that nobody was promised, 1 to 10000 [default: ten times --cores]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) weight: Option<u32>,
-    /// Who comes first where there is not enough GPU time for all [default: normal]
-    #[arg(long, value_enum)]
-    pub(crate) priority: Option<PriorityName>,
-}
-
-impl QuotaArgs {
-    /// No option was given.
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self {
-            memory,
-            cores,
-            cores_max,
-            policy,
-            weight,
-            priority,
-        } = self;
-        memory.is_none()
-            && cores.is_none()
-            && cores_max.is_none()
-            && policy.is_none()
-            && weight.is_none()
-            && priority.is_none()
-    }
 }
 
 #[derive(Args, Debug)]

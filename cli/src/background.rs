@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::config::{ENV_LIBRARY_PATH, ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment};
 use crate::failure::Failure;
-use crate::{arbiter, libraries};
+use crate::libraries;
 
 /// Sees to it that an arbiter runs; one that does already is left alone.
 ///
@@ -14,7 +14,7 @@ use crate::{arbiter, libraries};
 /// program that waits for its own), so a middle process starts it and ends at once.
 pub(crate) fn ensure_arbiter(environment: &Environment) -> Result<(), Failure> {
     let root = environment.runtime_root()?;
-    if arbiter::is_running(&root) {
+    if vcuda_arbiter::is_running(&root) {
         return Ok(());
     }
     let executable = libraries::executable()?;

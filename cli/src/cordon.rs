@@ -5,8 +5,8 @@ use std::io::Write as _;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 use vcuda_manager_api::v1::{self, ListGpusResponse};
+use vcuda_quota::{CoreShare, MemorySize};
 
 use crate::args::NodeAction;
 use crate::config::Environment;

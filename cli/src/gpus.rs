@@ -11,7 +11,7 @@ use vcuda_region::GpuUuid;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
 use crate::sim;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 /// A GPU as typed: its index in `vcuda smi`, or its UUID, which may be cut short as for `CUDA_VISIBLE_DEVICES`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,15 +5,13 @@ use std::io::Write as _;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
-use vcuda_manager_api::v1::{self, Amounts, CreateGrantRequest, Grant, ResizeGrantRequest};
-use vcuda_region::limits::{Policy, Priority};
+use vcuda_manager_api::v1::{CreateGrantRequest, Grant, ResizeGrantRequest};
+use vcuda_quota::{CoreShare, MemorySize, Quota};
 
 use crate::args::{GrantAction, GrantCreateArgs, QuotaArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::node::{Node, view};
-use crate::quota::Quota;
 use crate::render::clipped;
 
 /// Does what was asked for.
@@ -50,12 +48,12 @@ pub(crate) fn unknown(node: &Node, name: &str) -> Failure {
 }
 
 fn create(node: &Node, args: &GrantCreateArgs) -> Result<(), Failure> {
-    let quota = Quota::try_from(&args.quota)?;
+    let quota = Quota::UNLIMITED.merge(&args.quota.change())?;
     let gpu_uuids = node.chosen("--gpu", &args.gpu)?;
     let grant = node.create(CreateGrantRequest {
         request_id: request_id(),
         key: args.name.clone(),
-        amounts: Some(amounts(&quota)),
+        amounts: Some((&quota).into()),
         gpu_count: if gpu_uuids.is_empty() { args.gpus } else { 0 },
         gpu_uuids,
         ..CreateGrantRequest::default()
@@ -76,11 +74,11 @@ fn create(node: &Node, args: &GrantCreateArgs) -> Result<(), Failure> {
 
 /// Puts the given options in place of the grant's own.
 pub(crate) fn resize(node: &Node, grant: &Grant, args: &QuotaArgs) -> Result<(), Failure> {
-    let quota = quota(&grant.amounts.unwrap_or_default()).changed(args)?;
+    let quota = quota(grant).merge(&args.change())?;
     node.resize(ResizeGrantRequest {
         request_id: request_id(),
         id: grant.id.clone(),
-        amounts: Some(amounts(&quota)),
+        amounts: Some((&quota).into()),
         // What another has changed meanwhile is not undone.
         expected_generation: grant.generation,
     })
@@ -92,49 +90,18 @@ fn request_id() -> String {
     format!("cli-{}-{}", std::process::id(), vcuda_region::clock::now_ns())
 }
 
-fn amounts(quota: &Quota) -> Amounts {
-    Amounts {
-        memory_bytes: quota.memory.map_or(0, |memory| memory.0),
-        cores_permille: quota.cores.0,
-        cores_max_permille: quota.cores_max.0,
-        policy: i32::from(match quota.policy {
-            Policy::Fixed => v1::Policy::Fixed,
-            Policy::Burst => v1::Policy::Burst,
-            Policy::BestEffort => v1::Policy::BestEffort,
-        }),
-        priority: i32::from(match quota.priority {
-            Priority::Low => v1::Priority::Low,
-            Priority::Normal => v1::Priority::Normal,
-            Priority::High => v1::Priority::High,
-        }),
-        weight: quota.weight.unwrap_or(0),
-    }
-}
-
-fn quota(amounts: &Amounts) -> Quota {
-    let share = |permille| CoreShare(if permille == 0 { 1000 } else { permille });
-    let cores = share(amounts.cores_permille);
-    let policy = view::policy(amounts.policy());
-    Quota {
-        memory: (amounts.memory_bytes != 0).then_some(MemorySize(amounts.memory_bytes)),
-        cores,
-        cores_max: match policy {
-            Policy::Burst => share(amounts.cores_max_permille),
-            Policy::Fixed | Policy::BestEffort => cores,
-        },
-        policy,
-        weight: (amounts.weight != 0).then_some(amounts.weight),
-        priority: view::priority(amounts.priority()),
-    }
+/// What the grant's container may use of each of its GPUs.
+fn quota(grant: &Grant) -> Quota {
+    Quota::from(&grant.amounts.unwrap_or_default())
 }
 
 /// `4 GiB, 30 % fixed`.
 fn described(grant: &Grant) -> String {
-    let quota = quota(&grant.amounts.unwrap_or_default());
+    let quota = quota(grant);
     let memory = quota
-        .memory
-        .map_or_else(|| "whole GPU".to_owned(), |memory| memory.to_string());
-    format!("{memory}, {} {}", quota.cores, quota.policy)
+        .memory_bytes
+        .map_or_else(|| "whole GPU".to_owned(), |bytes| MemorySize(bytes).to_string());
+    format!("{memory}, {} {}", CoreShare(quota.cores_permille), quota.policy)
 }
 
 fn list(grants: &[Grant], is_json: bool) -> Result<(), Failure> {
@@ -196,18 +163,18 @@ struct One<'a> {
 impl<'a> Document<'a> {
     fn of(grants: &'a [Grant]) -> Self {
         let one = |grant: &'a Grant| {
-            let quota = quota(&grant.amounts.unwrap_or_default());
+            let quota = quota(grant);
             One {
                 id: &grant.id,
                 key: &grant.key,
                 holder: grant.holder.as_ref().and_then(view::words),
                 gpu_uuids: &grant.gpu_uuids,
-                memory_bytes: quota.memory.map_or(0, |memory| memory.0),
-                cores_permille: quota.cores.0,
-                cores_max_permille: quota.cores_max.0,
+                memory_bytes: quota.memory_bytes.unwrap_or(0),
+                cores_permille: quota.cores_permille,
+                cores_max_permille: quota.cores_max_permille,
                 policy: quota.policy.name(),
                 priority: quota.priority.name(),
-                weight: quota.config().weight,
+                weight: quota.weight(),
                 directory: &grant.directory,
                 created_unix_ms: grant.created_unix_ms,
                 generation: grant.generation,
@@ -216,37 +183,5 @@ impl<'a> Document<'a> {
         Self {
             grants: grants.iter().map(one).collect(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quota_survives_the_api() {
-        for policy in Policy::ALL {
-            for priority in Priority::ALL {
-                for (memory, cores, weight) in [(None, 1000, None), (Some(MemorySize(4 << 30)), 300, Some(7))]
-                {
-                    let cores = CoreShare(cores);
-                    let quota_ = Quota {
-                        memory,
-                        cores,
-                        cores_max: if policy == Policy::Burst {
-                            CoreShare(cores.0.max(900))
-                        } else {
-                            cores
-                        },
-                        policy,
-                        weight,
-                        priority,
-                    };
-                    assert_eq!(quota(&amounts(&quota_)), quota_);
-                }
-            }
-        }
-        // What is left out.
-        assert_eq!(quota(&Amounts::default()), Quota::UNLIMITED);
     }
 }

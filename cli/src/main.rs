@@ -22,7 +22,6 @@ mod grant;
 mod libraries;
 mod node;
 mod ps;
-mod quota;
 mod render;
 mod run;
 mod set;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 use crate::args::PsArgs;
 use crate::config::Environment;
@@ -94,8 +94,10 @@ fn table(lines: &[Line<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use vcuda_quota::Quota;
+
     use super::*;
-    use crate::render::{GpuView, ProcessView};
+    use crate::render::{GpuView, ProcessView, TenantView};
 
     #[test]
     fn processes_are_sorted_and_fit_80_columns() {
@@ -104,23 +106,11 @@ mod tests {
             name: "a-long-command-\u{1b}[2J".to_owned(),
             memory_used_bytes: 3 << 29,
         };
-        let tenant = crate::render::TenantView {
-            name: "web".to_owned(),
+        let tenant = TenantView {
             holder: Some("namespace-of-a-team/pod-of-a-deployment-7d9f/main".to_owned()),
-            memory_limit_bytes: 4 << 30,
             memory_used_bytes: 3 << 30,
-            memory_denied: 0,
-            core_limit_permille: 300,
-            core_guarantee_permille: 300,
-            core_used_permille: 0,
-            gpu_seconds: 0.0,
-            host_copies: 0,
-            host_copied_bytes: 0,
-            policy: "fixed".to_owned(),
-            weight: 300,
-            priority: "normal".to_owned(),
-            is_ranked: false,
             processes: vec![process(4_194_303), process(7)],
+            ..TenantView::unused("web", &Quota::UNLIMITED, 4 << 30)
         };
         let snapshot = Snapshot {
             gpus: vec![GpuView {

@@ -6,7 +6,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize, Priority, Quota};
 
 /// What `vcuda smi --json` prints. The keys are a promise to other programs.
 #[derive(Clone, Debug, Serialize)]
@@ -55,6 +55,31 @@ pub(crate) struct TenantView {
     #[serde(skip)]
     pub(crate) is_ranked: bool,
     pub(crate) processes: Vec<ProcessView>,
+}
+
+impl TenantView {
+    /// A tenant of this quota that has used nothing; on this GPU the quota allows `memory_limit_bytes`.
+    pub(crate) fn unused(name: &str, quota: &Quota, memory_limit_bytes: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            holder: None,
+            memory_limit_bytes,
+            memory_used_bytes: 0,
+            memory_denied: 0,
+            core_limit_permille: quota.cores_max_permille,
+            core_guarantee_permille: quota.promised_permille(),
+            core_used_permille: 0,
+            gpu_seconds: 0.0,
+            host_copies: 0,
+            host_copied_bytes: 0,
+            policy: quota.policy.to_string(),
+            weight: quota.weight(),
+            priority: quota.priority.to_string(),
+            is_ranked: quota.weight.is_some_and(|weight| weight != quota.cores_permille)
+                || quota.priority != Priority::Normal,
+            processes: Vec::new(),
+        }
+    }
 }
 
 /// A process of a tenant that holds memory of the GPU.
@@ -181,8 +206,8 @@ fn tenant_row(tenant: &TenantView, bars: bool) -> Vec<String> {
     let limit = CoreShare(tenant.core_limit_permille);
     row.push(
         if (1..tenant.core_limit_permille).contains(&tenant.core_guarantee_permille) {
-            let guarantee = CoreShare(tenant.core_guarantee_permille).to_string();
-            format!("{used} / {}-{limit}", guarantee.trim_end_matches(" %"))
+            let guarantee = CoreShare(tenant.core_guarantee_permille).percent();
+            format!("{used} / {guarantee}-{limit}")
         } else {
             format!("{used} / {limit}")
         },

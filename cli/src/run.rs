@@ -3,18 +3,18 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use vcuda_quota::{CoreShare, MemorySize, Quota, QuotaChange};
 use vcuda_region::clock;
 use vcuda_region::directory::{self, Directory, Origin, Tenant};
-use vcuda_region::limits::{Limits, Policy, Priority};
+use vcuda_region::limits::Limits;
 use vcuda_region::process::Identity;
 
-use crate::args::{QuotaArgs, RunArgs};
+use crate::args::RunArgs;
 use crate::config::{ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment, prepended};
 use crate::exec::become_command;
 use crate::failure::{Failure, failed};
 use crate::gpus::{self, Gpu, Inventory};
 use crate::node::Node;
-use crate::quota::Quota;
 use crate::{background, grant, libraries, sim};
 
 /// Runs the command as a tenant. Returns only on failure.
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     if let Some(name) = &args.grant {
         return in_grant(name, args, environment);
     }
-    let quota = Quota::try_from(&args.quota)?;
+    let quota = Quota::UNLIMITED.merge(&args.quota.change())?;
     let root = environment.runtime_root()?;
     let shim = libraries::shim(&root)?;
     let mut variables = vec![(
@@ -97,16 +97,18 @@ fn refuse_nesting(environment: &Environment) -> Result<(), Failure> {
 /// the tenant's GPU time has to be apportioned.
 fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Directory, bool), Failure> {
     let me = Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
-    // What is left of earlier runs must not hinder this one: a directory that cannot be removed is the next one's concern.
-    let _ = directory::remove_dead(root, &me);
     let devices = gpus.iter().map(|gpu| (gpu.uuid, quota.config())).collect();
     let name = match &args.name {
         Some(name) => name.clone(),
         None => default_name(&args.command, me.pid),
     };
     let tenant = Tenant { name, devices };
-    let (directory, origin) =
-        Directory::create_or_join(root, &tenant, &me, clock::now_ns()).map_err(|error| refused(&error))?;
+    let enter = || Directory::create_or_join(root, &tenant, &me, clock::now_ns());
+    // First the run itself: it takes over what a dead one of its name owes.
+    let entered = enter();
+    // What is left of earlier runs must not hinder this one: a directory that cannot be removed is the next one's concern.
+    let _ = directory::remove_dead(root, &me);
+    let (directory, origin) = entered.or_else(|_| enter()).map_err(|error| refused(&error))?;
     let is_metered = match origin {
         Origin::Joined => agrees(&directory, &tenant, args)?,
         Origin::Created => quota.is_metered(),
@@ -152,7 +154,7 @@ fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<bool
         })?;
         let now = Quota::of(&limits.config(device).map_err(failed)?);
         is_metered |= now.is_metered();
-        if let Some(difference) = difference(&now, &args.quota) {
+        if let Some(difference) = difference(&now, &args.quota.change()) {
             return Err(Failure::Usage(format!(
                 "--name {name}: it runs already with {difference}; leave the option out to join it, or change it with \
                  `vcuda set {name}`"
@@ -163,26 +165,30 @@ fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<bool
 }
 
 /// The first option that asks for something else than `now`, and what `now` is.
-fn difference(now: &Quota, asked: &QuotaArgs) -> Option<String> {
-    let differs = |asked: Option<bool>| asked == Some(false);
-    if differs(asked.memory.map(|memory| Some(memory) == now.memory)) {
-        Some(now.memory.map_or_else(
+fn difference(now: &Quota, asked: &QuotaChange) -> Option<String> {
+    if asked
+        .memory_bytes
+        .is_some_and(|bytes| Some(bytes) != now.memory_bytes)
+    {
+        Some(now.memory_bytes.map_or_else(
             || "the whole card's memory".to_owned(),
-            |memory| format!("--memory {memory}"),
+            |bytes| format!("--memory {}", MemorySize(bytes)),
         ))
-    } else if differs(asked.cores.map(|cores| cores == now.cores)) {
-        Some(format!("--cores {}", now.cores))
-    } else if differs(asked.policy.map(|policy| Policy::from(policy) == now.policy)) {
+    } else if asked
+        .cores_permille
+        .is_some_and(|cores| cores != now.cores_permille)
+    {
+        Some(format!("--cores {}", CoreShare(now.cores_permille)))
+    } else if asked.policy.is_some_and(|policy| policy != now.policy) {
         Some(format!("--policy {}", now.policy))
-    } else if differs(asked.cores_max.map(|most| most == now.cores_max)) {
-        Some(format!("--cores-max {}", now.cores_max))
-    } else if differs(asked.weight.map(|weight| weight == now.config().weight)) {
-        Some(format!("--weight {}", now.config().weight))
-    } else if differs(
-        asked
-            .priority
-            .map(|priority| Priority::from(priority) == now.priority),
-    ) {
+    } else if asked
+        .cores_max_permille
+        .is_some_and(|most| most != now.cores_max_permille)
+    {
+        Some(format!("--cores-max {}", CoreShare(now.cores_max_permille)))
+    } else if asked.weight.is_some_and(|weight| weight != now.weight()) {
+        Some(format!("--weight {}", now.weight()))
+    } else if asked.priority.is_some_and(|priority| priority != now.priority) {
         Some(format!("--priority {}", now.priority))
     } else {
         None

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use vcuda_quota::{Quota, QuotaChange};
 use vcuda_region::limits::LimitsWriter;
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 
@@ -10,7 +11,6 @@ use crate::config::Environment;
 use crate::failure::{Failure, failed};
 use crate::gpus::{self, Inventory};
 use crate::node::Node;
-use crate::quota::Quota;
 use crate::{background, grant, smi};
 
 /// Writes the new quota for every GPU of the tenant.
@@ -54,23 +54,23 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             .collect();
         gpus::fits(memory, &own)?;
     }
-    if write(&path, |now| now.changed(&args.quota))? {
+    if write(&path, &args.quota.change())? {
         background::ensure_arbiter(environment)?;
     }
     Ok(())
 }
 
-/// Writes what `changed` makes of the quota for each GPU of the tenant in this directory. Whether GPU time is metered then.
+/// Changes the quota for each GPU of the tenant in this directory. Returns whether GPU time is metered then.
 ///
 /// # Errors
-/// Those of `changed`, with nothing written; its limits cannot be written.
-pub(crate) fn write(path: &Path, changed: impl Fn(Quota) -> Result<Quota, Failure>) -> Result<bool, Failure> {
+/// The quota would contradict itself, and nothing is written; or its limits cannot be written.
+pub(crate) fn write(path: &Path, change: &QuotaChange) -> Result<bool, Failure> {
     let mut writer = LimitsWriter::open(path).map_err(failed)?;
     let devices: Vec<(DeviceIndex, GpuUuid)> = writer.limits().devices().collect();
     let mut wanted = Vec::new();
     for (device, _) in devices {
         let now = Quota::of(&writer.limits().config(device).map_err(failed)?);
-        wanted.push((device, changed(now)?));
+        wanted.push((device, now.merge(change)?));
     }
     let mut is_metered = false;
     for (device, wanted) in wanted {

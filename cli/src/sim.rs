@@ -13,7 +13,7 @@ use crate::config::{ENV_LIBRARY_PATH, ENV_MACHINE, Environment, prepended};
 use crate::exec::become_command;
 use crate::failure::Failure;
 use crate::libraries;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 /// Runs the command on the machine. Returns only on failure.
 pub(crate) fn run(args: &SimArgs, environment: &Environment) -> Result<(), Failure> {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use vcuda_region::limits::{Limits, Priority};
+use vcuda_quota::Quota;
+use vcuda_region::limits::Limits;
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView as Witness};
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
@@ -13,7 +14,6 @@ use crate::args::SmiArgs;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
 use crate::gpus::{Gpu, Inventory};
-use crate::quota::Quota;
 use crate::render::{self, GpuView, ProcessView, Snapshot, TenantView};
 use crate::sight::Sight;
 
@@ -203,23 +203,16 @@ impl Watch {
         // What several processes hold together stands in the record of one of them or, once that one has let go, in none.
         let memory = observer.memory_of_living(device, &self.witness).ok()?;
         let before = self.last.get(&(limits.name().to_owned(), gpu.uuid));
+        let limit_bytes = quota.memory_bytes.unwrap_or(gpu.memory_total_bytes);
         let tenant = TenantView {
-            name: limits.name().to_owned(),
-            holder: None,
-            memory_limit_bytes: quota.memory.map_or(gpu.memory_total_bytes, |memory| memory.0),
             memory_used_bytes: memory.used_bytes,
             memory_denied: account.denied,
-            core_limit_permille: quota.cores_max.0,
-            core_guarantee_permille: quota.guarantee_permille(),
             core_used_permille: before.map_or(0, |before| share(*before, served)),
             gpu_seconds: seconds(served.served_ns),
             host_copies: account.host_copies,
             host_copied_bytes: account.host_copied_bytes,
-            policy: quota.policy.name().to_owned(),
-            weight: quota.config().weight,
-            priority: quota.priority.name().to_owned(),
-            is_ranked: quota.weight.is_some() || quota.priority != Priority::Normal,
             processes,
+            ..TenantView::unused(limits.name(), &quota, limit_bytes)
         };
         Some((tenant, served))
     }

@@ -24,10 +24,10 @@ use vcuda_region::directory;
 use crate::config::{ENV_MACHINE, ENV_RUNTIME, ENV_VISIBLE, Environment};
 use crate::failure::{Failure, failed};
 use crate::gpus::{self, Gpu, GpuSelector, Inventory};
+use crate::libraries;
 use crate::smi::{Scope, Watch};
-use crate::{arbiter, libraries};
 use protocol::{Reply, Request, Shape, Work};
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize};
 
 /// How long a tenant may take to answer: a first launch compiles PTX.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -181,7 +181,7 @@ impl Stage {
     ) -> Result<Tenant, Failure> {
         let mut command = self.command();
         command.args(["run", "--name", name, "--gpu", &self.gpu.uuid.to_string()]);
-        command.args(["--cores", &percent(cores)]);
+        command.args(["--cores", &cores.percent()]);
         if let Some(memory) = memory {
             command.args(["--memory", &memory.0.to_string()]);
         }
@@ -246,7 +246,7 @@ impl Stage {
 
     /// The processes that apportion GPU time between its tenants.
     pub(crate) fn arbiters(&self) -> Vec<i32> {
-        arbiter::holders(&self.runtime_root())
+        vcuda_arbiter::processes(&self.runtime_root())
     }
 
     fn runtime_root(&self) -> PathBuf {
@@ -256,7 +256,7 @@ impl Stage {
     /// Waits until the arbiter has seen that no tenant is left, then removes everything.
     pub(crate) fn clear(self) {
         for _ in 0..100 {
-            if !arbiter::is_running(&self.runtime_root()) {
+            if !vcuda_arbiter::is_running(&self.runtime_root()) {
                 break;
             }
             thread::sleep(Duration::from_millis(30));
@@ -289,11 +289,6 @@ fn remove_abandoned(root: &Path) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
-}
-
-/// As an option: `30`, `12.5`.
-fn percent(cores: CoreShare) -> String {
-    format!("{}.{}", cores.0 / 10, cores.0 % 10)
 }
 
 /// A running tenant. Dropped, it is killed.
@@ -406,17 +401,5 @@ impl Drop for Tenant {
         // Already gone is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_as_options() {
-        assert_eq!(percent(CoreShare(300)), "30.0");
-        assert_eq!(percent(CoreShare(125)), "12.5");
-        assert_eq!(percent(CoreShare(125)).parse(), Ok(CoreShare(125)));
     }
 }

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use vcuda_region::GpuUuid;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Tenant};
-use vcuda_region::limits::DeviceConfig;
+use vcuda_quota::DeviceConfig;
 use vcuda_region::process::Identity;
 
 /// The tenant's GPU.

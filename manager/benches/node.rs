@@ -23,8 +23,8 @@ use rustix::net::{
 };
 use vcuda_manager::observe::Observatory;
 use vcuda_manager::registration::Registrar;
+use vcuda_quota::DeviceConfig;
 use vcuda_region::directory::{Directory, Tenant};
-use vcuda_region::limits::DeviceConfig;
 use vcuda_region::process::Identity;
 use vcuda_region::registration::{Hello, SOCKET};
 use vcuda_region::{GpuUuid, clock};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use tokio::sync::watch;
 use vcuda_manager::gpu::{Gpu, Health, Inventory};
-use vcuda_manager::grant::{Amounts, Grant, GrantId, Holder, Policy, Priority};
+use vcuda_manager::grant::{Grant, GrantId, Holder};
 use vcuda_manager::metrics::{Metrics, Sources};
 use vcuda_manager::observe::{Container, Device, Snapshot};
+use vcuda_quota::{DeviceConfig, Quota};
 use vcuda_region::GpuUuid;
-use vcuda_region::limits::DeviceConfig;
 
 fn uuid(number: u64) -> GpuUuid {
     GpuUuid::from_bytes(u128::from(number).to_be_bytes())
@@ -46,14 +46,7 @@ fn grant(number: u64, gpus: u64) -> Grant {
             container: "main".to_owned(),
             pod_uid: "2f1c5f0e-7a55-4cfb-9d0e-5a8f3f9a3f9a".to_owned(),
         },
-        amounts: Amounts {
-            memory_bytes: Some(5 << 30),
-            cores_permille: 60,
-            cores_max_permille: 60,
-            policy: Policy::Fixed,
-            priority: Priority::Normal,
-            weight: None,
-        },
+        amounts: Quota::fixed(Some(5 << 30), 60),
         gpus: vec![uuid(number % gpus)],
         created_unix_ms: 0,
         generation: 1,

@@ -6,10 +6,10 @@
 use serde::Deserialize;
 use std::cmp::Reverse;
 
+use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
 
 use crate::gpu::{Gpu, Health};
-use crate::grant::Amounts;
 
 mod choose;
 mod refusal;
@@ -138,13 +138,13 @@ impl Rules {
 
     /// Whether one more container with these amounts fits beside `load`.
     #[must_use]
-    pub fn fits(&self, gpu: &Gpu, load: &Load, amounts: &Amounts) -> bool {
+    pub fn fits(&self, gpu: &Gpu, load: &Load, amounts: &Quota) -> bool {
         let free = self.free(gpu, load);
         let has_memory = match amounts.memory_bytes {
             Some(bytes) => bytes <= free.memory_bytes,
             None => free.is_empty && free.memory_bytes > 0,
         };
-        has_memory && amounts.promised_permille() <= free.cores_permille && free.sharers > 0
+        has_memory && amounts.reserved_permille() <= free.cores_permille && free.sharers > 0
     }
 }
 
@@ -173,7 +173,7 @@ pub enum Wanted<'a> {
 pub fn place(
     rules: &Rules,
     cards: &[Card<'_>],
-    amounts: &Amounts,
+    amounts: &Quota,
     wanted: &Wanted<'_>,
 ) -> Result<Vec<GpuUuid>, Refusal> {
     match wanted {
@@ -237,15 +237,15 @@ pub fn resize(
     rules: &Rules,
     cards: &[Card<'_>],
     gpus: &[GpuUuid],
-    before: &Amounts,
-    after: &Amounts,
+    before: &Quota,
+    after: &Quota,
 ) -> Result<(), Refusal> {
     // From all of a GPU to an amount is a change to be checked: the amount may be more than the GPU has.
     let memory_stays = match (before.memory_bytes, after.memory_bytes) {
         (Some(before), Some(after)) => after <= before,
         (before, after) => before == after,
     };
-    let cores_stay = after.promised_permille() <= before.promised_permille();
+    let cores_stay = after.reserved_permille() <= before.reserved_permille();
     if memory_stays && cores_stay {
         return Ok(());
     }
@@ -258,7 +258,7 @@ pub fn resize(
                 Some(bytes) => bytes <= free.memory_bytes,
                 None => free.is_empty,
             };
-        let cores_fit = cores_stay || after.promised_permille() <= free.cores_permille;
+        let cores_fit = cores_stay || after.reserved_permille() <= free.cores_permille;
         if !memory_fits || !cores_fit {
             return Err(Refusal::no_room(rules, after, 1, &[*card]));
         }

@@ -4,9 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use vcuda_manager_api::quantity::CoreShare;
-
-use crate::grant::{Amounts, Policy, Priority};
+use vcuda_quota::{CoreShare, Policy, Priority, Quota};
 
 /// The key of the bound for namespaces that have none of their own.
 pub const ALL_OTHERS: &str = "*";
@@ -27,7 +25,7 @@ pub struct Bound {
 impl Default for Bound {
     fn default() -> Self {
         Self {
-            policies: vec![Policy::Fixed, Policy::Burst, Policy::BestEffort],
+            policies: Policy::ALL.to_vec(),
             priority_max: Priority::Normal,
             cores_max_permille: 1000,
             // What a container of 100 % has without saying so.
@@ -55,7 +53,7 @@ impl Bounds {
     ///
     /// # Errors
     /// A sentence that names the value and where the bound stands.
-    pub fn check(&self, namespace: &str, amounts: &Amounts) -> Result<(), String> {
+    pub fn check(&self, namespace: &str, amounts: &Quota) -> Result<(), String> {
         if namespace.is_empty() {
             return Ok(());
         }
@@ -98,8 +96,8 @@ impl Bounds {
 mod tests {
     use super::*;
 
-    fn amounts(policy: Policy, priority: Priority, most: u32, weight: Option<u32>) -> Amounts {
-        Amounts {
+    fn amounts(policy: Policy, priority: Priority, most: u32, weight: Option<u32>) -> Quota {
+        Quota {
             memory_bytes: Some(1 << 30),
             cores_permille: 300,
             cores_max_permille: most,

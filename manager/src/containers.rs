@@ -7,13 +7,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use vcuda_quota::Quota;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, DirectoryError, Tenant};
 use vcuda_region::limits::{Limits, LimitsWriter, OpenError, WriteError};
 use vcuda_region::process::Identity;
 
 use crate::envelope;
-use crate::grant::{Amounts, Grant, GrantId, Holder};
+use crate::grant::{Grant, GrantId, Holder};
 
 const KIND: &str = "vcuda-grant";
 const VERSION: u32 = 1;
@@ -244,7 +245,7 @@ fn of_limits(name: &str, path: &Path) -> Option<Grant> {
         key: key.to_owned(),
         number,
         holder: Holder::default(),
-        amounts: Amounts::of_config(&limits.config(first).ok()?),
+        amounts: Quota::of(&limits.config(first).ok()?),
         gpus: limits.devices().map(|(_, uuid)| uuid).collect(),
         created_unix_ms: 0,
         generation: 1,

@@ -1,110 +1,78 @@
-//! The arbitration of GPU time by the manager: the same driver and the same arithmetic as `vcuda arbiter`
-//! ([`vcuda_region::arbiter`]), in a thread of its own.
+//! The arbitration of GPU time by the manager: the same as `vcuda arbiter` ([`vcuda_arbiter`]), in a thread of its own.
 //!
-//! One arbitrates under a root at a time: who holds the post. The manager says that it is there by a post of its own; an
-//! arbiter of the user's sees that within a tenth of a second and leaves, its stand-in too. Once the manager has ended, the
-//! next `vcuda run` or `vcuda set` starts one again; until then shims see that the beat is missing and go by themselves.
+//! A user's arbiter sees within a tenth of a second that the manager is there and ends, its standby too. Once the manager has
+//! ended, the next `vcuda run` or `vcuda set` starts one again; until then shims see that the beat is missing and go by
+//! themselves.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use vcuda_region::arbiter::{Arbiter, FIRST, MANAGER, Post};
-use vcuda_region::clock;
+use tracing::error;
+use vcuda_arbiter::{Role, Runner, Step};
 
 use crate::background::{Background, Stop};
-
-/// Between two attempts to take the post from an arbiter that is leaving.
-const TAKE: Duration = Duration::from_millis(2);
-/// One that has not left by then is looked at: should it be stopped or hang, it is ended (looks of [`TAKE`]).
-const LOOK_EVERY: u32 = 25;
-/// With no containers, the thread looks this often.
-const IDLE: Duration = Duration::from_millis(50);
 
 /// Arbitrates under a root until it is dropped.
 #[derive(Debug)]
 pub struct Controller {
-    /// When it was last at work (`CLOCK_MONOTONIC`, ns); 0 before it has the post.
+    /// When it was last at work (`CLOCK_MONOTONIC`, ns); 0 before it leads.
     beat_ns: Arc<AtomicU64>,
     _thread: Background,
 }
 
 impl Controller {
-    /// Starts it: it takes over as soon as whoever arbitrates has left.
+    /// Starts it: it takes over as soon as another arbiter has ended.
     ///
     /// # Errors
     /// Another manager is at work under this root (`AddrInUse`), its files cannot be used, or no thread is left.
     pub fn start(root: &Path) -> io::Result<Self> {
-        let (manager, mut first) = (Post::open(root, MANAGER)?, Post::open(root, FIRST)?);
-        if !manager.take()? {
-            let pid = manager.holder()?.unwrap_or(0);
-            let why = format!(
-                "another manager (process {pid}) is at work under {}; stop it first",
-                root.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
-        }
+        let runner = Runner::new(root, Role::Manager)?;
         let beat_ns = Arc::new(AtomicU64::new(0));
-        let (told, root) = (Arc::clone(&beat_ns), root.to_owned());
-        let thread = Background::start("controller", move |stop| {
-            take_over(&mut first, stop);
-            serve(&root, &first, stop, &told);
-            first.leave();
-            manager.leave();
-        })?;
+        let told = Arc::clone(&beat_ns);
+        let thread = Background::start("controller", move |stop| arbitrate(runner, stop, &told))?;
         Ok(Self {
             beat_ns,
             _thread: thread,
         })
     }
 
-    /// When it last arbitrated (`CLOCK_MONOTONIC`, ns): for the watchdog. 0 while another has the post.
+    /// When it last arbitrated (`CLOCK_MONOTONIC`, ns): for the watchdog. 0 while another leads.
     #[must_use]
     pub fn beat_ns(&self) -> u64 {
         self.beat_ns.load(Ordering::Relaxed)
     }
 }
 
-/// Waits for the post.
-fn take_over(first: &mut Post, stop: &Stop) {
-    let mut attempts: u32 = 0;
-    while !stop.is_asked() && !first.take().unwrap_or(false) {
-        attempts = attempts.wrapping_add(1);
-        if attempts.is_multiple_of(LOOK_EVERY) {
-            // One that cannot be asked for is asked for again.
-            let _ = first.dismiss_if_idle();
+fn arbitrate(runner: Runner, stop: &Stop, beat_ns: &AtomicU64) {
+    let ran = runner.run(&mut |step: Step| {
+        if step.leads {
+            beat_ns.store(step.now_ns, Ordering::Relaxed);
         }
-        std::thread::park_timeout(TAKE);
-    }
-}
-
-fn serve(root: &Path, first: &Post, stop: &Stop, beat_ns: &AtomicU64) {
-    let mut arbiter = Arbiter::default();
-    while !stop.is_asked() {
-        let now_ns = clock::now_ns();
-        first.beat(now_ns);
-        beat_ns.store(now_ns, Ordering::Relaxed);
-        // A folder that cannot be read is tried again; until then the containers are those that were known.
-        let _ = arbiter.refresh(root, now_ns);
-        arbiter.arbitrate(now_ns);
-        let pause = if arbiter.is_idle() {
-            IDLE
-        } else {
-            Duration::from_nanos(arbiter.pause_ns(clock::now_ns()))
-        };
-        std::thread::park_timeout(pause);
+        if !stop.is_asked() {
+            std::thread::park_timeout(step.pause);
+        }
+        match stop.is_asked() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    if let Err(failure) = ran {
+        error!("the division of GPU time has ended, shims go by themselves: {failure}");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
+    use vcuda_quota::DeviceConfig;
     use vcuda_region::GpuUuid;
+    use vcuda_region::clock;
     use vcuda_region::directory::{Directory, Tenant};
-    use vcuda_region::limits::{DeviceConfig, Limits};
+    use vcuda_region::limits::Limits;
     use vcuda_region::process::Identity;
 
     #[test]

@@ -1,9 +1,9 @@
-//! What a container was given: the words of the ledger, of the API, and of the container's directory.
+//! The manager's record of a container's quota, as the ledger and the container's directory hold it.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use vcuda_region::limits::{self, DeviceConfig, Quota};
+use vcuda_quota::Quota;
 use vcuda_region::{GpuUuid, MAX_DEVICES};
 
 /// Name of a grant, and of its container's directory: `<key>-<number>`. No two grants of a node ever have the same.
@@ -50,137 +50,6 @@ pub struct Holder {
     pub pod_uid: String,
 }
 
-/// How a container competes for GPU time (docs/policies.md).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// Its cap, always.
-    #[default]
-    Fixed,
-    /// Its guarantee, and what is idle.
-    Burst,
-    /// Only what is idle.
-    BestEffort,
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Fixed => "fixed",
-            Self::Burst => "burst",
-            Self::BestEffort => "best-effort",
-        })
-    }
-}
-
-/// Who comes first where there is not enough for all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Priority {
-    /// After the others.
-    Low,
-    /// Neither.
-    #[default]
-    Normal,
-    /// Before the others.
-    High,
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Low => "low",
-            Self::Normal => "normal",
-            Self::High => "high",
-        })
-    }
-}
-
-/// What a container may use of each of its GPUs. Validated: no value is out of its range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Amounts {
-    /// Memory limit (bytes). None: all of the GPU.
-    pub memory_bytes: Option<u64>,
-    /// Share of GPU time (thousandths, 1 to 1000): cap, guarantee or most, by the policy.
-    pub cores_permille: u32,
-    /// The most of it (thousandths): `cores_permille` unless the policy is `burst`.
-    pub cores_max_permille: u32,
-    /// How it competes.
-    pub policy: Policy,
-    /// Who comes first.
-    pub priority: Priority,
-    /// Its part of what nobody was promised (1 to 10000). None: as its `cores_permille`.
-    pub weight: Option<u32>,
-}
-
-impl Amounts {
-    /// What of the GPU's time it holds for admission (thousandths): what it was promised, nothing where it has all that
-    /// others were not promised (docs/policies.md).
-    #[must_use]
-    pub fn promised_permille(&self) -> u32 {
-        self.quota().reserved_permille()
-    }
-
-    /// As the container's `limits` has it.
-    #[must_use]
-    pub fn config(&self) -> DeviceConfig {
-        self.quota().config()
-    }
-
-    fn quota(&self) -> Quota {
-        Quota {
-            memory_bytes: self.memory_bytes,
-            cores_permille: self.cores_permille,
-            cores_max_permille: self.cores_max_permille,
-            policy: match self.policy {
-                Policy::Fixed => limits::Policy::Fixed,
-                Policy::Burst => limits::Policy::Burst,
-                Policy::BestEffort => limits::Policy::BestEffort,
-            },
-            weight: self.weight,
-            priority: match self.priority {
-                Priority::Low => limits::Priority::Low,
-                Priority::Normal => limits::Priority::Normal,
-                Priority::High => limits::Priority::High,
-            },
-        }
-    }
-
-    /// What the `limits` of a container say.
-    #[must_use]
-    pub fn of_config(config: &DeviceConfig) -> Self {
-        let quota = Quota::of(config);
-        Self {
-            memory_bytes: quota.memory_bytes,
-            cores_permille: quota.cores_permille,
-            cores_max_permille: quota.cores_max_permille,
-            policy: match quota.policy {
-                limits::Policy::Fixed => Policy::Fixed,
-                limits::Policy::Burst => Policy::Burst,
-                limits::Policy::BestEffort => Policy::BestEffort,
-            },
-            priority: match quota.priority {
-                limits::Priority::Low => Priority::Low,
-                limits::Priority::Normal => Priority::Normal,
-                limits::Priority::High => Priority::High,
-            },
-            weight: quota.weight,
-        }
-    }
-
-    /// Whether every value is in its range.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        // The region's word for "no limit" is no amount.
-        self.memory_bytes
-            .is_none_or(|bytes| (1..u64::MAX).contains(&bytes))
-            && (1..=1000).contains(&self.cores_permille)
-            && (self.cores_permille..=1000).contains(&self.cores_max_permille)
-            && (self.policy == Policy::Burst || self.cores_max_permille == self.cores_permille)
-            && self.weight.is_none_or(|weight| (1..=10_000).contains(&weight))
-    }
-}
-
 /// One container's part of the node: a line of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
@@ -193,7 +62,7 @@ pub struct Grant {
     /// For whom.
     pub holder: Holder,
     /// Of each GPU.
-    pub amounts: Amounts,
+    pub amounts: Quota,
     /// The GPUs, in the order in which the container sees them.
     #[serde(with = "uuids")]
     pub gpus: Vec<GpuUuid>,
@@ -217,7 +86,7 @@ impl Grant {
         is_key(&self.key)
             && self.number > 0
             && self.id == GrantId::new(&self.key, self.number)
-            && self.amounts.is_sound()
+            && self.amounts.is_valid()
             && gpus.len() == self.gpus.len()
             && (1..=MAX_DEVICES).contains(&gpus.len())
     }
@@ -259,5 +128,27 @@ mod uuids {
             .iter()
             .map(|text| text.parse().map_err(D::Error::custom))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of version 0.1.0.
+    #[test]
+    fn the_ledger_of_an_earlier_release_is_read_and_written_alike() {
+        let text = concat!(
+            r#"{"id":"web-7","key":"web","number":7,"holder":{"namespace":"","pod":"","container":"","pod_uid":""},"#,
+            r#""amounts":{"memory_bytes":4294967296,"cores_permille":300,"cores_max_permille":500,"policy":"best-effort","#,
+            r#""priority":"high","weight":null},"gpus":["GPU-01010101-0101-0101-0101-010101010101"],"#,
+            r#""created_unix_ms":1,"generation":1,"created_by":"r","changed_by":null}"#,
+        );
+        let grant: Grant = serde_json::from_str(text).unwrap();
+        assert_eq!(
+            (grant.amounts.policy.name(), grant.amounts.priority.name()),
+            ("best-effort", "high")
+        );
+        assert_eq!(serde_json::to_string(&grant).unwrap(), text);
     }
 }

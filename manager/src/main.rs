@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use vcuda_daemon::life::{self, RunError};
 use vcuda_daemon::logging::Logging;
-use vcuda_manager::caretaker;
 use vcuda_manager::config::{Config, Flags};
 use vcuda_manager::run::run;
+use vcuda_manager::standby;
 
 fn main() -> ExitCode {
     life::main("vcuda-manager", |flags: Flags| {
         // Whatever the configuration says by now.
-        if let Some(root) = flags.root.as_ref().filter(|_| flags.caretaker) {
-            return caretaker::care(root).map_err(|error| RunError::Failed(error.to_string()));
+        if let Some(root) = flags.root.as_ref().filter(|_| flags.standby) {
+            return standby::run(root).map_err(|error| RunError::Failed(error.to_string()));
         }
         let config = Config::load(&flags)?;
         match flags.check {

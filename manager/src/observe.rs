@@ -6,8 +6,8 @@ mod container;
 mod totals;
 mod watch;
 
+use vcuda_quota::DeviceConfig;
 use vcuda_region::GpuUuid;
-use vcuda_region::limits::DeviceConfig;
 
 use crate::grant::Grant;
 

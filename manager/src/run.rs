@@ -13,10 +13,10 @@ use tracing::{error, info, warn};
 use vcuda_daemon::life::{self, Ends, RunError};
 use vcuda_daemon::logging::Logging;
 
-use crate::caretaker;
 use crate::config::{Config, Flags};
 use crate::library;
 use crate::parts::Parts;
+use crate::standby;
 
 /// Where container specifications lie (Container Device Interface, section "CDI spec files").
 const SPECIFICATIONS: &str = "/var/run/cdi";
@@ -65,11 +65,8 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     }
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     parts.end().await;
-    match caretaker::leave_behind(&config.root) {
-        Ok(Some(pid)) => info!(
-            pid,
-            "a caretaker divides GPU time until the next manager is there"
-        ),
+    match standby::leave_behind(&config.root) {
+        Ok(Some(pid)) => info!(pid, "a standby divides GPU time until the next manager is there"),
         Ok(None) => {}
         Err(failure) => {
             warn!(

@@ -1,14 +1,10 @@
 //! What the manager is asked for: what a container's devices count, less what its pod's annotations give up.
 
 use thiserror::Error;
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
 use vcuda_manager_api::v1;
+use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Quota, QuotaChange};
 
-use crate::annotations::Choice;
 use crate::demand::Wanted;
-
-/// All of a card's time (thousandths).
-const WHOLE: u32 = 1000;
 
 /// Annotations that do not go with what the pod asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -26,6 +22,11 @@ pub enum AmountsError {
     /// Less than the guarantee.
     #[error("annotation vcuda.io/cores-max: {0} is less than its share, {1}; burst is from the share up")]
     LessThanShare(CoreShare, CoreShare),
+    /// A maximum for a policy that has none.
+    #[error(
+        "annotation vcuda.io/cores-max: it is the most of vcuda.io/policy \"burst\", and the policy is another"
+    )]
+    MaximumWithoutBurst,
     /// A card of its own has no limits.
     #[error(
         "its annotations limit it, and it asks for whole cards, which have no limits: ask for a chunk less of each"
@@ -33,66 +34,61 @@ pub enum AmountsError {
     Whole,
 }
 
-/// The amounts of each of its cards.
+impl From<Contradiction> for AmountsError {
+    fn from(contradiction: Contradiction) -> Self {
+        match contradiction {
+            Contradiction::MaximumWithoutBurst { .. } => Self::MaximumWithoutBurst,
+            Contradiction::MaximumBelowShare {
+                cores_max_permille,
+                cores_permille,
+            } => Self::LessThanShare(CoreShare(cores_max_permille), CoreShare(cores_permille)),
+        }
+    }
+}
+
+/// The amounts of each of its GPUs.
 ///
 /// # Errors
 /// The annotations and what is asked for contradict each other.
-pub fn amounts(wanted: &Wanted, choice: &Choice) -> Result<v1::Amounts, AmountsError> {
+pub fn amounts(wanted: &Wanted, choice: &QuotaChange) -> Result<v1::Amounts, AmountsError> {
     let Some(most_bytes) = wanted.memory_bytes else {
-        if *choice != Choice::default() {
-            return Err(AmountsError::Whole);
-        }
-        return Ok(v1::Amounts {
-            cores_permille: WHOLE,
-            ..v1::Amounts::default()
-        });
+        return match Quota::UNLIMITED.merge(choice) {
+            Ok(Quota::UNLIMITED) => Ok(v1::Amounts {
+                cores_permille: CoreShare::WHOLE.0,
+                ..v1::Amounts::default()
+            }),
+            _ => Err(AmountsError::Whole),
+        };
     };
-    let memory_bytes = choice.memory_bytes.unwrap_or(most_bytes);
-    if memory_bytes > most_bytes {
-        return Err(AmountsError::MoreMemory(
-            MemorySize(memory_bytes),
-            MemorySize(most_bytes),
-        ));
-    }
     let most = wanted.cores_permille;
-    let cores_permille = choice.cores_permille.unwrap_or(most);
-    if cores_permille > most {
-        return Err(AmountsError::MoreCores(
-            CoreShare(cores_permille),
-            CoreShare(most),
-        ));
+    match (choice.memory_bytes, choice.cores_permille) {
+        (Some(bytes), _) if bytes > most_bytes => {
+            return Err(AmountsError::MoreMemory(
+                MemorySize(bytes),
+                MemorySize(most_bytes),
+            ));
+        }
+        (_, Some(cores)) if cores > most => {
+            return Err(AmountsError::MoreCores(CoreShare(cores), CoreShare(most)));
+        }
+        _ => {}
     }
-    let competition = &choice.competition;
-    let is_burst = competition.policy == v1::Policy::Burst;
-    // Thousand thousandths under `fixed` are what others were not promised (docs/policies.md). A pod that counts a hundred
-    // percent of a card is promised them, which is `burst` with nothing above it.
-    let is_all = competition.policy == v1::Policy::Fixed && cores_permille == WHOLE;
-    let cores_max_permille = match competition.cores_max_permille {
-        0 if is_burst || is_all => WHOLE,
-        most => most,
-    };
-    if is_burst && cores_max_permille < cores_permille {
-        return Err(AmountsError::LessThanShare(
-            CoreShare(cores_max_permille),
-            CoreShare(cores_permille),
-        ));
+    let mut quota = Quota::fixed(Some(most_bytes), most).merge(choice)?;
+    // `fixed` with all GPU time promises nothing (docs/policies.md). A pod that counts a hundred percent of a GPU is promised
+    // them, which is `burst` with nothing above it.
+    if quota.reserved_permille() != quota.promised_permille() {
+        quota.policy = Policy::Burst;
     }
-    let policy = if is_all {
-        v1::Policy::Burst
-    } else {
-        competition.policy
-    };
-    Ok(v1::Amounts {
-        memory_bytes,
-        cores_permille,
-        cores_max_permille,
-        policy: policy.into(),
-        priority: competition.priority.into(),
-        weight: competition.weight,
-    })
+    let mut amounts = v1::Amounts::from(&quota);
+    if quota.policy != Policy::Burst {
+        // As in the texts of earlier releases.
+        amounts.cores_max_permille = 0;
+    }
+    Ok(amounts)
 }
 
-/// Them as a text that is equal for equal amounts.
+/// The amounts as a text that is equal for equal amounts. It stays in each container's record, and a later release compares it:
+/// a changed text would undo what an operator has changed since.
 #[must_use]
 pub fn text(amounts: &v1::Amounts) -> String {
     format!(
@@ -108,8 +104,9 @@ pub fn text(amounts: &v1::Amounts) -> String {
 
 #[cfg(test)]
 mod tests {
+    use vcuda_quota::Priority;
+
     use super::*;
-    use crate::competition::Competition;
 
     fn wanted(memory_bytes: Option<u64>, cores_permille: u32) -> Wanted {
         Wanted {
@@ -120,21 +117,21 @@ mod tests {
         }
     }
 
-    fn of(wanted: &Wanted, choice: &Choice) -> Result<v1::Amounts, String> {
+    fn of(wanted: &Wanted, choice: &QuotaChange) -> Result<v1::Amounts, String> {
         amounts(wanted, choice).map_err(|error| error.to_string())
     }
 
     #[test]
     fn annotations_lower_and_never_raise() {
         let asked = wanted(Some(4 << 30), 300);
-        let mut choice = Choice {
+        let mut choice = QuotaChange {
             memory_bytes: Some(1 << 30),
             cores_permille: Some(125),
-            ..Choice::default()
+            ..QuotaChange::default()
         };
         let given = of(&asked, &choice).unwrap();
         assert_eq!((given.memory_bytes, given.cores_permille), (1 << 30, 125));
-        assert_ne!(text(&given), text(&of(&asked, &Choice::default()).unwrap()));
+        assert_ne!(text(&given), text(&of(&asked, &QuotaChange::default()).unwrap()));
         choice.memory_bytes = Some((4 << 30) + 1);
         assert!(of(&asked, &choice).unwrap_err().contains("vcuda.io/memory"));
         choice.memory_bytes = None;
@@ -149,36 +146,68 @@ mod tests {
     #[test]
     fn burst_is_from_the_share_up() {
         let asked = wanted(Some(4 << 30), 300);
-        let burst = |most| Choice {
-            competition: Competition {
-                policy: v1::Policy::Burst,
-                cores_max_permille: most,
-                ..Competition::default()
-            },
-            ..Choice::default()
+        let burst = |cores_max_permille| QuotaChange {
+            policy: Some(Policy::Burst),
+            cores_max_permille,
+            ..QuotaChange::default()
         };
-        assert_eq!(of(&asked, &burst(0)).unwrap().cores_max_permille, 1000);
-        assert_eq!(of(&asked, &burst(300)).unwrap().cores_max_permille, 300);
-        assert!(of(&asked, &burst(299)).unwrap_err().contains("29.9 %"));
+        assert_eq!(of(&asked, &burst(None)).unwrap().cores_max_permille, 1000);
+        assert_eq!(of(&asked, &burst(Some(300))).unwrap().cores_max_permille, 300);
+        assert!(of(&asked, &burst(Some(299))).unwrap_err().contains("29.9 %"));
+        let capped = QuotaChange {
+            policy: None,
+            ..burst(Some(500))
+        };
+        assert!(
+            of(&asked, &capped)
+                .unwrap_err()
+                .contains("the most of vcuda.io/policy \"burst\"")
+        );
+    }
+
+    /// What version 0.1.0 wrote into records.
+    #[test]
+    fn texts_in_records_of_earlier_releases_are_still_equal() {
+        let choice = QuotaChange {
+            priority: Some(Priority::High),
+            weight: Some(7),
+            ..QuotaChange::default()
+        };
+        for (wanted, choice, recorded) in [
+            (
+                wanted(None, 1000),
+                QuotaChange::default(),
+                "memory 0 cores 1000 to 0 policy POLICY_UNSPECIFIED priority PRIORITY_UNSPECIFIED weight 0",
+            ),
+            (
+                wanted(Some(64), 300),
+                QuotaChange::default(),
+                "memory 64 cores 300 to 0 policy POLICY_FIXED priority PRIORITY_NORMAL weight 0",
+            ),
+            (
+                wanted(Some(64), 1000),
+                choice,
+                "memory 64 cores 1000 to 1000 policy POLICY_BURST priority PRIORITY_HIGH weight 7",
+            ),
+        ] {
+            assert_eq!(text(&of(&wanted, &choice).unwrap()), recorded);
+        }
     }
 
     #[test]
     fn a_hundred_percent_are_promised() {
-        let all = of(&wanted(Some(4 << 30), 1000), &Choice::default()).unwrap();
+        let all = of(&wanted(Some(4 << 30), 1000), &QuotaChange::default()).unwrap();
         assert_eq!(all.policy(), v1::Policy::Burst);
         assert_eq!((all.cores_permille, all.cores_max_permille), (1000, 1000));
     }
 
     #[test]
     fn a_card_of_its_own_has_no_limits_to_choose() {
-        let whole = of(&wanted(None, 1000), &Choice::default()).unwrap();
+        let whole = of(&wanted(None, 1000), &QuotaChange::default()).unwrap();
         assert_eq!((whole.memory_bytes, whole.policy()), (0, v1::Policy::Unspecified));
-        let low = Choice {
-            competition: Competition {
-                priority: v1::Priority::Low,
-                ..Competition::default()
-            },
-            ..Choice::default()
+        let low = QuotaChange {
+            priority: Some(Priority::Low),
+            ..QuotaChange::default()
         };
         assert!(
             of(&wanted(None, 1000), &low)

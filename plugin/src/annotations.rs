@@ -4,24 +4,10 @@
 use std::collections::BTreeMap;
 
 use thiserror::Error;
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
-use vcuda_manager_api::v1;
-
-use crate::competition::Competition;
+use vcuda_quota::{CoreShare, MemorySize, ParseError, QuotaChange, parse_weight};
 
 /// Annotations of ours begin with it.
 const DOMAIN: &str = "vcuda.io/";
-
-/// What a container's pod says of it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Choice {
-    /// How it competes.
-    pub competition: Competition,
-    /// Its memory limit on each of its cards (bytes), if less than it asked for.
-    pub memory_bytes: Option<u64>,
-    /// Its share of each of its cards (thousandths), if less than it asked for.
-    pub cores_permille: Option<u32>,
-}
 
 /// An annotation that cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -40,21 +26,19 @@ pub enum AnnotationError {
         /// What it says.
         value: String,
         /// What is wrong, and what to write.
-        problem: String,
+        problem: ParseError,
     },
-    /// Values that are fine alone.
-    #[error(
-        "annotation vcuda.io/cores-max: it is the most of vcuda.io/policy \"burst\", and the policy is another"
-    )]
-    MaximumWithoutBurst,
 }
 
 /// What `annotations` choose for `container`: keys that name it win over those that name none.
 ///
 /// # Errors
 /// The first that is wrong, also one for another container.
-pub fn choice(annotations: &BTreeMap<String, String>, container: &str) -> Result<Choice, AnnotationError> {
-    let mut choice = Choice::default();
+pub fn choice(
+    annotations: &BTreeMap<String, String>,
+    container: &str,
+) -> Result<QuotaChange, AnnotationError> {
+    let mut choice = QuotaChange::default();
     let ours = || {
         annotations
             .iter()
@@ -67,7 +51,7 @@ pub fn choice(annotations: &BTreeMap<String, String>, container: &str) -> Result
             .split_once('.')
             .map_or((word, None), |(word, whose)| (word, Some(whose)));
         // One that is for another container is checked all the same: it will be wrong there.
-        let mut elsewhere = Choice::default();
+        let mut elsewhere = QuotaChange::default();
         let target = match whose {
             Some(whose) if whose != container => &mut elsewhere,
             _ => &mut choice,
@@ -80,60 +64,32 @@ pub fn choice(annotations: &BTreeMap<String, String>, container: &str) -> Result
                 problem,
             })?;
     }
-    if choice.competition.cores_max_permille != 0 && choice.competition.policy != v1::Policy::Burst {
-        return Err(AnnotationError::MaximumWithoutBurst);
-    }
     Ok(choice)
 }
 
 /// Puts one value in. None: there is no such word.
-fn set(choice: &mut Choice, word: &str, value: &str) -> Option<Result<(), String>> {
-    let competition = &mut choice.competition;
-    let share = || value.parse::<CoreShare>().map_err(|error| error.to_string());
+fn set(choice: &mut QuotaChange, word: &str, value: &str) -> Option<Result<(), ParseError>> {
+    let share = || value.parse::<CoreShare>().map(|share| share.0);
     Some(match word {
-        "policy" => policy(value).map(|policy| competition.policy = policy),
-        "priority" => priority(value).map(|priority| competition.priority = priority),
-        "cores-max" => share().map(|share| competition.cores_max_permille = share.0),
-        "weight" => weight(value).map(|weight| competition.weight = weight),
+        "policy" => value.parse().map(|policy| choice.policy = Some(policy)),
+        "priority" => value.parse().map(|priority| choice.priority = Some(priority)),
+        "cores-max" => share().map(|share| choice.cores_max_permille = Some(share)),
+        "weight" => parse_weight(value).map(|weight| choice.weight = Some(weight)),
         "memory" => value
-            .parse::<MemorySize>()
-            .map(|size| choice.memory_bytes = Some(size.0))
-            .map_err(|error| error.to_string()),
-        "cores" => share().map(|share| choice.cores_permille = Some(share.0)),
+            .parse()
+            .map(|MemorySize(bytes)| choice.memory_bytes = Some(bytes)),
+        "cores" => share().map(|share| choice.cores_permille = Some(share)),
         _ => return None,
     })
 }
 
-fn policy(value: &str) -> Result<v1::Policy, String> {
-    match value {
-        "fixed" => Ok(v1::Policy::Fixed),
-        "burst" => Ok(v1::Policy::Burst),
-        "best-effort" => Ok(v1::Policy::BestEffort),
-        _ => Err("write fixed, burst or best-effort".to_owned()),
-    }
-}
-
-fn priority(value: &str) -> Result<v1::Priority, String> {
-    match value {
-        "low" => Ok(v1::Priority::Low),
-        "normal" => Ok(v1::Priority::Normal),
-        "high" => Ok(v1::Priority::High),
-        _ => Err("write low, normal or high".to_owned()),
-    }
-}
-
-fn weight(value: &str) -> Result<u32, String> {
-    match value.parse() {
-        Ok(weight @ 1..=10_000) => Ok(weight),
-        _ => Err("write a whole number of 1 to 10000".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use vcuda_quota::{Policy, Priority};
+
     use super::*;
 
-    fn of(annotations: &[(&str, &str)], container: &str) -> Result<Choice, String> {
+    fn of(annotations: &[(&str, &str)], container: &str) -> Result<QuotaChange, String> {
         let annotations = annotations
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
@@ -148,7 +104,7 @@ mod tests {
             ("vcuda.io", "x"),
             ("nvidia.com/vcuda.io/policy", "y"),
         ];
-        assert_eq!(of(&others, "main").unwrap(), Choice::default());
+        assert_eq!(of(&others, "main").unwrap(), QuotaChange::default());
     }
 
     #[test]
@@ -163,16 +119,16 @@ mod tests {
             ("vcuda.io/weight", "70"),
         ];
         let main = of(&annotations, "main").unwrap();
-        assert_eq!(main.competition.policy, v1::Policy::Burst);
-        assert_eq!(main.competition.priority, v1::Priority::Low);
-        assert_eq!(main.competition.weight, 70);
+        assert_eq!(main.policy, Some(Policy::Burst));
+        assert_eq!(main.priority, Some(Priority::Low));
+        assert_eq!(main.weight, Some(70));
         assert_eq!(
             (main.memory_bytes, main.cores_permille),
             (Some(1 << 30), Some(125))
         );
         let batch = of(&annotations, "batch").unwrap();
-        assert_eq!(batch.competition.policy, v1::Policy::BestEffort);
-        assert_eq!(batch.competition.priority, v1::Priority::Normal);
+        assert_eq!(batch.policy, Some(Policy::BestEffort));
+        assert_eq!(batch.priority, None);
         assert_eq!(batch.memory_bytes, Some(2 << 30));
         // A container's name may have dots of its own; it does not here: it is a DNS label.
         let most = of(
@@ -180,7 +136,7 @@ mod tests {
             "main",
         )
         .unwrap();
-        assert_eq!(most.competition.cores_max_permille, 800);
+        assert_eq!(most.cores_max_permille, Some(800));
     }
 
     #[test]
@@ -200,11 +156,6 @@ mod tests {
             ("vcuda.io/memory", "4Gib", "unknown unit 'Gib'"),
             ("vcuda.io/memory", "0", "without memory"),
             ("vcuda.io/cores", "101", "outside 0.1 to 100"),
-            (
-                "vcuda.io/cores-max",
-                "50",
-                "the most of vcuda.io/policy \"burst\"",
-            ),
         ] {
             let error = of(&[(key, value)], "main").unwrap_err();
             assert!(error.contains(said), "{error}");

@@ -10,9 +10,9 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tracing::info;
 use vcuda_manager_api::v1;
+use vcuda_quota::QuotaChange;
 
 use crate::amounts::{self, amounts};
-use crate::annotations::Choice;
 use crate::cdi::{self, Holding, Inject, Store, StoreError};
 use crate::competition::Competitions;
 use crate::demand::{Demand, Wanted, wanted};
@@ -195,7 +195,7 @@ impl Binder {
             pod_uid: holder.pod_uid.clone(),
         };
         let wrong = |why| BindError::Choice(named(holder, name), why);
-        let choice: Choice = self.competitions.of(&words).await.map_err(wrong)?;
+        let choice: QuotaChange = self.competitions.of(&words).await.map_err(wrong)?;
         let amounts = amounts(wanted, &choice).map_err(|error| wrong(error.to_string()))?;
         Ok(v1::CreateGrantRequest {
             request_id: request_id(slot, &words, &amounts),

@@ -18,8 +18,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{info, warn};
 use vcuda_manager_api::v1;
+use vcuda_quota::QuotaChange;
 
-use crate::annotations::{AnnotationError, Choice, choice};
+use crate::annotations::{AnnotationError, choice};
 use crate::competition::Competitions;
 
 /// How long a container that starts waits for its pod to be seen: kubelet and this plugin are told of it at the same time.
@@ -106,7 +107,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The annotation that is wrong.
-    pub async fn choice(&self, holder: &v1::Holder) -> Result<Choice, AnnotationError> {
+    pub async fn choice(&self, holder: &v1::Holder) -> Result<QuotaChange, AnnotationError> {
         let mut seen = self.seen.clone();
         let found = async {
             loop {
@@ -120,7 +121,7 @@ impl Cluster {
         };
         match timeout(PATIENCE, found).await {
             Ok(Some(annotations)) => choice(&annotations, &holder.container),
-            Ok(None) | Err(_) => Ok(Choice::default()),
+            Ok(None) | Err(_) => Ok(QuotaChange::default()),
         }
     }
 
@@ -128,7 +129,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The annotation that is wrong.
-    pub fn known(&self, holder: &v1::Holder) -> Option<Result<Choice, AnnotationError>> {
+    pub fn known(&self, holder: &v1::Holder) -> Option<Result<QuotaChange, AnnotationError>> {
         let annotations = self.annotations(holder)?;
         Some(choice(&annotations, &holder.container))
     }
@@ -154,7 +155,7 @@ impl Cluster {
 
 #[tonic::async_trait]
 impl Competitions for Cluster {
-    async fn of(&self, holder: &v1::Holder) -> Result<Choice, String> {
+    async fn of(&self, holder: &v1::Holder) -> Result<QuotaChange, String> {
         self.choice(holder).await.map_err(|error| error.to_string())
     }
 }

@@ -1,7 +1,7 @@
 //! What a container asks for: counts of devices, turned into amounts of each of its cards. Arithmetic alone.
 
 use thiserror::Error;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 use crate::ids::Kind;
 use crate::pods::{Devices, Names};

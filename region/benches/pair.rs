@@ -4,8 +4,9 @@
 
 use std::hint::black_box;
 
+use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
-use vcuda_region::limits::{DeviceConfig, Limits};
+use vcuda_region::limits::Limits;
 use vcuda_region::process::Identity;
 use vcuda_region::slots::Usage;
 use vcuda_region::{DeviceIndex, GpuUuid};

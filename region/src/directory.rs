@@ -18,14 +18,16 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use crate::layout::{LimitsFile, UsageFile};
-use crate::limits::{self, DeviceConfig, Limits};
+use crate::limits::{self, Limits};
 use crate::map::{Mapped, Mapping};
 use crate::observer::Observer;
 use crate::process::{Identity, ProcessView};
 use crate::slots::{self, Usage};
 use crate::sys::{self, Lock};
 use crate::{GpuUuid, MAX_DEVICES};
+use vcuda_quota::DeviceConfig;
 
+mod debts;
 mod error;
 mod granted;
 mod remove;
@@ -124,8 +126,8 @@ pub struct Directory {
 
 impl Directory {
     /// Makes the directory `<root>/containers/<name>` with `limits` and `usage`, or joins the living run of that name. A
-    /// directory whose processes are all gone is replaced. `me` is given a slot, so that the directory lives as long as
-    /// the process (also after an `exec`).
+    /// directory whose processes are all gone is replaced; what they owed of GPU time, the new one owes. `me` is given a
+    /// slot, so that the directory lives as long as the process (also after an `exec`).
     ///
     /// # Errors
     /// A bad name, a root that others can write, a full or read-only disk: see [`DirectoryError`].
@@ -138,6 +140,7 @@ impl Directory {
         tenant.check()?;
         let containers = prepare(root)?;
         let path = containers.join(&tenant.name);
+        let mut debts = Vec::new();
         for attempt in 0..1000 {
             match open_directory(&path) {
                 Ok(_) if is_granted(&path) => return Err(DirectoryError::Granted(path)),
@@ -146,12 +149,15 @@ impl Directory {
                         join(&path, me)?;
                         return Ok((Self { path, lock }, Origin::Joined));
                     }
-                    Held::Dead => remove(&path)?,
+                    Held::Dead => {
+                        debts = debts::read(&path, now_ns);
+                        remove(&path)?;
+                    }
                     Held::Gone => {}
                     Held::Locked => std::thread::sleep(Duration::from_millis(1)),
                 },
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    if let Some(lock) = create(&containers, &path, tenant, me, (now_ns, attempt))? {
+                    if let Some(lock) = create(&containers, &path, (tenant, &debts), me, (now_ns, attempt))? {
                         return Ok((Self { path, lock }, Origin::Created));
                     }
                 }
@@ -341,12 +347,15 @@ fn join(path: &Path, me: &Identity) -> Result<(), DirectoryError> {
 fn create(
     containers: &Path,
     path: &Path,
-    tenant: &Tenant,
+    (tenant, debts): (&Tenant, &[(GpuUuid, i64)]),
     me: &Identity,
     (now_ns, attempt): (u64, u32),
 ) -> Result<Option<File>, DirectoryError> {
     let new = containers.join(format!(".new-{}-{now_ns}-{attempt}", me.pid));
-    let made = fill_new(&new, tenant, me, now_ns).and_then(|lock| sys::rename_new(&new, path).map(|()| lock));
+    let made = fill_new(&new, tenant, me, now_ns).and_then(|lock| {
+        debts::write(&new, debts).map_err(io::Error::other)?;
+        sys::rename_new(&new, path).map(|()| lock)
+    });
     match made {
         Ok(lock) => Ok(Some(lock)),
         Err(error) => {

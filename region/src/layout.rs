@@ -4,14 +4,14 @@
 //! what a stranger wrote can be read. All zero is a valid, empty `usage`. The numbers are the machine's own (the files
 //! never leave it). A change of layout changes [`VERSION`]; which versions go together, [`crate::header`] says.
 
-use crate::account::Account;
-use crate::account::Meter;
 use crate::ledger::Record;
 use crate::primitive::{AtomicU32, AtomicU64};
-use crate::queue::Queue;
 use crate::seqlock::Versioned;
 use crate::shared::{HOLDER_WORDS, MAX_OBJECTS, ObjectRecord};
 use crate::{MAX_DEVICES, MAX_SLOTS};
+use vcuda_limiter::account::Account;
+use vcuda_limiter::account::Meter;
+use vcuda_limiter::queue::Queue;
 
 /// First word of `limits`: the letters `vculimit`.
 pub const LIMITS_MAGIC: u64 = u64::from_le_bytes(*b"vculimit");
@@ -74,16 +74,11 @@ pub struct DeviceLimits {
     pub uuid: [AtomicU64; 2],
     /// [`crate::limits::NOT_METERED`], or anything else.
     pub metered: AtomicU32,
-    /// Futex word: changes when the turn does.
-    pub turn_bell: AtomicU32,
-    /// Start of the turn (`CLOCK_MONOTONIC`, ns).
-    pub turn_from_ns: AtomicU64,
-    /// End of the turn, 0 while none is granted (`CLOCK_MONOTONIC`, ns).
-    pub turn_until_ns: AtomicU64,
-    reserved: [AtomicU64; 10],
-    /// Words of [`crate::limits::DeviceConfig`].
+    reserved_half: AtomicU32,
+    reserved: [AtomicU64; 12],
+    /// Words of [`vcuda_quota::DeviceConfig`].
     pub config: Versioned<CONFIG_WORDS>,
-    /// Words of [`crate::account::Pace`].
+    /// Words of [`vcuda_limiter::account::Pace`].
     pub pace: Versioned<PACE_WORDS>,
 }
 
@@ -133,7 +128,10 @@ pub struct IdentityRecord {
     pub locked_state: AtomicU64,
     /// When its holder's death was last seen to leave memory behind: see [`crate::slots::Usage::reap_dead`]. 0 before.
     pub gone: AtomicU64,
-    reserved: [AtomicU64; 8],
+    /// When its worker last settled what was done of the process's work (`CLOCK_MONOTONIC`, ns): see
+    /// [`crate::slots::Slot::tell_settled`]. 0 before its first launch that is metered.
+    pub settled_ns: AtomicU64,
+    reserved: [AtomicU64; 7],
 }
 
 /// One process on one device: two cache lines.
@@ -164,16 +162,13 @@ const _: () = {
     assert!(offset_of!(LimitsFile, arbiter_beat_ns) == 176);
     assert!(offset_of!(LimitsFile, devices) == 256);
     assert!(offset_of!(DeviceLimits, metered) == 16);
-    assert!(offset_of!(DeviceLimits, turn_bell) == 20);
-    assert!(offset_of!(DeviceLimits, turn_from_ns) == 24);
-    assert!(offset_of!(DeviceLimits, turn_until_ns) == 32);
     assert!(offset_of!(DeviceLimits, config) == 120);
     assert!(offset_of!(DeviceLimits, pace) == 272);
     assert!(size_of::<DeviceLimits>() == 384);
     assert!(size_of::<LimitsFile>() == 256 + MAX_DEVICES * 384);
 
     assert!(offset_of!(Account, wake) == 128 && offset_of!(Account, lateness) == 136);
-    assert!(offset_of!(Account, want_since_ns) == 256 && offset_of!(Account, served_ns) == 384);
+    assert!(offset_of!(Account, served_ns) == 384);
     assert!(offset_of!(Account, busy) == 512);
     assert!(offset_of!(UsageFile, slots_used) == 24);
     assert!(offset_of!(UsageFile, identities) == 128);

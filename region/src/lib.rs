@@ -13,15 +13,8 @@
 //! path, starts a thread, or reads the environment.
 #![deny(unsafe_code)]
 
-pub mod account;
-#[cfg(not(loom))]
-pub mod arbiter;
-#[cfg(not(loom))]
-pub mod busy;
 #[cfg(not(loom))]
 pub mod clock;
-#[cfg(not(loom))]
-pub mod controller;
 #[cfg(not(loom))]
 pub mod directory;
 #[cfg(not(loom))]
@@ -36,12 +29,11 @@ mod map;
 pub mod observer;
 #[cfg(not(loom))]
 mod open;
-#[cfg(not(loom))]
-pub mod predict;
+// The same atomics as the limiter's, counted in the tests of this crate too.
+#[path = "../../limiter/src/primitive.rs"]
 mod primitive;
 #[cfg(not(loom))]
 pub mod process;
-pub mod queue;
 #[cfg(not(loom))]
 pub mod registration;
 #[cfg(not(loom))]
@@ -59,11 +51,10 @@ pub mod uuid;
 #[cfg(not(loom))]
 pub use sys::aside;
 pub use uuid::GpuUuid;
+pub use vcuda_limiter::MAX_SLOTS;
 
 /// How many GPUs one container can hold.
 pub const MAX_DEVICES: usize = 16;
-/// How many processes of one container can use a GPU at the same time. (Miri and loom follow each word of their records.)
-pub const MAX_SLOTS: usize = if cfg!(any(loom, miri)) { 8 } else { 512 };
 
 /// The position of a GPU in the container's `limits`. It means nothing outside this container's two files (I10):
 /// callers find it by UUID with [`limits::Limits::find`].

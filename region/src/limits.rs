@@ -4,17 +4,16 @@ use core::fmt;
 use std::fs::File;
 use std::path::Path;
 
-use crate::account::Pace;
 use crate::layout::{DeviceLimits, LimitsFile};
 use crate::map::Mapping;
 use crate::open::{open_checked, read_bytes};
 use crate::primitive::{AtomicU32, Ordering};
 use crate::{DeviceIndex, GpuUuid};
+use vcuda_limiter::account::Pace;
+use vcuda_quota::DeviceConfig;
 use words::{config_of_words, header_sum, is_sound, limit_check, pace_of_words, uuid_of};
 
-mod config;
 mod follow;
-mod quota;
 mod reader;
 mod words;
 mod writer;
@@ -22,11 +21,13 @@ mod writer;
 use follow::Source;
 
 pub use crate::open::OpenError;
-pub use config::{DeviceConfig, NO_MEMORY_LIMIT, NOT_METERED, Policy, Priority};
-pub use quota::Quota;
 pub use reader::LimitsReader;
 pub(crate) use words::fill;
 pub use writer::{LimitsWriter, WriteError};
+
+/// The value of a device's metered word when its GPU time is not metered. Every other value means metered, so that
+/// damage never frees a container of its share.
+pub const NOT_METERED: u32 = 0x6f70_656e;
 
 /// How often a file that looks damaged is read: a value may have changed twice while it was read.
 const READ_ATTEMPTS: u32 = 8;
@@ -42,15 +43,6 @@ impl fmt::Display for Damaged {
 }
 
 impl std::error::Error for Damaged {}
-
-/// A container's turn on a device, where containers take turns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
-    /// Start (`CLOCK_MONOTONIC`, ns).
-    pub from_ns: u64,
-    /// End, 0 while none is granted (`CLOCK_MONOTONIC`, ns).
-    pub until_ns: u64,
-}
 
 /// A container's limits, as they were when they were read ([`Limits::read`]) or last followed ([`Limits::open`],
 /// [`Limits::follow`]).
@@ -163,7 +155,7 @@ impl Limits {
         self.mapping.generation.load(Ordering::Acquire)
     }
 
-    /// The memory limit of `device` in bytes, or [`NO_MEMORY_LIMIT`]. Five loads: for every allocation.
+    /// The memory limit of `device` in bytes, or [`vcuda_quota::NO_MEMORY_LIMIT`]. Five loads: for every allocation.
     ///
     /// # Errors
     /// The value does not agree with its check word: nothing may be allocated.
@@ -204,23 +196,6 @@ impl Limits {
     /// A value is out of its range or the checksum is wrong.
     pub fn pace(&self, device: DeviceIndex) -> Result<Pace, Damaged> {
         pace_of_words(device, self.device(device).pace.read()).ok_or(Damaged)
-    }
-
-    /// The turn on `device`.
-    #[must_use]
-    pub fn turn(&self, device: DeviceIndex) -> Turn {
-        let device = self.device(device);
-        let until_ns = device.turn_until_ns.load(Ordering::Acquire);
-        Turn {
-            from_ns: device.turn_from_ns.load(Ordering::Relaxed),
-            until_ns,
-        }
-    }
-
-    /// The word that changes with the turn.
-    #[must_use]
-    pub fn turn_bell(&self, device: DeviceIndex) -> &AtomicU32 {
-        &self.device(device).turn_bell
     }
 
     /// When the arbiter was last at work (`CLOCK_MONOTONIC`, ns), 0 if it never was.

@@ -6,8 +6,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::account::{Account, BUSY_WORDS, LatenessUse, Meter};
-use crate::controller::Measured;
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::ledger::{Ledger, Party, Record};
 use crate::open::{OpenError, open_checked};
@@ -15,7 +13,10 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 use crate::process::{Identity, Liveness, ProcessView};
 use crate::shared::{MAX_OBJECTS, ObjectRecord, Objects};
 use crate::slots::{self, State, identity_of_words};
-use crate::{DeviceIndex, MAX_SLOTS, busy};
+use crate::{DeviceIndex, MAX_SLOTS};
+use vcuda_limiter::account::{Account, BUSY_WORDS, LatenessUse, Meter};
+use vcuda_limiter::busy;
+use vcuda_limiter::controller::Measured;
 
 mod glance;
 
@@ -68,6 +69,21 @@ pub struct ProcessUse {
     pub devices: Vec<DeviceUse>,
 }
 
+/// What one process has in flight on one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// The slot.
+    pub slot: usize,
+    /// The process.
+    pub identity: Identity,
+    /// A word that no other process in the slot has.
+    pub state: u64,
+    /// When the process's worker last settled what was done (`CLOCK_MONOTONIC`, ns); 0 of a process that does not tell.
+    pub settled_ns: u64,
+    /// Launches not yet finished.
+    pub launches: u32,
+}
+
 /// The container's account on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AccountUse {
@@ -77,14 +93,6 @@ pub struct AccountUse {
     pub served_ns: u64,
     /// Debt forgiven (ns).
     pub forgiven_ns: u64,
-    /// 95th percentile of predicted launches (ns).
-    pub p95_ns: u64,
-    /// Since when it waits for a turn (`CLOCK_MONOTONIC`, ns), 0 if it does not.
-    pub want_since_ns: u64,
-    /// Turns drained.
-    pub drained_seq: u64,
-    /// Calls to the arbiter.
-    pub bell: u32,
     /// Reservations refused, of processes that are gone too.
     pub denied: u64,
     /// Copies between the host and the device while GPU time was metered.
@@ -183,7 +191,9 @@ impl Observer {
             .any(|(slot, identity)| !self.is_gone(*slot, identity, view)))
     }
 
-    fn is_gone(&self, slot: usize, identity: &Identity, view: &ProcessView) -> bool {
+    /// Whether `view` knows the process in a slot to be dead, and no child may keep its memory and contexts.
+    #[must_use]
+    pub fn is_gone(&self, slot: usize, identity: &Identity, view: &ProcessView) -> bool {
         view.liveness(identity) == Liveness::Dead && !self.is_kept(slot, identity)
     }
 
@@ -196,17 +206,7 @@ impl Observer {
         )?;
         let records = records.chunks_exact(size_of::<IdentityRecord>()).enumerate();
         Ok(records
-            .filter_map(|(slot, record)| {
-                let state = State(word(record, offset_of!(IdentityRecord, state)));
-                let name = offset_of!(IdentityRecord, name);
-                let words = [
-                    word(record, offset_of!(IdentityRecord, start_ticks)),
-                    word(record, offset_of!(IdentityRecord, namespaces)),
-                    word(record, name),
-                    word(record, name + 8),
-                ];
-                state.is_live().then(|| (slot, identity_of_words(state, words)))
-            })
+            .filter_map(|(slot, record)| Some((slot, identity_of_record(record)?)))
             .collect())
     }
 
@@ -351,21 +351,34 @@ impl Observer {
         Ok(found.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// How many processes have work on `device`, launched and not finished.
+    /// What each process that holds a slot, the dead too, has in flight on `device`.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
-    pub fn processes_at_work(&self, device: DeviceIndex) -> Result<u64, OpenError> {
+    pub fn works(&self, device: DeviceIndex) -> Result<Vec<Work>, OpenError> {
         const LINE: usize = size_of::<SlotDevice>();
+        const RECORD: usize = size_of::<IdentityRecord>();
         let slots = (half(&self.read(offset_of!(UsageFile, slots_used), 4)?, 0) as usize).min(MAX_SLOTS);
+        let records = self.read(offset_of!(UsageFile, identities), slots * RECORD)?;
         let offset = offset_of!(UsageFile, devices) + device.get() * MAX_SLOTS * LINE;
         let lines = self.read(offset, slots * LINE)?;
-        let is_at_work = |line: &&[u8]| {
-            let words = words_of_line(line);
-            let meter = Meter::of_words(words.last_chunk::<8>().unwrap_or(&[0; 8]));
-            meter.in_flight_launches() > 0
-        };
-        Ok(lines.chunks_exact(LINE).filter(is_at_work).count() as u64)
+        let processes = records
+            .chunks_exact(RECORD)
+            .zip(lines.chunks_exact(LINE))
+            .enumerate();
+        Ok(processes
+            .filter_map(|(slot, (record, line))| {
+                let words = words_of_line(line);
+                let meter = Meter::of_words(words.last_chunk::<8>().unwrap_or(&[0; 8]));
+                Some(Work {
+                    slot,
+                    identity: identity_of_record(record)?,
+                    state: word(record, offset_of!(IdentityRecord, state)),
+                    settled_ns: word(record, offset_of!(IdentityRecord, settled_ns)),
+                    launches: meter.in_flight_launches(),
+                })
+            })
+            .collect())
     }
 
     /// How many ways to the driver past the shim the process in `slot` knows of.
@@ -388,10 +401,6 @@ impl Observer {
             level_ns: word(&bytes, offset_of!(Account, level_ns)).cast_signed(),
             served_ns: word(&bytes, offset_of!(Account, served_ns)),
             forgiven_ns: word(&bytes, offset_of!(Account, forgiven_ns)),
-            p95_ns: word(&bytes, offset_of!(Account, p95_ns)),
-            want_since_ns: word(&bytes, offset_of!(Account, want_since_ns)),
-            drained_seq: word(&bytes, offset_of!(Account, drained_seq)),
-            bell: half(&bytes, offset_of!(Account, bell)),
             denied: word(&bytes, offset_of!(Account, denied)),
             host_copies: word(&bytes, offset_of!(Account, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(Account, host_copied_bytes)),
@@ -406,7 +415,7 @@ impl Observer {
     }
 
     /// When the container was busy on `device`: the 48 bins each of the busy map's words `first` up to `last` (numbers
-    /// since the clock's zero, see [`crate::busy`]), at most one round.
+    /// since the clock's zero, see [`vcuda_limiter::busy`]), at most one round.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -458,6 +467,19 @@ fn words_of_line(line: &[u8]) -> [u64; 16] {
     core::array::from_fn(|position| word(line, position * 8))
 }
 
+/// The process of a slot that is live now.
+fn identity_of_record(record: &[u8]) -> Option<Identity> {
+    let state = State(word(record, offset_of!(IdentityRecord, state)));
+    let name = offset_of!(IdentityRecord, name);
+    let words = [
+        word(record, offset_of!(IdentityRecord, start_ticks)),
+        word(record, offset_of!(IdentityRecord, namespaces)),
+        word(record, name),
+        word(record, name + 8),
+    ];
+    state.is_live().then(|| identity_of_words(state, words))
+}
+
 fn record_of_line(line: &[u8], head: u64) -> Record {
     let [_, copies @ .., _, _, _] = *words_of_line(line).first_chunk::<8>().unwrap_or(&[0; 8]);
     Record::of_words(head, copies)
@@ -468,18 +490,17 @@ fn use_of_line(line: &[u8], head: u64) -> DeviceUse {
     let [.., peak_bytes, denied, overhead_bytes] = *words.first_chunk::<8>().unwrap_or(&[0; 8]);
     let record = record_of_line(line, head);
     let meter = Meter::of_words(words.last_chunk::<8>().unwrap_or(&[0; 8]));
-    let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
     DeviceUse {
         used_bytes: record.used_bytes(),
         peak_bytes,
         overhead_bytes,
         denied,
         launches: meter.launches(),
-        charged_ns: get(&meter.charged_ns),
+        charged_ns: meter.charged_ns.load(Ordering::Relaxed),
         holds: u64::from(meter.holds.load(Ordering::Relaxed)),
-        held_ns: get(&meter.held_ns),
+        held_ns: meter.held_ns.load(Ordering::Relaxed),
         debt_admits: u64::from(meter.debt_admits.load(Ordering::Relaxed)),
-        mispredicted_ns: get(&meter.mispredicted_ns),
+        mispredicted_ns: meter.mispredicted_ns.load(Ordering::Relaxed),
         in_flight_ns: meter.in_flight_ns(),
         in_flight_launches: u64::from(meter.in_flight_launches()),
     }

@@ -8,16 +8,16 @@
 use core::fmt;
 use std::path::Path;
 
-use crate::account::{Account, Meter};
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::ledger::Ledger;
 use crate::map::{Mapped, Mapping};
 use crate::open::{OpenError, open_to_write};
 use crate::primitive::{AtomicU32, Ordering};
 use crate::process::{Identity, ProcessView};
-use crate::queue::Queue;
 use crate::shared::Objects;
 use crate::{DeviceIndex, MAX_SLOTS};
+use vcuda_limiter::account::{Account, Meter};
+use vcuda_limiter::queue::Queue;
 
 mod ending;
 mod held;
@@ -96,6 +96,7 @@ impl IdentityRecord {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
         self.ways.store(0, Ordering::Relaxed);
+        self.settled_ns.store(0, Ordering::Relaxed);
     }
 
     /// Who holds the slot, if it is live now.

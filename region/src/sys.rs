@@ -218,39 +218,6 @@ fn ask_for_lock(
     Ok(request)
 }
 
-/// Locks a file for this process (fcntl(2), `F_SETLK`); `false` if another process has it. The kernel drops it with the
-/// process, or with any descriptor of the file that the process closes.
-pub(crate) fn try_lock_process(file: &File) -> io::Result<bool> {
-    match process_lock(file, libc::F_SETLK, libc::F_WRLCK) {
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Gives back what [`try_lock_process`] took.
-pub(crate) fn unlock_process(file: &File) {
-    // What cannot be unlocked is unlocked when the process ends.
-    let _ = process_lock(file, libc::F_SETLK, libc::F_UNLCK);
-}
-
-/// The other process that has the file locked: 0 if that is of another PID namespace.
-pub(crate) fn process_lock_holder(file: &File) -> io::Result<Option<i32>> {
-    let found = process_lock(file, libc::F_GETLK, libc::F_WRLCK)?;
-    Ok((i32::from(found.l_type) != libc::F_UNLCK).then_some(found.l_pid))
-}
-
-fn process_lock(file: &File, command: libc::c_int, kind: libc::c_int) -> io::Result<libc::flock> {
-    // All of the file.
-    ask_for_lock(file, command, (0, 0), kind)
-}
-
-/// Kills a process. One that may not be killed goes on.
-pub(crate) fn kill(pid: i32) {
-    // SAFETY: takes numbers only.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
-}
-
 /// A second descriptor of the same opening that stays open across `exec`, numbered out of the way of programs that
 /// expect theirs from 3 on.
 pub(crate) fn inheritable(file: &File) -> io::Result<File> {

@@ -9,10 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vcuda_region::account::Pace;
+use vcuda_limiter::account::Pace;
+use vcuda_quota::{DeviceConfig, Policy};
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, Directory, DirectoryError, Origin, Tenant};
-use vcuda_region::limits::{DeviceConfig, Limits, LimitsWriter, OpenError, Policy, WriteError};
+use vcuda_region::limits::{Limits, LimitsWriter, OpenError, WriteError};
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::ObjectKey;

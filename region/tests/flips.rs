@@ -17,11 +17,12 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use vcuda_region::account::Account;
+use vcuda_limiter::account::Account;
+use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Tenant};
 use vcuda_region::layout::{DeviceLimits, IdentityRecord, LimitsFile, SlotDevice, UsageFile};
-use vcuda_region::limits::{DeviceConfig, Limits, LimitsWriter};
+use vcuda_region::limits::{Limits, LimitsWriter};
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::{ObjectKey, ObjectRecord};

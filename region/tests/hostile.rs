@@ -8,10 +8,11 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 use proptest::prelude::*;
+use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, Directory, Tenant};
 use vcuda_region::layout::UsageFile;
-use vcuda_region::limits::{DeviceConfig, Limits, LimitsWriter};
+use vcuda_region::limits::{Limits, LimitsWriter};
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::ObjectKey;

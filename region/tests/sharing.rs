@@ -13,13 +13,13 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use vcuda_region::account::{Account, Meter, Pace};
-use vcuda_region::busy;
-use vcuda_region::controller::{
+use vcuda_limiter::account::{Account, Meter, Pace};
+use vcuda_limiter::busy;
+use vcuda_limiter::controller::{
     self, Busy, Contexts, LOOK_BACK_WORDS, Scale, Throttle, Verdict, View, word_at,
 };
-use vcuda_region::limits::DeviceConfig;
-use vcuda_region::predict::{Key, Part, Spread, Table};
+use vcuda_limiter::predict::{Key, Part, Table};
+use vcuda_quota::DeviceConfig;
 
 const SLICE_NS: u64 = 2_000_000;
 const SWITCH_NS: u64 = 20_000;
@@ -67,7 +67,6 @@ struct Container {
     meter: Meter,
     throttle: Throttle,
     table: Box<Table>,
-    spread: Spread,
     scale: Scale,
     queue: VecDeque<u64>,
     launched: u64,
@@ -93,7 +92,6 @@ impl Container {
             window_ns: 2_000_000,
             metered: true,
             contended: false,
-            baton: false,
         };
         Self {
             kernels,
@@ -103,7 +101,6 @@ impl Container {
             meter: Meter::default(),
             throttle: Throttle::default(),
             table: Box::default(),
-            spread: Spread::new(),
             scale: Scale::default(),
             queue: VecDeque::new(),
             launched: 0,
@@ -120,7 +117,7 @@ impl Container {
     }
 
     fn view(&self, now_ns: u64) -> View {
-        View::new(self.pace, self.config, now_ns, self.spread.p95_ns(), now_ns)
+        View::new(self.pace, self.config, now_ns, now_ns)
     }
 
     fn mark(&mut self) {
@@ -152,7 +149,7 @@ impl Container {
                     u64::from(self.meter.in_flight_launches()).saturating_sub(1),
                 );
                 let full = launches > 0 && (ns > view.window_ns || launches >= 512);
-                if full || self.throttle.verdict(&self.account, &view, launches > 0, now_ns) != Verdict::Go {
+                if full || self.throttle.verdict(&self.account, &view, now_ns) != Verdict::Go {
                     self.meter.refund(predicted.cost_ns);
                     self.mark();
                     return;
@@ -210,7 +207,6 @@ impl Container {
             };
             self.table
                 .learn(&[part], known.cost_ns * u64::from(mark.count), took_ns);
-            self.spread.add(took_ns / u64::from(mark.count), mark.count);
             self.settled_ns = reached_ns;
             self.entered = (reached_ns, 0);
         }

@@ -11,10 +11,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, Directory, DirectoryError, Origin, Tenant};
 use vcuda_region::layout::{OLDEST_VERSION, VERSION};
-use vcuda_region::limits::{DeviceConfig, Limits, LimitsWriter, OpenError, WriteError};
+use vcuda_region::limits::{Limits, LimitsWriter, OpenError, WriteError};
 use vcuda_region::observer::Observer;
 use vcuda_region::process::Identity;
 use vcuda_region::slots::Usage;

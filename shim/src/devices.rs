@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
-use vcuda_region::limits::NO_MEMORY_LIMIT;
+use vcuda_quota::NO_MEMORY_LIMIT;
 use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, GpuUuid, ledger};
@@ -59,7 +59,7 @@ impl Device {
         Some((self.shim.region()?, self.grant?))
     }
 
-    /// The memory limit in bytes ([`vcuda_region::limits::NO_MEMORY_LIMIT`]: none). 0 where nothing was granted.
+    /// The memory limit in bytes ([`vcuda_quota::NO_MEMORY_LIMIT`]: none). 0 where nothing was granted.
     #[inline]
     pub(crate) fn memory_limit_bytes(&self) -> u64 {
         self.region()

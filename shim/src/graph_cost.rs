@@ -1,7 +1,7 @@
 //! What a graph will cost before it was ever measured: the sum of its nodes, each as predicted alone.
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::predict::{Key, LEAST_NS, Transfer, UNKNOWN_NS, transfer_ns};
+use vcuda_limiter::predict::{Key, LEAST_NS, Transfer, UNKNOWN_NS, transfer_ns};
 
 use crate::ffi::{Relaxed, real};
 use crate::graph_memory::nodes;
@@ -16,27 +16,31 @@ pub(crate) fn expect(made: CUgraphExec, graph: CUgraph) {
     let key = Key::graph(made.0);
     // The handle may have been another's.
     COSTS.forget(key);
-    COSTS.insert(key, cost_ns(graph, 0));
+    let mut is_known = true;
+    let cost_ns = cost_ns(graph, 0, &mut is_known);
+    COSTS.insert(key, cost_ns, is_known);
 }
 
-fn cost_ns(graph: CUgraph, depth: u32) -> u64 {
+/// The sum of the nodes (ns). `is_known` becomes false if one of them was never measured.
+fn cost_ns(graph: CUgraph, depth: u32, is_known: &mut bool) -> u64 {
     if depth > DEEPEST {
+        *is_known = false;
         return 0;
     }
     let nodes = nodes(graph).unwrap_or_default();
     nodes
         .into_iter()
-        .map(|node| node_ns(node, depth).unwrap_or(0))
+        .map(|node| node_ns(node, depth, is_known).unwrap_or(0))
         .fold(0, u64::saturating_add)
 }
 
 /// Nodes that keep the GPU from nothing cost nothing.
-fn node_ns(node: CUgraphNode, depth: u32) -> Option<u64> {
+fn node_ns(node: CUgraphNode, depth: u32, is_known: &mut bool) -> Option<u64> {
     let mut kind = CUgraphNodeType::EMPTY;
     // SAFETY: a node that the driver has just named; it writes a type or nothing.
     unsafe { real::cuGraphNodeGetType(node, &raw mut kind) }.ok()?;
     match kind {
-        CUgraphNodeType::KERNEL => kernel_ns(node),
+        CUgraphNodeType::KERNEL => kernel_ns(node, is_known),
         CUgraphNodeType::MEMSET => {
             // SAFETY: numbers, for which 0 is a value.
             let mut set: CUDA_MEMSET_NODE_PARAMS = unsafe { core::mem::zeroed() };
@@ -65,13 +69,18 @@ fn node_ns(node: CUgraphNode, depth: u32) -> Option<u64> {
             let mut child = CUgraph::NULL;
             // SAFETY: a child graph node; the driver writes a graph or nothing.
             unsafe { real::cuGraphChildGraphNodeGetGraph(node, &raw mut child) }.ok()?;
-            Some(cost_ns(child, depth + 1))
+            Some(cost_ns(child, depth + 1, is_known))
+        }
+        CUgraphNodeType::CONDITIONAL | CUgraphNodeType::EXTERNAL_ENGINE => {
+            // What runs within, and how often, is not told.
+            *is_known = false;
+            None
         }
         _ => None,
     }
 }
 
-fn kernel_ns(node: CUgraphNode) -> Option<u64> {
+fn kernel_ns(node: CUgraphNode, is_known: &mut bool) -> Option<u64> {
     // SAFETY: numbers, handles and pointers, for which 0 is a value.
     let mut launch: CUDA_KERNEL_NODE_PARAMS = unsafe { core::mem::zeroed() };
     // SAFETY: a kernel node; the driver writes its parameters or nothing.
@@ -88,6 +97,7 @@ fn kernel_ns(node: CUgraphNode) -> Option<u64> {
     let known = COSTS
         .find(Key::kernel(handle, blocks, launch.sharedMemBytes))
         .or_else(|| COSTS.find(Key::function(handle)));
+    *is_known &= known.is_some_and(|known| known.samples > 0);
     Some(known.map_or(UNKNOWN_NS, |known| known.cost_ns))
 }
 

@@ -45,6 +45,7 @@ impl Launches {
     /// Starts the reaper, or wakes it if it sleeps for long.
     pub(crate) fn wake_reaper(&'static self) {
         if !self.reaping.load(Ordering::Acquire) {
+            tell_settled(now_ns());
             if !self.reaping.swap(true, Ordering::AcqRel) && !threads::start(c"vcuda-reaper", run) {
                 // Tried again at the next lease; until then work in flight expires with nobody to see it.
                 self.reaping.store(false, Ordering::Release);
@@ -98,7 +99,9 @@ impl Launches {
         let mut register_at_ns = 0;
         let mut look_at_ns = 0;
         loop {
+            let began_ns = now_ns();
             let pass = self.settle();
+            tell_settled(began_ns);
             let now = now_ns();
             if now >= look_at_ns {
                 let Some(pause_ns) = look() else { return };
@@ -163,6 +166,13 @@ impl Launches {
         }
         // Not rung for: new marks come later than those already on the way.
         sys::futex_wait(&self.bell, self.bell.load(Ordering::Relaxed), ns);
+    }
+}
+
+/// Tells the arbiter, which charges the process's work if the process does not.
+fn tell_settled(now_ns: u64) {
+    if let Some(slot) = shim::get().and_then(shim::Shim::claimed) {
+        slot.tell_settled(now_ns);
     }
 }
 

@@ -2,7 +2,7 @@
 //! one launch").
 //!
 //! The story of one launch. [`Launches::launch`] finds the stream's [`track`], predicts the cost
-//! ([`vcuda_region::predict`]), and pays it from the process's lease: one atomic addition. Only when the lease is used up
+//! ([`vcuda_limiter::predict`]), and pays it from the process's lease: one atomic addition. Only when the lease is used up
 //! is the container's account looked at ([`hold`]), and only if that is overdrawn does the launch wait. The driver is
 //! called. Now and then a timing event is recorded behind the work ([`mark`]); the [`crate::reaper`] sees it done, takes the
 //! elapsed time since the mark before, and corrects account and prediction by the difference.
@@ -24,7 +24,7 @@ mod turn;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::predict::{Key, LEARNT, Prediction, Table};
+use vcuda_limiter::predict::{Key, LEARNT, Prediction, Table};
 #[cfg(doc)]
 use vcuda_region::slots::Usage;
 
@@ -261,7 +261,9 @@ impl Launches {
         }
         let now = lane::now_ns();
         let idle = held || now > track.busy_until_ns() + IDLE_NS;
-        (now, idle && self.resume(lane, track, stream, now, held))
+        // A kernel that only ever follows another one on an idle stream is measured for itself, too.
+        let is_due = held || predicted.samples < LEARNT || predicted.cost_ns >= mark::ALONE_NS;
+        (now, idle && self.resume(lane, track, stream, now, is_due))
     }
 
     /// Notes that a launch that was paid for went to the driver.

@@ -12,6 +12,9 @@
  *   other-kernel  so, by a CUkernel
  *   green         the stream is a green context's, the primary context is current
  *   ahead         1 ms on one stream, as many launches ahead as the driver takes
+ *   burst NS      four kernels of so many ns on one stream, then nothing
+ *   each NS       kernels of so many ns on one stream, each waited for
+ *   idle          nothing
  *   plain         1 ms on one stream */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040, (CUdevice, void *, int))                                  \
@@ -131,9 +134,15 @@ static void in_green_context(void)
     OK(cuGreenCtxCreate(&green, description, device, 1));
     OK(cuGreenCtxStreamCreate(&stream, green, STREAM_NON_BLOCKING, 0));
 }
+static void idle(void)
+{
+    struct timespec pause = {3600, 0};
+    for (;;) nanosleep(&pause, NULL);
+}
 int main(int argc, char **argv)
 {
     const char *how = argc > 1 ? argv[1] : "plain";
+    const uint64_t ns = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     setup();
     function = spin;
     OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
@@ -150,6 +159,13 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "threads-long")) on_threads(32, 50 * MS);
     else if (!strcmp(how, "gated")) gated();
     else if (!strcmp(how, "contexts")) in_contexts();
+    else if (!strcmp(how, "burst"))
+        for (int i = 0; i < 4; i++) OK(launch(function, stream, ns));
+    if (!strcmp(how, "burst") || !strcmp(how, "idle")) idle();
+    while (!failures && !strcmp(how, "each")) {
+        OK(launch(function, stream, ns));
+        OK(cuStreamSynchronize(stream));
+    }
     while (!failures && !strcmp(how, "ahead")) OK(launch(function, stream, MS));
     while (!failures) {
         for (int i = 0; i < 8; i++) OK(launch(function, stream, MS));

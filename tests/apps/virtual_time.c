@@ -4,6 +4,7 @@
  * virtual_time ping START_NS FILE SIDE   two processes wake each other a hundred times by a word of FILE; side 0
  *                                        takes 100 us each time
  * virtual_time threads START_NS US       a thread sleeps, the first joins it, then becomes "sleep"
+ * virtual_time stops START_NS            sleeps 1 ms, stops itself, and prints when it goes on
  * virtual_time killed START_NS           sleeps 1 ms and kills itself */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -71,6 +72,11 @@ int main(int argc, char **argv)
         pthread_join(thread, NULL);
         printf("%lld\n", now());
         execl(argv[0], argv[0], "sleep", argv[2], argv[3], "1", NULL);
+    }
+    if (!strcmp(what, "stops")) {
+        usleep(1000);
+        raise(SIGSTOP);
+        printf("%lld\n", now());
     }
     if (!strcmp(what, "killed")) {
         usleep(1000);

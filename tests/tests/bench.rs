@@ -232,7 +232,7 @@ fn interrupted_it_leaves_nobody_behind() {
     assert!(living(&folder) >= 1);
     running.signal(libc::SIGINT);
     assert_eq!(running.finish().code(), Some(1));
-    // The arbiter and its stand-in end by themselves, once they see that no tenant is left.
+    // The arbiter and its standby end by themselves, once they see that no tenant is left.
     eventually("nobody is left", Duration::from_secs(10), || living(&folder) == 0);
     assert!(!folder.exists(), "{}", folder.display());
 }

@@ -151,6 +151,27 @@ fn who_is_killed_does_not_stop_the_world() {
 }
 
 #[test]
+fn a_process_that_is_stopped_goes_on_when_it_is_continued() {
+    let stage = Stage::new();
+    let [by_owner, by_itself] = [["sleep", "1000", "1"].as_slice(), &["stops"]].map(|what| stage.start(what));
+    let pids = [by_owner.0.id(), by_itself.0.id()];
+    stage.world.stop(pids[0]).unwrap();
+    let other = stage.start(&["sleep", "1000", "5"]);
+    stage.run_for(SECOND);
+    assert_eq!(numbers(other).len(), 5);
+    assert!(pids.iter().all(|pid| stage.world.is_stopped(*pid)));
+    for pid in pids {
+        stage.world.resume(pid).unwrap();
+    }
+    assert!(pids.iter().all(|pid| !stage.world.is_stopped(*pid)));
+    stage.run_for(SECOND);
+    for stopped in [by_owner, by_itself] {
+        let at_ns = numbers(stopped);
+        assert!((SECOND..SECOND + 1_100 * US).contains(&at_ns[0]), "{at_ns:?}");
+    }
+}
+
+#[test]
 fn nobody_is_left_waiting_when_the_owner_is_gone() {
     let stage = Stage::new();
     let mut waiting = stage.start(&["sleep", "1000", "1"]);

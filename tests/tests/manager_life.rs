@@ -99,13 +99,13 @@ fn sighup_reads_the_configuration_again() {
     assert_eq!(manager.finish().code(), Some(0));
 }
 
-/// The caretakers under this root, whoever is their parent.
-fn caretakers(root: &Path) -> Vec<u32> {
+/// The standbys that managers left behind under this root, whoever is their parent.
+fn standbys(root: &Path) -> Vec<u32> {
     let is_one = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let root = root.as_os_str().as_encoded_bytes();
-        words.contains(&b"--caretaker".as_slice()) && words.contains(&root)
+        words.contains(&b"--standby".as_slice()) && words.contains(&root)
     };
     let pids = fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -123,10 +123,10 @@ fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
             .output()
             .unwrap(),
     );
-    // Nobody to care for.
+    // No container is in use.
     manager.signal(libc::SIGTERM);
     assert_eq!(manager.finish().code(), Some(0));
-    assert_eq!(caretakers(&root), [0; 0]);
+    assert_eq!(standbys(&root), [0; 0]);
     drop(manager);
 
     let mut manager = bed.manager();
@@ -142,23 +142,23 @@ fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
     beats();
     manager.signal(libc::SIGTERM);
     assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
-    assert_eq!(caretakers(&root).len(), 1, "{}", manager.log());
+    assert_eq!(standbys(&root).len(), 1, "{}", manager.log());
     for _ in 0..5 {
         beats();
     }
     drop(manager);
     // It makes room for the next manager, and is not needed twice.
     let mut manager = bed.manager();
-    soon("it has left", &|| caretakers(&root).is_empty());
+    soon("it has left", &|| standbys(&root).is_empty());
     beats();
     manager.signal(libc::SIGTERM);
     assert_eq!(manager.finish().code(), Some(0));
-    assert_eq!(caretakers(&root).len(), 1);
+    assert_eq!(standbys(&root).len(), 1);
     beats();
     // Nor when nobody is left.
     drop(program);
     soon("it has ended with the last program", &|| {
-        caretakers(&root).is_empty()
+        standbys(&root).is_empty()
     });
 }
 

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use vcuda_region::controller::STALE_BEAT_NS;
+use vcuda_limiter::controller::STALE_BEAT_NS;
 use vcuda_tests::{Bed, Door, GIB, MIB, Obedient, Running, app, eventually, succeeded, text};
 
 /// How long what happens at once may take on a busy machine.

@@ -207,15 +207,15 @@ fn a_killed_or_stopped_arbiter_is_replaced() {
     signal(first, libc::SIGKILL);
     tenants.is_gone(first);
     let [third, fourth] = tenants.both_arbiters("burst");
-    assert_eq!(third, second, "the stand-in took over");
+    assert_eq!(third, second, "the standby took over");
     signal(third, libc::SIGSTOP);
     // It is dismissed, not waited for.
     tenants.is_gone(third);
     let [fifth, sixth] = tenants.both_arbiters("burst");
-    assert_eq!(fifth, fourth, "the next stand-in took over");
-    // A stand-in is replaced as well.
+    assert_eq!(fifth, fourth, "the next standby took over");
+    // A standby is replaced as well.
     signal(sixth, libc::SIGSTOP);
-    eventually("another stands in", PATIENCE, || {
+    eventually("another stands by", PATIENCE, || {
         let [first, second] = tenants.arbiters();
         first == Some(fifth) && second.is_some_and(|second| second != sixth)
     });

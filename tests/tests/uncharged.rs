@@ -6,6 +6,7 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
+use vcuda_benches::lab::Lab;
 use vcuda_tests::virtual_time::{lab, shares};
 use vcuda_tests::{Door, app};
 
@@ -98,4 +99,72 @@ fn what_no_event_measures_is_charged() {
     for how in ["plain", "ahead", "grow-sync"] {
         is_held(&machine, how, 30, 0.9);
     }
+}
+
+const MS: u64 = 1_000_000;
+
+/// Processes of one tenant, one after another: each launches four kernels of so many ms, is stopped as soon as one of them
+/// runs, and is killed when what it has launched is done. With `alone`, each is the only one of the tenant, which ends with it;
+/// else another one, which does nothing, lives on. In a window of ten seconds they get no more than the cap and four kernels.
+fn are_held_though_stopped_and_killed(cap_percent: u32, kernel_ms: u32, alone: bool) {
+    let program = app("uncharged", Door::Dlsym);
+    let (cores, kernel_ns) = (cap_percent.to_string(), (u64::from(kernel_ms) * MS).to_string());
+    let burst = ["burst", &kernel_ns];
+    let first: &[&str] = if alone { &burst } else { &["idle"] };
+    let mut lab = lab(MACHINE, &program, &[(&["--cores", &cores], first)]);
+    if alone {
+        lab.kill(0, 0).unwrap();
+    }
+    let (began_ns, before_ns) = (lab.now_ns(), served_ns(&lab));
+    while lab.now_ns() < began_ns + 10_000 * MS {
+        let process = lab.join(0, &["--cores", &cores], &burst).unwrap();
+        while !is_served(&lab) {}
+        lab.stop(0, process).unwrap();
+        while is_served(&lab) {}
+        lab.kill(0, process).unwrap();
+    }
+    let (elapsed_ns, got_ns) = (lab.now_ns() - began_ns, served_ns(&lab) - before_ns);
+    let most_ns = elapsed_ns * u64::from(cap_percent) / 100 + 4 * u64::from(kernel_ms) * MS;
+    assert!(
+        got_ns <= most_ns,
+        "{got_ns} of {elapsed_ns} ns under a cap of {cap_percent}, alone: {alone}"
+    );
+}
+
+/// Whether anything runs in the next moment.
+fn is_served(lab: &Lab) -> bool {
+    let before_ns = served_ns(lab);
+    lab.run_for(25 * MS).unwrap();
+    served_ns(lab) > before_ns
+}
+
+fn served_ns(lab: &Lab) -> u64 {
+    lab.service_ns().unwrap().iter().flatten().sum()
+}
+
+#[test]
+fn processes_that_are_stopped_and_killed_are_charged() {
+    are_held_though_stopped_and_killed(10, 50, false);
+    are_held_though_stopped_and_killed(50, 500, false);
+}
+
+#[test]
+fn a_name_keeps_the_debt_of_its_last_process() {
+    are_held_though_stopped_and_killed(10, 50, true);
+}
+
+/// What runs while a process is stopped is charged once: by the arbiter for the time being, then by the process.
+#[test]
+fn a_process_that_was_stopped_gets_its_share_afterwards() {
+    let program = app("uncharged", Door::Dlsym);
+    let each = ["each", "500000000"];
+    let lab = lab(MACHINE, &program, &[(&["--cores", "50"], &each)]);
+    while !is_served(&lab) {}
+    lab.stop(0, 0).unwrap();
+    assert!(is_served(&lab), "it has work in flight");
+    lab.run_for(3_000 * MS).unwrap();
+    lab.resume(0, 0).unwrap();
+    let windows: Vec<f64> = (0..5).map(|_| shares(&lab)[0]).collect();
+    let mean = windows.iter().sum::<f64>() / 5.0;
+    assert!((48.0..=52.0).contains(&mean), "{windows:.1?} %");
 }

@@ -3,13 +3,14 @@
 //! ```text
 //! cargo build --release --workspace
 //! target/release/accuracy [--check] [--brief] [--json FILE] [--switch US] [--slice US] [SECTION...]
+//! target/release/accuracy matrix [--without NAME[,NAME...]] [--only TEXT] [--json FILE]
 //! target/release/accuracy [--slice US] try SWITCH_US SECONDS QUOTA:PROCESSES:PROGRAM...
 //! ```
 //!
 //! Sections: caps, processes, splits, burst, changes; all by default. Real programs (`apps/load.c`) under the built `vcuda
 //! run` on the simulated GPU; what they got is the simulator's exact record, in windows of one second. `--check` exits
 //! with 1 if a goal is missed; `--brief` measures less. `--switch` is what a change of context takes in `splits` (20, the
-//! simulated GPU's default), `--slice` how long one runs (2000). `try` shows the windows of one case, and the
+//! simulated GPU's default), `--slice` how long one runs (1024). `try` shows the windows of one case, and the
 //! parts of a tenant's processes, for example `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`.
 
 use std::process::ExitCode;
@@ -20,7 +21,10 @@ use vcuda_benches::accuracy::{
     threads as threads_of,
 };
 use vcuda_benches::lab::Load;
+use vcuda_limiter::Refinement;
 
+/// Windows of one second in which each case of the matrix is measured.
+const MATRIX_WINDOWS: usize = 4;
 const SECTIONS: [&str; 5] = ["caps", "processes", "splits", "burst", "changes"];
 
 #[derive(Default)]
@@ -112,6 +116,43 @@ fn borrowed_words(words: &[String]) -> Vec<&str> {
     words.iter().map(String::as_str).collect()
 }
 
+/// `accuracy matrix`: on drivers of every kind, with all refinements or without some.
+#[expect(clippy::print_stdout, reason = "the table is what is asked for")]
+fn matrix(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+    let (mut without, mut only, mut json) = (String::new(), String::new(), None);
+    while let Some(argument) = arguments.next() {
+        let mut value = || {
+            arguments
+                .next()
+                .with_context(|| format!("{argument} needs a value"))
+        };
+        match argument.as_str() {
+            "--without" => without = value()?,
+            "--only" => only = value()?,
+            "--json" => json = Some(value()?),
+            other => bail!("{other:?}: none of --without NAME[,NAME...], --only TEXT, --json FILE"),
+        }
+    }
+    let names = Refinement::ALL.map(|(_, name)| name);
+    for name in without.split(',').filter(|name| !name.is_empty()) {
+        ensure!(
+            names.contains(&name),
+            "{name:?}: no refinement, there are {}",
+            names.join(", ")
+        );
+        ensure!(
+            Refinement::CAN_LEAVE_OUT,
+            "these programs cannot leave {name} out: build them by scripts/ablation.sh"
+        );
+    }
+    let all = accuracy::matrix(&Bench::new(MATRIX_WINDOWS)?, &without, &only)?;
+    println!("{}", accuracy::matrix_as_table(&all));
+    if let Some(path) = &json {
+        std::fs::write(path, format!("{:#}\n", accuracy::matrix_as_json(&all)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Shares in percent.
 fn as_percent(shares: &[f64]) -> String {
     let texts: Vec<String> = shares
@@ -176,6 +217,9 @@ fn main() -> Result<ExitCode> {
     let mut slice_ns = accuracy::SLICE_NS;
     if arguments.next_if_eq("--slice").is_some() {
         slice_ns = microseconds(&mut arguments)?;
+    }
+    if arguments.next_if_eq("matrix").is_some() {
+        return matrix(arguments);
     }
     if arguments.next_if_eq("try").is_some() {
         return attempt(arguments, slice_ns);

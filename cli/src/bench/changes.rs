@@ -8,13 +8,12 @@ use vcuda_region::clock;
 use super::plan::{CHANGED, Plan, WARM_UP};
 use super::report::ChangeReport;
 use crate::failure::{Failure, failed};
-use crate::quota::Quota;
 use crate::set;
 use crate::stage::interrupt::Interrupt;
 use crate::stage::protocol::{Request, Work};
 use crate::stage::truth::{Served, Truth};
 use crate::stage::{Stage, Tenant};
-use vcuda_manager_api::quantity::CoreShare;
+use vcuda_quota::{CoreShare, QuotaChange};
 
 /// For how long a program is idle, and how long between two changes.
 const IDLE: Duration = Duration::from_secs(1);
@@ -62,7 +61,7 @@ impl Changes<'_> {
             let there = |got| got >= THERE * fraction(share);
             times_ms.push(self.watch(&mut tenant, |looks| ms_since_begun(looks, there))?);
         }
-        let change = format!("{} after {} s of idleness", words(share), IDLE.as_secs());
+        let change = format!("{} after {} s of idleness", share, IDLE.as_secs());
         Ok(ChangeReport::new(change, &times_ms, IDLE_GOAL_MS))
     }
 
@@ -79,18 +78,16 @@ impl Changes<'_> {
             .take(2 * self.plan.changes as usize)
         {
             let begin_ns = clock::now_ns();
-            set::write(&directory, |quota| {
-                Ok(Quota {
-                    cores: share,
-                    cores_max: share,
-                    ..quota
-                })
-            })?;
+            let change = QuotaChange {
+                cores_permille: Some(share.0),
+                ..QuotaChange::default()
+            };
+            set::write(&directory, &change)?;
             let felt = |got: f64| (got - fraction(share)).abs() <= FELT;
             times_ms.push(self.watch(&mut tenant, |looks| ms_until(begin_ns, looks, felt))?);
             self.interrupt.sleep(BETWEEN)?;
         }
-        let change = format!("{} changed to {} and back", words(first), words(other));
+        let change = format!("{} changed to {} and back", first, other);
         #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a kernel")]
         let kernel_ms = CHANGED.submission_ns() as f64 / 1e6;
         Ok(ChangeReport::new(change, &times_ms, CHANGE_GOAL_MS + kernel_ms))
@@ -151,10 +148,6 @@ fn ms_since_begun(looks: &[Served], is_there: impl Fn(f64) -> bool) -> Option<f6
 
 fn fraction(share: CoreShare) -> f64 {
     f64::from(share.0) / 1000.0
-}
-
-fn words(share: CoreShare) -> String {
-    format!("{} %", super::plan::percent(share))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::stage::interrupt::Interrupt;
 use crate::stage::protocol::{Call, Reply, Request};
 use crate::stage::{Stage, Tenant};
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize};
 
 /// How long a launched kernel runs (ns): it must be over before the launching thread has to wait for it.
 const KERNEL_NS: u64 = 1000;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::args::{BenchArgs, BenchTable};
 use crate::failure::Failure;
 use crate::stage::protocol::{Shape, Work};
-use vcuda_manager_api::quantity::CoreShare;
+use vcuda_quota::CoreShare;
 
 /// Over which time a share is taken.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
@@ -102,16 +102,8 @@ impl Row {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let caps: Vec<String> = self.caps.iter().map(|cap| percent(*cap)).collect();
+        let caps: Vec<String> = self.caps.iter().map(|cap| cap.percent()).collect();
         write!(f, "{} %, {}", caps.join("/"), self.load.name)
-    }
-}
-
-/// `30`, `12.5`.
-pub(super) fn percent(cap: CoreShare) -> String {
-    match cap.0 % 10 {
-        0 => (cap.0 / 10).to_string(),
-        tenths => format!("{}.{tenths}", cap.0 / 10),
     }
 }
 

@@ -5,7 +5,7 @@ use vcuda_figures::{jain, mean, mean_absolute_error, median, most, ratio_error};
 
 use super::plan::{CHANGED, Plan, WINDOW};
 use crate::stage::Stage;
-use vcuda_manager_api::quantity::CoreShare;
+use vcuda_quota::CoreShare;
 
 /// The whole.
 #[derive(Clone, Debug, Serialize)]
@@ -125,7 +125,7 @@ pub(super) struct RunningReport {
     pub(super) programs_cpu_percent: f64,
     /// Of it, what the same program takes beyond what it takes without the shim for as much work.
     pub(super) shim_cpu_percent: f64,
-    /// Of the arbiter and its stand-in.
+    /// Of the arbiter and its standby.
     pub(super) arbiter_cpu_percent: f64,
     /// Holds whose end was known, and how late the launch went on: at most so late for half and for 99 of 100, up to half as
     /// much again as the truth; absent where nothing was held, or later than 16 ms.

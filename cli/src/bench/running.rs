@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use vcuda_figures::quantile;
-use vcuda_region::account::LatenessUse;
+use vcuda_limiter::account::LatenessUse;
 use vcuda_region::observer::Observer;
 use vcuda_region::{DeviceIndex, clock};
 
@@ -17,7 +17,7 @@ use crate::failure::{Failure, failed};
 use crate::stage::interrupt::Interrupt;
 use crate::stage::protocol::{Reply, Request};
 use crate::stage::{Stage, Tenant};
-use vcuda_manager_api::quantity::CoreShare;
+use vcuda_quota::CoreShare;
 
 /// Who runs side by side (thousandths of the GPU each).
 pub(super) const ROWS: [&[u32]; 2] = [&[500], &[300, 600]];

@@ -13,7 +13,7 @@ use crate::stage::interrupt::Interrupt;
 use crate::stage::protocol::{Reply, Request, Shape, Work};
 use crate::stage::truth::{Served, Truth};
 use crate::stage::{Stage, Tenant};
-use vcuda_manager_api::quantity::CoreShare;
+use vcuda_quota::CoreShare;
 
 /// How often it is looked, for the picture.
 const SAMPLE: Duration = Duration::from_millis(100);

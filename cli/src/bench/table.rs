@@ -240,7 +240,7 @@ mod tests {
     use super::*;
     use crate::bench::plan::Plan;
     use crate::bench::report::{ChangeReport, GpuReport, OverheadReport, RunningReport, TenantReport};
-    use vcuda_manager_api::quantity::CoreShare;
+    use vcuda_quota::CoreShare;
 
     #[test]
     fn the_widest_report_fits_80_columns() {

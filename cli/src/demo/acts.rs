@@ -13,7 +13,7 @@ use crate::stage::interrupt::Interrupt;
 use crate::stage::protocol::{Reply, Request};
 use crate::stage::truth::{Served, Truth};
 use crate::stage::{Stage, Tenant};
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize};
 
 /// How far a measured share may be from its cap (thousandths).
 const TOLERANCE_PERMILLE: u32 = 50;

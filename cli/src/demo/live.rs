@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::gpus::Inventory;
 use crate::render::{self, Snapshot};
 use crate::smi::Watch;
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize};
 
 /// Draws what `vcuda smi` would show.
 #[derive(Debug)]

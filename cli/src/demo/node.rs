@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize};
 use vcuda_region::clock;
 
 use super::checks::Checks;

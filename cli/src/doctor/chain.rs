@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use vcuda_region::limits::{Limits, NO_MEMORY_LIMIT};
+use vcuda_region::limits::Limits;
 
 use super::probe::{Report, SHIM};
 use super::{Finding, tenants};
 use crate::config::Environment;
 use crate::gpus::Inventory;
 use crate::libraries;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
 /// Inside a tenant: its own limits, and what a program here meets.
 pub(super) fn of_this_tenant(directory: &Path, is_container: bool) -> Vec<Finding> {

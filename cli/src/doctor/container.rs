@@ -191,9 +191,9 @@ fn nodes(places: &Places) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use vcuda_quota::DeviceConfig;
     use vcuda_region::GpuUuid;
     use vcuda_region::directory::{Tenant, create_granted};
-    use vcuda_region::limits::DeviceConfig;
 
     use super::*;
     use crate::doctor::Health;

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use vcuda_region::limits::Limits;
 use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
-use vcuda_region::{GpuUuid, directory, limits};
+use vcuda_region::{GpuUuid, directory};
 
 use super::probe::SHIM;
 use super::{Finding, loader};
 use crate::config::{ENV_TENANT, Environment};
 use crate::gpus::{Gpu, Inventory};
 use crate::smi;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
 /// File names of the driver as they stand in a process's maps: NVIDIA's and the simulator's.
 const DRIVERS: [&str; 2] = ["/libcuda.so.", "/libvcuda_simulator_cuda.so"];
@@ -51,7 +51,7 @@ fn promised(is_simulated: bool, environment: &Environment, tenants: &[(String, P
             let quota = |(device, uuid)| Some((uuid, limits.memory_limit_bytes(device).ok()?));
             limits.devices().filter_map(quota).collect::<Vec<_>>()
         })
-        .filter(|(_, bytes)| *bytes != limits::NO_MEMORY_LIMIT)
+        .filter(|(_, bytes)| *bytes != NO_MEMORY_LIMIT)
         .collect();
     let note = |gpu: &Gpu| {
         let of_this = quotas.iter().filter(|(uuid, _)| *uuid == gpu.uuid);
@@ -102,7 +102,7 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
             .map(|use_| use_.used_bytes)
             .sum();
         let denied = observer.account(device).map_or(0, |account| account.denied);
-        let limit_words = if limit == limits::NO_MEMORY_LIMIT {
+        let limit_words = if limit == NO_MEMORY_LIMIT {
             "the whole card".to_owned()
         } else {
             MemorySize(limit).to_string()

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use vcuda_manager_api::v1::{self, Container, ContainerDevice, Holder};
-use vcuda_region::limits::{Policy, Priority};
+use vcuda_quota::Quota;
 
 use super::Node;
 use crate::failure::Failure;
@@ -62,9 +62,7 @@ fn tenants(containers: &[Container]) -> HashMap<&str, Vec<TenantView>> {
 }
 
 fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> TenantView {
-    let amounts = device.amounts.unwrap_or_default();
-    let policy = policy(amounts.policy());
-    let cores = whole_if_zero(amounts.cores_permille);
+    let quota = Quota::from(&device.amounts.unwrap_or_default());
     let process = |process: &v1::Process| {
         let used = process.memory_used_bytes.get(position).copied().unwrap_or(0);
         (used > 0).then(|| ProcessView {
@@ -79,37 +77,19 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
         })
     };
     TenantView {
-        name: container.id.clone(),
         holder: container
             .grant
             .as_ref()
             .and_then(|grant| grant.holder.as_ref())
             .and_then(words),
-        memory_limit_bytes: device.memory_limit_bytes,
         memory_used_bytes: device.memory_used_bytes,
         memory_denied: device.denied,
-        core_limit_permille: match policy {
-            Policy::Burst => whole_if_zero(amounts.cores_max_permille),
-            Policy::Fixed | Policy::BestEffort => cores,
-        },
-        core_guarantee_permille: match policy {
-            Policy::Fixed | Policy::Burst => cores,
-            Policy::BestEffort => 0,
-        },
         core_used_permille: device.cores_used_permille.min(1000),
         gpu_seconds: crate::smi::seconds(device.served_ns),
         host_copies: device.host_copies,
         host_copied_bytes: device.host_copied_bytes,
-        policy: policy.name().to_owned(),
-        weight: if amounts.weight == 0 {
-            cores
-        } else {
-            amounts.weight
-        },
-        priority: priority(amounts.priority()).name().to_owned(),
-        is_ranked: amounts.weight != 0 && amounts.weight != cores
-            || priority(amounts.priority()) != Priority::Normal,
         processes: container.processes.iter().filter_map(process).collect(),
+        ..TenantView::unused(&container.id, &quota, device.memory_limit_bytes)
     }
 }
 
@@ -122,26 +102,6 @@ pub(crate) fn words(holder: &Holder) -> Option<String> {
         .filter(|one| !one.is_empty())
         .collect();
     (!known.is_empty()).then(|| known.join("/"))
-}
-
-fn whole_if_zero(permille: u32) -> u32 {
-    if permille == 0 { 1000 } else { permille }
-}
-
-pub(crate) fn policy(policy: v1::Policy) -> Policy {
-    match policy {
-        v1::Policy::Unspecified | v1::Policy::Fixed => Policy::Fixed,
-        v1::Policy::Burst => Policy::Burst,
-        v1::Policy::BestEffort => Policy::BestEffort,
-    }
-}
-
-pub(crate) fn priority(priority: v1::Priority) -> Priority {
-    match priority {
-        v1::Priority::Low => Priority::Low,
-        v1::Priority::Unspecified | v1::Priority::Normal => Priority::Normal,
-        v1::Priority::High => Priority::High,
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Gauge, Paragraph, Row, Table};
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 use super::{Screen, table};
 use crate::render::{GpuView, clipped};
@@ -127,6 +127,7 @@ fn bar(permille: u64) -> char {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use vcuda_quota::Quota;
 
     use super::*;
     use crate::args::SortKey;
@@ -135,22 +136,10 @@ mod tests {
 
     fn tenant(name: &str, core_used_permille: u32) -> TenantView {
         TenantView {
-            name: name.to_owned(),
-            holder: None,
-            memory_limit_bytes: 4 << 30,
             memory_used_bytes: 1 << 30,
             memory_denied: 2,
-            core_limit_permille: 500,
-            core_guarantee_permille: 500,
             core_used_permille,
-            gpu_seconds: 0.0,
-            host_copies: 0,
-            host_copied_bytes: 0,
-            policy: "fixed".to_owned(),
-            weight: 500,
-            priority: "normal".to_owned(),
-            is_ranked: false,
-            processes: Vec::new(),
+            ..TenantView::unused(name, &Quota::fixed(None, 500), 4 << 30)
         }
     }
 

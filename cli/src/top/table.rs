@@ -1,6 +1,6 @@
 //! The lines of `vcuda top`, before they are drawn.
 
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize};
 
 use crate::args::SortKey;
 use crate::render::{TenantView, clipped};

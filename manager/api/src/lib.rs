@@ -14,9 +14,10 @@ pub mod v1 {
 }
 
 mod connect;
-pub mod quantity;
+mod quota;
 
 pub use connect::{ConnectError, connect};
+pub use quota::InvalidAmount;
 
 /// Name of the API's socket in the runtime directory.
 pub const SOCKET_NAME: &str = "manager.sock";

@@ -3,11 +3,10 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
-use vcuda_manager_api::quantity::{CoreShare, MemorySize};
+use vcuda_quota::{CoreShare, MemorySize, Quota};
 use vcuda_region::GpuUuid;
 
 use super::{Card, Free, Rules, why_unusable};
-use crate::grant::Amounts;
 
 /// GPUs that a text speaks of: it travels in a header of bounded size.
 const TOLD: usize = 16;
@@ -51,7 +50,7 @@ impl Refusal {
     }
 
     /// Nothing fits on `count` of `cards`. If not one of them may be used, that is why.
-    pub(super) fn no_room(rules: &Rules, amounts: &Amounts, count: usize, cards: &[Card<'_>]) -> Self {
+    pub(super) fn no_room(rules: &Rules, amounts: &Quota, count: usize, cards: &[Card<'_>]) -> Self {
         let mut states: Vec<(Option<String>, Free, GpuUuid)> = cards
             .iter()
             .map(|card| {
@@ -87,12 +86,12 @@ impl Refusal {
     }
 }
 
-fn wish(amounts: &Amounts) -> String {
+fn wish(amounts: &Quota) -> String {
     let memory = amounts.memory_bytes.map_or_else(
         || "all the memory of an empty GPU".to_owned(),
         |bytes| MemorySize(bytes).to_string(),
     );
-    match amounts.promised_permille() {
+    match amounts.reserved_permille() {
         0 => format!("{memory} is"),
         cores => format!("{memory} and {} are", CoreShare(cores)),
     }

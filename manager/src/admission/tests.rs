@@ -1,9 +1,9 @@
 //! What is given never exceeds what is there, whatever is asked for.
 
 use proptest::prelude::*;
+use vcuda_quota::Policy;
 
 use super::*;
-use crate::grant::{Policy, Priority};
 
 const GIB: u64 = 1 << 30;
 
@@ -23,15 +23,8 @@ fn cards<'a>(gpus: &'a [Gpu], loads: &[Load]) -> Vec<Card<'a>> {
         .collect()
 }
 
-fn amounts(memory_bytes: Option<u64>, cores_permille: u32) -> Amounts {
-    Amounts {
-        memory_bytes,
-        cores_permille,
-        cores_max_permille: cores_permille,
-        policy: Policy::Fixed,
-        priority: Priority::Normal,
-        weight: None,
-    }
+fn amounts(memory_bytes: Option<u64>, cores_permille: u32) -> Quota {
+    Quota::fixed(memory_bytes, cores_permille)
 }
 
 fn any(count: usize, placement: Placement) -> Wanted<'static> {
@@ -196,10 +189,10 @@ fn what_does_not_grow_is_not_refused() {
     assert!(resize(&rules, &[], &uuids, &before, &amounts(Some(5 * GIB), 400)).is_err());
 }
 
-fn any_amounts() -> impl Strategy<Value = Amounts> {
+fn any_amounts() -> impl Strategy<Value = Quota> {
     let memory = prop_oneof![1 => Just(None), 9 => (1..40 * GIB).prop_map(Some)];
     let policy = prop_oneof![Just(Policy::Fixed), Just(Policy::Burst), Just(Policy::BestEffort)];
-    (memory, 1_u32..=1000, policy).prop_map(|(memory, cores, policy)| Amounts {
+    (memory, 1_u32..=1000, policy).prop_map(|(memory, cores, policy)| Quota {
         policy,
         ..amounts(memory, cores)
     })
@@ -225,16 +218,16 @@ proptest! {
         placement in prop_oneof![Just(Placement::Binpack), Just(Placement::Spread), Just(Placement::Topology)],
     ) {
         let gpus: Vec<Gpu> = (1..).zip(&sizes).map(|(number, size)| gpu(number, *size)).collect();
-        let mut held: Vec<(Amounts, Vec<GpuUuid>)> = Vec::new();
-        let load_of = |held: &[(Amounts, Vec<GpuUuid>)], gpu: &Gpu| {
+        let mut held: Vec<(Quota, Vec<GpuUuid>)> = Vec::new();
+        let load_of = |held: &[(Quota, Vec<GpuUuid>)], gpu: &Gpu| {
             let mut load = Load::default();
             for (amounts, _) in held.iter().filter(|(_, gpus)| gpus.contains(&gpu.uuid)) {
-                load.add(amounts.memory_bytes, amounts.promised_permille());
+                load.add(amounts.memory_bytes, amounts.reserved_permille());
             }
             load
         };
         for (wish, kind, count, place_of) in steps {
-            let loads = |held: &[(Amounts, Vec<GpuUuid>)]| -> Vec<Load> {
+            let loads = |held: &[(Quota, Vec<GpuUuid>)]| -> Vec<Load> {
                 gpus.iter().map(|gpu| load_of(held, gpu)).collect()
             };
             if kind < 6 {
@@ -287,7 +280,7 @@ proptest! {
         prop_assume!(free.sharers > 0 && free.memory_bytes > 0 && free.cores_permille > 0);
         let most = free.cores_permille.min(1000);
         // A promise, also of all of it.
-        let promise = |memory, cores| Amounts { policy: Policy::Burst, ..amounts(Some(memory), cores) };
+        let promise = |memory, cores| Quota { policy: Policy::Burst, ..amounts(Some(memory), cores) };
         let fits = |memory, cores| rules.fits(&gpus[0], &load, &promise(memory, cores));
         prop_assert!(fits(free.memory_bytes, most));
         prop_assert!(!fits(free.memory_bytes + 1, most));

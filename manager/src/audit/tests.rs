@@ -1,4 +1,4 @@
-use vcuda_region::limits::DeviceConfig;
+use vcuda_quota::DeviceConfig;
 
 use super::judge::Owner;
 use super::*;

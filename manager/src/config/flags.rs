@@ -58,8 +58,8 @@ pub struct Flags {
     #[arg(long, value_name = "FORMAT", env = "VCUDA_MANAGER_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
     /// Only divide GPU time, until there is a manager or no container is in use
-    #[arg(long, hide = true, requires = "root")]
-    pub caretaker: bool,
+    #[arg(long, hide = true, alias = "caretaker", requires = "root")]
+    pub standby: bool,
     /// Check the configuration and end
     #[arg(long)]
     pub check: bool,

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use vcuda_manager_api::quantity::CoreShare;
+use vcuda_daemon::value::parsed;
+use vcuda_quota::{CoreShare, Policy, Priority, WEIGHTS};
 
 use crate::audit::{Action, Actions};
 use crate::bounds::{ALL_OTHERS, Bound, Bounds};
-use crate::grant::{Policy, Priority};
 
 /// A namespace's name, or `*`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,15 +68,15 @@ fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Policy>, D
 }
 
 fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    text.parse::<CoreShare>()
-        .map(|share| share.0)
-        .map_err(|error| D::Error::custom(format!("'{text}': {error}")))
+    parsed(deserializer, |text| match text.parse::<CoreShare>() {
+        Ok(share) => Ok(share.0),
+        Err(error) => Err(error.to_string()),
+    })
 }
 
 fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
-        weight @ 1..=10_000 => Ok(weight),
+        weight if WEIGHTS.contains(&weight) => Ok(weight),
         weight => Err(D::Error::custom(format!("{weight}: outside 1 to 10000"))),
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr as _;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use vcuda_daemon::value::parsed;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 /// Bytes; zero is allowed here.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,7 @@
 use super::*;
-use crate::grant::{Amounts, Grant, GrantId, Holder, Policy, Priority};
+use crate::grant::{Grant, GrantId, Holder};
 use proptest::prelude::*;
+use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
 
 /// A disk whose every write is at once where it belongs: these tests are not about when.
@@ -24,14 +25,7 @@ fn grant(number: u64, memory_bytes: u64) -> Arc<Grant> {
         key,
         number,
         holder: Holder::default(),
-        amounts: Amounts {
-            memory_bytes: Some(memory_bytes),
-            cores_permille: 10,
-            cores_max_permille: 10,
-            policy: Policy::Fixed,
-            priority: Priority::Normal,
-            weight: None,
-        },
+        amounts: Quota::fixed(Some(memory_bytes), 10),
         gpus: vec![GpuUuid::from_bytes([1; 16])],
         created_unix_ms: 0,
         generation: 1,

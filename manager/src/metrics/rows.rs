@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
-use vcuda_region::limits::{NO_MEMORY_LIMIT, Quota};
 
 use super::labels::{Taken, Whose};
 use crate::gpu::{Gpu, Inventory};
-use crate::grant::{Grant, Policy};
+use crate::grant::Grant;
 use crate::observe::{Container, Device, Snapshot};
 
 /// One container.
@@ -57,6 +57,20 @@ pub(super) struct Granted {
     pub(super) bytes: u64,
     pub(super) permille: u32,
     pub(super) shares: u64,
+}
+
+impl DeviceRow {
+    /// Without a limit, a container may have all memory of its GPU: 0 while the GPU is not known.
+    fn new(gpu: GpuUuid, quota: &Quota, gpus: &BTreeMap<GpuUuid, &Gpu>, used: Used) -> Self {
+        let all_bytes = gpus.get(&gpu).map_or(0, |gpu| gpu.memory_total_bytes);
+        Self {
+            gpu,
+            limit_bytes: quota.memory_bytes.unwrap_or(all_bytes),
+            cap_permille: quota.cores_max_permille,
+            promised_permille: quota.reserved_permille(),
+            used,
+        }
+    }
 }
 
 impl From<&Device> for Used {
@@ -112,26 +126,12 @@ fn granted(
     } else {
         &holder.container
     };
-    let amounts = &grant.amounts;
-    let cap_permille = match amounts.policy {
-        Policy::Fixed | Policy::BestEffort => amounts.cores_permille,
-        Policy::Burst => amounts.cores_max_permille,
-    };
     let mut done = BTreeSet::new();
-    let devices = grant
-        .gpus
-        .iter()
-        .filter(|gpu| done.insert(**gpu))
-        .map(|gpu| DeviceRow {
-            gpu: *gpu,
-            limit_bytes: amounts.memory_bytes.unwrap_or_else(|| all_of(gpus.get(gpu))),
-            cap_permille,
-            promised_permille: amounts.promised_permille(),
-            used: seen
-                .and_then(|container| container.devices.iter().find(|device| device.gpu == *gpu))
-                .map(Used::from)
-                .unwrap_or_default(),
-        });
+    let devices = grant.gpus.iter().filter(|gpu| done.insert(**gpu)).map(|gpu| {
+        let device = seen.and_then(|container| container.devices.iter().find(|device| device.gpu == *gpu));
+        let used = device.map(Used::from).unwrap_or_default();
+        DeviceRow::new(*gpu, &grant.amounts, gpus, used)
+    });
     ContainerRow {
         id: grant.id.as_str().to_owned(),
         whose: taken.take(&holder.namespace, &holder.pod, name, grant.id.as_str()),
@@ -149,15 +149,9 @@ fn run(container: &Container, gpus: &BTreeMap<GpuUuid, &Gpu>, taken: &mut Taken)
         .devices
         .iter()
         .filter(|device| done.insert(device.gpu))
-        .map(|device| DeviceRow {
-            gpu: device.gpu,
-            limit_bytes: match device.config.memory_limit_bytes {
-                NO_MEMORY_LIMIT => all_of(gpus.get(&device.gpu)),
-                bytes => bytes,
-            },
-            cap_permille: device.config.cap_permille,
-            promised_permille: Quota::of(&device.config).reserved_permille(),
-            used: Used::from(device),
+        .map(|device| {
+            let quota = Quota::of(&device.config);
+            DeviceRow::new(device.gpu, &quota, gpus, Used::from(device))
         });
     ContainerRow {
         id: container.id.clone(),
@@ -168,11 +162,6 @@ fn run(container: &Container, gpus: &BTreeMap<GpuUuid, &Gpu>, taken: &mut Taken)
         limits_generation: container.limits_generation,
         devices: devices.collect(),
     }
-}
-
-/// Without a limit, a container may have all of its GPU; 0 while the GPU is not known.
-fn all_of(gpu: Option<&&Gpu>) -> u64 {
-    gpu.map_or(0, |gpu| gpu.memory_total_bytes)
 }
 
 /// What containers have of each GPU.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use vcuda_quota::{DeviceConfig, NO_MEMORY_LIMIT, Quota};
 use vcuda_region::GpuUuid;
-use vcuda_region::limits::{DeviceConfig, NO_MEMORY_LIMIT};
 
 use super::*;
 use crate::gpu::{Gpu, Health};
-use crate::grant::{Amounts, GrantId, Holder, Policy, Priority};
+use crate::grant::{GrantId, Holder};
 use crate::observe::{Container, Device};
 
 const GIB: u64 = 1 << 30;
@@ -48,14 +48,7 @@ fn grant(number: u64, pod: &str, gpus: &[u8]) -> Grant {
             container: "main".to_owned(),
             pod_uid: String::new(),
         },
-        amounts: Amounts {
-            memory_bytes: Some(8 * GIB),
-            cores_permille: 300,
-            cores_max_permille: 300,
-            policy: Policy::Fixed,
-            priority: Priority::Normal,
-            weight: None,
-        },
+        amounts: Quota::fixed(Some(8 * GIB), 300),
         gpus: gpus.iter().map(|number| uuid(*number)).collect(),
         created_unix_ms: 0,
         generation: 1,

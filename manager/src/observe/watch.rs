@@ -132,9 +132,9 @@ impl Round {
 mod tests {
     use super::*;
     use std::process::Command;
+    use vcuda_quota::DeviceConfig;
     use vcuda_region::GpuUuid;
     use vcuda_region::directory::{Directory, Tenant};
-    use vcuda_region::limits::DeviceConfig;
     use vcuda_region::process::Identity;
     use vcuda_region::slots::Usage;
 

@@ -8,10 +8,10 @@ use rustix::net::{
     send, shutdown, socket_with,
 };
 use tempfile::TempDir;
+use vcuda_quota::DeviceConfig;
 use vcuda_region::GpuUuid;
 use vcuda_region::clock;
 use vcuda_region::directory::{Directory, Tenant};
-use vcuda_region::limits::DeviceConfig;
 use vcuda_region::process::Identity;
 use vcuda_region::registration::{ANSWER_BYTES, Answer, HELLO_BYTES, Hello, SOCKET, Status, VERSION};
 

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use tonic::Status;
 use vcuda_manager_api::v1;
+use vcuda_quota::Quota;
 use vcuda_region::{GpuUuid, MAX_DEVICES};
 
 use crate::admission::Placement;
-use crate::grant::{Amounts, Grant, Holder, KEY_MAX, Policy, Priority, REQUEST_MAX, is_key, is_name};
+use crate::grant::{Grant, Holder, KEY_MAX, REQUEST_MAX, is_key, is_name};
 use crate::state::{Asked, Create, GrantError, Resize};
 
 /// The longest name of a holder (Kubernetes has 253 characters).
@@ -127,69 +128,9 @@ fn holder(holder: v1::Holder) -> Result<Holder, Status> {
     })
 }
 
-fn amounts(given: Option<v1::Amounts>) -> Result<Amounts, Status> {
-    let given = given.unwrap_or_default();
-    let policy = match v1::Policy::try_from(given.policy) {
-        Ok(v1::Policy::Unspecified | v1::Policy::Fixed) => Policy::Fixed,
-        Ok(v1::Policy::Burst) => Policy::Burst,
-        Ok(v1::Policy::BestEffort) => Policy::BestEffort,
-        Err(_) => return invalid(format!("amounts.policy {}: there is none", given.policy)),
-    };
-    let priority = match v1::Priority::try_from(given.priority) {
-        Ok(v1::Priority::Unspecified | v1::Priority::Normal) => Priority::Normal,
-        Ok(v1::Priority::Low) => Priority::Low,
-        Ok(v1::Priority::High) => Priority::High,
-        Err(_) => return invalid(format!("amounts.priority {}: there is none", given.priority)),
-    };
-    let cores_permille = if given.cores_permille == 0 {
-        1000
-    } else {
-        given.cores_permille
-    };
-    let cores_max_permille = match (given.cores_max_permille, policy) {
-        (0, Policy::Burst) => 1000,
-        (0, _) => cores_permille,
-        (most, _) => most,
-    };
-    let amounts = Amounts {
-        memory_bytes: (given.memory_bytes != 0).then_some(given.memory_bytes),
-        cores_permille,
-        cores_max_permille,
-        policy,
-        priority,
-        weight: (given.weight != 0).then_some(given.weight),
-    };
-    if amounts.is_sound() {
-        return Ok(amounts);
-    }
-    let out = |field: &str, value: &dyn std::fmt::Display, range: &str| {
-        invalid(format!("amounts.{field} {value}: give {range}"))
-    };
-    if !(1..=1000).contains(&cores_permille) {
-        return out("cores_permille", &cores_permille, "1 to 1000, or 0 for 1000");
-    }
-    if policy != Policy::Burst && cores_max_permille != cores_permille {
-        return out(
-            "cores_max_permille",
-            &cores_max_permille,
-            "0 or cores_permille; more than that is for the policy burst",
-        );
-    }
-    if !(cores_permille..=1000).contains(&cores_max_permille) {
-        return out(
-            "cores_max_permille",
-            &cores_max_permille,
-            "cores_permille to 1000, or 0 for 1000",
-        );
-    }
-    if !(0..=10_000).contains(&given.weight) {
-        return out("weight", &given.weight, "1 to 10000, or 0 for cores_permille");
-    }
-    out(
-        "memory_bytes",
-        &given.memory_bytes,
-        "less than 2^64 - 1, or 0 for all",
-    )
+fn amounts(given: Option<v1::Amounts>) -> Result<Quota, Status> {
+    let checked = given.unwrap_or_default().checked();
+    checked.map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 fn asked(
@@ -282,32 +223,11 @@ pub(super) fn grant(grant: &Grant, directory: &Path) -> v1::Grant {
             container: grant.holder.container.clone(),
             pod_uid: grant.holder.pod_uid.clone(),
         }),
-        amounts: Some(amounts_shown(&grant.amounts)),
+        amounts: Some(v1::Amounts::from(&grant.amounts)),
         gpu_uuids: grant.gpus.iter().map(ToString::to_string).collect(),
         directory: directory.display().to_string(),
         created_unix_ms: grant.created_unix_ms,
         generation: grant.generation,
-    }
-}
-
-pub(super) fn amounts_shown(amounts: &Amounts) -> v1::Amounts {
-    let policy = match amounts.policy {
-        Policy::Fixed => v1::Policy::Fixed,
-        Policy::Burst => v1::Policy::Burst,
-        Policy::BestEffort => v1::Policy::BestEffort,
-    };
-    let priority = match amounts.priority {
-        Priority::Low => v1::Priority::Low,
-        Priority::Normal => v1::Priority::Normal,
-        Priority::High => v1::Priority::High,
-    };
-    v1::Amounts {
-        memory_bytes: amounts.memory_bytes.unwrap_or(0),
-        cores_permille: amounts.cores_permille,
-        cores_max_permille: amounts.cores_max_permille,
-        policy: policy.into(),
-        priority: priority.into(),
-        weight: amounts.weight.unwrap_or(0),
     }
 }
 

@@ -1,13 +1,11 @@
 //! The node as the API shows it.
 
 use vcuda_manager_api::v1;
-use vcuda_region::limits::NO_MEMORY_LIMIT;
+use vcuda_quota::Quota;
 
-use super::convert;
 use crate::admission::{Card, Rules};
 use crate::events::{Event, Severity};
 use crate::gpu::Health;
-use crate::grant::Amounts;
 use crate::observe::{Container, Device, Process};
 
 pub(super) fn gpu(rules: &Rules, card: &Card<'_>, driver_version: &str) -> v1::Gpu {
@@ -67,11 +65,11 @@ pub(super) fn container(container: &Container, grant: Option<v1::Grant>) -> v1::
 }
 
 fn device(device: &Device) -> v1::ContainerDevice {
-    let limit = device.config.memory_limit_bytes;
+    let amounts = v1::Amounts::from(&Quota::of(&device.config));
     v1::ContainerDevice {
         gpu_uuid: device.gpu.to_string(),
-        amounts: Some(convert::amounts_shown(&Amounts::of_config(&device.config))),
-        memory_limit_bytes: if limit == NO_MEMORY_LIMIT { 0 } else { limit },
+        memory_limit_bytes: amounts.memory_bytes,
+        amounts: Some(amounts),
         memory_used_bytes: device.used_bytes,
         memory_peak_bytes: device.peak_bytes,
         memory_overhead_bytes: device.overhead_bytes,

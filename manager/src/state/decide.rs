@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
-use vcuda_region::limits::Quota;
 
 use super::{Asked, Create, GrantError, Resize};
 use crate::admission::{self, Card, Load, Rules, Wanted};
 use crate::book::Book;
 use crate::bounds::Bounds;
 use crate::gpu::Inventory;
-use crate::grant::{Amounts, Grant, GrantId};
+use crate::grant::{Grant, GrantId};
 use crate::observe::Snapshot;
 
 /// What grants whose directories are not yet as they should be may still use, by number.
@@ -29,10 +29,10 @@ pub struct Held {
 impl Held {
     /// What these amounts take.
     #[must_use]
-    pub fn of(amounts: &Amounts) -> Self {
+    pub fn of(amounts: &Quota) -> Self {
         Self {
             memory_bytes: amounts.memory_bytes,
-            promised_permille: amounts.promised_permille(),
+            promised_permille: amounts.reserved_permille(),
         }
     }
 

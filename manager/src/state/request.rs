@@ -1,9 +1,10 @@
 //! What callers ask for, checked: no value is out of its range.
 
+use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
 
 use crate::admission::Placement;
-use crate::grant::{Amounts, GrantId, Holder};
+use crate::grant::{GrantId, Holder};
 
 /// A container to be admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct Create {
     /// For whom.
     pub holder: Holder,
     /// Of each GPU.
-    pub amounts: Amounts,
+    pub amounts: Quota,
     /// Which GPUs.
     pub asked: Asked,
 }
@@ -57,7 +58,7 @@ pub struct Resize {
     /// The grant.
     pub id: String,
     /// In place of its own.
-    pub amounts: Amounts,
+    pub amounts: Quota,
     /// Refused unless the grant is of this generation.
     pub expected_generation: Option<u64>,
 }

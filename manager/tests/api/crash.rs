@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use vcuda_manager::grant::{Amounts, Grant, Holder, Policy, Priority};
+use vcuda_manager::grant::{Grant, Holder};
 use vcuda_manager::ledger::{Disk, RealDisk};
 use vcuda_manager::state::{Asked, Create, GrantError, Resize};
+use vcuda_quota::Quota;
 
 use crate::harness::{GIB, Kept, inventory, settings, uuid};
 
@@ -95,15 +96,8 @@ impl Disk for Doomed {
     }
 }
 
-fn amounts(memory_bytes: u64) -> Amounts {
-    Amounts {
-        memory_bytes: Some(memory_bytes),
-        cores_permille: 10,
-        cores_max_permille: 10,
-        policy: Policy::Fixed,
-        priority: Priority::Normal,
-        weight: None,
-    }
+fn amounts(memory_bytes: u64) -> Quota {
+    Quota::fixed(Some(memory_bytes), 10)
 }
 
 fn create(key: &str) -> Create {

@@ -15,7 +15,8 @@ use vcuda_manager::serve::{self, ServeError};
 use vcuda_manager::state::start::StartError;
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::grant_change::Kind;
-use vcuda_region::limits::{DeviceConfig, Limits};
+use vcuda_quota::DeviceConfig;
+use vcuda_region::limits::Limits;
 use vcuda_region::process::Identity;
 use vcuda_region::slots::Usage;
 

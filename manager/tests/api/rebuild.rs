@@ -165,7 +165,7 @@ async fn limits_follow_the_ledger() {
     let directory = Path::new(&first.directory);
     let mut writer = vcuda_region::limits::LimitsWriter::open(directory).unwrap();
     let (device, _) = writer.limits().devices().next().unwrap();
-    let old = vcuda_region::limits::DeviceConfig::new(GIB, 100);
+    let old = vcuda_quota::DeviceConfig::new(GIB, 100);
     writer
         .set_config(device, &old, vcuda_region::clock::now_ns())
         .unwrap();

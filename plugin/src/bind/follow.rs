@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use tracing::info;
 use vcuda_manager_api::v1;
+use vcuda_quota::QuotaChange;
 
 use super::{BindError, Binder, blocking, request_id};
 use crate::amounts::{self, amounts};
-use crate::annotations::Choice;
 use crate::cdi::Record;
 use crate::cluster::Cluster;
 use crate::demand::{Demand, wanted};
@@ -52,7 +52,12 @@ impl Binder {
         Ok(refusals)
     }
 
-    async fn follow_one(&self, record: &Record, grant: v1::Grant, choice: &Choice) -> Result<(), String> {
+    async fn follow_one(
+        &self,
+        record: &Record,
+        grant: v1::Grant,
+        choice: &QuotaChange,
+    ) -> Result<(), String> {
         let count = |kind| u32::try_from(record.held.of(kind).len()).unwrap_or(u32::MAX);
         let demand = Demand {
             cards: count(Kind::Gpu),

@@ -3,9 +3,9 @@
 use tonic::Code;
 use tracing::{info, warn};
 use vcuda_manager_api::v1;
+use vcuda_quota::Quota;
 
 use super::{BindError, Binder, blocking, pod_name};
-use crate::amounts;
 use crate::cdi::{Holding, Record};
 use crate::ids::{Kind, Slot};
 use crate::pods::Holder;
@@ -89,8 +89,8 @@ impl Binder {
     /// A grant that stays, with what is wanted now: more, if an heir needs more than the init container before it; other
     /// amounts, if the pod's annotations have changed.
     async fn kept(&self, grant: v1::Grant, request: v1::CreateGrantRequest) -> Result<v1::Grant, BindError> {
-        let text = |of: &Option<v1::Amounts>| of.as_ref().map(amounts::text);
-        if text(&grant.amounts) == text(&request.amounts) {
+        let quota = |amounts: &Option<v1::Amounts>| amounts.as_ref().map(Quota::from);
+        if quota(&grant.amounts) == quota(&request.amounts) {
             return Ok(grant);
         }
         let resize = v1::ResizeGrantRequest {

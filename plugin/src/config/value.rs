@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
 use vcuda_daemon::value::parsed;
-use vcuda_manager_api::quantity::MemorySize;
+use vcuda_quota::MemorySize;
 
 use crate::register::Ways;
 

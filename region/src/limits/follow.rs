@@ -102,9 +102,6 @@ impl Limits {
             if ours.pace.read() != pace {
                 ours.pace.write(pace);
             }
-            ours.turn_from_ns.store(get(&now.turn_from_ns), Ordering::Relaxed);
-            ours.turn_until_ns
-                .store(get(&now.turn_until_ns), Ordering::Release);
             ours.metered
                 .store(now.metered.load(Ordering::Relaxed), Ordering::Release);
         }

@@ -1,12 +1,13 @@
 //! Configuration and pace as words of the layout, and a new `limits` filled with them.
 
-use super::{DeviceConfig, NOT_METERED, Policy, Priority};
-use crate::account::Pace;
+use super::NOT_METERED;
 use crate::layout::{CONFIG_WORDS, DeviceLimits, LimitsFile, NAME_BYTES, PACE_WORDS};
 use crate::map::Mapped;
 use crate::primitive::Ordering;
 use crate::seqlock::checksum;
 use crate::{DeviceIndex, GpuUuid, MAX_DEVICES};
+use vcuda_limiter::account::Pace;
+use vcuda_quota::{DeviceConfig, Policy, Priority};
 
 /// Writes a whole new `limits` into zeroed memory that nobody reads yet.
 pub(crate) fn fill(file: &LimitsFile, name: &str, devices: &[(GpuUuid, DeviceConfig)], now_ns: u64) {
@@ -47,7 +48,6 @@ pub(super) fn first_pace(config: &DeviceConfig, now_ns: u64) -> Pace {
         window_ns: 2_000_000,
         metered: config.cap_permille < 1000,
         contended: false,
-        baton: false,
     }
 }
 
@@ -107,7 +107,7 @@ pub(super) fn words_of_config(device: DeviceIndex, config: &DeviceConfig) -> [u6
         limit_check(config.memory_limit_bytes),
         u64::from(config.guarantee_permille) | u64::from(config.cap_permille) << 32,
         u64::from(config.weight) | (config.policy as u64) << 32,
-        config.priority.word(),
+        word_of_priority(config.priority),
         config.burst_ns,
         config.hold_max_ns,
         config.debt_max_ns,
@@ -135,13 +135,28 @@ pub(super) fn config_of_words(device: DeviceIndex, words: [u64; CONFIG_WORDS]) -
         cap_permille: low_half(shares >> 32),
         weight: low_half(competition),
         policy: *Policy::ALL.get(usize::try_from(competition >> 32).ok()?)?,
-        priority: Priority::of_word(priority)?,
+        priority: priority_of_word(priority)?,
         burst_ns,
         hold_max_ns,
         debt_max_ns,
     };
     (is_sealed(device, &words) && check == limit_check(memory_limit_bytes) && config.is_valid())
         .then_some(config)
+}
+
+/// A priority as `limits` has it: what nobody ever set is normal.
+fn word_of_priority(priority: Priority) -> u64 {
+    match priority {
+        Priority::Normal => 0,
+        Priority::High => 1,
+        Priority::Low => 2,
+    }
+}
+
+fn priority_of_word(word: u64) -> Option<Priority> {
+    Priority::ALL
+        .into_iter()
+        .find(|priority| word_of_priority(*priority) == word)
 }
 
 /// Any value but [`NOT_METERED`].
@@ -153,7 +168,7 @@ pub(super) fn metered_word(pace: &Pace) -> u32 {
 }
 
 pub(super) fn words_of_pace(device: DeviceIndex, pace: &Pace) -> [u64; PACE_WORDS] {
-    let flags = u64::from(pace.metered) | u64::from(pace.contended) << 1 | u64::from(pace.baton) << 2;
+    let flags = u64::from(pace.metered) | u64::from(pace.contended) << 1;
     let mut words = [
         pace.epoch_ns,
         u64::from_ne_bytes(pace.credit_ns.to_ne_bytes()),
@@ -176,7 +191,6 @@ pub(super) fn pace_of_words(device: DeviceIndex, words: [u64; PACE_WORDS]) -> Op
         window_ns,
         metered: flags & 1 != 0,
         contended: flags & 2 != 0,
-        baton: flags & 4 != 0,
     };
     (is_sealed(device, &words) && flags < 8 && is_valid_pace(&pace)).then_some(pace)
 }

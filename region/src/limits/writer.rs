@@ -12,14 +12,15 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::words::{first_pace, is_valid_pace, metered_word, words_of_config, words_of_pace};
-use super::{DeviceConfig, Limits, OpenError, Turn};
+use super::{Limits, OpenError};
 use crate::DeviceIndex;
-use crate::account::Pace;
 use crate::layout::{DeviceLimits, LimitsFile, UsageFile};
 use crate::open::{check, open_checked};
 use crate::primitive::Ordering;
 use crate::seqlock::Versioned;
 use crate::sys::{self, Lock};
+use vcuda_limiter::account::Pace;
+use vcuda_quota::DeviceConfig;
 
 /// Changes limits that others read. Writers exclude each other by a lock on the directory above the container's, which
 /// the container cannot reach; the kernel drops it with the writer.
@@ -196,30 +197,6 @@ impl LimitsWriter {
             writer.put_pace(device, pace)?;
             Ok(was_metered != pace.metered)
         })
-    }
-
-    /// Grants a turn on `device`, or takes it away (`until_ns` 0), and changes the bell. Whoever waits on the bell must
-    /// be woken by the caller. Only the arbiter does this, and there is one.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn set_turn(&mut self, device: DeviceIndex, turn: Turn) -> Result<(), WriteError> {
-        let record = self.limits.device(device);
-        let bell = record.turn_bell.load(Ordering::Relaxed).wrapping_add(1);
-        record.turn_until_ns.store(0, Ordering::Relaxed);
-        record.turn_from_ns.store(turn.from_ns, Ordering::Release);
-        // Pairs with the load in `Limits::turn`: who sees the end sees the start.
-        record.turn_until_ns.store(turn.until_ns, Ordering::Release);
-        record.turn_bell.store(bell, Ordering::Release);
-        let at = offset_of_device(device);
-        let until = at + offset_of!(DeviceLimits, turn_until_ns);
-        self.store(until, &0_u64.to_ne_bytes())?;
-        self.store(
-            at + offset_of!(DeviceLimits, turn_from_ns),
-            &turn.from_ns.to_ne_bytes(),
-        )?;
-        self.store(until, &turn.until_ns.to_ne_bytes())?;
-        self.store(at + offset_of!(DeviceLimits, turn_bell), &bell.to_ne_bytes())
     }
 
     /// Says that the arbiter is at work.

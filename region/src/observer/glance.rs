@@ -6,11 +6,11 @@ use core::mem::offset_of;
 use std::os::unix::fs::FileExt;
 
 use super::{Observer, account_offset, half};
-use crate::account::Account;
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::open::OpenError;
 use crate::shared::MAX_OBJECTS;
 use crate::{DeviceIndex, MAX_SLOTS};
+use vcuda_limiter::account::Account;
 
 /// What a container's `usage` said at the last look.
 #[derive(Debug, Default)]
@@ -89,9 +89,9 @@ mod tests {
     use super::*;
     use crate::GpuUuid;
     use crate::directory::{Directory, Tenant};
-    use crate::limits::DeviceConfig;
     use crate::process::Identity;
     use crate::slots::Usage;
+    use vcuda_quota::DeviceConfig;
 
     #[test]
     fn only_what_has_changed_is_seen_as_changed() {

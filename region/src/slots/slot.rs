@@ -1,12 +1,12 @@
 //! A process's own slot: what it reserves, releases and meters.
 
 use super::Usage;
-use crate::account::Meter;
 use crate::ledger::{Denied, Record};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, pause};
 use crate::reservation::Reservation;
 use crate::shared::Holds;
 use crate::{DeviceIndex, MAX_DEVICES};
+use vcuda_limiter::account::Meter;
 
 /// A process's place in `usage`. All its threads share it. It is not given back by a drop: whoever dies is found dead,
 /// and a forked child must leave its parent's slot alone.
@@ -59,6 +59,14 @@ impl<'u> Slot<'u> {
     pub fn tell_ways(&self, ways: u64) {
         if let Some(identity) = self.usage.mapping.identities.get(self.index) {
             identity.ways.store(ways, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells that what was done of the process's work at `now_ns` (`CLOCK_MONOTONIC`) is charged. The arbiter charges the time
+    /// since then, if that is not told again.
+    pub fn tell_settled(&self, now_ns: u64) {
+        if let Some(identity) = self.usage.mapping.identities.get(self.index) {
+            identity.settled_ns.store(now_ns, Ordering::Relaxed);
         }
     }
 

@@ -3,7 +3,7 @@
 //! counts is how many bytes move, between what, and in which stream.
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::predict::Transfer;
+use vcuda_limiter::predict::Transfer;
 
 use super::copy_shapes::{End, Shape, both_on_device};
 use super::memory::Word;

@@ -1,7 +1,7 @@
 //! What the application is told of its GPU's memory: the quota looks like the whole card.
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::limits::NO_MEMORY_LIMIT;
+use vcuda_quota::NO_MEMORY_LIMIT;
 
 use super::memory::Word;
 use crate::devices::Device;

@@ -2,7 +2,7 @@
 //! captures, within which the shim keeps still (I5).
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::predict::Key;
+use vcuda_limiter::predict::Key;
 
 use crate::capture;
 use crate::devices::{context_of_stream, current_context};

@@ -1,7 +1,7 @@
 //! Launches of kernels: every way there is, one path. What a launch costs and whether it waits: [`crate::timing`].
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::predict::Key;
+use vcuda_limiter::predict::Key;
 
 use crate::ffi::Call;
 use crate::timing::{self, Launches, Stream};

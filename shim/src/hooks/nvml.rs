@@ -56,7 +56,7 @@ impl Part {
         Some(Self { shim, grant })
     }
 
-    /// The memory limit (bytes), [`vcuda_region::limits::NO_MEMORY_LIMIT`] where there is none.
+    /// The memory limit (bytes), [`vcuda_quota::NO_MEMORY_LIMIT`] where there is none.
     fn memory_limit_bytes(&self) -> u64 {
         self.grant
             .map_or(0, |(region, index)| region.memory_limit_bytes(index))

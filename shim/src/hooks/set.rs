@@ -2,7 +2,7 @@
 //! age of the function: what counts is how many bytes are written, and in which stream.
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::predict::Transfer;
+use vcuda_limiter::predict::Transfer;
 
 use super::memory::Word;
 use crate::ffi::Call;

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::predict::{Part, Prediction};
+use vcuda_limiter::predict::{Part, Prediction};
 
 use super::lane::{Lane, now_ns};
 use super::settle::charge;

@@ -10,8 +10,8 @@
 use core::ffi::CStr;
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::controller::Verdict;
-use vcuda_region::predict::{Key, Prediction};
+use vcuda_limiter::controller::Verdict;
+use vcuda_limiter::predict::{Key, Prediction};
 
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::{COSTS, Launches};
@@ -78,7 +78,7 @@ impl Launches {
             if in_flight && peer.account.collectives() > launched {
                 return None;
             }
-            if let Verdict::At(at_ns) = peer.verdict(&peer.view(now_ns), in_flight, now_ns) {
+            if let Verdict::At(at_ns) = peer.verdict(&peer.view(now_ns), now_ns) {
                 latest = latest.max(Some(at_ns));
             }
         }

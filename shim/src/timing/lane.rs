@@ -2,11 +2,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-use vcuda_region::account::{Account, Meter, PORTION_NS, Pace};
-use vcuda_region::controller::{Throttle, Verdict, View};
-use vcuda_region::limits::{DeviceConfig, NOT_METERED};
-use vcuda_region::predict::{Spread, Surprise};
-use vcuda_region::queue::Member;
+use vcuda_limiter::account::{Account, Meter, PORTION_NS, Pace};
+use vcuda_limiter::controller::{Throttle, Verdict, View};
+use vcuda_limiter::predict::Surprise;
+use vcuda_limiter::queue::Member;
+use vcuda_quota::DeviceConfig;
+use vcuda_region::limits::NOT_METERED;
 use vcuda_region::{DeviceIndex, clock};
 
 use super::turn::Line;
@@ -40,8 +41,6 @@ pub(crate) struct Lane {
     pub(crate) account: &'static Account,
     /// This process's meter.
     pub(crate) meter: &'static Meter,
-    /// What launches cost here.
-    pub(crate) spread: Spread,
     /// By how much they turned out to cost more than predicted.
     pub(crate) surprise: Surprise,
     segment_ns: AtomicU64,
@@ -80,7 +79,6 @@ impl Lane {
             metered: region.limits.metered_word(device),
             account: region.usage.account(device),
             meter,
-            spread: Spread::new(),
             surprise: Surprise::new(),
             segment_ns: AtomicU64::new(SEGMENT_LEAST_NS),
             portion_ns: AtomicU64::new(0),
@@ -130,13 +128,7 @@ impl Lane {
         let limits = &self.region.limits;
         let config = limits.config(self.device).unwrap_or(DeviceConfig::new(0, 1));
         let pace = limits.pace(self.device).unwrap_or(STARVED);
-        let mut view = View::new(
-            pace,
-            config,
-            limits.arbiter_beat_ns(),
-            self.spread.p95_ns(),
-            now_ns,
-        );
+        let mut view = View::new(pace, config, limits.arbiter_beat_ns(), now_ns);
         self.contended.store(view.contended, Ordering::Relaxed);
         if !view.contended {
             let balance_ns = self.account.balance(&view.pace, now_ns);
@@ -153,8 +145,8 @@ impl Lane {
     }
 
     /// Whether the container's balance lets a launch go, see [`Throttle::verdict`].
-    pub(crate) fn verdict(&self, view: &View, at_work: bool, now_ns: u64) -> Verdict {
-        self.throttle.verdict(self.account, view, at_work, now_ns)
+    pub(crate) fn verdict(&self, view: &View, now_ns: u64) -> Verdict {
+        self.throttle.verdict(self.account, view, now_ns)
     }
 
     /// Work in flight of all the container's processes: nanoseconds as predicted, and launches.
@@ -255,7 +247,6 @@ const STARVED: Pace = Pace {
     window_ns: 500_000,
     metered: true,
     contended: false,
-    baton: false,
 };
 
 /// The clock of all accounts.

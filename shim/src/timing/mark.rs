@@ -15,7 +15,8 @@ use crate::ffi::real;
 
 /// A launch that is predicted to take this long has a mark of its own (ns).
 pub(super) const ALONE_NS: u64 = 200_000;
-/// An idle stream is measured no more often than this (ns): else marks would cost host-bound programs too much.
+/// A short kernel that is known is measured on an idle stream no more often than this (ns): else marks would cost host-bound
+/// programs too much.
 const SAMPLE_NS: u64 = 500_000;
 
 /// What the host may be late, so that a kernel of which nothing is known is measured at all (ns).
@@ -85,8 +86,8 @@ impl Launches {
     }
 
     /// A launch finds its stream idle, as far as can be known. Elapsed time would count the gap: the next segment starts
-    /// here, with a mark of its own if it is to be measured. Returns whether a mark was placed, so that another must
-    /// follow behind the launch.
+    /// here, with a mark of its own if it is to be measured: if `is_due`, or if none was for a while ([`SAMPLE_NS`]). Returns
+    /// whether a mark was placed, so that another must follow behind the launch.
     #[cold]
     pub(super) fn resume(
         &'static self,
@@ -94,7 +95,7 @@ impl Launches {
         track: &'static Track,
         stream: Stream,
         now_ns: u64,
-        held: bool,
+        is_due: bool,
     ) -> bool {
         let Some(_marking) = track.try_marking() else {
             return false;
@@ -118,7 +119,7 @@ impl Launches {
         track.drop_parts();
         track.chained.store(false, Ordering::Relaxed);
         let since_ns = now_ns.saturating_sub(track.sampled_at_ns.load(Ordering::Relaxed));
-        if !held && since_ns < SAMPLE_NS {
+        if !is_due && since_ns < SAMPLE_NS {
             return false;
         }
         let Some(mark) = next_mark(track) else {

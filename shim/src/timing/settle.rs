@@ -4,9 +4,10 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::controller::View;
-use vcuda_region::predict::LEARNT;
-use vcuda_region::{MAX_DEVICES, busy};
+use vcuda_limiter::controller::View;
+use vcuda_limiter::predict::LEARNT;
+use vcuda_limiter::{Refinement, busy};
+use vcuda_region::MAX_DEVICES;
 
 use super::context::Reached;
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
@@ -122,7 +123,6 @@ impl Launches {
         self.contexts.asking.store(0, Ordering::SeqCst);
         if pass.progress {
             for lane in &self.lanes {
-                lane.account.p95_ns.store(lane.spread.p95_ns(), Ordering::Relaxed);
                 lane.wake_waiters(pass.reasons());
             }
         }
@@ -307,7 +307,7 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
     let from_ns = track.settled_to_ns.load(Ordering::Relaxed);
     if kind == MEASURED && from_ns != 0 {
         // An idle device reaches the start mark at once and then waits for the launch. A shared one may reach it late.
-        let gap_ns = if view.contended {
+        let gap_ns = if view.contended || !Refinement::HostGap.is_used() {
             0
         } else {
             mark.gap_ns.load(Ordering::Relaxed)
@@ -417,7 +417,6 @@ fn post(lane: &Lane, view: &View, mark: &Mark, paid_ns: u64, charged_ns: u64, el
             lane.surprise.note(predicted_now_ns, took_ns);
         }
         COSTS.learn(parts, predicted_now_ns, took_ns);
-        lane.spread.add(took_ns / counted.max(1), count);
     }
 }
 

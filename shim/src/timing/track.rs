@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use vcuda_region::predict::{Part, Prediction};
+use vcuda_limiter::predict::{Part, Prediction};
 
 use super::lane::Lane;
 

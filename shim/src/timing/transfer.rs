@@ -2,7 +2,7 @@
 //! device are counted, and the time that they take in their stream is nobody's GPU time.
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::predict::{self, Key, Transfer};
+use vcuda_limiter::predict::{self, Key, Transfer};
 
 use super::track::START;
 use super::{COSTS, Launches, Stream};

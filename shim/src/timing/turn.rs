@@ -1,8 +1,8 @@
-//! Whose turn it is among the processes of the container that are held: the least served first ([`vcuda_region::queue`]).
+//! Whose turn it is among the processes of the container that are held: the least served first ([`vcuda_limiter::queue`]).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use vcuda_region::queue::{Member, Queue};
+use vcuda_limiter::queue::{Member, Queue};
 
 use super::lane::{Lane, TURNS, now_ns};
 

@@ -54,6 +54,21 @@ pub(crate) fn exists(pid: u32) -> bool {
     answer != -(libc::ESRCH as isize)
 }
 
+/// Sends a signal (kill(2)).
+///
+/// # Errors
+/// There is no such process, or it is another user's.
+pub fn signal(pid: u32, signal: i32) -> std::io::Result<()> {
+    let arguments = [pid as usize, signal.unsigned_abs() as usize, 0, 0, 0, 0];
+    // SAFETY: no pointers.
+    match unsafe { call(libc::SYS_kill, arguments) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(
+            i32::try_from(-error).unwrap_or(libc::EINVAL),
+        )),
+    }
+}
+
 /// Ends this process at once.
 pub(crate) fn end_process() -> ! {
     loop {

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `table` | the file: entries, whose turn it is |
 //! | `schedule` | taking, passing on and giving up the turn; futexes |
+//! | `stopping` | processes that SIGSTOP has stopped |
 //! | `world` | the owner of an experiment: runs it up to a time, and stops it there |
 //! | `kernel` | system calls that no preloaded library sees |
 //!
@@ -18,6 +19,7 @@
 
 pub mod kernel;
 mod schedule;
+mod stopping;
 mod table;
 mod world;
 

@@ -80,6 +80,7 @@ impl Table {
         let entry = self.entry(thread);
         entry.pid.store(pid, Relaxed);
         entry.name.store(0, Relaxed);
+        entry.stopped.store(0, Relaxed);
         self.arrive(&locked, thread);
         Some(thread)
     }
@@ -280,6 +281,12 @@ impl Table {
         }
     }
 
+    /// The running `thread` gives its turn up, and may run again from now on.
+    pub(crate) fn wait_again(&self, locked: &Locked<'_>, thread: Thread) {
+        self.be(thread, state::READY, self.now_ns.load(Relaxed));
+        self.pass_on(locked);
+    }
+
     /// The running `thread` becomes something else, and comes back when its turn does.
     fn give_up(&self, thread: Thread, state: u32, at_ns: u64) {
         let locked = self.lock();
@@ -294,6 +301,7 @@ impl Table {
         let limit_ns = self.limit_ns.load(Relaxed);
         let can_run = |entry: &&Entry| {
             matches!(entry.state.load(Relaxed), state::READY | state::WAITING)
+                && entry.stopped.load(Relaxed) == 0
                 && entry.at_ns.load(Relaxed) != NEVER
         };
         let place = |entry: &&Entry| (entry.at_ns.load(Relaxed), entry.order.load(Relaxed));

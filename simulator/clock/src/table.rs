@@ -10,7 +10,7 @@ use crate::kernel;
 
 /// Threads of one experiment.
 pub(crate) const THREADS: usize = 256;
-const MAGIC: u64 = u64::from_be_bytes(*b"vcclock3");
+const MAGIC: u64 = u64::from_be_bytes(*b"vcclock4");
 
 /// What things cost in virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub(crate) struct Entry {
     pub(crate) order: AtomicU64,
     pub(crate) key: [AtomicU64; 2],
     pub(crate) mask: AtomicU32,
+    /// 1: its process is stopped, and its turn does not come.
+    pub(crate) stopped: AtomicU32,
     /// What its process calls it; 0 for a first thread.
     pub(crate) name: AtomicU64,
 }

@@ -70,6 +70,10 @@ impl World {
         })
     }
 
+    pub(crate) fn table(&self) -> &'static Table {
+        self.table
+    }
+
     /// Virtual time, as `CLOCK_MONOTONIC` (ns).
     #[must_use]
     pub fn now_ns(&self) -> u64 {

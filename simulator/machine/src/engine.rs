@@ -25,8 +25,19 @@ pub(crate) struct Rules {
     pub(crate) switch_ns: u64,
     pub(crate) sample_ns: u64,
     pub(crate) order: SliceOrder,
+    pub(crate) slice_spread_permille: u64,
     /// Multiprocessors per GPU.
     pub(crate) sms: Vec<u64>,
+}
+
+impl Rules {
+    /// How long the slice that began at `start` lasts (ns): the same whoever asks.
+    pub(crate) fn slice_ns_from(&self, start: u64) -> u64 {
+        let spread_ns = self.slice_ns * self.slice_spread_permille / 1000;
+        // A multiplication by a large odd number mixes the low bits into the high ones.
+        let mixed = (start ^ start >> 17).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        self.slice_ns - spread_ns + mixed % (2 * spread_ns + 1)
+    }
 }
 
 /// Lists that plays use one after another, to allocate once.

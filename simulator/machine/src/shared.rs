@@ -74,6 +74,7 @@ impl Shared {
             switch_ns: config.switch_ns,
             sample_ns: config.sample_ns,
             order: config.driver.slice_order,
+            slice_spread_permille: config.driver.slice_spread_permille,
             sms: config.gpus.iter().map(|gpu| u64::from(gpu.sms)).collect(),
         };
         let (local, bell, bell_lock) = (Mutex::default(), Condvar::new(), Mutex::new(()));

@@ -247,6 +247,7 @@ fn fingerprint(config: &Config) -> u64 {
         config.sample_ns,
         config.granularity_bytes,
         config.driver.slice_order,
+        config.driver.slice_spread_permille,
         config.driver.release_delay_ns,
         config.driver.child_keeps_memory,
     );

@@ -1,7 +1,7 @@
 //! Memory of a GPU.
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::limits::NO_MEMORY_LIMIT;
+use vcuda_quota::NO_MEMORY_LIMIT;
 
 use super::Part;
 use crate::ffi::Call;

@@ -4,7 +4,8 @@
 //! of memory traffic is known from them alone.
 
 use vcuda_driver_api::prelude::*;
-use vcuda_region::{busy, clock};
+use vcuda_limiter::busy;
+use vcuda_region::clock;
 
 use super::Part;
 use super::array::{get_all, is_usable, put_all};

@@ -209,6 +209,22 @@ pub unsafe extern "C" fn poll(descriptors: *mut pollfd, count: nfds_t, timeout_m
     if timeout_ms == 0 { ask() } else { outside(ask) }
 }
 
+/// raise(3). Virtual time learns first that the process stops.
+#[unsafe(no_mangle)]
+pub extern "C" fn raise(signal: c_int) -> c_int {
+    let own = std::process::id();
+    if let (Part::Takes(table, thread), libc::SIGSTOP) = (part(), signal) {
+        let mut sent = Ok(());
+        table.stop_self(thread, own, || sent = kernel::signal(own, signal));
+        return c_int::from(sent.is_err());
+    }
+    // SAFETY: no arguments.
+    let number = unsafe { kernel::call(libc::SYS_gettid, [0; 6]) };
+    let arguments = [own as usize, number.unsigned_abs(), register(signal), 0, 0, 0];
+    // SAFETY: no pointers.
+    small(unsafe { kernel::call(libc::SYS_tgkill, arguments) })
+}
+
 /// _exit(2)
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {

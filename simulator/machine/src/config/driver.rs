@@ -44,6 +44,8 @@ pub struct DriverProfile {
     pub event_pair_ns: u64,
     /// Which context gets the next slice.
     pub slice_order: SliceOrder,
+    /// By how much the length of a slice varies about `slice_ns`, up and down, thousandths.
+    pub slice_spread_permille: u64,
     /// Whether a process sees only GPUs whose `/dev/nvidia<n>` exists, `n` being the GPU's position on the machine.
     pub device_nodes: bool,
     /// How much later than the end of its last holder memory is the GPU's again, ns.

@@ -43,6 +43,12 @@ impl Config {
         within("driver.event_record_ns", driver.event_record_ns, 0, 1_000_000)?;
         within("driver.event_pair_ns", driver.event_pair_ns, 0, 1_000_000)?;
         within(
+            "driver.slice_spread_permille",
+            driver.slice_spread_permille,
+            0,
+            900,
+        )?;
+        within(
             "driver.release_delay_ns",
             driver.release_delay_ns,
             0,

@@ -104,12 +104,12 @@ impl Play<'_> {
     /// Changes the context when the resident one has nothing to run, or its slice is over, and another has.
     fn begin_switch(&mut self, gpu: usize, resident: u64) {
         let (has_work, other) = self.demand(gpu, resident);
-        let (now, switch_ns, slice_ns) = (self.core.now, self.rules.switch_ns, self.rules.slice_ns);
+        let (now, switch_ns, rules) = (self.core.now, self.rules.switch_ns, self.rules);
         let (Some(next), Some(row)) = (other, self.core.gpus.get_mut(gpu)) else {
             return;
         };
         let elapsed = now.saturating_sub(row.slice_start);
-        let is_over = elapsed > 0 && elapsed % slice_ns == 0;
+        let is_over = elapsed > 0 && elapsed % rules.slice_ns_from(row.slice_start) == 0;
         if has_work && !is_over {
             return;
         }

@@ -42,7 +42,11 @@ impl Play<'_> {
                 next = next.min(now.saturating_add(left));
             }
             if let (true, Some(_)) = self.demand(gpu, row.resident) {
-                next = next.min(slice_end(row.slice_start, now, self.rules.slice_ns));
+                next = next.min(slice_end(
+                    row.slice_start,
+                    now,
+                    self.rules.slice_ns_from(row.slice_start),
+                ));
             }
         }
         next

@@ -226,6 +226,39 @@ fn a_kernel_that_spins_for_the_host_ends_with_its_gate() {
     assert_eq!(service(&machine, 1), 3 * MS);
 }
 
+/// The shortest and the longest of some slices of the first of two contexts, in steps of 100 us.
+fn shortest_and_longest_slice(spread_permille: u64) -> (u32, u32) {
+    let mut config = config();
+    config.driver.slice_spread_permille = spread_permille;
+    config.switch_ns = 0;
+    let machine = Machine::in_memory(config).unwrap();
+    let tenants = [1, 2].map(|pid| tenant(&machine, pid));
+    for (client, stream) in &tenants {
+        client.submit(*stream, kernel(u64::MAX)).unwrap();
+    }
+    let (mut lengths, mut steps, mut before) = (Vec::new(), 0, 0);
+    for _ in 0..1000 {
+        machine.step_clock(100 * US);
+        tenants[0].0.advance();
+        let got = service(&machine, 1);
+        if got > before {
+            steps += 1;
+        } else if steps > 0 {
+            lengths.push(steps);
+            steps = 0;
+        }
+        before = got;
+    }
+    (*lengths.iter().min().unwrap(), *lengths.iter().max().unwrap())
+}
+
+#[test]
+fn slices_vary_by_the_profiles_spread() {
+    assert_eq!(shortest_and_longest_slice(0), (20, 20));
+    let (shortest, longest) = shortest_and_longest_slice(900);
+    assert!(shortest < 15 && longest > 25, "{shortest} to {longest}");
+}
+
 /// Of two contexts that wait, made as b and c, the second has waited longer.
 fn first_after_a(order: crate::SliceOrder) -> (bool, bool) {
     let mut config = config();

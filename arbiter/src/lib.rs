@@ -1,0 +1,207 @@
+//! Apportions GPU time between the tenants of one root: what drives the arithmetic of [`vcuda_limiter::controller`]. Run by
+//! `vcuda arbiter` and by the manager ([`Runner`]), one of them at a time ([`LeaderLock`]).
+//!
+//! Tenants share no memory: each one's `usage` is read, whose every word is the tenant's own claim, and each one's
+//! `limits` are written.
+
+mod debts;
+mod leader_lock;
+mod rounds;
+mod runner;
+mod state;
+mod tenants;
+mod unsettled;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::SystemTime;
+
+use vcuda_limiter::controller::{self, Busy, Contender, LOOK_BACK_WORDS, Overlap, word_at};
+use vcuda_region::directory::{self, DirectoryError};
+use vcuda_region::{DeviceIndex, GpuUuid};
+
+pub use leader_lock::{Kind, LeaderLock};
+use rounds::Rounds;
+pub use runner::{Role, Runner, Step, is_running, processes};
+use tenants::Tenants;
+
+/// Between two looks whether anybody begins or was changed, beside one that works, else, and where there is but one (ns).
+const WATCH_NS: u64 = 5_000_000;
+const DOZE_NS: u64 = 20_000_000;
+const ALONE_NS: u64 = 40_000_000;
+/// How often it is looked who got what while tenants compete, and for so long the rates have not changed (ns).
+const STEADY_NS: (u64, u64) = (20_000_000, 500_000_000);
+/// What the tenants have not reported yet is not looked at (ns): they enter running work every half millisecond.
+const REPORT_LAG_NS: u64 = 3_000_000;
+/// Containers are listed at least this often (ns), and when their folder has changed.
+const RELIST_NS: u64 = 1_000_000_000;
+/// Tenants count as competing for this long after they last did (ns).
+const CALM_NS: u64 = 500_000_000;
+
+/// What an arbiter knows of the containers under its root.
+#[derive(Debug, Default)]
+pub struct Arbiter {
+    tenants: Tenants,
+    rounds: Rounds,
+    listed_ns: u64,
+    /// When the containers were last listed with nothing to come (ns), and when their folder had last changed.
+    read_ns: u64,
+    changed: Option<SystemTime>,
+    due_ns: u64,
+    /// When a rate last changed (ns).
+    changed_ns: u64,
+}
+
+impl Arbiter {
+    /// Looks which containers there are, when that is due. Whether it was.
+    ///
+    /// # Errors
+    /// `root` cannot be read.
+    pub fn refresh(&mut self, root: &Path, now_ns: u64) -> Result<bool, DirectoryError> {
+        if now_ns < self.listed_ns.saturating_add(controller::QUIET_NS) && self.listed_ns != 0 {
+            return Ok(false);
+        }
+        self.listed_ns = now_ns;
+        // The same time of change at two looks: it is of before the first of them, so that one has seen the change.
+        let changed = modified(root);
+        let is_known = changed.is_some() && changed == self.changed && self.tenants.are_complete();
+        if is_known && now_ns < self.read_ns.saturating_add(RELIST_NS) {
+            return Ok(true);
+        }
+        // Twice after each change.
+        self.read_ns = if changed == self.changed { now_ns } else { 0 };
+        self.changed = changed;
+        self.tenants.refresh(directory::list(root)?, now_ns);
+        Ok(true)
+    }
+
+    /// Whether the debt of a tenant that is gone is remembered, should its name come back.
+    #[must_use]
+    pub fn remembers_debts(&self) -> bool {
+        self.tenants.remembers_debts()
+    }
+
+    /// Writes what has changed in who may use how much, when that is due or something has begun.
+    pub fn arbitrate(&mut self, now_ns: u64) {
+        if now_ns >= self.due_ns || self.tenants.have_stirred(now_ns) {
+            let found = arbitrate(&mut self.tenants, &mut self.rounds, now_ns);
+            self.tenants.note_who_may_meet();
+            if found.has_changed {
+                self.changed_ns = now_ns;
+            }
+            let (steady_ns, after_ns) = STEADY_NS;
+            let pause_ns = match found.is_contended {
+                _ if found.is_watched => controller::CONTENDED_NS,
+                false => controller::QUIET_NS,
+                true if now_ns >= self.changed_ns + after_ns => steady_ns,
+                true => controller::CONTENDED_NS,
+            };
+            self.due_ns = now_ns + pause_ns;
+        }
+    }
+
+    /// How long after `now_ns` to come again (ns).
+    #[must_use]
+    pub fn pause_ns(&self, now_ns: u64) -> u64 {
+        let watch_ns = if self.tenants.may_meet() {
+            WATCH_NS
+        } else if self.tenants.are_several() {
+            DOZE_NS
+        } else {
+            ALONE_NS
+        };
+        self.due_ns.saturating_sub(now_ns).min(watch_ns)
+    }
+}
+
+/// When a container last came or went.
+fn modified(root: &Path) -> Option<SystemTime> {
+    root.join("containers").metadata().ok()?.modified().ok()
+}
+
+/// What a look found, at one tenant or at all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    /// Tenants compete.
+    is_contended: bool,
+    /// A rate is another than before.
+    has_changed: bool,
+    /// A process may have stopped with work in flight.
+    is_watched: bool,
+}
+
+impl Found {
+    fn and(self, other: Self) -> Self {
+        Self {
+            is_contended: self.is_contended || other.is_contended,
+            has_changed: self.has_changed || other.has_changed,
+            is_watched: self.is_watched || other.is_watched,
+        }
+    }
+}
+
+/// Looks at every GPU once and writes what has changed.
+fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, now_ns: u64) -> Found {
+    let mut on_gpu: BTreeMap<GpuUuid, Vec<(usize, DeviceIndex)>> = BTreeMap::new();
+    for (at, tenant) in tenants.iter_mut().enumerate() {
+        if !tenant.beat(now_ns) {
+            continue;
+        }
+        for (device, uuid) in tenant.devices() {
+            on_gpu.entry(uuid).or_default().push((at, device));
+        }
+    }
+    let mut found = Found::default();
+    for (uuid, users) in &on_gpu {
+        rounds.settle(tenants, *uuid, users, now_ns);
+        found = found.and(arbitrate_gpu(tenants, *uuid, users, now_ns));
+    }
+    found
+}
+
+fn arbitrate_gpu(tenants: &mut Tenants, uuid: GpuUuid, users: &[(usize, DeviceIndex)], now_ns: u64) -> Found {
+    let may_begin = tenants.may_meet_on(uuid);
+    let last = word_at(now_ns.saturating_sub(REPORT_LAG_NS));
+    let first = last.saturating_sub(LOOK_BACK_WORDS);
+    let mut busy = Vec::with_capacity(users.len());
+    let mut contenders: Vec<Contender> = Vec::with_capacity(users.len());
+    for &(at, device) in users {
+        let seen = tenants
+            .get_mut(at)
+            .and_then(|tenant| tenant.look(device, (first, last), may_begin, now_ns));
+        let (own, contender) = seen.unwrap_or_else(|| (Busy::default(), tenants::ABSENT));
+        busy.push(own);
+        contenders.push(contender);
+    }
+    let compete = contenders.iter().filter(|one| one.demand_permille > 0).count() > 1;
+    let overlaps = controller::overlaps(&busy);
+    let rates = controller::rates(&contenders);
+    let has_neighbours = users.len() > 1;
+    let mut found = Found::default();
+    for (((at, device), overlap), rate) in users.iter().zip(overlaps).zip(rates) {
+        if let Some(tenant) = tenants.get_mut(*at) {
+            found = found.and(tenant.pace(
+                *device,
+                &Finding {
+                    overlap,
+                    rate,
+                    compete,
+                    has_neighbours,
+                },
+                now_ns,
+            ));
+        }
+    }
+    found
+}
+
+/// What one look said about one tenant on one GPU.
+#[derive(Debug)]
+struct Finding {
+    overlap: Overlap,
+    rate: u32,
+    /// Two or more demand the GPU.
+    compete: bool,
+    /// Other tenants were given the GPU as well.
+    has_neighbours: bool,
+}

@@ -1,0 +1,46 @@
+//! What the arbiter remembers of a tenant on one GPU, and who is quiet: there may be a thousand of them that do nothing, so
+//! what has not changed is not read again.
+
+use crate::unsettled::Unsettled;
+use vcuda_limiter::controller::{Contexts, Measured, Scale, Settlement};
+
+/// Who has been idle for so long is quiet (ns): there may be a thousand of them, so less is read of each.
+const QUIET_AFTER_NS: u64 = 1_000_000_000;
+/// What the arbiter remembers of a tenant on one GPU.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) scale: Scale,
+    pub(crate) contexts: Contexts,
+    pub(crate) settlement: Settlement,
+    pub(crate) unsettled: Unsettled,
+    pub(crate) contended_until_ns: u64,
+    /// When its pace was last written (ns).
+    pub(crate) written_ns: u64,
+    /// It demanded nothing at the last look, and the word that changes when it begins was this.
+    pub(crate) idle_at: Option<i64>,
+    /// Since when it is, and what it had measured then: nothing was entered since.
+    idle_since_ns: u64,
+    pub(crate) measured: Measured,
+    /// Measured then, of all streams together (ns).
+    pub(crate) elapsed_ns: u64,
+    /// When its account was last read (ns).
+    pub(crate) looked_ns: u64,
+}
+
+impl State {
+    /// Whether it was idle long enough for all that it did before to be gone into, with nothing in flight.
+    pub(crate) fn is_quiet(&self, now_ns: u64) -> bool {
+        self.idle_at.is_some()
+            && !self.unsettled.is_at_work()
+            && now_ns >= self.idle_since_ns.saturating_add(QUIET_AFTER_NS)
+            && now_ns >= self.contended_until_ns
+    }
+
+    /// What the account says at a look.
+    pub(crate) fn follow(&mut self, idle_at: Option<i64>, measured: Measured, now_ns: u64) {
+        if idle_at.is_none() || idle_at != self.idle_at || measured != self.measured {
+            self.idle_since_ns = now_ns;
+        }
+        (self.idle_at, self.measured) = (idle_at, measured);
+    }
+}

@@ -1,0 +1,276 @@
+//! The limiter on drivers of every kind: how far shares are off, at the worst and on average, with all of its refinements
+//! and without one of them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::scope;
+
+use anyhow::{Result, anyhow};
+use serde_json::{Value, json};
+use vcuda_figures::mean;
+
+use super::{Bench, PROGRAMS, Program, SLICE_NS};
+use crate::lab::Load;
+
+/// Cases that run side by side: each waits for its processes most of the time.
+const JOBS: usize = 3;
+
+/// How the GPU and its driver share the time among contexts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slices {
+    ns: u64,
+    switch_ns: u64,
+    order: &'static str,
+    spread_permille: u64,
+}
+
+/// The default of real GPUs from Volta on.
+const TURNS: Slices = Slices {
+    ns: SLICE_NS,
+    switch_ns: 20_000,
+    order: "round-robin",
+    spread_permille: 0,
+};
+
+/// Tenants on a machine.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    group: &'static str,
+    name: String,
+    machine: String,
+    /// Cap (percent), processes and program of each.
+    tenants: Vec<(u32, usize, Program)>,
+}
+
+/// How far one case was off.
+#[derive(Debug)]
+pub struct Off {
+    group: &'static str,
+    name: String,
+    /// Of the tenant that was furthest off (points of the GPU).
+    points: f64,
+}
+
+fn machine(slices: &Slices, event_ns: u64) -> String {
+    let Slices {
+        ns,
+        switch_ns,
+        order,
+        spread_permille,
+    } = slices;
+    format!(
+        "context_bytes = \"64MiB\"\nswitch_ns = {switch_ns}\nslice_ns = {ns}\n[driver]\nslice_order = \"{order}\"\n\
+         slice_spread_permille = {spread_permille}\nevent_record_ns = {event_ns}\nevent_pair_ns = {event_ns}\n"
+    )
+}
+
+/// What tenants run beside each other: programs that can use up any share, of short, mixed and longer kernels.
+fn beside() -> [Program; 3] {
+    let [small, _, mix, ..] = PROGRAMS;
+    let millisecond = Program {
+        name: "kernels of 1 ms",
+        arguments: &["kernel", "1000000"],
+        longest_ns: 1_000_000,
+    };
+    [small, mix, millisecond]
+}
+
+fn split(group: &'static str, slices: &Slices, caps: &[u32], program: &Program) -> Case {
+    let texts: Vec<String> = caps.iter().map(ToString::to_string).collect();
+    let Slices {
+        ns,
+        switch_ns,
+        order,
+        spread_permille,
+    } = slices;
+    let spread = if *spread_permille > 0 { " random" } else { "" };
+    Case {
+        group,
+        name: format!(
+            "{} {}, slices of {} us{spread} {order}, switch {} us",
+            texts.join(":"),
+            program.name,
+            ns / 1000,
+            switch_ns / 1000
+        ),
+        machine: machine(slices, 0),
+        tenants: caps.iter().map(|cap| (*cap, 1, *program)).collect(),
+    }
+}
+
+/// Every case of the matrix.
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for program in &PROGRAMS {
+        for cap in [5, 30, 75] {
+            // A program that waits for each short kernel is held or not measured at all.
+            for event_ns in [0, 3_000] {
+                cases.push(Case {
+                    group: if event_ns == 0 {
+                        "alone"
+                    } else {
+                        "alone, events of 3 us"
+                    },
+                    name: format!("{cap} % {}, events of {} us", program.name, event_ns / 1000),
+                    machine: machine(&TURNS, event_ns),
+                    tenants: vec![(cap, 1, *program)],
+                });
+            }
+        }
+    }
+    let lengths = [500_000, SLICE_NS, 2_000_000, 4_000_000, 6_000_000];
+    let mut all: Vec<(&'static str, Slices)> = Vec::new();
+    all.extend(lengths.map(|ns| ("splits by slice", Slices { ns, ..TURNS })));
+    let random = Slices {
+        ns: 2_000_000,
+        spread_permille: 900,
+        ..TURNS
+    };
+    all.push(("splits by slice", random));
+    for ns in [SLICE_NS, 2_000_000] {
+        let order = "arrival";
+        all.push(("splits by arrival", Slices { ns, order, ..TURNS }));
+    }
+    for switch_ns in [0, 100_000, 200_000] {
+        all.push(("splits by switch", Slices { switch_ns, ..TURNS }));
+    }
+    for (group, slices) in &all {
+        for program in &beside() {
+            cases.push(split(group, slices, &[30, 70], program));
+        }
+        let [small, mix, _] = beside();
+        for program in [small, mix] {
+            cases.push(split(group, slices, &[10, 20, 30, 40], &program));
+        }
+    }
+    for program in &beside() {
+        for (name, longest_ns) in [("20000000", 20_000_000), ("100000000", 100_000_000)] {
+            let long = Program {
+                name: "long kernels",
+                arguments: if longest_ns > 20_000_000 {
+                    &["kernel", "100000000"]
+                } else {
+                    &["kernel", "20000000"]
+                },
+                longest_ns,
+            };
+            cases.push(Case {
+                group: "beside long kernels",
+                name: format!("30 % {} beside 70 % of kernels of {name} ns", program.name),
+                machine: machine(&TURNS, 0),
+                tenants: vec![(30, 1, *program), (70, 1, long)],
+            });
+        }
+    }
+    for program in &beside() {
+        for (count, neighbour) in [(4, None), (4, Some(70))] {
+            let mut tenants = vec![(30, count, *program)];
+            tenants.extend(neighbour.map(|cap| (cap, 1, *program)));
+            cases.push(Case {
+                group: "several processes",
+                name: match neighbour {
+                    None => format!("30 % of {count} processes: {}", program.name),
+                    Some(cap) => format!("30 % of {count} processes beside {cap} %: {}", program.name),
+                },
+                machine: machine(&TURNS, 0),
+                tenants,
+            });
+        }
+    }
+    cases
+}
+
+/// How far a case is off.
+fn measure(bench: &Bench, case: &Case, without: &str) -> Result<Off> {
+    let texts: Vec<String> = case.tenants.iter().map(|(cap, ..)| cap.to_string()).collect();
+    let quotas: Vec<[&str; 2]> = texts.iter().map(|cap| ["--cores", cap.as_str()]).collect();
+    let tenants = quotas.iter().zip(&case.tenants);
+    let loads: Vec<Load<'_>> = tenants
+        .map(|(quota, (_, processes, program))| Load {
+            quota,
+            program: program.arguments,
+            processes: *processes,
+        })
+        .collect();
+    let windows = bench.shares_on(&case.machine, without, &loads)?;
+    let got: Vec<f64> = windows.iter().map(|windows| mean(windows) * 100.0).collect();
+    let caps: Vec<f64> = case.tenants.iter().map(|(cap, ..)| f64::from(*cap)).collect();
+    // What switches take is nobody's fault: of what was used, each has its part.
+    let whole = match caps.iter().sum::<f64>() {
+        all if all >= 100.0 => got.iter().sum::<f64>() / all,
+        _ => 1.0,
+    };
+    let off = got.iter().zip(&caps).map(|(got, cap)| (got / whole - cap).abs());
+    Ok(Off {
+        group: case.group,
+        name: case.name.clone(),
+        points: off.fold(0.0, f64::max),
+    })
+}
+
+/// Runs every case whose name contains `part`, without some refinements (names with commas between, none if empty).
+///
+/// # Errors
+/// See [`Bench::shares`].
+pub fn matrix(bench: &Bench, without: &str, part: &str) -> Result<Vec<Off>> {
+    let cases: Vec<Case> = cases()
+        .into_iter()
+        .filter(|case| case.name.contains(part) || case.group.contains(part))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Off)>> {
+        let mut own = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(case) = cases.get(at) else {
+                return Ok(own);
+            };
+            own.push((at, measure(bench, case, without)?));
+        }
+    };
+    let mut found = scope(|scope| -> Result<Vec<(usize, Off)>> {
+        let workers: Vec<_> = (0..JOBS).map(|_| scope.spawn(work)).collect();
+        let mut all = Vec::new();
+        for worker in workers {
+            all.extend(worker.join().map_err(|_| anyhow!("a case has panicked"))??);
+        }
+        Ok(all)
+    })?;
+    found.sort_by_key(|(at, _)| *at);
+    Ok(found.into_iter().map(|(_, off)| off).collect())
+}
+
+/// Group by group: how many cases, the mean and the worst, in points of the GPU.
+#[must_use]
+pub fn matrix_as_table(all: &[Off]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header(["group", "cases", "mean, points", "worst, points", "worst case"]);
+    let mut groups: Vec<&str> = Vec::new();
+    for off in all {
+        if !groups.contains(&off.group) {
+            groups.push(off.group);
+        }
+    }
+    for group in groups {
+        let own: Vec<&Off> = all.iter().filter(|off| off.group == group).collect();
+        let points: Vec<f64> = own.iter().map(|off| off.points).collect();
+        let worst = own
+            .iter()
+            .max_by(|one, other| one.points.total_cmp(&other.points));
+        table.add_row([
+            group.to_owned(),
+            own.len().to_string(),
+            format!("{:.2}", mean(&points)),
+            worst.map_or_else(String::new, |worst| format!("{:.2}", worst.points)),
+            worst.map_or_else(String::new, |worst| worst.name.clone()),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Every case, for programs.
+#[must_use]
+pub fn matrix_as_json(all: &[Off]) -> Value {
+    let row = |off: &Off| json!({"group": off.group, "case": off.name, "points": off.points});
+    all.iter().map(row).collect()
+}

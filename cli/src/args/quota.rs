@@ -1,0 +1,130 @@
+//! The options of a quota, what they change of one, and contradictions in the words of these options.
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, QuotaChange};
+
+use crate::failure::Failure;
+
+/// The quota of a new or joined tenant.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct QuotaArgs {
+    /// Memory per GPU, as in Kubernetes: 4Gi, 4GiB, 4096MiB, 4G [default: the whole card]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    pub(crate) memory: Option<MemorySize>,
+    /// Share of each GPU's time in percent, 0.1 to 100: the cap of fixed, the guarantee of burst, the most of best-effort
+    /// [default: 100, all that others were not promised]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
+    pub(crate) cores: Option<CoreShare>,
+    /// The most that a burst tenant has, what it borrows included [default: 100]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
+    pub(crate) cores_max: Option<CoreShare>,
+    /// How idle GPU time is treated [default: fixed]
+    #[arg(long, value_parser = policies())]
+    pub(crate) policy: Option<Policy>,
+    /// Its part of the time that nobody was promised, 1 to 10000 [default: ten times --cores]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) weight: Option<u32>,
+    /// Who comes first where there is not enough GPU time for all [default: normal]
+    #[arg(long, value_parser = priorities())]
+    pub(crate) priority: Option<Priority>,
+}
+
+fn policies() -> impl TypedValueParser<Value = Policy> {
+    let shown = |policy: Policy| {
+        PossibleValue::new(policy.name()).help(match policy {
+            Policy::Fixed => "The share is a hard cap",
+            Policy::Burst => "The share is guaranteed; idle time may be borrowed",
+            Policy::BestEffort => "Nothing is guaranteed; whatever others leave",
+        })
+    };
+    PossibleValuesParser::new(Policy::ALL.map(shown)).try_map(|name| name.parse::<Policy>())
+}
+
+fn priorities() -> impl TypedValueParser<Value = Priority> {
+    let shown = |priority: Priority| {
+        PossibleValue::new(priority.name()).help(match priority {
+            Priority::Low => "After the others",
+            Priority::Normal => "Neither",
+            Priority::High => "Before the others",
+        })
+    };
+    PossibleValuesParser::new(Priority::ALL.map(shown)).try_map(|name| name.parse::<Priority>())
+}
+
+impl QuotaArgs {
+    /// What the options that were given change.
+    pub(crate) fn change(&self) -> QuotaChange {
+        QuotaChange {
+            memory_bytes: self.memory.map(|size| size.0),
+            cores_permille: self.cores.map(|share| share.0),
+            cores_max_permille: self.cores_max.map(|share| share.0),
+            policy: self.policy,
+            priority: self.priority,
+            weight: self.weight,
+        }
+    }
+
+    /// No option was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.change() == QuotaChange::default()
+    }
+}
+
+impl From<Contradiction> for Failure {
+    fn from(contradiction: Contradiction) -> Self {
+        Failure::Usage(match contradiction {
+            Contradiction::MaximumWithoutBurst {
+                cores_max_permille,
+                policy,
+            } => format!(
+                "--cores-max {}: a {policy} tenant has at most its --cores; add --policy burst to let it borrow beyond \
+                 them",
+                CoreShare(cores_max_permille)
+            ),
+            Contradiction::MaximumBelowShare {
+                cores_max_permille,
+                cores_permille,
+            } => format!(
+                "--cores-max {} is less than the --cores {} that are guaranteed; give it at least these",
+                CoreShare(cores_max_permille),
+                CoreShare(cores_permille)
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vcuda_quota::Quota;
+
+    use super::*;
+
+    #[test]
+    fn contradictions_name_the_option_and_the_remedy() {
+        let burst = QuotaArgs {
+            cores: Some(CoreShare(300)),
+            cores_max: Some(CoreShare(500)),
+            policy: Some(Policy::Burst),
+            ..QuotaArgs::default()
+        };
+        let said = |args: QuotaArgs| {
+            let quota = Quota::UNLIMITED.merge(&args.change());
+            Failure::from(quota.unwrap_err()).to_string()
+        };
+        assert!(
+            said(QuotaArgs {
+                policy: None,
+                ..burst
+            })
+            .starts_with("--cores-max 50 %: a fixed tenant")
+        );
+        assert_eq!(
+            said(QuotaArgs {
+                cores: Some(CoreShare(600)),
+                ..burst
+            }),
+            "--cores-max 50 % is less than the --cores 60 % that are guaranteed; give it at least these"
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! The decision about one launch: it goes now, it waits until a time, or it waits for work to end.
+//!
+//! The decision is a pure function of a [`Snapshot`]. The shim takes the snapshot, carries the answer out, and asks again.
+
+/// Most launches in flight of a tenant on one device: below the depth of the driver's own queue (about 1,024), so that a
+/// launch waits here, where its wait is bounded, and not there.
+pub const LAUNCHES_MAX: u64 = 512;
+/// Longest wait for work to end (ns): the work may wait for the host, and so for the very thread that waits.
+pub const COMPLETION_WAIT_MAX_NS: u64 = 250_000_000;
+
+/// What the decision about one launch rests on, as it is at one moment. Without the launch itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot {
+    /// What the launch will take, as predicted (ns).
+    pub cost_ns: u64,
+    /// Its kernel was never measured: nobody knows what it will take.
+    pub is_unmeasured: bool,
+    /// When there are tokens for it, if there are none now (`CLOCK_MONOTONIC`, ns).
+    pub tokens_at_ns: Option<u64>,
+    /// Another launch of the tenant goes first, until then at most (`CLOCK_MONOTONIC`, ns).
+    pub other_first_until_ns: Option<u64>,
+    /// Work in flight of all the tenant's processes on the device: as predicted (ns), and in launches.
+    pub in_flight_ns: u64,
+    /// Launches in flight.
+    pub in_flight_launches: u64,
+    /// What of `in_flight_ns` is other processes' (ns).
+    pub others_in_flight_ns: u64,
+    /// Most work in flight (ns).
+    pub window_ns: u64,
+    /// The launch would begin its process's turn among the processes of the tenant.
+    pub begins_turn: bool,
+    /// Since when the launch waits for work to end, if it does (`CLOCK_MONOTONIC`, ns).
+    pub waits_since_ns: Option<u64>,
+}
+
+/// Why a launch waits until a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// There are no tokens.
+    Tokens,
+    /// Another launch of the tenant goes first.
+    Turn,
+}
+
+/// The decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// The launch goes.
+    Admit,
+    /// It waits until then, or until something changes (`CLOCK_MONOTONIC`, ns).
+    WaitUntil {
+        /// When to ask again.
+        at_ns: u64,
+        /// What it waits for.
+        reason: Reason,
+    },
+    /// It waits until so much of the work in flight has ended (ns, as predicted), or until the deadline.
+    WaitForCompletion {
+        /// Work that has to end.
+        work_ns: u64,
+        /// When it goes all the same (`CLOCK_MONOTONIC`, ns).
+        deadline_ns: u64,
+    },
+}
+
+/// Decides about one launch at `now_ns` (`CLOCK_MONOTONIC`).
+#[must_use]
+pub fn admit(launch: &Snapshot, now_ns: u64) -> Admission {
+    if let Some(at_ns) = launch.other_first_until_ns {
+        let reason = Reason::Turn;
+        return Admission::WaitUntil { at_ns, reason };
+    }
+    if let Some(at_ns) = launch.tokens_at_ns {
+        let reason = Reason::Tokens;
+        return Admission::WaitUntil { at_ns, reason };
+    }
+    let Some(work_ns) = work_to_end_ns(launch) else {
+        return Admission::Admit;
+    };
+    let since_ns = launch.waits_since_ns.unwrap_or(now_ns);
+    Admission::WaitForCompletion {
+        work_ns,
+        deadline_ns: since_ns.saturating_add(COMPLETION_WAIT_MAX_NS),
+    }
+}
+
+/// How much work has to end before the launch may go (ns, as predicted); nothing if none has to.
+fn work_to_end_ns(launch: &Snapshot) -> Option<u64> {
+    let is_alone = launch.in_flight_launches == 0;
+    let wanted_ns = launch.in_flight_ns.saturating_add(launch.cost_ns);
+    let is_full = wanted_ns > launch.window_ns || launch.in_flight_launches >= LAUNCHES_MAX;
+    if !is_alone && launch.is_unmeasured {
+        return Some(launch.in_flight_ns);
+    }
+    if !is_alone && is_full {
+        return Some((wanted_ns.saturating_sub(launch.window_ns)).min(launch.in_flight_ns));
+    }
+    // Work of two processes that overlaps is not known by its own length, and each switch between them costs GPU time.
+    let apart_ns = launch.window_ns / 4;
+    (launch.begins_turn && launch.others_in_flight_ns > apart_ns)
+        .then(|| launch.others_in_flight_ns - apart_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A launch of 100 us for which there are tokens, alone on the device.
+    const FREE: Snapshot = Snapshot {
+        cost_ns: MS / 10,
+        is_unmeasured: false,
+        tokens_at_ns: None,
+        other_first_until_ns: None,
+        in_flight_ns: 0,
+        in_flight_launches: 0,
+        others_in_flight_ns: 0,
+        window_ns: 2 * MS,
+        begins_turn: false,
+        waits_since_ns: None,
+    };
+
+    fn completion(launch: &Snapshot) -> Option<u64> {
+        match admit(launch, 0) {
+            Admission::WaitForCompletion { work_ns, .. } => Some(work_ns),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_launch_with_tokens_goes() {
+        assert_eq!(admit(&FREE, 7), Admission::Admit);
+        // However long it is, if nothing is in flight: nothing could end for it.
+        let long = Snapshot {
+            cost_ns: u64::MAX,
+            ..FREE
+        };
+        assert_eq!(admit(&long, 7), Admission::Admit);
+    }
+
+    #[test]
+    fn turns_come_before_tokens_and_tokens_before_room() {
+        let full = Snapshot {
+            in_flight_ns: 2 * MS,
+            in_flight_launches: 20,
+            ..FREE
+        };
+        let broke = Snapshot {
+            tokens_at_ns: Some(50),
+            ..full
+        };
+        let later = Snapshot {
+            other_first_until_ns: Some(60),
+            ..broke
+        };
+        let until = |at_ns, reason| Admission::WaitUntil { at_ns, reason };
+        assert_eq!(admit(&later, 7), until(60, Reason::Turn));
+        assert_eq!(admit(&broke, 7), until(50, Reason::Tokens));
+        assert_eq!(completion(&full), Some(MS / 10));
+    }
+
+    #[test]
+    fn an_unmeasured_kernel_goes_alone() {
+        let beside = Snapshot {
+            is_unmeasured: true,
+            in_flight_ns: MS / 2,
+            in_flight_launches: 1,
+            ..FREE
+        };
+        assert_eq!(completion(&beside), Some(MS / 2));
+        assert_eq!(
+            completion(&Snapshot {
+                is_unmeasured: false,
+                ..beside
+            }),
+            None
+        );
+        let alone = Snapshot {
+            is_unmeasured: true,
+            ..FREE
+        };
+        assert_eq!(admit(&alone, 7), Admission::Admit);
+    }
+
+    #[test]
+    fn the_deadline_counts_from_the_beginning_of_the_wait() {
+        let full = Snapshot {
+            in_flight_ns: 2 * MS,
+            in_flight_launches: LAUNCHES_MAX,
+            waits_since_ns: Some(10 * MS),
+            ..FREE
+        };
+        let deadline_ns = 10 * MS + COMPLETION_WAIT_MAX_NS;
+        let answer = admit(&full, 90 * MS);
+        assert!(
+            matches!(answer, Admission::WaitForCompletion { deadline_ns: at_ns, .. } if at_ns == deadline_ns)
+        );
+    }
+
+    proptest! {
+        /// What is waited for is never more than what is in flight: every wait for completion can end.
+        #[test]
+        fn no_wait_for_more_than_is_in_flight(
+            cost_ns in 0_u64..1 << 40, in_flight_ns in 0_u64..1 << 40, others in 0_u64..1 << 40,
+            in_flight_launches in 1_u64..2000, window_ns in 0_u64..1 << 34, is_unmeasured: bool, begins_turn: bool,
+        ) {
+            let launch = Snapshot {
+                cost_ns, is_unmeasured, in_flight_ns, in_flight_launches, window_ns, begins_turn,
+                others_in_flight_ns: others.min(in_flight_ns),
+                ..FREE
+            };
+            prop_assert!(completion(&launch).is_none_or(|work_ns| work_ns <= in_flight_ns));
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The arithmetic of sharing one GPU among containers: who may use how much, and what elapsed time is worth while several
+//! are busy. Pure: the arbiter (and later the manager) reads the containers' usage, asks here, and writes their limits.
+//!
+//! While contexts take time slices, the time that a container measures holds its neighbours' slices too. So each bin in
+//! which `n` containers were busy counts `1/n` for each of them: the busy maps ([`crate::busy`]) say which bins those
+//! are, and [`Scale`] follows the average over the last 100 ms. Every figure read from a container is hostile: it can only
+//! move that container's own scale within its bounds, and a neighbour's by claiming to be busy.
+
+mod demand;
+mod rates;
+mod settlement;
+mod throttle;
+mod turns;
+
+use crate::{Refinement, busy};
+
+pub use demand::{Activity, RECENT_NS};
+pub use rates::{Contender, FLOOR_PERMILLE, rates};
+pub use settlement::{Measured, Settlement};
+pub use throttle::{Throttle, Verdict, View};
+pub use turns::{Got, Turns};
+
+/// How often the controller runs while containers compete (ns).
+pub const CONTENDED_NS: u64 = 10_000_000;
+/// How often it runs else (ns).
+pub const QUIET_NS: u64 = 100_000_000;
+/// How far back it looks (ns).
+pub const LOOK_BACK_NS: u64 = 100_000_000;
+/// Without a beat of the arbiter for this long, containers go by themselves: elapsed time is charged as it is (ns).
+pub const STALE_BEAT_NS: u64 = 1_000_000_000;
+
+/// Words of a busy map that cover [`LOOK_BACK_NS`] and the word of the present.
+pub const LOOK_BACK_WORDS: u64 = LOOK_BACK_NS / (busy::BIN_NS * busy::BINS_PER_WORD) + 1;
+
+/// The number of the busy map's word in which `now_ns` lies (counted since the clock's zero).
+#[must_use]
+pub const fn word_at(now_ns: u64) -> u64 {
+    now_ns / (busy::BIN_NS * busy::BINS_PER_WORD)
+}
+
+/// How one container's busy time met the others'.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overlap {
+    /// Bins in which it was busy.
+    pub bins: u64,
+    /// The sum over these bins of its part, in thousandths of a bin.
+    pub parts_permille: u64,
+    /// Bins in which others were busy as well.
+    pub shared: u64,
+}
+
+impl Overlap {
+    /// What a busy bin was worth on average (thousandths); 1000 if it was never busy.
+    #[must_use]
+    pub fn ratio_permille(self) -> u32 {
+        let ratio = self.parts_permille.checked_div(self.bins).unwrap_or(1000);
+        u32::try_from(ratio).unwrap_or(1000).min(1000)
+    }
+}
+
+/// How many contexts of a container have work while it is busy, on average: the GPU's time goes round the contexts, not the
+/// containers. Read off now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contexts {
+    permille: u64,
+}
+
+impl Default for Contexts {
+    fn default() -> Self {
+        Self {
+            permille: ONE_CONTEXT,
+        }
+    }
+}
+
+impl Contexts {
+    /// Takes a look into account, in which `count` processes had work. None tells nothing: it was not busy then. Those whose
+    /// work waits for a first slice do not show in the busy map: since the last look, the measured times of all streams were
+    /// `elapsed_ns` together, and there was work in `busy_ns`.
+    pub fn follow(&mut self, count: u64, elapsed_ns: u64, busy_ns: u64) {
+        if !Refinement::ContextCount.is_used() {
+            return;
+        }
+        let Some(together) = elapsed_ns.saturating_mul(1000).checked_div(busy_ns) else {
+            return;
+        };
+        if count > 0 {
+            let seen = count.saturating_mul(1000).min(together.max(ONE_CONTEXT));
+            self.permille = (self.permille * 7 + seen) / 8;
+        }
+    }
+}
+
+/// A container whose contexts are one (thousandths).
+const ONE_CONTEXT: u64 = 1000;
+
+/// One container's busy time.
+#[derive(Debug, Clone, Default)]
+pub struct Busy {
+    /// Its bins, word by word (48 bins each, see [`busy::bins_of`]).
+    pub map: Vec<u64>,
+    /// What shares the time slices.
+    pub contexts: Contexts,
+}
+
+/// Compares the busy bins of all containers of one GPU over the same span: each of the containers that are busy together
+/// gets its part of the bin, of `n` contexts in turn as many as are its own. A first guess, at once: what each got in fact
+/// depends on whose slice was first and last ([`Turns`]).
+#[must_use]
+pub fn overlaps(containers: &[Busy]) -> Vec<Overlap> {
+    let mut overlaps = vec![Overlap::default(); containers.len()];
+    turns::for_each_run(containers, |set, bins| {
+        let all = turns::sum_of_contexts(containers, set);
+        for (one, overlap) in turns::members(set, &mut overlaps) {
+            overlap.bins += bins;
+            overlap.parts_permille += bins * 1000 * turns::contexts_of(containers, one) / all;
+            overlap.shared += if set.count_ones() > 1 { bins } else { 0 };
+        }
+    });
+    overlaps
+}
+
+/// What measured time is worth for one container: follows [`Overlap::ratio_permille`] by half the difference each step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    thousandths_of_permille: u32,
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        Self {
+            thousandths_of_permille: 1_000_000,
+        }
+    }
+}
+
+impl Scale {
+    /// Where another arbiter has left off.
+    #[must_use]
+    pub fn from_permille(permille: u32) -> Self {
+        Self {
+            thousandths_of_permille: permille.clamp(1, 1000) * 1000,
+        }
+    }
+
+    /// Takes the last look into account. What a container is worth that was not busy then stays as it was: a small share
+    /// is used in bursts, and each must not begin as if it were alone.
+    pub fn follow(&mut self, overlap: Overlap) {
+        if overlap.bins > 0 {
+            let target = overlap.ratio_permille().saturating_mul(1000);
+            self.thousandths_of_permille = u32::midpoint(self.thousandths_of_permille, target);
+        }
+    }
+
+    /// For [`crate::account::Pace::scale_permille`], 1 to 1000. Within one percent of it, it is the whole.
+    #[must_use]
+    pub fn permille(self) -> u32 {
+        let permille = (self.thousandths_of_permille + 500) / 1000;
+        if permille >= 990 { 1000 } else { permille.max(1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A word of which each bin is busy.
+    const BINS: u64 = (1 << busy::BINS_PER_WORD) - 1;
+
+    /// Containers of one context each.
+    fn busy(maps: &[&[u64]]) -> Vec<Busy> {
+        let one = |map: &&[u64]| Busy {
+            map: map.to_vec(),
+            contexts: Contexts::default(),
+        };
+        maps.iter().map(one).collect()
+    }
+
+    #[test]
+    fn bins_are_divided_among_the_busy() {
+        let found = overlaps(&busy(&[&[0b1111], &[0b0011], &[0b0001]]));
+        assert_eq!(
+            found[0],
+            Overlap {
+                bins: 4,
+                parts_permille: 333 + 500 + 1000 + 1000,
+                shared: 2
+            }
+        );
+        assert_eq!(found[1].ratio_permille(), (333 + 500) / 2);
+        assert_eq!(found[2].ratio_permille(), 333);
+        assert_eq!(overlaps(&busy(&[&[0], &[]]))[1].ratio_permille(), 1000);
+    }
+
+    #[test]
+    fn time_goes_round_the_contexts_not_the_containers() {
+        let mut containers = busy(&[&[BINS], &[BINS]]);
+        (0..100).for_each(|_| containers[0].contexts.follow(3, 3, 1));
+        // An idle moment tells nothing.
+        containers[0].contexts.follow(0, 1, 1);
+        let found = overlaps(&containers);
+        assert!((745..=750).contains(&found[0].ratio_permille()), "{found:?}");
+        assert!((250..=255).contains(&found[1].ratio_permille()), "{found:?}");
+    }
+
+    #[test]
+    fn work_that_waits_for_its_first_slice_is_no_context_yet() {
+        // Four processes have work, and while one is busy another was for a fifth of the time.
+        let mut contexts = Contexts::default();
+        (0..100).for_each(|_| contexts.follow(4, 1200, 1000));
+        assert!((1190..=1200).contains(&contexts.permille), "{contexts:?}");
+        // Streams of one process are one context, and nothing measured tells nothing.
+        (0..100).for_each(|_| contexts.follow(1, 4000, 1000));
+        let one = contexts;
+        contexts.follow(4, 0, 0);
+        assert_eq!((one.permille / 10, contexts), (100, one));
+    }
+
+    #[test]
+    fn alone_the_scale_is_whole_and_it_follows_a_neighbour_within_steps() {
+        let mut scale = Scale::default();
+        let alone = Overlap {
+            bins: 100,
+            parts_permille: 100_000,
+            shared: 0,
+        };
+        scale.follow(alone);
+        assert_eq!(scale.permille(), 1000);
+        for _ in 0..10 {
+            scale.follow(Overlap {
+                bins: 100,
+                parts_permille: 50_000,
+                shared: 100,
+            });
+        }
+        assert!((500..=501).contains(&scale.permille()));
+        scale.follow(Overlap::default());
+        assert!((500..=501).contains(&scale.permille()));
+        for _ in 0..10 {
+            scale.follow(alone);
+        }
+        assert_eq!(scale.permille(), 1000);
+    }
+
+    proptest! {
+        /// The parts of all containers never exceed the time in which any of them was busy.
+        #[test]
+        fn parts_do_not_exceed_the_time(
+            maps in prop::collection::vec(prop::collection::vec(0_u64..1 << 48, 0..8), 0..6),
+            contexts in prop::collection::vec(1_u64..600_000, 6),
+        ) {
+            let containers: Vec<Busy> = maps
+                .iter()
+                .zip(contexts)
+                .map(|(map, permille)| Busy { map: map.clone(), contexts: Contexts { permille } })
+                .collect();
+            let found = overlaps(&containers);
+            let longest = maps.iter().map(Vec::len).max().unwrap_or(0);
+            let busy: u32 = (0..longest)
+                .map(|word| maps.iter().filter_map(|map| map.get(word)).fold(0, |all, bins| all | bins).count_ones())
+                .sum();
+            let parts: u64 = found.iter().map(|overlap| overlap.parts_permille).sum();
+            prop_assert!(parts <= u64::from(busy) * 1000);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! When a container's launches go and when they are held: the arithmetic of one process, time as an argument.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use super::{FLOOR_PERMILLE, STALE_BEAT_NS};
+use crate::Refinement;
+use crate::account::{Account, Pace};
+use vcuda_quota::{DeviceConfig, Policy};
+
+/// Work in flight while neighbours compete (ns): two slices, so that a container that may run always has work to run.
+/// With less, slices are unequal, and elapsed time can no longer be apportioned by who was busy.
+const WINDOW_CONTENDED_NS: u64 = 4_000_000;
+/// Half of what runs between two holds (ns), alone and while neighbours compete. Whole slices in the latter case, for
+/// the same reason; in both, fewer and longer holds cost less of the processor.
+const SWING_NS: i64 = 1_000_000;
+const SWING_CONTENDED_NS: i64 = 4_000_000;
+/// A segment that one mark measures, at least and at most (ns).
+const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
+
+/// What `limits` says at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    /// What the container earns.
+    pub pace: Pace,
+    /// What it was given.
+    pub config: DeviceConfig,
+    /// Neighbours are busy on the device.
+    pub contended: bool,
+    /// What measured time is worth (thousandths).
+    pub scale_permille: u32,
+    /// Most work in flight (ns).
+    pub window_ns: u64,
+    /// How much predicted work is measured by one mark (ns).
+    pub segment_ns: u64,
+}
+
+impl View {
+    /// What holds at `now_ns`, from what was read of `limits` (`beat_ns`: the arbiter's last beat, 0 for none). Without an
+    /// arbiter no process says what overlaps: elapsed time is charged as it is. And none takes back what was borrowed: so
+    /// nothing is borrowed from when the beat was found missing.
+    #[must_use]
+    pub fn new(pace: Pace, config: DeviceConfig, beat_ns: u64, now_ns: u64) -> Self {
+        let arbitrated = beat_ns != 0 && now_ns.saturating_sub(beat_ns) < STALE_BEAT_NS;
+        let contended = arbitrated && pace.contended;
+        let window_ns = if contended {
+            pace.window_ns.max(WINDOW_CONTENDED_NS)
+        } else {
+            pace.window_ns
+        };
+        let pace = if arbitrated || config.policy == Policy::Fixed {
+            pace
+        } else {
+            let unlent_permille = config
+                .promised_permille()
+                .max(FLOOR_PERMILLE.min(config.cap_permille));
+            pace.with_rate(unlent_permille, beat_ns.saturating_add(STALE_BEAT_NS))
+        };
+        Self {
+            pace,
+            config,
+            contended,
+            scale_permille: if arbitrated { pace.scale_permille } else { 1000 },
+            window_ns,
+            segment_ns: (window_ns / 4).clamp(SEGMENT_NS.0, SEGMENT_NS.1),
+        }
+    }
+
+    /// What `elapsed_ns` counts.
+    #[must_use]
+    pub fn scaled(&self, elapsed_ns: u64) -> u64 {
+        elapsed_ns.saturating_mul(u64::from(self.scale_permille)) / 1000
+    }
+}
+
+/// Whether the balance lets a launch go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does.
+    Go,
+    /// It will at this time if nobody else consumes (`CLOCK_MONOTONIC`, ns).
+    At(u64),
+}
+
+/// One process's swing between running and being held on one device.
+#[derive(Debug)]
+pub struct Throttle {
+    running: AtomicBool,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self {
+            running: AtomicBool::new(true),
+        }
+    }
+}
+
+impl Throttle {
+    /// Whether the container's balance lets a launch go. What was held goes on once the balance is well positive, and is
+    /// held again once it is as far negative.
+    pub fn verdict(&self, account: &Account, view: &View, now_ns: u64) -> Verdict {
+        let config = &view.config;
+        // A balance of nothing never lets anything go.
+        account.clamp(&view.pace, config.burst_ns.max(1), config.debt_max_ns, now_ns);
+        let balance = account.balance(&view.pace, now_ns);
+        let swing = if view.contended {
+            SWING_CONTENDED_NS
+        } else {
+            SWING_NS
+        };
+        let swing = if Refinement::Swing.is_used() {
+            swing.min(i64::try_from(config.burst_ns).unwrap_or(i64::MAX))
+        } else {
+            0
+        };
+        let running = self.running.load(Ordering::Relaxed);
+        // A swing of nothing: one launch at a time.
+        let goes = if running {
+            balance > -swing
+        } else {
+            balance >= swing.max(1)
+        };
+        if goes != running {
+            self.running.store(goes, Ordering::Relaxed);
+        }
+        if goes {
+            return Verdict::Go;
+        }
+        let missing = u128::from(swing.max(1).saturating_sub(balance).unsigned_abs());
+        let wait = (missing * 1000).div_ceil(u128::from(view.pace.rate_permille.max(1)));
+        Verdict::At(now_ns.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(rate_permille: u32) -> Pace {
+        Pace {
+            epoch_ns: 0,
+            credit_ns: 0,
+            rate_permille,
+            scale_permille: 500,
+            window_ns: 2_000_000,
+            metered: true,
+            contended: true,
+        }
+    }
+
+    #[test]
+    fn without_a_fresh_beat_time_is_charged_as_it_is() {
+        let config = DeviceConfig::new(0, 300);
+        let now = 10 * STALE_BEAT_NS;
+        let fresh = View::new(pace(300), config, now - 1, now);
+        assert_eq!(
+            (fresh.scale_permille, fresh.contended, fresh.window_ns),
+            (500, true, 4_000_000)
+        );
+        for beat in [0, now - STALE_BEAT_NS] {
+            let stale = View::new(pace(300), config, beat, now);
+            assert_eq!(
+                (stale.scale_permille, stale.contended, stale.window_ns),
+                (1000, false, 2_000_000)
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_fresh_beat_nothing_is_borrowed() {
+        let burst = DeviceConfig {
+            guarantee_permille: 200,
+            policy: Policy::Burst,
+            ..DeviceConfig::new(0, 1000)
+        };
+        let effort = DeviceConfig {
+            policy: Policy::BestEffort,
+            ..burst
+        };
+        let beat = STALE_BEAT_NS;
+        let lost = beat + STALE_BEAT_NS;
+        let credit = |config, now| {
+            let view = View::new(pace(1000), config, beat, now);
+            view.pace.credit_at(now)
+        };
+        for (config, earned_ns) in [(burst, 200_000_000), (effort, 10_000_000)] {
+            let before = credit(config, lost - 1);
+            assert!((before - 2_000_000_000).abs() <= 1, "{before}");
+            // What was earned by then stays.
+            assert_eq!(credit(config, lost + 1_000_000_000), 2_000_000_000 + earned_ns);
+        }
+        let fixed = View::new(pace(300), DeviceConfig::new(0, 300), beat, lost);
+        assert_eq!(fixed.pace, pace(300));
+    }
+
+    #[test]
+    fn it_swings_and_says_when() {
+        let config = DeviceConfig::new(0, 500);
+        let view = View::new(pace(500), config, 0, 100_000_000);
+        let (account, throttle) = (Account::default(), Throttle::default());
+        let now = 100_000_000;
+        assert_eq!(throttle.verdict(&account, &view, now), Verdict::Go);
+        // Idle time was not banked beyond the burst of 5 ms; 6 ms of work leave 1 ms of debt.
+        account.charge(6_000_000);
+        assert_eq!(
+            throttle.verdict(&account, &view, now),
+            Verdict::At(now + 4_000_000)
+        );
+        // At half speed, 2 ms of balance take 4 ms; not a moment earlier, and then at once.
+        assert_eq!(
+            throttle.verdict(&account, &view, now + 3_999_000),
+            Verdict::At(now + 4_000_000)
+        );
+        assert_eq!(throttle.verdict(&account, &view, now + 4_000_000), Verdict::Go);
+    }
+
+    #[test]
+    fn no_burst_still_goes_on() {
+        let config = DeviceConfig {
+            burst_ns: 0,
+            ..DeviceConfig::new(0, 100)
+        };
+        let view = View::new(pace(100), config, 0, 1_000);
+        let (account, throttle) = (Account::default(), Throttle::default());
+        let mut now = 1_000;
+        let mut launched = 0;
+        for _ in 0..1000 {
+            match throttle.verdict(&account, &view, now) {
+                Verdict::Go => {
+                    account.charge(1_000_000);
+                    launched += 1;
+                }
+                Verdict::At(at) => now = at,
+            }
+        }
+        assert!(launched >= 300, "{launched}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Against a GPU whose turns are known.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::controller::Contexts;
+
+/// Contexts take turns, each for this many bins; a change costs some, that are nobody's.
+struct Gpu {
+    slice: u64,
+    switch: u64,
+    /// Who comes after whom.
+    circle: Vec<usize>,
+}
+
+/// A container: how many bins of work it brings at once, and how many it waits then, by turns.
+type Habit = Vec<(u64, u64)>;
+
+/// What was seen of one container, and what it got.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    busy: Vec<bool>,
+    got: u64,
+}
+
+impl Gpu {
+    /// Lets the containers run for so many bins.
+    fn run(&self, habits: &[Habit], bins: usize) -> Vec<Seen> {
+        let mut seen = vec![
+            Seen {
+                busy: vec![false; bins],
+                got: 0
+            };
+            habits.len()
+        ];
+        let mut work: Vec<u64> = vec![0; habits.len()];
+        let mut next: Vec<(u64, usize)> = vec![(0, 0); habits.len()];
+        // Since its burst was begun in a slice of its own.
+        let mut from: Vec<Option<usize>> = vec![None; habits.len()];
+        let (mut place, mut slice, mut switching) = (0, 0, 0);
+        for bin in 0..bins {
+            for (one, habit) in habits.iter().enumerate() {
+                let (due, step) = next[one];
+                if work[one] == 0 && due <= bin as u64 {
+                    work[one] = habit[step % habit.len()].0;
+                }
+            }
+            let is_next = |offset: &usize| work[self.circle[(place + offset) % self.circle.len()]] > 0;
+            let own = work[self.circle[place]] > 0;
+            if switching == 0
+                && (!own || slice >= self.slice)
+                && let Some(offset) = (1..self.circle.len()).find(is_next)
+            {
+                place = (place + offset) % self.circle.len();
+                (slice, switching) = (0, self.switch);
+            } else if slice >= self.slice || !own {
+                slice = 0;
+            }
+            if switching > 0 {
+                switching -= 1;
+                continue;
+            }
+            let one = self.circle[place];
+            if work[one] == 0 {
+                continue;
+            }
+            let begin = *from[one].get_or_insert(bin);
+            work[one] -= 1;
+            slice += 1;
+            seen[one].got += 1;
+            if work[one] == 0 {
+                seen[one].busy[begin..=bin].fill(true);
+                from[one] = None;
+                let (_, step) = next[one];
+                next[one] = (bin as u64 + habits[one][step % habits[one].len()].1, step + 1);
+            }
+        }
+        for (seen, begin) in seen.iter_mut().zip(from) {
+            seen.busy[begin.unwrap_or(bins)..].fill(true);
+        }
+        seen
+    }
+}
+
+/// The busy maps in pieces of so many words.
+fn pieces(seen: &[Seen], words: usize) -> Vec<Vec<Busy>> {
+    let size = words * WORD_BINS;
+    let count = seen[0].busy.len() / size;
+    let piece = |one: &Seen, piece: usize| {
+        let bins = &one.busy[piece * size..(piece + 1) * size];
+        let word = |bins: &[bool]| {
+            (0..)
+                .zip(bins)
+                .fold(0, |word, (bin, busy)| word | u64::from(*busy) << bin)
+        };
+        Busy {
+            map: bins.chunks(WORD_BINS).map(word).collect(),
+            contexts: Contexts::default(),
+        }
+    };
+    (0..count)
+        .map(|at| seen.iter().map(|one| piece(one, at)).collect())
+        .collect()
+}
+
+/// By how much each got more than it was told to have (thousandths of what it got).
+fn errors(seen: &[Seen]) -> Vec<i64> {
+    let mut turns = Turns::default();
+    let mut told = vec![0; seen.len()];
+    for piece in pieces(seen, 20) {
+        for (told, got) in told.iter_mut().zip(turns.pass(&piece)) {
+            *told += got.permille;
+        }
+    }
+    let error = |(told, one): (i64, &Seen)| 1000 - told / one.got.max(1).cast_signed();
+    told.into_iter().zip(seen).map(error).collect()
+}
+
+const WORD_BINS: usize = 48;
+const DEFAULT: (u64, u64) = (102, 2);
+
+#[test]
+fn bursts_of_a_few_slices_are_told_to_the_percent() {
+    let gpu = Gpu {
+        slice: DEFAULT.0,
+        switch: DEFAULT.1,
+        circle: vec![0, 1],
+    };
+    // Equal parts of the time would be 3 to 12 % too much or too little for the first.
+    for burst in [150, 320, 500, 790, 830] {
+        let seen = gpu.run(
+            &[
+                vec![(burst, 7_000 - burst), (burst + 7, 6_500)],
+                vec![(1 << 40, 0)],
+            ],
+            900_000,
+        );
+        let found = errors(&seen);
+        assert!(found[0].abs() <= 20, "{burst}: {found:?}");
+    }
+}
+
+#[test]
+fn the_order_of_the_circle_is_learnt() {
+    let habits: Vec<Habit> = vec![
+        vec![(700, 5_100), (830, 3_300)],
+        vec![(1_700, 5_000)],
+        vec![(900, 1_030), (3_000, 2_000)],
+        vec![(4_000, 400)],
+    ];
+    for circle in [[0, 1, 2, 3], [0, 2, 1, 3], [0, 3, 2, 1]] {
+        let gpu = Gpu {
+            slice: DEFAULT.0,
+            switch: DEFAULT.1,
+            circle: circle.to_vec(),
+        };
+        let found = errors(&gpu.run(&habits, 2_000_000));
+        // Time in which the context changed is nobody's; here it is everyone's, who shared.
+        assert!(
+            found.iter().all(|error| (-25..=5).contains(error)),
+            "{circle:?}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn it_does_not_matter_where_the_maps_were_cut() {
+    let gpu = Gpu {
+        slice: DEFAULT.0,
+        switch: DEFAULT.1,
+        circle: vec![0, 1, 2],
+    };
+    let habits: Vec<Habit> = vec![vec![(700, 5_100)], vec![(1_700, 3_000)], vec![(900, 1_000)]];
+    let seen = gpu.run(&habits, 96_000);
+    let told = |words: usize| {
+        let mut turns = Turns::default();
+        let mut told = vec![(0, 0); seen.len()];
+        for piece in pieces(&seen, words) {
+            for (told, got) in told.iter_mut().zip(turns.pass(&piece)) {
+                *told = (told.0 + got.bins, told.1 + got.permille);
+            }
+        }
+        told
+    };
+    for (whole, cut) in told(2_000).into_iter().zip(told(1)) {
+        assert_eq!(whole.0, cut.0);
+        // Parts of bins are cut off once in each piece.
+        assert!((whole.1 - cut.1).abs() < 4_000, "{whole:?} {cut:?}");
+    }
+}
+
+proptest! {
+    /// What is given out is never more than the time in which any was busy, whatever the maps say, and however they are cut.
+    #[test]
+    fn parts_do_not_exceed_the_time(
+        maps in prop::collection::vec(prop::collection::vec(0_u64..1 << 48, 8), 1..6),
+        contexts in prop::collection::vec(1_u64..60_000, 6),
+        stretch in 1_usize..60,
+    ) {
+        let containers: Vec<Busy> = maps
+            .iter()
+            .zip(contexts)
+            .map(|(map, permille)| Busy {
+                map: map.iter().flat_map(|word| vec![*word; stretch]).collect(),
+                contexts: Contexts { permille },
+            })
+            .collect();
+        let mut busy = 0;
+        for_each_run(&containers, |set, bins| if set != 0 { busy += bins });
+        let found = Turns::default().pass(&containers);
+        let parts: i64 = found.iter().map(|got| got.permille).sum();
+        prop_assert!(parts <= busy.cast_signed() * 1000);
+    }
+}

@@ -1,0 +1,22 @@
+//! What a tenant may use of one GPU: memory, GPU time, and how it competes. Declared once for every crate.
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`Quota`] | what is asked for: on the command line, by a pod, of the manager |
+//! | [`QuotaChange`] | the parts of a quota that a command line or a pod names; [`Quota::merge`] puts them into a quota |
+//! | [`Policy`], [`Priority`], [`WEIGHTS`] | how tenants compete for GPU time (docs/policies.md) |
+//! | [`MemorySize`], [`CoreShare`] | memory and GPU time as people type and read them |
+//! | [`DeviceConfig`] | what a quota means in the file `limits` |
+//!
+//! The feature `serde` reads and writes quotas as JSON or TOML. Without it the crate depends on nothing, as the shim needs.
+#![forbid(unsafe_code)]
+
+mod competition;
+mod config;
+mod quantity;
+mod quota;
+
+pub use competition::{Policy, Priority, WEIGHTS, parse_weight};
+pub use config::{DeviceConfig, NO_MEMORY_LIMIT};
+pub use quantity::{CoreShare, MemorySize, ParseError};
+pub use quota::{Contradiction, Quota, QuotaChange};

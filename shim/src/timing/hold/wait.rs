@@ -1,0 +1,288 @@
+//! A launch that waits: for tokens, for its turn, or for work to end. Each wait ends by itself.
+
+use core::sync::atomic::Ordering;
+
+use vcuda_limiter::controller::View;
+use vcuda_limiter::predict::Prediction;
+use vcuda_limiter::{Admission, COMPLETION_WAIT_MAX_NS, Reason};
+
+use super::{Launches, Waiting};
+use crate::timing::lane::{BALANCE, Lane, WINDOW, now_ns};
+use crate::timing::track::{OVERDUE_PART, Track};
+use crate::{capture, reaper};
+
+/// Longest wait for the balance of several devices (ns).
+const JOINT_MAX_WAIT_NS: u64 = 250_000_000;
+/// Longest sleep between two looks at the window (ns): finishing work wakes earlier. Also the whole wait while work in flight
+/// waits for the host.
+const WINDOW_SLEEP_NS: u64 = 1_000_000;
+/// Shortest (ns).
+const LOOK_NS: u64 = 50_000;
+/// Who waits for work of its own stream looks at the marks itself: for so long after it should have, they are left to it (ns).
+const ATTENDED_NS: u64 = 200_000;
+/// Longest sleep between two looks at the limits (ns), and how old they may be by then: a change is felt within the sum.
+const LIMITS_SLEEP_NS: u64 = 20_000_000;
+const LIMITS_AGE_NS: u64 = 5_000_000;
+/// What is left of a wait is spun, as no sleep ends that exactly (ns, at most): as much as sleeps were late of late.
+const SPIN_NS: u64 = 40_000;
+/// How many sleeps that is learnt from, about.
+const SLEEPS: u64 = 8;
+/// A launch waits no longer beside a segment of another stream that has run for this long, with nothing finished meanwhile
+/// (ns): it may wait for the host.
+const ENDLESS_NS: u64 = 20_000_000;
+/// The same, where that was seen of late (ns), and what late means (ns).
+const ENDLESS_AGAIN_NS: u64 = 5_000_000;
+const OF_LATE_NS: u64 = 10_000_000_000;
+
+impl Launches {
+    /// Waits until the launch may go. `true`: the bound came first.
+    pub(super) fn wait(
+        &'static self,
+        lane: &Lane,
+        mut waiting: Waiting<'_>,
+        mut view: View,
+        mut decision: Admission,
+        predicted: &Prediction,
+        started_ns: u64,
+    ) -> bool {
+        // Launches finished, and since when it is no more.
+        let mut quiet = (lane.meter.finished(), started_ns);
+        loop {
+            let now = now_ns();
+            lane.stand_in_line(predicted.cost_ns, now);
+            let finished = lane.meter.finished();
+            if finished != quiet.0 {
+                quiet = (finished, now);
+            }
+            let patience_ns = lane.patience_ns(now);
+            let endless_ns = self.longest_beside(lane, waiting.track);
+            if endless_ns.min(now.saturating_sub(quiet.1)) >= patience_ns {
+                if endless_ns >= ENDLESS_NS {
+                    lane.endless_ns.store(now, Ordering::Relaxed);
+                }
+                let at_ns = lane.account.beside(&view.pace, predicted.cost_ns, now);
+                wait_until(lane, at_ns, started_ns, view.config.hold_max_ns);
+                return true;
+            }
+            let goes_on_debt = match decision {
+                Admission::Admit => return false,
+                Admission::WaitUntil {
+                    at_ns,
+                    reason: Reason::Tokens,
+                } => self.wait_for_tokens(lane, &waiting, &view, (started_ns, at_ns, patience_ns), now),
+                Admission::WaitUntil {
+                    at_ns,
+                    reason: Reason::Turn,
+                } => {
+                    let cost_ns = predicted.cost_ns;
+                    self.wait_for_turn(
+                        lane,
+                        &waiting,
+                        &view,
+                        cost_ns,
+                        (started_ns, at_ns, patience_ns),
+                        now,
+                    )
+                }
+                Admission::WaitForCompletion { work_ns, deadline_ns } => {
+                    waiting.for_completion_since_ns.get_or_insert(now);
+                    let still =
+                        || self.decide(lane, &view, predicted, Some(waiting), now) != Admission::Admit;
+                    self.wait_for_completion(lane, &waiting, (work_ns, deadline_ns), now, still)
+                }
+            };
+            if goes_on_debt {
+                return true;
+            }
+            if !matches!(decision, Admission::WaitForCompletion { .. }) {
+                waiting.for_completion_since_ns = None;
+            }
+            let now = now_ns();
+            // With nothing in flight the reaper sleeps.
+            lane.follow_limits(LIMITS_AGE_NS, now);
+            view = lane.view(now);
+            let before = decision;
+            decision = self.decide(lane, &view, predicted, Some(waiting), now);
+            if decision == Admission::Admit || !lane.is_metered() {
+                // A launch that was woken before its time was not late.
+                if let Admission::WaitUntil {
+                    at_ns,
+                    reason: Reason::Tokens,
+                } = before
+                    && now >= at_ns
+                {
+                    lane.account.lateness.count(now_ns().saturating_sub(at_ns));
+                }
+                return false;
+            }
+        }
+    }
+
+    /// Waits for tokens until `at_ns`, or until something changes. `true`: the bound on the wait came, and the launch goes on
+    /// debt.
+    fn wait_for_tokens(
+        &'static self,
+        lane: &Lane,
+        waiting: &Waiting<'_>,
+        view: &View,
+        (started_ns, at_ns, patience_ns): (u64, u64, u64),
+        now: u64,
+    ) -> bool {
+        let most_ns = if self.has_peers(lane, now) {
+            view.config.hold_max_ns.min(JOINT_MAX_WAIT_NS)
+        } else {
+            view.config.hold_max_ns
+        };
+        let Some(bound_ns) = bound_ns(lane, started_ns, most_ns, now) else {
+            return true;
+        };
+        sleep_until(lane, at_ns.min(bound_ns), now, patience_ns);
+        // What was done meanwhile is not waited for: the reaper looks seldom while nobody waits for work.
+        if let Some(track) = waiting.track.filter(|_| lane.is_sole()) {
+            self.settle_own(lane, track);
+        }
+        false
+    }
+
+    /// Waits for the launches of the tenant that go first, until `until_ns` at most. `true`: the launch goes on debt.
+    fn wait_for_turn(
+        &'static self,
+        lane: &Lane,
+        waiting: &Waiting<'_>,
+        view: &View,
+        cost_ns: u64,
+        (started_ns, until_ns, patience_ns): (u64, u64, u64),
+        now: u64,
+    ) -> bool {
+        let Some(bound_ns) = bound_ns(lane, started_ns, view.config.hold_max_ns, now) else {
+            return true;
+        };
+        let at_ns = until_ns.min(bound_ns).min(now.saturating_add(patience_ns));
+        lane.sleep_for_turn(waiting.place, cost_ns, at_ns.saturating_sub(now), || {
+            // The launch that goes first may wait for our work to end.
+            self.ring(reaper::ASLEEP | reaper::UNHURRIED);
+        });
+        false
+    }
+
+    /// Waits for some work to end while the launch `still` has to. `true`: the launch goes on debt.
+    fn wait_for_completion(
+        &'static self,
+        lane: &Lane,
+        waiting: &Waiting<'_>,
+        (work_ns, deadline_ns): (u64, u64),
+        now: u64,
+        still: impl Fn() -> bool,
+    ) -> bool {
+        let since_ns = deadline_ns.saturating_sub(COMPLETION_WAIT_MAX_NS);
+        if bound_ns(lane, since_ns, COMPLETION_WAIT_MAX_NS, now).is_none() {
+            return true;
+        }
+        let own = waiting.track.filter(|_| lane.is_sole() && !capture::any_open());
+        let (look_in_ns, is_enough) = look_in_ns(lane, own, work_ns, now);
+        let still = || {
+            if !is_enough {
+                // Somebody must look at the other streams.
+                self.ring(reaper::ASLEEP | reaper::UNHURRIED);
+            }
+            still()
+        };
+        lane.sleep(WINDOW, look_in_ns, still);
+        if let Some(track) = waiting.track.filter(|_| is_enough) {
+            self.settle_own(lane, track);
+        }
+        // What waits for the host may wait for this very thread.
+        self.is_gated()
+    }
+}
+
+impl Launches {
+    /// For how long a segment of another stream of the device was seen to run, the longest (ns). To wait for its end may be to
+    /// wait for ever; gates are told apart by [`Launches::is_gated`].
+    fn longest_beside(&self, lane: &Lane, own: Option<&Track>) -> u64 {
+        let is_beside = |track: &&Track| {
+            !own.is_some_and(|own| core::ptr::eq(own, *track))
+                && track.lane().is_some_and(|its| core::ptr::eq(its, lane))
+        };
+        let beside = self.tracks.all().filter(is_beside);
+        beside.map(Track::seen_running_ns).max().unwrap_or(0)
+    }
+}
+
+impl Lane {
+    /// After how long work beside a held launch counts as endless (ns).
+    fn patience_ns(&self, now_ns: u64) -> u64 {
+        let seen_ns = self.endless_ns.load(Ordering::Relaxed);
+        if seen_ns != 0 && now_ns.saturating_sub(seen_ns) < OF_LATE_NS {
+            ENDLESS_AGAIN_NS
+        } else {
+            ENDLESS_NS
+        }
+    }
+}
+
+/// In how long to look at the marks of a stream of which `ns` of predicted work are to finish (ns), and whether it has so
+/// much. The reaper leaves them alone until then.
+fn look_in_ns(lane: &Lane, track: Option<&Track>, ns: u64, now: u64) -> (u64, bool) {
+    let expected = track.map(|track| (track, track.expected_ns(ns)));
+    let Some((track, Some(expected_ns))) = expected else {
+        return (WINDOW_SLEEP_NS, false);
+    };
+    // The later, the less does a little more matter.
+    let overdue_ns = now.saturating_sub(expected_ns);
+    let look_in_ns = expected_ns.saturating_sub(now).max(overdue_ns / OVERDUE_PART);
+    // Beside neighbours nobody knows when: as often as the reaper would.
+    let least_ns = if lane.is_foreseen() {
+        LOOK_NS
+    } else {
+        reaper::CONTENDED_NS.0
+    };
+    let look_in_ns = look_in_ns.clamp(least_ns, WINDOW_SLEEP_NS);
+    track
+        .attended_until_ns
+        .store(now + look_in_ns + ATTENDED_NS, Ordering::Relaxed);
+    (look_in_ns, true)
+}
+
+/// Until when a launch that waits since `started_ns` waits at most (`CLOCK_MONOTONIC`, ns); nothing if it may go on debt now. The
+/// bound is one for all launches of the container that wait: past it they go on debt one at a time.
+fn bound_ns(lane: &Lane, started_ns: u64, most_ns: u64, now: u64) -> Option<u64> {
+    let bound_ns = started_ns.saturating_add(most_ns);
+    if now < bound_ns {
+        return Some(bound_ns);
+    }
+    lane.account.admit_on_debt(now, most_ns).err()
+}
+
+/// Sleeps until then, or until the bound of a launch that waits since `started_ns`.
+fn wait_until(lane: &Lane, at_ns: u64, started_ns: u64, most_ns: u64) {
+    loop {
+        let now = now_ns();
+        if now >= at_ns {
+            return;
+        }
+        let Some(bound_ns) = bound_ns(lane, started_ns, most_ns, now) else {
+            return;
+        };
+        sleep_until(lane, at_ns.min(bound_ns), now, LIMITS_SLEEP_NS);
+    }
+}
+
+/// Sleeps until shortly before `at_ns` and spins the rest; returns early when the balance or the limits may have changed.
+fn sleep_until(lane: &Lane, at_ns: u64, now: u64, most_ns: u64) {
+    let left_ns = at_ns.saturating_sub(now);
+    let late_ns = lane.sleeps_late_ns.load(Ordering::Relaxed);
+    if left_ns > late_ns {
+        let sleep_ns = (left_ns - late_ns).min(most_ns);
+        lane.sleep(BALANCE, sleep_ns, || true);
+        // Who was woken before its time tells nothing.
+        if let Some(this_ns) = now_ns().checked_sub(now.saturating_add(sleep_ns)) {
+            let next_ns = (late_ns * (SLEEPS - 1) + this_ns.min(SPIN_NS)) / SLEEPS;
+            lane.sleeps_late_ns.store(next_ns, Ordering::Relaxed);
+        }
+        return;
+    }
+    while now_ns() < at_ns {
+        core::hint::spin_loop();
+    }
+}

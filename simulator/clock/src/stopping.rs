@@ -1,0 +1,96 @@
+//! Processes that a signal has stopped: their threads keep their entries, and no turn comes to them until they are continued.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::io;
+use std::time::Duration;
+
+use crate::kernel;
+use crate::schedule::Thread;
+use crate::table::{Table, state};
+use crate::world::World;
+
+/// Longest wait, in real time, until the kernel says that a process is stopped.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at it.
+const STEP: Duration = Duration::from_millis(1);
+
+impl Table {
+    /// No turn comes to process `pid` (`is_stopped`), or its turns come again.
+    fn mark(&self, pid: u32, is_stopped: bool) {
+        let own = |entry: &&crate::table::Entry| {
+            entry.state.load(Relaxed) != state::FREE && entry.pid.load(Relaxed) == pid
+        };
+        for entry in self.entries.iter().filter(own) {
+            entry.stopped.store(u32::from(is_stopped), Relaxed);
+        }
+    }
+
+    fn is_marked(&self, pid: u32) -> bool {
+        let _locked = self.lock();
+        let is_it = |entry: &crate::table::Entry| {
+            entry.state.load(Relaxed) != state::FREE
+                && entry.pid.load(Relaxed) == pid
+                && entry.stopped.load(Relaxed) == 1
+        };
+        self.entries.iter().any(is_it)
+    }
+
+    /// The running `thread` of process `pid` stops its process by `stop`, which returns when the process is continued.
+    pub fn stop_self(&self, thread: Thread, pid: u32, stop: impl FnOnce()) {
+        self.await_turn(thread);
+        {
+            let locked = self.lock();
+            self.mark(pid, true);
+            self.wait_again(&locked, thread);
+        }
+        stop();
+        self.await_turn(thread);
+    }
+}
+
+impl World {
+    /// Stops process `pid` (SIGSTOP), which takes part, while the world stands still. Its work on the GPU goes on.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn stop(&self, pid: u32) -> io::Result<()> {
+        let table = self.table();
+        {
+            let _locked = table.lock();
+            table.mark(pid, true);
+        }
+        kernel::signal(pid, libc::SIGSTOP)
+    }
+
+    /// Whether process `pid` is stopped, by [`World::stop`] or by itself.
+    #[must_use]
+    pub fn is_stopped(&self, pid: u32) -> bool {
+        self.table().is_marked(pid)
+    }
+
+    /// Continues (SIGCONT) process `pid` while the world stands still.
+    ///
+    /// # Errors
+    /// There is no such process, or the kernel does not stop it for ten seconds of real time.
+    pub fn resume(&self, pid: u32) -> io::Result<()> {
+        let mut left = PATIENCE;
+        // Who stops itself says so shortly before it does.
+        while !is_stopped(pid)? {
+            left = left.checked_sub(STEP).ok_or(io::ErrorKind::TimedOut)?;
+            std::thread::sleep(STEP);
+        }
+        let table = self.table();
+        {
+            let _locked = table.lock();
+            table.mark(pid, false);
+        }
+        kernel::signal(pid, libc::SIGCONT)
+    }
+}
+
+/// Whether a signal has stopped the process (proc_pid_stat(5)).
+fn is_stopped(pid: u32) -> io::Result<bool> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    Ok(state == Some('T'))
+}

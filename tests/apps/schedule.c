@@ -1,0 +1,208 @@
+/* Plays a schedule of GPU work, again and again until it is killed: schedule SCRIPT. Prints "started".
+ * SCRIPT is "CONTEXTS STREAMS | STEPS | STEPS ...": so many contexts (0 is the primary one) of so many streams each, and the
+ * steps of each thread. Stream k is number k % STREAMS of context k / STREAMS: in each context 0 is the legacy default stream,
+ * 1 the thread's default stream, then come created ones, blocking and not in turn. Event e belongs to context e / EVENTS.
+ *   L k,g,us,n  n kernels of us microseconds and grid g on stream k
+ *   G k,g,us,n  the same n kernels as one graph
+ *   B k,mode    begins to capture stream k (0 global, 1 of the thread, 2 relaxed)
+ *   E k         ends that, launches the graph there and throws it away
+ *   R k,e       records event e      W k,e  stream k waits for event e      Y e  the thread waits for event e
+ *   S k         the thread waits for stream k      D  for its current context      Q k,us  polls stream k every us
+ *   H k,us      a host function that takes us
+ *   V k,i       the stream waits for flag i      U i  the flag comes
+ *   X c         context c becomes the thread's current one      N k  makes stream k anew      C c  makes context c anew
+ *   P us        sleeps      T  stops the process (SIGSTOP)
+ * Results are not looked at: some steps fail behind others, and a schedule goes on. */
+#include "driver.h"
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+enum { CONTEXTS = 48, STREAMS = 320, EVENTS = 4, FLAGS = 64, THREADS = 64, STEPS = 256, ROUND_NS = 100000, POLLS = 20000 };
+struct step {
+    char what;
+    unsigned long long a, b, c, d;
+    CUgraphExec graph; /* of G, once it was launched */
+    CUcontext of;      /* the context that the graph is of */
+};
+struct thread {
+    int count;
+    struct step steps[STEPS];
+};
+static struct {
+    CUcontext context;
+    CUfunction spin;
+    CUstream streams[STREAMS];
+    CUevent events[EVENTS];
+} all[CONTEXTS];
+static struct thread threads[THREADS];
+static unsigned long long contexts, streams;
+static CUdeviceptr flags;
+static CUstream writer; /* in which flags come */
+static unsigned rounds[FLAGS];
+
+static CUstream new_stream(unsigned long long number)
+{
+    CUstream made = NULL;
+    cuStreamCreate(&made, number % 2 ? STREAM_NON_BLOCKING : 0);
+    return made;
+}
+/* Makes a context with what belongs to it; it is current then. */
+static void make_context(unsigned long long c)
+{
+    CUmodule code = module;
+    if (c) {
+        OK(cuCtxCreate_v2(&all[c].context, 0, device));
+        OK(cuModuleLoadData(&code, SPIN_PTX));
+    } else
+        all[c].context = context;
+    OK(cuCtxSetCurrent(all[c].context));
+    OK(cuModuleGetFunction(&all[c].spin, code, "vcuda_spin_ns"));
+    all[c].streams[0] = STREAM_LEGACY;
+    all[c].streams[1] = STREAM_PER_THREAD;
+    for (unsigned long long i = 2; i < streams; i++) all[c].streams[i] = new_stream(i);
+    for (int i = 0; i < EVENTS; i++) OK(cuEventCreate(&all[c].events[i], i % 2 ? EVENT_DISABLE_TIMING : 0));
+}
+/* The context of stream k; current, if the stream is a default one. */
+static unsigned long long context_of(unsigned long long k)
+{
+    unsigned long long c = k / streams % contexts;
+    if (k % streams < 2) cuCtxSetCurrent(all[c].context);
+    return c;
+}
+static CUstream stream_of(unsigned long long k) { return all[context_of(k)].streams[k % streams]; }
+static CUevent event_of(unsigned long long e) { return all[e / EVENTS % contexts].events[e % EVENTS]; }
+static CUresult kernel(const struct step *step)
+{
+    unsigned long long c = context_of(step->a), ns = step->c * 1000;
+    void *params[] = {&ns};
+    return cuLaunchKernel(all[c].spin, step->b, 1, 1, 1, 1, 1, 0, all[c].streams[step->a % streams], params, NULL);
+}
+static void launch_graph(struct step *step)
+{
+    unsigned long long c = context_of(step->a), ns = step->c * 1000;
+    if (!step->graph || step->of != all[c].context) {
+        void *params[] = {&ns};
+        KernelNodeParams node = {all[c].spin, step->b, 1, 1, 1, 1, 1, 0, params, NULL, NULL, NULL};
+        CUgraphNode last = NULL, next;
+        CUgraph graph;
+        CUcontext before;
+        cuCtxGetCurrent(&before);
+        cuCtxSetCurrent(all[c].context);
+        cuGraphCreate(&graph, 0);
+        for (unsigned long long i = 0; i < step->d; i++, last = next)
+            cuGraphAddKernelNode_v2(&next, graph, last ? &last : NULL, last ? 1 : 0, &node);
+        step->graph = NULL;
+        cuGraphInstantiateWithFlags(&step->graph, graph, 0);
+        cuGraphDestroy(graph);
+        cuCtxSetCurrent(before);
+        step->of = all[c].context;
+    }
+    if (step->graph) cuGraphLaunch(step->graph, all[c].streams[step->a % streams]);
+}
+static void end_capture(CUstream captured)
+{
+    CUgraph graph = NULL;
+    CUgraphExec made = NULL;
+    if (cuStreamEndCapture(captured, &graph) != SUCCESS || !graph) return;
+    if (cuGraphInstantiateWithFlags(&made, graph, 0) == SUCCESS) {
+        cuGraphLaunch(made, captured);
+        cuGraphExecDestroy(made);
+    }
+    cuGraphDestroy(graph);
+}
+static void nap(void *us) { usleep((useconds_t)(uintptr_t)us); }
+static void renew(unsigned long long k)
+{
+    if (k % streams < 2) return;
+    unsigned long long c = context_of(k);
+    cuStreamDestroy_v2(all[c].streams[k % streams]);
+    cuCtxSetCurrent(all[c].context);
+    all[c].streams[k % streams] = new_stream(k % streams);
+}
+static void renew_context(unsigned long long c)
+{
+    if (c % contexts == 0) return;
+    cuCtxDestroy_v2(all[c % contexts].context);
+    make_context(c % contexts);
+}
+static void play(struct step *s)
+{
+    switch (s->what) {
+    case 'L':
+        for (unsigned long long i = 0; i < s->d; i++) kernel(s);
+        break;
+    case 'G': launch_graph(s); break;
+    case 'B': cuStreamBeginCapture_v2(stream_of(s->a), (int)s->b); break;
+    case 'E': end_capture(stream_of(s->a)); break;
+    case 'R': cuEventRecord(event_of(s->b), stream_of(s->a)); break;
+    case 'W': cuStreamWaitEvent(stream_of(s->a), event_of(s->b), 0); break;
+    case 'Y': cuEventSynchronize(event_of(s->a)); break;
+    case 'S': cuStreamSynchronize(stream_of(s->a)); break;
+    case 'D': cuCtxSynchronize(); break;
+    case 'Q':
+        for (int i = 0; i < POLLS && cuStreamQuery(stream_of(s->a)) == NOT_READY; i++) usleep(s->b);
+        break;
+    case 'H': cuLaunchHostFunc(stream_of(s->a), nap, (void *)(uintptr_t)s->b); break;
+    case 'V': cuStreamWaitValue32_v2(stream_of(s->a), flags + 4 * (s->b % FLAGS), ++rounds[s->b % FLAGS], 0); break;
+    case 'U': cuStreamWriteValue32_v2(writer, flags + 4 * (s->a % FLAGS), rounds[s->a % FLAGS], 0); break;
+    case 'X': cuCtxSetCurrent(all[s->a % contexts].context); break;
+    case 'N': renew(s->a); break;
+    case 'C': renew_context(s->a); break;
+    case 'P': usleep(s->a); break;
+    case 'T': raise(SIGSTOP); break;
+    default: printf("FAIL no step %c\n", s->what), exit(1);
+    }
+}
+static long long now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000ll + time.tv_nsec;
+}
+static void *body(void *of)
+{
+    struct thread *thread = of;
+    cuCtxSetCurrent(all[0].context);
+    for (;;) {
+        long long begun = now_ns();
+        for (int i = 0; i < thread->count; i++) play(&thread->steps[i]);
+        /* A round without work must not take forever in virtual time. */
+        if (now_ns() - begun < ROUND_NS) usleep(ROUND_NS / 1000);
+    }
+    return NULL;
+}
+/* Reads the script; the number of threads. */
+static int read_script(char *script)
+{
+    int count = -1, length;
+    if (sscanf(script, "%llu %llu %n", &contexts, &streams, &length) != 2 || !contexts || contexts > CONTEXTS ||
+        streams < 3 || streams > STREAMS)
+        exit(64);
+    for (char *word = strtok(script + length, " "); word; word = strtok(NULL, " ")) {
+        if (*word == '|') count++;
+        if (count < 0 || count >= THREADS || threads[count].count >= STEPS) exit(64);
+        if (*word == '|') continue;
+        struct step *step = &threads[count].steps[threads[count].count++];
+        step->d = 1;
+        sscanf(word, "%c%llu,%llu,%llu,%llu", &step->what, &step->a, &step->b, &step->c, &step->d);
+    }
+    return count + 1;
+}
+int main(int argc, char **argv)
+{
+    pthread_t last;
+    int count = argc > 1 ? read_script(argv[1]) : 0;
+    if (!count) return 64;
+    setup();
+    OK(cuMemAlloc_v2(&flags, 4096));
+    OK(cuMemsetD32_v2(flags, 0, FLAGS));
+    OK(cuStreamCreate(&writer, STREAM_NON_BLOCKING));
+    for (unsigned long long c = contexts; c-- > 0;) make_context(c);
+    if (failures) return 1;
+    printf("started\n");
+    fflush(stdout);
+    for (int i = 1; i < count; i++) CHECK(!pthread_create(&last, NULL, body, &threads[i]));
+    body(&threads[0]);
+    return 1;
+}
