@@ -7,7 +7,7 @@
 //! The story of one allocation: [`directory::resolve`] finds the tenant's directory, [`limits::Limits`] tells the limit,
 //! [`slots::Usage::claim`] gives the process its slot, [`slots::Slot::reserve`] counts the bytes before the driver is
 //! asked (the sum over the slots is the truth, see [`ledger`]), and the [`reservation::Reservation`] is committed, or its
-//! drop gives the bytes back. A launch is paid from the process's lease on the container's [`account`].
+//! drop gives the bytes back. A launch is paid from the process's lease on the container's [`account`](vcuda_limiter::account).
 //!
 //! Time is an argument everywhere; [`clock`] alone asks the machine for it. No function here prints, allocates on a hot
 //! path, starts a thread, or reads the environment.
