@@ -256,9 +256,7 @@ impl Launches {
         if predicted.is_collective {
             self.count_collective(lane);
         }
-        if !held && !track.is_clock_due() {
-            return (0, false);
-        }
+        // At each launch: a pause before it must not be measured as work.
         let now = lane::now_ns();
         let idle = held || now > track.busy_until_ns() + IDLE_NS;
         // A kernel that only ever follows another one on an idle stream is measured for itself, too.

@@ -15,6 +15,7 @@
  *   burst NS      four kernels of so many ns on one stream, then nothing
  *   each NS       kernels of so many ns on one stream, each waited for
  *   idle          nothing
+ *   pauses        seven kernels of 52 us, then nothing for 1 ms, without waiting for any
  *   plain         1 ms on one stream */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040, (CUdevice, void *, int))                                  \
@@ -89,6 +90,14 @@ static void gated(void)
         OK(cuStreamSynchronize(stream));
     }
 }
+static void with_pauses(void)
+{
+    struct timespec pause = {0, 1000000};
+    while (!failures) {
+        for (int i = 0; i < 7; i++) OK(launch(function, stream, 52 * US));
+        nanosleep(&pause, NULL);
+    }
+}
 static void in_contexts(void)
 {
     static CUcontext all[CONTEXTS];
@@ -159,6 +168,7 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "threads-long")) on_threads(32, 50 * MS);
     else if (!strcmp(how, "gated")) gated();
     else if (!strcmp(how, "contexts")) in_contexts();
+    else if (!strcmp(how, "pauses")) with_pauses();
     else if (!strcmp(how, "burst"))
         for (int i = 0; i < 4; i++) OK(launch(function, stream, ns));
     if (!strcmp(how, "burst") || !strcmp(how, "idle")) idle();

@@ -58,6 +58,12 @@ fn threads_do_not_multiply_the_bound_on_a_wait() {
     is_held(MACHINE, "threads-long", 10, 0.8);
 }
 
+/// An honest program: what it pauses between its launches is no work, though it never waits for the stream.
+#[test]
+fn pauses_between_launches_are_not_charged() {
+    is_held(MACHINE, "pauses", 25, 0.97);
+}
+
 /// Waits for the host leave places for the marks of kernels.
 #[test]
 fn waits_for_the_host_hide_no_kernel() {

@@ -100,13 +100,6 @@ impl Track {
         unsafe { self.lane.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Whether the next launch has to look whether the stream has run dry: the first of a segment and every eighth. What
-    /// goes between unseen is charged as predicted.
-    #[inline]
-    pub(super) fn is_clock_due(&self) -> bool {
-        self.unmarked.load(Ordering::Relaxed) & (7 << COUNT_SHIFT) == 0
-    }
-
     /// When its work should be done (`CLOCK_MONOTONIC`, ns).
     #[inline]
     pub(super) fn busy_until_ns(&self) -> u64 {
@@ -118,7 +111,7 @@ impl Track {
         self.started_at_ns.load(Ordering::Relaxed)
     }
 
-    /// More work was launched, at `now_ns` (ns; 0 if the clock was not asked). A racing launch on the same stream may be lost
+    /// More work was launched, at `now_ns` (ns). A racing launch on the same stream may be lost
     /// here: it only tells when the stream runs dry.
     #[inline]
     pub(super) fn extend(&self, now_ns: u64, cost_ns: u64) {
