@@ -11,7 +11,7 @@ use super::Busy;
 use crate::busy;
 
 /// A slice and the switch before it, in thousandths of a bin: 1.024 ms on GPUs from Volta on, if no operator has changed that
-/// (docs/hardware.md, "length of a time slice"), and some 20 us. Where slices are longer or shorter, shares are off by up to
+/// (docs/hardware.md, "turns between contexts"), and some 20 us. Where slices are longer or shorter, shares are off by up to
 /// three points of the GPU (docs/accuracy.md).
 const SLICE: i64 = 1_044_000 / busy::BIN_NS.cast_signed() * 1000;
 /// Containers of one GPU that are told apart.
