@@ -6,7 +6,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::lane::{Lane, now_ns};
 use super::streams::Stream;
-use super::track::{FIRST, GATE, GUESSED, MARKS, MEASURED, Mark, PAIR, START, Track, parts_of};
+use super::track::{BOUNDED, FIRST, GATE, GUESSED, MARKS, MEASURED, Mark, PAIR, START, Track, parts_of};
 use super::{COSTS, IDLE_NS, Launches};
 use crate::capture;
 use crate::devices::Pushed;
@@ -49,8 +49,11 @@ impl Launches {
         let Some(mark) = next_mark(track) else { return };
         let (count, predicted_ns) = track.take_unmarked();
         track.take_parts(mark);
+        let since_ns = track.unstarted_since_ns.swap(0, Ordering::Relaxed);
         let kind = if track.chained.load(Ordering::Relaxed) {
             MEASURED
+        } else if since_ns > 0 {
+            BOUNDED
         } else {
             GUESSED
         };
@@ -63,8 +66,9 @@ impl Launches {
         // counts, but for what the host may be late by itself.
         let is_late = window_ns > IDLE_NS;
         let is_forgiven = !is_late || lane.forgives_lateness(window_ns);
-        mark.gap_ns
-            .store(if is_forgiven { window_ns } else { 0 }, Ordering::Relaxed);
+        let gap_ns = if is_forgiven { window_ns } else { 0 };
+        let gap_ns = if kind == BOUNDED { since_ns } else { gap_ns };
+        mark.gap_ns.store(gap_ns, Ordering::Relaxed);
         if record(track, mark, stream) {
             let doubt_ns = if is_unproven(mark) {
                 UNPROVEN_DOUBT_NS
@@ -119,6 +123,8 @@ impl Launches {
         track.drop_parts();
         track.chained.store(false, Ordering::Relaxed);
         let since_ns = now_ns.saturating_sub(track.sampled_at_ns.load(Ordering::Relaxed));
+        // Until a mark says when the next segment begins: no earlier than now.
+        track.unstarted_since_ns.store(now_ns, Ordering::Relaxed);
         if !is_due && since_ns < SAMPLE_NS {
             return false;
         }
@@ -137,6 +143,7 @@ impl Launches {
             return false;
         }
         let started_ns = super::lane::now_ns();
+        track.unstarted_since_ns.store(0, Ordering::Relaxed);
         publish(track);
         track.chained.store(true, Ordering::Relaxed);
         track.sampled_at_ns.store(now_ns, Ordering::Relaxed);

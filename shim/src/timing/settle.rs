@@ -12,7 +12,7 @@ use vcuda_region::MAX_DEVICES;
 use super::context::Reached;
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::streams::Stream;
-use super::track::{FIRST, GUESSED, MEASURED, Mark, PAIR, Track, parts_of};
+use super::track::{BOUNDED, FIRST, GUESSED, MEASURED, Mark, PAIR, Track, parts_of};
 use super::{COSTS, Launches};
 use crate::capture;
 use crate::devices::Pushed;
@@ -22,6 +22,9 @@ use crate::ffi::{Relaxed, real};
 const ENTER_NS: u64 = 500_000;
 /// What the host's clock may be ahead of an event's (ns).
 const CLOCK_DOUBT_NS: u64 = 50_000;
+/// By how much an unmeasured segment may be later than twice its prediction (ns), alone and beside neighbours, whose slices it may
+/// wait for: below that the launch's own way to the GPU may be the reason, and the prediction stands.
+const UNMEASURED_DOUBT_NS: (u64, u64) = (50_000, 5_000_000);
 /// What is returned to the balance wakes those who wait for it if it is so much (ns).
 const RETURNED_NS: u64 = 100_000;
 /// A tail that never gets a mark counts as done after this many times its prediction, and this (ns).
@@ -323,7 +326,22 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
         let charged_ns = entered_ns + rest_ns;
         post(lane, view, mark, paid_ns, charged_ns, elapsed_ns);
         returned_ns = paid_ns.saturating_sub(charged_ns);
-    } else if matches!(kind, MEASURED | GUESSED) {
+    } else if kind == BOUNDED && is_longer(view, mark, at_ns) {
+        let from_ns = mark.gap_ns.load(Ordering::Relaxed);
+        let entered_to_ns = track.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
+        let entered_ns = track.entered_charge_ns.load(Ordering::Relaxed);
+        let charged_ns = entered_ns + charge(lane, view, entered_to_ns, at_ns.max(entered_to_ns));
+        let paid_ns = mark.predicted_ns.load(Ordering::Relaxed).max(entered_ns);
+        post(
+            lane,
+            view,
+            mark,
+            paid_ns,
+            charged_ns,
+            at_ns.saturating_sub(from_ns),
+        );
+        returned_ns = paid_ns.saturating_sub(charged_ns);
+    } else if matches!(kind, MEASURED | GUESSED | BOUNDED) {
         guess(lane, track, mark);
     } else if kind == PAIR && from_ns >= mark.gap_ns.load(Ordering::Relaxed) {
         // Both were queued before the first was reached: the host was not late for the second.
@@ -345,6 +363,15 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
     returned_ns
 }
 
+/// Whether a segment that was not measured, reached at `at_ns`, took so much longer than predicted that it is charged by its upper
+/// bound: the time since its first launch.
+fn is_longer(view: &View, mark: &Mark, at_ns: u64) -> bool {
+    let (alone_ns, beside_ns) = UNMEASURED_DOUBT_NS;
+    let doubt_ns = if view.contended { beside_ns } else { alone_ns };
+    let bound_ns = at_ns.saturating_sub(mark.gap_ns.load(Ordering::Relaxed));
+    bound_ns > 2 * mark.predicted_ns.load(Ordering::Relaxed) + doubt_ns
+}
+
 /// Nobody knows how long the segment took: it stays charged as predicted.
 fn guess(lane: &Lane, track: &Track, mark: &Mark) {
     track.settled_to_ns.store(0, Ordering::Relaxed);
@@ -362,6 +389,7 @@ fn enter(lane: &Lane, view: &View, track: &Track, mark: &Mark, seen_ns: u64) {
     let from_ns = match mark.kind.load(Ordering::Relaxed) {
         MEASURED => track.settled_to_ns.load(Ordering::Relaxed),
         FIRST => mark.gap_ns.load(Ordering::Relaxed),
+        BOUNDED if is_longer(view, mark, seen_ns) => mark.gap_ns.load(Ordering::Relaxed),
         _ => 0,
     };
     if from_ns == 0 {

@@ -22,7 +22,7 @@ const COUNT_SHIFT: u32 = 48;
 pub(super) struct Mark {
     /// The event; kept when the mark is done, for the next one in this place. 0: none made yet.
     pub(super) event: AtomicUsize,
-    /// [`START`], [`MEASURED`], [`GUESSED`], [`GATE`], [`FIRST`] or [`PAIR`].
+    /// [`START`], [`MEASURED`], [`GUESSED`], [`GATE`], [`FIRST`], [`PAIR`] or [`BOUNDED`].
     pub(super) kind: AtomicU32,
     /// Launches in the segment.
     pub(super) count: AtomicU32,
@@ -31,7 +31,7 @@ pub(super) struct Mark {
     /// When it should be done (`CLOCK_MONOTONIC`, ns).
     pub(super) expected_ns: AtomicU64,
     /// How long after the start mark the host launched, where the stream was idle (ns): no work of the segment. Of a [`FIRST`]
-    /// or [`PAIR`] mark, when it was recorded (`CLOCK_MONOTONIC`, ns).
+    /// or [`PAIR`] mark, when it was recorded, and of a [`BOUNDED`] one, when its first launch was made (`CLOCK_MONOTONIC`, ns).
     pub(super) gap_ns: AtomicU64,
     /// Who is in it: index and count of a prediction each.
     pub(super) parts: [AtomicU32; PARTS],
@@ -49,6 +49,8 @@ pub(super) const GATE: u32 = 3;
 /// As [`START`], the first on the stream since launches are metered: what it waits for was launched before, and is charged
 /// from the moment at which the mark was recorded.
 pub(super) const FIRST: u32 = 4;
+/// No mark says when the segment began, but when its first launch was made is known, on an idle stream: it began no earlier.
+pub(super) const BOUNDED: u32 = 6;
 /// As [`START`], right behind another mark: the time between the two is what a mark itself takes.
 pub(super) const PAIR: u32 = 5;
 
@@ -71,6 +73,9 @@ pub(super) struct Track {
     parts: [AtomicU32; PARTS],
     /// The next segment begins at the last mark.
     pub(super) chained: AtomicBool,
+    /// When the first launch of a segment without a start mark was made, on an idle stream (`CLOCK_MONOTONIC`, ns); 0: it has
+    /// a start mark, or that is not known.
+    pub(super) unstarted_since_ns: AtomicU64,
     /// When the last start mark had been recorded (`CLOCK_MONOTONIC`, ns).
     pub(super) started_at_ns: AtomicU64,
     /// When a segment of its own was last measured for an idle stream (`CLOCK_MONOTONIC`, ns).
@@ -321,6 +326,7 @@ impl Track {
         self.closing.store(false, Ordering::Relaxed);
         self.unmeasurable.store(false, Ordering::Relaxed);
         self.sampled_at_ns.store(0, Ordering::Relaxed);
+        self.unstarted_since_ns.store(0, Ordering::Relaxed);
     }
 }
 
