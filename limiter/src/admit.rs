@@ -2,8 +2,8 @@
 //!
 //! The decision is a pure function of a [`Snapshot`]. The shim takes the snapshot, carries the answer out, and asks again.
 
-/// Most launches in flight of a tenant on one device: below the depth of the driver's own queue (about 1,024), so that a
-/// launch waits here, where its wait is bounded, and not there.
+/// Most launches in flight of a tenant on one device: less than the driver queues itself (docs/hardware.md, "depth of
+/// the launch queue"), so that a launch waits here, where its wait is bounded, and not there.
 pub const LAUNCHES_MAX: u64 = 512;
 /// Longest wait for work to end (ns): the work may wait for the host, and so for the very thread that waits.
 pub const COMPLETION_WAIT_MAX_NS: u64 = 250_000_000;
@@ -13,7 +13,7 @@ pub const COMPLETION_WAIT_MAX_NS: u64 = 250_000_000;
 pub struct Snapshot {
     /// What the launch will take, as predicted (ns).
     pub cost_ns: u64,
-    /// Its kernel was never measured: nobody knows what it will take.
+    /// Its kernel was never measured, so its prediction means nothing.
     pub is_unmeasured: bool,
     /// When there are tokens for it, if there are none now (`CLOCK_MONOTONIC`, ns).
     pub tokens_at_ns: Option<u64>,

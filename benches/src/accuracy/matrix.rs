@@ -51,15 +51,10 @@ pub struct Off {
 }
 
 fn machine(slices: &Slices, event_ns: u64) -> String {
-    let Slices {
-        ns,
-        switch_ns,
-        order,
-        spread_permille,
-    } = slices;
     format!(
-        "context_bytes = \"64MiB\"\nswitch_ns = {switch_ns}\nslice_ns = {ns}\n[driver]\nslice_order = \"{order}\"\n\
-         slice_spread_permille = {spread_permille}\nevent_record_ns = {event_ns}\nevent_pair_ns = {event_ns}\n"
+        "context_bytes = \"64MiB\"\nswitch_ns = {}\nslice_ns = {}\n[driver]\nslice_order = \"{}\"\n\
+         slice_spread_permille = {}\nevent_record_ns = {event_ns}\nevent_pair_ns = {event_ns}\n",
+        slices.switch_ns, slices.ns, slices.order, slices.spread_permille
     )
 }
 
@@ -76,21 +71,16 @@ fn beside() -> [Program; 3] {
 
 fn split(group: &'static str, slices: &Slices, caps: &[u32], program: &Program) -> Case {
     let texts: Vec<String> = caps.iter().map(ToString::to_string).collect();
-    let Slices {
-        ns,
-        switch_ns,
-        order,
-        spread_permille,
-    } = slices;
-    let spread = if *spread_permille > 0 { " random" } else { "" };
+    let random = if slices.spread_permille > 0 { " random" } else { "" };
     Case {
         group,
         name: format!(
-            "{} {}, slices of {} us{spread} {order}, switch {} us",
+            "{} {}, slices of {} us{random} {}, switch {} us",
             texts.join(":"),
             program.name,
-            ns / 1000,
-            switch_ns / 1000
+            slices.ns / 1000,
+            slices.order,
+            slices.switch_ns / 1000
         ),
         machine: machine(slices, 0),
         tenants: caps.iter().map(|cap| (*cap, 1, *program)).collect(),
@@ -99,24 +89,35 @@ fn split(group: &'static str, slices: &Slices, caps: &[u32], program: &Program) 
 
 /// Every case of the matrix.
 fn cases() -> Vec<Case> {
+    let mut cases = alone();
+    cases.extend(splits());
+    cases.extend(beside_long_kernels());
+    cases.extend(several_processes());
+    cases
+}
+
+/// Every program under three caps, with events that take no time and some.
+fn alone() -> Vec<Case> {
     let mut cases = Vec::new();
     for program in &PROGRAMS {
-        for cap in [5, 30, 75] {
-            // A program that waits for each short kernel is held or not measured at all.
-            for event_ns in [0, 3_000] {
-                cases.push(Case {
-                    group: if event_ns == 0 {
-                        "alone"
-                    } else {
-                        "alone, events of 3 us"
-                    },
-                    name: format!("{cap} % {}, events of {} us", program.name, event_ns / 1000),
-                    machine: machine(&TURNS, event_ns),
-                    tenants: vec![(cap, 1, *program)],
-                });
-            }
+        for (cap, event_ns) in [5, 30, 75].into_iter().flat_map(|cap| [(cap, 0), (cap, 3_000)]) {
+            cases.push(Case {
+                group: if event_ns == 0 {
+                    "alone"
+                } else {
+                    "alone, events of 3 us"
+                },
+                name: format!("{cap} % {}, events of {} us", program.name, event_ns / 1000),
+                machine: machine(&TURNS, event_ns),
+                tenants: vec![(cap, 1, *program)],
+            });
         }
     }
+    cases
+}
+
+/// Caps that add up to the whole GPU, however it shares its time.
+fn splits() -> Vec<Case> {
     let lengths = [500_000, SLICE_NS, 2_000_000, 4_000_000, 6_000_000];
     let mut all: Vec<(&'static str, Slices)> = Vec::new();
     all.extend(lengths.map(|ns| ("splits by slice", Slices { ns, ..TURNS })));
@@ -133,44 +134,55 @@ fn cases() -> Vec<Case> {
     for switch_ns in [0, 100_000, 200_000] {
         all.push(("splits by switch", Slices { switch_ns, ..TURNS }));
     }
+    let [small, mix, _] = beside();
+    let mut cases = Vec::new();
     for (group, slices) in &all {
-        for program in &beside() {
-            cases.push(split(group, slices, &[30, 70], program));
-        }
-        let [small, mix, _] = beside();
-        for program in [small, mix] {
-            cases.push(split(group, slices, &[10, 20, 30, 40], &program));
-        }
+        let two = beside().map(|program| split(group, slices, &[30, 70], &program));
+        let four = [small, mix].map(|program| split(group, slices, &[10, 20, 30, 40], &program));
+        cases.extend(two.into_iter().chain(four));
     }
-    for program in &beside() {
-        for (name, longest_ns) in [("20000000", 20_000_000), ("100000000", 100_000_000)] {
-            let long = Program {
-                name: "long kernels",
-                arguments: if longest_ns > 20_000_000 {
-                    &["kernel", "100000000"]
-                } else {
-                    &["kernel", "20000000"]
-                },
-                longest_ns,
-            };
+    cases
+}
+
+/// A tenant beside one whose kernels are much longer than a slice.
+fn beside_long_kernels() -> Vec<Case> {
+    let long = |arguments, longest_ns| Program {
+        name: "long kernels",
+        arguments,
+        longest_ns,
+    };
+    let neighbours = [
+        long(&["kernel", "20000000"], 20_000_000),
+        long(&["kernel", "100000000"], 100_000_000),
+    ];
+    let mut cases = Vec::new();
+    for program in beside() {
+        for neighbour in neighbours {
             cases.push(Case {
                 group: "beside long kernels",
-                name: format!("30 % {} beside 70 % of kernels of {name} ns", program.name),
+                name: format!(
+                    "30 % {} beside 70 % of kernels of {} ms",
+                    program.name,
+                    neighbour.longest_ns / 1_000_000
+                ),
                 machine: machine(&TURNS, 0),
-                tenants: vec![(30, 1, *program), (70, 1, long)],
+                tenants: vec![(30, 1, program), (70, 1, neighbour)],
             });
         }
     }
-    for program in &beside() {
-        for (count, neighbour) in [(4, None), (4, Some(70))] {
-            let mut tenants = vec![(30, count, *program)];
-            tenants.extend(neighbour.map(|cap| (cap, 1, *program)));
+    cases
+}
+
+/// A tenant of four processes, alone and beside another tenant.
+fn several_processes() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for program in beside() {
+        let four = (30, 4, program);
+        for tenants in [vec![four], vec![four, (70, 1, program)]] {
+            let beside = if tenants.len() > 1 { " beside 70 %" } else { "" };
             cases.push(Case {
                 group: "several processes",
-                name: match neighbour {
-                    None => format!("30 % of {count} processes: {}", program.name),
-                    Some(cap) => format!("30 % of {count} processes beside {cap} %: {}", program.name),
-                },
+                name: format!("30 % of 4 processes{beside}: {}", program.name),
                 machine: machine(&TURNS, 0),
                 tenants,
             });
@@ -194,7 +206,7 @@ fn measure(bench: &Bench, case: &Case, without: &str) -> Result<Off> {
     let windows = bench.shares_on(&case.machine, without, &loads)?;
     let got: Vec<f64> = windows.iter().map(|windows| mean(windows) * 100.0).collect();
     let caps: Vec<f64> = case.tenants.iter().map(|(cap, ..)| f64::from(*cap)).collect();
-    // What switches take is nobody's fault: of what was used, each has its part.
+    // What switches between contexts take is no tenant's: each has its part of what was used.
     let whole = match caps.iter().sum::<f64>() {
         all if all >= 100.0 => got.iter().sum::<f64>() / all,
         _ => 1.0,

@@ -144,7 +144,7 @@ pub(super) fn config_of_words(device: DeviceIndex, words: [u64; CONFIG_WORDS]) -
         .then_some(config)
 }
 
-/// A priority as `limits` has it: what nobody ever set is normal.
+/// A priority as `limits` has it: a priority that was never set is normal.
 fn word_of_priority(priority: Priority) -> u64 {
     match priority {
         Priority::Normal => 0,

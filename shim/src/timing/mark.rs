@@ -47,9 +47,9 @@ impl Launches {
             return;
         }
         let Some(mark) = next_mark(track) else { return };
+        let since_ns = track.unstarted_since_ns.load(Ordering::Relaxed);
         let (count, predicted_ns) = track.take_unmarked();
         track.take_parts(mark);
-        let since_ns = track.unstarted_since_ns.swap(0, Ordering::Relaxed);
         let kind = if track.chained.load(Ordering::Relaxed) {
             MEASURED
         } else if since_ns > 0 {
@@ -174,6 +174,8 @@ impl Launches {
     pub(super) fn part(&'static self, track: &'static Track, stream: Stream, kind: u32) {
         let marking = track.try_marking();
         track.chained.store(false, Ordering::Relaxed);
+        // What has no mark yet ends behind the wait for the host: from its first launch on is no bound of its work.
+        track.unstarted_since_ns.store(0, Ordering::Relaxed);
         if marking.is_none() || capture::any_open() || track.unmarked().0 > 0 {
             return;
         }

@@ -172,6 +172,8 @@ impl Track {
 
     /// Takes the unmarked launches: how many, and what they were charged (ns).
     pub(super) fn take_unmarked(&self) -> (u32, u64) {
+        // With them goes when the first of them was made.
+        self.unstarted_since_ns.store(0, Ordering::Relaxed);
         let (count, ns) = unpack(self.unmarked.swap(0, Ordering::Relaxed));
         (u32::try_from(count).unwrap_or(u32::MAX), ns)
     }
