@@ -232,8 +232,10 @@ fn two_stopped_at_once() {
             }
         }
     }
+    let closed = super::processes::nobody_starts();
     drop(client);
     let report = place.machine().report();
+    drop(closed);
     assert_eq!(report.gpus[0].memory_used_bytes, 0);
     assert!(report.processes.iter().all(|process| !process.alive));
     let children = report.processes.iter().filter(|process| process.pid == CHILD);

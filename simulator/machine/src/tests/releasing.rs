@@ -1,6 +1,6 @@
 //! Memory whose last holder is gone, and that the GPU has back later (`driver.release_delay_ns`, `driver.child_keeps_memory`).
 
-use super::processes::{Place, until};
+use super::processes::{Place, nobody_starts, until};
 use super::*;
 
 const DELAY: u64 = 50 * MS;
@@ -37,6 +37,7 @@ fn memory_of_a_closed_descriptor_comes_back_late() {
     let object = a.object_create(0, 100 << 20, 0).unwrap();
     let descriptor = a.object_export(object).unwrap();
     a.object_release(object);
+    let _closed = nobody_starts();
     drop(descriptor);
     assert_eq!(machine.memory(0).used_bytes, 110 << 20);
     machine.step_clock(DELAY - 1);
@@ -60,6 +61,7 @@ fn memory_of_a_closed_descriptor_is_in_no_later_peak() {
     let object = a.object_create(0, 100 << 20, 0).unwrap();
     let descriptor = a.object_export(object).unwrap();
     a.object_release(object);
+    let _closed = nobody_starts();
     drop(descriptor);
     a.take(0, 50 << 20).unwrap();
     assert_eq!(machine.report().gpus[0].memory_peak_bytes, 110 << 20);
