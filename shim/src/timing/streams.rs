@@ -1,7 +1,7 @@
 //! The streams in use: how a launch names one, and where its entry is.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 
 use vcuda_driver_api::prelude::*;
 
@@ -94,7 +94,7 @@ const PER_WORD: usize = 64;
 /// The streams in use.
 #[derive(Debug)]
 pub(super) struct Tracks {
-    tracks: Box<[Track]>,
+    tracks: &'static [Track; TRACKS],
     /// Which entries were ever taken, a bit each: each look at all of them would else touch a page per entry.
     taken: [AtomicU64; TRACKS / PER_WORD],
 }
@@ -224,20 +224,27 @@ impl Tracks {
     }
 }
 
-/// Entries without a stream. The kernel gives their memory, some 18 MB, only where it is written.
-fn zeroed_tracks() -> Box<[Track]> {
-    let Ok(layout) = Layout::array::<Track>(TRACKS) else {
-        return Box::default();
+/// Entries without a stream. The kernel gives their memory, some 18 MB, only where it is written: asked for by `mmap`, as an
+/// allocator that is asked for zeroed memory of such an alignment writes all of it.
+fn zeroed_tracks() -> &'static [Track; TRACKS] {
+    let layout = Layout::new::<[Track; TRACKS]>();
+    // SAFETY: new memory, wherever the kernel has room.
+    let zeroed = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            layout.size(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
     };
-    // SAFETY: the layout is of more than no bytes.
-    let zeroed = unsafe { alloc_zeroed(layout) }.cast::<Track>();
-    if zeroed.is_null() {
+    if zeroed == libc::MAP_FAILED {
         handle_alloc_error(layout);
     }
-    let tracks = core::ptr::slice_from_raw_parts_mut(zeroed, TRACKS);
-    // SAFETY: allocated above by the global allocator with this layout; all bytes zero are a track without a stream: it
-    // consists of atomic integers, booleans and pointers.
-    unsafe { Box::from_raw(tracks) }
+    // SAFETY: mapped above for good, of this size, and pages are aligned to more than an entry is; all bytes zero are a track
+    // without a stream: it consists of atomic integers, booleans and pointers.
+    unsafe { &*zeroed.cast() }
 }
 
 /// Where the entry of a key can be.
