@@ -34,8 +34,13 @@ impl Key {
     #[inline]
     #[must_use]
     pub fn kernel(handle: usize, blocks: u64, shared_bytes: u32) -> Self {
-        let grid = u64::from(64 - blocks.leading_zeros()).min(ANY_GRID - 1);
-        let shared = u64::from(32 - shared_bytes.leading_zeros()) / 3;
+        // A grid has fewer than 2^63 blocks (CUDA C++ Programming Guide, "Compute Capabilities").
+        let grid = u64::from((blocks | 1).ilog2());
+        // Most kernels have none.
+        let shared = match shared_bytes {
+            0 => 0,
+            some => u64::from(32 - some.leading_zeros()) / 3,
+        };
         Self::pack(1, handle, (grid << 4) | shared)
     }
 
@@ -77,8 +82,7 @@ impl Key {
     }
 
     const fn set(self) -> usize {
-        let mixed = (self.0 ^ (self.0 >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 54) as usize & (SETS - 1)
+        (self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize & (SETS - 1)
     }
 }
 
@@ -188,20 +192,39 @@ impl Table {
     #[inline]
     #[must_use]
     pub fn find(&self, key: Key) -> Option<Prediction> {
+        let (index, word) = self.word_of(key)?;
+        Some(Prediction {
+            index,
+            samples: samples_of(word),
+            is_collective: word & COLLECTIVE != 0,
+            cost_ns: cost_of(word),
+        })
+    }
+
+    /// The entry of `key`, if that is learnt and no collective kernel's.
+    #[inline(always)]
+    #[must_use]
+    pub fn find_learnt(&self, key: Key) -> Option<Prediction> {
+        let (index, word) = self.word_of(key)?;
+        let [samples, ..] = word.to_le_bytes();
+        // With the bit of a collective kernel it is more.
+        (LEARNT..=SAMPLES_MAX).contains(&samples).then_some(Prediction {
+            index,
+            samples,
+            is_collective: false,
+            // What was learnt is no less than `LEAST_NS`.
+            cost_ns: word >> 8,
+        })
+    }
+
+    /// The entry of `key`, if it has one, and what stands there.
+    #[inline(always)]
+    fn word_of(&self, key: Key) -> Option<(u16, u64)> {
         let number = key.set();
         let set = self.sets.get(number)?;
-        for (way, (held, cost)) in set.keys.iter().zip(&set.costs).enumerate() {
-            if held.load(Ordering::Relaxed) == key.0 {
-                let word = cost.load(Ordering::Relaxed);
-                return Some(Prediction {
-                    index: index_of(number, way),
-                    samples: samples_of(word),
-                    is_collective: word & COLLECTIVE != 0,
-                    cost_ns: cost_of(word),
-                });
-            }
-        }
-        None
+        let mut entries = set.keys.iter().zip(&set.costs).enumerate();
+        let (way, (_, cost)) = entries.find(|(_, (held, _))| held.load(Ordering::Relaxed) == key.0)?;
+        Some((index_of(number, way), cost.load(Ordering::Relaxed)))
     }
 
     /// Gives `key` an entry that starts at `start_ns`, in place of a free or an older one. An estimate counts as one sample:

@@ -4,7 +4,9 @@
 //! All state hangs on one word in a page that the kernel hands to a child zeroed (`MADV_WIPEONFORK`, madvise(2)), after
 //! a raw `clone` too. What the parent's word pointed to is left where it lies: its locks may be held for ever.
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+
+use crate::timing::Launches;
 
 /// A page of its own. 64 KiB is the largest page of the machines we run on.
 #[repr(C)]
@@ -13,10 +15,12 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 #[derive(Debug)]
 pub(crate) struct Page {
     word: AtomicUsize,
+    launches: AtomicPtr<Launches>,
 }
 
 static PAGE: Page = Page {
     word: AtomicUsize::new(0),
+    launches: AtomicPtr::new(core::ptr::null_mut()),
 };
 /// The kernel cannot wipe: the C library tells us of forks instead. Inherited by children, as it should be.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -29,7 +33,13 @@ pub(crate) fn word() -> &'static AtomicUsize {
     &PAGE.word
 }
 
-/// Sees to it that children find the word 0. Called before the word is first set.
+/// Where the launching side of this process is, once a launch has made it; null before, and in a child.
+#[inline]
+pub(crate) fn launches() -> &'static AtomicPtr<Launches> {
+    &PAGE.launches
+}
+
+/// Sees to it that children find both words 0. Called before the word is first set.
 pub(crate) fn forget_in_children() {
     if ASKED.swap(true, Ordering::Relaxed) {
         // A child of a process that asked: the advice is inherited with the page.
@@ -41,6 +51,7 @@ pub(crate) fn forget_in_children() {
     if refused {
         extern "C" fn in_child() {
             PAGE.word.store(0, Ordering::Relaxed);
+            PAGE.launches.store(core::ptr::null_mut(), Ordering::Relaxed);
         }
         // SAFETY: the handler stores a word and does nothing else.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
@@ -77,13 +88,17 @@ mod tests {
     fn a_child_finds_nothing_and_leaves_the_parent_alone() {
         static OTHER: Page = Page {
             word: AtomicUsize::new(7),
+            launches: AtomicPtr::new(core::ptr::null_mut()),
         };
         forget_in_children();
         word().store(7, Ordering::Relaxed);
-        // SAFETY: the child only reads two words and ends at once.
+        launches().store(core::ptr::dangling_mut(), Ordering::Relaxed);
+        // SAFETY: the child only reads three words and ends at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let forgotten = word().load(Ordering::Relaxed) == 0 && OTHER.word.load(Ordering::Relaxed) == 7;
+            let forgotten = word().load(Ordering::Relaxed) == 0
+                && launches().load(Ordering::Relaxed).is_null()
+                && OTHER.word.load(Ordering::Relaxed) == 7;
             // SAFETY: ends the child without running anything of the parent's.
             unsafe { libc::_exit(i32::from(!forgotten)) };
         }
@@ -92,5 +107,7 @@ mod tests {
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(status, 0);
         assert_eq!(word().swap(0, Ordering::Relaxed), 7);
+        let kept = launches().swap(core::ptr::null_mut(), Ordering::Relaxed);
+        assert_eq!(kept, core::ptr::dangling_mut());
     }
 }

@@ -133,10 +133,10 @@ hooks! {
     pass cuModuleUnload                 => module::unload;
     pass cuLibraryUnload                => module::library_unload;
 
-    pass cuLaunchKernel                 => launch::kernel;
-    pass cuLaunchKernel_ptsz            => launch::kernel_per_thread;
-    pass cuLaunchKernelEx               => launch::kernel_ex;
-    pass cuLaunchKernelEx_ptsz          => launch::kernel_ex_per_thread;
+    pass cuLaunchKernel                 => launch::kernel unless kernel_goes;
+    pass cuLaunchKernel_ptsz            => launch::kernel_per_thread unless kernel_goes_per_thread;
+    pass cuLaunchKernelEx               => launch::kernel_ex unless kernel_ex_goes;
+    pass cuLaunchKernelEx_ptsz          => launch::kernel_ex_per_thread unless kernel_ex_goes_per_thread;
     pass cuLaunchCooperativeKernel      => launch::cooperative;
     pass cuLaunchCooperativeKernel_ptsz => launch::cooperative_per_thread;
     pass cuLaunchCooperativeKernelMultiDevice => launch::multi_device;

@@ -8,6 +8,8 @@
 //! elapsed time since the mark before, and corrects account and prediction by the difference.
 
 mod alone;
+mod at_once;
+mod clock;
 mod collective;
 mod context;
 mod drain;
@@ -30,12 +32,14 @@ use vcuda_region::slots::Usage;
 
 use crate::capture;
 use crate::ffi::Call;
+use crate::fork;
 use crate::shim::{self, Region, Shim};
 use context::Contexts;
 use lane::Lane;
 use streams::Tracks;
 use track::Track;
 
+pub(crate) use at_once::at_once;
 pub(crate) use drain::{context_drains, stream_drains};
 pub(crate) use streams::Stream;
 
@@ -131,6 +135,7 @@ pub(crate) struct Launches {
 impl Launches {
     fn new(shim: &'static Shim) -> Option<Self> {
         let region = shim.region()?;
+        clock::begin();
         let lanes = region
             .limits
             .devices()
@@ -187,7 +192,11 @@ impl Launches {
         {
             return None;
         }
-        shim.launches.get_or_init(|| Self::new(shim)).as_ref()
+        let launches = shim.launches.get_or_init(|| Self::new(shim)).as_ref()?;
+        let address = core::ptr::from_ref(launches).cast_mut();
+        // Pairs with the load in `at_once`.
+        fork::launches().store(address, Ordering::Release);
+        Some(launches)
     }
 
     /// The lanes of all devices.
@@ -257,7 +266,7 @@ impl Launches {
             self.count_collective(lane);
         }
         // At each launch: a pause before it must not be measured as work.
-        let now = lane::now_ns();
+        let now = track.clock.now_ns();
         let idle = held || now > track.busy_until_ns() + IDLE_NS;
         // A kernel that only ever follows another one on an idle stream is measured for itself, too.
         let is_due = held || predicted.samples < LEARNT || predicted.cost_ns >= mark::ALONE_NS;

@@ -3,13 +3,14 @@
 //! ```text
 //! hooks! {
 //!     deny cuMemAlloc_v2  => memory::alloc;    // handler `alloc` of module `memory`
-//!     pass cuLaunchKernel => launch::kernel;
+//!     pass cuLaunchKernel => launch::kernel unless kernel_goes;
 //! }
 //! ```
 //! The first word is the answer if the shim itself breaks before the driver was called: `deny` says "out of memory",
 //! `pass` calls the driver. The prototype comes from driver-api. A row yields
 //! - the exported C function of that name (link-time symbol), which goes straight to the driver while the
-//!   handler's module is `idle()`, and else runs the handler under the guard ([`super::guarded`]);
+//!   handler's module is `idle()`, or if the row's function behind `unless` has done with the arguments what there is to
+//!   do, and else runs the handler under the guard ([`super::guarded`]);
 //! - the slot of the driver's own function of the same name, by which the application's call goes on;
 //! - an entry in [`TABLE`](crate::hooks::TABLE), which serves `dlsym`, `dlvsym` and `cuGetProcAddress`.
 
@@ -100,7 +101,7 @@ const fn before(left: &str, right: &str) -> bool {
 
 /// See the module.
 macro_rules! hooks {
-    ($($answer:ident $name:ident => $module:ident :: $handler:ident;)*) => {
+    ($($answer:ident $name:ident => $module:ident :: $handler:ident $(unless $goes:ident)?;)*) => {
         /// Where each row stands in the table.
         #[allow(non_camel_case_types, reason = "the driver's names")]
         #[derive(Clone, Copy)]
@@ -120,7 +121,7 @@ macro_rules! hooks {
         mod exports {
             use vcuda_driver_api::prelude::*;
             use $crate::ffi::table::export;
-            $(vcuda_driver_api::signature!($name, export! { $answer $module $handler });)*
+            $(vcuda_driver_api::signature!($name, export! { $answer $module $handler $($goes)? });)*
 
             /// The driver's functions of the same names, for the application's own calls.
             mod real {
@@ -149,7 +150,7 @@ pub(crate) use entry;
 /// The exported function of a row. Idle, it is a load, a branch and a jump to the driver: all else is in a function of
 /// its own, so that its registers are not saved for nothing.
 macro_rules! export {
-    ({ $answer:ident $module:ident $handler:ident } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
+    ({ $answer:ident $module:ident $handler:ident $($goes:ident)? } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
@@ -167,7 +168,8 @@ macro_rules! export {
             }
             #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
             let address = super::TABLE[super::Position::$name as usize].slot().known();
-            let mut next: unsafe extern "C-unwind" fn($($ty),*) -> $ret = managed;
+            let mut next: unsafe extern "C-unwind" fn($($ty),*) -> $ret =
+                $crate::ffi::table::unless!({ managed $module $($goes)? } $name ($($arg: $ty),*) -> $ret);
             if super::$module::idle() && !address.is_null() {
                 // SAFETY: the slot holds the address of the driver's function of this name, whose prototype this is.
                 next = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(address) };
@@ -178,6 +180,29 @@ macro_rules! export {
     };
 }
 pub(crate) use export;
+
+/// What an exported function that is not idle goes on with: the handler, or first the row's function behind `unless`. If that
+/// says so, the call ends in a jump to the driver, as an idle one does.
+macro_rules! unless {
+    ({ $managed:ident $module:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => { $managed };
+    ({ $managed:ident $module:ident $goes:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{
+        #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
+        #[inline(never)]
+        unsafe extern "C-unwind" fn may_go($($arg: $ty),*) -> $ret {
+            #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
+            let address = super::TABLE[super::Position::$name as usize].slot().known();
+            let mut next: unsafe extern "C-unwind" fn($($ty),*) -> $ret = $managed;
+            if !address.is_null() && super::$module::$goes($($arg),*) {
+                // SAFETY: the slot holds the address of the driver's function of this name, whose prototype this is.
+                next = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(address) };
+            }
+            // SAFETY: the arguments go on as they came, in tail position.
+            unsafe { next($($arg),*) }
+        }
+        may_go
+    }};
+}
+pub(crate) use unless;
 
 /// The call of the driver's function of a row with the application's own arguments, in the thread's own capture mode.
 macro_rules! caller {

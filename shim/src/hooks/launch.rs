@@ -29,11 +29,10 @@ fn meter(
     }
 }
 
+/// Blocks of a grid. What wraps is no grid: the driver refuses it.
 #[inline]
 fn blocks(x: c_uint, y: c_uint, z: c_uint) -> u64 {
-    u64::from(x)
-        .saturating_mul(u64::from(y))
-        .saturating_mul(u64::from(z))
+    u64::from(x).wrapping_mul(u64::from(y)).wrapping_mul(u64::from(z))
 }
 
 /// The launches that take a grid, a stream and parameters.
@@ -70,6 +69,74 @@ with_grid! {
     cooperative legacy ();
     /// `cuLaunchCooperativeKernel_ptsz`.
     cooperative_per_thread per_thread ();
+}
+
+/// The functions behind `unless` in the rows of launches: whether a launch was paid for at once ([`timing::at_once`]).
+macro_rules! goes {
+    ($($(#[$meta:meta])* $name:ident $stream:ident;)*) => {$(
+        $(#[$meta])*
+        #[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
+        #[inline(always)]
+        pub(super) fn $name(
+            function: CUfunction,
+            grid_x: c_uint,
+            grid_y: c_uint,
+            grid_z: c_uint,
+            _block_x: c_uint,
+            _block_y: c_uint,
+            _block_z: c_uint,
+            shared_bytes: c_uint,
+            stream: CUstream,
+            _params: *mut *mut c_void,
+            _extra: *mut *mut c_void,
+        ) -> bool {
+            let blocks = blocks(grid_x, grid_y, grid_z);
+            timing::at_once(function.0, blocks, shared_bytes, Stream::$stream(stream))
+        }
+    )*};
+}
+
+goes! {
+    /// Of `cuLaunchKernel`.
+    kernel_goes legacy;
+    /// Of `cuLaunchKernel_ptsz`.
+    kernel_goes_per_thread per_thread;
+}
+
+/// Of `cuLaunchKernelEx`.
+#[inline(always)]
+pub(super) fn kernel_ex_goes(
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    _params: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> bool {
+    config_goes(config, function, Stream::legacy)
+}
+
+/// Of `cuLaunchKernelEx_ptsz`.
+#[inline(always)]
+pub(super) fn kernel_ex_goes_per_thread(
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    _params: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> bool {
+    config_goes(config, function, Stream::per_thread)
+}
+
+#[inline(always)]
+fn config_goes(
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    stream: impl Fn(CUstream) -> Stream,
+) -> bool {
+    // SAFETY: null, or the structure that the driver is about to read (CUDA Driver API, `cuLaunchKernelEx`).
+    let Some(config) = (unsafe { config.as_ref() }) else {
+        return false;
+    };
+    let blocks = blocks(config.gridDimX, config.gridDimY, config.gridDimZ);
+    timing::at_once(function.0, blocks, config.sharedMemBytes, stream(config.hStream))
 }
 
 /// `cuLaunchKernelEx`.

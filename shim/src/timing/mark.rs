@@ -263,7 +263,7 @@ fn record(track: &Track, mark: &Mark, stream: Stream) -> bool {
     // SAFETY: an event of ours in the stream's context; the stream is the one that the application just launches on.
     let recorded = unsafe { real::cuEventRecord(event, stream.explicit()) };
     if recorded == Err(CUerror::INVALID_HANDLE) {
-        track.unmeasurable.store(true, Ordering::Relaxed);
+        track.cannot_be_measured();
     }
     recorded.is_ok()
 }

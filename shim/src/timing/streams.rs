@@ -60,6 +60,8 @@ impl Stream {
     }
 }
 
+/// `CU_STREAM_LEGACY`.
+const LEGACY: usize = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
 
@@ -68,23 +70,27 @@ const PER_THREAD: usize = 2;
 #[inline]
 fn key_of(stream: Stream) -> u64 {
     let handle = stream.explicit().0;
-    if handle > PER_THREAD {
-        handle as u64
-    } else {
-        default_key(handle)
+    match handle {
+        0 | LEGACY => legacy_key(),
+        PER_THREAD => per_thread_key(),
+        _ => handle as u64,
     }
 }
 
-fn default_key(handle: usize) -> u64 {
-    let context = crate::devices::current_context().0 as u64;
-    if context == 0 {
-        return FREE;
+#[inline(never)]
+fn legacy_key() -> u64 {
+    match crate::devices::current_context().0 as u64 {
+        0 => FREE,
+        context => context & !7 | 1,
     }
-    if handle == PER_THREAD {
-        // The context's own stream of this thread.
-        (context ^ sys::thread_mark().rotate_left(13)) & !7 | 2
-    } else {
-        context & !7 | 1
+}
+
+/// Of the context's own stream of this thread.
+#[inline(never)]
+fn per_thread_key() -> u64 {
+    match crate::devices::current_context().0 as u64 {
+        0 => FREE,
+        context => (context ^ sys::thread_mark().rotate_left(13)) & !7 | 2,
     }
 }
 
@@ -159,6 +165,15 @@ impl Tracks {
             Some(track) => Some(track),
             None => self.claim(lanes, key, stream),
         }
+    }
+
+    /// The entry of a stream, if it has one in the first place where that can be, as nearly all have.
+    #[inline(always)]
+    pub(super) fn at_first_place(&self, stream: Stream) -> Option<&Track> {
+        let key = key_of(stream);
+        self.places(key)
+            .next()
+            .filter(|track| key != FREE && track.key.load(Ordering::Acquire) == key)
     }
 
     /// The entry of a stream, if it has one.

@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use vcuda_limiter::predict::{Part, Prediction};
 
+use super::clock::Clock;
 use super::lane::Lane;
 
 /// Marks of one stream on the way.
@@ -66,8 +67,9 @@ pub(super) struct Track {
     /// The stream or its context is going away: no new marks.
     pub(super) closing: AtomicBool,
     /// The driver refuses to record events on it: its launches go alone ([`super::alone`]).
-    pub(super) unmeasurable: AtomicBool,
+    unmeasurable: AtomicBool,
     busy_until_ns: AtomicU64,
+    pub(super) clock: Clock,
     /// Launches since the last mark: count in the upper 16 bits, predicted ns below.
     unmarked: AtomicU64,
     parts: [AtomicU32; PARTS],
@@ -154,6 +156,31 @@ impl Track {
         let (count, ns) = unpack(before);
         let told_apart = self.note_part(predicted.index);
         !told_apart || ns + predicted.cost_ns >= segment_ns || count + 1 >= LAUNCHES_MAX
+    }
+
+    /// Where a launch is counted that no mark is due behind: the word of its kernel in this segment.
+    #[inline(always)]
+    pub(super) fn place_within(&self, predicted: Prediction, segment_ns: u64) -> Option<Place<'_>> {
+        let (count, ns) = self.unmarked();
+        if count + 1 >= LAUNCHES_MAX || ns + predicted.cost_ns >= segment_ns {
+            return None;
+        }
+        let index = u32::from(predicted.index);
+        let mut parts = self.parts.iter().map(|word| (word, word.load(Ordering::Relaxed)));
+        let (word, seen) = parts.find(|(_, seen)| seen >> 16 == index || *seen == 0)?;
+        Some(Place {
+            word,
+            next: (seen | index << 16) + 1,
+        })
+    }
+
+    /// Counts a launch as unmarked, in its place. It should be done at `done_ns` (`CLOCK_MONOTONIC`).
+    #[inline(always)]
+    pub(super) fn count(&self, place: Place<'_>, predicted: Prediction, done_ns: u64) {
+        self.busy_until_ns.store(done_ns, Ordering::Relaxed);
+        self.unmarked
+            .fetch_add((1 << COUNT_SHIFT) | predicted.cost_ns, Ordering::Relaxed);
+        place.word.store(place.next, Ordering::Relaxed);
     }
 
     /// Two threads that launch on one stream may lose a count here: a little accuracy of a later prediction.
@@ -305,6 +332,12 @@ impl Track {
         self.pending() == 0 && self.unmarked().0 == 0 && self.busy_until_ns() < ns
     }
 
+    /// The driver refuses to record an event on the stream. No launch goes there at once any more: it is idle for good.
+    pub(super) fn cannot_be_measured(&self) {
+        self.unmeasurable.store(true, Ordering::Relaxed);
+        self.is_idle_from_now();
+    }
+
     /// Whether the driver refused to record an event on the stream.
     #[inline]
     pub(super) fn is_unmeasurable(&self) -> bool {
@@ -330,6 +363,13 @@ impl Track {
         self.sampled_at_ns.store(0, Ordering::Relaxed);
         self.unstarted_since_ns.store(0, Ordering::Relaxed);
     }
+}
+
+/// Where a launch is counted among its segment's.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    word: &'a AtomicU32,
+    next: u32,
 }
 
 /// The right to place marks on a stream.
