@@ -16,6 +16,7 @@ use crate::registration::Haste;
 use crate::shim::{Region, Shim};
 
 mod known;
+mod of_contexts;
 mod overhead;
 mod reserved;
 

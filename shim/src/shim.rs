@@ -282,7 +282,7 @@ impl Shim {
     /// The device of the calling thread's context; nothing without one.
     #[inline]
     pub(crate) fn current_device(&'static self) -> Option<&'static Device> {
-        self.device(devices::current_ordinal()?)
+        self.devices.of_current(self, devices::current_context())
     }
 
     /// Says something in the log, if there is one.

@@ -6,7 +6,8 @@ use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
 use vcuda_region::GpuUuid;
 
-use super::Device;
+use super::of_contexts::OfContexts;
+use super::{Device, current_ordinal};
 use crate::ffi::real;
 use crate::shim::Shim;
 
@@ -17,6 +18,7 @@ const MOST: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Devices {
     known: [AtomicPtr<Device>; MOST],
+    of_contexts: OfContexts,
 }
 
 impl Devices {
@@ -24,6 +26,7 @@ impl Devices {
     pub(crate) fn new() -> Self {
         Self {
             known: [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST],
+            of_contexts: OfContexts::new(),
         }
     }
 
@@ -37,6 +40,20 @@ impl Devices {
         }
         // SAFETY: stored below, from a leaked box that nobody changes.
         Some(unsafe { &*device })
+    }
+
+    /// The device of the calling thread's context `current`; nothing without one.
+    #[inline]
+    pub(crate) fn of_current(&self, shim: &'static Shim, current: CUcontext) -> Option<&'static Device> {
+        if current.is_null() {
+            return None;
+        }
+        self.get(shim, self.of_contexts.ordinal(current, current_ordinal)?)
+    }
+
+    /// A context has ended or begun.
+    pub(crate) fn forget_contexts(&self) {
+        self.of_contexts.forget_all();
     }
 
     #[cold]

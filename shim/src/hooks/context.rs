@@ -101,6 +101,7 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
     let status = call.real();
     let ended = status.is_ok() && has_ended();
     timing::context_closed(context, ended);
+    shim.devices().forget_contexts();
     if ended {
         capture::context_ended(context);
         end(shim, device, &charged, gone);
@@ -142,6 +143,7 @@ pub(super) fn primary_may_end(
     contexts.iter().copied().for_each(timing::context_closing);
     let status = call.real();
     let ended = !is_primary_active(ordinal);
+    shim.devices().forget_contexts();
     for context in &contexts {
         let ended = ended || (status.is_ok() && green == Some(*context));
         timing::context_closed(*context, ended);
@@ -187,6 +189,7 @@ fn made(
     };
     let bytes = overhead::take(device, What::Context, || call.real(), || unmake(kept.take_back()))?;
     let context = kept.now();
+    shim.devices().forget_contexts();
     shim.greens.lock().forget(context);
     shim.contexts.lock().insert(context, device);
     shim.overhead

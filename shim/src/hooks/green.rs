@@ -112,6 +112,7 @@ fn note(shim: &'static Shim, green: CUgreenCtx, ordinal: CUdevice) {
     let mut context = CUcontext::NULL;
     // SAFETY: the driver has just made it, and writes a handle or nothing.
     let told = unsafe { hooked::cuCtxFromGreenCtx(&raw mut context, green) };
+    shim.devices().forget_contexts();
     let mut greens = shim.greens.lock();
     let unnamed = Green {
         ordinal,

@@ -33,10 +33,9 @@ pub(super) fn managed(
     bytes: usize,
     _flags: c_uint,
 ) -> CUresult {
-    let Some((shim, device)) = paying(address, bytes as u64) else {
+    let Some((shim, device, context)) = paying(address, bytes as u64) else {
         return call.real();
     };
-    let context = current_context();
     let reserved = device.reserve(bytes as u64)?;
     shim.overhead
         .watch_managed(device, bytes as u64, || call.real())?;
@@ -84,23 +83,24 @@ impl Word for usize {
     }
 }
 
-/// The device that pays for so many bytes; nothing where the driver's answer is the answer.
+/// The device that pays for so many bytes, and the context that they will live in; nothing where the driver's answer is the
+/// answer.
 #[inline]
-fn paying<A>(address: *mut A, bytes: u64) -> Option<(&'static Shim, &'static Device)> {
+fn paying<A>(address: *mut A, bytes: u64) -> Option<(&'static Shim, &'static Device, CUcontext)> {
     let shim = shim::get()?;
     // No place or no bytes: the driver says what is wrong. No context: likewise.
     if address.is_null() || bytes == 0 {
         return None;
     }
-    Some((shim, shim.current_device()?))
+    let context = current_context();
+    Some((shim, shim.devices().of_current(shim, context)?, context))
 }
 
 #[inline]
 fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> CUresult {
-    let Some((shim, device)) = paying(address, bytes) else {
+    let Some((shim, device, context)) = paying(address, bytes) else {
         return call.real();
     };
-    let context = current_context();
     let (expected_bytes, look) = shim.overhead.expect_allocation(device, bytes);
     // Only then: the kernel is asked to read there.
     let look = look.and_then(|look| Some((look, Kept::at(address)?)));

@@ -356,9 +356,9 @@ fn pool_of_stream(shim: &'static Shim, stream: CUstream) -> Option<(&'static Dev
 /// The device of a stream: of its own context, which need not be the current one. Memory of a context that tells no device
 /// is charged to the current one, rather than to none.
 fn device_of_stream(shim: &'static Shim, stream: CUstream) -> Option<&'static Device> {
-    let context = context_of_stream(stream);
-    if context.is_null() || context == current_context() {
-        shim.current_device()
+    let (context, current) = (context_of_stream(stream), current_context());
+    if context.is_null() || context == current {
+        shim.devices().of_current(shim, current)
     } else {
         device_of_context(shim, context).or_else(|| shim.current_device())
     }
