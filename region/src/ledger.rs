@@ -290,13 +290,22 @@ impl Ledger<'_> {
     pub(crate) fn used_bytes(&self) -> u64 {
         let mut sum = self.others(Party::NOBODY);
         for _ in 0..64 {
-            let again = self.others(Party::NOBODY);
-            if again.changes == sum.changes {
+            if self.changes() == sum.changes {
                 break;
             }
-            sum = again;
+            sum = self.others(Party::NOBODY);
         }
         sum.counted_bytes
+    }
+
+    /// As [`Sum::changes`] of all parties.
+    #[inline]
+    fn changes(&self) -> u64 {
+        if self.objects.is_ever_used() {
+            return self.others(Party::NOBODY).changes;
+        }
+        let heads = self.used_records().iter().map(|record| &record.ledger.head);
+        heads.fold(0, |sum, head| sum.wrapping_add(head.load(Ordering::SeqCst)))
     }
 
     /// What counts beside `me`. The objects come after the records: what moves from a record to an object while this
