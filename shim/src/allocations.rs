@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -133,7 +133,32 @@ const SHARDS: usize = 64;
 /// For maps whose keys are addresses and handles.
 pub(crate) type ByNumber = BuildHasherDefault<Mix>;
 
-type Shard = Mutex<HashMap<(u64, u64), Allocation, ByNumber>>;
+/// What an allocation is named by: an address or a handle, and which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Name {
+    number: u64,
+    space: u64,
+}
+
+impl Name {
+    #[inline]
+    const fn new(number: u64, kind: Kind) -> Self {
+        Self {
+            number,
+            space: kind.space(),
+        }
+    }
+}
+
+impl Hash for Name {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Addresses and handles are seldom the same number.
+        state.write_u64(self.number ^ self.space);
+    }
+}
+
+type Shard = Mutex<HashMap<Name, Allocation, ByNumber>>;
 
 /// All of them.
 #[derive(Debug)]
@@ -153,14 +178,14 @@ impl Allocations {
     /// behind our back): then the earlier record comes back, and its bytes are free.
     #[inline]
     pub(crate) fn insert(&self, name: u64, allocation: Allocation) -> Option<Allocation> {
-        let key = (name, allocation.kind.space());
+        let key = Name::new(name, allocation.kind);
         self.shard(name).lock().insert(key, allocation)
     }
 
     /// Ends an allocation (kind: any of those that are named alike), or one opening of several.
     #[inline]
     pub(crate) fn end(&self, name: u64, kind: Kind) -> Ended {
-        let key = (name, kind.space());
+        let key = Name::new(name, kind);
         let mut shard = self.shard(name).lock();
         match shard.entry(key) {
             Entry::Vacant(_) => Ended::Unknown,
@@ -179,7 +204,7 @@ impl Allocations {
 
     /// As [`Allocations::end`], for memory of another process only.
     pub(crate) fn end_opened(&self, address: u64) -> Ended {
-        let key = (address, Kind::Opened.space());
+        let key = Name::new(address, Kind::Opened);
         let is_opened =
             matches!(self.shard(address).lock().get(&key), Some(known) if known.kind == Kind::Opened);
         if is_opened {
@@ -194,7 +219,7 @@ impl Allocations {
         match ended {
             Ended::Unknown => {}
             Ended::Opening => {
-                if let Some(allocation) = self.shard(name).lock().get_mut(&(name, kind.space())) {
+                if let Some(allocation) = self.shard(name).lock().get_mut(&Name::new(name, kind)) {
                     allocation.opens += 1;
                 }
             }
@@ -205,7 +230,7 @@ impl Allocations {
     /// Counts one more opening of what is opened at this address already, if that is the object of this key.
     pub(crate) fn open_again(&self, address: u64, key: ObjectKey) -> bool {
         let mut shard = self.shard(address).lock();
-        let known = shard.get_mut(&(address, Kind::Opened.space()));
+        let known = shard.get_mut(&Name::new(address, Kind::Opened));
         known
             .filter(|allocation| allocation.is_opening_of(key))
             .map(|allocation| allocation.opens += 1)
@@ -216,19 +241,19 @@ impl Allocations {
     /// driver counts the openings of both. Returns what is to be dropped.
     pub(crate) fn open(&self, address: u64, key: ObjectKey, opened: Allocation) -> Option<Allocation> {
         let mut shard = self.shard(address).lock();
-        match shard.get_mut(&(address, Kind::Opened.space())) {
+        match shard.get_mut(&Name::new(address, Kind::Opened)) {
             Some(known) if known.is_opening_of(key) => {
                 known.opens += 1;
                 Some(opened)
             }
-            _ => shard.insert((address, Kind::Opened.space()), opened),
+            _ => shard.insert(Name::new(address, Kind::Opened), opened),
         }
     }
 
     /// Tells the container under which key the allocation at this address goes; `false` if there is none.
     pub(crate) fn share(&self, address: u64, key: ObjectKey) -> bool {
         let mut shard = self.shard(address).lock();
-        match shard.get_mut(&(address, Kind::Linear.space())) {
+        match shard.get_mut(&Name::new(address, Kind::Linear)) {
             Some(Allocation {
                 holds: Holds::Charge(charge),
                 ..
@@ -243,7 +268,7 @@ impl Allocations {
     /// The key under which the container knows the allocation at this address, if it does; nothing if there is none.
     pub(crate) fn key(&self, address: u64) -> Option<Option<ObjectKey>> {
         let shard = self.shard(address).lock();
-        let known = shard.get(&(address, Kind::Linear.space()))?;
+        let known = shard.get(&Name::new(address, Kind::Linear))?;
         known.charge().map(Charge::key)
     }
 
@@ -253,7 +278,7 @@ impl Allocations {
     /// The container cannot count it beyond the end of this process; or it is gone.
     pub(crate) fn give_away(&self, address: u64, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
         let mut shard = self.shard(address).lock();
-        match shard.get_mut(&(address, Kind::Linear.space())) {
+        match shard.get_mut(&Name::new(address, Kind::Linear)) {
             Some(Allocation {
                 holds: Holds::Charge(charge),
                 ..
@@ -264,7 +289,7 @@ impl Allocations {
 
     /// The tiles of a sparse array.
     pub(crate) fn tiles(&self, name: u64, kind: Kind) -> Option<Arc<Tiles>> {
-        match &self.shard(name).lock().get(&(name, kind.space()))?.holds {
+        match &self.shard(name).lock().get(&Name::new(name, kind))?.holds {
             Holds::Tiles(tiles) => Some(Arc::clone(tiles)),
             Holds::Charge(_) | Holds::Managed(_) | Holds::Part(_) => None,
         }
@@ -275,7 +300,7 @@ impl Allocations {
         match &self
             .shard(name)
             .lock()
-            .get(&(name, Kind::External.space()))?
+            .get(&Name::new(name, Kind::External))?
             .holds
         {
             Holds::Part(charge) => Some(Arc::clone(charge)),
@@ -291,7 +316,7 @@ impl Allocations {
             taken.extend(
                 shard
                     .extract_if(|_, allocation| dead(allocation))
-                    .map(|((name, _), gone)| (name, gone)),
+                    .map(|(name, gone)| (name.number, gone)),
             );
         }
         for (_, allocation) in &mut taken {

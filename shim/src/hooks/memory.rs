@@ -136,10 +136,14 @@ fn count_taken<A: Word>(
 }
 
 /// Takes the record out before the driver frees, since the address may be handed out again at once.
+#[inline]
 pub(super) fn freed(call: &Call<'_, CUresult>, address: u64) -> CUresult {
-    match super::pool::freed_now(call, address) {
+    let Some(shim) = shim::get() else {
+        return call.real();
+    };
+    match super::pool::freed_now(shim, call, address) {
         Some(status) => status,
-        None => freed_as(call, address, Kind::Linear),
+        None => ended(shim, call, address, Kind::Linear),
     }
 }
 
@@ -166,9 +170,14 @@ pub(super) fn freed_after(
 
 /// The end of an address, an array or a mipmapped array.
 pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+    match shim::get() {
+        Some(shim) => ended(shim, call, name, kind),
+        None => call.real(),
+    }
+}
+
+#[inline]
+fn ended(shim: &Shim, call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUresult {
     let ended = shim.allocations.end(name, kind);
     let status = call.real();
     if status.is_err() {

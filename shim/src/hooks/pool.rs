@@ -76,8 +76,16 @@ pub(super) fn free_ptsz(call: &Call<'_, CUresult>, address: CUdeviceptr, stream:
 }
 
 /// `cuMemFree` of a piece of a pool; nothing if the address is none.
-pub(super) fn freed_now(call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
-    let shim = shim::get()?;
+#[inline]
+pub(super) fn freed_now(shim: &Shim, call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
+    if shim.holdings.is_any() {
+        freed_from_pool(shim, call, address)
+    } else {
+        None
+    }
+}
+
+fn freed_from_pool(shim: &Shim, call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
     let block = shim.holdings.take(address)?;
     let status = call.real();
     if status.is_ok() {
