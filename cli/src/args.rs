@@ -19,7 +19,7 @@ pub(crate) use node::{
 };
 pub(crate) use quota::QuotaArgs;
 
-use crate::gpus::GpuSelector;
+use crate::inventory::GpuSelector;
 use vcuda_quota::MemorySize;
 
 const MAIN_EXAMPLES: &str = "\
@@ -205,7 +205,7 @@ pub(crate) enum Command {
     },
     /// The program that the tenants of `demo` and `bench` run.
     #[command(hide = true)]
-    StageTenant,
+    FixtureTenant,
     /// Proves that programs of this container are held to its limits; the hook of strict containers.
     #[command(hide = true)]
     Attached(AttachedArgs),

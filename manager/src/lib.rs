@@ -9,15 +9,15 @@
 pub mod admission;
 pub mod audit;
 mod background;
-pub mod book;
 pub mod bounds;
+pub mod checked_file;
 pub mod config;
 pub mod containers;
 pub mod controller;
-pub mod envelope;
 pub mod events;
 pub mod gpu;
 pub mod grant;
+pub mod grant_table;
 pub mod inventory;
 pub mod ledger;
 pub mod library;

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::QuotaArgs;
-use crate::gpus::GpuSelector;
+use crate::inventory::GpuSelector;
 
 pub(super) const TOP_EXAMPLES: &str = "\
 Examples:
