@@ -1,4 +1,4 @@
-//! `vcuda node`: the GPUs that the manager places grants on, and taking one out of placement.
+//! `vcuda gpu`: the GPUs that the manager places grants on, and taking one out of placement.
 
 use std::io::Write as _;
 
@@ -8,18 +8,18 @@ use serde::Serialize;
 use vcuda_manager_api::v1::{self, ListGpusResponse};
 use vcuda_quota::{CoreShare, MemorySize};
 
-use crate::args::NodeAction;
+use crate::args::GpuAction;
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::Node;
 
 /// Does what was asked for.
-pub(crate) fn node(action: &NodeAction, environment: &Environment) -> Result<(), Failure> {
+pub(crate) fn gpu(action: &GpuAction, environment: &Environment) -> Result<(), Failure> {
     let node = Node::required(environment)?;
     let (gpus, cordoned) = match action {
-        NodeAction::Gpus { json } => return show(&node.gpus()?, *json),
-        NodeAction::Cordon { gpu } => (gpu, true),
-        NodeAction::Uncordon { gpu } => (gpu, false),
+        GpuAction::List { json } => return show(&node.gpus()?, *json),
+        GpuAction::Cordon { gpu } => (gpu, true),
+        GpuAction::Uncordon { gpu } => (gpu, false),
     };
     // All are known before the first is changed.
     for uuid in node.chosen("GPU", gpus)? {
@@ -79,7 +79,7 @@ fn given_out(gpu: &v1::Gpu) -> String {
     }
 }
 
-/// `vcuda node gpus --json`. The keys are a promise to other programs.
+/// `vcuda gpu list --json`. The keys are a promise to other programs.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     gpus: Vec<One<'a>>,

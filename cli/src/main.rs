@@ -61,7 +61,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Top(top) => top::top(&top, &environment),
         Command::Ps(ps) => ps::ps(&ps, &environment),
         Command::Grant(grant) => grant::grant(&grant.action, &environment),
-        Command::Node(node) => gpu::node(&node.action, &environment),
+        Command::Gpu(gpu) => gpu::gpu(&gpu.action, &environment),
         Command::Events(events) => events::events(&events, &environment),
         Command::Set(set) => set::set(&set, &environment),
         Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),

@@ -253,17 +253,17 @@ fn a_cordoned_gpu_gets_nothing_new_and_stays_so() {
         &["first", "--memory", "1GiB", "--cores", "10", "--gpu", "0"],
     );
     let shown = || -> Value {
-        let out = succeeded(&fixture.vcuda(["node", "gpus", "--json"]).output().unwrap());
+        let out = succeeded(&fixture.vcuda(["gpu", "list", "--json"]).output().unwrap());
         serde_json::from_str(&out).unwrap()
     };
     let uuid = shown()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
-    let (status, said) = refused(&fixture, &["node", "cordon", "0", "7"]);
+    let (status, said) = refused(&fixture, &["gpu", "cordon", "0", "7"]);
     assert!(
         status == Some(64) && said.contains("no such GPU") && said.contains(&uuid),
         "{said}"
     );
     assert_eq!(shown()["gpus"][0]["cordoned"], false);
-    succeeded(&fixture.vcuda(["node", "cordon", &uuid[..12]]).output().unwrap());
+    succeeded(&fixture.vcuda(["gpu", "cordon", &uuid[..12]]).output().unwrap());
     for _ in 0..2 {
         assert_eq!(shown()["gpus"][0]["cordoned"], true);
         assert_eq!(shown()["gpus"][1]["cordoned"], false);

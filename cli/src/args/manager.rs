@@ -37,16 +37,6 @@ pub(super) const GRANT_DETAILS: &str = "\
 Needs the node's manager, which keeps grants across restarts, of its own and of
 the programs. What does not fit on any GPU is refused with what is free.";
 
-pub(super) const NODE_EXAMPLES: &str = "\
-Examples:
-  vcuda node gpus
-  vcuda node cordon GPU-f46c2ba1          nothing new is placed there
-  vcuda node uncordon GPU-f46c2ba1";
-
-pub(super) const NODE_DETAILS: &str = "\
-Needs the node's manager. What runs on a cordoned GPU goes on; the manager
-remembers the cordon across its restarts.";
-
 /// What `top` puts first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SortKey {
@@ -128,39 +118,6 @@ pub(crate) enum GrantAction {
         /// Print JSON
         #[arg(long)]
         json: bool,
-    },
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct NodeArgs {
-    #[command(subcommand)]
-    pub(crate) action: NodeAction,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum NodeAction {
-    /// Its GPUs: what is promised, and whether they are given out
-    #[command(
-        before_help = "Examples:\n  vcuda node gpus\n  vcuda node gpus --json | jq '.gpus[] | select(.cordoned)'"
-    )]
-    Gpus {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Give GPUs to no new container
-    #[command(before_help = "Examples:\n  vcuda node cordon 1\n  vcuda node cordon GPU-f46c2ba1")]
-    Cordon {
-        /// A GPU by UUID (its beginning is enough) or by its index in `vcuda node gpus`
-        #[arg(value_name = "UUID|INDEX", required = true, allow_negative_numbers = true)]
-        gpu: Vec<GpuSelector>,
-    },
-    /// Give them out again
-    #[command(before_help = "Examples:\n  vcuda node uncordon 1")]
-    Uncordon {
-        /// A GPU by UUID (its beginning is enough) or by its index in `vcuda node gpus`
-        #[arg(value_name = "UUID|INDEX", required = true, allow_negative_numbers = true)]
-        gpu: Vec<GpuSelector>,
     },
 }
 
