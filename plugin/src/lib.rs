@@ -1,5 +1,5 @@
 //! The kubelet device plugin: what pods ask for in chunks and percents becomes grants of the manager and files in their
-//! containers (DESIGN, sections 3 and 8; KUBERNETES, sections 1 to 4).
+//! containers (docs/kubernetes.md).
 //!
 //! The story of one pod: [`node`] follows the manager's GPUs, [`resources`] makes lists of devices of them, [`register`]
 //! sees that kubelet reads the lists from [`serve`]. Kubelet admits a pod and calls Allocate, which names a CDI device by the

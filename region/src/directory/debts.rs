@@ -1,4 +1,4 @@
-//! The GPU time that a dead run owes, which the next one of the same name starts with (DESIGN, I16).
+//! The GPU time that a dead run owes, which the next one of the same name starts with (docs/design.md, I16).
 
 use std::path::Path;
 
