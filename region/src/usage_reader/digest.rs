@@ -5,7 +5,9 @@
 use core::mem::offset_of;
 use std::os::unix::fs::FileExt;
 
-use super::{UsageReader, bucket_offset, half};
+use super::UsageReader;
+use super::time::bucket_offset;
+use super::words::half;
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::open::OpenError;
 use crate::shared::MAX_OBJECTS;
