@@ -41,19 +41,19 @@ const fn case(title: &'static str, call: &'static str, most: Option<f64>) -> Cas
 }
 
 const CASES: [Case; 11] = [
-    case("launch, no limit", "launch", Some(11.5)),
+    case("launch, no limit", "launch", Some(11.0)),
     Case {
         quota: &["--cores", "90"],
         ..case("launch within its share", "launch", Some(226.0))
     },
-    case("allocate + free", "alloc", Some(1_230.0)),
+    case("allocate + free", "alloc", Some(1_080.0)),
     Case {
         neighbours: 63,
         ..case("allocate + free, 64 slots", "alloc", None)
     },
-    case("cuMemGetInfo", "info", Some(470.0)),
-    case("cuMemGetInfo, a pool in use", "pooled-info", Some(480.0)),
-    case("cuMemAllocAsync + cuMemFreeAsync", "pool", Some(1_460.0)),
+    case("cuMemGetInfo", "info", Some(435.0)),
+    case("cuMemGetInfo, a pool in use", "pooled-info", Some(442.0)),
+    case("cuMemAllocAsync + cuMemFreeAsync", "pool", Some(1_463.0)),
     case("cuMemAllocManaged + cuMemFree", "managed", None),
     case("cuMemCreate, map, unmap, release", "vmm", None),
     case("cuArrayCreate + cuArrayDestroy", "array", None),

@@ -9,7 +9,7 @@ use vcuda_manager_api::v1::{Event, WatchEventsRequest};
 use crate::args::EventsArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::node::Node;
+use crate::manager_client::Node;
 use crate::render::clipped;
 
 /// The longest message that is printed.

@@ -11,7 +11,7 @@ use vcuda_quota::{CoreShare, MemorySize, Quota};
 use crate::args::{GrantAction, GrantCreateArgs, QuotaArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::node::{Node, view};
+use crate::manager_client::{Node, view};
 use crate::render::clipped;
 
 /// Does what was asked for.

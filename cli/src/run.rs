@@ -13,8 +13,8 @@ use crate::args::RunArgs;
 use crate::config::{ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment, prepended};
 use crate::exec::become_command;
 use crate::failure::{Failure, failed};
-use crate::gpus::{self, Gpu, Inventory};
-use crate::node::Node;
+use crate::inventory::{self, Gpu, Inventory};
+use crate::manager_client::Node;
 use crate::{background, grant, libraries, sim};
 
 /// Runs the command as a tenant. Returns only on failure.
@@ -37,9 +37,9 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     } else {
         Inventory::real()?.gpus()?
     };
-    let chosen = gpus::chosen(&gpus, &args.gpu)?;
+    let chosen = inventory::chosen(&gpus, &args.gpu)?;
     if let Some(memory) = args.quota.memory {
-        gpus::fits(memory, &chosen)?;
+        inventory::fits(memory, &chosen)?;
     }
     if !args.gpu.is_empty() {
         variables.push((ENV_VISIBLE, visible(&chosen)));
@@ -171,7 +171,7 @@ fn difference(now: &Quota, asked: &QuotaChange) -> Option<String> {
         .is_some_and(|bytes| Some(bytes) != now.memory_bytes)
     {
         Some(now.memory_bytes.map_or_else(
-            || "the whole card's memory".to_owned(),
+            || "the whole GPU's memory".to_owned(),
             |bytes| format!("--memory {}", MemorySize(bytes)),
         ))
     } else if asked

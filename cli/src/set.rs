@@ -9,8 +9,8 @@ use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 use crate::args::SetArgs;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
-use crate::gpus::{self, Inventory};
-use crate::node::Node;
+use crate::inventory::{self, Inventory};
+use crate::manager_client::Node;
 use crate::{background, grant, smi};
 
 /// Writes the new quota for every GPU of the tenant.
@@ -52,7 +52,7 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             .into_iter()
             .filter(|gpu| writer.limits().devices().any(|(_, uuid)| uuid == gpu.uuid))
             .collect();
-        gpus::fits(memory, &own)?;
+        inventory::fits(memory, &own)?;
     }
     if write(&path, &args.quota.change())? {
         background::ensure_arbiter(environment)?;

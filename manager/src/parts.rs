@@ -56,8 +56,8 @@ impl Parts {
         let namespaces = {
             let grants = grants.clone();
             Box::new(move |id: &str| {
-                let book = grants.book();
-                let grant = book.grants().find(|grant| grant.id.as_str() == id);
+                let grant_table = grants.grant_table();
+                let grant = grant_table.grants().find(|grant| grant.id.as_str() == id);
                 grant.map_or_else(String::new, |grant| grant.holder.namespace.clone())
             })
         };
@@ -108,7 +108,7 @@ impl Parts {
                 containers: snapshot,
                 grants: {
                     let grants = grants.clone();
-                    Arc::new(move || grants.book().grants().cloned().collect())
+                    Arc::new(move || grants.grant_table().grants().cloned().collect())
                 },
             };
             let metrics = Arc::new(Metrics::new(sources, instruments));

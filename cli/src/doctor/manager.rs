@@ -4,7 +4,7 @@ use vcuda_manager_api::v1::{Container, NodeStatus};
 
 use super::Finding;
 use crate::config::Environment;
-use crate::node::Node;
+use crate::manager_client::Node;
 
 pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
     let node = match Node::required(environment) {

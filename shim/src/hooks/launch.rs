@@ -1,15 +1,15 @@
-//! Launches of kernels: every way there is, one path. What a launch costs and whether it waits: [`crate::timing`].
+//! Launches of kernels: every way there is, one path. What a launch costs and whether it waits: [`crate::compute`].
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Key;
 
-use crate::ffi::Call;
-use crate::timing::{self, Launches, Stream};
+use crate::compute::{self, Launches, Stream};
+use crate::driver::Call;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    timing::idle()
+    compute::idle()
 }
 
 #[inline]
@@ -71,7 +71,7 @@ with_grid! {
     cooperative_per_thread per_thread ();
 }
 
-/// The functions behind `unless` in the rows of launches: whether a launch was paid for at once ([`timing::at_once`]).
+/// The functions behind `unless` in the rows of launches: whether a launch was paid for at once ([`compute::at_once`]).
 macro_rules! goes {
     ($($(#[$meta:meta])* $name:ident $stream:ident;)*) => {$(
         $(#[$meta])*
@@ -91,7 +91,7 @@ macro_rules! goes {
             _extra: *mut *mut c_void,
         ) -> bool {
             let blocks = blocks(grid_x, grid_y, grid_z);
-            timing::at_once(function.0, blocks, shared_bytes, Stream::$stream(stream))
+            compute::at_once(function.0, blocks, shared_bytes, Stream::$stream(stream))
         }
     )*};
 }
@@ -136,7 +136,7 @@ fn config_goes(
         return false;
     };
     let blocks = blocks(config.gridDimX, config.gridDimY, config.gridDimZ);
-    timing::at_once(function.0, blocks, config.sharedMemBytes, stream(config.hStream))
+    compute::at_once(function.0, blocks, config.sharedMemBytes, stream(config.hStream))
 }
 
 /// `cuLaunchKernelEx`.

@@ -1,0 +1,111 @@
+//! What a forked child forgets: everything. It is charged for nothing of its parent's and starts afresh at its first
+//! use of a GPU.
+//!
+//! All state hangs on one word in a page that the kernel hands to a child zeroed (`MADV_WIPEONFORK`, madvise(2)), after
+//! a raw `clone` too. What the parent's word pointed to is left where it lies: its locks may be held for ever.
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+
+/// A page of its own. 64 KiB is the largest page of the machines we run on.
+#[repr(C)]
+#[cfg_attr(target_arch = "x86_64", repr(align(4096)))]
+#[cfg_attr(not(target_arch = "x86_64"), repr(align(65536)))]
+#[derive(Debug)]
+pub(crate) struct Page {
+    word: AtomicUsize,
+    launches: AtomicPtr<()>,
+}
+
+static PAGE: Page = Page {
+    word: AtomicUsize::new(0),
+    launches: AtomicPtr::new(core::ptr::null_mut()),
+};
+/// The kernel cannot wipe: the C library tells us of forks instead. Inherited by children, as it should be.
+static ASKED: AtomicBool = AtomicBool::new(false);
+/// The process that built the state; 0 in one that has not, and in a child of which the C library was told. Inherited.
+static BUILDER: AtomicI32 = AtomicI32::new(0);
+
+/// The word: 0 in a process that has built no state.
+#[inline]
+pub(crate) fn word() -> &'static AtomicUsize {
+    &PAGE.word
+}
+
+/// Where the launching side of this process is ([`crate::compute`]), once a launch has made it; null before, and in a child.
+#[inline]
+pub(crate) fn launches() -> &'static AtomicPtr<()> {
+    &PAGE.launches
+}
+
+/// Sees to it that children find both words 0. Called before the word is first set.
+pub(crate) fn forget_in_children() {
+    if ASKED.swap(true, Ordering::Relaxed) {
+        // A child of a process that asked: the advice is inherited with the page.
+        return;
+    }
+    let page = (&raw const PAGE).cast_mut();
+    // SAFETY: the page is wholly ours, zeroed and private (.bss), and what it holds may become zero in a child.
+    let refused = unsafe { libc::madvise(page.cast(), size_of::<Page>(), libc::MADV_WIPEONFORK) } != 0;
+    if refused {
+        extern "C" fn in_child() {
+            PAGE.word.store(0, Ordering::Relaxed);
+            PAGE.launches.store(core::ptr::null_mut(), Ordering::Relaxed);
+        }
+        // SAFETY: the handler stores a word and does nothing else.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+}
+
+/// This process has built its state.
+pub(crate) fn built() {
+    BUILDER.store(own_pid(), Ordering::Relaxed);
+}
+
+/// Runs in a child of the C library's `fork`, which has made its own locks anew there.
+pub(crate) fn in_child() {
+    BUILDER.store(0, Ordering::Relaxed);
+}
+
+/// Whether a raw `clone` made this process of one that had built its state. Locks of the C library that another thread of the
+/// parent held then, its heap's as well, never open here.
+pub(crate) fn is_raw_child() -> bool {
+    let builder = BUILDER.load(Ordering::Relaxed);
+    builder != 0 && builder != own_pid()
+}
+
+fn own_pid() -> i32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::getpid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_finds_nothing_and_leaves_the_parent_alone() {
+        static OTHER: Page = Page {
+            word: AtomicUsize::new(7),
+            launches: AtomicPtr::new(core::ptr::null_mut()),
+        };
+        forget_in_children();
+        word().store(7, Ordering::Relaxed);
+        launches().store(core::ptr::dangling_mut(), Ordering::Relaxed);
+        // SAFETY: the child only reads three words and ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let forgotten = word().load(Ordering::Relaxed) == 0
+                && launches().load(Ordering::Relaxed).is_null()
+                && OTHER.word.load(Ordering::Relaxed) == 7;
+            // SAFETY: ends the child without running anything of the parent's.
+            unsafe { libc::_exit(i32::from(!forgotten)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
+        assert_eq!(word().swap(0, Ordering::Relaxed), 7);
+        let kept = launches().swap(core::ptr::null_mut(), Ordering::Relaxed);
+        assert_eq!(kept, core::ptr::dangling_mut());
+    }
+}
