@@ -16,7 +16,6 @@
  *   each NS       kernels of so many ns on one stream, each waited for
  *   idle          nothing
  *   pauses        seven kernels of 52 us, then nothing for 1 ms, without waiting for any
- *   refused       kernels of 50 us; nine in ten launches ask for more threads than a block may have, and are refused
  *   plain         1 ms on one stream */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040, (CUdevice, void *, int))                                  \
@@ -99,14 +98,6 @@ static void with_pauses(void)
         nanosleep(&pause, NULL);
     }
 }
-static void with_refusals(void)
-{
-    uint64_t ns = 50 * US;
-    void *params[] = {&ns};
-    for (unsigned i = 0; !failures; i++)
-        if (i % 10 == 0) OK(launch(function, stream, ns));
-        else if (!cuLaunchKernel(function, 1, 1, 1, 2048, 1, 1, 0, stream, params, NULL)) failures++;
-}
 static void in_contexts(void)
 {
     static CUcontext all[CONTEXTS];
@@ -178,7 +169,6 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "gated")) gated();
     else if (!strcmp(how, "contexts")) in_contexts();
     else if (!strcmp(how, "pauses")) with_pauses();
-    else if (!strcmp(how, "refused")) with_refusals();
     else if (!strcmp(how, "burst"))
         for (int i = 0; i < 4; i++) OK(launch(function, stream, ns));
     if (!strcmp(how, "burst") || !strcmp(how, "idle")) idle();

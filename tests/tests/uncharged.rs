@@ -64,12 +64,6 @@ fn pauses_between_launches_are_not_charged() {
     is_held(MACHINE, "pauses", 25, 0.97);
 }
 
-/// Launches that the driver refuses are no work, though those amid others are counted at first.
-#[test]
-fn refused_launches_are_not_charged() {
-    is_held(MACHINE, "refused", 30, 0.95);
-}
-
 /// Waits for the host leave places for the marks of kernels.
 #[test]
 fn waits_for_the_host_hide_no_kernel() {
