@@ -11,11 +11,11 @@ use vcuda_quota::{CoreShare, MemorySize};
 use crate::args::GpuAction;
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::manager_client::Node;
+use crate::manager_client::ManagerClient;
 
 /// Does what was asked for.
 pub(crate) fn gpu(action: &GpuAction, environment: &Environment) -> Result<(), Failure> {
-    let node = Node::required(environment)?;
+    let node = ManagerClient::required(environment)?;
     let (gpus, cordoned) = match action {
         GpuAction::List { json } => return show(&node.gpus()?, *json),
         GpuAction::Cordon { gpu } => (gpu, true),

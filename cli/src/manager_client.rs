@@ -29,18 +29,18 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A manager that answers.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct ManagerClient {
     runtime: Runtime,
     channel: Channel,
     socket: PathBuf,
 }
 
-impl Node {
+impl ManagerClient {
     /// The manager of this machine, if this user may ask it: that of `VCUDA_MANAGER`, else of the user's runtime directory,
     /// else of the system. One that is not there, or not for us, is none.
-    pub(crate) fn find(environment: &Environment) -> Result<Option<Node>, Failure> {
+    pub(crate) fn find(environment: &Environment) -> Result<Option<ManagerClient>, Failure> {
         for socket in sockets(environment)? {
-            match Node::at(&socket) {
+            match ManagerClient::at(&socket) {
                 Ok(node) => return Ok(Some(node)),
                 Err(Unreached::Socket(
                     ConnectError::Absent(_) | ConnectError::Dead(_) | ConnectError::Denied(_),
@@ -51,14 +51,14 @@ impl Node {
         Ok(None)
     }
 
-    /// As [`Node::find`], where nothing can be done without.
+    /// As [`ManagerClient::find`], where nothing can be done without.
     ///
     /// # Errors
     /// Says why none can be asked. Status 69.
-    pub(crate) fn required(environment: &Environment) -> Result<Node, Failure> {
+    pub(crate) fn required(environment: &Environment) -> Result<ManagerClient, Failure> {
         let mut problem = None;
         for socket in sockets(environment)? {
-            match Node::at(&socket) {
+            match ManagerClient::at(&socket) {
                 Ok(node) => return Ok(node),
                 // Of several, the one that is there and shuts us out says more than one that is not there.
                 Err(Unreached::Socket(error @ ConnectError::Absent(_))) => {
@@ -77,11 +77,11 @@ impl Node {
     ///
     /// # Errors
     /// Nobody does.
-    pub(crate) fn at_socket(socket: &Path) -> Result<Node, Failure> {
-        Ok(Node::at(socket)?)
+    pub(crate) fn at_socket(socket: &Path) -> Result<ManagerClient, Failure> {
+        Ok(ManagerClient::at(socket)?)
     }
 
-    fn at(socket: &Path) -> Result<Node, Unreached> {
+    fn at(socket: &Path) -> Result<ManagerClient, Unreached> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -89,7 +89,7 @@ impl Node {
         let channel = runtime
             .block_on(connect(socket, DEADLINE))
             .map_err(Unreached::Socket)?;
-        Ok(Node {
+        Ok(ManagerClient {
             runtime,
             channel,
             socket: socket.to_owned(),

@@ -14,7 +14,7 @@ use crate::config::{ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment, prepended
 use crate::exec::become_command;
 use crate::failure::{Failure, failed};
 use crate::inventory::{self, Gpu, Inventory};
-use crate::manager_client::Node;
+use crate::manager_client::ManagerClient;
 use crate::{background, grant, libraries, sim};
 
 /// Runs the command as a tenant. Returns only on failure.
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
 
 /// Runs the command in a container's directory that the manager made: it has the quota, and stays when the command ends.
 fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
-    let node = Node::required(environment)?;
+    let node = ManagerClient::required(environment)?;
     let grant = node.grant(name)?.ok_or_else(|| grant::unknown(&node, name))?;
     let directory = PathBuf::from(&grant.directory);
     Limits::read(&directory).map_err(|error| {

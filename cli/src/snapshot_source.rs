@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::inventory::Inventory;
-use crate::manager_client::{Node, view};
+use crate::manager_client::{ManagerClient, view};
 use crate::render::Snapshot;
 use crate::smi::{Scope, Watch};
 
@@ -18,7 +18,7 @@ const SHARE_WINDOW: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) enum SnapshotSource {
     /// Over all containers of the node.
-    Node(Node),
+    Manager(ManagerClient),
     /// Over this user's tenants, or the one that this process belongs to.
     Own {
         /// Looks into their files.
@@ -33,9 +33,9 @@ impl SnapshotSource {
     pub(crate) fn find(environment: &Environment, is_simulated: bool) -> Result<SnapshotSource, Failure> {
         let scope = Scope::of(environment)?;
         if let (Scope::User(_), false) = (&scope, is_simulated)
-            && let Some(node) = Node::find(environment)?
+            && let Some(node) = ManagerClient::find(environment)?
         {
-            return Ok(SnapshotSource::Node(node));
+            return Ok(SnapshotSource::Manager(node));
         }
         let inventory = Inventory::find(environment, is_simulated)?;
         let mut watch = Watch::new(scope)?;
@@ -51,13 +51,13 @@ impl SnapshotSource {
 
     /// Whether the first look says all: the manager measures all the time.
     pub(crate) fn knows_already(&self) -> bool {
-        matches!(self, SnapshotSource::Node(_))
+        matches!(self, SnapshotSource::Manager(_))
     }
 
     /// The state now.
     pub(crate) fn look(&mut self) -> Result<Snapshot, Failure> {
         match self {
-            SnapshotSource::Node(node) => view::snapshot(node),
+            SnapshotSource::Manager(node) => view::snapshot(node),
             SnapshotSource::Own { watch, inventory } => watch.look(inventory),
         }
     }
@@ -65,7 +65,7 @@ impl SnapshotSource {
     /// Why tenants are missing from the last look.
     pub(crate) fn missing(&self) -> &[String] {
         match self {
-            SnapshotSource::Node(_) => &[],
+            SnapshotSource::Manager(_) => &[],
             SnapshotSource::Own { watch, .. } => watch.missing(),
         }
     }
@@ -73,7 +73,7 @@ impl SnapshotSource {
     /// The manager's socket, if it is the manager's.
     pub(crate) fn socket(&self) -> Option<&Path> {
         match self {
-            SnapshotSource::Node(node) => Some(node.socket()),
+            SnapshotSource::Manager(node) => Some(node.socket()),
             SnapshotSource::Own { .. } => None,
         }
     }

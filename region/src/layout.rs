@@ -123,7 +123,7 @@ pub struct IdentityRecord {
     /// The command's name as the kernel has it (`/proc/PID/comm`, 15 bytes).
     pub name: [AtomicU64; 2],
     /// Ways to the driver past the shim that the process knows of.
-    pub ways: AtomicU64,
+    pub bypasses: AtomicU64,
     /// The state under which the holder has the slot's byte of the file locked; anything else if it has not.
     pub locked_state: AtomicU64,
     /// When its holder's death was last seen to leave memory behind: see [`crate::slots::Usage::reap_dead`]. 0 before.

@@ -95,7 +95,7 @@ impl IdentityRecord {
         for (word, bytes) in self.name.iter().zip(me.name.as_chunks::<8>().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
-        self.ways.store(0, Ordering::Relaxed);
+        self.bypasses.store(0, Ordering::Relaxed);
         self.settled_ns.store(0, Ordering::Relaxed);
     }
 

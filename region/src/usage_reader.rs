@@ -144,14 +144,17 @@ impl UsageReader {
         Ok(found.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// How many ways to the driver past the shim the process in `slot` knows of.
+    /// How many bypasses of the shim the process in `slot` knows of.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
-    pub fn ways(&self, slot: usize) -> Result<u64, OpenError> {
+    pub fn bypasses(&self, slot: usize) -> Result<u64, OpenError> {
         let record =
             offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
-        Ok(word(&self.read(record + offset_of!(IdentityRecord, ways), 8)?, 0))
+        Ok(word(
+            &self.read(record + offset_of!(IdentityRecord, bypasses), 8)?,
+            0,
+        ))
     }
 
     fn read(&self, offset: usize, size: usize) -> Result<Vec<u8>, OpenError> {

@@ -180,7 +180,7 @@ fn from_outside(reader: &UsageReader, path: &Path, view: &ProcessView) {
         reader.memory(device).unwrap();
         reader.busy(device, 1_000_000, 1_005_000).unwrap();
     }
-    reader.ways(0).unwrap();
+    reader.bypasses(0).unwrap();
     assert_eq!(Limits::read(path).unwrap().name(), "a");
 }
 

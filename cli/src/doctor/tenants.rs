@@ -122,9 +122,9 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
         findings.extend(unshimmed(&link, pid));
         findings.extend(
             reader
-                .ways(process.slot)
+                .bypasses(process.slot)
                 .ok()
-                .and_then(|ways| past(&link, pid, ways)),
+                .and_then(|bypasses| past(&link, pid, bypasses)),
         );
     }
     findings.extend(strays(&link, path));
@@ -132,8 +132,8 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
 }
 
 /// What the shim itself knows to pass it.
-fn past(link: &str, pid: u32, ways: u64) -> Option<Finding> {
-    let number = match ways {
+fn past(link: &str, pid: u32, bypasses: u64) -> Option<Finding> {
+    let number = match bypasses {
         0 => return None,
         1 => "1 way".to_owned(),
         more => format!("{more} ways"),

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use vcuda_manager_api::v1::{self, Container, ContainerDevice, Holder};
 use vcuda_quota::Quota;
 
-use super::Node;
+use super::ManagerClient;
 use crate::failure::Failure;
 use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
 
 /// The whole node, all containers of it.
-pub(crate) fn snapshot(node: &Node) -> Result<Snapshot, Failure> {
+pub(crate) fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
     let gpus = node.gpus()?;
     if gpus.gpus.is_empty() {
         return Err(Failure::Unavailable(format!(

@@ -56,9 +56,9 @@ impl<'u> Slot<'u> {
     }
 
     /// Tells how many ways to the driver past the shim the process knows of.
-    pub fn tell_ways(&self, ways: u64) {
+    pub fn tell_bypasses(&self, bypasses: u64) {
         if let Some(identity) = self.usage.mapping.identities.get(self.index) {
-            identity.ways.store(ways, Ordering::Relaxed);
+            identity.bypasses.store(bypasses, Ordering::Relaxed);
         }
     }
 

@@ -71,7 +71,7 @@ fn tell_news(shim: &'static Shim) {
         }
     }
     if let Some(slot) = shim.slot().filter(|_| known > 0) {
-        slot.tell_ways(known);
+        slot.tell_bypasses(known);
     }
 }
 
