@@ -387,6 +387,20 @@ pub(crate) fn stream_closing(stream: Stream) {
     }
 }
 
+/// A capture is about to begin on `stream`: until it ends, no event can be recorded there, and none on the context's legacy stream
+/// if the captured one waits for that. What was launched on them is marked before.
+pub(crate) fn capture_begins(stream: Stream) {
+    let Some(launches) = Launches::made() else {
+        return;
+    };
+    for stream in [stream, Stream::legacy(CUstream::NULL)] {
+        let track = launches.tracks.known(stream);
+        if let Some((track, lane)) = track.and_then(|track| Some((track, track.lane()?))) {
+            launches.mark(lane, track, stream, 0);
+        }
+    }
+}
+
 /// A context may be about to be destroyed: from here on its events are left alone. The null handle is no context's, and here
 /// the sign for none.
 pub(crate) fn context_closing(context: CUcontext) {

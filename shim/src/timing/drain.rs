@@ -5,9 +5,10 @@ use core::sync::atomic::Ordering;
 
 use vcuda_driver_api::prelude::*;
 
-use super::Launches;
+use super::lane::now_ns;
 use super::streams::Stream;
 use super::track::Track;
+use super::{Launches, settle};
 
 /// Calls `wait`, which waits for `stream`.
 pub(crate) fn stream_drains(stream: Stream, wait: impl FnOnce() -> CUresult) -> CUresult {
@@ -53,16 +54,21 @@ impl Launches {
     }
 }
 
-/// All that was launched on the stream is done. What has no mark stays charged as predicted.
+/// All that was launched on the stream is done. What has no mark is charged as predicted, unless that cannot be true.
 fn drained(track: &Track) {
     let (Some(lane), Some(_marking)) = (track.lane(), track.try_marking()) else {
         return;
     };
-    let (count, predicted_ns) = track.take_unmarked();
-    if count > 0 {
-        lane.presume(predicted_ns, count);
+    let is_chained = track.chained.swap(false, Ordering::Relaxed);
+    let since_ns = match (is_chained, track.pending()) {
+        (false, _) => track.unstarted_since_ns.load(Ordering::Relaxed),
+        (true, 0) => track.settled_to_ns.load(Ordering::Relaxed),
+        (true, _) => 0,
+    };
+    let unmarked = track.take_unmarked();
+    if unmarked.0 > 0 {
+        settle::proved_done(lane, unmarked, since_ns, now_ns());
     }
     track.drop_parts();
-    track.chained.store(false, Ordering::Relaxed);
     track.is_idle_from_now();
 }

@@ -12,8 +12,7 @@ use vcuda_limiter::{self as limiter, Admission, Refinement, Snapshot};
 use super::lane::{Lane, now_ns};
 use super::streams::Stream;
 use super::track::Track;
-use super::{COSTS, Launches, collective, sys};
-use crate::capture;
+use super::{COSTS, Launches, collective};
 
 /// A launch that is held.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +59,7 @@ impl Launches {
             view = lane.view(now);
             decision = self.decide(lane, &view, &predicted, None, now);
         }
-        if decision == Admission::Admit || capture::is_capturing_thread(sys::thread_mark()) {
+        if decision == Admission::Admit {
             self.go_on(lane, cost_ns, paid);
             return false;
         }

@@ -106,7 +106,7 @@ impl Lane {
         self.metered.load(Ordering::Relaxed) != NOT_METERED
     }
 
-    /// How much predicted work is measured by one mark (ns).
+    /// How much predicted work is measured by one mark (ns); 0 if each launch is.
     #[inline]
     pub(crate) fn segment_ns(&self) -> u64 {
         self.segment_ns.load(Ordering::Relaxed)
@@ -140,6 +140,9 @@ impl Lane {
         }
         self.portion_ns
             .store(PORTION_NS.min(view.window_ns / 4), Ordering::Relaxed);
+        if self.account.is_watched(now_ns) {
+            view.segment_ns = 0;
+        }
         self.segment_ns.store(view.segment_ns, Ordering::Relaxed);
         view
     }
@@ -205,6 +208,12 @@ impl Lane {
             self.forgiven_to_ns.store(to_ns, Ordering::Relaxed);
         }
         is_forgiven
+    }
+
+    /// Work of this process ended, and nothing says when: from now on each launch is measured.
+    pub(super) fn ended_unseen(&self, now_ns: u64) {
+        self.account.ended_unseen(now_ns);
+        self.segment_ns.store(0, Ordering::Relaxed);
     }
 
     /// Launches are done, as far as is known, and stay charged as predicted.

@@ -7,7 +7,7 @@ use vcuda_driver_api::prelude::*;
 use super::lane::{Lane, now_ns};
 use super::streams::Stream;
 use super::track::{BOUNDED, FIRST, GATE, GUESSED, MARKS, MEASURED, Mark, PAIR, START, Track, parts_of};
-use super::{COSTS, IDLE_NS, Launches};
+use super::{COSTS, IDLE_NS, Launches, settle};
 use crate::capture;
 use crate::devices::Pushed;
 use crate::ffi::Call;
@@ -36,10 +36,6 @@ impl Launches {
         stream: Stream,
         window_ns: u64,
     ) {
-        // While any capture is open nothing is recorded, made or asked (I5).
-        if capture::any_open() {
-            return;
-        }
         let Some(_marking) = track.try_marking() else {
             return;
         };
@@ -83,6 +79,10 @@ impl Launches {
                 pair(track, stream);
             }
             track.chained.store(true, Ordering::Relaxed);
+            if lane.segment_ns() == 0 {
+                // Each launch is measured: whether the stream ran dry before the next one is asked, and not predicted.
+                track.is_idle_from_now();
+            }
         } else {
             lane.presume(predicted_ns, count);
             track.chained.store(false, Ordering::Relaxed);
@@ -104,42 +104,44 @@ impl Launches {
         let Some(_marking) = track.try_marking() else {
             return false;
         };
-        if capture::any_open() {
-            // Nothing may be asked (I5). What was launched is done by its prediction, and none of it is measured.
-            let (count, predicted_ns) = track.take_unmarked();
-            lane.presume(predicted_ns, count);
-            track.drop_parts();
-            track.chained.store(false, Ordering::Relaxed);
-            return false;
-        }
         if track.pending() > 0 && !newest_is_done(track) {
             // Later than predicted, but not idle: the chain holds.
             return false;
         }
+        let overdue_ns = now_ns.saturating_sub(track.busy_until_ns());
         let (count, predicted_ns) = track.take_unmarked();
-        if count > 0 {
-            lane.presume(predicted_ns, count);
+        if count > 0 && settle::is_longer(lane, predicted_ns, overdue_ns) {
+            lane.ended_unseen(now_ns);
         }
         track.drop_parts();
-        track.chained.store(false, Ordering::Relaxed);
+        let follows_mark = track.chained.swap(false, Ordering::Relaxed);
         let since_ns = now_ns.saturating_sub(track.sampled_at_ns.load(Ordering::Relaxed));
         // Until a mark says when the next segment begins: no earlier than now.
         track.unstarted_since_ns.store(now_ns, Ordering::Relaxed);
-        if !is_due && since_ns < SAMPLE_NS {
-            return false;
+        // Beside neighbours the arbiter must know when there was work, and an event costs less than their slices.
+        let is_due = is_due
+            || since_ns >= SAMPLE_NS
+            || lane.segment_ns() == 0
+            || lane.contended.load(Ordering::Relaxed);
+        let is_first = track.sampled_at_ns.load(Ordering::Relaxed) == 0;
+        let mark = is_due.then(|| next_mark(track)).flatten();
+        // What was launched since the mark before is told by this one: see `settle::tail`.
+        let is_tail = follows_mark && !is_first && mark.is_some();
+        if count > 0 && !is_tail {
+            lane.presume(predicted_ns, count);
         }
-        let Some(mark) = next_mark(track) else {
+        let Some(mark) = mark else {
             return false;
         };
-        let is_first = track.sampled_at_ns.load(Ordering::Relaxed) == 0;
         mark.kind
             .store(if is_first { FIRST } else { START }, Ordering::Relaxed);
-        mark.gap_ns
-            .store(if is_first { now_ns } else { 0 }, Ordering::Relaxed);
-        mark.count.store(0, Ordering::Relaxed);
-        mark.predicted_ns.store(0, Ordering::Relaxed);
+        mark.gap_ns.store(now_ns, Ordering::Relaxed);
+        let (count, predicted_ns) = if is_tail { (count, predicted_ns) } else { (0, 0) };
+        mark.count.store(count, Ordering::Relaxed);
+        mark.predicted_ns.store(predicted_ns, Ordering::Relaxed);
         mark.expected_ns.store(now_ns, Ordering::Relaxed);
         if !record(track, mark, stream) {
+            lane.presume(predicted_ns, count);
             return false;
         }
         let started_ns = super::lane::now_ns();
@@ -176,7 +178,7 @@ impl Launches {
         track.chained.store(false, Ordering::Relaxed);
         // What has no mark yet ends behind the wait for the host: from its first launch on is no bound of its work.
         track.unstarted_since_ns.store(0, Ordering::Relaxed);
-        if marking.is_none() || capture::any_open() || track.unmarked().0 > 0 {
+        if marking.is_none() || track.unmarked().0 > 0 {
             return;
         }
         if kind == GATE && track.pending() > GATES_MAX {

@@ -12,9 +12,8 @@ use vcuda_region::MAX_DEVICES;
 use super::context::Reached;
 use super::lane::{BALANCE, Lane, WINDOW, now_ns};
 use super::streams::Stream;
-use super::track::{BOUNDED, FIRST, GUESSED, MEASURED, Mark, PAIR, Track, parts_of};
+use super::track::{BOUNDED, FIRST, GUESSED, MEASURED, Mark, PAIR, START, Track, parts_of};
 use super::{COSTS, Launches};
-use crate::capture;
 use crate::devices::Pushed;
 use crate::ffi::{Relaxed, real};
 
@@ -144,7 +143,7 @@ impl Launches {
     pub(super) fn settle_own(&'static self, lane: &Lane, track: &Track) -> Pass {
         let mut pass = Pass::default();
         let context = track.context.load(Ordering::Relaxed);
-        if track.pending() == 0 || capture::any_open() {
+        if track.pending() == 0 {
             return pass;
         }
         let Some(_settling) = Settling::try_take(&self.settling) else {
@@ -217,13 +216,7 @@ impl Launches {
             return;
         }
         let now = now_ns();
-        // While a capture is open nothing is marked, and what was launched goes by its prediction.
-        let patience_ns = if capture::any_open() {
-            0
-        } else {
-            TAIL_NS + TAIL_TIMES * predicted_ns
-        };
-        let done_ns = track.busy_until_ns() + patience_ns;
+        let done_ns = track.busy_until_ns() + TAIL_NS + TAIL_TIMES * predicted_ns;
         if now < done_ns {
             pass.look_at(done_ns);
             return;
@@ -235,6 +228,7 @@ impl Launches {
         track.drop_parts();
         track.chained.store(false, Ordering::Relaxed);
         lane.presume(predicted_ns, count);
+        lane.ended_unseen(now);
         pass.progress = true;
     }
 
@@ -326,7 +320,7 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
         let charged_ns = entered_ns + rest_ns;
         post(lane, view, mark, paid_ns, charged_ns, elapsed_ns);
         returned_ns = paid_ns.saturating_sub(charged_ns);
-    } else if kind == BOUNDED && is_longer(view, mark, at_ns) {
+    } else if kind == BOUNDED && is_past_doubt(lane, mark, at_ns) {
         let from_ns = mark.gap_ns.load(Ordering::Relaxed);
         let entered_to_ns = track.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
         let entered_ns = track.entered_charge_ns.load(Ordering::Relaxed);
@@ -343,6 +337,8 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
         returned_ns = paid_ns.saturating_sub(charged_ns);
     } else if matches!(kind, MEASURED | GUESSED | BOUNDED) {
         guess(lane, track, mark);
+    } else if kind == START {
+        tail(lane, view, track, mark, at_ns);
     } else if kind == PAIR && from_ns >= mark.gap_ns.load(Ordering::Relaxed) {
         // Both were queued before the first was reached: the host was not late for the second.
         lane.note_mark_cost(at_ns.saturating_sub(from_ns));
@@ -363,13 +359,77 @@ fn reached(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) -> 
     returned_ns
 }
 
-/// Whether a segment that was not measured, reached at `at_ns`, took so much longer than predicted that it is charged by its upper
-/// bound: the time since its first launch.
-fn is_longer(view: &View, mark: &Mark, at_ns: u64) -> bool {
-    let (alone_ns, beside_ns) = UNMEASURED_DOUBT_NS;
-    let doubt_ns = if view.contended { beside_ns } else { alone_ns };
+/// What was launched behind the mark before and has no mark of its own was done when this start mark was reached at `at_ns`. If the
+/// start mark had to wait for it, that is its end. Else it ended at some time before, and is charged as predicted. Beside neighbours a
+/// start mark may wait for a time slice.
+fn tail(lane: &Lane, view: &View, track: &Track, mark: &Mark, at_ns: u64) {
+    let predicted_ns = mark.predicted_ns.load(Ordering::Relaxed);
+    let from_ns = track.settled_to_ns.load(Ordering::Relaxed);
+    if predicted_ns == 0 {
+        return;
+    }
+    if from_ns == 0 {
+        guess(lane, track, mark);
+        return;
+    }
+    let recorded_ns = mark.gap_ns.load(Ordering::Relaxed) + CLOCK_DOUBT_NS;
+    let to_ns = if at_ns > recorded_ns && !view.contended {
+        at_ns
+    } else {
+        // Predictions are GPU time: as much as counts of the time that passes.
+        let passes_ns = predicted_ns.saturating_mul(1000) / u64::from(view.scale_permille.max(1));
+        at_ns.min(from_ns.saturating_add(passes_ns))
+    };
+    let to_ns = to_ns.max(from_ns);
+    replace(
+        lane,
+        view,
+        (mark.count.load(Ordering::Relaxed), predicted_ns),
+        (from_ns, to_ns),
+    );
+}
+
+/// Whether a segment without a start mark, not or just reached at `at_ns`, is charged by its upper bound, see [`is_longer`].
+fn is_past_doubt(lane: &Lane, mark: &Mark, at_ns: u64) -> bool {
     let bound_ns = at_ns.saturating_sub(mark.gap_ns.load(Ordering::Relaxed));
-    bound_ns > 2 * mark.predicted_ns.load(Ordering::Relaxed) + doubt_ns
+    is_longer(lane, mark.predicted_ns.load(Ordering::Relaxed), bound_ns)
+}
+
+/// Whether work that was not measured took so much longer than predicted that it is charged by its upper bound (ns): the time since
+/// its first launch.
+pub(super) fn is_longer(lane: &Lane, predicted_ns: u64, bound_ns: u64) -> bool {
+    let (alone_ns, beside_ns) = UNMEASURED_DOUBT_NS;
+    let doubt_ns = if lane.contended.load(Ordering::Relaxed) {
+        beside_ns
+    } else {
+        alone_ns
+    };
+    bound_ns > 2 * predicted_ns + doubt_ns
+}
+
+/// Launches that no mark follows, made no earlier than `since_ns` (0: not known), are done at `now_ns`: charged by their upper bound if
+/// that is so much longer ([`is_longer`]), else as predicted.
+pub(super) fn proved_done(lane: &Lane, (count, predicted_ns): (u32, u64), since_ns: u64, now_ns: u64) {
+    let bound_ns = now_ns.saturating_sub(since_ns);
+    if since_ns == 0 || !is_longer(lane, predicted_ns, bound_ns) {
+        lane.presume(predicted_ns, count);
+        return;
+    }
+    lane.ended_unseen(now_ns);
+    replace(
+        lane,
+        &lane.view(now_ns),
+        (count, predicted_ns),
+        (since_ns, now_ns),
+    );
+}
+
+/// Replaces what was paid for launches that are done by what counts of a span of time (`CLOCK_MONOTONIC`, ns).
+fn replace(lane: &Lane, view: &View, (count, predicted_ns): (u32, u64), (from_ns, to_ns): (u64, u64)) {
+    let charged_ns = charge(lane, view, from_ns, to_ns);
+    lane.account.settle(predicted_ns, charged_ns, 1000);
+    lane.meter.finish(predicted_ns, count);
+    lane.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
 }
 
 /// Nobody knows how long the segment took: it stays charged as predicted.
@@ -389,7 +449,7 @@ fn enter(lane: &Lane, view: &View, track: &Track, mark: &Mark, seen_ns: u64) {
     let from_ns = match mark.kind.load(Ordering::Relaxed) {
         MEASURED => track.settled_to_ns.load(Ordering::Relaxed),
         FIRST => mark.gap_ns.load(Ordering::Relaxed),
-        BOUNDED if is_longer(view, mark, seen_ns) => mark.gap_ns.load(Ordering::Relaxed),
+        BOUNDED if is_past_doubt(lane, mark, seen_ns) => mark.gap_ns.load(Ordering::Relaxed),
         _ => 0,
     };
     if from_ns == 0 {

@@ -30,8 +30,8 @@ pub(super) struct Mark {
     pub(super) predicted_ns: AtomicU64,
     /// When it should be done (`CLOCK_MONOTONIC`, ns).
     pub(super) expected_ns: AtomicU64,
-    /// How long after the start mark the host launched, where the stream was idle (ns): no work of the segment. Of a [`FIRST`]
-    /// or [`PAIR`] mark, when it was recorded, and of a [`BOUNDED`] one, when its first launch was made (`CLOCK_MONOTONIC`, ns).
+    /// How long after the start mark the host launched, where the stream was idle (ns): no work of the segment. Of a [`START`],
+    /// [`FIRST`] or [`PAIR`] mark, when it was recorded, and of a [`BOUNDED`] one, when its first launch was made (`CLOCK_MONOTONIC`, ns).
     pub(super) gap_ns: AtomicU64,
     /// Who is in it: index and count of a prediction each.
     pub(super) parts: [AtomicU32; PARTS],
