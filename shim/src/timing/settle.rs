@@ -424,9 +424,10 @@ pub(super) fn proved_done(lane: &Lane, (count, predicted_ns): (u32, u64), since_
     );
 }
 
-/// Replaces what was paid for launches that are done by what counts of a span of time (`CLOCK_MONOTONIC`, ns).
+/// Launches are done that ran at some time in a span (`CLOCK_MONOTONIC`, ns): charges what counts of that, no less than was paid.
 fn replace(lane: &Lane, view: &View, (count, predicted_ns): (u32, u64), (from_ns, to_ns): (u64, u64)) {
-    let charged_ns = charge(lane, view, from_ns, to_ns);
+    // Where other work of the tenant was entered then, the prediction stands: this may have run before or after.
+    let charged_ns = charge(lane, view, from_ns, to_ns).max(predicted_ns);
     lane.account.settle(predicted_ns, charged_ns, 1000);
     lane.meter.finish(predicted_ns, count);
     lane.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);

@@ -34,7 +34,7 @@ pub(crate) const FOUND: [(&str, &str); 8] = [
     (
         "bursts of short kernels are seen beside a neighbour",
         "cap 30
-     neighbour 66
+     neighbour 60
      process 1 4 | L3,6,52,7 P1035",
     ),
     (
