@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Does it work on this cluster? deploy/smoke-test.sh [NAMESPACE OF THE CHART] (default: vcuda-system)
-# With kubectl and its current context: nodes offer shares; two pods share a card; each sees its own quota and is refused what
+# With kubectl and its current context: nodes offer shares; two pods share a GPU; each sees its own quota and is refused what
 # is beyond; what cannot be is refused with a reason. Makes a namespace of its own, and removes it. Status 1 if anything failed.
 #   SMOKE_IMAGE   an image with glibc and a shell (default: nvidia/cuda:12.6.2-base-ubuntu24.04)
 set -uo pipefail
@@ -75,9 +75,9 @@ fi
 pod uneven 2 3 20 "true"
 for _ in $(seq 30); do [ -z "$(reason uneven)" ] || [ "$(reason uneven)" = ContainerCreating ] && sleep 2 || break; done
 case $(reason uneven) in
-*CreateContainerConfigError* | *UnexpectedAdmissionError*) passed "3 chunks on 2 cards are refused: $(words uneven | tail -n 1)" ;;
-*) [ "$(kube get pod uneven -o jsonpath='{.status.phase}')" = Pending ] && echo "skipped no node has two cards" ||
-    fail "3 chunks on 2 cards: $(reason uneven)" ;;
+*CreateContainerConfigError* | *UnexpectedAdmissionError*) passed "3 chunks on 2 GPUs are refused: $(words uneven | tail -n 1)" ;;
+*) [ "$(kube get pod uneven -o jsonpath='{.status.phase}')" = Pending ] && echo "skipped no node has two GPUs" ||
+    fail "3 chunks on 2 GPUs: $(reason uneven)" ;;
 esac
 [ "$failed" = 0 ] && echo "smoke-test: all passed" || echo "smoke-test: FAILED"
 exit "$failed"

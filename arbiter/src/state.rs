@@ -23,7 +23,7 @@ pub(crate) struct State {
     pub(crate) measured: Measured,
     /// Measured then, of all streams together (ns).
     pub(crate) elapsed_ns: u64,
-    /// When its account was last read (ns).
+    /// When its bucket was last read (ns).
     pub(crate) looked_ns: u64,
 }
 
@@ -36,7 +36,7 @@ impl State {
             && now_ns >= self.contended_until_ns
     }
 
-    /// What the account says at a look.
+    /// What the bucket says at a look.
     pub(crate) fn follow(&mut self, idle_at: Option<i64>, measured: Measured, now_ns: u64) {
         if idle_at.is_none() || idle_at != self.idle_at || measured != self.measured {
             self.idle_since_ns = now_ns;

@@ -8,13 +8,13 @@ use super::{CALM_NS, Finding, Found};
 use crate::debts::Debts;
 use crate::state::State;
 use crate::unsettled;
-use vcuda_limiter::account::Pace;
 use vcuda_limiter::busy;
 use vcuda_limiter::controller::{Activity, Busy, Contender, Got, Measured, RECENT_NS, STALE_BEAT_NS, Scale};
+use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::{Policy, Priority};
 use vcuda_region::limits::LimitsWriter;
-use vcuda_region::observer::{Observer, Work};
 use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::usage_reader::{UsageReader, Work};
 use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES};
 
 /// How often a tenant's `limits` are read again and the beat written there (ns).
@@ -53,7 +53,7 @@ pub(crate) struct Tenant {
     /// Device and inode of `limits`: a later run of the same name has another file.
     file: (u64, u64),
     writer: LimitsWriter,
-    observer: Observer,
+    reader: UsageReader,
     /// When the beat was last written, and when the files were last read; whether they were sound then.
     beaten_ns: u64,
     read_ns: u64,
@@ -179,7 +179,7 @@ impl Tenant {
     fn open(path: PathBuf, since_ns: u64, view: Option<ProcessView>, now_ns: u64) -> Option<Self> {
         let file = file_of(&path)?;
         let writer = LimitsWriter::open(&path).ok()?;
-        let observer = Observer::open(&path).ok()?;
+        let reader = UsageReader::open(&path).ok()?;
         let mut devices: [State; MAX_DEVICES] = core::array::from_fn(|_| State::default());
         // An arbiter before this one knew more.
         for ((device, _), state) in writer.limits().devices().zip(&mut devices) {
@@ -194,7 +194,7 @@ impl Tenant {
             path,
             file,
             writer,
-            observer,
+            reader,
             beaten_ns: 0,
             read_ns: 0,
             is_sound: false,
@@ -229,12 +229,11 @@ impl Tenant {
         for (device, uuid) in self.devices() {
             self.follow_unsettled(device, now_ns, true);
             let due_ns = self.state(device).map_or(0, |state| state.unsettled.due_ns());
-            if let (Ok(pace), Ok(account)) =
-                (self.writer.limits().pace(device), self.observer.account(device))
+            if let (Ok(pace), Ok(bucket)) = (self.writer.limits().pace(device), self.reader.bucket(device))
                 && pace.metered
             {
-                let balance_ns = pace.credit_at(now_ns).saturating_sub(account.level_ns);
-                debts.push((uuid, due_ns.saturating_sub(balance_ns)));
+                let tokens_ns = pace.credit_at(now_ns).saturating_sub(bucket.level_ns);
+                debts.push((uuid, due_ns.saturating_sub(tokens_ns)));
             }
         }
         debts
@@ -243,10 +242,10 @@ impl Tenant {
     /// Looks at what the tenant's processes have in flight on `device`, and how many they are. With `ended` they are known to
     /// be dead, all of them.
     fn follow_unsettled(&mut self, device: DeviceIndex, now_ns: u64, ended: bool) -> Option<u64> {
-        let works = self.observer.works(device).ok()?;
-        let (observer, view) = (&self.observer, &self.view);
+        let works = self.reader.works(device).ok()?;
+        let (reader, view) = (&self.reader, &self.view);
         let is_gone = |work: &Work| {
-            let is_dead = |view: &ProcessView| observer.is_gone(work.slot, &work.identity, view);
+            let is_dead = |view: &ProcessView| reader.is_gone(work.slot, &work.identity, view);
             ended || view.as_ref().is_some_and(is_dead)
         };
         let state = self.devices.get_mut(device.get())?;
@@ -255,7 +254,7 @@ impl Tenant {
             since_ns: self.since_ns,
             scale_permille: state.scale.permille(),
             is_gone: &is_gone,
-            busy: &|first, last| observer.busy(device, first, last).unwrap_or_default(),
+            busy: &|first, last| reader.busy(device, first, last).unwrap_or_default(),
         };
         state.unsettled.follow(&works, &look);
         Some(works.iter().filter(|work| work.launches > 0).count() as u64)
@@ -288,7 +287,7 @@ impl Tenant {
                 continue;
             };
             let Some(level_ns) = state.idle_at else { continue };
-            if self.observer.level_ns(device).is_ok_and(|now| now != level_ns) {
+            if self.reader.level_ns(device).is_ok_and(|now| now != level_ns) {
                 state.looked_ns = 0;
                 return true;
             }
@@ -340,14 +339,12 @@ impl Tenant {
         let state = self.devices.get_mut(device.get())?;
         let is_quiet = state.is_quiet(now_ns);
         let is_read = is_quiet && !may_begin && now_ns < state.looked_ns.saturating_add(BEAT_NS);
-        let account = match is_read {
+        let bucket = match is_read {
             true => None,
-            false => Some(self.observer.account(device).ok()?),
+            false => Some(self.reader.bucket(device).ok()?),
         };
-        let is_as_before = account.as_ref().is_none_or(|account| {
-            !account.is_waiting
-                && state.idle_at == Some(account.level_ns)
-                && state.measured == account.measured
+        let is_as_before = bucket.as_ref().is_none_or(|bucket| {
+            !bucket.is_waiting && state.idle_at == Some(bucket.level_ns) && state.measured == bucket.measured
         });
         if is_quiet && is_as_before {
             if !is_read {
@@ -360,35 +357,35 @@ impl Tenant {
             };
             return Some((busy, Contender::new(&config, 0)));
         }
-        let account = account?;
+        let bucket = bucket?;
         let at_work = self.follow_unsettled(device, now_ns, false)?;
         let map = self.busy(device, (first, last))?;
         let recent = map.len().saturating_sub(RECENT_WORDS);
         let activity = Activity {
             busy_permille: busy_permille(&map),
             recent_permille: busy_permille(map.get(recent..).unwrap_or_default()),
-            is_waiting: account.is_waiting,
+            is_waiting: bucket.is_waiting,
             // What is not metered owes nothing.
-            balance_ns: if pace.metered {
-                pace.credit_at(now_ns).saturating_sub(account.level_ns)
+            tokens_ns: if pace.metered {
+                pace.credit_at(now_ns).saturating_sub(bucket.level_ns)
             } else {
                 0
             },
         };
         let demand_permille = activity.demand_permille();
         let state = self.devices.get_mut(device.get())?;
-        let (measured, unsettled) = (account.measured, state.unsettled.charged());
+        let (measured, unsettled) = (bucket.measured, state.unsettled.charged());
         let with_unsettled = Measured {
             fresh_ns: measured.fresh_ns.saturating_add(unsettled.fresh_ns),
             charged_ns: measured.charged_ns.saturating_add(unsettled.charged_ns),
         };
         state.settlement.read(now_ns, with_unsettled);
         state.looked_ns = now_ns;
-        let idle_at = (demand_permille == 0).then_some(account.level_ns);
-        let elapsed_ns = account.measured_elapsed_ns.saturating_sub(state.elapsed_ns);
-        let busy_ns = account.measured.fresh_ns.saturating_sub(state.measured.fresh_ns);
-        state.elapsed_ns = account.measured_elapsed_ns;
-        state.follow(idle_at, account.measured, now_ns);
+        let idle_at = (demand_permille == 0).then_some(bucket.level_ns);
+        let elapsed_ns = bucket.measured_elapsed_ns.saturating_sub(state.elapsed_ns);
+        let busy_ns = bucket.measured.fresh_ns.saturating_sub(state.measured.fresh_ns);
+        state.elapsed_ns = bucket.measured_elapsed_ns;
+        state.follow(idle_at, bucket.measured, now_ns);
         if demand_permille > 0 {
             state.contexts.follow(at_work, elapsed_ns, busy_ns);
         }
@@ -401,7 +398,7 @@ impl Tenant {
 
     /// The words of its busy map, with the time that it was charged but has not entered itself.
     fn busy(&self, device: DeviceIndex, (first, last): (u64, u64)) -> Option<Vec<u64>> {
-        let mut map = self.observer.busy(device, first, last).ok()?;
+        let mut map = self.reader.busy(device, first, last).ok()?;
         let first = last.saturating_sub(map.len() as u64);
         self.state(device)?.unsettled.enter(&mut map, first);
         Some(map)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use vcuda_limiter::busy::{BIN_NS, BINS_PER_WORD};
 use vcuda_limiter::controller::{Measured, word_at};
-use vcuda_region::observer::Work;
+use vcuda_region::usage_reader::Work;
 
 /// Most that is charged for one process that does not settle (ns), and for how long a tenant's name keeps its debt.
 pub(crate) const LONGEST_NS: u64 = 2_000_000_000;

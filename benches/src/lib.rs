@@ -135,7 +135,7 @@ impl Stage {
                 .arg(source(program))
                 .arg(&library))?;
         }
-        // The quota names a card by its UUID: the simulated machine has the one of the driver that does nothing. Contexts
+        // The quota names a GPU by its UUID: the simulated machine has the one of the driver that does nothing. Contexts
         // are small, so that hundreds fit.
         std::fs::create_dir_all(stage.machine())?;
         std::fs::write(

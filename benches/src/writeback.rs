@@ -58,7 +58,6 @@ fn write_until(stop: &AtomicBool, file: &mut File) -> std::io::Result<()> {
     Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "the figures are what the program is for")]
 fn measure(folder: &Path) -> Result<()> {
     let home =
         tempfile::tempdir_in(folder).with_context(|| format!("no directory in {}", folder.display()))?;
@@ -109,6 +108,13 @@ fn measure(folder: &Path) -> Result<()> {
         Ok((before, after))
     })?;
     times.sort_unstable();
+    report(folder, &times, (after.0 - before.0, after.1 - before.1));
+    Ok(())
+}
+
+/// Prints quantiles of `times` (ns, sorted), and the page faults meanwhile (minor, major).
+#[expect(clippy::print_stdout, reason = "the figures are what the program is for")]
+fn report(folder: &Path, times: &[u64], faults: (u64, u64)) {
     let at = |part: f64| {
         #[expect(
             clippy::cast_possible_truncation,
@@ -125,10 +131,9 @@ fn measure(folder: &Path) -> Result<()> {
         at(0.5),
         at(0.99),
         at(0.9999),
-        after.0 - before.0,
-        after.1 - before.1
+        faults.0,
+        faults.1
     );
-    Ok(())
 }
 
 fn main() -> Result<()> {

@@ -7,19 +7,17 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use vcuda_machine::Config;
 
-mod node;
+mod gpu;
+mod manager;
 mod quota;
 
-use node::{
-    EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS, GRANT_EXAMPLES, NODE_DETAILS, NODE_EXAMPLES, PS_EXAMPLES,
-    TOP_EXAMPLES,
-};
-pub(crate) use node::{
-    EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, NodeAction, NodeArgs, PsArgs, SortKey, TopArgs,
-};
+use gpu::{GPU_DETAILS, GPU_EXAMPLES};
+pub(crate) use gpu::{GpuAction, GpuArgs};
+use manager::{EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS, GRANT_EXAMPLES, PS_EXAMPLES, TOP_EXAMPLES};
+pub(crate) use manager::{EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, PsArgs, SortKey, TopArgs};
 pub(crate) use quota::QuotaArgs;
 
-use crate::gpus::GpuSelector;
+use crate::inventory::GpuSelector;
 use vcuda_quota::MemorySize;
 
 const MAIN_EXAMPLES: &str = "\
@@ -164,8 +162,9 @@ pub(crate) enum Command {
     #[command(before_help = GRANT_EXAMPLES, after_help = GRANT_DETAILS)]
     Grant(GrantArgs),
     /// The node's GPUs, and which of them are given out
-    #[command(before_help = NODE_EXAMPLES, after_help = NODE_DETAILS)]
-    Node(NodeArgs),
+    // `vcuda node gpus|cordon|uncordon` is what the release before called it.
+    #[command(before_help = GPU_EXAMPLES, after_help = GPU_DETAILS, alias = "node")]
+    Gpu(GpuArgs),
     /// What happened on this node
     #[command(before_help = EVENTS_EXAMPLES, after_help = EVENTS_DETAILS)]
     Events(EventsArgs),
@@ -205,7 +204,7 @@ pub(crate) enum Command {
     },
     /// The program that the tenants of `demo` and `bench` run.
     #[command(hide = true)]
-    StageTenant,
+    FixtureTenant,
     /// Proves that programs of this container are held to its limits; the hook of strict containers.
     #[command(hide = true)]
     Attached(AttachedArgs),
@@ -429,6 +428,8 @@ mod tests {
             EVENTS_DETAILS,
             GRANT_EXAMPLES,
             GRANT_DETAILS,
+            GPU_EXAMPLES,
+            GPU_DETAILS,
             SET_EXAMPLES,
             DOCTOR_EXAMPLES,
             DEMO_EXAMPLES,

@@ -16,8 +16,8 @@ use std::io::{self, Write as _};
 use crate::args::BenchArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::stage::interrupt::Interrupt;
-use crate::stage::{Ground, Stage, truth};
+use crate::fixture::interrupt::Interrupt;
+use crate::fixture::{Fixture, Ground, record};
 use changes::Changes;
 use overhead::Overhead;
 use plan::Plan;
@@ -31,10 +31,10 @@ pub(crate) fn bench(args: &BenchArgs, environment: &Environment) -> Result<(), F
     args.svg.as_deref().map_or(Ok(()), picture::can_write)?;
     let interrupt = Interrupt::catch()?;
     let ground = Ground::asked(args.sim, Ground::Real);
-    let stage = Stage::set_up(ground, args.gpu.as_ref(), environment)?;
-    let measured = measure(&plan, &stage, &interrupt);
+    let fixture = Fixture::set_up(ground, args.gpu.as_ref(), environment)?;
+    let measured = measure(&plan, &fixture, &interrupt);
     // Whatever happened: nothing is left behind.
-    stage.clear();
+    fixture.clear();
     let report = measured?;
     if let Some(place) = &args.svg {
         picture::write(&report, place)?;
@@ -49,12 +49,12 @@ pub(crate) fn bench(args: &BenchArgs, environment: &Environment) -> Result<(), F
     Ok(out.flush()?)
 }
 
-fn measure(plan: &Plan, stage: &Stage, interrupt: &Interrupt) -> Result<Report, Failure> {
+fn measure(plan: &Plan, fixture: &Fixture, interrupt: &Interrupt) -> Result<Report, Failure> {
     let progress = Progress::new(plan);
     progress.step("calibration");
-    let iterations_per_ms = truth::calibrate(stage)?;
-    let mut report = Report::new(plan, GpuReport::of(stage));
-    let mut shares = Shares::new(plan, stage, interrupt, iterations_per_ms);
+    let iterations_per_ms = record::calibrate(fixture)?;
+    let mut report = Report::new(plan, GpuReport::of(fixture));
+    let mut shares = Shares::new(plan, fixture, interrupt, iterations_per_ms);
     for row in &plan.rows {
         progress.step(row.to_string());
         report.shares.push(shares.row(row)?);
@@ -62,10 +62,10 @@ fn measure(plan: &Plan, stage: &Stage, interrupt: &Interrupt) -> Result<Report, 
     if plan.changes > 0 {
         let changes = Changes {
             plan,
-            stage,
+            fixture,
             interrupt,
             iterations_per_ms,
-            truth: shares.truth(&plan::CHANGED)?,
+            record: shares.record(&plan::CHANGED)?,
         };
         progress.step("a share after idleness");
         report.changes.push(changes.after_idleness()?);
@@ -75,7 +75,7 @@ fn measure(plan: &Plan, stage: &Stage, interrupt: &Interrupt) -> Result<Report, 
     if plan.has_overhead {
         let overhead = Overhead {
             plan,
-            stage,
+            fixture,
             interrupt,
             iterations_per_ms,
         };
@@ -85,7 +85,7 @@ fn measure(plan: &Plan, stage: &Stage, interrupt: &Interrupt) -> Result<Report, 
         }
         let costs = running::Costs {
             plan,
-            stage,
+            fixture,
             interrupt,
             iterations_per_ms,
         };

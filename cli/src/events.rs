@@ -9,7 +9,7 @@ use vcuda_manager_api::v1::{Event, WatchEventsRequest};
 use crate::args::EventsArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::node::Node;
+use crate::manager_client::ManagerClient;
 use crate::render::clipped;
 
 /// The longest message that is printed.
@@ -34,7 +34,7 @@ struct Document<'a> {
 
 /// Prints them, the oldest first.
 pub(crate) fn events(args: &EventsArgs, environment: &Environment) -> Result<(), Failure> {
-    let node = Node::required(environment)?;
+    let node = ManagerClient::required(environment)?;
     let request = WatchEventsRequest {
         after_number: 0,
         no_follow: !args.follow,

@@ -11,12 +11,12 @@ use vcuda_quota::{CoreShare, MemorySize, Quota};
 use crate::args::{GrantAction, GrantCreateArgs, QuotaArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::node::{Node, view};
+use crate::manager_client::{ManagerClient, view};
 use crate::render::clipped;
 
 /// Does what was asked for.
 pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(), Failure> {
-    let node = Node::required(environment)?;
+    let node = ManagerClient::required(environment)?;
     match action {
         GrantAction::Create(args) => create(&node, args),
         GrantAction::Resize { name, quota } => {
@@ -37,7 +37,7 @@ pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(
 }
 
 /// No grant of this name.
-pub(crate) fn unknown(node: &Node, name: &str) -> Failure {
+pub(crate) fn unknown(node: &ManagerClient, name: &str) -> Failure {
     let known = node.list().unwrap_or_default();
     let known: Vec<&str> = known.iter().map(|grant| grant.id.as_str()).collect();
     Failure::Usage(if known.is_empty() {
@@ -47,7 +47,7 @@ pub(crate) fn unknown(node: &Node, name: &str) -> Failure {
     })
 }
 
-fn create(node: &Node, args: &GrantCreateArgs) -> Result<(), Failure> {
+fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
     let quota = Quota::UNLIMITED.merge(&args.quota.change())?;
     let gpu_uuids = node.chosen("--gpu", &args.gpu)?;
     let grant = node.create(CreateGrantRequest {
@@ -73,7 +73,7 @@ fn create(node: &Node, args: &GrantCreateArgs) -> Result<(), Failure> {
 }
 
 /// Puts the given options in place of the grant's own.
-pub(crate) fn resize(node: &Node, grant: &Grant, args: &QuotaArgs) -> Result<(), Failure> {
+pub(crate) fn resize(node: &ManagerClient, grant: &Grant, args: &QuotaArgs) -> Result<(), Failure> {
     let quota = quota(grant).merge(&args.change())?;
     node.resize(ResizeGrantRequest {
         request_id: request_id(),

@@ -11,24 +11,24 @@ mod attached;
 mod background;
 mod bench;
 mod config;
-mod cordon;
 mod demo;
 mod doctor;
 mod events;
 mod exec;
 mod failure;
-mod gpus;
+mod fixture;
+mod gpu;
 mod grant;
+mod inventory;
 mod libraries;
-mod node;
+mod manager_client;
 mod ps;
 mod render;
 mod run;
 mod set;
-mod sight;
 mod sim;
 mod smi;
-mod stage;
+mod snapshot_source;
 mod top;
 
 use std::io::Write as _;
@@ -61,7 +61,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Top(top) => top::top(&top, &environment),
         Command::Ps(ps) => ps::ps(&ps, &environment),
         Command::Grant(grant) => grant::grant(&grant.action, &environment),
-        Command::Node(node) => cordon::node(&node.action, &environment),
+        Command::Gpu(gpu) => gpu::gpu(&gpu.action, &environment),
         Command::Events(events) => events::events(&events, &environment),
         Command::Set(set) => set::set(&set, &environment),
         Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),
@@ -79,7 +79,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
         Command::Arbiter { detach: true, .. } => background::detach(),
         Command::Arbiter { alone, .. } => arbiter::arbiter(alone, &environment),
-        Command::StageTenant => stage::program::tenant(),
+        Command::FixtureTenant => fixture::program::tenant(),
         Command::Attached(attached) => attached::attached(&attached),
         Command::DoctorProbe => doctor::probe::probe(&environment),
     }

@@ -11,7 +11,7 @@ use crate::args::PsArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::render::{Snapshot, clipped};
-use crate::sight::Sight;
+use crate::snapshot_source::SnapshotSource;
 
 /// One process on one GPU.
 #[derive(Debug, Serialize)]
@@ -29,7 +29,7 @@ struct Line<'a> {
 
 /// Prints the lines.
 pub(crate) fn ps(args: &PsArgs, environment: &Environment) -> Result<(), Failure> {
-    let snapshot = Sight::find(environment, args.sim)?.look()?;
+    let snapshot = SnapshotSource::find(environment, args.sim)?.look()?;
     let lines = lines(&snapshot);
     let mut out = std::io::stdout().lock();
     if args.json {

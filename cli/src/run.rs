@@ -13,8 +13,8 @@ use crate::args::RunArgs;
 use crate::config::{ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment, prepended};
 use crate::exec::become_command;
 use crate::failure::{Failure, failed};
-use crate::gpus::{self, Gpu, Inventory};
-use crate::node::Node;
+use crate::inventory::{self, Gpu, Inventory};
+use crate::manager_client::ManagerClient;
 use crate::{background, grant, libraries, sim};
 
 /// Runs the command as a tenant. Returns only on failure.
@@ -37,9 +37,9 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     } else {
         Inventory::real()?.gpus()?
     };
-    let chosen = gpus::chosen(&gpus, &args.gpu)?;
+    let chosen = inventory::chosen(&gpus, &args.gpu)?;
     if let Some(memory) = args.quota.memory {
-        gpus::fits(memory, &chosen)?;
+        inventory::fits(memory, &chosen)?;
     }
     if !args.gpu.is_empty() {
         variables.push((ENV_VISIBLE, visible(&chosen)));
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
 
 /// Runs the command in a container's directory that the manager made: it has the quota, and stays when the command ends.
 fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
-    let node = Node::required(environment)?;
+    let node = ManagerClient::required(environment)?;
     let grant = node.grant(name)?.ok_or_else(|| grant::unknown(&node, name))?;
     let directory = PathBuf::from(&grant.directory);
     Limits::read(&directory).map_err(|error| {
@@ -171,7 +171,7 @@ fn difference(now: &Quota, asked: &QuotaChange) -> Option<String> {
         .is_some_and(|bytes| Some(bytes) != now.memory_bytes)
     {
         Some(now.memory_bytes.map_or_else(
-            || "the whole card's memory".to_owned(),
+            || "the whole GPU's memory".to_owned(),
             |bytes| format!("--memory {}", MemorySize(bytes)),
         ))
     } else if asked

@@ -9,8 +9,8 @@ use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 use crate::args::SetArgs;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
-use crate::gpus::{self, Inventory};
-use crate::node::Node;
+use crate::inventory::{self, Inventory};
+use crate::manager_client::ManagerClient;
 use crate::{background, grant, smi};
 
 /// Writes the new quota for every GPU of the tenant.
@@ -28,7 +28,7 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
         )));
     }
     // A grant's limits stand in the manager's ledger: written past it they would be lost with its next restart.
-    if let Some(node) = Node::find(environment)?
+    if let Some(node) = ManagerClient::find(environment)?
         && let Some(found) = node.grant(&args.name)?
     {
         return grant::resize(&node, &found, &args.quota);
@@ -52,7 +52,7 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             .into_iter()
             .filter(|gpu| writer.limits().devices().any(|(_, uuid)| uuid == gpu.uuid))
             .collect();
-        gpus::fits(memory, &own)?;
+        inventory::fits(memory, &own)?;
     }
     if write(&path, &args.quota.change())? {
         background::ensure_arbiter(environment)?;

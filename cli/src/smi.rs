@@ -6,26 +6,26 @@ use std::path::{Path, PathBuf};
 
 use vcuda_quota::Quota;
 use vcuda_region::limits::Limits;
-use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView as Witness};
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 
 use crate::args::SmiArgs;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
-use crate::gpus::{Gpu, Inventory};
+use crate::inventory::{Gpu, Inventory};
 use crate::render::{self, GpuView, ProcessView, Snapshot, TenantView};
-use crate::sight::Sight;
+use crate::snapshot_source::SnapshotSource;
 
 /// Prints the table or the JSON, once or again and again.
 pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failure> {
-    let mut sight = Sight::find(environment, args.sim)?;
+    let mut snapshots = SnapshotSource::find(environment, args.sim)?;
     let is_terminal = io::stdout().is_terminal();
-    if !sight.knows_already() {
-        sight.wait();
+    if !snapshots.knows_already() {
+        snapshots.wait();
     }
     loop {
-        let snapshot = sight.look()?;
+        let snapshot = snapshots.look()?;
         let mut out = io::stdout().lock();
         if args.json {
             // One document per line when watching, so that a reader knows where each ends.
@@ -43,12 +43,12 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
         }
         out.flush()?;
         if !args.watch {
-            for words in sight.missing() {
+            for words in snapshots.missing() {
                 writeln!(io::stderr(), "vcuda: a tenant is not shown: {words}")?;
             }
             return Ok(());
         }
-        sight.wait();
+        snapshots.wait();
     }
 }
 
@@ -143,7 +143,7 @@ impl Watch {
         let mut seen = HashMap::new();
         self.missing.clear();
         for path in self.scope.directories()? {
-            let (limits, observer) = match open(&path) {
+            let (limits, reader) = match open(&path) {
                 Ok(opened) => opened,
                 Err(failure) => {
                     // One that ended while we look is not missed.
@@ -158,7 +158,7 @@ impl Watch {
                 let Some((gpu, view)) = place.and_then(|at| Some((found.get(at)?, gpus.get_mut(at)?))) else {
                     continue;
                 };
-                if let Some((tenant, served)) = self.tenant(&limits, &observer, device, gpu) {
+                if let Some((tenant, served)) = self.tenant(&limits, &reader, device, gpu) {
                     seen.insert((tenant.name.clone(), uuid), served);
                     view.tenants.push(tenant);
                 }
@@ -176,18 +176,18 @@ impl Watch {
     fn tenant(
         &self,
         limits: &Limits,
-        observer: &Observer,
+        reader: &UsageReader,
         device: DeviceIndex,
         gpu: &Gpu,
     ) -> Option<(TenantView, Served)> {
         let quota = Quota::of(&limits.config(device).ok()?);
-        let account = observer.account(device).ok()?;
+        let bucket = reader.bucket(device).ok()?;
         let served = Served {
             at_ns: clock::now_ns(),
-            served_ns: account.served_ns,
+            served_ns: bucket.served_ns,
         };
         let mut processes = Vec::new();
-        for process in observer.processes(device.get() + 1, &self.witness).ok()? {
+        for process in reader.processes(device.get() + 1, &self.witness).ok()? {
             let used = process
                 .devices
                 .get(device.get())
@@ -201,16 +201,16 @@ impl Watch {
             }
         }
         // What several processes hold together stands in the record of one of them or, once that one has let go, in none.
-        let memory = observer.memory_of_living(device, &self.witness).ok()?;
+        let memory = reader.memory_of_living(device, &self.witness).ok()?;
         let before = self.last.get(&(limits.name().to_owned(), gpu.uuid));
         let limit_bytes = quota.memory_bytes.unwrap_or(gpu.memory_total_bytes);
         let tenant = TenantView {
             memory_used_bytes: memory.used_bytes,
-            memory_denied: account.denied,
+            memory_denied: bucket.denied,
             core_used_permille: before.map_or(0, |before| share(*before, served)),
             gpu_seconds: seconds(served.served_ns),
-            host_copies: account.host_copies,
-            host_copied_bytes: account.host_copied_bytes,
+            host_copies: bucket.host_copies,
+            host_copied_bytes: bucket.host_copied_bytes,
             processes,
             ..TenantView::unused(limits.name(), &quota, limit_bytes)
         };
@@ -218,10 +218,10 @@ impl Watch {
     }
 }
 
-fn open(path: &Path) -> Result<(Limits, Observer), Failure> {
+fn open(path: &Path) -> Result<(Limits, UsageReader), Failure> {
     Ok((
         Limits::read(path).map_err(failed)?,
-        Observer::open(path).map_err(failed)?,
+        UsageReader::open(path).map_err(failed)?,
     ))
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn seconds(ns: u64) -> f64 {
     ms / 1000.0
 }
 
-/// Inside a tenant the quota is the whole card, as CUDA and NVML say there.
+/// Inside a tenant the quota is the whole GPU, as CUDA and NVML say there.
 fn as_the_tenant_sees_it(gpu: &mut GpuView) {
     if let Some(tenant) = gpu.tenants.first() {
         gpu.memory_total_bytes = tenant.memory_limit_bytes;

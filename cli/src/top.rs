@@ -15,7 +15,7 @@ use crate::args::{SortKey, TopArgs};
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
 use crate::render::Snapshot;
-use crate::sight::Sight;
+use crate::snapshot_source::SnapshotSource;
 
 /// Between two looks (ns): as often as shares are measured.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -29,13 +29,13 @@ pub(crate) fn top(args: &TopArgs, environment: &Environment) -> Result<(), Failu
             "top: draws on a terminal; for a file or a pipe there is `vcuda smi --watch --json`".to_owned(),
         ));
     }
-    let mut sight = Sight::find(environment, args.sim)?;
-    let source = match sight.socket() {
+    let mut snapshots = SnapshotSource::find(environment, args.sim)?;
+    let source = match snapshots.socket() {
         Some(socket) => format!("manager at {}", socket.display()),
         None => "this user's tenants".to_owned(),
     };
     let mut terminal = ratatui::try_init().map_err(failed)?;
-    let ended = watch(&mut terminal, &mut sight, Screen::new(source, args.sort));
+    let ended = watch(&mut terminal, &mut snapshots, Screen::new(source, args.sort));
     ratatui::restore();
     ended
 }
@@ -114,12 +114,16 @@ impl Screen {
     }
 }
 
-fn watch(terminal: &mut DefaultTerminal, sight: &mut Sight, mut screen: Screen) -> Result<(), Failure> {
+fn watch(
+    terminal: &mut DefaultTerminal,
+    snapshots: &mut SnapshotSource,
+    mut screen: Screen,
+) -> Result<(), Failure> {
     let mut due_ns = 0;
     loop {
         let now_ns = clock::now_ns();
         if now_ns >= due_ns {
-            screen.take(sight.look());
+            screen.take(snapshots.look());
             due_ns = now_ns + LOOK_NS;
         }
         terminal

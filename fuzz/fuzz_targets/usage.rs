@@ -7,7 +7,7 @@ use std::fs;
 use libfuzzer_sys::fuzz_target;
 use vcuda_fuzz::Container;
 use vcuda_region::DeviceIndex;
-use vcuda_region::observer::Observer;
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::ObjectKey;
 use vcuda_region::slots::Usage;
@@ -20,14 +20,14 @@ fuzz_target!(|bytes: &[u8]| {
     fs::write(&path, &file).expect("a scratch folder can be written to");
     let me = Identity::current().expect("/proc is mounted");
     let view = ProcessView::new(me);
-    if let Ok(observer) = Observer::open(container.path()) {
-        if let Ok(processes) = observer.processes(16, &view) {
+    if let Ok(reader) = UsageReader::open(container.path()) {
+        if let Ok(processes) = reader.processes(16, &view) {
             assert!(processes.len() <= 512);
         }
         for device in DeviceIndex::all() {
-            let _ = observer.account(device);
-            let _ = observer.memory(device);
-            let _ = observer.busy(device, 1_000_000, 1_005_000);
+            let _ = reader.bucket(device);
+            let _ = reader.memory(device);
+            let _ = reader.busy(device, 1_000_000, 1_005_000);
         }
     }
     let Ok(usage) = Usage::open(container.path()) else {
@@ -44,7 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
     let objects = [
         slot.share(key, device, 100),
         slot.join(key),
-        slot.adopt(ObjectKey::of(b"other"), device, 100, vcuda_fuzz::LIMIT_BYTES).ok(),
+        slot.join_foreign(ObjectKey::of(b"other"), device, 100, vcuda_fuzz::LIMIT_BYTES).ok(),
     ];
     for object in objects.into_iter().flatten() {
         slot.part(object);

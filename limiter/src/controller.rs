@@ -152,7 +152,7 @@ impl Scale {
         }
     }
 
-    /// For [`crate::account::Pace::scale_permille`], 1 to 1000. Within one percent of it, it is the whole.
+    /// For [`crate::token_bucket::Pace::scale_permille`], 1 to 1000. Within one percent of it, it is the whole.
     #[must_use]
     pub fn permille(self) -> u32 {
         let permille = (self.thousandths_of_permille + 500) / 1000;

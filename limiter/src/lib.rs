@@ -4,7 +4,6 @@
 //! in a file that is mapped and in a test.
 #![forbid(unsafe_code)]
 
-pub mod account;
 #[cfg(not(loom))]
 mod admit;
 #[cfg(not(loom))]
@@ -16,6 +15,7 @@ pub mod predict;
 mod primitive;
 pub mod queue;
 mod refinement;
+pub mod token_bucket;
 
 #[cfg(not(loom))]
 pub use admit::{Admission, COMPLETION_WAIT_MAX_NS, LAUNCHES_MAX, Reason, Snapshot, admit};

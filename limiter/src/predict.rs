@@ -4,11 +4,11 @@
 //! atomics throughout: a lost update costs a little accuracy of one prediction, and every prediction is corrected by the
 //! next measured segment anyway. A set's keys and costs share one cache line.
 
-mod surprise;
+mod misprediction;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub use surprise::Surprise;
+pub use misprediction::Misprediction;
 
 /// Predicted cost of a kernel of which nothing is known, in nanoseconds.
 pub const UNKNOWN_NS: u64 = 20_000;

@@ -119,7 +119,7 @@ fn api(criterion: &mut Criterion) {
     group.sample_size(20).measurement_time(Duration::from_secs(3));
     for count in [1, 10, 100, 1000] {
         runtime.block_on(async {
-            for number in grants.book().len()..count {
+            for number in grants.grant_table().len()..count {
                 client.create(ask(&format!("held-{number}"))).await.unwrap();
             }
         });

@@ -85,7 +85,7 @@ impl Load {
 
 /// One GPU, and what is taken of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Card<'a> {
+pub struct Candidate<'a> {
     /// The GPU.
     pub gpu: &'a Gpu,
     /// What is taken.
@@ -150,7 +150,7 @@ impl Rules {
 
 /// Which GPUs are asked for.
 #[derive(Debug, Clone, Copy)]
-pub enum Wanted<'a> {
+pub enum Requested<'a> {
     /// These.
     Named(&'a [GpuUuid]),
     /// So many.
@@ -172,41 +172,43 @@ pub enum Wanted<'a> {
 /// There is no room, or not on a GPU that may be used; the text says what is free on each.
 pub fn place(
     rules: &Rules,
-    cards: &[Card<'_>],
+    candidates: &[Candidate<'_>],
     amounts: &Quota,
-    wanted: &Wanted<'_>,
+    wanted: &Requested<'_>,
 ) -> Result<Vec<GpuUuid>, Refusal> {
     match wanted {
-        Wanted::Named(uuids) => {
+        Requested::Named(uuids) => {
             for uuid in *uuids {
-                let card = find(cards, uuid)?;
-                if let Some(why) = why_unusable(card) {
-                    return Err(Refusal::unusable(card, why));
+                let candidate = find(candidates, uuid)?;
+                if let Some(why) = why_unusable(candidate) {
+                    return Err(Refusal::unusable(candidate, why));
                 }
-                if !rules.fits(card.gpu, &card.load, amounts) {
-                    return Err(Refusal::no_room(rules, amounts, 1, &[*card]));
+                if !rules.fits(candidate.gpu, &candidate.load, amounts) {
+                    return Err(Refusal::no_room(rules, amounts, 1, &[*candidate]));
                 }
             }
             Ok(uuids.to_vec())
         }
-        Wanted::Any {
+        Requested::Any {
             count,
             placement,
             include,
             exclude,
         } => {
             for uuid in include.iter().chain(*exclude) {
-                find(cards, uuid)?;
+                find(candidates, uuid)?;
             }
-            let asked: Vec<Card<'_>> = cards
+            let asked: Vec<Candidate<'_>> = candidates
                 .iter()
-                .filter(|card| include.is_empty() || include.contains(&card.gpu.uuid))
-                .filter(|card| !exclude.contains(&card.gpu.uuid))
+                .filter(|candidate| include.is_empty() || include.contains(&candidate.gpu.uuid))
+                .filter(|candidate| !exclude.contains(&candidate.gpu.uuid))
                 .copied()
                 .collect();
-            let mut open: Vec<Card<'_>> = asked
+            let mut open: Vec<Candidate<'_>> = asked
                 .iter()
-                .filter(|card| why_unusable(card).is_none() && rules.fits(card.gpu, &card.load, amounts))
+                .filter(|candidate| {
+                    why_unusable(candidate).is_none() && rules.fits(candidate.gpu, &candidate.load, amounts)
+                })
                 .copied()
                 .collect();
             if open.len() < *count {
@@ -215,27 +217,27 @@ pub fn place(
             // Stable: of equals, the first in the inventory's order.
             match placement {
                 Placement::Binpack | Placement::Topology => {
-                    open.sort_by_key(|card| Reverse(fullness(rules, card)));
+                    open.sort_by_key(|candidate| Reverse(fullness(rules, candidate)));
                 }
-                Placement::Spread => open.sort_by_key(|card| fullness(rules, card)),
+                Placement::Spread => open.sort_by_key(|candidate| fullness(rules, candidate)),
             }
             if *placement == Placement::Topology {
                 open = choose::nearest(&open, *count);
             }
             open.truncate(*count);
-            Ok(open.iter().map(|card| card.gpu.uuid).collect())
+            Ok(open.iter().map(|candidate| candidate.gpu.uuid).collect())
         }
     }
 }
 
-/// Whether a container that has `before` on these GPUs can have `after`. `cards` are without the container itself. What
+/// Whether a container that has `before` on these GPUs can have `after`. `candidates` are without the container itself. What
 /// does not grow is never refused.
 ///
 /// # Errors
 /// No room, or a GPU is gone.
 pub fn resize(
     rules: &Rules,
-    cards: &[Card<'_>],
+    candidates: &[Candidate<'_>],
     gpus: &[GpuUuid],
     before: &Quota,
     after: &Quota,
@@ -250,8 +252,8 @@ pub fn resize(
         return Ok(());
     }
     for uuid in gpus {
-        let card = find(cards, uuid)?;
-        let free = rules.free(card.gpu, &card.load);
+        let candidate = find(candidates, uuid)?;
+        let free = rules.free(candidate.gpu, &candidate.load);
         // What it keeps it is not asked for again: on a node that was overcommitted it may still grow in the other.
         let memory_fits = memory_stays
             || match after.memory_bytes {
@@ -260,34 +262,34 @@ pub fn resize(
             };
         let cores_fit = cores_stay || after.reserved_permille() <= free.cores_permille;
         if !memory_fits || !cores_fit {
-            return Err(Refusal::no_room(rules, after, 1, &[*card]));
+            return Err(Refusal::no_room(rules, after, 1, &[*candidate]));
         }
     }
     Ok(())
 }
 
-fn find<'c, 'a>(cards: &'c [Card<'a>], uuid: &GpuUuid) -> Result<&'c Card<'a>, Refusal> {
-    let found = cards.iter().find(|card| card.gpu.uuid == *uuid);
-    found.ok_or_else(|| Refusal::unknown(uuid, cards))
+fn find<'c, 'a>(candidates: &'c [Candidate<'a>], uuid: &GpuUuid) -> Result<&'c Candidate<'a>, Refusal> {
+    let found = candidates.iter().find(|candidate| candidate.gpu.uuid == *uuid);
+    found.ok_or_else(|| Refusal::unknown(uuid, candidates))
 }
 
 /// Why nothing new may be put on the GPU.
-fn why_unusable(card: &Card<'_>) -> Option<String> {
-    match &card.gpu.health {
+fn why_unusable(candidate: &Candidate<'_>) -> Option<String> {
+    match &candidate.gpu.health {
         Health::Unhealthy(why) => Some(format!("unhealthy: {why}")),
-        Health::Healthy if card.is_cordoned => Some("cordoned".to_owned()),
+        Health::Healthy if candidate.is_cordoned => Some("cordoned".to_owned()),
         Health::Healthy => None,
     }
 }
 
 /// How full a GPU is (millionths of its memory and of its time together), then by its containers.
-fn fullness(rules: &Rules, card: &Card<'_>) -> (u128, u32) {
+fn fullness(rules: &Rules, candidate: &Candidate<'_>) -> (u128, u32) {
     let part = |taken: u64, of: u64| u128::from(taken) * 1_000_000 / u128::from(of.max(1));
-    let capacity = rules.memory_capacity_bytes(card.gpu, card.load.sharers);
-    let memory = part(card.load.memory_bytes, capacity);
+    let capacity = rules.memory_capacity_bytes(candidate.gpu, candidate.load.sharers);
+    let memory = part(candidate.load.memory_bytes, capacity);
     let time = part(
-        card.load.promised_permille.into(),
+        candidate.load.promised_permille.into(),
         rules.cores_overcommit_permille.into(),
     );
-    (memory + time, card.load.sharers)
+    (memory + time, candidate.load.sharers)
 }

@@ -9,10 +9,10 @@
 //! Nothing is done about it, but for [`NOT_ATTACHED`] where the operator wants it ([`Action::Kill`]): that process is ended.
 
 mod action;
+mod attribution;
 mod deleted;
 mod ends;
-mod judge;
-mod whose;
+mod findings;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -28,9 +28,9 @@ use crate::events::{Events, Report, Severity};
 use crate::metrics::Audited;
 use crate::observe::{Findings, Snapshot};
 pub use action::{Action, Actions};
+use attribution::Whose;
 use ends::Ends;
-use judge::{Finding, Use, judge};
-use whose::Whose;
+use findings::{Finding, Use, findings_in};
 
 /// A process uses a managed GPU, and nothing says whose it is.
 pub const UNREGISTERED: &str = "VcudaUnregistered";
@@ -141,7 +141,7 @@ struct Audit {
     counts: Arc<Mutex<Counts>>,
     audited: Arc<Mutex<Audited>>,
     /// In how many looks in a row each was found.
-    held: HashMap<judge::Key, u32>,
+    held: HashMap<findings::Key, u32>,
     /// Refusals so far, by container and GPU.
     denied: HashMap<(String, GpuUuid), u64>,
     /// Whether containers have been looked at: what was refused before is nobody's news; what comes later is, from zero.
@@ -179,7 +179,7 @@ impl Audit {
     fn look(&mut self, snapshot: &Snapshot, processes: &Processes, is_kill: &dyn Fn(&str) -> bool) {
         self.whose.refresh(snapshot);
         let mut uses = Vec::new();
-        for gpu in judge::gpus_of(snapshot) {
+        for gpu in findings::gpus_of(snapshot) {
             // What NVML does not say now, it says at a later look: the inventory tells that it is silent.
             for (host_pid, used_bytes) in processes(&gpu).unwrap_or_default() {
                 let owner = self.whose.of(host_pid, snapshot);
@@ -191,7 +191,7 @@ impl Audit {
                 });
             }
         }
-        let found = judge(snapshot, &uses);
+        let found = findings_in(snapshot, &uses);
         let is_naked = |finding: &&Finding| finding.key.reason == NOT_ATTACHED;
         let naked: Vec<Finding> = found.iter().filter(is_naked).cloned().collect();
         let mut held = HashMap::new();

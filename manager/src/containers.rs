@@ -13,7 +13,7 @@ use vcuda_region::directory::{self, DirectoryError, Tenant};
 use vcuda_region::limits::{Limits, LimitsWriter, OpenError, WriteError};
 use vcuda_region::process::Identity;
 
-use crate::envelope;
+use crate::checked_file;
 use crate::grant::{Grant, GrantId, Holder};
 
 const KIND: &str = "vcuda-grant";
@@ -217,14 +217,14 @@ impl Containers {
 }
 
 fn record_of(grant: &Grant) -> Result<Vec<u8>, ContainerError> {
-    Ok(envelope::seal(KIND, VERSION, &serde_json::to_vec(grant)?))
+    Ok(checked_file::seal(KIND, VERSION, &serde_json::to_vec(grant)?))
 }
 
 /// The grant of the directory `path`. Where its record is damaged, `limits` tell what was granted, and not to whom.
 fn read_record(name: &str, path: &Path) -> Result<Grant, String> {
     let read = || -> Result<Grant, String> {
         let bytes = directory::read_grant(path).map_err(|error| error.to_string())?;
-        let json = envelope::open(KIND, VERSION, &bytes).map_err(|error| error.to_string())?;
+        let json = checked_file::open(KIND, VERSION, &bytes).map_err(|error| error.to_string())?;
         let grant: Grant = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         if grant.is_sound() && grant.id.as_str() == name {
             Ok(grant)
@@ -237,7 +237,7 @@ fn read_record(name: &str, path: &Path) -> Result<Grant, String> {
 
 fn of_limits(name: &str, path: &Path) -> Option<Grant> {
     let limits = Limits::read(path).ok()?;
-    let number = crate::book::number_of(name)?;
+    let number = crate::grant_table::number_of(name)?;
     let (key, _) = name.rsplit_once('-')?;
     let (first, _) = limits.devices().next()?;
     let grant = Grant {

@@ -14,7 +14,7 @@
 
 mod follow;
 pub mod health;
-mod kept;
+mod health_file;
 mod nvml;
 mod owner;
 mod topology;
@@ -33,7 +33,7 @@ use crate::events::Events;
 use crate::gpu::Inventory;
 use follow::{Follower, Seen};
 use health::Policy;
-use kept::Keeper;
+use health_file::HealthFile;
 use owner::{Owner, Question};
 
 /// How long an answer about processes may take.
@@ -124,7 +124,7 @@ impl Node {
     pub fn start(settings: Settings, events: Arc<Events>) -> io::Result<Self> {
         let (questions, asked) = sync_channel(QUESTIONS);
         let (tell, seen) = sync_channel(OBSERVATIONS);
-        let (keeper, kept) = Keeper::open(settings.state.as_deref(), &events);
+        let (file, kept) = HealthFile::open(settings.state.as_deref(), &events);
         let follower = Follower::new(settings.policy.clone(), kept);
         let (publish, inventory) = watch::channel(Arc::new(follower.inventory()));
         let silence = settings.silence;
@@ -134,7 +134,7 @@ impl Node {
             tell,
         };
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        thread("inventory").spawn(move || follow(follower, keeper, &seen, silence, &publish, &events))?;
+        thread("inventory").spawn(move || follow(follower, file, &seen, silence, &publish, &events))?;
         thread("nvml").spawn(move || owner.run())?;
         Ok(Self { questions, inventory })
     }
@@ -170,7 +170,7 @@ impl Node {
 /// Until the owner has ended.
 fn follow(
     mut follower: Follower,
-    mut keeper: Keeper,
+    mut file: HealthFile,
     seen: &Receiver<Seen>,
     silence: Duration,
     publish: &watch::Sender<Arc<Inventory>>,
@@ -193,7 +193,7 @@ fn follow(
             events.report(report);
         }
         // Before anybody learns of it: who was told that a GPU is unhealthy finds it so after a restart.
-        keeper.keep(follower.kept(), events);
+        file.keep(follower.kept(), events);
         let now = Arc::new(follower.inventory());
         publish.send_if_modified(|before| {
             let is_changed = *before != now;

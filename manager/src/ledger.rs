@@ -19,13 +19,13 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use thiserror::Error;
 
-use crate::book::Book;
-use crate::envelope::{self, Damage};
+use crate::checked_file::{self, Damage};
 use crate::events::unix_ms;
+use crate::grant_table::GrantTable;
 use record::Next;
 
+mod highest_number;
 mod record;
-mod salvage;
 #[cfg(test)]
 mod tests;
 
@@ -117,7 +117,7 @@ pub enum Loaded {
     /// There is none.
     Absent,
     /// All grants.
-    Sound(Book),
+    Sound(GrantTable),
     /// Something that is no ledger of ours.
     Damaged {
         /// What is wrong.
@@ -142,7 +142,7 @@ pub struct Ledger {
 /// The file as this manager left it.
 #[derive(Debug)]
 struct Written {
-    book: Arc<Book>,
+    grant_table: Arc<GrantTable>,
     file: File,
     snapshot_bytes: u64,
     bytes: u64,
@@ -190,14 +190,14 @@ impl Ledger {
             Err(error) => return Err(LedgerError::Io(path, error)),
         };
         let loaded = match book_of(&bytes) {
-            Ok(book) => Loaded::Sound(book),
+            Ok(grant_table) => Loaded::Sound(grant_table),
             Err(damage) => {
                 let aside = directory.join(format!("{NAME}.damaged-{}", unix_ms()));
                 fs::rename(&path, &aside).map_err(io(&path))?;
                 Loaded::Damaged {
                     damage,
                     aside,
-                    highest_number: salvage::highest_number(&bytes),
+                    highest_number: highest_number::highest_number(&bytes),
                 }
             }
         };
@@ -214,27 +214,28 @@ impl Ledger {
     ///
     /// # Errors
     /// A step failed. Then the ledger is as before; or, if the last step failed, perhaps as it should be.
-    pub fn write(&mut self, book: &Arc<Book>) -> Result<(), LedgerError> {
+    pub fn write(&mut self, grant_table: &Arc<GrantTable>) -> Result<(), LedgerError> {
         let path = self.path();
         // Should this fail, nobody knows what is at the end of the file: the next one is new.
         let before = self.written.take();
-        let before = before.filter(|before| before.book.revision < book.revision && before.can_grow(&path));
+        let before = before
+            .filter(|before| before.grant_table.revision < grant_table.revision && before.can_grow(&path));
         let written = match before {
-            Some(before) => self.append(before, book),
-            None => self.replace(&path, book),
+            Some(before) => self.append(before, grant_table),
+            None => self.replace(&path, grant_table),
         };
         self.written = Some(written.map_err(|error| LedgerError::Write(path, error))?);
         Ok(())
     }
 
-    fn append(&self, before: Written, book: &Arc<Book>) -> io::Result<Written> {
+    fn append(&self, before: Written, grant_table: &Arc<GrantTable>) -> io::Result<Written> {
         let Written {
-            book: old,
+            grant_table: old,
             mut file,
             snapshot_bytes,
             bytes,
         } = before;
-        let record = record::seal(&book.change_to_json(&old)?);
+        let record = record::seal(&grant_table.change_to_json(&old)?);
         let appended = self.disk.write(&mut file, &record);
         if let Err(error) = appended.and_then(|()| self.disk.sync(&file)) {
             // It was refused: it need not be found after a crash, and takes room that the next attempt needs.
@@ -242,15 +243,15 @@ impl Ledger {
             return Err(error);
         }
         Ok(Written {
-            book: Arc::clone(book),
+            grant_table: Arc::clone(grant_table),
             file,
             snapshot_bytes,
             bytes: bytes + record.len() as u64,
         })
     }
 
-    fn replace(&self, path: &Path, book: &Arc<Book>) -> io::Result<Written> {
-        let snapshot = envelope::seal(KIND, VERSION, &book.to_json()?);
+    fn replace(&self, path: &Path, grant_table: &Arc<GrantTable>) -> io::Result<Written> {
+        let snapshot = checked_file::seal(KIND, VERSION, &grant_table.to_json()?);
         let new = self.directory.join(NEW);
         let written = self.disk.create(&new).and_then(|mut file| {
             self.disk.write(&mut file, &snapshot)?;
@@ -265,7 +266,7 @@ impl Ledger {
         let file = renamed?;
         self.disk.sync_directory(&self.directory)?;
         Ok(Written {
-            book: Arc::clone(book),
+            grant_table: Arc::clone(grant_table),
             file,
             snapshot_bytes: snapshot.len() as u64,
             bytes: snapshot.len() as u64,
@@ -274,9 +275,9 @@ impl Ledger {
 }
 
 /// The book of a ledger with these bytes.
-fn book_of(bytes: &[u8]) -> Result<Book, Damage> {
-    let snapshot = envelope::split(KIND, VERSION, bytes)?;
-    let mut book = Book::of_json(snapshot.json).map_err(Damage::Content)?;
+fn book_of(bytes: &[u8]) -> Result<GrantTable, Damage> {
+    let snapshot = checked_file::split(KIND, VERSION, bytes)?;
+    let mut grant_table = GrantTable::of_json(snapshot.json).map_err(Damage::Content)?;
     if snapshot.version == WITHOUT_CHANGES && !snapshot.rest.is_empty() {
         return Err(snapshot.is_longer());
     }
@@ -288,15 +289,15 @@ fn book_of(bytes: &[u8]) -> Result<Book, Damage> {
     loop {
         match record::take(rest)? {
             Next::Change { json, rest: behind } => {
-                book.change_by_json(json).map_err(Damage::Content)?;
+                grant_table.change_by_json(json).map_err(Damage::Content)?;
                 rest = behind;
             }
-            Next::End => return Ok(book),
+            Next::End => return Ok(grant_table),
             Next::Unfinished => {
                 tracing::info!(
                     "the last change of the ledger was not finished when its manager ended: nobody has it"
                 );
-                return Ok(book);
+                return Ok(grant_table);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The node daemon: owns the GPUs of a node and who was granted what of them (DESIGN, sections 3 to 5 and 8).
+//! The node daemon: owns the GPUs of a node and who was granted what of them (docs/operations.md).
 //!
 //! The story of one grant: a request comes in through [`vcuda_manager_api`], is checked and turned into a
 //! [`grant::Grant`], written to the ledger on disk, and then into the container's directory, where the shims of its
@@ -9,15 +9,15 @@
 pub mod admission;
 pub mod audit;
 mod background;
-pub mod book;
 pub mod bounds;
+pub mod checked_file;
 pub mod config;
 pub mod containers;
 pub mod controller;
-pub mod envelope;
 pub mod events;
 pub mod gpu;
 pub mod grant;
+pub mod grant_table;
 pub mod inventory;
 pub mod ledger;
 pub mod library;

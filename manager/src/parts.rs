@@ -56,8 +56,8 @@ impl Parts {
         let namespaces = {
             let grants = grants.clone();
             Box::new(move |id: &str| {
-                let book = grants.book();
-                let grant = book.grants().find(|grant| grant.id.as_str() == id);
+                let grant_table = grants.grant_table();
+                let grant = grant_table.grants().find(|grant| grant.id.as_str() == id);
                 grant.map_or_else(String::new, |grant| grant.holder.namespace.clone())
             })
         };
@@ -78,19 +78,11 @@ impl Parts {
         let (stop, stopped) = watch::channel(false);
         let deadline = settings.api.deadline;
         let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
-        let about = About {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            build: format!("layout {}", vcuda_region::release::layouts().1),
-            node: config.node.clone(),
-            root: config.root.display().to_string(),
-            started_unix_ms: unix_ms(),
-            shim: Arc::clone(shim),
-        };
         let about_node = NodeService::new(
             grants.clone(),
             events,
             Arc::clone(&problems),
-            about,
+            about(config, shim),
             deadline,
             stopped.clone(),
         );
@@ -102,15 +94,7 @@ impl Parts {
             }
         })];
         if let Some(listener) = metrics_listener {
-            let sources = Sources {
-                node: config.node.clone(),
-                inventory: node.inventory(),
-                containers: snapshot,
-                grants: {
-                    let grants = grants.clone();
-                    Arc::new(move || grants.book().grants().cloned().collect())
-                },
-            };
+            let sources = sources(config, &node, snapshot, grants.clone());
             let metrics = Arc::new(Metrics::new(sources, instruments));
             serving.push(tokio::spawn(metrics::serve::serve(
                 listener,
@@ -164,6 +148,33 @@ async fn first_answer(node: &Node) {
             seconds = FIRST_ANSWER.as_secs(),
             "NVML does not answer; no GPU is given out until it does"
         );
+    }
+}
+
+/// What the manager says of itself.
+fn about(config: &Config, shim: &Arc<library::Current>) -> About {
+    About {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        build: format!("layout {}", vcuda_region::release::layouts().1),
+        node: config.node.clone(),
+        root: config.root.display().to_string(),
+        started_unix_ms: unix_ms(),
+        shim: Arc::clone(shim),
+    }
+}
+
+/// Where the metrics come from.
+fn sources(
+    config: &Config,
+    node: &Node,
+    containers: watch::Receiver<Arc<crate::observe::Snapshot>>,
+    grants: Grants,
+) -> Sources {
+    Sources {
+        node: config.node.clone(),
+        inventory: node.inventory(),
+        containers,
+        grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The one owner of grants.
 //!
-//! Changes come in through [`Grants`] and go to one thread ([`keeper`]): it takes all that wait at once, decides each on
+//! Changes come in through [`Grants`] and go to one thread ([`grant_writer`]): it takes all that wait at once, decides each on
 //! what the one before left, writes the ledger once for all, then the directories, and answers. Who reads sees only what
 //! is on the disk.
 
@@ -14,23 +14,23 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use vcuda_region::GpuUuid;
 use vcuda_region::clock::now_ns;
 
-use crate::admission::{Card, Refusal, Rules};
-use crate::book::Book;
+use crate::admission::{Candidate, Refusal, Rules};
 use crate::bounds::Bounds;
 use crate::containers::Containers;
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
+use crate::grant_table::GrantTable;
 use crate::observe::Snapshot;
 
 mod decide;
-mod keeper;
+mod grant_writer;
 mod request;
 pub mod start;
 
-pub use decide::{Held, World, cards};
+pub use decide::{Held, World, candidates};
 pub use request::{Asked, Create, Reconciled, Resize};
 
-use keeper::Command;
+use grant_writer::Command;
 
 /// Changes that may wait for the ledger.
 const WAITING: usize = 1024;
@@ -98,7 +98,7 @@ pub struct Change {
 /// What everybody may see.
 #[derive(Debug)]
 struct Shared {
-    book: Mutex<Arc<Book>>,
+    grant_table: Mutex<Arc<GrantTable>>,
     rules: Mutex<Rules>,
     bounds: Mutex<Arc<Bounds>>,
     changes: broadcast::Sender<Change>,
@@ -107,9 +107,9 @@ struct Shared {
 
 impl Shared {
     /// The book and what led to it, in one step for who listens.
-    fn publish(&self, book: &Arc<Book>, changes: Vec<Change>) {
-        let mut shown = self.book.lock();
-        *shown = Arc::clone(book);
+    fn publish(&self, grant_table: &Arc<GrantTable>, changes: Vec<Change>) {
+        let mut shown = self.grant_table.lock();
+        *shown = Arc::clone(grant_table);
         for change in changes {
             // Nobody listening is no failure.
             let _ = self.changes.send(change);
@@ -132,14 +132,14 @@ pub struct Grants {
 impl Grants {
     /// The grants as they are on the disk.
     #[must_use]
-    pub fn book(&self) -> Arc<Book> {
-        Arc::clone(&self.shared.book.lock())
+    pub fn grant_table(&self) -> Arc<GrantTable> {
+        Arc::clone(&self.shared.grant_table.lock())
     }
 
     /// The grants as they are, and every change from then on.
     #[must_use]
-    pub fn listen(&self) -> (Arc<Book>, broadcast::Receiver<Change>) {
-        let shown = self.shared.book.lock();
+    pub fn listen(&self) -> (Arc<GrantTable>, broadcast::Receiver<Change>) {
+        let shown = self.shared.grant_table.lock();
         (Arc::clone(&shown), self.shared.changes.subscribe())
     }
 
@@ -169,12 +169,12 @@ impl Grants {
 
     /// Each GPU of `inventory` with what is taken of it now.
     #[must_use]
-    pub fn cards<'i>(&self, inventory: &'i Inventory) -> Vec<Card<'i>> {
-        cards(
-            &self.book(),
+    pub fn candidates<'i>(&self, inventory: &'i Inventory) -> Vec<Candidate<'i>> {
+        candidates(
+            &self.grant_table(),
             inventory,
             &self.snapshot(),
-            &decide::NONE_UNAPPLIED,
+            &decide::NONE_PENDING,
             None,
         )
     }
@@ -212,7 +212,7 @@ impl Grants {
     /// # Errors
     /// A process of it lives, and `even_if_used` is not set; or the ledger cannot be written.
     pub async fn release(&self, id: &str, even_if_used: bool) -> Result<bool, GrantError> {
-        let Some(grant) = self.book().by_id(id).cloned() else {
+        let Some(grant) = self.grant_table().by_id(id).cloned() else {
             return Ok(false);
         };
         if !even_if_used && !self.unused(vec![grant.id.clone()]).await?.contains(&grant.id) {
@@ -244,8 +244,8 @@ impl Grants {
         living: &[String],
         grace: Duration,
     ) -> Result<Reconciled, GrantError> {
-        let book = self.book();
-        let (gone, missing) = self.note_missing(&book, prefix, living, grace);
+        let grant_table = self.grant_table();
+        let (gone, missing) = self.note_missing(&grant_table, prefix, living, grace);
         let gone = self.unused(gone).await?;
         let released = if gone.is_empty() {
             Vec::new()
@@ -256,7 +256,7 @@ impl Grants {
         Ok(Reconciled {
             unknown_keys: living
                 .iter()
-                .filter(|key| book.by_key(key).is_none())
+                .filter(|key| grant_table.by_key(key).is_none())
                 .cloned()
                 .collect(),
             missing: missing.collect(),
@@ -267,7 +267,7 @@ impl Grants {
     /// Those not named long enough, and all that were not named.
     fn note_missing(
         &self,
-        book: &Book,
+        grant_table: &GrantTable,
         prefix: &str,
         living: &[String],
         grace: Duration,
@@ -276,9 +276,9 @@ impl Grants {
         let now = now_ns();
         let grace_ns = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
         let mut since = self.missing.lock();
-        since.retain(|number, _| book.by_number(*number).is_some());
+        since.retain(|number, _| grant_table.by_number(*number).is_some());
         let (mut gone, mut missing) = (Vec::new(), Vec::new());
-        for grant in book.grants().filter(|grant| grant.key.starts_with(prefix)) {
+        for grant in grant_table.grants().filter(|grant| grant.key.starts_with(prefix)) {
             if living.contains(grant.key.as_str()) {
                 since.remove(&grant.number);
                 continue;
@@ -295,7 +295,7 @@ impl Grants {
         (gone, missing)
     }
 
-    /// Those of `ids` that no process uses. A look at files that tenants can write: not on the keeper's thread.
+    /// Those of `ids` that no process uses. A look at files that tenants can write: not on the writer's thread.
     async fn unused(&self, ids: Vec<GrantId>) -> Result<Vec<GrantId>, GrantError> {
         let containers = self.containers.clone();
         let snapshot = self.snapshot();

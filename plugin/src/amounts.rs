@@ -11,12 +11,12 @@ use crate::demand::Wanted;
 pub enum AmountsError {
     /// More memory than was asked for.
     #[error(
-        "annotation vcuda.io/memory: {0} is more than the {1} that it asks for of each card; annotations only lower"
+        "annotation vcuda.io/memory: {0} is more than the {1} that it asks for of each GPU; annotations only lower"
     )]
     MoreMemory(MemorySize, MemorySize),
     /// More time than was asked for.
     #[error(
-        "annotation vcuda.io/cores: {0} is more than the {1} that it asks for of each card; annotations only lower"
+        "annotation vcuda.io/cores: {0} is more than the {1} that it asks for of each GPU; annotations only lower"
     )]
     MoreCores(CoreShare, CoreShare),
     /// Less than the guarantee.
@@ -27,9 +27,9 @@ pub enum AmountsError {
         "annotation vcuda.io/cores-max: it is the most of vcuda.io/policy \"burst\", and the policy is another"
     )]
     MaximumWithoutBurst,
-    /// A card of its own has no limits.
+    /// A GPU of its own has no limits.
     #[error(
-        "its annotations limit it, and it asks for whole cards, which have no limits: ask for a chunk less of each"
+        "its annotations limit it, and it asks for whole GPUs, which have no limits: ask for a chunk less of each"
     )]
     Whole,
 }
@@ -110,7 +110,7 @@ mod tests {
 
     fn wanted(memory_bytes: Option<u64>, cores_permille: u32) -> Wanted {
         Wanted {
-            cards: 1,
+            gpus: 1,
             memory_bytes,
             cores_permille,
             among: Vec::new(),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_of_its_own_has_no_limits_to_choose() {
+    fn a_gpu_of_its_own_has_no_limits_to_choose() {
         let whole = of(&wanted(None, 1000), &QuotaChange::default()).unwrap();
         assert_eq!((whole.memory_bytes, whole.policy()), (0, v1::Policy::Unspecified));
         let low = QuotaChange {

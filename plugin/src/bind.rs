@@ -1,4 +1,4 @@
-//! Binding at a container's start: who this is, what it was promised, which cards it gets; and the files that tell it so.
+//! Binding at a container's start: who this is, what it was promised, which GPUs it gets; and the files that tell it so.
 //! In any doubt it does not start, and kubelet asks again.
 
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 pub struct Rules {
     /// Of a chunk of memory.
     pub chunk_bytes: u64,
-    /// Whether a container that has its cards alone gets the shim too.
+    /// Whether a container that has its GPUs alone gets the shim too.
     pub shim_for_whole_cards: bool,
     /// Whether a container starts only if the shim is loaded in it.
     pub strict: bool,
@@ -104,11 +104,11 @@ impl Binder {
             .map_err(|_| BindError::Late)?
     }
 
-    /// Sees that the container with these chunks or percents has a share of a card too, whose binding is another call's.
+    /// Sees that the container with these chunks or percents has a share of a GPU too, whose binding is another call's.
     ///
     /// # Errors
     /// It has none; or it is not known which container this is.
-    pub async fn has_card(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
+    pub async fn has_gpu(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
         let work = async {
             let holder = holder(&*self.pods.ask().await?, kind, ids)?;
             for (name, devices) in &holder.containers {
@@ -177,7 +177,7 @@ impl Binder {
 
     fn wanted(&self, holder: &Holder, name: &str, demand: Demand) -> Result<Wanted, BindError> {
         let seen: Arc<Seen> = self.node.borrow().clone().unwrap_or_default();
-        wanted(demand, self.rules.chunk_bytes, &seen.cards, self.pods.names())
+        wanted(demand, self.rules.chunk_bytes, &seen.gpus, self.pods.names())
             .map_err(|error| BindError::Demand(named(holder, name), error))
     }
 
@@ -202,7 +202,7 @@ impl Binder {
             key: slot.to_string(),
             holder: Some(words),
             amounts: Some(amounts),
-            gpu_count: wanted.cards,
+            gpu_count: wanted.gpus,
             include_gpu_uuids: wanted.among.clone(),
             ..v1::CreateGrantRequest::default()
         })

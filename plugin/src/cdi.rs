@@ -76,7 +76,7 @@ pub struct Facts {
     pub inject: Inject,
     /// Where the host has its device nodes.
     pub devices: PathBuf,
-    /// Names of the device nodes of all cards.
+    /// Names of the device nodes of all GPUs.
     pub control_nodes: Vec<String>,
     /// Name of the device node of each GPU, by UUID.
     pub gpu_nodes: BTreeMap<String, String>,
@@ -95,7 +95,7 @@ pub struct Grant {
     pub directory: PathBuf,
     /// Its GPUs by UUID, in its order.
     pub gpus: Vec<String>,
-    /// Whether it is limited: if not, it has its cards alone, and no shim.
+    /// Whether it is limited: if not, it has its GPUs alone, and no shim.
     pub is_limited: bool,
     /// For whom.
     pub held: Holding,
@@ -141,7 +141,7 @@ pub enum FactsError {
 /// # Errors
 /// Something that it needs is not known.
 pub fn spec(facts: &Facts, grant: &Grant) -> Result<Spec, FactsError> {
-    let mut edits = cards(facts, grant)?;
+    let mut edits = gpus(facts, grant)?;
     if grant.is_limited {
         let shim = facts.shim.as_ref().ok_or(FactsError::NoShim)?;
         edits.mounts.extend(limited(shim, &grant.directory));
@@ -167,8 +167,8 @@ pub fn spec(facts: &Facts, grant: &Grant) -> Result<Spec, FactsError> {
     })
 }
 
-/// What makes the container's cards, and no others, visible in it.
-fn cards(facts: &Facts, grant: &Grant) -> Result<ContainerEdits, FactsError> {
+/// What makes the container's GPUs, and no others, visible in it.
+fn gpus(facts: &Facts, grant: &Grant) -> Result<ContainerEdits, FactsError> {
     let visible = |which: &str| vec![format!("NVIDIA_VISIBLE_DEVICES={which}")];
     match facts.inject {
         Inject::Cdi => {
@@ -180,7 +180,7 @@ fn cards(facts: &Facts, grant: &Grant) -> Result<ContainerEdits, FactsError> {
             let nodes = nodes.into_iter().chain(&facts.control_nodes);
             let driver = facts.driver.iter();
             Ok(ContainerEdits {
-                // Else an image that says "all" would get every card from NVIDIA's runtime.
+                // Else an image that says "all" would get every GPU from NVIDIA's runtime.
                 env: visible("void"),
                 device_nodes: nodes.map(|name| DeviceNode::new(&facts.devices, name)).collect(),
                 mounts: driver

@@ -44,7 +44,7 @@ pub struct Config {
     pub chunk_bytes: u64,
     /// How to register.
     pub ways: Ways,
-    /// Whether a container that has its cards alone gets the shim too.
+    /// Whether a container that has its GPUs alone gets the shim too.
     pub shim_for_whole_cards: bool,
     /// Whether a container starts only if the shim is loaded in it.
     pub strict: bool,

@@ -1,20 +1,20 @@
-//! What a container asks for: counts of devices, turned into amounts of each of its cards. Arithmetic alone.
+//! What a container asks for: counts of devices, turned into amounts of each of its GPUs. Arithmetic alone.
 
 use thiserror::Error;
 use vcuda_quota::MemorySize;
 
 use crate::ids::Kind;
 use crate::pods::{Devices, Names};
-use crate::resources::{CORES_PER_CARD, Card, State};
+use crate::resources::{CORES_PER_GPU, NodeGpu, State};
 
 /// Counts of devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// Different cards.
-    pub cards: u32,
-    /// Chunks of memory, of all cards together.
+    /// Different GPUs.
+    pub gpus: u32,
+    /// Chunks of memory, of all GPUs together.
     pub chunks: u32,
-    /// Percents, of all cards together.
+    /// Percents, of all GPUs together.
     pub percents: u32,
 }
 
@@ -24,7 +24,7 @@ impl Demand {
     pub fn of(devices: &Devices) -> Self {
         let count = |kind| u32::try_from(devices.of(kind).len()).unwrap_or(u32::MAX);
         Self {
-            cards: count(Kind::Gpu),
+            gpus: count(Kind::Gpu),
             chunks: count(Kind::Memory),
             percents: count(Kind::Cores),
         }
@@ -34,7 +34,7 @@ impl Demand {
     #[must_use]
     pub fn or_more(self, other: Self) -> Self {
         Self {
-            cards: self.cards.max(other.cards),
+            gpus: self.gpus.max(other.gpus),
             chunks: self.chunks.max(other.chunks),
             percents: self.percents.max(other.percents),
         }
@@ -44,8 +44,8 @@ impl Demand {
 /// What is to be granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Different cards.
-    pub cards: u32,
+    /// Different GPUs.
+    pub gpus: u32,
     /// Of each (bytes). None: all of it, and nobody else there.
     pub memory_bytes: Option<u64>,
     /// Of each (thousandths).
@@ -67,9 +67,9 @@ pub enum DemandError {
         /// A value for it.
         example: String,
     },
-    /// The amounts are totals, and these are not the same on each card.
+    /// The amounts are totals, and these are not the same on each GPU.
     #[error(
-        "{resource}: {count} is the total for {cards} cards, which get the same each, and does not divide by {cards}: \
+        "{resource}: {count} is the total for {gpus} GPUs, which get the same each, and does not divide by {gpus}: \
          ask for {less} or {more}"
     )]
     Uneven {
@@ -77,28 +77,26 @@ pub enum DemandError {
         resource: String,
         /// How many.
         count: u32,
-        /// Cards.
-        cards: u32,
+        /// GPUs.
+        gpus: u32,
         /// The multiple below.
         less: u32,
         /// The multiple above.
         more: u32,
     },
-    /// More than a card's time.
-    #[error(
-        "{resource}: {count} is more than {cards} of {CORES_PER_CARD} percent, all the time of its cards"
-    )]
+    /// More than a GPU's time.
+    #[error("{resource}: {count} is more than {gpus} of {CORES_PER_GPU} percent, all the time of its GPUs")]
     MoreThanACard {
         /// Which.
         resource: String,
         /// How many.
         count: u32,
-        /// Cards.
-        cards: u32,
+        /// GPUs.
+        gpus: u32,
     },
-    /// More than a card's memory.
+    /// More than a GPU's memory.
     #[error(
-        "{resource}: {count} is {size} on each of {cards} cards; the largest that this node has gives {most}"
+        "{resource}: {count} is {size} on each of {gpus} GPUs; the largest that this node has gives {most}"
     )]
     TooLarge {
         /// Which.
@@ -107,27 +105,27 @@ pub enum DemandError {
         count: u32,
         /// Of each.
         size: MemorySize,
-        /// Cards.
-        cards: u32,
+        /// GPUs.
+        gpus: u32,
         /// What the largest gives.
         most: MemorySize,
     },
 }
 
-/// What a container with this demand gets of each of its cards, with chunks of `chunk_bytes`.
+/// What a container with this demand gets of each of its GPUs, with chunks of `chunk_bytes`.
 ///
-/// All chunks of a card and all its time is the card: nobody else is put there.
+/// All chunks of a GPU and all its time is the GPU: nobody else is put there.
 ///
 /// # Errors
 /// It cannot be granted: see [`DemandError`].
 pub fn wanted(
     demand: Demand,
     chunk_bytes: u64,
-    cards: &[Card],
+    gpus: &[NodeGpu],
     names: &Names,
 ) -> Result<Wanted, DemandError> {
     let Demand {
-        cards: count,
+        gpus: count,
         chunks,
         percents,
     } = demand;
@@ -140,40 +138,40 @@ pub fn wanted(
             return Err(DemandError::Uneven {
                 resource: names.of(kind).to_owned(),
                 count: total,
-                cards: count,
+                gpus: count,
                 less: if less == 0 { count } else { less },
                 more: less.saturating_add(count),
             });
         }
     }
     let (chunks_each, percents_each) = (chunks / count, percents / count);
-    if percents_each > CORES_PER_CARD {
+    if percents_each > CORES_PER_GPU {
         return Err(DemandError::MoreThanACard {
             resource: names.of(Kind::Cores).to_owned(),
             count: percents,
-            cards: count,
+            gpus: count,
         });
     }
     let size = |chunks: u32| u64::from(chunks).saturating_mul(chunk_bytes);
-    let known = cards.iter().filter(|card| card.state != State::Unhealthy);
-    let most = known.map(|card| card.chunks).max();
-    // Without a card that is well, the manager says which are not.
+    let known = gpus.iter().filter(|gpu| gpu.state != State::Unhealthy);
+    let most = known.map(|gpu| gpu.chunks).max();
+    // Without a GPU that is well, the manager says which are not.
     if let Some(most) = most.filter(|most| chunks_each > *most) {
         return Err(DemandError::TooLarge {
             resource: names.of(Kind::Memory).to_owned(),
             count: chunks,
             size: MemorySize(size(chunks_each)),
-            cards: count,
+            gpus: count,
             most: MemorySize(size(most)),
         });
     }
-    let whole: Vec<String> = cards
+    let whole: Vec<String> = gpus
         .iter()
-        .filter(|card| percents_each == CORES_PER_CARD && card.chunks == chunks_each)
-        .map(|card| card.uuid.clone())
+        .filter(|gpu| percents_each == CORES_PER_GPU && gpu.chunks == chunks_each)
+        .map(|gpu| gpu.uuid.clone())
         .collect();
     Ok(Wanted {
-        cards: count,
+        gpus: count,
         memory_bytes: whole.is_empty().then(|| size(chunks_each)),
         cores_permille: percents_each * 10,
         among: whole,
@@ -182,7 +180,7 @@ pub fn wanted(
 
 fn missing(demand: Demand, chunk_bytes: u64, names: &Names) -> Option<DemandError> {
     let counts = [
-        (Kind::Gpu, demand.cards),
+        (Kind::Gpu, demand.gpus),
         (Kind::Memory, demand.chunks),
         (Kind::Cores, demand.percents),
     ];
@@ -193,9 +191,9 @@ fn missing(demand: Demand, chunk_bytes: u64, names: &Names) -> Option<DemandErro
         .map(|(kind, count)| format!("{}: {count}", names.of(kind)))
         .collect();
     let example = match missing {
-        Kind::Gpu => "1 (a share of one card)".to_owned(),
+        Kind::Gpu => "1 (a share of one GPU)".to_owned(),
         Kind::Memory => format!("16 (chunks of {})", MemorySize(chunk_bytes)),
-        Kind::Cores => "30 (percent of a card's time; 100 for all of it)".to_owned(),
+        Kind::Cores => "30 (percent of a GPU's time; 100 for all of it)".to_owned(),
     };
     Some(DemandError::Missing {
         asked: asked.join(" and "),
@@ -210,8 +208,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn of(cards: u32, chunks: u32, percents: u32) -> Result<Wanted, String> {
-        let card = |uuid: &str, chunks| Card {
+    fn of(gpus: u32, chunks: u32, percents: u32) -> Result<Wanted, String> {
+        let gpu = |uuid: &str, chunks| NodeGpu {
             uuid: uuid.to_owned(),
             minor_number: None,
             chunks,
@@ -219,12 +217,12 @@ mod tests {
             numa_node: None,
         };
         let demand = Demand {
-            cards,
+            gpus,
             chunks,
             percents,
         };
         let names = Names::new(["v/gpu", "v/memory", "v/cores"].map(str::to_owned));
-        let node = [card("a", 96), card("b", 96), card("c", 318)];
+        let node = [gpu("a", 96), gpu("b", 96), gpu("c", 318)];
         wanted(demand, 256 * MIB, &node, &names).map_err(|error| error.to_string())
     }
 
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_card_has_is_refused() {
+    fn what_no_gpu_has_is_refused() {
         assert!(of(1, 16, 101).unwrap_err().contains("more than 1 of 100 percent"));
         let large = of(1, 319, 10).unwrap_err();
         assert!(
@@ -281,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_card_is_the_card() {
+    fn all_of_a_gpu_is_the_gpu() {
         let whole = of(2, 192, 200).unwrap();
         assert_eq!((whole.memory_bytes, whole.cores_permille), (None, 1000));
         assert_eq!(whole.among, ["a", "b"]);

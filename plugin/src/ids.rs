@@ -1,4 +1,4 @@
-//! Device IDs: what kubelet counts with. An ID names a share, a chunk or a percent, and never a card.
+//! Device IDs: what kubelet counts with. An ID names a share, a chunk or a percent, and never a GPU.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,11 +9,11 @@ use thiserror::Error;
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A share of one card.
+    /// A share of one GPU.
     Gpu,
     /// A chunk of memory.
     Memory,
-    /// One percent of a card's time.
+    /// One percent of a GPU's time.
     Cores,
 }
 

@@ -1,10 +1,10 @@
 //! The kubelet device plugin: what pods ask for in chunks and percents becomes grants of the manager and files in their
-//! containers (DESIGN, sections 3 and 8; KUBERNETES, sections 1 to 4).
+//! containers (docs/kubernetes.md).
 //!
-//! The story of one pod: [`node`] follows the manager's cards, [`resources`] makes lists of devices of them, [`register`]
+//! The story of one pod: [`node`] follows the manager's GPUs, [`resources`] makes lists of devices of them, [`register`]
 //! sees that kubelet reads the lists from [`serve`]. Kubelet admits a pod and calls Allocate, which names a CDI device by the
 //! hash of the shares ([`ids`]) and decides nothing. At the container's start it calls `PreStartContainer`: [`pods`] proves who
-//! this is, [`demand`] counts what it was promised, the manager chooses the cards, [`cdi`] writes what the container
+//! this is, [`demand`] counts what it was promised, the manager chooses the GPUs, [`cdi`] writes what the container
 //! receives: [`bind`] tells that in order. When kubelet knows the container no more, [`release`] gives it all back.
 #![forbid(unsafe_code)]
 

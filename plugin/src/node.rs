@@ -1,4 +1,4 @@
-//! The node's cards, followed: what the manager says of them becomes what kubelet is told.
+//! The node's GPUs, followed: what the manager says of them becomes what kubelet is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use crate::cdi::Store;
 use crate::ids::{Ids, Kind};
 use crate::manager::{Manager, ManagerError};
 use crate::metrics::Instruments;
-use crate::resources::{self, Card, Held, List, MEMORY_IDS_MAX, State};
+use crate::resources::{self, Held, List, MEMORY_IDS_MAX, NodeGpu, State};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long an answer without a card is not believed after a start: a list that is too short is final for the pods that a
+/// How long an answer without a GPU is not believed after a start: a list that is too short is final for the pods that a
 /// node brings along from before its reboot.
 const BELIEVE: u32 = 3;
 
-/// Chunks of a card, at most: sums of them are numbers.
+/// Chunks of a GPU, at most: sums of them are numbers.
 const CHUNKS_MAX: u32 = 1 << 20;
 
 /// The node at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Its cards, also those that cannot be used.
-    pub cards: Vec<Card>,
+    /// Its GPUs, also those that cannot be used.
+    pub gpus: Vec<NodeGpu>,
     /// The list of each resource, by [`Kind`].
     lists: [List; 3],
-    /// Why there are no cards, or not all, or the manager does not answer.
+    /// Why there are no GPUs, or not all, or the manager does not answer.
     pub problem: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Seen {
     /// What kubelet is told of one resource.
     #[must_use]
     pub fn devices(&self, kind: Kind) -> Vec<Device> {
-        resources::devices(kind, self.list(kind), resources::common_numa_node(&self.cards))
+        resources::devices(kind, self.list(kind), resources::common_numa_node(&self.gpus))
     }
 
     /// The list of one resource.
@@ -105,47 +105,43 @@ impl Follower {
     }
 
     async fn see(&self, answer: v1::ListGpusResponse) -> Seen {
-        let cards: Vec<Card> = answer
+        let gpus: Vec<NodeGpu> = answer
             .gpus
             .iter()
-            .map(|gpu| card(gpu, self.chunk_bytes))
+            .map(|gpu| node_gpu(gpu, self.chunk_bytes))
             .collect();
-        let problem = problem(&answer.problem, &cards);
-        let is_well = cards.iter().all(|card| card.state == State::Usable);
+        let problem = problem(&answer.problem, &gpus);
+        let is_well = gpus.iter().all(|gpu| gpu.state == State::Usable);
         let before = self.seen.borrow().clone();
         // While all is well it makes no difference who is where.
-        let lists = match before.filter(|before| is_well && before.cards == cards) {
+        let lists = match before.filter(|before| is_well && before.gpus == gpus) {
             Some(before) => before.lists.clone(),
             None => {
                 let held = self.held().await;
-                Kind::ALL.map(|kind| resources::list(kind, &cards, &held_of(&held, kind)))
+                Kind::ALL.map(|kind| resources::list(kind, &gpus, &held_of(&held, kind)))
             }
         };
-        Seen {
-            cards,
-            lists,
-            problem,
-        }
+        Seen { gpus, lists, problem }
     }
 
-    /// Which IDs are on which card, by what we wrote for the containers.
+    /// Which IDs are on which GPU, by what we wrote for the containers.
     async fn held(&self) -> Vec<(String, [Ids; 3])> {
         let store = self.store.clone();
         let records = spawn_blocking(move || store.records()).await;
         let records = match records {
             Ok(Ok(records)) => records,
             Ok(Err(error)) => {
-                warn!("which shares are on which card is unknown: {error}");
+                warn!("which shares are on which gpu is unknown: {error}");
                 Vec::new()
             }
             Err(_) => Vec::new(),
         };
         let shares = records.into_iter().flat_map(|record| {
-            let cards = record.gpus.len();
+            let gpus = record.gpus.len();
             record.gpus.into_iter().enumerate().map(move |(place, uuid)| {
-                // The same part of each on each card.
+                // The same part of each on each GPU.
                 let part = |ids: &Ids| {
-                    let each = ids.len() / cards.max(1);
+                    let each = ids.len() / gpus.max(1);
                     ids.iter().copied().skip(place * each).take(each).collect::<Ids>()
                 };
                 (uuid, record.held.ids.each_ref().map(part))
@@ -166,7 +162,7 @@ impl Follower {
                 healthy
             });
             info!(
-                cards = seen.cards.len(),
+                gpus = seen.gpus.len(),
                 ?healthy,
                 problem = seen.problem.as_deref().unwrap_or("none"),
                 "the node's shares, chunks and percents"
@@ -176,7 +172,7 @@ impl Follower {
         });
     }
 
-    /// The cards do not go because the manager does: it is restarted, and pods run on.
+    /// The GPUs do not go because the manager does: it is restarted, and pods run on.
     fn keep(&self, error: &ManagerError) {
         self.seen.send_if_modified(|known| {
             let problem = error.to_string();
@@ -196,9 +192,9 @@ impl Follower {
     }
 }
 
-/// What is wrong with the cards, by the manager's words and by ours.
-fn problem(managers: &str, cards: &[Card]) -> Option<String> {
-    let chunks: u64 = cards.iter().map(|card| u64::from(card.chunks)).sum();
+/// What is wrong with the GPUs, by the manager's words and by ours.
+fn problem(managers: &str, gpus: &[NodeGpu]) -> Option<String> {
+    let chunks: u64 = gpus.iter().map(|gpu| u64::from(gpu.chunks)).sum();
     let too_many = (chunks > u64::from(MEMORY_IDS_MAX)).then(|| {
         format!(
             "this node has {chunks} chunks of memory, and kubelet can be told of {MEMORY_IDS_MAX}: raise resources.chunk \
@@ -223,13 +219,13 @@ fn held_of(held: &[(String, [Ids; 3])], kind: Kind) -> Held {
     of_kind
 }
 
-fn card(gpu: &v1::Gpu, chunk_bytes: u64) -> Card {
+fn node_gpu(gpu: &v1::Gpu, chunk_bytes: u64) -> NodeGpu {
     // A manager that is older than this field.
     let bytes = match gpu.memory_alone_bytes {
         0 => gpu.memory_grantable_bytes,
         bytes => bytes,
     };
-    Card {
+    NodeGpu {
         uuid: gpu.uuid.clone(),
         minor_number: gpu.minor_number,
         chunks: u32::try_from(bytes / chunk_bytes.max(1)).map_or(CHUNKS_MAX, |chunks| chunks.min(CHUNKS_MAX)),

@@ -145,20 +145,12 @@ impl Parts {
             Arc::clone(&instruments),
         );
         let node = follower.known();
-        let rules = Rules {
-            chunk_bytes: config.chunk_bytes,
-            shim_for_whole_cards: config.shim_for_whole_cards,
-            strict: config.strict,
-            devices: config.devices.clone(),
-            inject: config.inject,
-            driver: config.driver.clone(),
-        };
         let competitions: Arc<dyn Competitions> = match &cluster {
             Some((_, cluster)) => Arc::new(cluster.clone()),
             None => Arc::new(Same),
         };
         let binder = Arc::new(Binder::new(
-            rules,
+            rules(config),
             Arc::clone(&pods),
             Arc::clone(&manager),
             store.clone(),
@@ -180,24 +172,7 @@ impl Parts {
                 tasks.spawn(pod_events::run(client, node, manager));
             }
         }
-        let directories = &config.directories;
-        let changes = Changes::of(vec![
-            directories.device_plugins(),
-            directories.registry(),
-            directories.own(),
-        ]);
-        let connected = Kind::ALL.map(|kind| {
-            let resource = Resource {
-                kind,
-                name: config.names.of(kind).to_owned(),
-                shared: Arc::clone(&shared),
-                readers: Readers::default(),
-            };
-            let registrar = Registrar::new(directories.clone(), config.ways, resource, changes.clone());
-            let connected = registrar.is_connected();
-            tasks.spawn(registrar.run());
-            connected
-        });
+        let connected = register_all(config, &shared, &mut tasks);
         let [of_shares, ..] = &connected;
         let releaser = Releaser {
             pace: config.release,
@@ -223,6 +198,43 @@ impl Parts {
             std::future::pending(),
         ));
     }
+}
+
+fn rules(config: &Config) -> Rules {
+    Rules {
+        chunk_bytes: config.chunk_bytes,
+        shim_for_whole_cards: config.shim_for_whole_cards,
+        strict: config.strict,
+        devices: config.devices.clone(),
+        inject: config.inject,
+        driver: config.driver.clone(),
+    }
+}
+
+/// Starts a task for each resource that keeps it registered with kubelet. Returns whether each is.
+fn register_all(
+    config: &Config,
+    shared: &Arc<Shared>,
+    tasks: &mut JoinSet<()>,
+) -> [watch::Receiver<bool>; 3] {
+    let directories = &config.directories;
+    let changes = Changes::of(vec![
+        directories.device_plugins(),
+        directories.registry(),
+        directories.own(),
+    ]);
+    Kind::ALL.map(|kind| {
+        let resource = Resource {
+            kind,
+            name: config.names.of(kind).to_owned(),
+            shared: Arc::clone(shared),
+            readers: Readers::default(),
+        };
+        let registrar = Registrar::new(directories.clone(), config.ways, resource, changes.clone());
+        let connected = registrar.is_connected();
+        tasks.spawn(registrar.run());
+        connected
+    })
 }
 
 fn problems(config: &Config, node: Known, connected: [watch::Receiver<bool>; 3]) -> Problems {

@@ -120,13 +120,13 @@ impl Resource {
             // Answers of several resources are merged, and may clash: the share's has all there is to say.
             return Ok(ContainerAllocateResponse::default());
         }
-        if ids.len() > seen.cards.len() {
+        if ids.len() > seen.gpus.len() {
             return Err(Status::invalid_argument(format!(
-                "{}: {} asks for so many different cards, and this node has {}; to have more of one card, ask for more \
+                "{}: {} asks for so many different gpus, and this node has {}; to have more of one GPU, ask for more \
                  memory and cores",
                 self.name,
                 ids.len(),
-                seen.cards.len()
+                seen.gpus.len()
             )));
         }
         let slot = Slot::of(&ids);
@@ -145,7 +145,7 @@ impl Resource {
             .map_err(|error| Status::invalid_argument(format!("{}: {error}", self.name)))?;
         match self.kind {
             Kind::Gpu => self.shared.binder.bind(&ids).await?,
-            kind => self.shared.binder.has_card(kind, &ids).await?,
+            kind => self.shared.binder.has_gpu(kind, &ids).await?,
         }
         Ok(())
     }

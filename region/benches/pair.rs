@@ -109,7 +109,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     measure("spend (a launch within its lease)", || {
         if !meter.spend(black_box(10)) {
-            meter.take(usage.account(device), 10);
+            meter.take(usage.bucket(device), 10);
         }
     });
     measure("now_ns (vDSO)", || {

@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 use crate::layout::{LimitsFile, UsageFile};
 use crate::limits::{self, Limits};
 use crate::map::{Mapped, Mapping};
-use crate::observer::Observer;
 use crate::process::{Identity, ProcessView};
 use crate::slots::{self, Usage};
 use crate::sys::{self, Lock};
+use crate::usage_reader::UsageReader;
 use crate::{GpuUuid, MAX_DEVICES};
 use vcuda_quota::DeviceConfig;
 
@@ -328,7 +328,7 @@ fn is_meant_by_a_process(path: &Path) -> bool {
 /// A `usage` that cannot be read has no slots: its processes, should they live, only harmed themselves. One of another
 /// version may have some: whoever can read it removes it.
 fn has_living_slots(path: &Path, me: &Identity) -> bool {
-    match Observer::open(path) {
+    match UsageReader::open(path) {
         Ok(usage) => usage.has_living(&ProcessView::new(*me)).unwrap_or(false),
         Err(error) => error.is_of_another_version(),
     }

@@ -9,9 +9,9 @@ use crate::primitive::{AtomicU32, AtomicU64};
 use crate::seqlock::Versioned;
 use crate::shared::{HOLDER_WORDS, MAX_OBJECTS, ObjectRecord};
 use crate::{MAX_DEVICES, MAX_SLOTS};
-use vcuda_limiter::account::Account;
-use vcuda_limiter::account::Meter;
 use vcuda_limiter::queue::Queue;
+use vcuda_limiter::token_bucket::Meter;
+use vcuda_limiter::token_bucket::TokenBucket;
 
 /// First word of `limits`: the letters `vculimit`.
 pub const LIMITS_MAGIC: u64 = u64::from_le_bytes(*b"vculimit");
@@ -78,7 +78,7 @@ pub struct DeviceLimits {
     reserved: [AtomicU64; 12],
     /// Words of [`vcuda_quota::DeviceConfig`].
     pub config: Versioned<CONFIG_WORDS>,
-    /// Words of [`vcuda_limiter::account::Pace`].
+    /// Words of [`vcuda_limiter::token_bucket::Pace`].
     pub pace: Versioned<PACE_WORDS>,
 }
 
@@ -100,8 +100,8 @@ pub struct UsageFile {
     pub identities: [IdentityRecord; MAX_SLOTS],
     /// Memory and GPU time of each process, per device: a sum over one device walks through adjacent lines.
     pub devices: [[SlotDevice; MAX_SLOTS]; MAX_DEVICES],
-    /// The container's account of GPU time, per device.
-    pub accounts: [Account; MAX_DEVICES],
+    /// The container's bucket of GPU time, per device.
+    pub buckets: [TokenBucket; MAX_DEVICES],
     /// What each object that processes share is at the moment. See [`crate::shared`].
     pub object_states: [AtomicU64; MAX_OBJECTS],
     /// The objects.
@@ -123,7 +123,7 @@ pub struct IdentityRecord {
     /// The command's name as the kernel has it (`/proc/PID/comm`, 15 bytes).
     pub name: [AtomicU64; 2],
     /// Ways to the driver past the shim that the process knows of.
-    pub ways: AtomicU64,
+    pub bypasses: AtomicU64,
     /// The state under which the holder has the slot's byte of the file locked; anything else if it has not.
     pub locked_state: AtomicU64,
     /// When its holder's death was last seen to leave memory behind: see [`crate::slots::Usage::reap_dead`]. 0 before.
@@ -167,20 +167,20 @@ const _: () = {
     assert!(size_of::<DeviceLimits>() == 384);
     assert!(size_of::<LimitsFile>() == 256 + MAX_DEVICES * 384);
 
-    assert!(offset_of!(Account, wake) == 128 && offset_of!(Account, lateness) == 136);
-    assert!(offset_of!(Account, served_ns) == 384);
-    assert!(offset_of!(Account, busy) == 512);
+    assert!(offset_of!(TokenBucket, wake) == 128 && offset_of!(TokenBucket, lateness) == 136);
+    assert!(offset_of!(TokenBucket, served_ns) == 384);
+    assert!(offset_of!(TokenBucket, busy) == 512);
     assert!(offset_of!(UsageFile, slots_used) == 24);
     assert!(offset_of!(UsageFile, identities) == 128);
     assert!(offset_of!(UsageFile, devices) == 128 + 128 * MAX_SLOTS);
-    assert!(offset_of!(UsageFile, accounts) == 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES));
+    assert!(offset_of!(UsageFile, buckets) == 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES));
     assert!(offset_of!(UsageFile, objects_used) == 28);
     assert!(offset_of!(UsageFile, limits_notice) == 32);
     assert!(offset_of!(ObjectRecord, bytes) == 16 && offset_of!(ObjectRecord, payer) == 24);
     assert!(offset_of!(ObjectRecord, until) == 32 && offset_of!(ObjectRecord, holders) == 64);
     assert!(size_of::<ObjectRecord>() == (64 + HOLDER_WORDS * 8).next_multiple_of(64));
-    let accounts = 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES);
-    assert!(offset_of!(UsageFile, object_states) == accounts + MAX_DEVICES * size_of::<Account>());
+    let buckets = 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES);
+    assert!(offset_of!(UsageFile, object_states) == buckets + MAX_DEVICES * size_of::<TokenBucket>());
     assert!(offset_of!(UsageFile, objects) == offset_of!(UsageFile, object_states) + MAX_OBJECTS * 8);
     let objects_end = offset_of!(UsageFile, objects) + MAX_OBJECTS * size_of::<ObjectRecord>();
     // Nothing is rounded up but where the tables are small, for miri.

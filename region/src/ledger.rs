@@ -261,7 +261,7 @@ impl Party {
         Self(slot)
     }
 
-    /// An object that is adopted.
+    /// An object that is joined.
     pub(crate) fn object(place: usize) -> Self {
         Self(MAX_SLOTS + place)
     }

@@ -1,4 +1,4 @@
-//! The memory that shim and manager share: limits, usage, ledger, account.
+//! The memory that shim and manager share: limits, usage, ledger, bucket.
 //!
 //! A container (or one `vcuda run`) has a directory with two files. `limits` is written by the manager or by
 //! `vcuda run` and only read by the container: what it may use. `usage` is written by the container's processes: what
@@ -7,7 +7,7 @@
 //! The story of one allocation: [`directory::resolve`] finds the tenant's directory, [`limits::Limits`] tells the limit,
 //! [`slots::Usage::claim`] gives the process its slot, [`slots::Slot::reserve`] counts the bytes before the driver is
 //! asked (the sum over the slots is the truth, see [`ledger`]), and the [`reservation::Reservation`] is committed, or its
-//! drop gives the bytes back. A launch is paid from the process's lease on the container's [`account`](vcuda_limiter::account).
+//! drop gives the bytes back. A launch is paid from the process's lease on the container's [`bucket`](vcuda_limiter::token_bucket).
 //!
 //! Time is an argument everywhere; [`clock`] alone asks the machine for it. No function here prints, allocates on a hot
 //! path, starts a thread, or reads the environment.
@@ -26,9 +26,9 @@ pub mod limits;
 #[cfg(not(loom))]
 mod map;
 #[cfg(not(loom))]
-pub mod observer;
-#[cfg(not(loom))]
 mod open;
+#[cfg(not(loom))]
+pub mod usage_reader;
 // The same atomics as the limiter's, counted in the tests of this crate too.
 #[path = "../../limiter/src/primitive.rs"]
 mod primitive;

@@ -9,7 +9,7 @@ use crate::map::Mapping;
 use crate::open::{open_checked, read_bytes};
 use crate::primitive::{AtomicU32, Ordering};
 use crate::{DeviceIndex, GpuUuid};
-use vcuda_limiter::account::Pace;
+use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::DeviceConfig;
 use words::{config_of_words, header_sum, is_sound, limit_check, pace_of_words, uuid_of};
 

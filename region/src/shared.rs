@@ -4,7 +4,7 @@
 //! An object has a [state](state::State) and an [`ObjectRecord`] in a table of `usage`. It is counted in one of two ways:
 //! - its *payer's* own record in the ledger includes it: memory that a process of the container has allocated and then
 //!   [`Slot::share`]d with others, and
-//! - else the object itself counts: memory from outside, which a process has [`Slot::adopt`]ed, and memory whose payer
+//! - else the object itself counts: memory from outside, which a process has [`Slot::join_foreign`], and memory whose payer
 //!   let go or died while others held it.
 //!
 //! *Never uncounted, never twice*: the payer's record includes the object as long as its slot is still the same
@@ -20,7 +20,7 @@
 //! finds an object without holders, and with nothing that outlives them, frees it. It is closing first, so that a holder who came at the same time, and is
 //! not seen, sees that and undoes it.
 //!
-//! *One object a key*: an object to be adopted is a party of the ledger like a process: it is announced, then everybody
+//! *One object a key*: an object to be joined is a party of the ledger like a process: it is announced, then everybody
 //! else's records and objects are read, and then it is granted by one exchange, or cancelled by others. Whoever wants the
 //! same object meanwhile holds it too and drives it on. Of two of the same key one yields before any is granted.
 //!
@@ -31,7 +31,7 @@
 use crate::slots::Slot;
 use crate::{DeviceIndex, MAX_SLOTS};
 
-mod adopt;
+mod foreign;
 #[cfg(not(loom))]
 mod holds;
 mod key;

@@ -16,8 +16,8 @@ use crate::primitive::{AtomicU32, Ordering};
 use crate::process::{Identity, ProcessView};
 use crate::shared::Objects;
 use crate::{DeviceIndex, MAX_SLOTS};
-use vcuda_limiter::account::{Account, Meter};
 use vcuda_limiter::queue::Queue;
+use vcuda_limiter::token_bucket::{Meter, TokenBucket};
 
 mod ending;
 mod held;
@@ -95,7 +95,7 @@ impl IdentityRecord {
         for (word, bytes) in self.name.iter().zip(me.name.as_chunks::<8>().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
-        self.ways.store(0, Ordering::Relaxed);
+        self.bypasses.store(0, Ordering::Relaxed);
         self.settled_ns.store(0, Ordering::Relaxed);
     }
 
@@ -212,10 +212,10 @@ impl Usage {
             return false;
         }
         record.write(me);
-        for (device, account) in DeviceIndex::all().zip(&self.mapping.accounts) {
+        for (device, bucket) in DeviceIndex::all().zip(&self.mapping.buckets) {
             let line = self.line(device, index);
             line.ledger.begin();
-            line.meter.begin(account);
+            line.meter.begin(bucket);
             self.queue(device).leave(index);
         }
         let live = claimed.turned(LIVE);
@@ -269,15 +269,15 @@ impl Usage {
         self.ledger(device).unpaid_bytes()
     }
 
-    /// The container's account of GPU time on `device`.
+    /// The container's bucket of GPU time on `device`.
     #[expect(
         clippy::indexing_slicing,
         reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
     )]
     #[inline]
     #[must_use]
-    pub fn account(&self, device: DeviceIndex) -> &Account {
-        &self.mapping.accounts[device.get()]
+    pub fn bucket(&self, device: DeviceIndex) -> &TokenBucket {
+        &self.mapping.buckets[device.get()]
     }
 
     /// The container's processes that wait for GPU time on `device`.

@@ -9,15 +9,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vcuda_limiter::account::Pace;
+use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::{DeviceConfig, Policy};
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, Directory, DirectoryError, Origin, Tenant};
 use vcuda_region::limits::{Limits, LimitsWriter, OpenError, WriteError};
-use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::ObjectKey;
 use vcuda_region::slots::Usage;
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 const GIB: u64 = 1 << 30;
@@ -219,19 +219,19 @@ fn runs_of_one_name_share_a_directory_and_its_memory() {
     mine.reserve(device(0), GIB, 4 * GIB).unwrap().commit();
     assert_eq!(usage.used_bytes(device(0)), 4 * GIB);
 
-    let observer = Observer::open(first.path()).unwrap();
+    let reader = UsageReader::open(first.path()).unwrap();
     let view = ProcessView::new(Identity::current().unwrap());
-    let seen = observer.processes(2, &view).unwrap();
+    let seen = reader.processes(2, &view).unwrap();
     let used: Vec<_> = seen.iter().map(|process| process.devices[0].used_bytes).collect();
     assert_eq!(used.iter().sum::<u64>(), 4 * GIB);
-    assert_eq!(observer.account(device(0)).unwrap().denied, 1);
-    let memory = observer.memory(device(0)).unwrap();
+    assert_eq!(reader.bucket(device(0)).unwrap().denied, 1);
+    let memory = reader.memory(device(0)).unwrap();
     assert_eq!((memory.used_bytes, memory.shared_bytes), (4 * GIB, 0));
     // What is shared is seen once, with its payer or without.
     let key = ObjectKey::of(b"exported");
     let _exported = slot.share(key, device(0), 2 * GIB).unwrap();
     let imported = mine.join(key).unwrap();
-    let memory = observer.memory(device(0)).unwrap();
+    let memory = reader.memory(device(0)).unwrap();
     assert_eq!((memory.used_bytes, memory.shared_bytes), (4 * GIB, 0));
 
     // Killed: out of sight at once, and its bytes are free after the next look for the dead.
@@ -239,18 +239,18 @@ fn runs_of_one_name_share_a_directory_and_its_memory() {
     // A process that another test starts has a copy of the descriptor until it runs its program.
     drop(theirs);
     soon(|| {
-        let seen = observer.processes(2, &view).unwrap();
+        let seen = reader.processes(2, &view).unwrap();
         let used = seen.iter().map(|process| process.devices[0].used_bytes);
         used.sum::<u64>() == GIB
     });
     soon(|| usage.reap_dead_and_wait(&view).cleared == 1);
     // What it exported stays counted for as long as the other holds it.
-    let memory = observer.memory(device(0)).unwrap();
+    let memory = reader.memory(device(0)).unwrap();
     assert_eq!((memory.used_bytes, memory.shared_bytes), (3 * GIB, 2 * GIB));
     assert_eq!(usage.used_bytes(device(0)), 3 * GIB);
     mine.part(imported);
     assert_eq!(usage.used_bytes(device(0)), GIB);
-    assert_eq!(observer.memory(device(0)).unwrap().used_bytes, GIB);
+    assert_eq!(reader.memory(device(0)).unwrap().used_bytes, GIB);
     mine.reserve(device(0), 3 * GIB, 4 * GIB).unwrap().commit();
 }
 

@@ -17,16 +17,16 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use vcuda_limiter::account::Account;
+use vcuda_limiter::token_bucket::TokenBucket;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Tenant};
 use vcuda_region::layout::{DeviceLimits, IdentityRecord, LimitsFile, SlotDevice, UsageFile};
 use vcuda_region::limits::{Limits, LimitsWriter};
-use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::{ObjectKey, ObjectRecord};
 use vcuda_region::slots::{Slot, Usage};
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 const LIMIT: u64 = 1 << 30;
@@ -106,15 +106,15 @@ fn every_byte_of_usage() {
         .unwrap();
     neighbour.reserve(device, 1 << 20, LIMIT).unwrap().commit();
     let key = ObjectKey::of(b"shared");
-    let theirs = neighbour.adopt(key, device, 1 << 20, LIMIT).unwrap();
+    let theirs = neighbour.join_foreign(key, device, 1 << 20, LIMIT).unwrap();
     let ours = slot.join(key).unwrap();
-    let observer = Observer::open(directory.path()).unwrap();
+    let reader = UsageReader::open(directory.path()).unwrap();
     let view = ProcessView::new(me);
 
     let slots = 2;
     let identities = offset_of!(UsageFile, identities);
     let lines = offset_of!(UsageFile, devices);
-    let account = offset_of!(UsageFile, accounts);
+    let bucket = offset_of!(UsageFile, buckets);
     let (states, objects) = (
         offset_of!(UsageFile, object_states),
         offset_of!(UsageFile, objects),
@@ -127,7 +127,7 @@ fn every_byte_of_usage() {
         ),
         ("the records", lines..lines + slots * size_of::<SlotDevice>()),
         // The busy map behind it is 32 KiB of the same word.
-        ("the account", account..account + offset_of!(Account, busy) + 16),
+        ("the bucket", bucket..bucket + offset_of!(TokenBucket, busy) + 16),
         ("the states", states..states + 16),
         ("the objects", objects..objects + 2 * size_of::<ObjectRecord>()),
     ];
@@ -137,7 +137,7 @@ fn every_byte_of_usage() {
         &parts,
         &[0xff],
         |name, offset| {
-            from_outside(&observer, directory.path(), &view);
+            from_outside(&reader, directory.path(), &view);
             use_slot(&slot, device);
             let _ = (
                 usage.used_bytes(device),
@@ -173,14 +173,14 @@ fn every_byte_of_usage() {
 }
 
 /// What `vcuda smi` and the arbiter ask.
-fn from_outside(observer: &Observer, path: &Path, view: &ProcessView) {
-    assert!(observer.processes(2, view).unwrap().len() <= 512);
+fn from_outside(reader: &UsageReader, path: &Path, view: &ProcessView) {
+    assert!(reader.processes(2, view).unwrap().len() <= 512);
     for device in DeviceIndex::all().take(2) {
-        observer.account(device).unwrap();
-        observer.memory(device).unwrap();
-        observer.busy(device, 1_000_000, 1_005_000).unwrap();
+        reader.bucket(device).unwrap();
+        reader.memory(device).unwrap();
+        reader.busy(device, 1_000_000, 1_005_000).unwrap();
     }
-    observer.ways(0).unwrap();
+    reader.bypasses(0).unwrap();
     assert_eq!(Limits::read(path).unwrap().name(), "a");
 }
 
@@ -197,7 +197,8 @@ fn use_slot(slot: &Slot<'_>, device: DeviceIndex) {
     let _ = slot.amounts(device);
     for object in [
         slot.join(ObjectKey::of(b"shared")),
-        slot.adopt(ObjectKey::of(b"another"), device, 4096, LIMIT).ok(),
+        slot.join_foreign(ObjectKey::of(b"another"), device, 4096, LIMIT)
+            .ok(),
     ]
     .into_iter()
     .flatten()
@@ -206,7 +207,7 @@ fn use_slot(slot: &Slot<'_>, device: DeviceIndex) {
     }
     let meter = slot.meter(device);
     if !meter.spend(10) {
-        meter.take(slot.usage().account(device), 10);
+        meter.take(slot.usage().bucket(device), 10);
     }
     meter.finish(10, 1);
 }

@@ -13,10 +13,10 @@ use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, Directory, Tenant};
 use vcuda_region::layout::UsageFile;
 use vcuda_region::limits::{Limits, LimitsWriter};
-use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::ObjectKey;
 use vcuda_region::slots::Usage;
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 fn scribble(path: &Path, at: f64, bytes: &[u8]) {
@@ -62,13 +62,13 @@ proptest! {
         for (at, bytes) in &limits_scribbles {
             scribble(&path.join("limits"), *at, bytes);
         }
-        let observer = Observer::open(path).unwrap();
-        let processes = observer.processes(16, &view).unwrap();
+        let reader = UsageReader::open(path).unwrap();
+        let processes = reader.processes(16, &view).unwrap();
         prop_assert!(processes.len() <= 512);
         for device in DeviceIndex::all() {
-            observer.account(device).unwrap();
-            observer.memory(device).unwrap();
-            observer.busy(device, 1_000_000, 1_005_000).unwrap();
+            reader.bucket(device).unwrap();
+            reader.memory(device).unwrap();
+            reader.busy(device, 1_000_000, 1_005_000).unwrap();
         }
         let usage = Usage::open(path).unwrap();
         usage.reap_dead_and_wait(&view);
@@ -83,7 +83,7 @@ proptest! {
             let objects = [
                 slot.share(key, device, 100),
                 slot.join(key),
-                slot.adopt(ObjectKey::of(b"other"), device, 100, 1 << 30).ok(),
+                slot.join_foreign(ObjectKey::of(b"other"), device, 100, 1 << 30).ok(),
                 // A name and an amount that the scribbles may have left there.
                 slot.join(ObjectKey::from_parts(u64::from_ne_bytes([head[0]; 8]), 0)),
             ];
@@ -91,7 +91,7 @@ proptest! {
             for object in objects.into_iter().flatten() {
                 slot.part(object);
             }
-            let _ = (usage.in_flight(device), slot.meter(device).launches(), usage.account(device).denied());
+            let _ = (usage.in_flight(device), slot.meter(device).launches(), usage.bucket(device).denied());
             slot.leave();
         }
         if let Ok(limits) = Limits::open(path) {
@@ -118,15 +118,15 @@ fn a_truncated_usage_is_an_error_to_those_who_only_look() {
         devices,
     };
     let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
-    let observer = Observer::open(directory.path()).unwrap();
+    let reader = UsageReader::open(directory.path()).unwrap();
     OpenOptions::new()
         .write(true)
         .open(directory.path().join("usage"))
         .unwrap()
         .set_len(100)
         .unwrap();
-    assert!(observer.processes(1, &ProcessView::new(me)).is_err());
-    assert!(observer.account(DeviceIndex::new(0).unwrap()).is_err());
+    assert!(reader.processes(1, &ProcessView::new(me)).is_err());
+    assert!(reader.bucket(DeviceIndex::new(0).unwrap()).is_err());
 }
 
 #[test]

@@ -9,9 +9,9 @@ use std::path::Path;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Tenant};
-use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::{RELEASED_AFTER_NS, Reaped, Usage};
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 const GIB: u64 = 1 << 30;
@@ -79,10 +79,10 @@ fn a_forked_child_keeps_what_its_dead_parent_had() {
     let me = Identity::current().unwrap();
     let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
     let usage = Usage::open(directory.path()).unwrap();
-    let observer = Observer::open(directory.path()).unwrap();
+    let reader = UsageReader::open(directory.path()).unwrap();
     let view = ProcessView::new(me);
     let seen = || {
-        let shown = observer.memory_of_living(device(), &view).unwrap().used_bytes;
+        let shown = reader.memory_of_living(device(), &view).unwrap().used_bytes;
         (usage.used_bytes(device()), shown)
     };
     for then_forks in [false, true] {

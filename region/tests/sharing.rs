@@ -1,5 +1,5 @@
 //! The limiter's arithmetic against a model of one GPU, in virtual time: contexts in round-robin slices of 2 ms, one stream
-//! per container, a host that launches as fast as it may, marks that are seen late. The real account, busy map, throttle
+//! per container, a host that launches as fast as it may, marks that are seen late. The real bucket, busy map, throttle
 //! and controller decide. Evidence on a model, not on hardware; what it shows is that the arithmetic adds up.
 #![allow(
     clippy::indexing_slicing,
@@ -13,12 +13,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use vcuda_limiter::account::{Account, Meter, Pace};
 use vcuda_limiter::busy;
 use vcuda_limiter::controller::{
     self, Busy, Contexts, LOOK_BACK_WORDS, Scale, Throttle, Verdict, View, word_at,
 };
 use vcuda_limiter::predict::{Key, Part, Table};
+use vcuda_limiter::token_bucket::{Meter, Pace, TokenBucket};
 use vcuda_quota::DeviceConfig;
 
 const SLICE_NS: u64 = 2_000_000;
@@ -63,7 +63,7 @@ struct Container {
     kernels: Kernels,
     pace: Pace,
     config: DeviceConfig,
-    account: Box<Account>,
+    bucket: Box<TokenBucket>,
     meter: Meter,
     throttle: Throttle,
     table: Box<Table>,
@@ -97,7 +97,7 @@ impl Container {
             kernels,
             pace,
             config,
-            account: Box::default(),
+            bucket: Box::default(),
             meter: Meter::default(),
             throttle: Throttle::default(),
             table: Box::default(),
@@ -149,12 +149,12 @@ impl Container {
                     u64::from(self.meter.in_flight_launches()).saturating_sub(1),
                 );
                 let full = launches > 0 && (ns > view.window_ns || launches >= 512);
-                if full || self.throttle.verdict(&self.account, &view, now_ns) != Verdict::Go {
+                if full || self.throttle.verdict(&self.bucket, &view, now_ns) != Verdict::Go {
                     self.meter.refund(predicted.cost_ns);
                     self.mark();
                     return;
                 }
-                self.meter.take(&self.account, predicted.cost_ns);
+                self.meter.take(&self.bucket, predicted.cost_ns);
             }
             if self.queue.is_empty() && self.marks.is_empty() && self.unmarked.0 == 0 {
                 self.marks.push_back(Mark {
@@ -196,7 +196,7 @@ impl Container {
                 continue;
             }
             let charged_ns = self.entered.1 + self.charge(&view, reached_ns);
-            self.account.settle(mark.predicted_ns, charged_ns, 1000);
+            self.bucket.settle(mark.predicted_ns, charged_ns, 1000);
             self.meter.finish(mark.predicted_ns, mark.count);
             let took_ns = view.scaled(reached_ns - self.settled_ns);
             let key = Key::function(0x1000);
@@ -220,18 +220,14 @@ impl Container {
     fn charge(&self, view: &View, to_ns: u64) -> u64 {
         let from_ns = self.entered.0.max(self.settled_ns);
         let elapsed_ns = to_ns.saturating_sub(from_ns);
-        view.scaled(busy::mark(&self.account.busy, from_ns, to_ns).charge_ns(elapsed_ns))
+        view.scaled(busy::mark(&self.bucket.busy, from_ns, to_ns).charge_ns(elapsed_ns))
     }
 
     fn look(&self, now_ns: u64) -> Vec<u64> {
         let last = word_at(now_ns - 3_000_000);
         let word = |word: u64| {
             let (index, _) = busy::place(busy::WORDS, word);
-            busy::bins_of(
-                self.account.busy[index].load(Ordering::Relaxed),
-                busy::WORDS,
-                word,
-            )
+            busy::bins_of(self.bucket.busy[index].load(Ordering::Relaxed), busy::WORDS, word)
         };
         (last - LOOK_BACK_WORDS..last).map(word).collect()
     }

@@ -135,7 +135,7 @@ fn killed_at_random_they_leave_nothing() {
                 if let Ok(reservation) = slot.reserve(device(), bytes, LIMIT) {
                     let meter = slot.meter(device());
                     if !meter.spend(bytes) {
-                        meter.take(slot.usage().account(device()), bytes);
+                        meter.take(slot.usage().bucket(device()), bytes);
                     }
                     reservation.commit();
                     slot.release(device(), bytes);
@@ -176,7 +176,7 @@ fn exchange(slot: &Slot<'_>, seed: u64, mut is_over: impl FnMut() -> bool) {
         let outside = numbers.below(3);
         let key = ObjectKey::from_parts(1 + outside, 0);
         match numbers.below(4) {
-            0 => held.extend(slot.adopt(key, device(), 100 + 50 * outside, LIMIT)),
+            0 => held.extend(slot.join_foreign(key, device(), 100 + 50 * outside, LIMIT)),
             1 => held.extend(slot.join(ObjectKey::from_parts(10 + numbers.below(6), 0))),
             2 => {
                 let key = ObjectKey::from_parts(10 + slot.index() as u64, 0);

@@ -16,9 +16,9 @@ use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{self, Directory, DirectoryError, Origin, Tenant};
 use vcuda_region::layout::{OLDEST_VERSION, VERSION};
 use vcuda_region::limits::{Limits, LimitsWriter, OpenError, WriteError};
-use vcuda_region::observer::Observer;
 use vcuda_region::process::Identity;
 use vcuda_region::slots::Usage;
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 #[expect(unreachable_pub, reason = "the system tests have it in their library")]
@@ -72,8 +72,8 @@ fn the_files_of_a_release_before_and_after_are_used_to_the_byte() {
         let slot = usage.claim(&me).unwrap();
         slot.reserve(device, LIMIT / 2, LIMIT / 2).unwrap().commit();
         assert!(slot.reserve(device, 1, LIMIT / 2).is_err());
-        let observer = Observer::open(directory.path()).unwrap();
-        assert_eq!(observer.memory(device).unwrap().used_bytes, LIMIT / 2);
+        let reader = UsageReader::open(directory.path()).unwrap();
+        assert_eq!(reader.memory(device).unwrap().used_bytes, LIMIT / 2);
         let (_, origin) = Directory::create_or_join(root.path(), &tenant(), &me, now_ns()).unwrap();
         assert_eq!(origin, Origin::Joined);
         for name in ["limits", "usage"] {
@@ -104,7 +104,7 @@ fn the_files_of_a_release_that_does_not_go_together_are_refused_and_left_alone()
             Limits::read(directory.path()).unwrap_err(),
             LimitsWriter::open(directory.path()).unwrap_err(),
             Usage::open(directory.path()).unwrap_err(),
-            Observer::open(directory.path()).unwrap_err(),
+            UsageReader::open(directory.path()).unwrap_err(),
         ];
         for error in errors {
             assert!(

@@ -1,4 +1,4 @@
-//! THE TABLE: every function that is hooked, and its handler. How a row is read: [`crate::ffi::table`].
+//! THE TABLE: every function that is hooked, and its handler. How a row is read: [`crate::hooks::table`].
 
 mod array;
 mod context;
@@ -25,6 +25,7 @@ mod pool_share;
 mod set;
 mod sparse;
 mod synchronise;
+pub(crate) mod table;
 mod vmm;
 mod vmm_share;
 
@@ -33,7 +34,7 @@ pub(crate) use find::{find_all, hook_behind, hook_of, is_same, is_variant_hooked
 
 use vcuda_driver_api::{CUresult, nvmlReturn_t};
 
-use crate::ffi::table::{entry, hooks};
+use crate::hooks::table::{entry, hooks};
 
 hooks! {
     deny cuMemAlloc                     => memory::alloc_v1;

@@ -191,9 +191,9 @@ pub(crate) fn launch(
     let sms = shape.sms(stream.sms);
     let duration_ns = function.pace.duration_ns(shape.blocks(), stream.sms, argument);
     let command = match function.pace {
-        Pace::Meeting => Command::Meeting {
+        Pace::Rendezvous => Command::Rendezvous {
             duration_ns,
-            meeting: (argument >> 32) as u16,
+            rendezvous: (argument >> 32) as u16,
             parties: (argument >> 48) as u8,
             sms,
         },

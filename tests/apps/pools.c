@@ -308,7 +308,7 @@ static void queried(void)
     CHECK(used() == base);
 }
 
-/* The driver takes back what a pool holds idle when the card has no other memory left. */
+/* The driver takes back what a pool holds idle when the GPU has no other memory left. */
 static void squeezed(void)
 {
     CUdeviceptr p;
@@ -319,7 +319,7 @@ static void squeezed(void)
     pays(pool);
     OK(cuMemAlloc_v2(&p, 70 * MIB));
     CHECK(figure(pool, RESERVED) == 0);
-    /* What the card has left, and not what the quota would leave if the pool held its memory still (16 MiB). */
+    /* What the GPU has left, and not what the quota would leave if the pool held its memory still (16 MiB). */
     size_t left = limit - used();
     CHECK(left > 20 * MIB && left < 40 * MIB);
     if (failures) return;

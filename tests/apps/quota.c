@@ -5,7 +5,7 @@ int main(int argc, char **argv)
     size_t limit = strtoull(argv[1], NULL, 0), free0, free1, total, bytes;
     setup();
     (void)argc;
-    /* The quota looks like the whole card. */
+    /* The quota looks like the whole GPU. */
     OK(cuDeviceTotalMem_v2(&bytes, device));
     CHECK(bytes == limit);
     OK(cuMemGetInfo_v2(&free0, &total));

@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use vcuda_kubelet_api::connect;
 
 use crate::kubelet::{Pod, Started};
-use crate::{Bed, Running, release_dir, skip, succeeded};
+use crate::{Fixture, Running, release_dir, skip, succeeded};
 
 mod container;
 mod cri;
@@ -49,7 +49,7 @@ exec containerd --config "$scratch/config.toml"
 /// A containerd that runs; killed with all its containers when this is dropped.
 #[derive(Debug)]
 pub struct Containerd<'b> {
-    bed: &'b Bed,
+    fixture: &'b Fixture,
     calls: Runtime,
     channel: Channel,
     version: String,
@@ -67,10 +67,10 @@ pub struct Sandbox<'c> {
 }
 
 impl<'b> Containerd<'b> {
-    /// Starts the one of this release of Debian, which looks for specifications where the bed's plugins write them; nothing
+    /// Starts the one of this release of Debian, which looks for specifications where the fixture's plugins write them; nothing
     /// where it is not there, or does not start a container without devices.
-    pub fn start(bed: &'b Bed, release: &str) -> Option<Self> {
-        let started = Self::started(bed, release).and_then(|containerd| {
+    pub fn start(fixture: &'b Fixture, release: &str) -> Option<Self> {
+        let started = Self::started(fixture, release).and_then(|containerd| {
             let bare = containerd.pod(&Pod::named("bare"))?;
             let ended = bare.container(&Started::default()).run(&["true"])?;
             match ended.code {
@@ -90,14 +90,14 @@ impl<'b> Containerd<'b> {
             .ok()
     }
 
-    fn started(bed: &'b Bed, release: &str) -> Result<Self, String> {
+    fn started(fixture: &'b Fixture, release: &str) -> Result<Self, String> {
         let programs = release_dir().join(format!("../containerd/{release}/usr/bin"));
         let programs = fs::canonicalize(programs).map_err(|_| "it was not fetched".to_owned())?;
         let scratch = tempfile::tempdir().unwrap();
         for folder in ["over", "usr", "logs"] {
             fs::create_dir(scratch.path().join(folder)).unwrap();
         }
-        let configured = configuration(release, scratch.path(), &bed.cdi());
+        let configured = configuration(release, scratch.path(), &fixture.cdi());
         fs::write(scratch.path().join("config.toml"), configured).unwrap();
         let log = File::create(scratch.path().join("log")).unwrap();
         let mut command = Command::new("unshare");
@@ -129,7 +129,7 @@ impl<'b> Containerd<'b> {
             }
         };
         let mut containerd = Self {
-            bed,
+            fixture,
             calls,
             channel,
             version: String::new(),

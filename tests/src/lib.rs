@@ -1,6 +1,6 @@
 //! Runs small real programs on a simulated GPU, with and without the shim.
 //!
-//! A [`Bed`] is one simulated machine and one user's runtime directory, both temporary, so that tests do not see
+//! A [`Fixture`] is one simulated machine and one user's runtime directory, both temporary, so that tests do not see
 //! each other's tenants. The programs are C files in `apps/`, compiled once per test run; `vcuda`, the daemons, the
 //! shim and the simulator's libraries are those that `scripts/test.sh` put together, else the release build.
 #![expect(
@@ -32,25 +32,25 @@ pub mod table;
 #[cfg(target_arch = "x86_64")]
 pub mod tracer;
 
+mod commanded;
+mod granted_container;
 pub mod kubelet;
 mod manager;
-mod obedient;
 mod plugin;
 pub mod podman;
 mod programs;
 mod release;
-mod room;
 pub mod runc;
 mod running;
 mod tenant;
 mod tmpfs;
 pub mod virtual_time;
+pub use commanded::Commanded;
+pub use granted_container::{GrantedContainer, Mounted, holding};
 pub use manager::Manager;
-pub use obedient::Obedient;
 pub use plugin::Plugin;
 pub use programs::{Programs, Speaks};
 pub use release::of_release;
-pub use room::{Mounted, Room, holding};
 pub use running::Running;
 pub use tenant::Tenant;
 pub use tmpfs::Tmpfs;
@@ -171,28 +171,28 @@ pub fn succeeded(output: &Output) -> String {
 
 /// One simulated machine and one user's runtime directory.
 #[derive(Debug)]
-pub struct Bed {
+pub struct Fixture {
     home: TempDir,
 }
 
-impl Default for Bed {
+impl Default for Fixture {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Bed {
+impl Fixture {
     /// One 80 GiB GPU, as an absent `VCUDA_SIM` directory gives it.
     pub fn new() -> Self {
         let home = tempfile::Builder::new().prefix("vcuda-test-").tempdir().unwrap();
         std::fs::create_dir(home.path().join("run")).unwrap();
-        Bed { home }
+        Fixture { home }
     }
 
     /// A machine with this many GPUs of this size.
     pub fn with_gpus(gpus: usize, memory: &str) -> Self {
-        let bed = Bed::new();
-        let made = bed
+        let fixture = Fixture::new();
+        let made = fixture
             .vcuda([
                 "sim",
                 "--gpus",
@@ -205,20 +205,20 @@ impl Bed {
             .output()
             .unwrap();
         succeeded(&made);
-        bed
+        fixture
     }
 
     /// A machine like this real driver and GPU (`simulator/profiles`).
     pub fn with_profile(profile: &str) -> Self {
-        Bed::with_config(&format!("profile = \"{profile}\"\n"))
+        Fixture::with_config(&format!("profile = \"{profile}\"\n"))
     }
 
     /// A machine described by this `machine.toml`.
     pub fn with_config(toml: &str) -> Self {
-        let bed = Bed::new();
-        std::fs::create_dir(bed.machine()).unwrap();
-        std::fs::write(bed.machine().join("machine.toml"), toml).unwrap();
-        bed
+        let fixture = Fixture::new();
+        std::fs::create_dir(fixture.machine()).unwrap();
+        std::fs::write(fixture.machine().join("machine.toml"), toml).unwrap();
+        fixture
     }
 
     /// The simulated machine's directory.
@@ -236,7 +236,7 @@ impl Bed {
         self.home.path().join("run")
     }
 
-    /// `vcuda` with these arguments in this bed's environment.
+    /// `vcuda` with these arguments in this fixture's environment.
     pub fn vcuda<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(release_dir().join("vcuda"));
         command.args(args);
@@ -244,7 +244,7 @@ impl Bed {
         command
     }
 
-    /// Gives a command this bed's machine and runtime directory, and nothing of an outer tenant.
+    /// Gives a command this fixture's machine and runtime directory, and nothing of an outer tenant.
     pub fn environment(&self, command: &mut Command) {
         for name in [
             "LD_PRELOAD",

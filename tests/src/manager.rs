@@ -1,4 +1,4 @@
-//! The built `vcuda-manager` on a bed: its runtime directory is that of the bed's user, so that `vcuda` finds it.
+//! The built `vcuda-manager` on a fixture: its runtime directory is that of the fixture's user, so that `vcuda` finds it.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use crate::{Bed, Running, eventually, release_dir};
+use crate::{Fixture, Running, eventually, release_dir};
 
 /// How long a start may take on a machine that does other things.
 const START: Duration = Duration::from_secs(30);
@@ -15,7 +15,7 @@ const START: Duration = Duration::from_secs(30);
 /// A manager that runs; killed when this is dropped.
 #[derive(Debug)]
 pub struct Manager<'b> {
-    bed: &'b Bed,
+    fixture: &'b Fixture,
     /// Folder of its program.
     release: PathBuf,
     args: Vec<String>,
@@ -23,24 +23,24 @@ pub struct Manager<'b> {
     running: Running,
 }
 
-impl Bed {
+impl Fixture {
     /// Starts a manager and waits until it is ready.
     pub fn manager(&self) -> Manager<'_> {
         self.manager_with(&[])
     }
 
-    /// As [`Bed::manager`], with these arguments too.
+    /// As [`Fixture::manager`], with these arguments too.
     pub fn manager_with(&self, args: &[&str]) -> Manager<'_> {
         self.manager_of(&release_dir(), args)
     }
 
-    /// As [`Bed::manager_with`]: the program in this folder.
+    /// As [`Fixture::manager_with`]: the program in this folder.
     pub fn manager_of(&self, release: &Path, args: &[&str]) -> Manager<'_> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.manager_as(release, args, Vec::new())
     }
 
-    /// As [`Bed::manager`], with these variables in its environment.
+    /// As [`Fixture::manager`], with these variables in its environment.
     pub fn manager_under(&self, variables: &[(&str, &Path)]) -> Manager<'_> {
         let own = |(name, value): &(&str, &Path)| ((*name).to_owned(), value.to_path_buf());
         self.manager_as(&release_dir(), Vec::new(), variables.iter().map(own).collect())
@@ -54,7 +54,7 @@ impl Bed {
     ) -> Manager<'_> {
         let running = self.start_manager(release, &args, &variables);
         Manager {
-            bed: self,
+            fixture: self,
             release: release.to_owned(),
             args,
             variables,
@@ -62,7 +62,7 @@ impl Bed {
         }
     }
 
-    /// `vcuda-manager` on this bed's directories, metrics on a free port.
+    /// `vcuda-manager` on this fixture's directories, metrics on a free port.
     pub fn manager_command(&self, args: &[String]) -> Command {
         self.manager_command_of(&release_dir(), args)
     }
@@ -112,17 +112,17 @@ impl Manager<'_> {
 
     /// Where it answers.
     pub fn socket(&self) -> PathBuf {
-        self.bed.runtime().join("vcuda/manager.sock")
+        self.fixture.runtime().join("vcuda/manager.sock")
     }
 
     /// Where its ledger is.
     pub fn state(&self) -> PathBuf {
-        self.bed.home.path().join("state")
+        self.fixture.home.path().join("state")
     }
 
     /// What it has logged since it was started last.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.bed.manager_log()).unwrap()
+        fs::read_to_string(self.fixture.manager_log()).unwrap()
     }
 
     /// The address of its metrics, which it chose itself.
@@ -174,7 +174,9 @@ impl Manager<'_> {
 
     /// Starts it again after its end.
     pub fn start_again(&mut self) {
-        self.running = self.bed.start_manager(&self.release, &self.args, &self.variables);
+        self.running = self
+            .fixture
+            .start_manager(&self.release, &self.args, &self.variables);
     }
 
     /// As [`Manager::kill_and_restart`], and it is the program in this folder then.

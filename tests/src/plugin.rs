@@ -1,4 +1,4 @@
-//! The built `vcuda-device-plugin` on a bed, between a manager and a kubelet.
+//! The built `vcuda-device-plugin` on a fixture, between a manager and a kubelet.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 use vcuda_region::limits::Limits;
 
 use crate::kubelet::{Kubelet, Pod, Release, Started};
-use crate::{Bed, Manager, Running, release_dir};
+use crate::{Fixture, Manager, Running, release_dir};
 
 /// A device plugin that runs; killed when this is dropped.
 #[derive(Debug)]
 pub struct Plugin<'b> {
-    bed: &'b Bed,
+    fixture: &'b Fixture,
     name: &'static str,
     running: Option<Running>,
 }
@@ -21,7 +21,7 @@ pub struct Plugin<'b> {
 /// What the tests' plugins are configured with, unless they say otherwise.
 const CONFIGURATION: &str = "[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n[log]\nfilter = \"debug,h2=info,tower=info,hyper_util=info\"\n";
 
-impl Bed {
+impl Fixture {
     /// Starts a manager that has a shim for containers.
     pub fn manager_with_shim(&self) -> Manager<'_> {
         let (shim, program) = (
@@ -36,7 +36,7 @@ impl Bed {
         ])
     }
 
-    /// Starts a kubelet on this bed's directories.
+    /// Starts a kubelet on this fixture's directories.
     pub fn kubelet(&self, release: Release) -> Kubelet {
         Kubelet::start(&self.kubelet_directory(), &self.cdi(), release)
     }
@@ -76,7 +76,7 @@ impl Bed {
         );
         fs::write(self.home.path().join(format!("{name}.toml")), driver).unwrap();
         let mut plugin = Plugin {
-            bed: self,
+            fixture: self,
             name,
             running: None,
         };
@@ -116,7 +116,7 @@ impl Bed {
         root
     }
 
-    /// `vcuda-device-plugin` on this bed's directories, with the configuration of this name.
+    /// `vcuda-device-plugin` on this fixture's directories, with the configuration of this name.
     pub fn plugin_command(&self, name: &str) -> Command {
         let mut command = Command::new(release_dir().join("vcuda-device-plugin"));
         self.environment(&mut command);
@@ -147,12 +147,12 @@ impl Plugin<'_> {
             .append(true)
             .open(self.log_path())
             .unwrap();
-        let mut command = self.bed.plugin_command(self.name);
+        let mut command = self.fixture.plugin_command(self.name);
         self.running = Some(Running::start(command.stderr(Stdio::from(log))));
     }
 
     fn log_path(&self) -> PathBuf {
-        self.bed.home.path().join(format!("{}.log", self.name))
+        self.fixture.home.path().join(format!("{}.log", self.name))
     }
 
     /// Kills it, as the kernel's out-of-memory killer would.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::kubelet::Started;
-use crate::{Bed, release_dir, skip, text};
+use crate::{Fixture, release_dir, skip, text};
 
 /// In a mount namespace of its own: specifications where podman looks for them, and this machine's userland under something
 /// that can be written, where mounts go. Its own defaults for limits of resources are more than such a machine may allow.
@@ -25,7 +25,7 @@ exec podman --storage-driver=vfs --root "$scratch/storage" --runroot "$scratch/r
 "#;
 
 /// Runs these words as root in a container with these devices; `None` where podman does not work.
-pub fn run(bed: &Bed, started: &Started, args: &[&str]) -> Option<Output> {
+pub fn run(fixture: &Fixture, started: &Started, args: &[&str]) -> Option<Output> {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("root");
     for folder in ["over", "root/usr", "root/etc", "root/tmp", "root/var"] {
@@ -40,9 +40,9 @@ pub fn run(bed: &Bed, started: &Started, args: &[&str]) -> Option<Output> {
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "bash", "-c", SCRIPT, "podman"])
-        .args([scratch.path(), &bed.cdi()])
+        .args([scratch.path(), &fixture.cdi()])
         .arg(mount(&release_dir().join("test-apps"), "/app:ro"))
-        .arg(mount(&bed.machine(), "/machine"))
+        .arg(mount(&fixture.machine(), "/machine"))
         .args(["--env=VCUDA_SIM=/machine", "--env=NVIDIA_VISIBLE_DEVICES=all"]);
     for name in &started.names {
         command.arg(format!("--device={name}"));
@@ -51,7 +51,7 @@ pub fn run(bed: &Bed, started: &Started, args: &[&str]) -> Option<Output> {
     let output = command.stdin(Stdio::null()).output().unwrap();
     // podman-run(1): it failed itself. What starts without our devices and not with them is our fault.
     let is_refused = matches!(output.status.code(), Some(125..=127));
-    if is_refused && (started.names.is_empty() || run(bed, &Started::default(), &["true"]).is_none()) {
+    if is_refused && (started.names.is_empty() || run(fixture, &Started::default(), &["true"]).is_none()) {
         let words = text(&output).replace('\n', " ");
         skip(&format!("podman does not work here: {words}"));
         return None;

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::kubelet::Started;
-use crate::{Bed, release_dir, skip, succeeded, text};
+use crate::{Fixture, release_dir, skip, succeeded, text};
 
 /// What runtimes give a container without asking (containerd, `oci.WithDefaultUnixCaps`), as far as it matters here.
 const CAPABILITIES: [&str; 6] = [
@@ -25,15 +25,15 @@ const CAPABILITIES: [&str; 6] = [
 const PERMITTED: &str = "auth required pam_permit.so\naccount required pam_permit.so\npassword required pam_permit.so\n\
                          session required pam_permit.so\n";
 /// Nobody makes device files in a user namespace, so runc mounts those of the host, at the same path. Here the host has no
-/// card: a `/dev` that has the stand-ins, for runc alone.
+/// GPU: a `/dev` that has the stand-ins, for runc alone.
 const WITH_CARDS: &str = r#"set -e
-aside=$1 cards=$2
+aside=$1 gpus=$2
 shift 2
 mount --rbind /dev "$aside"
 mount -t tmpfs -o mode=755 tmpfs /dev
 for name in null zero full random urandom tty ptmx fd stdin stdout stderr; do cp -a "$aside/$name" /dev/; done
 for name in shm pts; do mkdir "/dev/$name" && mount --rbind "$aside/$name" "/dev/$name"; done
-cp -a "$cards"/* /dev/
+cp -a "$gpus"/* /dev/
 exec "$@""#;
 /// As many users as a container's user namespace has.
 const USERS: u32 = 65_536;
@@ -51,11 +51,11 @@ pub enum Image {
 pub type Change<'a> = &'a dyn Fn(&mut Value);
 
 /// A container with what its specification edits. Nothing else of ours: the pod's manifest brings only the simulated machine,
-/// as no card is there.
+/// as no GPU is there.
 #[derive(Clone)]
 pub struct Container<'a> {
     /// Where the simulated machine is.
-    pub bed: &'a Bed,
+    pub fixture: &'a Fixture,
     /// What kubelet's runtime was told.
     pub started: &'a Started,
     /// The user of its first process.
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Container<'_> {
         write!(
             f,
             "container of {} with user {}",
-            self.bed.machine().display(),
+            self.fixture.machine().display(),
             self.uid
         )
     }
@@ -97,9 +97,9 @@ impl Bundle {
 
 impl<'a> Container<'a> {
     /// One of root, read-only, from this machine's userland.
-    pub fn new(bed: &'a Bed, started: &'a Started) -> Self {
+    pub fn new(fixture: &'a Fixture, started: &'a Started) -> Self {
         Self {
-            bed,
+            fixture,
             started,
             uid: 0,
             is_read_only: true,
@@ -158,7 +158,7 @@ impl<'a> Container<'a> {
             json!({"destination": "/proc", "type": "proc", "source": "proc"}),
             json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]}),
             bind(&termination, "/dev/termination-log", "rw"),
-            bind(&self.bed.machine(), "/machine", "rw"),
+            bind(&self.fixture.machine(), "/machine", "rw"),
         ];
         match &self.image {
             Image::Host => {
@@ -232,7 +232,7 @@ impl<'a> Container<'a> {
             command = Command::new("unshare");
             command.args(["-m", "sh", "-c", WITH_CARDS, "runc"]);
             command
-                .args([&aside, &self.bed.driver_root().join("dev")])
+                .args([&aside, &self.fixture.driver_root().join("dev")])
                 .arg("runc");
         }
         command
@@ -367,12 +367,12 @@ pub fn inside(program: &Path) -> String {
     format!("/app/{}", program.file_name().unwrap().to_string_lossy())
 }
 
-/// A real card's device files are open to every user.
-pub fn open_machine(bed: &Bed) {
-    succeeded(&bed.bare("true").output().unwrap());
+/// A real GPU's device files are open to every user.
+pub fn open_machine(fixture: &Fixture) {
+    succeeded(&fixture.bare("true").output().unwrap());
     let opened = Command::new("chmod")
         .args(["-R", "a+rwX"])
-        .arg(bed.machine())
+        .arg(fixture.machine())
         .output();
     succeeded(&opened.unwrap());
 }

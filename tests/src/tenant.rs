@@ -6,18 +6,18 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::{Bed, Running};
+use crate::{Fixture, Running};
 
 /// A tenant that stays while this lives, and the environment of its processes.
 #[derive(Debug)]
 pub struct Tenant<'b> {
-    bed: &'b Bed,
+    fixture: &'b Fixture,
     name: String,
     environment: BTreeMap<String, String>,
     keeper: Running,
 }
 
-impl Bed {
+impl Fixture {
     /// Makes a tenant of this name with this quota, kept by a shell that never touches CUDA.
     pub fn keep(&self, name: &str, quota: &[&str]) -> Tenant<'_> {
         let mut keeper = self.tenant(&[quota, &["--name", name]].concat(), "/bin/sh");
@@ -34,7 +34,7 @@ impl Bed {
             }
         }
         Tenant {
-            bed: self,
+            fixture: self,
             name: name.to_owned(),
             environment,
             keeper,
@@ -62,7 +62,7 @@ impl Tenant<'_> {
 
     /// What `vcuda smi --json` says of it on a GPU.
     pub fn smi(&self, gpu: usize) -> Value {
-        let all = self.bed.smi();
+        let all = self.fixture.smi();
         let tenants = all["gpus"][gpu]["tenants"].as_array().unwrap();
         let found = tenants.iter().find(|tenant| tenant["name"] == self.name.as_str());
         found

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
-use vcuda_tests::{Bed, Door, app, release_dir, succeeded, text, workspace};
+use vcuda_tests::{Door, Fixture, app, release_dir, succeeded, text, workspace};
 
 /// The programs of `apps/hardware` that answer within a second, with short arguments. `pauses` needs a GPU that computes;
 /// `blocking`, `charged`, `costs` and `deaths` are slower and run on the default profile alone.
@@ -77,10 +77,10 @@ fn answers(output: &Output, what: &str) {
 
 /// Runs these programs one after the other on a machine with this configuration.
 fn all_answer(machine: &str, programs: &[(&str, &[&str])]) {
-    let bed = Bed::with_config(machine);
+    let fixture = Fixture::with_config(machine);
     for (name, arguments) in programs {
         let program = app(&format!("hardware/{name}"), Door::Dlsym);
-        let output = bed.bare(&program).args(*arguments).output().unwrap();
+        let output = fixture.bare(&program).args(*arguments).output().unwrap();
         answers(&output, &format!("{name} on {machine:?}"));
     }
 }
@@ -106,8 +106,8 @@ fn its_slower_programs_answer() {
 #[test]
 fn its_programs_see_what_a_profile_says() {
     let ask = |machine: &str, name: &str, figure: &str| {
-        let bed = Bed::with_config(machine);
-        let output = bed
+        let fixture = Fixture::with_config(machine);
+        let output = fixture
             .bare(app(&format!("hardware/{name}"), Door::Dlsym))
             .output()
             .unwrap();
@@ -160,9 +160,9 @@ fn unpacked(stage: &str) -> TempDir {
 
 /// What the script says of that stage, on the simulated GPU; the archive lies in the folder.
 fn verdict(folder: &Path, mode: &str) -> Output {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let mut command = Command::new(workspace().join("scripts/gpu-acceptance.sh"));
-    bed.environment(&mut command);
+    fixture.environment(&mut command);
     let arguments = [mode, "--only", "driver"];
     command
         .args(arguments)

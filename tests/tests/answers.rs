@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use vcuda_tests::{Bed, Door, GIB, MIB, Running, Tenant, app, eventually, release_dir, skip, succeeded};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, Tenant, app, eventually, release_dir, skip, succeeded};
 
 const MACHINE: &str =
     "accounting = true\n[[gpus]]\nmemory_bytes = \"16GiB\"\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
@@ -82,13 +82,13 @@ fn by_smi(tenant: &Value) -> BTreeMap<u64, u64> {
 /// What a tenant's quota on the first GPU is in these tests, and what it says of the second.
 const QUOTA: [&str; 2] = ["--memory", "4GiB"];
 
-fn uuid(bed: &Bed, gpu: usize) -> String {
-    bed.report()["gpus"][gpu]["uuid"].as_str().unwrap().to_owned()
+fn uuid(fixture: &Fixture, gpu: usize) -> String {
+    fixture.report()["gpus"][gpu]["uuid"].as_str().unwrap().to_owned()
 }
 
 /// NVML as the host has it: no tenant's process. It takes a context of its own.
-fn host(bed: &Bed, gpu: &str) -> Value {
-    let mut asker = Asker::start(bed.bare(app("answers", Door::Dlsym)).arg("0"));
+fn host(fixture: &Fixture, gpu: &str) -> Value {
+    let mut asker = Asker::start(fixture.bare(app("answers", Door::Dlsym)).arg("0"));
     let told = asker.told();
     asker.ends();
     told["nvml"][gpu].clone()
@@ -126,11 +126,14 @@ fn agree(told: &Value, gpu: &str, limit: u64) -> BTreeMap<u64, u64> {
 
 #[test]
 fn every_question_of_every_process_has_one_answer() {
-    let bed = Bed::with_config(MACHINE);
-    let (one, other) = (bed.keep("one", &QUOTA), bed.keep("other", &["--memory", "3GiB"]));
+    let fixture = Fixture::with_config(MACHINE);
+    let (one, other) = (
+        fixture.keep("one", &QUOTA),
+        fixture.keep("other", &["--memory", "3GiB"]),
+    );
     let mut askers = [500, 300, 0].map(|mib| Asker::of(&one, mib * MIB));
     let mut foreign = Asker::of(&other, GIB);
-    let gpus = [uuid(&bed, 0), uuid(&bed, 1)];
+    let gpus = [uuid(&fixture, 0), uuid(&fixture, 1)];
     let gpu = gpus[0].as_str();
 
     let smi = one.smi(0);
@@ -157,17 +160,20 @@ fn every_question_of_every_process_has_one_answer() {
         assert_eq!(idle["memory"]["used"], 0);
         assert!(by_pid(&idle["compute"]).is_empty());
     }
-    // Attributes that speak of memory are the card's, of which a quota changes none.
-    let mut bare = Asker::start(&mut bed.bare(app("answers", Door::Dlsym)));
-    let card = bare.told();
+    // Attributes that speak of memory are the GPU's, of which a quota changes none.
+    let mut bare = Asker::start(&mut fixture.bare(app("answers", Door::Dlsym)));
+    let whole_gpu = bare.told();
     bare.ends();
     for gpu in &gpus {
         let gpu = gpu.as_str();
-        assert_eq!(card["cuda"][gpu]["attributes"], first["cuda"][gpu]["attributes"]);
-        assert_eq!(card["nvml"][gpu]["index"], first["nvml"][gpu]["index"]);
+        assert_eq!(
+            whole_gpu["cuda"][gpu]["attributes"],
+            first["cuda"][gpu]["attributes"]
+        );
+        assert_eq!(whole_gpu["nvml"][gpu]["index"], first["nvml"][gpu]["index"]);
     }
     assert!(
-        card["cuda"]
+        whole_gpu["cuda"]
             .as_object()
             .unwrap()
             .keys()
@@ -179,7 +185,7 @@ fn every_question_of_every_process_has_one_answer() {
     assert_eq!(theirs, by_smi(&other.smi(0)));
     assert!(theirs.keys().eq([&foreign.pid]), "{told}");
     // The host sees them all, each with what its tenant says.
-    let all = by_pid(&host(&bed, gpu)["compute"]);
+    let all = by_pid(&host(&fixture, gpu)["compute"]);
     for (pid, used) in mine.iter().chain(&theirs) {
         assert!(
             all[pid].abs_diff(*used) <= NVML_BLOCK,
@@ -201,22 +207,22 @@ fn every_question_of_every_process_has_one_answer() {
 /// NVML's figures are multiples of this (bytes), and smaller changes are not followed at once.
 const NVML_BLOCK: u64 = 4 * MIB;
 
-/// The whole card is no reason to be told of others.
+/// The whole GPU is no reason to be told of others.
 #[test]
-fn a_tenant_with_the_whole_card_sees_its_own_processes() {
-    let bed = Bed::with_config(MACHINE);
-    let (whole, other) = (bed.keep("whole", &[]), bed.keep("other", &QUOTA));
+fn a_tenant_with_the_whole_gpu_sees_its_own_processes() {
+    let fixture = Fixture::with_config(MACHINE);
+    let (whole, other) = (fixture.keep("whole", &[]), fixture.keep("other", &QUOTA));
     let mut asker = Asker::of(&whole, 100 * MIB);
     let mut foreign = Asker::of(&other, MIB);
     foreign.works(300);
-    let gpu = uuid(&bed, 0);
+    let gpu = uuid(&fixture, 0);
     let told = asker.told();
     let nvml = &told["nvml"][gpu.as_str()];
     assert_eq!(by_pid(&nvml["compute"]), by_smi(&whole.smi(0)));
     assert!(by_pid(&nvml["compute"]).keys().eq([&asker.pid]), "{told}");
     assert!(by_pid(&nvml["accounting"]).keys().eq([&asker.pid]), "{told}");
     assert_eq!(nvml["rates"], 0, "{told}");
-    // Its memory is the card's, of which others have a part.
+    // Its memory is the GPU's, of which others have a part.
     assert_eq!(nvml["memory"]["total"], 16 * GIB);
     assert_eq!(told["info"]["total"], 16 * GIB);
     asker.ends();
@@ -227,12 +233,12 @@ fn a_tenant_with_the_whole_card_sees_its_own_processes() {
 #[test]
 fn utilization_is_the_tenants_own() {
     for cap in [None, Some("60")] {
-        let bed = Bed::with_config(MACHINE);
+        let fixture = Fixture::with_config(MACHINE);
         let quota = cap.map_or(QUOTA.to_vec(), |cap| [&QUOTA[..], &["--cores", cap]].concat());
-        let (busy, idle) = (bed.keep("busy", &quota), bed.keep("idle", &quota));
+        let (busy, idle) = (fixture.keep("busy", &quota), fixture.keep("idle", &quota));
         let (mut works, mut rests) = (Asker::of(&busy, MIB), Asker::of(&busy, MIB));
         let mut foreign = Asker::of(&idle, MIB);
-        let gpu = uuid(&bed, 0);
+        let gpu = uuid(&fixture, 0);
         works.works(400);
         // Its neighbour in the container is told the same as it is itself.
         for asker in [&mut works, &mut rests] {
@@ -263,8 +269,8 @@ fn utilization_is_the_tenants_own() {
 /// the sums.
 #[test]
 fn a_pid_namespace_has_its_own_numbers() {
-    let bed = Bed::with_config(MACHINE);
-    let tenant = bed.keep("spaces", &QUOTA);
+    let fixture = Fixture::with_config(MACHINE);
+    let tenant = fixture.keep("spaces", &QUOTA);
     let mut outside = Asker::of(&tenant, 200 * MIB);
     let apart = ["--pid", "--fork", "--mount-proc", "--kill-child"];
     if !tenant
@@ -286,7 +292,7 @@ fn a_pid_namespace_has_its_own_numbers() {
     );
     let mut inside = Asker::start(tenant.command("unshare").args(apart).args(["sh", "-c", &script]));
     assert_eq!(inside.pid, 1);
-    let gpu = uuid(&bed, 0);
+    let gpu = uuid(&fixture, 0);
     let listed = |asker: &mut Asker| by_pid(&asker.told()["nvml"][gpu.as_str()]["compute"]);
     eventually("both are listed", Duration::from_secs(5), || {
         listed(&mut inside).len() == 2

@@ -13,10 +13,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
-use vcuda_tests::{Bed, Running, eventually, skip, succeeded, text};
+use vcuda_tests::{Fixture, Running, eventually, skip, succeeded, text};
 
-fn bench(bed: &Bed, options: &[&str]) -> Value {
-    let output = bed
+fn bench(fixture: &Fixture, options: &[&str]) -> Value {
+    let output = fixture
         .vcuda(["bench", "--sim", "--json"])
         .args(options)
         .output()
@@ -38,9 +38,9 @@ fn figure(of: &Value, key: &str) -> f64 {
 
 #[test]
 fn quick_measures_each_table_and_draws_each_tenant() {
-    let bed = Bed::new();
-    let svg = bed.runtime().join("shares.svg");
-    let report = bench(&bed, &["--quick", "--svg", svg.to_str().unwrap()]);
+    let fixture = Fixture::new();
+    let svg = fixture.runtime().join("shares.svg");
+    let report = bench(&fixture, &["--quick", "--svg", svg.to_str().unwrap()]);
     assert_eq!(report["gpu"]["simulated"], true, "{report}");
     assert_eq!(report["with_shim"], true, "{report}");
 
@@ -125,9 +125,9 @@ fn one_line_for_each_tenant(svg: &Path, report: &Value) {
 
 #[test]
 fn without_the_shim_nobody_is_held() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let report = bench(
-        &bed,
+        &fixture,
         &["--quick", "--only", "alone", "--seconds", "1", "--without-shim"],
     );
     assert_eq!(report["with_shim"], false, "{report}");
@@ -141,9 +141,9 @@ fn without_the_shim_nobody_is_held() {
 
 #[test]
 fn the_table_is_for_people() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let options = ["bench", "--sim", "--quick", "--only", "overhead"];
-    let table = succeeded(&bed.vcuda(options).output().unwrap());
+    let table = succeeded(&fixture.vcuda(options).output().unwrap());
     assert!(table.contains("launch, no limit"), "{table}");
     assert!(!table.contains("alone"), "{table}");
     for line in table.lines() {
@@ -153,9 +153,9 @@ fn the_table_is_for_people() {
 
 #[test]
 fn what_cannot_be_meant_is_refused_before_anything_is_measured() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let refused = |options: &[&str], status: i32, names: &str| {
-        let output = bed.vcuda(["bench", "--sim"]).args(options).output().unwrap();
+        let output = fixture.vcuda(["bench", "--sim"]).args(options).output().unwrap();
         assert_eq!(
             output.status.code(),
             Some(status),
@@ -183,17 +183,21 @@ fn what_cannot_be_meant_is_refused_before_anything_is_measured() {
 
 #[test]
 fn a_tenant_cannot_bench() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let vcuda = vcuda_tests::release_dir().join("vcuda");
-    let output = bed.tenant(&[], &vcuda).args(["bench", "--sim"]).output().unwrap();
+    let output = fixture
+        .tenant(&[], &vcuda)
+        .args(["bench", "--sim"])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(64), "{}", text(&output));
     assert!(text(&output).contains("outside"), "{}", text(&output));
 }
 
 #[test]
 fn without_a_gpu_it_says_what_to_do() {
-    let bed = Bed::new();
-    let output = bed
+    let fixture = Fixture::new();
+    let output = fixture
         .vcuda(["bench", "--seconds", "1", "--quick"])
         .output()
         .unwrap();
@@ -217,13 +221,13 @@ fn living(folder: &Path) -> usize {
 
 #[test]
 fn interrupted_it_leaves_nobody_behind() {
-    let bed = Bed::new();
-    let root = bed.runtime().join("vcuda");
+    let fixture = Fixture::new();
+    let root = fixture.runtime().join("vcuda");
     let stage = || {
         let mut entries = fs::read_dir(&root).into_iter().flatten().flatten();
         entries.find(|entry| entry.file_name().to_string_lossy().starts_with("stage-"))
     };
-    let mut command = bed.vcuda(["bench", "--sim", "--only", "split"]);
+    let mut command = fixture.vcuda(["bench", "--sim", "--only", "split"]);
     let mut running = Running::start(command.stdout(Stdio::null()));
     eventually("a tenant", Duration::from_secs(20), || {
         stage().is_some_and(|stage| stage.path().join("vcuda/containers/bench-2").exists())

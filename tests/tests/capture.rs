@@ -9,11 +9,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use vcuda_tests::{Bed, Door, MIB, app, succeeded, workspace};
+use vcuda_tests::{Door, Fixture, MIB, app, succeeded, workspace};
 
 /// The functions that the shim calls in relaxed mode, as its two lists have them.
 fn own_calls() -> BTreeSet<String> {
-    let lists = ["shim/src/ffi/real/own.rs", "shim/src/hooks/own.rs"];
+    let lists = ["shim/src/driver/real/own.rs", "shim/src/hooks/own.rs"];
     let mut names = BTreeSet::new();
     for list in lists {
         let text = std::fs::read_to_string(workspace().join(list)).unwrap();
@@ -31,10 +31,10 @@ fn same_answers(program: &Path, machine: &str) {
     const GPU: &str = "80GiB";
     let config = format!("{machine}\n[[gpus]]\nmemory_bytes = \"{GPU}\"\n");
     let run = |quota: Option<&[&str]>| {
-        let bed = Bed::with_config(&config);
+        let fixture = Fixture::with_config(&config);
         let mut command = match quota {
-            None => bed.bare(program),
-            Some(quota) => bed.tenant(quota, program),
+            None => fixture.bare(program),
+            Some(quota) => fixture.tenant(quota, program),
         };
         succeeded(&command.output().unwrap())
     };
@@ -89,9 +89,9 @@ fn green_contexts_stay_with_their_threads() {
 #[test]
 fn memory_in_the_order_of_a_green_stream_is_charged_whose_context_another_thread_has() {
     let machine = "[driver]\ngreen_current_once = true\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
-    let bed = Bed::with_config(&format!("context_bytes = \"32MiB\"\n{machine}"));
-    let mut command = bed.tenant(&["--memory", "512MiB"], app("green_turns", Door::Dlsym));
+    let fixture = Fixture::with_config(&format!("context_bytes = \"32MiB\"\n{machine}"));
+    let mut command = fixture.tenant(&["--memory", "512MiB"], app("green_turns", Door::Dlsym));
     succeeded(&command.arg("fill").output().unwrap());
-    let peak = bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+    let peak = fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
     assert!(peak <= 512 * MIB, "{peak} bytes");
 }

@@ -9,7 +9,7 @@
 use std::io::Write;
 use std::process::{Output, Stdio};
 
-use vcuda_tests::{Bed, Door, Running, Tmpfs, app, release_dir, succeeded, text};
+use vcuda_tests::{Door, Fixture, Running, Tmpfs, app, release_dir, succeeded, text};
 
 /// One clear line on stderr that names the value; nothing on stdout.
 fn refused(output: &Output, code: i32, names: &str) {
@@ -21,10 +21,10 @@ fn refused(output: &Output, code: i32, names: &str) {
 
 #[test]
 fn it_becomes_the_command() {
-    let bed = Bed::new();
-    let out = bed.tenant(&[], "sh").args(["-c", "exit 7"]).output().unwrap();
+    let fixture = Fixture::new();
+    let out = fixture.tenant(&[], "sh").args(["-c", "exit 7"]).output().unwrap();
     assert_eq!(out.status.code(), Some(7));
-    let mut cat = bed
+    let mut cat = fixture
         .tenant(&[], "cat")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -32,7 +32,7 @@ fn it_becomes_the_command() {
         .unwrap();
     cat.stdin.take().unwrap().write_all(b"through").unwrap();
     assert_eq!(cat.wait_with_output().unwrap().stdout, b"through");
-    let mut sleeper = Running::start(bed.tenant(&[], "sleep").arg("60"));
+    let mut sleeper = Running::start(fixture.tenant(&[], "sleep").arg("60"));
     std::thread::sleep(std::time::Duration::from_millis(300));
     sleeper.signal(libc::SIGTERM);
     assert_eq!(
@@ -40,7 +40,7 @@ fn it_becomes_the_command() {
         Some(libc::SIGTERM)
     );
     // The pid is the command's own: there is no wrapper process.
-    let mut shell = bed.tenant(&[], "sh");
+    let mut shell = fixture.tenant(&[], "sh");
     let child = shell
         .args(["-c", "echo $$"])
         .stdout(Stdio::piped())
@@ -55,9 +55,9 @@ fn it_becomes_the_command() {
 
 #[test]
 fn wrong_use_is_64_and_names_the_value() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let run = |args: &[&str]| {
-        let mut command = bed.vcuda(["run", "--sim"]);
+        let mut command = fixture.vcuda(["run", "--sim"]);
         command.args(args).args(["--", "true"]).output().unwrap()
     };
     refused(&run(&["--memory", "12Q"]), 64, "12Q");
@@ -76,33 +76,36 @@ fn wrong_use_is_64_and_names_the_value() {
     refused(&run(&["--name", "../../etc"]), 64, "../../etc");
     refused(&run(&["--name", ""]), 64, "name");
     refused(&run(&["--policy", "greedy"]), 64, "greedy");
-    let none = bed.vcuda(["run", "--sim"]).output().unwrap();
+    let none = fixture.vcuda(["run", "--sim"]).output().unwrap();
     assert_eq!(none.status.code(), Some(64), "{}", text(&none));
     refused(
-        &bed.vcuda(["set", "nobody", "--memory", "1GiB"]).output().unwrap(),
+        &fixture
+            .vcuda(["set", "nobody", "--memory", "1GiB"])
+            .output()
+            .unwrap(),
         64,
         "nobody",
     );
-    refused(&bed.vcuda(["frobnicate"]).output().unwrap(), 64, "frobnicate");
+    refused(&fixture.vcuda(["frobnicate"]).output().unwrap(), 64, "frobnicate");
 }
 
 #[test]
 fn a_command_that_cannot_be_run_is_126_or_127() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     refused(
-        &bed.tenant(&[], "no-such-command-here").output().unwrap(),
+        &fixture.tenant(&[], "no-such-command-here").output().unwrap(),
         127,
         "no-such-command-here",
     );
-    let dir = bed.runtime().join("a-file");
+    let dir = fixture.runtime().join("a-file");
     std::fs::write(&dir, "not a program").unwrap();
-    refused(&bed.tenant(&[], &dir).output().unwrap(), 126, "a-file");
+    refused(&fixture.tenant(&[], &dir).output().unwrap(), 126, "a-file");
 }
 
 #[test]
 fn without_a_gpu_it_says_what_to_do() {
-    let bed = Bed::new();
-    let out = bed
+    let fixture = Fixture::new();
+    let out = fixture
         .vcuda(["run", "--memory", "1GiB", "--", "true"])
         .output()
         .unwrap();
@@ -115,15 +118,15 @@ fn without_a_gpu_it_says_what_to_do() {
 
 #[test]
 fn help_begins_with_examples_and_json_is_json() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for sub in ["run", "sim", "smi", "set", "doctor", "demo", "bench"] {
-        let help = succeeded(&bed.vcuda([sub, "--help"]).output().unwrap());
+        let help = succeeded(&fixture.vcuda([sub, "--help"]).output().unwrap());
         assert!(
             help.lines().take(6).any(|l| l.to_lowercase().contains("example")),
             "{sub}: {help}"
         );
     }
-    let report = bed.report();
+    let report = fixture.report();
     let gpu = &report["gpus"][0];
     for key in [
         "uuid",
@@ -139,8 +142,8 @@ fn help_begins_with_examples_and_json_is_json() {
 
 #[test]
 fn a_full_or_unwritable_runtime_directory_is_refused() {
-    let bed = Bed::new();
-    let mut command = bed.tenant(&["--memory", "1GiB"], "true");
+    let fixture = Fixture::new();
+    let mut command = fixture.tenant(&["--memory", "1GiB"], "true");
     refused(
         &command
             .env("XDG_RUNTIME_DIR", "/proc/no-such-place")
@@ -149,7 +152,7 @@ fn a_full_or_unwritable_runtime_directory_is_refused() {
         1,
         "/proc/no-such-place",
     );
-    let output = bed
+    let output = fixture
         .tenant(&["--memory", "1GiB"], "true")
         .env("XDG_RUNTIME_DIR", "/dev/full")
         .output()
@@ -159,20 +162,22 @@ fn a_full_or_unwritable_runtime_directory_is_refused() {
 
 #[test]
 fn dead_directories_are_removed_by_the_next_command() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     succeeded(
-        &bed.tenant(&["--memory", "1GiB", "--name", "gone"], "true")
+        &fixture
+            .tenant(&["--memory", "1GiB", "--name", "gone"], "true")
             .output()
             .unwrap(),
     );
-    let containers = bed.runtime().join("vcuda/containers");
+    let containers = fixture.runtime().join("vcuda/containers");
     succeeded(
-        &bed.tenant(&["--memory", "1GiB", "--name", "next"], "true")
+        &fixture
+            .tenant(&["--memory", "1GiB", "--name", "next"], "true")
             .output()
             .unwrap(),
     );
     assert!(!containers.join("gone").exists());
-    assert!(bed.smi()["gpus"][0]["tenants"].as_array().unwrap().is_empty());
+    assert!(fixture.smi()["gpus"][0]["tenants"].as_array().unwrap().is_empty());
 }
 
 #[test]
@@ -200,15 +205,15 @@ fn damaged_limits_give_no_memory() {
         }),
     ];
     for (what, damage) in damages {
-        let bed = Bed::new();
+        let fixture = Fixture::new();
         // The shell is the tenant; the program under it starts after the damage is done.
-        let mut shell = bed.tenant(&["--memory", "4GiB", "--name", "hurt"], "sh");
+        let mut shell = fixture.tenant(&["--memory", "4GiB", "--name", "hurt"], "sh");
         shell
             .args(["-c", "read line; exec \"$0\" 1048576"])
             .arg(&hold)
             .stdin(Stdio::piped());
         let mut tenant = Running::start(&mut shell);
-        let limits = bed.runtime().join("vcuda/containers/hurt/limits");
+        let limits = fixture.runtime().join("vcuda/containers/hurt/limits");
         vcuda_tests::eventually(
             "the directory is there",
             std::time::Duration::from_secs(5),
@@ -218,23 +223,25 @@ fn damaged_limits_give_no_memory() {
         tenant.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
         // A context is memory too: the program does not get as far as to ask for more.
         assert!(!tenant.finish().success(), "{what}");
-        assert_eq!(bed.report()["gpus"][0]["memory_peak_bytes"], 0, "{what}");
+        assert_eq!(fixture.report()["gpus"][0]["memory_peak_bytes"], 0, "{what}");
     }
 }
 
 #[test]
 fn the_environment_only_lowers() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let hold = app("hold", Door::Dlsym);
     let mut low = Running::start(
-        bed.tenant(&["--memory", "4GiB"], "env")
+        fixture
+            .tenant(&["--memory", "4GiB"], "env")
             .arg("VCUDA_MEMORY=1GiB")
             .arg(&hold)
             .arg((vcuda_tests::GIB).to_string()),
     );
     assert_eq!(low.wait_for("holding"), "holding 0 denied 1");
     let mut high = Running::start(
-        bed.tenant(&["--memory", "1GiB"], "env")
+        fixture
+            .tenant(&["--memory", "1GiB"], "env")
             .arg("VCUDA_MEMORY=8GiB")
             .arg(&hold)
             .arg((2 * vcuda_tests::GIB).to_string()),
@@ -256,10 +263,10 @@ fn the_libraries_are_found_beside_the_executable() {
 
 #[test]
 fn a_full_and_a_read_only_disk_are_refused_with_one_line() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for (options, says) in [("size=64k", "space"), ("ro", "ead-only")] {
         let Some(disk) = Tmpfs::new(options) else { return };
-        let mut command = bed.tenant(&["--memory", "1GiB"], "true");
+        let mut command = fixture.tenant(&["--memory", "1GiB"], "true");
         let output = command.env("XDG_RUNTIME_DIR", disk.path()).output().unwrap();
         refused(&output, 1, says);
         let stderr = String::from_utf8_lossy(&output.stderr);

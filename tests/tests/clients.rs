@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use vcuda_tests::{Bed, Door, GIB, MIB, Running, app, skip, succeeded, workspace};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, skip, succeeded, workspace};
 
 /// The interpreter of the clients' environment, if this package is installed there.
 fn python(package: &str) -> Option<PathBuf> {
@@ -31,16 +31,16 @@ fn python(package: &str) -> Option<PathBuf> {
 fn both_ways(package: &str, script: &str, env: &[(&str, &str)]) {
     let Some(python) = python(package) else { return };
     let script = workspace().join("tests/clients").join(script);
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let libraries = nvrtc_folder(&python);
-    let mut bare = bed.bare(&python);
-    let mut tenant = bed.tenant(&["--memory", "2GiB"], &python);
+    let mut bare = fixture.bare(&python);
+    let mut tenant = fixture.tenant(&["--memory", "2GiB"], &python);
     for command in [&mut bare, &mut tenant] {
         command
             .arg(&script)
             .envs(env.iter().copied())
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("HOME", bed.runtime());
+            .env("HOME", fixture.runtime());
         if let Some(folder) = &libraries {
             command.env("LD_LIBRARY_PATH", folder);
         }
@@ -97,14 +97,15 @@ fn nvitop() {
 fn monitor(package: &str) {
     let Some(python) = python(package) else { return };
     let script = workspace().join("tests/clients/monitors.py");
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let mut neighbour = Running::start(
-        bed.tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
+        fixture
+            .tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
             .arg((600 * MIB).to_string()),
     );
     neighbour.wait_for("holding");
-    let mut bare = bed.bare(&python);
-    let mut tenant = bed.tenant(&["--memory", "2GiB"], &python);
+    let mut bare = fixture.bare(&python);
+    let mut tenant = fixture.tenant(&["--memory", "2GiB"], &python);
     bare.arg(&script).arg((80 * GIB).to_string());
     tenant
         .arg(&script)
@@ -113,7 +114,7 @@ fn monitor(package: &str) {
         command
             .env("MONITOR", package)
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("HOME", bed.runtime());
+            .env("HOME", fixture.runtime());
         assert!(succeeded(&command.output().unwrap()).contains("passed"));
     }
 }
@@ -136,8 +137,8 @@ fn the_real_runtimes_resolve_only_hooks() {
         );
     }
     for library in libraries {
-        let bed = Bed::new();
-        let mut command = bed.tenant(&["--memory", "2GiB"], "python3");
+        let fixture = Fixture::new();
+        let mut command = fixture.tenant(&["--memory", "2GiB"], "python3");
         command
             .arg(workspace().join("tests/clients/cudart.py"))
             .arg(&library)

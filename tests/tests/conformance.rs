@@ -7,16 +7,17 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
-use vcuda_tests::{Bed, Door, app, succeeded};
+use vcuda_tests::{Door, Fixture, app, succeeded};
 
 fn everywhere(name: &str) {
     for door in Door::ALL {
         let program = app(&format!("conformance/{name}"), door);
-        let bed = Bed::new();
-        succeeded(&bed.bare(&program).output().unwrap());
-        succeeded(&bed.tenant(&[], &program).output().unwrap());
+        let fixture = Fixture::new();
+        succeeded(&fixture.bare(&program).output().unwrap());
+        succeeded(&fixture.tenant(&[], &program).output().unwrap());
         succeeded(
-            &bed.tenant(&["--memory", "20GiB", "--cores", "90"], &program)
+            &fixture
+                .tenant(&["--memory", "20GiB", "--cores", "90"], &program)
                 .output()
                 .unwrap(),
         );
@@ -94,17 +95,17 @@ fn graph() {
 #[test]
 fn fork() {
     let program = app("fork", Door::Dlsym);
-    let bed = Bed::new();
-    succeeded(&bed.bare(&program).output().unwrap());
-    succeeded(&bed.tenant(&["--memory", "4GiB"], &program).output().unwrap());
+    let fixture = Fixture::new();
+    succeeded(&fixture.bare(&program).output().unwrap());
+    succeeded(&fixture.tenant(&["--memory", "4GiB"], &program).output().unwrap());
 }
 
 /// The simulator's own, deeper programs: bare, and as a tenant without limits.
 fn simulated(name: &str) {
     let program = app(name, Door::Dlsym);
-    let bed = Bed::new();
-    succeeded(&bed.bare(&program).output().unwrap());
-    succeeded(&bed.tenant(&[], &program).output().unwrap());
+    let fixture = Fixture::new();
+    succeeded(&fixture.bare(&program).output().unwrap());
+    succeeded(&fixture.tenant(&[], &program).output().unwrap());
 }
 
 #[test]
@@ -126,21 +127,21 @@ fn simulated_graph_memory() {
 /// Bare only: as a tenant the figures are the tenant's, measured in NVML's granularity.
 #[test]
 fn simulated_limits() {
-    let bed = Bed::new();
-    succeeded(&bed.bare(app("sim_limits", Door::Dlsym)).output().unwrap());
+    let fixture = Fixture::new();
+    succeeded(&fixture.bare(app("sim_limits", Door::Dlsym)).output().unwrap());
 }
 #[test]
 fn simulated_faults() {
     let program = app("sim_faults", Door::Dlsym);
-    let bed = Bed::with_config(
+    let fixture = Fixture::with_config(
         "[faults.functions]\n\
          cuMemAlloc_v2 = { nth = 2 }\n\
          cuArrayCreate_v2 = { every = 3, code = 719 }\n\
          cuMemRelease = { nth = 1, code = 401 }\n",
     );
-    succeeded(&bed.bare(&program).output().unwrap());
-    succeeded(&bed.tenant(&[], &program).output().unwrap());
-    let unknown = Bed::with_config("[faults.functions]\ncuMemAllocate = { nth = 1 }\n");
+    succeeded(&fixture.bare(&program).output().unwrap());
+    succeeded(&fixture.tenant(&[], &program).output().unwrap());
+    let unknown = Fixture::with_config("[faults.functions]\ncuMemAllocate = { nth = 1 }\n");
     let refused = unknown.bare(&program).output().unwrap();
     assert!(!refused.status.success());
     assert!(

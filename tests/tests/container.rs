@@ -15,7 +15,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vcuda_tests::{Bed, Door, GIB, Running, app, eventually, release_dir, skip, succeeded, text};
+use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, release_dir, skip, succeeded, text};
 
 /// In no container's /etc/passwd.
 const NOBODY_KNOWS: u32 = 123_456;
@@ -23,31 +23,31 @@ const ENVIRONMENT: [&str; 3] = ["PATH=/usr/bin:/bin", "VCUDA_SIM=/machine", "LD_
 
 /// A tenant for containers, whose directory lives as long as its keeper.
 struct Tenant {
-    bed: Bed,
+    fixture: Fixture,
     directory: PathBuf,
     _keeper: Running,
 }
 
 impl Tenant {
     fn new() -> Self {
-        let bed = Bed::new();
+        let fixture = Fixture::new();
         let quota = ["--memory", "2GiB", "--cores", "50", "--name", "web"];
-        let keeper = Running::start(bed.tenant(&quota, "sleep").arg("120"));
-        let directory = bed.runtime().join("vcuda/containers/web");
+        let keeper = Running::start(fixture.tenant(&quota, "sleep").arg("120"));
+        let directory = fixture.runtime().join("vcuda/containers/web");
         eventually("the tenant's directory", Duration::from_secs(5), || {
             directory.join("usage").exists()
         });
-        succeeded(&bed.bare("true").output().unwrap());
-        // A real card's device files are open to every user.
+        succeeded(&fixture.bare("true").output().unwrap());
+        // A real GPU's device files are open to every user.
         succeeded(
             &Command::new("chmod")
                 .args(["-R", "a+rwX"])
-                .arg(bed.machine())
+                .arg(fixture.machine())
                 .output()
                 .unwrap(),
         );
         Tenant {
-            bed,
+            fixture,
             directory,
             _keeper: keeper,
         }
@@ -130,7 +130,7 @@ impl<'a> Container<'a> {
                 bind(&release_dir().join("test-apps"), "/app", "ro"),
                 bind(&simulator, "/sim", "ro"),
                 bind(extra, "/extra", "ro"),
-                bind(&self.tenant.bed.machine(), "/machine", "rw"),
+                bind(&self.tenant.fixture.machine(), "/machine", "rw"),
                 bind(&preload, "/etc/ld.so.preload", "ro"),
                 bind(&self.tenant.directory.join("limits"), "/etc/vcuda/limits", "ro"),
                 bind(&self.tenant.directory.join("usage"), "/etc/vcuda/usage", "rw"),
@@ -314,7 +314,7 @@ fn a_containers_quota_holds() {
         "{}",
         text(&output)
     );
-    // Without the library the very same container has the whole card: it is the preload that holds the quota.
+    // Without the library the very same container has the whole GPU: it is the preload that holds the quota.
     let mut open = Container::new(&tenant, 0);
     open.preload = "";
     let output = open.run(&["timeout", "2", &hold, &limit]).unwrap();
@@ -324,7 +324,7 @@ fn a_containers_quota_holds() {
         text(&output)
     );
     // What the container used is gone with it, and the host saw it under the tenant's name.
-    let smi: Value = tenant.bed.smi();
+    let smi: Value = tenant.fixture.smi();
     assert_eq!(smi["gpus"][0]["tenants"][0]["name"], "web");
     assert_eq!(smi["gpus"][0]["tenants"][0]["memory_used_bytes"], 0);
 }
@@ -350,7 +350,7 @@ fn any_user_without_capabilities_under_filters() {
         assert!(output.stderr.is_empty());
         // What the host sees, and what its own user may do with it, is as ever.
         eventually("what the container used is back", Duration::from_secs(2), || {
-            tenant.bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"] == 0
+            tenant.fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"] == 0
         });
     }
 }

@@ -6,10 +6,10 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
-use vcuda_tests::{Bed, Door, GIB, MIB, Running, app};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app};
 
-fn uuids(bed: &Bed) -> Vec<String> {
-    let report = bed.report();
+fn uuids(fixture: &Fixture) -> Vec<String> {
+    let report = fixture.report();
     report["gpus"]
         .as_array()
         .unwrap()
@@ -18,13 +18,15 @@ fn uuids(bed: &Bed) -> Vec<String> {
         .collect()
 }
 
-fn used(bed: &Bed, gpu: usize) -> u64 {
-    bed.report()["gpus"][gpu]["memory_used_bytes"].as_u64().unwrap()
+fn used(fixture: &Fixture, gpu: usize) -> u64 {
+    fixture.report()["gpus"][gpu]["memory_used_bytes"]
+        .as_u64()
+        .unwrap()
 }
 
 /// Runs a tenant that allocates on its device 0 and asserts which GPU that was, for itself, driver and ledger.
-fn lands_on(bed: &Bed, visible: Option<&str>, gpu: usize, count: usize) {
-    let mut command = bed.tenant(
+fn lands_on(fixture: &Fixture, visible: Option<&str>, gpu: usize, count: usize) {
+    let mut command = fixture.tenant(
         &["--memory", "4GiB", "--name", "where"],
         app("where", Door::ProcAddress),
     );
@@ -35,16 +37,16 @@ fn lands_on(bed: &Bed, visible: Option<&str>, gpu: usize, count: usize) {
     let line = tenant.wait_for("GPU-");
     assert_eq!(
         line,
-        format!("{} 0 of {count}", uuids(bed)[gpu]),
+        format!("{} 0 of {count}", uuids(fixture)[gpu]),
         "CUDA_VISIBLE_DEVICES={visible:?}"
     );
     for other in 0..3 {
         assert_eq!(
-            used(bed, other) > GIB,
+            used(fixture, other) > GIB,
             other == gpu,
             "GPU {other} with CUDA_VISIBLE_DEVICES={visible:?}"
         );
-        let tenants = bed.smi()["gpus"][other]["tenants"].clone();
+        let tenants = fixture.smi()["gpus"][other]["tenants"].clone();
         let charged = tenants[0]["memory_used_bytes"].as_u64().unwrap_or(0);
         assert_eq!(
             charged > GIB,
@@ -56,27 +58,27 @@ fn lands_on(bed: &Bed, visible: Option<&str>, gpu: usize, count: usize) {
 
 #[test]
 fn every_form_of_cuda_visible_devices_charges_the_right_gpu() {
-    let bed = Bed::with_gpus(3, "24GiB");
-    let all = uuids(&bed);
-    lands_on(&bed, None, 0, 3);
-    lands_on(&bed, Some("0"), 0, 1);
-    lands_on(&bed, Some("2,0"), 2, 2);
-    lands_on(&bed, Some("1,7,0"), 1, 1); // an index that is none ends the list
-    lands_on(&bed, Some(&all[2]), 2, 1);
-    lands_on(&bed, Some(&format!("{},{}", all[1], all[0])), 1, 2);
-    lands_on(&bed, Some(&all[1][..16]), 1, 1); // an unambiguous beginning of the UUID
+    let fixture = Fixture::with_gpus(3, "24GiB");
+    let all = uuids(&fixture);
+    lands_on(&fixture, None, 0, 3);
+    lands_on(&fixture, Some("0"), 0, 1);
+    lands_on(&fixture, Some("2,0"), 2, 2);
+    lands_on(&fixture, Some("1,7,0"), 1, 1); // an index that is none ends the list
+    lands_on(&fixture, Some(&all[2]), 2, 1);
+    lands_on(&fixture, Some(&format!("{},{}", all[1], all[0])), 1, 2);
+    lands_on(&fixture, Some(&all[1][..16]), 1, 1); // an unambiguous beginning of the UUID
 }
 
 #[test]
 fn no_visible_device_is_no_device() {
-    let bed = Bed::with_gpus(3, "24GiB");
+    let fixture = Fixture::with_gpus(3, "24GiB");
     for visible in [
         "",
         "-1",
         "NoDevFiles",
         "MIG-GPU-00000000-0000-0000-0000-000000000000/1/0",
     ] {
-        let mut command = bed.tenant(&["--memory", "4GiB"], app("where", Door::Dlsym));
+        let mut command = fixture.tenant(&["--memory", "4GiB"], app("where", Door::Dlsym));
         let mut tenant = Running::start(command.env("CUDA_VISIBLE_DEVICES", visible).arg("1"));
         assert_eq!(tenant.wait_for("none"), "none", "{visible:?}");
     }
@@ -84,12 +86,12 @@ fn no_visible_device_is_no_device() {
 
 #[test]
 fn a_tenant_of_one_gpu_is_limited_on_it_alone() {
-    let bed = Bed::with_gpus(3, "24GiB");
-    let all = uuids(&bed);
+    let fixture = Fixture::with_gpus(3, "24GiB");
+    let all = uuids(&fixture);
     for gpu in ["1", all[1].as_str()] {
-        let mut command = bed.tenant(&["--gpu", gpu, "--memory", "1GiB"], app("where", Door::Dlsym));
+        let mut command = fixture.tenant(&["--gpu", gpu, "--memory", "1GiB"], app("where", Door::Dlsym));
         let mut tenant = Running::start(command.arg((2 * GIB).to_string()));
         assert_eq!(tenant.wait_for("GPU-"), format!("{} 2 of 1", all[1]));
-        assert!(used(&bed, 1) < 600 * MIB);
+        assert!(used(&fixture, 1) < 600 * MIB);
     }
 }

@@ -12,15 +12,15 @@ use std::process::Command;
 
 use vcuda_tests::doors::questions;
 use vcuda_tests::table::{Row, row_names, rows};
-use vcuda_tests::{Bed, Door, app, release_dir, succeeded};
+use vcuda_tests::{Door, Fixture, app, release_dir, succeeded};
 
 #[test]
 fn every_route_leads_every_row_to_the_shim() {
-    let bed = Bed::new();
-    let table = bed.runtime().join("table");
+    let fixture = Fixture::new();
+    let table = fixture.runtime().join("table");
     std::fs::write(&table, questions(&BTreeMap::new())).unwrap();
     let program = app("doors", Door::Dlsym);
-    let bare = succeeded(&bed.bare(&program).arg(&table).output().unwrap());
+    let bare = succeeded(&fixture.bare(&program).arg(&table).output().unwrap());
 
     // Two names of one function in the driver lead to one hook, which must do for both.
     let rows: BTreeMap<String, Row> = rows().into_iter().map(|row| (row.name.clone(), row)).collect();
@@ -34,7 +34,8 @@ fn every_route_leads_every_row_to_the_shim() {
     std::fs::write(&table, questions(&twins)).unwrap();
 
     let tenant = succeeded(
-        &bed.tenant(&["--memory", "1GiB"], &program)
+        &fixture
+            .tenant(&["--memory", "1GiB"], &program)
             .arg(&table)
             .arg("libvcuda_shim.so")
             .output()
@@ -54,9 +55,9 @@ fn is_per_thread(name: &str) -> bool {
 /// A program that is linked against the driver: the loader itself binds each name.
 #[test]
 fn linked_names_are_the_shims() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let rows = row_names();
-    let folder = bed.runtime();
+    let folder = fixture.runtime();
     for (simulated, name) in [
         ("libvcuda_simulator_cuda.so", "libcuda.so"),
         ("libvcuda_simulator_nvml.so", "libnvidia-ml.so"),
@@ -84,9 +85,9 @@ fn linked_names_are_the_shims() {
     succeeded(&cc.arg("-Wl,--allow-shlib-undefined").output().unwrap());
 
     for (output, library) in [
-        (bed.bare(&program).output().unwrap(), ""),
+        (fixture.bare(&program).output().unwrap(), ""),
         (
-            bed.tenant(&["--memory", "1GiB"], &program).output().unwrap(),
+            fixture.tenant(&["--memory", "1GiB"], &program).output().unwrap(),
             "libvcuda_shim.so",
         ),
     ] {

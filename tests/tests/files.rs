@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use vcuda_region::layout::{OLDEST_VERSION, VERSION};
 use vcuda_tests::{
-    Bed, Door, MIB, Obedient, Running, Tenant, Tmpfs, app, eventually, of_release, release_dir, text,
+    Commanded, Door, Fixture, MIB, Running, Tenant, Tmpfs, app, eventually, of_release, release_dir, text,
 };
 
 /// A machine whose contexts and modules cost little.
@@ -29,8 +29,8 @@ const SMALL_CONTEXTS: &str =
 const CONTEXT: u64 = 4 * MIB + 8;
 const QUOTA: [&str; 4] = ["--memory", "64MiB", "--cores", "50"];
 
-fn obey(tenant: &Tenant<'_>) -> Obedient {
-    Obedient::start(&mut tenant.command(app("obey", Door::Dlsym)))
+fn obey(tenant: &Tenant<'_>) -> Commanded {
+    Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)))
 }
 
 /// What a command says that must come to an end by itself.
@@ -154,17 +154,17 @@ fn damages() -> Vec<Damage> {
 
 #[test]
 fn damaged_files_harm_their_own_container_only() {
-    let bed = Bed::with_config(SMALL_CONTEXTS);
-    let bystander = bed.keep("bystander", &QUOTA);
+    let fixture = Fixture::with_config(SMALL_CONTEXTS);
+    let bystander = fixture.keep("bystander", &QUOTA);
     let mut outside = obey(&bystander);
-    let arbiter = arbiter(&bed);
+    let arbiter = arbiter(&fixture);
     // One that looks all the time, as a manager does.
-    let mut watch = Running::start(&mut bed.vcuda(["smi", "--watch", "--json"]));
+    let mut watch = Running::start(&mut fixture.vcuda(["smi", "--watch", "--json"]));
     watch.next_line().unwrap();
     let damages = damages();
     let names: Vec<String> = (0..damages.len()).map(|at| format!("victim{at}")).collect();
-    let tenants: Vec<Tenant<'_>> = names.iter().map(|name| bed.keep(name, &QUOTA)).collect();
-    let mut inside: Vec<Obedient> = tenants.iter().map(obey).collect();
+    let tenants: Vec<Tenant<'_>> = names.iter().map(|name| fixture.keep(name, &QUOTA)).collect();
+    let mut inside: Vec<Commanded> = tenants.iter().map(obey).collect();
     for (((file, what, expected, damage), tenant), inside) in damages.iter().zip(&tenants).zip(&mut inside) {
         damage(&tenant.directory().join(file));
         outside.fills_to_the_byte();
@@ -196,8 +196,8 @@ fn damaged_files_harm_their_own_container_only() {
         assert!(newcomer.status.code().is_some(), "{what}: {}", text(&newcomer));
         assert!(!newcomer.status.success(), "{what}: {}", text(&newcomer));
         // Who stands outside says what is wrong in one line, or does what it was told.
-        let set = ends(&mut bed.vcuda(["set", name, "--memory", "32MiB"]));
-        let join = ends(bed.tenant(&["--name", name], "echo").arg("joined"));
+        let set = ends(&mut fixture.vcuda(["set", name, "--memory", "32MiB"]));
+        let join = ends(fixture.tenant(&["--name", name], "echo").arg("joined"));
         for output in [set, join] {
             let code = output.status.code();
             assert!(matches!(code, Some(0 | 1)), "{what}: {}", text(&output));
@@ -211,21 +211,21 @@ fn damaged_files_harm_their_own_container_only() {
         outside.fills_to_the_byte();
     }
     // All that stand outside are still there, and say of the bystander what is true.
-    let doctor = ends(&mut bed.vcuda(["doctor"]));
+    let doctor = ends(&mut fixture.vcuda(["doctor"]));
     assert!(doctor.status.code().is_some(), "{}", text(&doctor));
     assert_eq!(bystander.used_bytes(), CONTEXT);
     assert_eq!(outside.alloc(MIB), Some(0));
     let now = format!("\"memory_used_bytes\":{}", CONTEXT + MIB);
     while !watch.next_line().unwrap().contains(&now) {}
-    assert_eq!(self::arbiter(&bed), arbiter);
+    assert_eq!(self::arbiter(&fixture), arbiter);
     let beat = || fs::read(bystander.directory().join("limits")).unwrap()[176..184].to_vec();
     let before = beat();
     eventually("the arbiter goes on", Duration::from_secs(2), || beat() != before);
 }
 
-/// The PID of this bed's arbiter.
-fn arbiter(bed: &Bed) -> u32 {
-    let root = format!("XDG_RUNTIME_DIR={}", bed.runtime().display());
+/// The PID of this fixture's arbiter.
+fn arbiter(fixture: &Fixture) -> u32 {
+    let root = format!("XDG_RUNTIME_DIR={}", fixture.runtime().display());
     let is_it = |process: &Path| {
         let read = |file| fs::read(process.join(file)).unwrap_or_default();
         let words = read("cmdline");
@@ -258,13 +258,13 @@ fn said(file: &str) -> Vec<usize> {
     } else {
         7
     };
-    let account = 128 + 128 * SLOTS * 17;
+    let bucket = 128 + 128 * SLOTS * 17;
     let parts = match file {
         "limits" => [0..256, 256..LIMITS_BYTES, 0..0],
         _ => [
             0..128 + 2 * 128,
             128 + 128 * SLOTS..128 + 128 * SLOTS + 2 * 128,
-            account..account + 640,
+            bucket..bucket + 640,
         ],
     };
     parts.into_iter().flatten().step_by(step).collect()
@@ -285,13 +285,13 @@ fn notify(directory: &Path) {
 
 #[test]
 fn flipped_bytes_under_a_running_tenant() {
-    let bed = Bed::with_config(SMALL_CONTEXTS);
-    let bystander = bed.keep("bystander", &QUOTA);
+    let fixture = Fixture::with_config(SMALL_CONTEXTS);
+    let bystander = fixture.keep("bystander", &QUOTA);
     let mut outside = obey(&bystander);
-    let arbiter = arbiter(&bed);
-    let mut watch = Running::start(&mut bed.vcuda(["smi", "--watch", "--json"]));
+    let arbiter = arbiter(&fixture);
+    let mut watch = Running::start(&mut fixture.vcuda(["smi", "--watch", "--json"]));
     watch.next_line().unwrap();
-    let tenant = bed.keep("victim", &["--memory", "64MiB"]);
+    let tenant = fixture.keep("victim", &["--memory", "64MiB"]);
     // What the arbiter has to say it says at once, and then nothing more while nobody launches: so what this test puts
     // back is what was there.
     eventually("the arbiter knows of it", Duration::from_secs(5), || {
@@ -356,31 +356,31 @@ fn flipped_bytes_under_a_running_tenant() {
         watch.0.try_wait().unwrap().is_none(),
         "`vcuda smi --watch` has ended"
     );
-    assert_eq!(self::arbiter(&bed), arbiter);
+    assert_eq!(self::arbiter(&fixture), arbiter);
 }
 
 #[test]
 fn a_full_disk_ends_nobody() {
-    let bed = Bed::with_config(SMALL_CONTEXTS);
-    let Some(disk) = Tmpfs::over(&bed.runtime(), "size=12m") else {
+    let fixture = Fixture::with_config(SMALL_CONTEXTS);
+    let Some(disk) = Tmpfs::over(&fixture.runtime(), "size=12m") else {
         return;
     };
-    let tenant = bed.keep("full", &QUOTA);
+    let tenant = fixture.keep("full", &QUOTA);
     let mut first = obey(&tenant);
     let fill = fs::write(disk.path().join("rest"), vec![1; 12 << 20]);
     assert_eq!(fill.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
     // New slots, records and limits are written where nothing was before.
-    let mut others: Vec<Obedient> = (0..8).map(|_| obey(&tenant)).collect();
+    let mut others: Vec<Commanded> = (0..8).map(|_| obey(&tenant)).collect();
     for other in &mut others {
         other.fills_to_the_byte();
     }
     first.fills_to_the_byte();
     assert_eq!(tenant.used_bytes(), 9 * CONTEXT);
-    let set = ends(&mut bed.vcuda(["set", "full", "--memory", "80MiB"]));
+    let set = ends(&mut fixture.vcuda(["set", "full", "--memory", "80MiB"]));
     assert!(set.status.success(), "{}", text(&set));
     assert_eq!(first.info().1, 80 * MIB);
     // There is no room for another tenant, and none is left half made.
-    let refused = ends(&mut bed.tenant(&QUOTA, "true"));
+    let refused = ends(&mut fixture.tenant(&QUOTA, "true"));
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
     // A hole in `usage` cannot be filled any more: no memory, rather than a fault at its first use.
     let path = tenant.directory().join("usage");
@@ -408,12 +408,12 @@ fn punched(path: &Path) -> bool {
 
 #[test]
 fn files_of_a_release_before_and_after() {
-    let bed = Bed::with_config(SMALL_CONTEXTS);
+    let fixture = Fixture::with_config(SMALL_CONTEXTS);
     for (name, version, compatible, appended) in [
         ("before", OLDEST_VERSION, OLDEST_VERSION, 0),
         ("after", VERSION + 1, VERSION, 4096),
     ] {
-        let tenant = bed.keep(name, &QUOTA);
+        let tenant = fixture.keep(name, &QUOTA);
         of_release(&tenant.directory(), version, compatible, appended);
         let (mut one, mut other) = (obey(&tenant), obey(&tenant));
         assert_eq!(other.info(), (64 * MIB - 2 * CONTEXT, 64 * MIB));
@@ -421,9 +421,9 @@ fn files_of_a_release_before_and_after() {
         other.fills_to_the_byte();
         one.fills_to_the_byte();
         assert_eq!(tenant.used_bytes(), MIB + 2 * CONTEXT);
-        let joined = ends(bed.tenant(&["--name", name], "echo").arg("joined"));
+        let joined = ends(fixture.tenant(&["--name", name], "echo").arg("joined"));
         assert_eq!(text(&joined).trim(), "exit status: 0\njoined");
-        let set = ends(&mut bed.vcuda(["set", name, "--memory", "96MiB"]));
+        let set = ends(&mut fixture.vcuda(["set", name, "--memory", "96MiB"]));
         assert!(set.status.success(), "{}", text(&set));
         eventually("the new limit", Duration::from_millis(500), || {
             other.info().1 == 96 * MIB
@@ -434,9 +434,9 @@ fn files_of_a_release_before_and_after() {
 
 #[test]
 fn files_of_a_release_that_does_not_go_together() {
-    let bed = Bed::with_config(SMALL_CONTEXTS);
+    let fixture = Fixture::with_config(SMALL_CONTEXTS);
     for (name, version, appended) in [("before", OLDEST_VERSION - 1, 0), ("after", VERSION + 1, 4096)] {
-        let tenant = bed.keep(name, &QUOTA);
+        let tenant = fixture.keep(name, &QUOTA);
         of_release(&tenant.directory(), version, version, appended);
         let before = fs::read(tenant.directory().join("limits")).unwrap();
         let says = [
@@ -445,17 +445,18 @@ fn files_of_a_release_that_does_not_go_together() {
             "use the vcuda release that made it".to_owned(),
         ];
         // The shim: no memory, and the reason in its log.
-        let log = bed.runtime().join(name);
+        let log = fixture.runtime().join(name);
         let mut command = tenant.command(app("obey", Door::Dlsym));
         let inside = ends(command.env("VCUDA_LOG", &log));
         assert_eq!(inside.status.code(), Some(1), "{}", text(&inside));
         let logged = fs::read_to_string(&log).unwrap();
         assert!(says.iter().all(|words| logged.contains(words)), "{logged}");
         // Who changes or joins is refused.
-        let set = ends(&mut bed.vcuda(["set", name, "--memory", "96MiB"]));
-        let join = ends(bed.tenant(&["--name", name], "echo").arg("joined"));
+        let set = ends(&mut fixture.vcuda(["set", name, "--memory", "96MiB"]));
+        let join = ends(fixture.tenant(&["--name", name], "echo").arg("joined"));
         let join_with_quota = ends(
-            bed.tenant(&["--name", name, "--memory", "1GiB"], "echo")
+            fixture
+                .tenant(&["--name", name, "--memory", "1GiB"], "echo")
                 .arg("joined"),
         );
         for output in [set, join, join_with_quota] {
@@ -466,7 +467,7 @@ fn files_of_a_release_that_does_not_go_together() {
             assert!(output.stdout.is_empty(), "{}", text(&output));
         }
         // Who shows says that one is missing.
-        let smi = ends(&mut bed.vcuda(["smi"]));
+        let smi = ends(&mut fixture.vcuda(["smi"]));
         assert!(smi.status.success(), "{}", text(&smi));
         let words = String::from_utf8_lossy(&smi.stderr).into_owned();
         assert!(
@@ -474,13 +475,13 @@ fn files_of_a_release_that_does_not_go_together() {
             "{words}"
         );
         assert_eq!(fs::read(tenant.directory().join("limits")).unwrap(), before);
-        assert_eq!(bed.used_bytes(), 0);
+        assert_eq!(fixture.used_bytes(), 0);
     }
 }
 
 #[test]
 fn the_library_is_exchanged_under_running_processes() {
-    let bed = Bed::with_config(SMALL_CONTEXTS);
+    let fixture = Fixture::with_config(SMALL_CONTEXTS);
     // An installation of its own.
     let home = tempfile::tempdir().unwrap();
     for name in [
@@ -498,8 +499,8 @@ fn the_library_is_exchanged_under_running_processes() {
     ]);
     run.args(["\"$0\"; exec sleep 1000"])
         .arg(app("obey", Door::Dlsym));
-    bed.environment(&mut run);
-    let mut old = Obedient::start(&mut run);
+    fixture.environment(&mut run);
+    let mut old = Commanded::start(&mut run);
     let old_library = mapped(&old);
     assert_eq!(old_library, inode(&installed));
     assert_eq!(old.alloc(MIB), Some(0));
@@ -515,8 +516,8 @@ fn the_library_is_exchanged_under_running_processes() {
     let mut join = Command::new(home.path().join("vcuda"));
     join.args(["run", "--sim", "--name", "old", "--"])
         .arg(app("obey", Door::Dlsym));
-    bed.environment(&mut join);
-    let mut new = Obedient::start(&mut join);
+    fixture.environment(&mut join);
+    let mut new = Commanded::start(&mut join);
     let new_library = mapped(&new);
     assert_ne!(new_library, old_library);
     assert_eq!(new_library, inode(&installed));
@@ -540,7 +541,7 @@ fn the_library_is_exchanged_under_running_processes() {
     new.fills_to_the_byte();
     let mut late = Command::new(home.path().join("vcuda"));
     late.args(["run", "--sim", "--memory", "1MiB", "--", "true"]);
-    bed.environment(&mut late);
+    fixture.environment(&mut late);
     let refused = ends(&mut late);
     assert_eq!(refused.status.code(), Some(69), "{}", text(&refused));
     assert!(String::from_utf8_lossy(&refused.stderr).contains(SHIM));
@@ -553,7 +554,7 @@ fn inode(path: &Path) -> u64 {
 }
 
 /// The inode of the shim that the tenant's process on the GPU has mapped.
-fn mapped(process: &Obedient) -> u64 {
+fn mapped(process: &Commanded) -> u64 {
     let children = format!("/proc/{0}/task/{0}/children", process.0.0.id());
     let children = fs::read_to_string(children).unwrap();
     let pid = children

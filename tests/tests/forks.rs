@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use vcuda_tests::table::row_names;
-use vcuda_tests::{Bed, Door, MIB, Running, app, eventually, succeeded};
+use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, succeeded};
 
 const QUOTA: [&str; 6] = ["--memory", "4GiB", "--cores", "80", "--name", "forking"];
 
@@ -23,24 +23,24 @@ fn children_forked_while_threads_are_inside_hooks() {
     } else {
         "320"
     };
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let program = app("forks", Door::Dlsym);
-    succeeded(&bed.bare(&program).arg("100").output().unwrap());
-    let mut command = bed.tenant(&QUOTA, &program);
+    succeeded(&fixture.bare(&program).arg("100").output().unwrap());
+    let mut command = fixture.tenant(&QUOTA, &program);
     let mut parent = Running::start(command.arg(forks).stdin(Stdio::piped()));
     parent.wait_for("children done");
     // A child that tried every hook still lives: the container is its parent alone.
     let pid = u64::from(parent.0.id());
-    let mut tenant = bed.smi()["gpus"][0]["tenants"][0].clone();
+    let mut tenant = fixture.smi()["gpus"][0]["tenants"][0].clone();
     // Programs that a daemon started may take a moment to end.
     eventually("the parent is alone", Duration::from_secs(10), || {
-        tenant = bed.smi()["gpus"][0]["tenants"][0].clone();
+        tenant = fixture.smi()["gpus"][0]["tenants"][0].clone();
         tenant["processes"].as_array().unwrap().len() == 1
     });
     assert_eq!(tenant["processes"][0]["pid"], pid, "{tenant}");
     let charged = tenant["memory_used_bytes"].as_u64().unwrap();
     assert_eq!(charged, tenant["processes"][0]["memory_used_bytes"]);
-    let taken = bed.used_bytes();
+    let taken = fixture.used_bytes();
     assert!(
         charged.abs_diff(taken) <= 64 * MIB,
         "the container counts {charged}, the GPU {taken}"
@@ -49,33 +49,33 @@ fn children_forked_while_threads_are_inside_hooks() {
     parent.wait_for("passed forks");
     assert!(parent.finish().success());
     eventually("all memory is back", Duration::from_secs(1), || {
-        bed.used_bytes() == 0
+        fixture.used_bytes() == 0
     });
 }
 
 /// Every row of the hook table, called by threads and in children; a new row is among them by itself.
 #[test]
 fn children_forked_while_threads_are_inside_any_hook() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let program = env!("CARGO_BIN_EXE_nonsense");
     let rows = row_names();
-    for mut command in [bed.bare(program), bed.tenant(&QUOTA, program)] {
+    for mut command in [fixture.bare(program), fixture.tenant(&QUOTA, program)] {
         let said = succeeded(&command.arg("forks").args(&rows).output().unwrap());
         assert!(
             said.ends_with("functions, 0 children did not end well\n"),
             "{said}"
         );
     }
-    assert_eq!(bed.used_bytes(), 0);
+    assert_eq!(fixture.used_bytes(), 0);
 }
 
 /// The shim holds no descriptor, so none can be closed under it.
 #[test]
 fn a_process_that_closes_every_descriptor_goes_on() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let program = app("closes", Door::Dlsym);
-    let bare = succeeded(&bed.bare(&program).output().unwrap());
-    let tenant = succeeded(&bed.tenant(&QUOTA, &program).output().unwrap());
+    let bare = succeeded(&fixture.bare(&program).output().unwrap());
+    let tenant = succeeded(&fixture.tenant(&QUOTA, &program).output().unwrap());
     assert_eq!(bare, tenant);
 }
 
@@ -83,22 +83,28 @@ fn a_process_that_closes_every_descriptor_goes_on() {
 /// with, though commands that clear away the dead came between.
 #[test]
 fn a_daemon_finds_its_quota_later() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let hold = app("hold", Door::Dlsym);
     let script = format!(
         "(trap '' HUP; exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; setsid sh -c 'echo $$ >{0}.pid; while [ ! -e {0}.go ]; do sleep 0.05; done; \
          exec {1} 1073741824 8589934592 >{0}.out' </dev/null >/dev/null 2>&1 &)",
-        bed.runtime().join("daemon").display(),
+        fixture.runtime().join("daemon").display(),
         hold.display()
     );
-    succeeded(&bed.tenant(&QUOTA, "sh").args(["-c", &script]).output().unwrap());
-    let file = |name: &str| bed.runtime().join(format!("daemon.{name}"));
+    succeeded(
+        &fixture
+            .tenant(&QUOTA, "sh")
+            .args(["-c", &script])
+            .output()
+            .unwrap(),
+    );
+    let file = |name: &str| fixture.runtime().join(format!("daemon.{name}"));
     let read = |name: &str| std::fs::read_to_string(file(name)).unwrap_or_default();
     eventually("the daemon", Duration::from_secs(5), || {
         read("pid").ends_with('\n')
     });
     // Clears away tenants that are gone.
-    assert_eq!(bed.smi()["gpus"][0]["tenants"][0]["name"], "forking");
+    assert_eq!(fixture.smi()["gpus"][0]["tenants"][0]["name"], "forking");
     std::fs::write(file("go"), "").unwrap();
     eventually("its memory", Duration::from_secs(10), || {
         read("out").contains("holding")
@@ -108,7 +114,7 @@ fn a_daemon_finds_its_quota_later() {
     unsafe { libc::kill(pid, libc::SIGKILL) };
     assert_eq!(read("out"), "holding 1073741824 denied 1\n");
     eventually("the tenant is gone", Duration::from_secs(5), || {
-        bed.smi()["gpus"][0]["tenants"].as_array().unwrap().is_empty()
+        fixture.smi()["gpus"][0]["tenants"].as_array().unwrap().is_empty()
     });
 }
 
@@ -121,19 +127,25 @@ fn a_command_of_another_user_has_the_quota() {
         vcuda_tests::skip("another user's command: needs root");
         return;
     }
-    let bed = Bed::new();
-    succeeded(&bed.bare("true").output().unwrap());
+    let fixture = Fixture::new();
+    succeeded(&fixture.bare("true").output().unwrap());
     let open = |path: &std::path::Path| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     };
-    // The simulated card and the links to its driver are for everybody, as a real one's are; the tenant's directory is not.
-    let run = bed.runtime();
+    // The simulated GPU and the links to its driver are for everybody, as a real one's are; the tenant's directory is not.
+    let run = fixture.runtime();
     std::fs::create_dir_all(run.join("vcuda")).unwrap();
     for folder in [run.parent().unwrap(), &run, &run.join("vcuda")] {
         open(folder);
     }
     let mut chmod = std::process::Command::new("chmod");
-    succeeded(&chmod.args(["-R", "a+rwX"]).arg(bed.machine()).output().unwrap());
+    succeeded(
+        &chmod
+            .args(["-R", "a+rwX"])
+            .arg(fixture.machine())
+            .output()
+            .unwrap(),
+    );
     let quota = app("quota", Door::Dlsym);
     let user = [
         "--reuid=123456",
@@ -141,7 +153,7 @@ fn a_command_of_another_user_has_the_quota() {
         "--clear-groups",
         "--bounding-set=-all",
     ];
-    let mut tenant = bed.tenant(&["--memory", "2GiB", "--name", "lent"], "setpriv");
+    let mut tenant = fixture.tenant(&["--memory", "2GiB", "--name", "lent"], "setpriv");
     tenant.args(user).arg(&quota).arg((2u64 << 30).to_string());
     let output = tenant.output().unwrap();
     if String::from_utf8_lossy(&output.stderr).contains("cannot be preloaded") {
@@ -170,9 +182,9 @@ fn pythons_multiprocessing() {
         return;
     }
     let script = vcuda_tests::workspace().join("tests/clients/forking.py");
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for way in ["fork", "spawn", "late"] {
-        for mut command in [bed.bare(&python), bed.tenant(&QUOTA, &python)] {
+        for mut command in [fixture.bare(&python), fixture.tenant(&QUOTA, &python)] {
             command.arg(&script).arg(way).env("PYTHONDONTWRITEBYTECODE", "1");
             assert_eq!(succeeded(&command.output().unwrap()), format!("passed {way}\n"));
         }

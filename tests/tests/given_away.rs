@@ -9,7 +9,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use vcuda_tests::{Bed, Door, MIB, Running, app, holding, skip};
+use vcuda_tests::{Door, Fixture, MIB, Running, app, holding, skip};
 
 /// Contexts and the variable of the programs' module fit beside the pieces, and leave no room for one more.
 const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
@@ -19,20 +19,20 @@ const QUOTA: u64 = FITTING * PIECE + 48 * MIB;
 
 /// Asks for twenty pieces: gets those that fit, and one more when all descriptors are closed.
 fn keeps_its_quota(how: &str, what: &str) {
-    let bed = Bed::with_config(MACHINE);
-    let empty = bed.home().join("empty");
+    let fixture = Fixture::with_config(MACHINE);
+    let empty = fixture.home().join("empty");
     std::fs::create_dir(&empty).unwrap();
-    let mut command = bed.tenant(&["--memory", &QUOTA.to_string()], app("given_away", Door::Dlsym));
+    let mut command = fixture.tenant(&["--memory", &QUOTA.to_string()], app("given_away", Door::Dlsym));
     command
         .args([how, what, &PIECE.to_string(), "20"])
         .arg(&empty)
         .stdin(Stdio::piped());
     let mut running = Running::start(&mut command);
     let kept = running.wait_for("kept");
-    let peak = bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+    let peak = fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
     assert!(peak <= QUOTA, "{how} {what}: {peak} of {QUOTA} bytes, {kept}");
     assert_eq!(kept, format!("kept {FITTING}"), "{how} {what}");
-    assert_eq!(bed.used_bytes() / PIECE, FITTING, "{how} {what}");
+    assert_eq!(fixture.used_bytes() / PIECE, FITTING, "{how} {what}");
     writeln!(running.0.stdin.take().unwrap()).unwrap();
     running.wait_for("passed");
     assert!(running.finish().success());
@@ -71,8 +71,8 @@ fn whoever_has_the_descriptors_when_its_maker_has_ended() {
 /// What descriptors keep explains nothing that another process takes for itself.
 #[test]
 fn a_context_that_is_made_meanwhile_is_charged_too() {
-    let bed = Bed::with_config(&MACHINE.replace("4MiB", "48MiB"));
-    let tenant = bed.keep("one", &["--memory", "1GiB"]);
+    let fixture = Fixture::with_config(&MACHINE.replace("4MiB", "48MiB"));
+    let tenant = fixture.keep("one", &["--memory", "1GiB"]);
     let mut command = tenant.command(app("given_away", Door::Dlsym));
     command
         .args(["self", "file", &PIECE.to_string(), "2"])
@@ -80,6 +80,6 @@ fn a_context_that_is_made_meanwhile_is_charged_too() {
     let mut keeper = Running::start(&mut command);
     keeper.wait_for("kept 2");
     let _other = holding(&mut tenant.command(app("hold", Door::Dlsym)), MIB);
-    let (charged, taken) = (tenant.used_bytes(), bed.used_bytes());
+    let (charged, taken) = (tenant.used_bytes(), fixture.used_bytes());
     assert!(charged >= taken, "{charged} bytes are charged, {taken} taken");
 }

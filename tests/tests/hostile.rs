@@ -8,18 +8,19 @@
 
 use std::collections::HashSet;
 
-use vcuda_tests::{Bed, Door, app, eventually, succeeded, workspace};
+use vcuda_tests::{Door, Fixture, app, eventually, succeeded, workspace};
 
 const QUOTA: [&str; 4] = ["--memory", "2GiB", "--cores", "50"];
 
 #[test]
 fn look_ups_inside_malloc_and_before_main() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let program = app("early", Door::Dlsym);
-    succeeded(&bed.bare(&program).output().unwrap());
-    succeeded(&bed.tenant(&QUOTA, &program).output().unwrap());
+    succeeded(&fixture.bare(&program).output().unwrap());
+    succeeded(&fixture.tenant(&QUOTA, &program).output().unwrap());
     succeeded(
-        &bed.tenant(&QUOTA, &program)
+        &fixture
+            .tenant(&QUOTA, &program)
             .env("LD_BIND_NOW", "1")
             .output()
             .unwrap(),
@@ -29,12 +30,12 @@ fn look_ups_inside_malloc_and_before_main() {
 /// Each row of the real driver's table: the same status and variant, and the shim's address where the symbol is hooked.
 #[test]
 fn every_row_of_the_drivers_table() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let program = app("lookups", Door::Dlsym);
     let data = workspace().join("driver-api/data/libcuda-550.163.01-procaddress.tsv");
     let arguments = [data.to_str().unwrap(), "libvcuda_shim.so"];
-    let bare = succeeded(&bed.bare(&program).args(arguments).output().unwrap());
-    let tenant = succeeded(&bed.tenant(&QUOTA, &program).args(arguments).output().unwrap());
+    let bare = succeeded(&fixture.bare(&program).args(arguments).output().unwrap());
+    let tenant = succeeded(&fixture.tenant(&QUOTA, &program).args(arguments).output().unwrap());
     let table = std::fs::read_to_string(workspace().join("shim/src/hooks.rs")).unwrap();
     let hooked: HashSet<&str> = table
         .lines()
@@ -60,12 +61,12 @@ fn every_row_of_the_drivers_table() {
 #[test]
 fn every_kind_of_memory_comes_back() {
     for faults in ["", "[faults]\nfail_nth_allocation = 20\n"] {
-        let bed = Bed::with_config(faults);
+        let fixture = Fixture::with_config(faults);
         let program = app("leaks", Door::Dlsym);
-        succeeded(&bed.bare(&program).output().unwrap());
-        succeeded(&bed.tenant(&["--memory", "4GiB"], &program).output().unwrap());
+        succeeded(&fixture.bare(&program).output().unwrap());
+        succeeded(&fixture.tenant(&["--memory", "4GiB"], &program).output().unwrap());
         eventually("all memory is back", std::time::Duration::from_secs(1), || {
-            bed.used_bytes() == 0
+            fixture.used_bytes() == 0
         });
     }
 }
@@ -74,8 +75,8 @@ fn every_kind_of_memory_comes_back() {
 fn forks_of_every_kind_while_threads_are_busy() {
     let program = app("fork_busy", Door::Dlsym);
     let run = |heaps: &str, kinds: &[&str]| {
-        let bed = Bed::new();
-        let mut tenant = bed.tenant(&QUOTA, &program);
+        let fixture = Fixture::new();
+        let mut tenant = fixture.tenant(&QUOTA, &program);
         succeeded(&tenant.args(kinds).env("GLIBC_TUNABLES", heaps).output().unwrap());
     };
     run("", &[]);

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use vcuda_tests::{Bed, Door, GIB, app, release_dir, succeeded, text, workspace};
+use vcuda_tests::{Door, Fixture, GIB, app, release_dir, succeeded, text, workspace};
 
 const QUOTA: [&str; 4] = ["--memory", "2GiB", "--cores", "50"];
 
@@ -133,11 +133,11 @@ fn a_library_before_every_function_that_the_shim_calls() {
         unchanged(line, folder.path(), Some(&library));
     }
     // With a driver: the same quota.
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let limit = (2 * GIB).to_string();
     for preload in ["$0:$LD_PRELOAD", "$LD_PRELOAD:$0"] {
         let script = format!("export LD_PRELOAD={preload}; exec \"$@\"");
-        let mut tenant = bed.tenant(&QUOTA, "sh");
+        let mut tenant = fixture.tenant(&QUOTA, "sh");
         tenant
             .args(["-c", &script])
             .arg(&library)
@@ -156,11 +156,11 @@ fn a_driver_that_looks_itself_up() {
     let names = symbols(&second, "--defined-only", |name| name.starts_with("cu"));
     let driver = compile_list(folder.path(), "behind.c", &names, &["-Wl,-soname,libcuda.so.1"]);
     std::fs::rename(driver, folder.path().join("libcuda.so.1")).unwrap();
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let limit = (2 * GIB).to_string();
     let script = "export LD_LIBRARY_PATH=$0:$LD_LIBRARY_PATH; exec \"$@\"";
     for door in Door::ALL {
-        let mut tenant = bed.tenant(&QUOTA, "sh");
+        let mut tenant = fixture.tenant(&QUOTA, "sh");
         tenant
             .args(["-c", script])
             .arg(folder.path())

@@ -10,7 +10,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
-use vcuda_tests::{Bed, Door, Running, app, eventually, text};
+use vcuda_tests::{Door, Fixture, Running, app, eventually, text};
 
 const QUOTA: [&str; 4] = ["--memory", "2GiB", "--cores", "50"];
 const KINDS: [&str; 2] = ["memory", "launches"];
@@ -20,13 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Nothing but the shim's threads is left: the process ends, with the application's exit handlers and status 0.
 #[test]
 fn the_last_thread_of_the_application_ends_the_process() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let program = app("leaves", Door::Dlsym);
     for how in ["alone", "pending", "worker"] {
         for kind in KINDS {
-            let bare = bed.bare(&program).args([how, kind]).output().unwrap();
+            let bare = fixture.bare(&program).args([how, kind]).output().unwrap();
             assert!(bare.status.success(), "{}", text(&bare));
-            let mut tenant = Running::start(bed.tenant(&QUOTA, &program).args([how, kind]));
+            let mut tenant = Running::start(fixture.tenant(&QUOTA, &program).args([how, kind]));
             eventually("the process has ended", PATIENCE, || !tenant.is_alive());
             let mut said = String::new();
             while let Ok(line) = tenant.next_line() {
@@ -40,19 +40,19 @@ fn the_last_thread_of_the_application_ends_the_process() {
             );
         }
     }
-    assert_eq!(bed.used_bytes(), 0);
+    assert_eq!(fixture.used_bytes(), 0);
 }
 
 /// A signal for the process finds the application's threads, never one of the shim's.
 #[test]
 fn a_process_without_its_main_thread_obeys_signals() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let program = app("leaves", Door::Dlsym);
     for (how, expected) in [
         ("waits", (None, Some(libc::SIGTERM))),
         ("handled", (Some(7), None)),
     ] {
-        for mut command in [bed.bare(&program), bed.tenant(&QUOTA, &program)] {
+        for mut command in [fixture.bare(&program), fixture.tenant(&QUOTA, &program)] {
             let mut running = Running::start(command.args([how, "launches"]));
             running.wait_for("waiting");
             running.signal(libc::SIGTERM);

@@ -8,7 +8,7 @@
 
 use std::process::Command;
 
-use vcuda_tests::{Bed, Door, MIB, Running, app};
+use vcuda_tests::{Door, Fixture, MIB, Running, app};
 
 /// Contexts fit beside the pieces, and leave no room for one more.
 const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
@@ -30,8 +30,8 @@ fn number_after(word: &str, running: &mut Running) -> u64 {
     line.trim_start_matches(word).trim().parse().unwrap()
 }
 
-fn peak_bytes(bed: &Bed) -> u64 {
-    bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
+fn peak_bytes(fixture: &Fixture) -> u64 {
+    fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
 }
 
 fn kill(pid: u64) {
@@ -42,16 +42,20 @@ fn kill(pid: u64) {
 
 #[test]
 fn a_child_without_exec_keeps_what_its_dead_parent_had() {
-    let bed = Bed::with_config(MACHINE);
-    let tenant = bed.keep("one", &quota().each_ref().map(String::as_str));
+    let fixture = Fixture::with_config(MACHINE);
+    let tenant = fixture.keep("one", &quota().each_ref().map(String::as_str));
     let program = || tenant.command(app("leave_behind", Door::Dlsym));
     let mut parent = start(&mut program(), "child");
     assert_eq!(number_after("filled", &mut parent), FITTING);
     let child = number_after("child", &mut parent);
     parent.signal(libc::SIGKILL);
     parent.finish();
-    assert_eq!(bed.used_bytes() / PIECE, FITTING, "the simulated driver keeps it");
-    assert_eq!(tenant.used_bytes(), bed.used_bytes());
+    assert_eq!(
+        fixture.used_bytes() / PIECE,
+        FITTING,
+        "the simulated driver keeps it"
+    );
+    assert_eq!(tenant.used_bytes(), fixture.used_bytes());
     let mut next = start(&mut program(), "alone");
     assert_eq!(number_after("filled", &mut next), 0, "nothing is released");
     next.signal(libc::SIGKILL);
@@ -59,14 +63,14 @@ fn a_child_without_exec_keeps_what_its_dead_parent_had() {
     kill(child);
     let mut last = start(&mut program(), "alone");
     assert_eq!(number_after("filled", &mut last), FITTING, "everything is");
-    let peak = peak_bytes(&bed);
+    let peak = peak_bytes(&fixture);
     assert!(peak <= QUOTA, "{peak} of {QUOTA} bytes");
 }
 
 #[test]
 fn an_exec_does_not_free_what_a_child_keeps() {
-    let bed = Bed::with_config(MACHINE);
-    let tenant = bed.keep("one", &quota().each_ref().map(String::as_str));
+    let fixture = Fixture::with_config(MACHINE);
+    let tenant = fixture.keep("one", &quota().each_ref().map(String::as_str));
     let mut running = start(&mut tenant.command(app("leave_behind", Door::Dlsym)), "exec");
     assert_eq!(number_after("filled", &mut running), FITTING);
     let child = number_after("child", &mut running);
@@ -75,7 +79,7 @@ fn an_exec_does_not_free_what_a_child_keeps() {
         0,
         "the program after the exec"
     );
-    let peak = peak_bytes(&bed);
+    let peak = peak_bytes(&fixture);
     assert!(peak <= QUOTA, "{peak} of {QUOTA} bytes");
     kill(child);
 }
@@ -84,8 +88,8 @@ fn an_exec_does_not_free_what_a_child_keeps() {
 #[test]
 fn what_the_dead_had_is_there_for_the_next_at_once() {
     for profile in ["", "profile = \"a100-535-container\"\n"] {
-        let bed = Bed::with_config(&format!("{profile}{MACHINE}"));
-        let tenant = bed.keep("one", &quota().each_ref().map(String::as_str));
+        let fixture = Fixture::with_config(&format!("{profile}{MACHINE}"));
+        let tenant = fixture.keep("one", &quota().each_ref().map(String::as_str));
         for round in 0..10 {
             let mut running = start(&mut tenant.command(app("leave_behind", Door::Dlsym)), "alone");
             assert_eq!(
@@ -96,7 +100,7 @@ fn what_the_dead_had_is_there_for_the_next_at_once() {
             running.signal(libc::SIGKILL);
             running.finish();
         }
-        let peak = peak_bytes(&bed);
+        let peak = peak_bytes(&fixture);
         assert!(peak <= QUOTA, "{peak} of {QUOTA} bytes, {profile}");
     }
 }

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_tests::{
-    Bed, Door, GIB, MIB, Manager, Mounted, Obedient, Room, app, eventually, holding, skip, succeeded,
+    Commanded, Door, Fixture, GIB, GrantedContainer, MIB, Manager, Mounted, app, eventually, holding, skip,
+    succeeded,
 };
 
 /// Findings must hold in several looks, a second apart.
@@ -21,25 +22,29 @@ const SOON: Duration = Duration::from_secs(30);
 /// What a context takes counts too.
 const HELD: u64 = 200 * MIB;
 
-fn create(bed: &Bed, name: &str) {
+fn create(fixture: &Fixture, name: &str) {
     let args = ["grant", "create", name, "--memory", "2GiB", "--cores", "20"];
-    succeeded(&bed.vcuda(args).output().unwrap());
+    succeeded(&fixture.vcuda(args).output().unwrap());
 }
 
-fn room<'b>(bed: &'b Bed, grant: &str, mounted: Mounted) -> Option<Room<'b>> {
-    let room = bed.room(grant, mounted);
+fn granted_container<'b>(
+    fixture: &'b Fixture,
+    grant: &str,
+    mounted: Mounted,
+) -> Option<GrantedContainer<'b>> {
+    let room = fixture.granted_container(grant, mounted);
     if room.is_none() {
         skip("containers under the manager: nobody may mount here (not root)");
     }
     room
 }
 
-fn events(bed: &Bed) -> String {
-    succeeded(&bed.vcuda(["events"]).output().unwrap())
+fn events(fixture: &Fixture) -> String {
+    succeeded(&fixture.vcuda(["events"]).output().unwrap())
 }
 
-fn is_told(bed: &Bed, what: &str) {
-    eventually(what, SOON, || events(bed).contains(what));
+fn is_told(fixture: &Fixture, what: &str) {
+    eventually(what, SOON, || events(fixture).contains(what));
 }
 
 fn findings(manager: &Manager<'_>, id: &str) -> f64 {
@@ -61,13 +66,13 @@ fn unregistered_bytes(manager: &Manager<'_>) -> f64 {
 
 #[test]
 fn a_process_of_nobody_is_found_with_its_bytes() {
-    let bed = Bed::new();
-    let manager = bed.manager();
-    create(&bed, "web");
+    let fixture = Fixture::new();
+    let manager = fixture.manager();
+    create(&fixture, "web");
     let hold = app("hold", Door::Dlsym);
-    let stranger = holding(&mut bed.bare(&hold), HELD);
-    is_told(&bed, &format!("process {} uses GPU-", stranger.0.id()));
-    assert!(events(&bed).contains("VcudaUnregistered"));
+    let stranger = holding(&mut fixture.bare(&hold), HELD);
+    is_told(&fixture, &format!("process {} uses GPU-", stranger.0.id()));
+    assert!(events(&fixture).contains("VcudaUnregistered"));
     eventually("its bytes are told", SOON, || {
         unregistered_bytes(&manager) >= HELD as f64
     });
@@ -77,22 +82,28 @@ fn a_process_of_nobody_is_found_with_its_bytes() {
 
 #[test]
 fn a_container_by_its_mounts_and_what_tampers_with_them() {
-    let bed = Bed::new();
-    let manager = bed.manager();
-    create(&bed, "web");
-    create(&bed, "other");
-    let Some(web) = room(&bed, "web", Mounted::Directory) else {
+    let fixture = Fixture::new();
+    let manager = fixture.manager();
+    create(&fixture, "web");
+    create(&fixture, "other");
+    let Some(web) = granted_container(&fixture, "web", Mounted::Directory) else {
         return;
     };
     let hold = app("hold", Door::Dlsym);
     // As it should be: it registers through the read-only mount, from PID namespaces of its own too.
     let inner = ["--pid", "--fork", "--kill-child"];
-    let mut limited = Obedient::start(&mut web.command_in(&inner, app("obey", Door::Dlsym)));
+    let mut limited = Commanded::start(&mut web.command_in(&inner, app("obey", Door::Dlsym)));
     limited.fills_to_the_byte();
     eventually("it is attached", SOON, || attached(&manager, "web-1"));
-    succeeded(&bed.vcuda(["set", "web", "--memory", "3GiB"]).output().unwrap());
+    succeeded(
+        &fixture
+            .vcuda(["set", "web", "--memory", "3GiB"])
+            .output()
+            .unwrap(),
+    );
     assert_eq!(limited.info().1, 3 * GIB);
-    let ps: Value = serde_json::from_str(&succeeded(&bed.vcuda(["ps", "--json"]).output().unwrap())).unwrap();
+    let ps: Value =
+        serde_json::from_str(&succeeded(&fixture.vcuda(["ps", "--json"]).output().unwrap())).unwrap();
     let seen = &ps["processes"][0];
     let host_pid = seen["pid"].as_u64().unwrap();
     assert_eq!(seen["tenant"], "web-1", "{ps}");
@@ -101,8 +112,8 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
 
     // Without the library: its root has the container's limits.
     let naked = holding(&mut web.unlimited(&hold), HELD);
-    is_told(&bed, &format!("process {} of web-1 uses GPU-", naked.0.id()));
-    assert!(events(&bed).contains("VcudaNotAttached web-1"));
+    is_told(&fixture, &format!("process {} of web-1 uses GPU-", naked.0.id()));
+    assert!(events(&fixture).contains("VcudaNotAttached web-1"));
     is_found(&manager, "web-1");
     drop(naked);
     eventually("nothing is found any more", SOON, || {
@@ -110,7 +121,7 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
     });
 
     // Limits of its own in their place: no container's.
-    let fake = bed.runtime().join("fake");
+    let fake = fixture.runtime().join("fake");
     fs::create_dir(&fake).unwrap();
     for name in ["limits", "usage"] {
         fs::copy(web.directory().join(name), fake.join(name)).unwrap();
@@ -119,7 +130,7 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
     let mut cheat = web.command("sh");
     cheat.args(["-c", script, "cheat"]).arg(&fake).arg(&hold);
     let cheat = holding(&mut cheat, HELD);
-    is_told(&bed, &format!("process {} uses GPU-", cheat.0.id()));
+    is_told(&fixture, &format!("process {} uses GPU-", cheat.0.id()));
     eventually("its bytes are told", SOON, || {
         unregistered_bytes(&manager) >= HELD as f64
     });
@@ -136,63 +147,64 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
 
 #[test]
 fn who_cannot_reach_the_managers_socket_is_found() {
-    let bed = Bed::new();
-    let manager = bed.manager();
-    create(&bed, "web");
-    let Some(web) = room(&bed, "web", Mounted::Files) else {
+    let fixture = Fixture::new();
+    let manager = fixture.manager();
+    create(&fixture, "web");
+    let Some(web) = granted_container(&fixture, "web", Mounted::Files) else {
         return;
     };
-    let mut program = Obedient::start(&mut web.command(app("obey", Door::Dlsym)));
+    let mut program = Commanded::start(&mut web.command(app("obey", Door::Dlsym)));
     program.fills_to_the_byte();
     assert_eq!(program.alloc(MIB), Some(0));
-    is_told(&bed, "VcudaNotRegistered web-1");
+    is_told(&fixture, "VcudaNotRegistered web-1");
     is_found(&manager, "web-1");
     program.fills_to_the_byte();
 }
 
 #[test]
 fn a_directory_that_is_deleted_under_a_container_does_not_hide_it() {
-    let bed = Bed::new();
-    let mut manager = bed.manager();
-    create(&bed, "web");
+    let fixture = Fixture::new();
+    let mut manager = fixture.manager();
+    create(&fixture, "web");
     let hold = app("hold", Door::Dlsym);
     let in_grant = || {
-        let mut command = bed.vcuda(["run", "--sim", "--grant", "web", "--"]);
+        let mut command = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
         command.arg(&hold);
         command
     };
     let outside = holding(&mut in_grant(), GIB);
-    let inside = room(&bed, "web", Mounted::Directory).map(|web| holding(&mut web.command(&hold), HELD));
+    let inside = granted_container(&fixture, "web", Mounted::Directory)
+        .map(|web| holding(&mut web.command(&hold), HELD));
     eventually("they are attached", SOON, || attached(&manager, "web-1"));
-    let directory = bed.runtime().join("vcuda/containers/web-1");
+    let directory = fixture.runtime().join("vcuda/containers/web-1");
     fs::remove_dir_all(&directory).unwrap();
     eventually("it is made again", SOON, || directory.join("limits").exists());
     for program in [Some(&outside), inside.as_ref()].into_iter().flatten() {
         is_told(
-            &bed,
+            &fixture,
             &format!(
                 "process {} of web-1 uses {} with files that were deleted",
                 program.0.id(),
-                gpu(&bed)
+                gpu(&fixture)
             ),
         );
     }
-    assert!(events(&bed).contains("VcudaDetached web-1"));
+    assert!(events(&fixture).contains("VcudaDetached web-1"));
     is_found(&manager, "web-1");
-    let doctor = || bed.vcuda(["doctor", "--sim"]).output().unwrap().stdout;
+    let doctor = || fixture.vcuda(["doctor", "--sim"]).output().unwrap().stdout;
     eventually("vcuda doctor says so", SOON, || {
         String::from_utf8_lossy(&doctor()).contains("files that were deleted")
     });
     // The new directory has the whole quota again: what both have is counted, by NVML.
     let again = holding(&mut in_grant(), GIB + HELD);
-    is_told(&bed, "VcudaOverLimit web-1");
+    is_told(&fixture, "VcudaOverLimit web-1");
     let over = || manager.metric("vcuda_audit_over_bytes", "container=\"web-1\"");
     eventually("what both have", SOON, || over() >= HELD as f64);
     drop(again);
     // A manager that never saw the directory finds it all the same.
     manager.kill_and_restart();
-    is_told(&bed, &format!("process {} of web-1 uses", outside.0.id()));
-    assert!(events(&bed).contains("VcudaDetached web-1"));
+    is_told(&fixture, &format!("process {} of web-1 uses", outside.0.id()));
+    assert!(events(&fixture).contains("VcudaDetached web-1"));
     drop((outside, inside));
     eventually("nothing is found any more", SOON, || {
         findings(&manager, "web-1") == 0.0
@@ -201,26 +213,26 @@ fn a_directory_that_is_deleted_under_a_container_does_not_hide_it() {
 
 #[test]
 fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_other_is() {
-    let bed = Bed::new();
-    let file = bed.runtime().join("manager.toml");
+    let fixture = Fixture::new();
+    let file = fixture.runtime().join("manager.toml");
     let act = |action: &str| fs::write(&file, format!("[audit]\naction = \"{action}\"\n")).unwrap();
     act("kill");
-    let manager = bed.manager_with(&["--config", file.to_str().unwrap()]);
-    create(&bed, "web");
-    create(&bed, "other");
+    let manager = fixture.manager_with(&["--config", file.to_str().unwrap()]);
+    create(&fixture, "web");
+    create(&fixture, "other");
     let (Some(web), Some(other)) = (
-        room(&bed, "web", Mounted::Directory),
-        room(&bed, "other", Mounted::Directory),
+        granted_container(&fixture, "web", Mounted::Directory),
+        granted_container(&fixture, "other", Mounted::Directory),
     ) else {
         return;
     };
     let hold = app("hold", Door::Dlsym);
-    let mut beside = Obedient::start(&mut web.command(app("obey", Door::Dlsym)));
+    let mut beside = Commanded::start(&mut web.command(app("obey", Door::Dlsym)));
     beside.fills_to_the_byte();
-    let mut neighbour = Obedient::start(&mut other.command(app("obey", Door::Dlsym)));
+    let mut neighbour = Commanded::start(&mut other.command(app("obey", Door::Dlsym)));
     neighbour.fills_to_the_byte();
     // Nobody knows whose this is: it is told, and lives.
-    let stranger = holding(&mut bed.bare(&hold), HELD);
+    let stranger = holding(&mut fixture.bare(&hold), HELD);
 
     let mut naked = holding(&mut web.unlimited(&hold), HELD);
     let pid = naked.0.id();
@@ -231,17 +243,17 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     });
     assert_eq!(status.unwrap().signal(), Some(libc::SIGKILL));
     is_told(
-        &bed,
+        &fixture,
         &format!("process {pid} of web-1 used a GPU without its limits and was ended"),
     );
     assert!(
-        events(&bed).contains("VcudaNotAttached web-1"),
+        events(&fixture).contains("VcudaNotAttached web-1"),
         "{}",
-        events(&bed)
+        events(&fixture)
     );
     let killed = || manager.metric("vcuda_audit_killed_total", "");
     eventually("it is counted", SOON, || killed() == 1.0);
-    is_told(&bed, &format!("process {} uses GPU-", stranger.0.id()));
+    is_told(&fixture, &format!("process {} uses GPU-", stranger.0.id()));
     for program in [&mut beside, &mut neighbour] {
         program.fills_to_the_byte();
     }
@@ -255,29 +267,35 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     let lives =
         |running: &vcuda_tests::Running| fs::read_link(format!("/proc/{}/exe", running.0.id())).is_ok();
     let reported = holding(&mut web.unlimited(&hold), HELD);
-    is_told(&bed, &format!("process {} of web-1 uses GPU-", reported.0.id()));
+    is_told(
+        &fixture,
+        &format!("process {} of web-1 uses GPU-", reported.0.id()),
+    );
     is_found(&manager, "web-1");
     // Nor does a process hide by ending its main thread, of which the kernel then tells nothing.
     let mut headless = web.unlimited(app("leaves", Door::Dlsym));
     let mut headless = vcuda_tests::Running::start(headless.args(["waits", "memory"]));
     headless.wait_for("waiting");
-    is_told(&bed, &format!("process {} of web-1 uses GPU-", headless.0.id()));
-    assert!(lives(&reported) && lives(&stranger), "{}", events(&bed));
-    assert_eq!(killed(), 1.0, "{}", events(&bed));
+    is_told(
+        &fixture,
+        &format!("process {} of web-1 uses GPU-", headless.0.id()),
+    );
+    assert!(lives(&reported) && lives(&stranger), "{}", events(&fixture));
+    assert_eq!(killed(), 1.0, "{}", events(&fixture));
 }
 
-fn gpu(bed: &Bed) -> String {
-    bed.smi()["gpus"][0]["uuid"].as_str().unwrap().to_owned()
+fn gpu(fixture: &Fixture) -> String {
+    fixture.smi()["gpus"][0]["uuid"].as_str().unwrap().to_owned()
 }
 
 #[test]
 fn a_container_that_floods_registration_and_one_that_forks_hide_nobody() {
-    let bed = Bed::new();
-    let manager = bed.manager();
-    create(&bed, "hostile");
-    create(&bed, "other");
+    let fixture = Fixture::new();
+    let manager = fixture.manager();
+    create(&fixture, "hostile");
+    create(&fixture, "other");
     let script = "import socket,sys,itertools\nprint('floods',flush=True)\nheld=[]\nfor n in itertools.count():\n try:\n  s=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET)\n  s.setblocking(False)\n  s.connect(sys.argv[1])\n  if n%3==0: s.send(b'x'*(n%300+1))\n  held.append(s)\n except OSError: pass\n held=held[-500:]";
-    let socket = bed.runtime().join("vcuda/containers/hostile-1/manager.sock");
+    let socket = fixture.runtime().join("vcuda/containers/hostile-1/manager.sock");
     let mut flood = Command::new("python3");
     flood.args(["-c", script]).arg(&socket);
     let mut flood = vcuda_tests::Running::start(&mut flood);
@@ -285,7 +303,7 @@ fn a_container_that_floods_registration_and_one_that_forks_hide_nobody() {
     let malformed = || manager.metric("vcuda_registrations_total", "result=\"malformed\"");
     eventually("it is refused again and again", SOON, || malformed() > 100.0);
     let run = |grant: &str, program: &str| {
-        let mut command = bed.vcuda(["run", "--sim", "--grant", grant, "--"]);
+        let mut command = fixture.vcuda(["run", "--sim", "--grant", grant, "--"]);
         command.arg(app(program, Door::Dlsym));
         command
     };
@@ -293,7 +311,7 @@ fn a_container_that_floods_registration_and_one_that_forks_hide_nobody() {
     eventually("its neighbour is attached", SOON, || {
         attached(&manager, "other-2")
     });
-    let ps = || succeeded(&bed.vcuda(["ps"]).output().unwrap());
+    let ps = || succeeded(&fixture.vcuda(["ps"]).output().unwrap());
     eventually("and shown", SOON, || ps().contains(&other.0.id().to_string()));
     drop(flood);
     // The container itself is served again.
@@ -305,6 +323,6 @@ fn a_container_that_floods_registration_and_one_that_forks_hide_nobody() {
     eventually("one process is left", SOON, || {
         manager.metric("vcuda_container_processes", "container=\"hostile-1\"") == 1.0
     });
-    assert_eq!(findings(&manager, "hostile-1"), 0.0, "{}", events(&bed));
+    assert_eq!(findings(&manager, "hostile-1"), 0.0, "{}", events(&fixture));
     drop((own, other));
 }

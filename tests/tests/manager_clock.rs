@@ -12,14 +12,14 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use vcuda_tests::{Bed, Door, GIB, Manager, Obedient, app, eventually, succeeded, text, workspace};
+use vcuda_tests::{Commanded, Door, Fixture, GIB, Manager, app, eventually, succeeded, text, workspace};
 
 const SOON: Duration = Duration::from_secs(20);
 const DAY: i64 = 86_400;
 const YEAR: i64 = 365 * DAY;
 
-fn grants(bed: &Bed) -> Vec<String> {
-    let out = succeeded(&bed.vcuda(["grant", "list", "--json"]).output().unwrap());
+fn grants(fixture: &Fixture) -> Vec<String> {
+    let out = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
     let listed: Value = serde_json::from_str(&out).unwrap();
     let grants = listed["grants"].as_array().unwrap().iter();
     grants
@@ -38,8 +38,11 @@ fn follows_its_arbiter(manager: &Manager<'_>) {
 
 #[test]
 fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
-    let bed = Bed::new();
-    let (shift, library) = (bed.runtime().join("shift"), bed.runtime().join("shift.so"));
+    let fixture = Fixture::new();
+    let (shift, library) = (
+        fixture.runtime().join("shift"),
+        fixture.runtime().join("shift.so"),
+    );
     let built = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .arg(&library)
@@ -49,16 +52,16 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
     succeeded(&built);
     fs::write(&shift, "0").unwrap();
     let variables = [("LD_PRELOAD", library.as_path()), ("TEST_CLOCK_SHIFT", &shift)];
-    let mut manager = bed.manager_under(&variables);
+    let mut manager = fixture.manager_under(&variables);
     let create = |name: &str| {
         let args = ["grant", "create", name, "--memory", "1GiB", "--cores", "10"];
-        succeeded(&bed.vcuda(args).output().unwrap());
-        let made = grants(&bed);
+        succeeded(&fixture.vcuda(args).output().unwrap());
+        let made = grants(&fixture);
         made.into_iter().find(|id| id.starts_with(name)).unwrap()
     };
     let mut ids = BTreeSet::from([create("a")]);
-    let mut command = bed.vcuda(["run", "--sim", "--grant", "a", "--"]);
-    let mut program = Obedient::start(command.arg(app("obey", Door::Dlsym)));
+    let mut command = fixture.vcuda(["run", "--sim", "--grant", "a", "--"]);
+    let mut program = Commanded::start(command.arg(app("obey", Door::Dlsym)));
     let mut limit_gib = 1;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     // A clock that has lost its battery begins there.
@@ -71,16 +74,16 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
         for _ in 0..2 {
             limit_gib += 1;
             let size = format!("{limit_gib}GiB");
-            succeeded(&bed.vcuda(["set", "a", "--memory", &size]).output().unwrap());
+            succeeded(&fixture.vcuda(["set", "a", "--memory", &size]).output().unwrap());
             assert_eq!(program.info().1, limit_gib * GIB, "{seconds}");
             program.fills_to_the_byte();
             let id = create("b");
             assert!(ids.insert(id.clone()), "{id} was given twice: {ids:?}");
-            succeeded(&bed.vcuda(["grant", "release", &id]).output().unwrap());
+            succeeded(&fixture.vcuda(["grant", "release", &id]).output().unwrap());
             eventually("refusals are an event, in whatever year", SOON, || {
                 // Those of before its first look are no news to a manager.
                 assert_eq!(program.alloc(100 * GIB), Some(2));
-                let told = bed.vcuda(["events", "--container", "a-1"]).output().unwrap();
+                let told = fixture.vcuda(["events", "--container", "a-1"]).output().unwrap();
                 text(&told).contains("VcudaMemoryDenied a-1")
             });
             // No metrics before 1970: see docs/operations.md.
@@ -95,7 +98,7 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
                 });
             }
         }
-        assert_eq!(grants(&bed), ["a-1"], "{seconds}");
+        assert_eq!(grants(&fixture), ["a-1"], "{seconds}");
     }
     // A ledger that is lost while the clock is before all that it had numbered.
     fs::write(&shift, first_day.to_string()).unwrap();

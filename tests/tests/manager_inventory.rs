@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
-use vcuda_machine::{Config, GpuConfig, Machine, Mishaps, Xid};
+use vcuda_machine::{Config, Faults, GpuConfig, Machine, Xid};
 use vcuda_tests::{GIB, Running, release_dir};
 
 /// A machine of two GPUs, and the inventory's process on it.
@@ -76,8 +76,8 @@ impl Watched {
         self.machine.config().gpus[gpu].uuid.clone()
     }
 
-    fn happens(&self, mishaps: &Mishaps) {
-        mishaps.write(&self.place.path().join("machine")).unwrap();
+    fn happens(&self, faults: &Faults) {
+        faults.write(&self.place.path().join("machine")).unwrap();
     }
 
     /// The next state that has this in it.
@@ -140,9 +140,9 @@ fn processes_are_told_with_their_bytes() {
     assert_eq!(watched.ask(&second), "processes Ok([])");
     let nobody = "GPU-00000000-0000-0000-0000-000000000000";
     assert_eq!(watched.ask(nobody), format!("processes Err(NoGpu({nobody}))"));
-    watched.happens(&Mishaps {
+    watched.happens(&Faults {
         lost: vec![first.clone()],
-        ..Mishaps::default()
+        ..Faults::default()
     });
     assert!(watched.ask(&first).starts_with("processes Err("));
 }
@@ -152,15 +152,15 @@ fn an_applications_error_is_counted_and_another_makes_a_gpu_unhealthy() {
     let mut watched = Watched::new();
     watched.state(&watched.both("healthy", "healthy"));
     let second = watched.uuid(1);
-    watched.happens(&Mishaps {
+    watched.happens(&Faults {
         xids: xids(&second, &[31]),
-        ..Mishaps::default()
+        ..Faults::default()
     });
     let state = watched.state("xids [1 of 31]");
     assert!(state.contains(&watched.both("healthy", "healthy")), "{state}");
-    watched.happens(&Mishaps {
+    watched.happens(&Faults {
         xids: xids(&second, &[31, 94]),
-        ..Mishaps::default()
+        ..Faults::default()
     });
     let told = watched.inventory.wait_for("event VcudaGpuUnhealthy");
     assert!(told.contains(&second) && told.contains("XID 94"), "{told}");
@@ -176,9 +176,9 @@ fn an_applications_error_is_counted_and_another_makes_a_gpu_unhealthy() {
 fn a_lost_gpu_is_not_offered_until_it_answers_again() {
     let mut watched = Watched::new();
     watched.state(&watched.both("healthy", "healthy"));
-    watched.happens(&Mishaps {
+    watched.happens(&Faults {
         lost: vec![watched.uuid(0)],
-        ..Mishaps::default()
+        ..Faults::default()
     });
     watched.inventory.wait_for("event VcudaGpuUnhealthy");
     // NVML is opened anew in vain: the GPU is not forgotten, and the problem is told.
@@ -187,7 +187,7 @@ fn a_lost_gpu_is_not_offered_until_it_answers_again() {
         state.contains(&format!("{} unhealthy", watched.uuid(0))),
         "{state}"
     );
-    watched.happens(&Mishaps::default());
+    watched.happens(&Faults::default());
     watched.inventory.wait_for("event VcudaGpuRecovered");
     watched.state(&format!(
         "{} xids [] problem []",
@@ -199,16 +199,16 @@ fn a_lost_gpu_is_not_offered_until_it_answers_again() {
 fn gpus_that_vanish_and_appear_are_followed() {
     let mut watched = Watched::reopened_each("500");
     watched.state(&watched.both("healthy", "healthy"));
-    watched.happens(&Mishaps {
+    watched.happens(&Faults {
         absent: vec![watched.uuid(0)],
-        ..Mishaps::default()
+        ..Faults::default()
     });
     let told = watched.inventory.wait_for("event VcudaGpuVanished");
     assert!(told.contains(&watched.uuid(0)), "{told}");
     watched.state(&format!("state [{} healthy] ", watched.uuid(1)));
-    watched.happens(&Mishaps {
+    watched.happens(&Faults {
         mig: vec![watched.uuid(1)],
-        ..Mishaps::default()
+        ..Faults::default()
     });
     // The first is there again (an event within 30 s of the last one of its kind is not told anew), the other divided.
     watched.state(&watched.both(
@@ -221,9 +221,9 @@ fn gpus_that_vanish_and_appear_are_followed() {
 fn a_driver_that_goes_offers_nothing_and_may_come_back_as_another() {
     let mut watched = Watched::new();
     watched.state(&watched.both("healthy", "healthy"));
-    watched.happens(&Mishaps {
+    watched.happens(&Faults {
         driver_gone: true,
-        ..Mishaps::default()
+        ..Faults::default()
     });
     let told = watched.inventory.wait_for("event VcudaNvmlFailed");
     assert!(told.contains("NVIDIA driver is not loaded"), "{told}");
@@ -231,9 +231,9 @@ fn a_driver_that_goes_offers_nothing_and_may_come_back_as_another() {
     assert!(!state.contains(" healthy"), "{state}");
     let first = watched.uuid(0);
     assert!(watched.ask(&first).starts_with("processes Err(Unusable("));
-    watched.happens(&Mishaps {
+    watched.happens(&Faults {
         driver_version: Some("570.86.15".to_owned()),
-        ..Mishaps::default()
+        ..Faults::default()
     });
     watched.inventory.wait_for("event VcudaNvmlRecovered");
     watched.state(&watched.both("healthy", "healthy"));
@@ -264,9 +264,9 @@ fn the_health_of_a_gpu_outlives_the_manager() {
     // One after the other: NVML tells the last number for all of them.
     let mut errors = xids(&first, &[48]);
     let happens = |watched: &Watched, errors: &[Xid]| {
-        watched.happens(&Mishaps {
+        watched.happens(&Faults {
             xids: errors.to_vec(),
-            ..Mishaps::default()
+            ..Faults::default()
         });
     };
     happens(&watched, &errors);
@@ -281,10 +281,10 @@ fn the_health_of_a_gpu_outlives_the_manager() {
         watched.state(&watched.both("unhealthy: XID 48", "healthy"));
     }
     // A reset that nobody has seen, as the driver was changed meanwhile.
-    watched.happens(&Mishaps {
+    watched.happens(&Faults {
         xids: errors,
         driver_version: Some("570.86.15".to_owned()),
-        ..Mishaps::default()
+        ..Faults::default()
     });
     watched.starts_again();
     watched.state(&watched.both("healthy", "healthy"));
@@ -296,9 +296,9 @@ fn the_health_of_a_gpu_outlives_the_manager() {
 fn an_nvml_that_hangs_is_told_and_nobody_waits_for_it() {
     let mut watched = Watched::new();
     watched.state(&watched.both("healthy", "healthy"));
-    let hangs = Mishaps {
+    let hangs = Faults {
         hangs: true,
-        ..Mishaps::default()
+        ..Faults::default()
     };
     watched.happens(&hangs);
     let told = watched.inventory.wait_for("event VcudaNvmlFailed");
@@ -307,7 +307,7 @@ fn an_nvml_that_hangs_is_told_and_nobody_waits_for_it() {
     watched.state(&watched.both(why, why));
     let first = watched.uuid(0);
     assert_eq!(watched.ask(&first), "processes Err(Late)");
-    watched.happens(&Mishaps::default());
+    watched.happens(&Faults::default());
     watched.inventory.wait_for("event VcudaNvmlRecovered");
     watched.state(&watched.both("healthy", "healthy"));
     assert_eq!(watched.ask(&first), "processes Ok([])");

@@ -12,14 +12,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use vcuda_machine::Mishaps;
-use vcuda_tests::{Bed, Door, Running, app, eventually, succeeded, text};
+use vcuda_machine::Faults;
+use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded, text};
 
 #[test]
 fn sigterm_ends_it_with_status_0() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for signal in [libc::SIGTERM, libc::SIGINT] {
-        let mut manager = bed.manager();
+        let mut manager = fixture.manager();
         manager.signal(signal);
         assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
     }
@@ -27,16 +27,16 @@ fn sigterm_ends_it_with_status_0() {
 
 #[test]
 fn one_that_was_started_with_signals_blocked_can_be_ended() {
-    let bed = Bed::new();
-    let manager = bed.manager_command(&[]);
+    let fixture = Fixture::new();
+    let manager = fixture.manager_command(&[]);
     let mut command = Command::new("env");
-    bed.environment(&mut command);
+    fixture.environment(&mut command);
     command
         .arg("--block-signal=HUP,INT,TERM")
         .arg(manager.get_program())
         .args(manager.get_args());
     let mut manager = Running::start(&mut command);
-    let socket = bed.runtime().join("vcuda/manager.sock");
+    let socket = fixture.runtime().join("vcuda/manager.sock");
     eventually("it listens", Duration::from_secs(20), || socket.exists());
     manager.signal(libc::SIGTERM);
     eventually("it ends", Duration::from_secs(20), || {
@@ -46,8 +46,8 @@ fn one_that_was_started_with_signals_blocked_can_be_ended() {
 
 #[test]
 fn a_wrong_configuration_starts_nothing() {
-    let bed = Bed::new();
-    let file = bed.runtime().join("m.toml");
+    let fixture = Fixture::new();
+    let file = fixture.runtime().join("m.toml");
     for (content, line) in [
         (
             "[admission]\nreserve = \"many\"\n",
@@ -57,7 +57,7 @@ fn a_wrong_configuration_starts_nothing() {
     ] {
         fs::write(&file, content).unwrap();
         for check in [vec!["--check".to_owned()], Vec::new()] {
-            let mut command = bed.manager_command(&check);
+            let mut command = fixture.manager_command(&check);
             let output = command.arg("--config").arg(&file).output().unwrap();
             assert_eq!(output.status.code(), Some(64), "{}", text(&output));
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -67,10 +67,10 @@ fn a_wrong_configuration_starts_nothing() {
             );
             assert_eq!(said.lines().count(), 1, "{said}");
         }
-        assert!(!bed.runtime().join("vcuda/manager.sock").exists());
+        assert!(!fixture.runtime().join("vcuda/manager.sock").exists());
     }
     fs::write(&file, "[admission]\nreserve = \"1Gi\"\n").unwrap();
-    let output = bed
+    let output = fixture
         .manager_command(&["--check".to_owned()])
         .arg("--config")
         .arg(&file)
@@ -81,10 +81,10 @@ fn a_wrong_configuration_starts_nothing() {
 
 #[test]
 fn sighup_reads_the_configuration_again() {
-    let bed = Bed::new();
-    let file = bed.runtime().join("m.toml");
+    let fixture = Fixture::new();
+    let file = fixture.runtime().join("m.toml");
     fs::write(&file, "").unwrap();
-    let mut manager = bed.manager_with(&["--config", file.to_str().unwrap()]);
+    let mut manager = fixture.manager_with(&["--config", file.to_str().unwrap()]);
     let says = |what: &str| {
         eventually(what, Duration::from_secs(20), || manager.log().contains(what));
     };
@@ -114,12 +114,13 @@ fn standbys(root: &Path) -> Vec<u32> {
 
 #[test]
 fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
-    let bed = Bed::new();
-    let root = bed.runtime().join("vcuda");
+    let fixture = Fixture::new();
+    let root = fixture.runtime().join("vcuda");
     let soon = |what: &str, holds: &dyn Fn() -> bool| eventually(what, Duration::from_secs(20), holds);
-    let mut manager = bed.manager();
+    let mut manager = fixture.manager();
     succeeded(
-        &bed.vcuda(["grant", "create", "a", "--memory", "1GiB", "--cores", "30"])
+        &fixture
+            .vcuda(["grant", "create", "a", "--memory", "1GiB", "--cores", "30"])
             .output()
             .unwrap(),
     );
@@ -129,8 +130,8 @@ fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
     assert_eq!(standbys(&root), [0; 0]);
     drop(manager);
 
-    let mut manager = bed.manager();
-    let mut command = bed.vcuda(["run", "--sim", "--grant", "a", "--"]);
+    let mut manager = fixture.manager();
+    let mut command = fixture.vcuda(["run", "--sim", "--grant", "a", "--"]);
     command.arg(app("saturate", Door::Dlsym)).args(["600", "1000000"]);
     let mut program = Running::start(&mut command);
     program.wait_for("started");
@@ -148,7 +149,7 @@ fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
     }
     drop(manager);
     // It makes room for the next manager, and is not needed twice.
-    let mut manager = bed.manager();
+    let mut manager = fixture.manager();
     soon("it has left", &|| standbys(&root).is_empty());
     beats();
     manager.signal(libc::SIGTERM);
@@ -164,18 +165,18 @@ fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
 
 #[test]
 fn one_that_starts_with_an_nvml_that_hangs_answers_and_can_be_ended() {
-    let bed = Bed::new();
-    succeeded(&bed.bare("true").output().unwrap());
-    let hangs = Mishaps {
+    let fixture = Fixture::new();
+    succeeded(&fixture.bare("true").output().unwrap());
+    let hangs = Faults {
         hangs: true,
-        ..Mishaps::default()
+        ..Faults::default()
     };
-    hangs.write(&bed.machine()).unwrap();
-    let mut manager = bed.manager();
-    succeeded(&bed.vcuda(["grant", "list"]).output().unwrap());
+    hangs.write(&fixture.machine()).unwrap();
+    let mut manager = fixture.manager();
+    succeeded(&fixture.vcuda(["grant", "list"]).output().unwrap());
     let create = || {
         let args = ["grant", "create", "a", "--memory", "1GiB"];
-        bed.vcuda(args).output().unwrap()
+        fixture.vcuda(args).output().unwrap()
     };
     let refused = text(&create());
     assert!(refused.contains("NVML has not answered yet"), "{refused}");
@@ -186,8 +187,8 @@ fn one_that_starts_with_an_nvml_that_hangs_answers_and_can_be_ended() {
     assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
     drop(manager);
     // One that begins to answer is used.
-    let _manager = bed.manager();
-    Mishaps::default().write(&bed.machine()).unwrap();
+    let _manager = fixture.manager();
+    Faults::default().write(&fixture.machine()).unwrap();
     eventually("GPUs are given out", Duration::from_secs(20), || {
         create().status.success()
     });
@@ -195,8 +196,8 @@ fn one_that_starts_with_an_nvml_that_hangs_answers_and_can_be_ended() {
 
 #[test]
 fn a_service_manager_is_told_that_it_is_ready_alive_and_ending() {
-    let bed = Bed::new();
-    let socket = bed.runtime().join("notify");
+    let fixture = Fixture::new();
+    let socket = fixture.runtime().join("notify");
     let told = UnixDatagram::bind(&socket).unwrap();
     told.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     // Until it says so; what came before.
@@ -218,7 +219,7 @@ fn a_service_manager_is_told_that_it_is_ready_alive_and_ending() {
         ("NOTIFY_SOCKET", socket.as_path()),
         ("WATCHDOG_USEC", Path::new("200000")),
     ];
-    let mut manager = bed.manager_under(&variables);
+    let mut manager = fixture.manager_under(&variables);
     assert_eq!(until("READY=1"), [""; 0], "nothing is said before it is ready");
     until("WATCHDOG=1");
     until("WATCHDOG=1");

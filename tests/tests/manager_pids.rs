@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_tests::{
-    Bed, Door, GIB, MIB, Manager, Obedient, Running, app, eventually, holding, skip, succeeded,
+    Commanded, Door, Fixture, GIB, MIB, Manager, Running, app, eventually, holding, skip, succeeded,
 };
 
 /// What is promised within a second, on a busy machine.
@@ -65,8 +65,8 @@ impl Newcomer {
     }
 }
 
-fn in_grant(bed: &Bed, program: &str) -> Command {
-    let mut command = bed.vcuda(["run", "--sim", "--grant", "a", "--"]);
+fn in_grant(fixture: &Fixture, program: &str) -> Command {
+    let mut command = fixture.vcuda(["run", "--sim", "--grant", "a", "--"]);
     command.arg(app(program, Door::Dlsym));
     command
 }
@@ -75,8 +75,8 @@ fn used(manager: &Manager<'_>) -> f64 {
     manager.metric("vcuda_container_memory_used_bytes", "container=\"a-1\"")
 }
 
-fn is_shown(bed: &Bed, pid: u32) -> bool {
-    let shown = succeeded(&bed.vcuda(["ps", "--json"]).output().unwrap());
+fn is_shown(fixture: &Fixture, pid: u32) -> bool {
+    let shown = succeeded(&fixture.vcuda(["ps", "--json"]).output().unwrap());
     let shown: Value = serde_json::from_str(&shown).unwrap();
     let mut lines = shown["processes"].as_array().unwrap().iter();
     lines.any(|line| line["pid"] == pid)
@@ -84,20 +84,20 @@ fn is_shown(bed: &Bed, pid: u32) -> bool {
 
 #[test]
 fn whoever_gets_the_number_of_a_dead_tenant_is_nobodys() {
-    let bed = Bed::new();
-    let mut manager = bed.manager();
+    let fixture = Fixture::new();
+    let mut manager = fixture.manager();
     let args = ["grant", "create", "a", "--memory", "2GiB", "--cores", "30"];
-    succeeded(&bed.vcuda(args).output().unwrap());
-    let mut stays = Obedient::start(&mut in_grant(&bed, "obey"));
+    succeeded(&fixture.vcuda(args).output().unwrap());
+    let mut stays = Commanded::start(&mut in_grant(&fixture, "obey"));
     let mut newcomers = Vec::new();
     // It ends beside its manager, and while there is none: the next has but the slot of it.
     for is_there in [true, false] {
         let before = stays.info().0;
         let own = (2 * GIB - before) as f64;
-        let old = holding(&mut in_grant(&bed, "hold"), HELD);
+        let old = holding(&mut in_grant(&fixture, "hold"), HELD);
         let pid = old.0.id();
         eventually("it is known, and what it has", SOON, || {
-            used(&manager) >= own + HELD as f64 && is_shown(&bed, pid)
+            used(&manager) >= own + HELD as f64 && is_shown(&fixture, pid)
         });
         assert!(stays.info().0 + HELD <= before);
         if !is_there {
@@ -112,14 +112,14 @@ fn whoever_gets_the_number_of_a_dead_tenant_is_nobodys() {
             manager.start_again();
         }
         eventually("what the dead one had is free", SOON, || {
-            !is_shown(&bed, pid) && used(&manager) == own
+            !is_shown(&fixture, pid) && used(&manager) == own
         });
         eventually("to its neighbour too", SOON, || stays.info().0 == before);
         stays.fills_to_the_byte();
     }
     // Looks of the audit, by what one of them finds: nobody is suspected.
-    let stranger = holding(&mut bed.bare(app("hold", Door::Dlsym)), MIB);
-    let events = || succeeded(&bed.vcuda(["events"]).output().unwrap());
+    let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), MIB);
+    let events = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
     eventually("the audit has looked", SOON, || {
         events().contains("VcudaUnregistered")
     });
@@ -130,18 +130,18 @@ fn whoever_gets_the_number_of_a_dead_tenant_is_nobodys() {
     }
     drop((stays, stranger));
     // Nobody of the container is left, whatever numbers its slots have.
-    let release = || bed.vcuda(["grant", "release", "a"]).output().unwrap();
+    let release = || fixture.vcuda(["grant", "release", "a"]).output().unwrap();
     eventually("it can be released", SOON, || release().status.success());
-    assert!(!bed.runtime().join("vcuda/containers/a-1").exists());
+    assert!(!fixture.runtime().join("vcuda/containers/a-1").exists());
     newcomers.iter_mut().for_each(Newcomer::lives);
 }
 
 #[test]
 fn without_a_manager_as_well() {
-    let bed = Bed::new();
-    let tenant = bed.keep("a", &["--memory", "2GiB"]);
+    let fixture = Fixture::new();
+    let tenant = fixture.keep("a", &["--memory", "2GiB"]);
     let directory = tenant.directory();
-    let mut stays = Obedient::start(&mut tenant.command(app("obey", Door::Dlsym)));
+    let mut stays = Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)));
     let before = stays.info().0;
     let old = holding(&mut tenant.command(app("hold", Door::Dlsym)), GIB);
     assert!(stays.info().0 + GIB <= before);
@@ -158,7 +158,7 @@ fn without_a_manager_as_well() {
         return;
     };
     eventually("nobody keeps the directory", SOON, || {
-        succeeded(&bed.tenant(&["--memory", "1GiB"], "true").output().unwrap());
+        succeeded(&fixture.tenant(&["--memory", "1GiB"], "true").output().unwrap());
         !directory.exists()
     });
     newcomer.lives();

@@ -12,7 +12,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use vcuda_tests::{Bed, Door, MIB, Mounted, app, eventually, holding, release_dir, skip, succeeded, text};
+use vcuda_tests::{
+    Door, Fixture, MIB, Mounted, app, eventually, holding, release_dir, skip, succeeded, text,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 const HELD: u64 = 200 * MIB;
@@ -64,12 +66,12 @@ fn one_capability_is_enough() {
         skip(&format!("a manager of another user: {why}"));
         return;
     }
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     // The machine is there first, and is the user's too.
-    succeeded(&bed.bare("true").output().unwrap());
-    give_to_user(bed.home());
+    succeeded(&fixture.bare("true").output().unwrap());
+    give_to_user(fixture.home());
     let programs = programs();
-    let manager = bed.manager_of(programs.path(), &[]);
+    let manager = fixture.manager_of(programs.path(), &[]);
     let status = fs::read_to_string(format!("/proc/{}/status", manager.pid())).unwrap();
     let line = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -83,7 +85,7 @@ fn one_capability_is_enough() {
     // As root finds the manager of a systemd unit: not in a runtime directory of its own.
     let own = tempfile::tempdir().unwrap();
     let vcuda = |args: &[&str]| {
-        let mut command = bed.vcuda(args);
+        let mut command = fixture.vcuda(args);
         command
             .env("VCUDA_MANAGER", manager.socket())
             .env("XDG_RUNTIME_DIR", own.path());
@@ -101,7 +103,7 @@ fn one_capability_is_enough() {
         events().contains(&format!("process {} uses GPU-", stranger.0.id()))
     });
     // What only its root tells can be seen by who has the capability.
-    if let Some(room) = bed.room_by(&vcuda, "web", Mounted::Directory) {
+    if let Some(room) = fixture.granted_container_by(&vcuda, "web", Mounted::Directory) {
         let loose = holding(&mut room.unlimited(&hold), HELD);
         eventually("it is known whose the loose one is", SOON, || {
             events().contains(&format!("process {} of web-1 uses GPU-", loose.0.id()))

@@ -15,8 +15,8 @@ use vcuda_region::layout::{OLDEST_VERSION, VERSION};
 use vcuda_region::registration;
 use vcuda_region::release::{self, NUMBER};
 use vcuda_tests::{
-    Bed, Door, GIB, Manager, Obedient, Programs, Speaks, app, eventually, holding, release_dir, succeeded,
-    text,
+    Commanded, Door, Fixture, GIB, Manager, Programs, Speaks, app, eventually, holding, release_dir,
+    succeeded, text,
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -38,16 +38,16 @@ const AFTER: Speaks = Speaks {
 };
 
 /// `vcuda` of this release.
-fn vcuda(bed: &Bed, release: &Path, args: &[&str]) -> Output {
+fn vcuda(fixture: &Fixture, release: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(release.join("vcuda"));
-    bed.environment(&mut command);
+    fixture.environment(&mut command);
     command.args(args).output().unwrap()
 }
 
 /// A program in this grant, as `manager`'s release starts it, with the shim of another.
-fn in_grant(bed: &Bed, manager: &Path, shim: &Path, grant: &str) -> Command {
+fn in_grant(fixture: &Fixture, manager: &Path, shim: &Path, grant: &str) -> Command {
     let shown = succeeded(&vcuda(
-        bed,
+        fixture,
         manager,
         &["run", "--sim", "--grant", grant, "--", "env"],
     ));
@@ -69,45 +69,47 @@ fn attaches(manager: &Manager<'_>, id: &str) {
 /// A program that runs, and what it has been given.
 struct Tenant {
     id: String,
-    program: Obedient,
+    program: Commanded,
     limit_gib: u64,
     /// The layout of its files.
     layout: u32,
 }
 
 /// What `vcuda events` says of containers with an older library, as often as it was told.
-fn older(bed: &Bed) -> Vec<String> {
-    let told = succeeded(&bed.vcuda(["events"]).output().unwrap());
+fn older(fixture: &Fixture) -> Vec<String> {
+    let told = succeeded(&fixture.vcuda(["events"]).output().unwrap());
     let is_one = |line: &&str| line.contains("VcudaOlderShim");
     told.lines().filter(is_one).map(str::to_owned).collect()
 }
 
 #[test]
 fn an_older_library_is_told_once_and_is_no_finding() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let before = Programs::new(BEFORE);
     let now = release_dir();
-    let manager = bed.manager();
+    let manager = fixture.manager();
     for name in ["a", "b"] {
         let args = ["grant", "create", name, "--memory", "1GiB", "--cores", "10"];
-        succeeded(&bed.vcuda(args).output().unwrap());
+        succeeded(&fixture.vcuda(args).output().unwrap());
     }
     let programs = [
-        in_grant(&bed, &now, &now, "b"),
-        in_grant(&bed, &now, before.folder(), "a"),
-        in_grant(&bed, &now, before.folder(), "a"),
+        in_grant(&fixture, &now, &now, "b"),
+        in_grant(&fixture, &now, before.folder(), "a"),
+        in_grant(&fixture, &now, before.folder(), "a"),
     ]
-    .map(|mut command| Obedient::start(&mut command));
+    .map(|mut command| Commanded::start(&mut command));
     attaches(&manager, "b-2");
     let (old, new) = (NUMBER.checked_sub(1).unwrap(), NUMBER);
     let (old, new) = (release::name(old), release::name(new));
     let said = format!("of a-1 have loaded libvcuda_shim {old}, the manager is {new}: they work together");
-    eventually("the older library is an event", SOON, || !older(&bed).is_empty());
+    eventually("the older library is an event", SOON, || {
+        !older(&fixture).is_empty()
+    });
     // Three looks later, told by what such a look finds: it stands in no figure, and nobody else is meant.
-    let stranger = holding(&mut bed.bare(app("hold", Door::Dlsym)), GIB);
-    let all = || succeeded(&bed.vcuda(["events"]).output().unwrap());
+    let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), GIB);
+    let all = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
     eventually("later looks", SOON, || all().contains("VcudaUnregistered"));
-    let told = older(&bed);
+    let told = older(&fixture);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains(&said), "{told:?}");
     assert_eq!(manager.metric("vcuda_audit_findings", "container=\"a-1\""), 0.0);
@@ -120,10 +122,10 @@ fn go_together(one: u32, other: u32) -> bool {
 
 /// A shim meets one manager after another, each of which grants something new and changes what is there.
 fn a_shim_meets_managers(shim: Speaks, managers: &[Speaks]) {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let of_shim = Programs::new(shim);
     let releases: Vec<Programs> = managers.iter().map(|speaks| Programs::new(*speaks)).collect();
-    let mut manager = bed.manager_of(releases[0].folder(), &[]);
+    let mut manager = fixture.manager_of(releases[0].folder(), &[]);
     let mut tenants: Vec<Tenant> = Vec::new();
     for (turn, (speaks, release)) in managers.iter().zip(&releases).enumerate() {
         let release = release.folder();
@@ -136,7 +138,7 @@ fn a_shim_meets_managers(shim: Speaks, managers: &[Speaks]) {
             assert_eq!(tenant.program.info().1, tenant.limit_gib * GIB, "{what}");
             tenant.program.fills_to_the_byte();
             let size = format!("{}GiB", tenant.limit_gib + 1);
-            let set = vcuda(&bed, release, &["set", &tenant.id, "--memory", &size]);
+            let set = vcuda(&fixture, release, &["set", &tenant.id, "--memory", &size]);
             if go_together(tenant.layout, speaks.layouts.1) {
                 succeeded(&set);
                 tenant.limit_gib += 1;
@@ -151,22 +153,22 @@ fn a_shim_meets_managers(shim: Speaks, managers: &[Speaks]) {
         }
         let name = format!("turn{turn}");
         succeeded(&vcuda(
-            &bed,
+            &fixture,
             release,
             &["grant", "create", &name, "--memory", "2GiB", "--cores", "10"],
         ));
         let id = format!("{name}-{}", turn + 1);
-        let mut command = in_grant(&bed, release, of_shim.folder(), &name);
+        let mut command = in_grant(&fixture, release, of_shim.folder(), &name);
         if go_together(shim.layouts.1, speaks.layouts.1) {
             tenants.push(Tenant {
-                program: Obedient::start(&mut command),
+                program: Commanded::start(&mut command),
                 id,
                 limit_gib: 2,
                 layout: speaks.layouts.1,
             });
         } else {
             // No memory, and the reason in its log: never a quota that was read wrong.
-            let log = bed.runtime().join("shim.log");
+            let log = fixture.runtime().join("shim.log");
             let refused = command.env("VCUDA_LOG", &log).output().unwrap();
             assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
             let logged = fs::read_to_string(&log).unwrap();
@@ -197,24 +199,24 @@ fn a_shim_of_the_release_after_meets_managers_of_each() {
 
 #[test]
 fn who_speaks_another_protocol_is_not_registered_and_has_its_quota() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let now = Programs::new(NOW);
     let other = Programs::new(Speaks {
         protocols: (registration::VERSION + 1, registration::VERSION + 1),
         later: 1,
         ..NOW
     });
-    let mut manager = bed.manager_of(now.folder(), &[]);
+    let mut manager = fixture.manager_of(now.folder(), &[]);
     succeeded(&vcuda(
-        &bed,
+        &fixture,
         now.folder(),
         &["grant", "create", "a", "--memory", "2GiB"],
     ));
-    let mut program = Obedient::start(&mut in_grant(&bed, now.folder(), other.folder(), "a"));
+    let mut program = Commanded::start(&mut in_grant(&fixture, now.folder(), other.folder(), "a"));
     let refused = || manager.metric("vcuda_registrations_total", "result=\"malformed\"");
     eventually("it is refused", SOON, || refused() > 0.0);
     program.fills_to_the_byte();
-    succeeded(&vcuda(&bed, now.folder(), &["set", "a", "--memory", "3GiB"]));
+    succeeded(&vcuda(&fixture, now.folder(), &["set", "a", "--memory", "3GiB"]));
     assert_eq!(program.info().1, 3 * GIB);
     program.fills_to_the_byte();
     assert!(manager.metric("vcuda_shim_attached", "container=\"a-1\"") < 0.5);

@@ -18,8 +18,8 @@ use vcuda_manager::observe::{Container, Observatory, Process, Snapshot};
 use vcuda_manager::reaper::Cleaner;
 use vcuda_manager::registration::Registrar;
 use vcuda_region::DeviceIndex;
-use vcuda_region::observer::Observer;
-use vcuda_tests::{Bed, Door, MIB, Running, Tenant, app, eventually};
+use vcuda_region::usage_reader::UsageReader;
+use vcuda_tests::{Door, Fixture, MIB, Running, Tenant, app, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const HELD: u64 = 100 * MIB;
@@ -31,8 +31,8 @@ struct Manager {
 }
 
 impl Manager {
-    fn start(bed: &Bed) -> Self {
-        let root = bed.runtime().join("vcuda");
+    fn start(fixture: &Fixture) -> Self {
+        let root = fixture.runtime().join("vcuda");
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&root).unwrap();
         let no_process = |_: &_| Ok(Vec::new());
@@ -84,9 +84,9 @@ fn holds(container: &Container, running: &Running) -> bool {
 
 #[test]
 fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
-    let bed = Bed::new();
-    let manager = Manager::start(&bed);
-    let tenant = bed.keep("a", &["--memory", "4GiB"]);
+    let fixture = Fixture::new();
+    let manager = Manager::start(&fixture);
+    let tenant = fixture.keep("a", &["--memory", "4GiB"]);
     manager.sees("the shell that holds a slot", "a", |a| {
         a.processes.len() == 1 && !a.attached
     });
@@ -109,7 +109,7 @@ fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
             && a.devices[0].peak_bytes >= 2 * HELD
             && !a.attached
     });
-    let file = Observer::open(&tenant.directory()).unwrap();
+    let file = UsageReader::open(&tenant.directory()).unwrap();
     let said = file.memory(DeviceIndex::new(0).unwrap()).unwrap();
     assert!(
         said.used_bytes >= HELD,
@@ -119,15 +119,15 @@ fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
 
 #[test]
 fn after_a_restart_of_the_manager_processes_register_again() {
-    let bed = Bed::new();
-    let manager = Manager::start(&bed);
-    let tenant = bed.keep("a", &["--memory", "4GiB"]);
+    let fixture = Fixture::new();
+    let manager = Manager::start(&fixture);
+    let tenant = fixture.keep("a", &["--memory", "4GiB"]);
     let one = holder(&tenant);
     manager.sees("it", "a", |a| holds(a, &one));
     drop(manager);
     // Begun while there is a socket, and nobody behind it.
     let two = holder(&tenant);
-    let manager = Manager::start(&bed);
+    let manager = Manager::start(&fixture);
     manager.sees("both again", "a", |a| holds(a, &one) && holds(a, &two));
     let descriptors = || {
         fs::read_dir(format!("/proc/{}/fd", one.0.id()))
@@ -146,11 +146,11 @@ fn after_a_restart_of_the_manager_processes_register_again() {
 
 #[test]
 fn a_hostile_tenant_harms_its_own_figures_only() {
-    let bed = Bed::new();
-    let manager = Manager::start(&bed);
+    let fixture = Fixture::new();
+    let manager = Manager::start(&fixture);
     let (hostile, other) = (
-        bed.keep("hostile", &["--memory", "4GiB"]),
-        bed.keep("other", &["--memory", "4GiB"]),
+        fixture.keep("hostile", &["--memory", "4GiB"]),
+        fixture.keep("other", &["--memory", "4GiB"]),
     );
     let (one, two) = (holder(&hostile), holder(&other));
     manager.sees("both", "hostile", |a| holds(a, &one));
@@ -221,10 +221,10 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
 
 #[test]
 fn who_ends_first_leaves_no_directory_behind() {
-    let bed = Bed::new();
-    let manager = Manager::start(&bed);
+    let fixture = Fixture::new();
+    let manager = Manager::start(&fixture);
     let _cleaner = Cleaner::start(&manager.root).unwrap();
-    let tenant = bed.keep("a", &["--memory", "4GiB"]);
+    let tenant = fixture.keep("a", &["--memory", "4GiB"]);
     manager.sees("it", "a", |_| true);
     drop(tenant);
     eventually("its directory is removed", PATIENCE, || {
@@ -233,13 +233,17 @@ fn who_ends_first_leaves_no_directory_behind() {
 }
 
 /// When somebody last arbitrated, as a tenant's `limits` have it.
-fn beat(tenant: &str, bed: &Bed) -> Vec<u8> {
-    let limits = bed.runtime().join("vcuda/containers").join(tenant).join("limits");
+fn beat(tenant: &str, fixture: &Fixture) -> Vec<u8> {
+    let limits = fixture
+        .runtime()
+        .join("vcuda/containers")
+        .join(tenant)
+        .join("limits");
     fs::read(limits).unwrap()[176..184].to_vec()
 }
 
-fn arbiters(bed: &Bed) -> usize {
-    let root = format!("XDG_RUNTIME_DIR={}", bed.runtime().display());
+fn arbiters(fixture: &Fixture) -> usize {
+    let root = format!("XDG_RUNTIME_DIR={}", fixture.runtime().display());
     let is_one = |process: &fs::DirEntry| {
         let read = |file| fs::read(process.path().join(file)).unwrap_or_default();
         read("cmdline").split(|byte| *byte == 0).nth(1) == Some(b"arbiter")
@@ -252,30 +256,30 @@ fn arbiters(bed: &Bed) -> usize {
 
 #[test]
 fn the_manager_takes_over_from_the_users_arbiter_and_gives_back() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let start = |name: &str| {
         let program = app("saturate", Door::Dlsym);
         let quota = ["--name", name, "--cores", "30"];
-        let mut one = Running::start(bed.tenant(&quota, &program).args(["600", "1000000"]));
+        let mut one = Running::start(fixture.tenant(&quota, &program).args(["600", "1000000"]));
         one.wait_for("started");
         one
     };
     let _one = start("one");
-    eventually("the user's two", PATIENCE, || arbiters(&bed) == 2);
-    let controller = Controller::start(&bed.runtime().join("vcuda")).unwrap();
-    eventually("they have left", PATIENCE, || arbiters(&bed) == 0);
+    eventually("the user's two", PATIENCE, || arbiters(&fixture) == 2);
+    let controller = Controller::start(&fixture.runtime().join("vcuda")).unwrap();
+    eventually("they have left", PATIENCE, || arbiters(&fixture) == 0);
     let beats = || {
-        let before = beat("one", &bed);
-        eventually("it beats", PATIENCE, || beat("one", &bed) != before);
+        let before = beat("one", &fixture);
+        eventually("it beats", PATIENCE, || beat("one", &fixture) != before);
     };
     beats();
     assert!(controller.beat_ns() > 0);
     // While it is there, nobody else comes.
     let _two = start("two");
     beats();
-    assert_eq!(arbiters(&bed), 0);
+    assert_eq!(arbiters(&fixture), 0);
     drop(controller);
     let _three = start("three");
-    eventually("the user's two again", PATIENCE, || arbiters(&bed) == 2);
+    eventually("the user's two again", PATIENCE, || arbiters(&fixture) == 2);
     beats();
 }

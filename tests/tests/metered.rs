@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use vcuda_tests::virtual_time::{lab, shares};
-use vcuda_tests::{Bed, Door, Running, app};
+use vcuda_tests::{Door, Fixture, Running, app};
 
 /// A machine on which a copy of 1 MiB takes half a millisecond, within the device and from the host.
 const SLOW_COPIES: &str = "device_copy_bytes_per_us = 2000\ncopy_bytes_per_us = 2000\n";
@@ -38,12 +38,12 @@ fn sets_are_charged() {
 fn copies_of_the_host_are_counted_and_not_charged() {
     // Half of the time goes to copies: were they charged, the kernels would get 20 %.
     all_get_their_cap(&["host"]);
-    let bed = Bed::with_config(SLOW_COPIES);
+    let fixture = Fixture::with_config(SLOW_COPIES);
     let program = app("transfers", Door::ProcAddress);
-    let mut one = Running::start(bed.tenant(&["--cores", "40"], &program).args(["60", "host"]));
+    let mut one = Running::start(fixture.tenant(&["--cores", "40"], &program).args(["60", "host"]));
     one.wait_for("started");
     std::thread::sleep(Duration::from_millis(300));
-    let smi = bed.smi();
+    let smi = fixture.smi();
     let tenant = &smi["gpus"][0]["tenants"][0];
     let (copies, bytes) = (&tenant["host_copies"], &tenant["host_copied_bytes"]);
     assert!(copies.as_u64().unwrap() > 10, "{tenant}");

@@ -9,9 +9,9 @@
 use std::collections::BTreeSet;
 
 use vcuda_tests::table::row_names;
-use vcuda_tests::{Bed, GIB, succeeded};
+use vcuda_tests::{Fixture, GIB, succeeded};
 
-/// Below the card's 80 GiB, and room for many contexts.
+/// Below the GPU's 80 GiB, and room for many contexts.
 const QUOTA_BYTES: u64 = 79 * GIB;
 
 #[test]
@@ -30,13 +30,14 @@ fn with_a_context() {
 }
 
 fn same_answers(stage: &str) {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let program = env!("CARGO_BIN_EXE_nonsense");
     let rows = row_names();
-    let bare = succeeded(&bed.bare(program).arg(stage).args(&rows).output().unwrap());
+    let bare = succeeded(&fixture.bare(program).arg(stage).args(&rows).output().unwrap());
     let quota = ["--memory", "79GiB", "--cores", "50"];
     let tenant = succeeded(
-        &bed.tenant(&quota, program)
+        &fixture
+            .tenant(&quota, program)
             .arg(stage)
             .args(&rows)
             .output()
@@ -65,7 +66,7 @@ fn same_answers(stage: &str) {
         .map(|(bare, tenant)| format!("bare   {bare}\ntenant {tenant}"))
         .collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
-    assert_eq!(bed.used_bytes(), 0, "nothing is left on the card");
+    assert_eq!(fixture.used_bytes(), 0, "nothing is left on the GPU");
 }
 
 /// A call that asks for more than the quota and is wrong in another way too: no rule says which of the two errors the

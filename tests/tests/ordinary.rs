@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use vcuda_tests::{Bed, release_dir, skip, workspace};
+use vcuda_tests::{Fixture, release_dir, skip, workspace};
 
 /// Far longer than any row takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -262,8 +262,8 @@ fn shim() -> PathBuf {
 
 /// Bare, and with the shim in a directory of limits.
 fn preloaded(lists: &[&str]) {
-    let bed = Bed::new();
-    let tenant = bed.keep("ordinary", &["--memory", "2GiB", "--cores", "50"]);
+    let fixture = Fixture::new();
+    let tenant = fixture.keep("ordinary", &["--memory", "2GiB", "--cores", "50"]);
     let limits = tenant.directory().display().to_string();
     let place = Place::new(BTreeMap::new());
     let with = |preload: String| BTreeMap::from([("PRELOAD", preload), ("VCUDA_DIR", limits.clone())]);
@@ -295,11 +295,11 @@ fn processes_threads_and_tiny_limits() {
 /// Bare on the simulated GPU, and as a tenant.
 #[test]
 fn programs_that_use_a_gpu_in_odd_places() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let vcuda = release_dir().join("vcuda").display().to_string();
     let machine = BTreeMap::from([
-        ("VCUDA_SIM", bed.machine().display().to_string()),
-        ("XDG_RUNTIME_DIR", bed.runtime().display().to_string()),
+        ("VCUDA_SIM", fixture.machine().display().to_string()),
+        ("XDG_RUNTIME_DIR", fixture.runtime().display().to_string()),
     ]);
     let run = |words: &str| BTreeMap::from([("RUN", format!("{vcuda} {words} --"))]);
     unchanged(

@@ -1,4 +1,4 @@
-//! Nothing is oversubscribed: a quota that a card cannot give is refused where it is asked for, with the figure, and managed
+//! Nothing is oversubscribed: a quota that a GPU cannot give is refused where it is asked for, with the figure, and managed
 //! memory counts in full. What several tenants were promised together is said.
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@
 use std::process::Output;
 
 use serde_json::Value;
-use vcuda_tests::{Bed, Door, GIB, MIB, Running, app, succeeded, text};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, succeeded, text};
 
 const MACHINE: &str = "[[gpus]]\nmemory_bytes = \"8GiB\"\n[[gpus]]\nmemory_bytes = \"4GiB\"\n";
 
@@ -26,13 +26,13 @@ fn is_refused(output: &Output, asked: u64, has: u64, uuid: &str) {
 }
 
 #[test]
-fn a_quota_beyond_the_card_is_refused_with_the_figure() {
-    let bed = Bed::with_config(MACHINE);
-    let report = bed.report();
+fn a_quota_beyond_the_gpu_is_refused_with_the_figure() {
+    let fixture = Fixture::with_config(MACHINE);
+    let report = fixture.report();
     let uuid = |gpu: usize| report["gpus"][gpu]["uuid"].as_str().unwrap();
-    let run = |quota: &[&str]| bed.tenant(quota, "true").output().unwrap();
+    let run = |quota: &[&str]| fixture.tenant(quota, "true").output().unwrap();
     let over = (8 * GIB + 1).to_string();
-    // Without --gpu each card gives it: the smallest decides.
+    // Without --gpu each GPU gives it: the smallest decides.
     is_refused(&run(&["--memory", "5GiB"]), 5 * GIB, 4 * GIB, uuid(1));
     is_refused(
         &run(&["--gpu", "0", "--memory", &over]),
@@ -51,11 +51,16 @@ fn a_quota_beyond_the_card_is_refused_with_the_figure() {
     }
     // Nor can it be had later; what it was stays.
     let poll = app("poll_limit", Door::Dlsym);
-    let mut running = Running::start(&mut bed.tenant(&["--memory", "2GiB", "--name", "grows"], poll));
+    let mut running = Running::start(&mut fixture.tenant(&["--memory", "2GiB", "--name", "grows"], poll));
     running.wait_for("total");
-    let set = |memory: &str| bed.vcuda(["set", "grows", "--memory", memory]).output().unwrap();
+    let set = |memory: &str| {
+        fixture
+            .vcuda(["set", "grows", "--memory", memory])
+            .output()
+            .unwrap()
+    };
     is_refused(&set("5GiB"), 5 * GIB, 4 * GIB, uuid(1));
-    let quota = |gpu: usize| bed.smi()["gpus"][gpu]["tenants"][0]["memory_limit_bytes"].clone();
+    let quota = |gpu: usize| fixture.smi()["gpus"][gpu]["tenants"][0]["memory_limit_bytes"].clone();
     assert_eq!([quota(0), quota(1)], [2 * GIB, 2 * GIB]);
     succeeded(&set("4GiB"));
     assert_eq!(
@@ -63,14 +68,14 @@ fn a_quota_beyond_the_card_is_refused_with_the_figure() {
         format!("total {}", 4 * GIB)
     );
     // The refused left nothing behind.
-    assert_eq!(bed.smi()["gpus"][0]["tenants"].as_array().unwrap().len(), 1);
+    assert_eq!(fixture.smi()["gpus"][0]["tenants"].as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn managed_memory_is_charged_in_full() {
-    let bed = Bed::with_config(MACHINE);
+    let fixture = Fixture::with_config(MACHINE);
     for door in Door::ALL {
-        let mut command = bed.tenant(&["--memory", "2GiB"], app("managed", door));
+        let mut command = fixture.tenant(&["--memory", "2GiB"], app("managed", door));
         succeeded(&command.arg((48 * MIB + 1).to_string()).output().unwrap());
     }
 }
@@ -78,9 +83,9 @@ fn managed_memory_is_charged_in_full() {
 /// More was promised than there is: no quota is wrong by that, but whoever is refused should find out why.
 #[test]
 fn what_was_promised_together_is_told() {
-    let bed = Bed::with_config(MACHINE);
+    let fixture = Fixture::with_config(MACHINE);
     let notes = || {
-        let said = succeeded(&bed.vcuda(["doctor", "--sim", "--json"]).output().unwrap());
+        let said = succeeded(&fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap());
         let said: Value = serde_json::from_str(&said).unwrap();
         let findings = said["findings"].as_array().unwrap().iter();
         let notes = findings.filter(|one| one["link"] == "quotas" && one["health"] == "note");
@@ -88,12 +93,12 @@ fn what_was_promised_together_is_told() {
             .map(|one| one["seen"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    let _one = bed.keep("one", &["--gpu", "0", "--memory", "5GiB"]);
-    let _whole = bed.keep("whole", &[]);
+    let _one = fixture.keep("one", &["--gpu", "0", "--memory", "5GiB"]);
+    let _whole = fixture.keep("whole", &[]);
     assert!(notes().is_empty(), "{:?}", notes());
-    let _two = bed.keep("two", &["--memory", "3.5GiB"]);
+    let _two = fixture.keep("two", &["--memory", "3.5GiB"]);
     let found = notes();
-    let uuid = bed.report()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
+    let uuid = fixture.report()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
         found[0].contains(&uuid) && found[0].contains("8.5 GiB of 8 GiB"),

@@ -10,17 +10,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use vcuda_tests::kubelet::{Mood, PodSpec, RESOURCES, Release, Role};
-use vcuda_tests::{Bed, GIB, Manager, eventually};
+use vcuda_tests::{Fixture, GIB, Manager, eventually};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 #[test]
-fn two_pods_share_a_card_each_with_what_it_asked_for() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let manager: Manager<'_> = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let plugin = bed.plugin();
+fn two_pods_share_a_gpu_each_with_what_it_asked_for() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let manager: Manager<'_> = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let plugin = fixture.plugin();
     kubelet.wait_for_devices();
     assert_eq!(kubelet.counts("vcuda.io/gpu"), (16, 16));
     assert_eq!(kubelet.counts("vcuda.io/cores"), (100, 100));
@@ -52,11 +52,11 @@ fn two_pods_share_a_card_each_with_what_it_asked_for() {
 }
 
 #[test]
-fn the_amounts_of_several_cards_are_totals() {
-    let bed = Bed::with_gpus(2, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+fn the_amounts_of_several_gpus_are_totals() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let wants = [("gpu", 2), ("memory", 16), ("cores", 30)];
     let pod = kubelet
@@ -87,11 +87,11 @@ fn the_amounts_of_several_cards_are_totals() {
 
 #[test]
 fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
     let long = "[release]\ninterval = \"100ms\"\ngrace = \"60s\"\n";
-    let patient = bed.plugin_named("patient", long);
+    let patient = fixture.plugin_named("patient", long);
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let directory = kubelet.started(&pod).directory();
@@ -113,7 +113,7 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
     drop(patient);
 
     // No time is allowed: but the checkpoint knows it, of which PodResources have no word.
-    let _plugin = bed.plugin_named("hasty", "[release]\ninterval = \"100ms\"\ngrace = \"100ms\"\n");
+    let _plugin = fixture.plugin_named("hasty", "[release]\ninterval = \"100ms\"\ngrace = \"100ms\"\n");
     eventually("the other's grant has ended", SOON, || !of_other.exists());
     for mood in [Mood::Forgets, Mood::Refuses] {
         kubelet.set_mood(mood.clone());
@@ -130,13 +130,13 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
 }
 
 #[test]
-fn kubelet_is_told_the_numa_node_that_all_cards_are_near_to() {
+fn kubelet_is_told_the_numa_node_that_all_gpus_are_near_to() {
     for (of_second, told) in [(1, 1), (0, -1)] {
         let gpu = "[[gpus]]\nmemory_bytes = \"24GiB\"\nnuma_node";
-        let bed = Bed::with_config(&format!("{gpu} = 1\n{gpu} = {of_second}\n"));
-        let _manager = bed.manager_with_shim();
-        let kubelet = bed.kubelet(Release::default());
-        let _plugin = bed.plugin();
+        let fixture = Fixture::with_config(&format!("{gpu} = 1\n{gpu} = {of_second}\n"));
+        let _manager = fixture.manager_with_shim();
+        let kubelet = fixture.kubelet(Release::default());
+        let _plugin = fixture.plugin();
         kubelet.wait_for_devices();
         for resource in RESOURCES {
             assert_eq!(kubelet.numa_nodes(resource), BTreeSet::from([told]), "{resource}");

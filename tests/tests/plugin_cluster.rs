@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use vcuda_tests::api_server::ApiServer;
 use vcuda_tests::kubelet::{Pod, PodSpec, Release};
-use vcuda_tests::{Bed, GIB, eventually, succeeded};
+use vcuda_tests::{Fixture, GIB, eventually, succeeded};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -25,8 +25,8 @@ fn configuration(server: &ApiServer) -> String {
 }
 
 /// A grant's amounts as the manager tells them.
-fn granted(bed: &Bed, pod: &Pod) -> Value {
-    let listed = succeeded(&bed.vcuda(["grant", "list", "--json"]).output().unwrap());
+fn granted(fixture: &Fixture, pod: &Pod) -> Value {
+    let listed = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
     let listed: Value = serde_json::from_str(&listed).unwrap();
     let grants = listed["grants"].as_array().unwrap();
     let holder = format!("default/{}/c", pod.spec.name);
@@ -36,11 +36,11 @@ fn granted(bed: &Bed, pod: &Pod) -> Value {
 
 #[test]
 fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
     let server = ApiServer::start(NODE);
-    let kubelet = bed.kubelet(Release::default());
-    let plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
+    let kubelet = fixture.kubelet(Release::default());
+    let plugin = fixture.plugin_of_node("plugin", &configuration(&server), NODE);
     kubelet.wait_for_devices();
 
     let burst = kubelet.admit(PodSpec::share("burst", 16, 30)).unwrap();
@@ -55,7 +55,7 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
         ],
     );
     kubelet.started(&burst);
-    let grant = granted(&bed, &burst);
+    let grant = granted(&fixture, &burst);
     assert_eq!(grant["policy"], "burst", "{grant}");
     assert_eq!(grant["priority"], "low", "{grant}");
     assert_eq!(grant["cores_max_permille"], 800, "{grant}");
@@ -95,7 +95,7 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
         &[("vcuda.io/policy", "burst")],
     );
     kubelet.started(&namesake);
-    assert_eq!(granted(&bed, &namesake)["policy"], "fixed");
+    assert_eq!(granted(&fixture, &namesake)["policy"], "fixed");
     kubelet.assert_no_wrongs();
     server.assert_no_wrongs();
     drop(plugin);
@@ -103,11 +103,11 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
 
 #[test]
 fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let mut manager = bed.manager_with_shim();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let mut manager = fixture.manager_with_shim();
     let mut server = ApiServer::start(NODE);
-    let kubelet = bed.kubelet(Release::default());
-    let mut plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
+    let kubelet = fixture.kubelet(Release::default());
+    let mut plugin = fixture.plugin_of_node("plugin", &configuration(&server), NODE);
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("web", 32, 60)).unwrap();
     let put = |server: &ApiServer, memory: &str, cores: &str| {
@@ -143,7 +143,7 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
         .unwrap()
         .to_string_lossy()
         .into_owned();
-    succeeded(&bed.vcuda(["set", &id, "--memory", "3GiB"]).output().unwrap());
+    succeeded(&fixture.vcuda(["set", &id, "--memory", "3GiB"]).output().unwrap());
     assert!(has(3 * GIB, 600), "{:?}", started.limits());
     plugin.kill_and_restart();
     manager.kill_and_restart();
@@ -159,7 +159,7 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
     server.put("default", "other", &other.uid, &[("vcuda.io/policy", "burst")]);
     kubelet.started(&other);
     eventually("annotations are read again", SOON, || {
-        granted(&bed, &other)["policy"] == "burst"
+        granted(&fixture, &other)["policy"] == "burst"
     });
     kubelet.started(&pod);
     assert!(has(3 * GIB, 600), "{:?}", started.limits());
@@ -171,12 +171,12 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
 
 #[test]
 fn without_an_api_server_pods_start_and_follow_when_one_answers() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
     let mut server = ApiServer::start(NODE);
     server.pause();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin_of_node("plugin", &configuration(&server), NODE);
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("web", 16, 30)).unwrap();
     let started = kubelet.started(&pod);

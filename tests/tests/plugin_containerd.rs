@@ -12,7 +12,7 @@ use serde_json::Value;
 use vcuda_tests::containerd::{Container, Containerd, Named, RELEASES};
 use vcuda_tests::kubelet::{Kubelet, PodSpec, Release, Started};
 use vcuda_tests::runc::{inside, open_machine};
-use vcuda_tests::{Bed, Door, GIB, MIB, app};
+use vcuda_tests::{Door, Fixture, GIB, MIB, app};
 
 /// In no container's /etc/passwd.
 const NOBODY_KNOWS: u32 = 123_456;
@@ -28,18 +28,18 @@ fn what_a_pod_asked_for_holds_under_containerd_2() {
 }
 
 fn holds_under(release: &str) {
-    let bed = Bed::with_gpus(2, "24GiB");
-    open_machine(&bed);
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    open_machine(&fixture);
     // Before there is a folder for specifications, as on a node that gets its first plugin.
-    let Some(containerd) = Containerd::start(&bed, release) else {
+    let Some(containerd) = Containerd::start(&fixture, release) else {
         return;
     };
     let is_first = containerd.version().starts_with("1.7.");
     assert_eq!(is_first, release == RELEASES[0], "{}", containerd.version());
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
     // With the hook of strict containers, too.
-    let mut plugin = bed.plugin_named("strict", "strict = true\n");
+    let mut plugin = fixture.plugin_named("strict", "strict = true\n");
     kubelet.wait_for_devices();
     let [a, b] = [("a", 16, 30), ("b", 32, 60)]
         .map(|(name, chunks, percent)| kubelet.admit(PodSpec::share(name, chunks, percent)).unwrap());
@@ -61,7 +61,7 @@ fn holds_under(release: &str) {
     assert!(annotated.printed(&[&quota, &four]).contains("passed"));
 
     // What the pod itself mounts at our paths does not win.
-    let own = bed.home().join("own");
+    let own = fixture.home().join("own");
     fs::write(&own, "").unwrap();
     let mut contradicted = of_a.clone();
     for path in ["/etc/ld.so.preload", "/etc/vcuda/limits", "/usr/local/bin/vcuda"] {
@@ -70,7 +70,7 @@ fn holds_under(release: &str) {
     assert!(contradicted.printed(&[&quota, &four]).contains("passed"));
 
     // Somebody else's specification that cannot be read is not our containers' end.
-    fs::write(bed.cdi().join("others.json"), "{").unwrap();
+    fs::write(fixture.cdi().join("others.json"), "{").unwrap();
     assert!(of_b.printed(&[&quota, &eight]).contains("passed"));
     all_at_once(&kubelet, &containerd);
 
@@ -99,7 +99,7 @@ fn holds_under(release: &str) {
     kubelet.assert_no_wrongs();
 }
 
-/// It has its own card and figures; who is root in it can write what it uses, and nothing that limits it.
+/// It has its own GPU and figures; who is root in it can write what it uses, and nothing that limits it.
 fn sees_only_itself(of_a: &Container<'_>) {
     let tenant = own_tenant(of_a);
     assert_eq!(tenant["memory_limit_bytes"], 4 * GIB, "{tenant}");
@@ -133,7 +133,7 @@ fn all_at_once(kubelet: &Kubelet, containerd: &Containerd<'_>) {
     });
 }
 
-/// The one tenant that it sees, on its one card.
+/// The one tenant that it sees, on its one GPU.
 fn own_tenant(container: &Container<'_>) -> Value {
     let smi: Value = serde_json::from_str(&container.printed(&["vcuda", "smi", "--json"])).unwrap();
     assert_eq!(smi["gpus"].as_array().unwrap().len(), 1, "{smi}");

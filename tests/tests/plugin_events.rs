@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use vcuda_tests::api_server::ApiServer;
 use vcuda_tests::kubelet::{PodSpec, Release, Started};
-use vcuda_tests::{Bed, Door, GIB, MIB, Mounted, app, eventually, holding, skip, succeeded, text};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Mounted, app, eventually, holding, skip, succeeded, text};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -30,8 +30,8 @@ fn id(started: &Started) -> String {
 }
 
 /// A program of the container asks for more than its limit.
-fn is_denied(bed: &Bed, id: &str, limit: u64) {
-    let mut command = bed.vcuda(["run", "--sim", "--grant", id, "--"]);
+fn is_denied(fixture: &Fixture, id: &str, limit: u64) {
+    let mut command = fixture.vcuda(["run", "--sim", "--grant", id, "--"]);
     let quota = command.arg(app("quota", Door::Dlsym)).arg(limit.to_string());
     assert!(succeeded(&quota.output().unwrap()).contains("passed"));
 }
@@ -45,16 +45,16 @@ fn on_pod(server: &ApiServer, name: &str, reason: &str) -> Vec<Value> {
 
 #[test]
 fn what_is_found_about_a_container_stands_on_its_pod_once() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
     let server = ApiServer::start(NODE);
     server.take_events();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin_of_node("plugin", &configuration(&server), NODE);
     kubelet.wait_for_devices();
     let pods = ["a", "b"].map(|name| kubelet.admit(PodSpec::share(name, 16, 30)).unwrap());
     let ids = pods.each_ref().map(|pod| id(&kubelet.started(pod)));
-    is_denied(&bed, &ids[0], 4 * GIB);
+    is_denied(&fixture, &ids[0], 4 * GIB);
     let denied = |name: &str| on_pod(&server, name, "VcudaMemoryDenied");
     eventually("the pod has the event", SOON, || denied("a").len() == 1);
     let event = &denied("a")[0];
@@ -66,7 +66,7 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
     assert!(note.starts_with("container c: memory was refused"), "{note}");
 
     // Five processes of one container are five events of the manager, and one on the pod.
-    let Some(room) = bed.room(&ids[0], Mounted::Directory) else {
+    let Some(room) = fixture.granted_container(&ids[0], Mounted::Directory) else {
         skip("plugin_events: nobody may mount here (not root)");
         return;
     };
@@ -75,12 +75,12 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
         .map(|_| holding(&mut room.unlimited(&hold), 100 * MIB))
         .collect();
     let told = || {
-        let events = text(&bed.vcuda(["events"]).output().unwrap());
+        let events = text(&fixture.vcuda(["events"]).output().unwrap());
         events.matches(&format!("VcudaNotAttached {}", ids[0])).count()
     };
     eventually("the manager has told of each", SOON, || told() == naked.len());
     // Events come in order: behind those of the five.
-    is_denied(&bed, &ids[1], 4 * GIB);
+    is_denied(&fixture, &ids[1], 4 * GIB);
     eventually("the other pod has its own", SOON, || denied("b").len() == 1);
     let not_attached = on_pod(&server, "a", "VcudaNotAttached");
     // A second one would be the same event with a series.
@@ -93,11 +93,11 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
 
 #[test]
 fn without_the_right_to_write_events_nothing_else_suffers() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
     let mut server = ApiServer::start(NODE);
-    let kubelet = bed.kubelet(Release::default());
-    let plugin = bed.plugin_of_node("plugin", &configuration(&server), NODE);
+    let kubelet = fixture.kubelet(Release::default());
+    let plugin = fixture.plugin_of_node("plugin", &configuration(&server), NODE);
     kubelet.wait_for_devices();
     let start = |name: &str| {
         let pod = kubelet.admit(PodSpec::share(name, 16, 10)).unwrap();
@@ -109,8 +109,8 @@ fn without_the_right_to_write_events_nothing_else_suffers() {
         assert_eq!(one.limits()[0].1, GIB, "annotations are read as before");
     }
     for (number, one) in started.iter().enumerate() {
-        is_denied(&bed, &id(one), GIB);
-        let events = || text(&bed.vcuda(["events"]).output().unwrap());
+        is_denied(&fixture, &id(one), GIB);
+        let events = || text(&fixture.vcuda(["events"]).output().unwrap());
         eventually("the manager tells of it", SOON, || {
             events().contains(&format!("VcudaMemoryDenied {}", id(one)))
         });

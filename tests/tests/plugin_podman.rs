@@ -8,25 +8,25 @@
 use serde_json::Value;
 use vcuda_tests::kubelet::{PodSpec, Release};
 use vcuda_tests::runc::{inside, open_machine};
-use vcuda_tests::{Bed, Door, GIB, app, podman, succeeded};
+use vcuda_tests::{Door, Fixture, GIB, app, podman, succeeded};
 
 #[test]
 fn an_engine_that_reads_specifications_itself_starts_a_limited_container() {
-    let bed = Bed::with_gpus(2, "24GiB");
-    open_machine(&bed);
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    open_machine(&fixture);
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
     // With the hook of strict containers, too.
-    let _plugin = bed.plugin_named("strict", "strict = true\n");
+    let _plugin = fixture.plugin_named("strict", "strict = true\n");
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
     let quota = inside(&app("quota", Door::Dlsym));
-    let Some(held) = podman::run(&bed, &started, &[&quota, &(4 * GIB).to_string()]) else {
+    let Some(held) = podman::run(&fixture, &started, &[&quota, &(4 * GIB).to_string()]) else {
         return;
     };
     assert!(succeeded(&held).contains("passed"));
-    let said = |args: &[&str]| succeeded(&podman::run(&bed, &started, args).unwrap());
+    let said = |args: &[&str]| succeeded(&podman::run(&fixture, &started, args).unwrap());
     let smi: Value = serde_json::from_str(&said(&["vcuda", "smi", "--json"])).unwrap();
     assert_eq!(smi["gpus"].as_array().unwrap().len(), 1, "{smi}");
     assert_eq!(

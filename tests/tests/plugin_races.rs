@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec, Release, Role, Started};
-use vcuda_tests::{Bed, MIB, eventually};
+use vcuda_tests::{Fixture, MIB, eventually};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Chunks and percents of what the container was given, of all its cards together.
+/// Chunks and percents of what the container was given, of all its GPUs together.
 fn given(started: &Started) -> (u64, u32) {
     let limits = started.limits();
     let chunks = limits.iter().map(|(_, memory, _)| memory / (256 * MIB)).sum();
@@ -71,10 +71,10 @@ fn directories(started: &[Started]) -> BTreeSet<PathBuf> {
 /// is guessed.
 #[test]
 fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
-    let bed = Bed::with_gpus(16, "48GiB");
-    let mut manager = bed.manager_with_shim();
-    let mut kubelet = bed.kubelet(Release::default());
-    let mut plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(16, "48GiB");
+    let mut manager = fixture.manager_with_shim();
+    let mut kubelet = fixture.kubelet(Release::default());
+    let mut plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let pods = admitted(&kubelet, "first", 0..200);
 
@@ -123,7 +123,7 @@ fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
     let restarted = start_all(&kubelet, &stay);
     assert!(directories(&restarted).is_subset(&first));
     eventually("what nobody holds was given back, and nothing else", SOON, || {
-        let listed = bed.vcuda(["grant", "list", "--json"]).output().unwrap();
+        let listed = fixture.vcuda(["grant", "list", "--json"]).output().unwrap();
         let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
         listed["grants"].as_array().unwrap().len() == 200
     });
@@ -136,10 +136,10 @@ fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
 /// Project-HAMi/HAMi 404: the oldest pending pod was taken for the one that starts.
 #[test]
 fn hami_404_a_pod_that_waits_takes_nobody_elses_limits() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let pods = admitted(&kubelet, "p", [3, 45, 7]);
     // The youngest first; the oldest pulls its image still. Two of the same size are told apart, too.
@@ -166,10 +166,10 @@ fn hami_404_a_pod_that_waits_takes_nobody_elses_limits() {
 /// Project-HAMi/HAMi 2640: an init container and its heir took each other's grant.
 #[test]
 fn hami_2640_an_init_container_hands_on_what_it_had() {
-    let bed = Bed::with_gpus(2, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let with_init = |name: &str, init: [usize; 3], main: [usize; 3]| {
         let wants = |of: [usize; 3]| [("gpu", of[0]), ("memory", of[1]), ("cores", of[2])];
@@ -196,7 +196,7 @@ fn hami_2640_an_init_container_hands_on_what_it_had() {
             "{name}"
         );
     }
-    // With more cards than its heir has: that has a grant of its own, and the other has ended.
+    // With more GPUs than its heir has: that has a grant of its own, and the other has ended.
     let pod = with_init("fewer", [2, 40, 20], [1, 36, 20]).unwrap();
     let in_init = kubelet.start_container(&pod, "init").unwrap();
     assert_eq!(in_init.limits().len(), 2);
@@ -208,13 +208,13 @@ fn hami_2640_an_init_container_hands_on_what_it_had() {
     kubelet.assert_no_wrongs();
 }
 
-/// tkestack/gpu-manager 37: memory and cores of a container on two cards.
+/// tkestack/gpu-manager 37: memory and cores of a container on two GPUs.
 #[test]
-fn gpu_manager_37_memory_and_cores_are_of_one_card() {
-    let bed = Bed::with_gpus(4, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+fn gpu_manager_37_memory_and_cores_are_of_one_gpu() {
+    let fixture = Fixture::with_gpus(4, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     // Full in memory here, full in time there.
     let sizes = [
@@ -227,16 +227,16 @@ fn gpu_manager_37_memory_and_cores_are_of_one_card() {
         (12, 6),
         (14, 20),
     ];
-    let mut cards: BTreeMap<String, (u64, u32)> = BTreeMap::new();
+    let mut gpus: BTreeMap<String, (u64, u32)> = BTreeMap::new();
     for (number, (chunks, percents)) in sizes.into_iter().enumerate() {
         let pod = kubelet
             .admit(PodSpec::share(&format!("p{number}"), chunks, percents))
             .unwrap();
         let limits = kubelet.started(&pod).limits();
-        let [(card, memory, permille)] = &limits[..] else {
+        let [(gpu, memory, permille)] = &limits[..] else {
             unreachable!("{limits:?}")
         };
-        let sum = cards.entry(card.clone()).or_default();
+        let sum = gpus.entry(gpu.clone()).or_default();
         *sum = (sum.0 + memory, sum.1 + permille);
         assert_eq!(
             (*memory, *permille as usize),
@@ -244,10 +244,9 @@ fn gpu_manager_37_memory_and_cores_are_of_one_card() {
         );
     }
     assert!(
-        cards
-            .values()
+        gpus.values()
             .all(|(memory, permille)| *memory <= 24 << 30 && *permille <= 1000),
-        "{cards:?}"
+        "{gpus:?}"
     );
     kubelet.assert_no_wrongs();
 }
@@ -255,10 +254,10 @@ fn gpu_manager_37_memory_and_cores_are_of_one_card() {
 /// AliyunContainerService/gpushare-scheduler-extender 143: of a pod's containers only the first had its limits.
 #[test]
 fn gpushare_143_each_container_of_a_pod_has_its_own() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let wants = |chunks, percents| [("gpu", 1), ("memory", chunks), ("cores", percents)];
     let pod = PodSpec::new("three")
@@ -276,10 +275,10 @@ fn gpushare_143_each_container_of_a_pod_has_its_own() {
 
 #[test]
 fn starts_that_are_repeated_at_once_are_one_grant() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let directories: BTreeSet<PathBuf> = std::thread::scope(|scope| {
@@ -295,10 +294,10 @@ fn starts_that_are_repeated_at_once_are_one_grant() {
 /// Kubelet calls no PreStart for a container that restarts after its own restart and before the plugin is back.
 #[test]
 fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_nobody_elses() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let mut kubelet = bed.kubelet(Release::default());
-    let mut plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let mut kubelet = fixture.kubelet(Release::default());
+    let mut plugin = fixture.plugin();
     kubelet.wait_for_devices();
     // All of the node's shares, so that who comes has to have the same ones.
     let full = |name: &str, chunks| {
@@ -337,10 +336,10 @@ fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_nobody_elses
 /// A pod of a stateful set comes again under its name, with the devices that its predecessor had.
 #[test]
 fn the_same_name_is_not_the_same_pod() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let all = |name: &str| {
         let wants = [("gpu", 1), ("memory", 2), ("cores", 6)];

@@ -10,9 +10,9 @@
 use std::fs;
 use std::time::Duration;
 
-use vcuda_machine::{Machine, Mishaps};
+use vcuda_machine::{Faults, Machine};
 use vcuda_tests::kubelet::{Kubelet, Mood, PodSpec, RESOURCES, Release, Role};
-use vcuda_tests::{Bed, GIB, Tmpfs, eventually};
+use vcuda_tests::{Fixture, GIB, Tmpfs, eventually};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -30,10 +30,10 @@ fn refused(kubelet: &Kubelet, spec: PodSpec) -> String {
 
 #[test]
 fn what_makes_no_sense_together_is_said_at_the_start() {
-    let bed = Bed::with_gpus(2, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     for (name, wants, said) in [
         (
@@ -52,7 +52,7 @@ fn what_makes_no_sense_together_is_said_at_the_start() {
             "vcuda.io/cores: 30 and for no vcuda.io/gpu: add",
         ),
         (
-            "no-card",
+            "no-gpu",
             [0, 16, 30],
             "and for no vcuda.io/gpu: add vcuda.io/gpu: 1",
         ),
@@ -70,7 +70,7 @@ fn what_makes_no_sense_together_is_said_at_the_start() {
         (
             "large",
             [1, 120, 30],
-            "vcuda.io/memory: 120 is 30 GiB on each of 1 cards; the largest",
+            "vcuda.io/memory: 120 is 30 GiB on each of 1 gpus; the largest",
         ),
         ("uneven", [2, 17, 30], "does not divide by 2: ask for 16 or 18"),
     ] {
@@ -82,7 +82,7 @@ fn what_makes_no_sense_together_is_said_at_the_start() {
             "{why}"
         );
     }
-    // Of cards there are two, whatever else is free: no later try makes that right.
+    // Of GPUs there are two, whatever else is free: no later try makes that right.
     let three = [("gpu", 3), ("memory", 3), ("cores", 3)];
     let why = kubelet
         .admit(PodSpec::new("three").with("c", Role::Main, &three))
@@ -96,10 +96,10 @@ fn what_makes_no_sense_together_is_said_at_the_start() {
 
 #[test]
 fn what_a_faulty_kubelet_sends_is_refused() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let long = "s-".repeat(5000);
     for (resource, ids, said) in [
@@ -134,10 +134,10 @@ fn what_a_faulty_kubelet_sends_is_refused() {
 
 #[test]
 fn in_doubt_who_starts_nobody_does() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     for (mood, said) in [
@@ -157,7 +157,7 @@ fn in_doubt_who_starts_nobody_does() {
         }
         kubelet.set_mood(Mood::Well);
     }
-    let path = bed
+    let path = fixture
         .kubelet_directory()
         .join("device-plugins/kubelet_internal_checkpoint");
     let checkpoint = fs::read_to_string(&path).unwrap();
@@ -174,16 +174,16 @@ fn in_doubt_who_starts_nobody_does() {
 }
 
 #[test]
-fn no_card_fits_until_one_does() {
-    let bed = Bed::with_gpus(2, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+fn no_gpu_fits_until_one_does() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let half = |name: &str| kubelet.admit(PodSpec::share(name, 48, 40)).unwrap();
     let (one, two) = (half("one"), half("two"));
     kubelet.started(&one);
-    // A card of its own: the first has not this much left.
+    // A GPU of its own: the first has not this much left.
     kubelet.started(&two);
     let large = kubelet.admit(PodSpec::share("large", 60, 20)).unwrap();
     let why = kubelet.start_container(&large, "c").unwrap_err();
@@ -200,11 +200,11 @@ fn no_card_fits_until_one_does() {
 }
 
 #[test]
-fn a_whole_card_is_had_alone_and_without_the_shim() {
-    let bed = Bed::with_gpus(2, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+fn a_whole_gpu_is_had_alone_and_without_the_shim() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let chunks = kubelet.allocatable(RESOURCES[1]) / 2;
     let whole = kubelet.admit(PodSpec::share("whole", chunks, 100)).unwrap();
@@ -228,35 +228,35 @@ fn a_whole_card_is_had_alone_and_without_the_shim() {
 }
 
 #[test]
-fn a_card_that_falls_ill_or_away_takes_its_devices_with_it() {
-    let bed = Bed::with_gpus(2, "24GiB");
-    let mut manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+fn a_gpu_that_falls_ill_or_away_takes_its_devices_with_it() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let mut manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
-    let card = kubelet.started(&pod).limits()[0].0.clone();
-    let machine = Machine::open(&bed.machine()).unwrap();
+    let gpu = kubelet.started(&pod).limits()[0].0.clone();
+    let machine = Machine::open(&fixture.machine()).unwrap();
     let uuids: Vec<String> = machine.config().gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
-    assert!(uuids.contains(&card));
-    let lost = Mishaps {
-        lost: vec![card.clone()],
-        ..Mishaps::default()
+    assert!(uuids.contains(&gpu));
+    let lost = Faults {
+        lost: vec![gpu.clone()],
+        ..Faults::default()
     };
-    lost.write(&bed.machine()).unwrap();
+    lost.write(&fixture.machine()).unwrap();
     eventually("half of the devices are unhealthy", SOON, || {
         // Each resource has a list of its own.
         kubelet.counts(RESOURCES[0]) == (16, 32) && kubelet.counts(RESOURCES[2]) == (100, 200)
     });
-    // Its container is put on the other card when it starts again.
+    // Its container is put on the other GPU when it starts again.
     let moved = kubelet.started(&pod);
-    assert_ne!(moved.limits()[0].0, card);
-    // A machine without the card: its devices are nobody's, whoever held them.
-    let absent = Mishaps {
-        absent: vec![card],
-        ..Mishaps::default()
+    assert_ne!(moved.limits()[0].0, gpu);
+    // A machine without the GPU: its devices are nobody's, whoever held them.
+    let absent = Faults {
+        absent: vec![gpu],
+        ..Faults::default()
     };
-    absent.write(&bed.machine()).unwrap();
+    absent.write(&fixture.machine()).unwrap();
     manager.kill_and_restart();
     eventually("half of the devices are left", SOON, || {
         kubelet.counts(RESOURCES[0]) == (16, 16)
@@ -278,10 +278,10 @@ fn a_card_that_falls_ill_or_away_takes_its_devices_with_it() {
 
 #[test]
 fn without_a_shim_in_the_manager_nothing_starts_unlimited() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let why = refused(&kubelet, PodSpec::share("a", 16, 30));
     assert!(
@@ -292,13 +292,13 @@ fn without_a_shim_in_the_manager_nothing_starts_unlimited() {
 
 #[test]
 fn a_directory_of_specifications_that_cannot_be_used_is_named() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
-    let cdi = bed.cdi();
+    let cdi = fixture.cdi();
     let aside = cdi.with_extension("aside");
     let why = || kubelet.start_container(&pod, "c").unwrap_err();
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, SystemTime};
 
 use vcuda_tests::kubelet::{Authority, Kubelet, PodSpec, RESOURCES, Release, Started};
-use vcuda_tests::{Bed, GIB, Plugin, eventually, text};
+use vcuda_tests::{Fixture, GIB, Plugin, eventually, text};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -38,14 +38,14 @@ fn inode(started: &Started) -> u64 {
 
 #[test]
 fn kubelet_finds_it_by_itself_whatever_it_calls_itself() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
     for authority in [Authority::Localhost, Authority::Path, Authority::Escaped] {
-        let kubelet = bed.kubelet(Release {
+        let kubelet = fixture.kubelet(Release {
             authority,
             ..Release::default()
         });
-        let _plugin = bed.plugin();
+        let _plugin = fixture.plugin();
         registered(&kubelet, "watched");
         kubelet.assert_no_wrongs();
     }
@@ -53,13 +53,13 @@ fn kubelet_finds_it_by_itself_whatever_it_calls_itself() {
 
 #[test]
 fn one_that_does_not_watch_is_asked_to_register_it() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release {
         watches: false,
         ..Release::default()
     });
-    let _plugin = bed.plugin();
+    let _plugin = fixture.plugin();
     registered(&kubelet, "classic");
     kubelet.assert_no_wrongs();
 }
@@ -67,15 +67,15 @@ fn one_that_does_not_watch_is_asked_to_register_it() {
 #[test]
 fn a_kubelet_that_restarts_has_it_back_and_pods_run_on() {
     for watches in [true, false] {
-        let bed = Bed::with_gpus(1, "24GiB");
-        let _manager = bed.manager_with_shim();
-        let mut kubelet = bed.kubelet(Release {
+        let fixture = Fixture::with_gpus(1, "24GiB");
+        let _manager = fixture.manager_with_shim();
+        let mut kubelet = fixture.kubelet(Release {
             watches,
             wipes_all: !watches,
             ..Release::default()
         });
         let way = if watches { "watched" } else { "classic" };
-        let _plugin = bed.plugin_registering(way);
+        let _plugin = fixture.plugin_registering(way);
         registered(&kubelet, way);
         let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
         let started = kubelet.started(&pod);
@@ -96,14 +96,14 @@ fn a_kubelet_that_restarts_has_it_back_and_pods_run_on() {
 #[test]
 fn a_plugin_that_is_killed_comes_back_and_pods_run_on() {
     for watches in [true, false] {
-        let bed = Bed::with_gpus(1, "24GiB");
-        let _manager = bed.manager_with_shim();
-        let kubelet = bed.kubelet(Release {
+        let fixture = Fixture::with_gpus(1, "24GiB");
+        let _manager = fixture.manager_with_shim();
+        let kubelet = fixture.kubelet(Release {
             watches,
             ..Release::default()
         });
         let way = if watches { "watched" } else { "classic" };
-        let mut plugin = bed.plugin_registering(way);
+        let mut plugin = fixture.plugin_registering(way);
         registered(&kubelet, way);
         let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
         let started = kubelet.started(&pod);
@@ -124,12 +124,12 @@ fn a_plugin_that_is_killed_comes_back_and_pods_run_on() {
 
 #[test]
 fn of_two_plugins_on_one_node_the_second_waits() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let mut first = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let mut first = fixture.plugin();
     registered(&kubelet, "watched");
-    let mut second = bed.plugin_named("second", "");
+    let mut second = fixture.plugin_named("second", "");
     eventually("the second says that it waits", SOON, || {
         second.log().contains("another device plugin is at work")
     });
@@ -149,20 +149,20 @@ fn of_two_plugins_on_one_node_the_second_waits() {
 
 #[test]
 fn sockets_that_somebody_deletes_are_made_again() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
     for (watches, directory, socket) in [
         (true, "plugins_registry", "vcuda.io-gpu-reg.sock"),
         (false, "device-plugins", "vcuda.io-gpu.sock"),
     ] {
-        let kubelet = bed.kubelet(Release {
+        let kubelet = fixture.kubelet(Release {
             watches,
             ..Release::default()
         });
         let way = if watches { "watched" } else { "classic" };
-        let _plugin = bed.plugin_registering(way);
+        let _plugin = fixture.plugin_registering(way);
         registered(&kubelet, way);
-        let path = bed.kubelet_directory().join(directory).join(socket);
+        let path = fixture.kubelet_directory().join(directory).join(socket);
         fs::remove_file(&path).unwrap();
         eventually("the socket is there again", SOON, || path.exists());
         registered(&kubelet, way);
@@ -191,15 +191,15 @@ fn all_three_are_registered_again_within_seconds() {
         (true, "plugins_registry", "-reg.sock"),
         (false, "device-plugins", ".sock"),
     ] {
-        let bed = Bed::with_gpus(1, "24GiB");
-        let _manager = bed.manager_with_shim();
-        let mut kubelet = bed.kubelet(Release {
+        let fixture = Fixture::with_gpus(1, "24GiB");
+        let _manager = fixture.manager_with_shim();
+        let mut kubelet = fixture.kubelet(Release {
             watches,
             wipes_all: !watches,
             ..Release::default()
         });
         let way = if watches { "watched" } else { "classic" };
-        let mut plugin = bed.plugin_registering(way);
+        let mut plugin = fixture.plugin_registering(way);
         registered(&kubelet, way);
         for what in ["kubelet restarts", "sockets are deleted", "the plugin restarts"] {
             let mut times: Vec<Duration> = Vec::new();
@@ -217,7 +217,7 @@ fn all_three_are_registered_again_within_seconds() {
                         since = SystemTime::now();
                         for name in ["gpu", "memory", "cores"] {
                             let socket = format!("{directory}/vcuda.io-{name}{end}");
-                            fs::remove_file(bed.kubelet_directory().join(socket)).unwrap();
+                            fs::remove_file(fixture.kubelet_directory().join(socket)).unwrap();
                         }
                     }
                     _ => {
@@ -246,14 +246,14 @@ fn all_three_are_registered_again_within_seconds() {
 
 #[test]
 fn kubelet_and_manager_may_come_later() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let mut plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let mut plugin = fixture.plugin();
     eventually("it waits", SOON, || plugin.log().contains("ready"));
-    let mut kubelet = bed.kubelet(Release::default());
+    let mut kubelet = fixture.kubelet(Release::default());
     // Nothing is registered while it is not known which GPUs there are: a short list is final for pods.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(kubelet.counts(RESOURCES[0]), (0, 0));
-    let manager = bed.manager_with_shim();
+    let manager = fixture.manager_with_shim();
     registered(&kubelet, "watched");
     // What is known stays while the manager is away.
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
@@ -263,7 +263,7 @@ fn kubelet_and_manager_may_come_later() {
     assert!(why.contains(&socket.display().to_string()), "{why}");
     kubelet.restart();
     registered(&kubelet, "watched");
-    let _manager = bed.manager_with_shim();
+    let _manager = fixture.manager_with_shim();
     assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
     plugin.kill();
     kubelet.assert_no_wrongs();
@@ -271,10 +271,10 @@ fn kubelet_and_manager_may_come_later() {
 
 #[test]
 fn health_and_metrics_say_how_it_is() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    let _manager = bed.manager_with_shim();
-    let mut kubelet = bed.kubelet(Release::default());
-    let plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let mut kubelet = fixture.kubelet(Release::default());
+    let plugin = fixture.plugin();
     registered(&kubelet, "watched");
     let page = |path: &str| get(&plugin.address(), path);
     eventually("it is ready", SOON, || page("/readyz").contains("200 OK"));
@@ -314,11 +314,11 @@ fn get(address: &str, path: &str) -> String {
 
 #[test]
 fn a_wrong_configuration_starts_nothing() {
-    let bed = Bed::new();
-    let file = bed.runtime().join("p.toml");
+    let fixture = Fixture::new();
+    let file = fixture.runtime().join("p.toml");
     for check in [&["--check"][..], &[]] {
         fs::write(&file, "\n[resources]\nchunk = \"many\"\n").unwrap();
-        let mut command = bed.plugin_command("p");
+        let mut command = fixture.plugin_command("p");
         let output = command.arg("--config").arg(&file).args(check).output().unwrap();
         assert_eq!(output.status.code(), Some(64), "{}", text(&output));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -329,7 +329,7 @@ fn a_wrong_configuration_starts_nothing() {
         assert_eq!(said.lines().count(), 1, "{said}");
     }
     fs::write(&file, "").unwrap();
-    let mut command = bed.plugin_command("p");
+    let mut command = fixture.plugin_command("p");
     let output = command
         .arg("--config")
         .arg(&file)

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use vcuda_tests::kubelet::{PodSpec, Release};
 use vcuda_tests::runc::{Bundle, Container, inside, open_machine};
-use vcuda_tests::{Bed, Door, GIB, Running, app, eventually, succeeded, text};
+use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, succeeded, text};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -21,16 +21,16 @@ const SOON: Duration = Duration::from_secs(30);
 const NOBODY_KNOWS: u32 = 123_456;
 #[test]
 fn what_a_pod_asked_for_holds_in_its_container() {
-    let bed = Bed::with_gpus(2, "24GiB");
-    open_machine(&bed);
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    open_machine(&fixture);
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let a = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let b = kubelet.admit(PodSpec::share("b", 32, 60)).unwrap();
     let (in_a, in_b) = (kubelet.started(&a), kubelet.started(&b));
-    let container = |started, uid| Container::new(&bed, started).of(uid);
+    let container = |started, uid| Container::new(&fixture, started).of(uid);
     let quota = inside(&app("quota", Door::Dlsym));
     let (four, eight) = ((4 * GIB).to_string(), (8 * GIB).to_string());
     let Some(first) = container(&in_a, 0).run(&[&quota, &four]) else {
@@ -71,7 +71,7 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     let said = writable.printed(&["sh", "-c", &setuid]);
     assert!(said.starts_with("1000\n") && said.contains("passed"), "{said}");
 
-    // Its own card, and no other; its own figures, and nobody else's.
+    // Its own GPU, and no other; its own figures, and nobody else's.
     let nodes = container(&in_a, 0).printed(&["sh", "-c", "echo /dev/nvidia[0-9]*"]);
     assert_eq!(nodes.split_whitespace().count(), 1, "{nodes}");
     let smi: Value = serde_json::from_str(&container(&in_a, 0).printed(&["vcuda", "smi", "--json"])).unwrap();
@@ -90,7 +90,7 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     let mut writable = container(&in_a, 0);
     writable.is_read_only = false;
     assert_eq!(writable.printed(&["sh", "-c", write]), "/etc/vcuda/usage\n");
-    // An image's word does not open the other card.
+    // An image's word does not open the other GPU.
     let visible = container(&in_a, 0).printed(&["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES"]);
     assert_eq!(visible.trim(), "void");
     kubelet.assert_no_wrongs();
@@ -98,11 +98,11 @@ fn what_a_pod_asked_for_holds_in_its_container() {
 
 #[test]
 fn a_running_container_does_not_notice_what_restarts_around_it() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    open_machine(&bed);
-    let mut manager = bed.manager_with_shim();
-    let mut kubelet = bed.kubelet(Release::default());
-    let mut plugin = bed.plugin();
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    open_machine(&fixture);
+    let mut manager = fixture.manager_with_shim();
+    let mut kubelet = fixture.kubelet(Release::default());
+    let mut plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let pods = [("a", 16, 30, 4 * GIB), ("b", 32, 60, 8 * GIB)].map(|(name, chunks, percent, limit)| {
         let pod = kubelet.admit(PodSpec::share(name, chunks, percent)).unwrap();
@@ -113,7 +113,7 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
     let mut bundles: Vec<Bundle> = Vec::new();
     let mut running = Vec::new();
     for (started, limit, _) in &pods {
-        let container = Container::new(&bed, started);
+        let container = Container::new(&fixture, started);
         let Some(first) = container.run(&[&quota, &limit.to_string()]) else {
             return;
         };
@@ -126,7 +126,7 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
     }
     let directories: Vec<PathBuf> = pods.iter().map(|(started, ..)| started.directory()).collect();
     let attached = || {
-        let smi: Value = bed.smi();
+        let smi: Value = fixture.smi();
         let tenants = smi["gpus"][0]["tenants"].as_array().cloned().unwrap_or_default();
         let used = tenants
             .iter()
@@ -148,7 +148,7 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
     }
     // Still theirs, to the byte, beside what they hold.
     for (started, limit, _) in &pods {
-        let container = Container::new(&bed, started);
+        let container = Container::new(&fixture, started);
         let more = container
             .run(&["timeout", "2", &hold, &(limit - GIB).to_string()])
             .unwrap();

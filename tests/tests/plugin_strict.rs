@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use vcuda_tests::kubelet::{PodSpec, Release, Started};
 use vcuda_tests::runc::{Container, Image, inside, open_machine};
-use vcuda_tests::{Bed, Door, GIB, app, eventually, skip, succeeded, text};
+use vcuda_tests::{Door, Fixture, GIB, app, eventually, skip, succeeded, text};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -61,15 +61,15 @@ fn ill(container: &Container<'_>) -> Vec<(String, String)> {
 
 #[test]
 fn a_strict_container_starts_only_with_its_limits() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    open_machine(&bed);
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin_named("plugin", STRICT);
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    open_machine(&fixture);
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin_named("plugin", STRICT);
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
-    let well = Container::new(&bed, &started);
+    let well = Container::new(&fixture, &started);
     eventually("the manager listens for the container", SOON, || {
         started.directory().join("manager.sock").exists()
     });
@@ -178,15 +178,15 @@ fn a_strict_container_of_an_image_without_glibc_does_not_start() {
             return;
         }
     };
-    let bed = Bed::with_gpus(1, "24GiB");
-    open_machine(&bed);
-    let _manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin_named("plugin", STRICT);
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    open_machine(&fixture);
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin_named("plugin", STRICT);
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
-    let mut musl = Container::new(&bed, &started);
+    let mut musl = Container::new(&fixture, &started);
     musl.image = Image::Musl(program);
     let Some(refused) = musl.run(&["/app"]) else {
         return;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use vcuda_tests::kubelet::{PodSpec, Release};
 use vcuda_tests::runc::{Container, inside, open_machine};
-use vcuda_tests::{Bed, Door, GIB, Running, app, eventually, succeeded};
+use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, succeeded};
 
 /// How long what happens at once may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -21,15 +21,15 @@ const ROOT_USER: u32 = 100_000;
 
 #[test]
 fn a_container_in_a_user_namespace_is_held_to_its_quota_and_known() {
-    let bed = Bed::with_gpus(1, "24GiB");
-    open_machine(&bed);
-    let manager = bed.manager_with_shim();
-    let kubelet = bed.kubelet(Release::default());
-    let _plugin = bed.plugin_named("plugin", "strict = true\n");
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    open_machine(&fixture);
+    let manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin_named("plugin", "strict = true\n");
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
-    let mut container = Container::new(&bed, &started);
+    let mut container = Container::new(&fixture, &started);
     container.root_user = Some(ROOT_USER);
     let quota = [inside(&app("quota", Door::Dlsym)), (4 * GIB).to_string()];
     let Some(first) = container.run(&["cat", "/proc/self/uid_map"]) else {
@@ -59,7 +59,7 @@ fn a_container_in_a_user_namespace_is_held_to_its_quota_and_known() {
         manager.metric("vcuda_shim_attached", of) > 0.5
     });
     let shown = || {
-        let ps = succeeded(&bed.vcuda(["ps", "--json"]).output().unwrap());
+        let ps = succeeded(&fixture.vcuda(["ps", "--json"]).output().unwrap());
         serde_json::from_str::<Value>(&ps).unwrap()["processes"].clone()
     };
     // Those before it, of PID namespaces that are gone, are known to have ended.

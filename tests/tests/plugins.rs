@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use vcuda_tests::{Bed, Door, GIB, Running, app, release_dir, succeeded, workspace};
+use vcuda_tests::{Door, Fixture, GIB, Running, app, release_dir, succeeded, workspace};
 
 const QUOTA: [&str; 2] = ["--memory", "2GiB"];
 
@@ -59,11 +59,11 @@ fn a_plugin_is_limited_however_it_is_opened() {
     let folder = tempfile::tempdir().unwrap();
     let (host, plugins) = (host(folder.path()), plugins(folder.path()));
     let limit = (2 * GIB).to_string();
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for plugin in &plugins {
         for how in ["plain", "deep"] {
-            succeeded(&bed.bare(&host).arg(plugin).args([how, "0"]).output().unwrap());
-            let tenant = bed
+            succeeded(&fixture.bare(&host).arg(plugin).args([how, "0"]).output().unwrap());
+            let tenant = fixture
                 .tenant(&QUOTA, &host)
                 .arg(plugin)
                 .args([how, &limit])
@@ -72,7 +72,7 @@ fn a_plugin_is_limited_however_it_is_opened() {
             succeeded(&tenant);
         }
         // By its name alone: the loader's search path finds it.
-        let mut tenant = bed.tenant(&QUOTA, &host);
+        let mut tenant = fixture.tenant(&QUOTA, &host);
         tenant.arg(plugin.file_name().unwrap()).args(["deep", &limit]);
         succeeded(&tenant.env("LD_LIBRARY_PATH", folder.path()).output().unwrap());
     }
@@ -82,12 +82,19 @@ fn a_plugin_is_limited_however_it_is_opened() {
 fn what_a_driver_in_another_namespace_takes_is_charged_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let (host, plugins) = (host(folder.path()), plugins(folder.path()));
-    let bed = Bed::new();
-    let log = bed.runtime().join("log");
+    let fixture = Fixture::new();
+    let log = fixture.runtime().join("log");
     let [asks, _, now] = &plugins;
     for plugin in [asks, now] {
-        succeeded(&bed.bare(&host).arg(plugin).args(["apart", "0"]).output().unwrap());
-        let mut tenant = bed.tenant(&QUOTA, &host);
+        succeeded(
+            &fixture
+                .bare(&host)
+                .arg(plugin)
+                .args(["apart", "0"])
+                .output()
+                .unwrap(),
+        );
+        let mut tenant = fixture.tenant(&QUOTA, &host);
         tenant
             .arg(plugin)
             .args(["apart", &(2 * GIB).to_string()])
@@ -104,9 +111,9 @@ fn what_a_driver_in_another_namespace_takes_is_charged_and_named() {
 fn doctor_tells_of_a_driver_in_another_namespace() {
     let folder = tempfile::tempdir().unwrap();
     let (host, plugins) = (host(folder.path()), plugins(folder.path()));
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let seen = || {
-        let doctor = bed.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
+        let doctor = fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
         let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
         let findings = findings["findings"].as_array().unwrap().iter();
         let words = findings.map(|finding| finding["seen"].as_str().unwrap().to_owned());
@@ -115,7 +122,7 @@ fn doctor_tells_of_a_driver_in_another_namespace() {
             .collect::<Vec<_>>()
     };
     for (how, expected) in [("deep", 0), ("apart", 1)] {
-        let mut tenant = bed.tenant(&QUOTA, &host);
+        let mut tenant = fixture.tenant(&QUOTA, &host);
         tenant
             .arg(&plugins[2])
             .args([how, &(2 * GIB).to_string(), "wait"]);
@@ -135,9 +142,9 @@ fn doctor_tells_of_a_driver_in_another_namespace() {
 fn a_plugin_that_was_caught_is_not_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (host, plugins) = (host(folder.path()), plugins(folder.path()));
-    let bed = Bed::new();
-    let log = bed.runtime().join("log");
-    let mut tenant = bed.tenant(&QUOTA, &host);
+    let fixture = Fixture::new();
+    let log = fixture.runtime().join("log");
+    let mut tenant = fixture.tenant(&QUOTA, &host);
     tenant
         .arg(&plugins[1])
         .args(["deep", &(2 * GIB).to_string()])
@@ -170,9 +177,9 @@ fn what_the_driver_gives_and_nobody_knows_is_counted() {
         \x20   assert lib.cuGetExportTable(ctypes.byref(address), id) == 0 and address.value\n\
         print('asked', flush=True)\n\
         input()\n";
-    let bed = Bed::new();
-    let log = bed.runtime().join("log");
-    let mut tenant = bed.tenant(&["--memory", "2GiB", "--name", "strange"], "env");
+    let fixture = Fixture::new();
+    let log = fixture.runtime().join("log");
+    let mut tenant = fixture.tenant(&["--memory", "2GiB", "--name", "strange"], "env");
     tenant
         .arg(format!("LD_LIBRARY_PATH={}", folder.path().display()))
         .args(["python3", "-c", code])
@@ -183,7 +190,7 @@ fn what_the_driver_gives_and_nobody_knows_is_counted() {
     let words = std::fs::read_to_string(&log).unwrap();
     assert_eq!(words.matches("an unknown address").count(), 1, "{words}");
     assert_eq!(words.matches("cuGetExportTable").count(), 2, "{words}");
-    let doctor = bed.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
+    let doctor = fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
     let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
     let findings = findings["findings"].as_array().unwrap();
     let told = |finding: &&serde_json::Value| {
@@ -196,10 +203,10 @@ fn what_the_driver_gives_and_nobody_knows_is_counted() {
 /// A process that the loader could not load the shim into, as far as can be seen: it runs without, and has no descriptor left.
 #[test]
 fn doctor_names_the_limit_that_keeps_the_loader_from_the_library() {
-    let bed = Bed::new();
-    let tenant = bed.keep("short", &["--memory", "1GiB"]);
+    let fixture = Fixture::new();
+    let tenant = fixture.keep("short", &["--memory", "1GiB"]);
     let seen = || {
-        let doctor = bed.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
+        let doctor = fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
         let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
         let findings = findings["findings"].as_array().unwrap().iter();
         let broken = findings.filter(|one| one["health"] == "broken" && one["link"] == "tenant short");

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use vcuda_tests::{Bed, Door, Running, app, eventually, succeeded};
+use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded};
 
 /// A busy machine launches late: shares are what they should be in one window of many.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,14 +19,14 @@ const WINDOW: Duration = Duration::from_millis(700);
 
 /// Tenants that keep the GPU busy with kernels of 1 ms.
 struct Tenants {
-    bed: Bed,
+    fixture: Fixture,
     running: Vec<Running>,
 }
 
 impl Tenants {
     fn new() -> Self {
         Tenants {
-            bed: Bed::new(),
+            fixture: Fixture::new(),
             running: Vec::new(),
         }
     }
@@ -34,14 +34,14 @@ impl Tenants {
     fn start(&mut self, name: &str, quota: &[&str]) {
         let program = app("saturate", Door::Dlsym);
         let quota = [&["--name", name], quota].concat();
-        let mut one = Running::start(self.bed.tenant(&quota, &program).args(["600", "1000000"]));
+        let mut one = Running::start(self.fixture.tenant(&quota, &program).args(["600", "1000000"]));
         one.wait_for("started");
         self.running.push(one);
     }
 
     fn set(&self, name: &str, quota: &[&str]) {
         let args = [&["set", name], quota].concat();
-        succeeded(&self.bed.vcuda(args).output().unwrap());
+        succeeded(&self.fixture.vcuda(args).output().unwrap());
     }
 
     /// Until the shares of GPU time in one window, in percent, are as they should be.
@@ -68,7 +68,7 @@ impl Tenants {
     }
 
     fn service_ns(&self) -> Vec<u64> {
-        let report = self.bed.report();
+        let report = self.fixture.report();
         let rows = report["processes"].as_array().unwrap();
         let of = |one: &Running| {
             let row = rows.iter().find(|row| row["pid"] == one.0.id());
@@ -80,7 +80,7 @@ impl Tenants {
     /// When the arbiter was last at work, as the tenant's `limits` have it.
     fn beat(&self, name: &str) -> Vec<u8> {
         let limits = self
-            .bed
+            .fixture
             .runtime()
             .join("vcuda/containers")
             .join(name)
@@ -88,9 +88,9 @@ impl Tenants {
         fs::read(limits).unwrap()[176..184].to_vec()
     }
 
-    /// The processes of this bed's arbiter: the one at work, and the one that stands in for it.
+    /// The processes of this fixture's arbiter: the one at work, and the one that stands in for it.
     fn arbiters(&self) -> [Option<u32>; 2] {
-        let root = format!("XDG_RUNTIME_DIR={}", self.bed.runtime().display());
+        let root = format!("XDG_RUNTIME_DIR={}", self.fixture.runtime().display());
         let is_ours = |process: &Path| {
             let read = |file| fs::read(process.join(file)).unwrap_or_default();
             read("cmdline").split(|byte| *byte == 0).nth(1) == Some(b"arbiter")

@@ -10,18 +10,20 @@
 use std::process::Command;
 use std::time::Duration;
 
-use vcuda_tests::{Bed, Door, MIB, Running, app, eventually, succeeded};
+use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, succeeded};
 
 /// Contexts that cost little and no rounding, so that every figure is exact.
 const EXACT: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"80GiB\"\n\
                      [[gpus]]\nmemory_bytes = \"80GiB\"\n";
 
-fn peak_bytes(bed: &Bed, gpu: usize) -> u64 {
-    bed.report()["gpus"][gpu]["memory_peak_bytes"].as_u64().unwrap()
+fn peak_bytes(fixture: &Fixture, gpu: usize) -> u64 {
+    fixture.report()["gpus"][gpu]["memory_peak_bytes"]
+        .as_u64()
+        .unwrap()
 }
 
-fn smi_bytes(bed: &Bed) -> u64 {
-    bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
+fn smi_bytes(fixture: &Fixture) -> u64 {
+    fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
         .as_u64()
         .unwrap()
 }
@@ -29,12 +31,12 @@ fn smi_bytes(bed: &Bed) -> u64 {
 /// Runs a scenario in 256 MiB, by each door, and looks at the most that was ever taken.
 fn within_quota(program: &str, scenario: &str, doors: &[Door]) {
     for door in doors {
-        let bed = Bed::with_config(EXACT);
-        let mut command = bed.tenant(&["--memory", "256MiB"], app(program, *door));
+        let fixture = Fixture::with_config(EXACT);
+        let mut command = fixture.tenant(&["--memory", "256MiB"], app(program, *door));
         let said = succeeded(&command.arg(scenario).output().unwrap());
         assert!(said.ends_with(&format!("passed {scenario}\n")), "{said}");
         for gpu in 0..2 {
-            let peak = peak_bytes(&bed, gpu);
+            let peak = peak_bytes(&fixture, gpu);
             assert!(peak <= 256 * MIB, "{scenario}: {peak} bytes on GPU {gpu}");
         }
     }
@@ -42,7 +44,7 @@ fn within_quota(program: &str, scenario: &str, doors: &[Door]) {
 
 /// The machine's own figure, `vcuda smi`'s, and after SIGKILL those of a fresh process.
 fn one_figure_and_none_left(program: &str, at_least: u64) {
-    let bed = Bed::with_config(EXACT);
+    let fixture = Fixture::with_config(EXACT);
     let program = app(program, Door::Dlsym);
     let quota = ["--memory", "256MiB", "--name", "one"];
     let start = |command: &mut Command| {
@@ -50,20 +52,20 @@ fn one_figure_and_none_left(program: &str, at_least: u64) {
         running.wait_for("holding");
         running
     };
-    let mut first = start(&mut bed.tenant(&quota, &program));
-    let used = bed.used_bytes();
+    let mut first = start(&mut fixture.tenant(&quota, &program));
+    let used = fixture.used_bytes();
     assert!(used >= at_least + 4 * MIB, "{used}");
-    assert_eq!(smi_bytes(&bed), used);
-    let mut second = start(&mut bed.tenant(&quota, &program));
-    assert_eq!(smi_bytes(&bed), bed.used_bytes());
+    assert_eq!(smi_bytes(&fixture), used);
+    let mut second = start(&mut fixture.tenant(&quota, &program));
+    assert_eq!(smi_bytes(&fixture), fixture.used_bytes());
     first.signal(libc::SIGKILL);
     first.finish();
     eventually("the dead process's share is gone", Duration::from_secs(1), || {
-        smi_bytes(&bed) == used && bed.used_bytes() == used
+        smi_bytes(&fixture) == used && fixture.used_bytes() == used
     });
     second.signal(libc::SIGKILL);
     second.finish();
-    assert!(peak_bytes(&bed, 0) <= 256 * MIB);
+    assert!(peak_bytes(&fixture, 0) <= 256 * MIB);
 }
 
 #[test]
@@ -88,18 +90,18 @@ fn an_answer_looks_for_what_a_stream_has_given_back_meanwhile() {
 
 #[test]
 fn what_the_driver_takes_from_an_idle_pool_is_no_longer_paid_for() {
-    let bed = Bed::with_config(
+    let fixture = Fixture::with_config(
         "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"160MiB\"\n",
     );
     // Not of the container.
-    let mut neighbour = Running::start(bed.bare(app("hold", Door::Link)).arg((50 * MIB).to_string()));
+    let mut neighbour = Running::start(fixture.bare(app("hold", Door::Link)).arg((50 * MIB).to_string()));
     neighbour.wait_for("holding");
-    let others = bed.used_bytes();
-    let mut command = bed.tenant(&["--memory", "150MiB"], app("pools", Door::Dlsym));
+    let others = fixture.used_bytes();
+    let mut command = fixture.tenant(&["--memory", "150MiB"], app("pools", Door::Dlsym));
     // The quota would do for all of it: so the shim has no reason to ask the pool for anything.
     let mut running = Running::start(command.arg("squeezed"));
     running.wait_for("squeezed");
-    assert_eq!(smi_bytes(&bed), bed.used_bytes() - others);
+    assert_eq!(smi_bytes(&fixture), fixture.used_bytes() - others);
 }
 
 #[test]
@@ -164,11 +166,11 @@ fn graphs_cost_the_same_everywhere_and_nothing_after_death() {
 
 #[test]
 fn what_a_stream_has_yet_to_free_is_paid_for_where_no_event_can_be_made() {
-    let bed = Bed::with_config(&format!(
+    let fixture = Fixture::with_config(&format!(
         "{EXACT}[faults.functions]\ncuEventCreate = {{ every = 1, code = 2 }}\n"
     ));
-    let mut command = bed.tenant(&["--memory", "150MiB"], app("unmarked_free", Door::Dlsym));
+    let mut command = fixture.tenant(&["--memory", "150MiB"], app("unmarked_free", Door::Dlsym));
     succeeded(&command.output().unwrap());
-    let peak = peak_bytes(&bed, 0);
+    let peak = peak_bytes(&fixture, 0);
     assert!(peak <= 150 * MIB, "{peak} bytes");
 }

@@ -13,12 +13,12 @@ use std::process::{Command, Stdio};
 
 use vcuda_machine::Config;
 use vcuda_tests::virtual_time::{lab, shares};
-use vcuda_tests::{Bed, Door, MIB, Running, app, skip, succeeded};
+use vcuda_tests::{Door, Fixture, MIB, Running, app, skip, succeeded};
 
 /// What `profile` prints on a machine of this file.
 fn told(machine: &str, words: &[&str]) -> String {
-    let bed = Bed::with_config(machine);
-    let mut command = bed.bare(app("profile", Door::Dlsym));
+    let fixture = Fixture::with_config(machine);
+    let mut command = fixture.bare(app("profile", Door::Dlsym));
     let output = command.args(words).output().unwrap();
     succeeded(&output).trim().to_owned()
 }
@@ -65,10 +65,10 @@ fn a_pair_of_events_says_what_the_profile_says() {
 fn an_allocation_takes_whole_units() {
     for (profile, unit) in [("h200-580", 1), ("a100-535-container", 2 * MIB)] {
         let used = |bytes: &[&str]| {
-            let bed = Bed::with_profile(profile);
-            let mut hold = Running::start(bed.bare(app("hold", Door::Dlsym)).args(bytes));
+            let fixture = Fixture::with_profile(profile);
+            let mut hold = Running::start(fixture.bare(app("hold", Door::Dlsym)).args(bytes));
             hold.wait_for("holding");
-            bed.used_bytes()
+            fixture.used_bytes()
         };
         assert_eq!(used(&["1", "1"]) - used(&[]), 2 * unit, "{profile}");
     }
@@ -77,8 +77,8 @@ fn an_allocation_takes_whole_units() {
 #[test]
 fn the_driver_looks_itself_up_by_the_processs_dlsym() {
     for (profile, lookups) in [("h200-580", 0), ("wsl2", 1)] {
-        let bed = Bed::with_profile(profile);
-        let output = bed.bare(app("own_dlsym", Door::Link)).output().unwrap();
+        let fixture = Fixture::with_profile(profile);
+        let output = fixture.bare(app("own_dlsym", Door::Link)).output().unwrap();
         assert_eq!(
             succeeded(&output).trim(),
             format!("looked up {lookups}"),
@@ -106,17 +106,17 @@ fn device_files_decide_which_gpus_there_are() {
     if !may_unshare(&["-m"]) {
         return;
     }
-    let bed = Bed::with_config("[driver]\ndevice_nodes = true\n[[gpus]]\n[[gpus]]\n[[gpus]]\n");
+    let fixture = Fixture::with_config("[driver]\ndevice_nodes = true\n[[gpus]]\n[[gpus]]\n[[gpus]]\n");
     let program = app("profile", Door::Dlsym);
     let enter = "mount -t tmpfs tmpfs /dev && touch /dev/nvidia1 /dev/nvidia2 && exec \"$@\"";
-    let mut command = bed.bare("unshare");
+    let mut command = fixture.bare("unshare");
     command.args(["-m", "sh", "-c", enter, "enter"]).arg(&program);
     assert_eq!(
         succeeded(&command.arg("devices").output().unwrap()).trim(),
         "devices 2 2"
     );
     if !Path::new("/dev/nvidia0").exists() {
-        let output = bed.bare(&program).arg("devices").output().unwrap();
+        let output = fixture.bare(&program).arg("devices").output().unwrap();
         assert!(!output.status.success(), "no device file, no device");
     }
 }
@@ -155,19 +155,20 @@ fn pids_of(pid: u32) -> Vec<u32> {
 
 /// A process that holds memory inside a PID namespace, where it is the second: what NVML lists on the host and inside.
 fn lists(profile: &str) -> [Result<Vec<(u32, u64)>, String>; 2] {
-    let bed = Bed::with_profile(profile);
+    let fixture = Fixture::with_profile(profile);
     let [hold, list] = ["hold", "nvml_list"].map(|name| app(name, Door::Dlsym));
     // The first to use the machine is the host.
-    let mut host = asks(&mut bed.bare(&list));
+    let mut host = asks(&mut fixture.bare(&list));
     let _ = listed(&mut host);
     let script = format!("{} {HELD} & exec {}", hold.display(), list.display());
     let mut inside = asks(
-        bed.bare("unshare")
+        fixture
+            .bare("unshare")
             .args(PID_NAMESPACE)
             .args(["sh", "-c", &script]),
     );
     inside.wait_for("holding");
-    let mut host = asks(&mut bed.bare(&list));
+    let mut host = asks(&mut fixture.bare(&list));
     [listed(&mut host), listed(&mut inside)]
 }
 
@@ -204,11 +205,11 @@ fn the_hosts_list_is_by_the_hosts_numbers() {
     if !may_unshare(&PID_NAMESPACE) {
         return;
     }
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let list = app("nvml_list", Door::Dlsym);
-    let mut host = asks(&mut bed.bare(&list));
+    let mut host = asks(&mut fixture.bare(&list));
     assert_eq!(listed(&mut host), Ok(Vec::new()));
-    let mut inside = bed.bare("unshare");
+    let mut inside = fixture.bare("unshare");
     inside.args(PID_NAMESPACE).arg(app("hold", Door::Dlsym)).arg("1");
     let mut inside = Running::start(&mut inside);
     inside.wait_for("holding");
@@ -228,10 +229,10 @@ fn documented_behaviour_is_the_same_on_every_profile() {
     for profile in Config::profiles() {
         for name in CONFORMANCE {
             let program = app(&format!("conformance/{name}"), Door::Dlsym);
-            let bed = Bed::with_profile(profile);
-            succeeded(&bed.bare(&program).output().unwrap());
+            let fixture = Fixture::with_profile(profile);
+            succeeded(&fixture.bare(&program).output().unwrap());
             let quota = ["--memory", "10GiB", "--cores", "90"];
-            succeeded(&bed.tenant(&quota, &program).output().unwrap());
+            succeeded(&fixture.tenant(&quota, &program).output().unwrap());
         }
     }
 }
@@ -239,8 +240,8 @@ fn documented_behaviour_is_the_same_on_every_profile() {
 #[test]
 fn a_quota_holds_to_the_byte_on_every_profile() {
     for profile in Config::profiles() {
-        let bed = Bed::with_profile(profile);
-        let mut command = bed.tenant(&["--memory", "2GiB"], app("quota", Door::Dlsym));
+        let fixture = Fixture::with_profile(profile);
+        let mut command = fixture.tenant(&["--memory", "2GiB"], app("quota", Door::Dlsym));
         let output = command.arg((2048 * MIB).to_string()).output().unwrap();
         assert!(succeeded(&output).contains("passed quota"), "{profile}");
     }

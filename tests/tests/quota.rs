@@ -10,35 +10,36 @@
 use std::process::Command;
 use std::time::Duration;
 
-use vcuda_tests::{Bed, Door, GIB, MIB, Obedient, Running, app, eventually, skip, succeeded};
+use vcuda_tests::{Commanded, Door, Fixture, GIB, MIB, Running, app, eventually, skip, succeeded};
 
 #[test]
 fn every_kind_is_charged_by_every_door() {
     for door in Door::ALL {
-        let bed = Bed::new();
-        let mut command = bed.tenant(&["--memory", "2GiB"], app("quota", door));
+        let fixture = Fixture::new();
+        let mut command = fixture.tenant(&["--memory", "2GiB"], app("quota", door));
         succeeded(&command.arg((2 * GIB).to_string()).output().unwrap());
     }
 }
 
 #[test]
 fn the_answers_agree_with_one_another() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let mut tenant = Running::start(
-        bed.tenant(&["--memory", "4Gi", "--name", "one"], app("hold", Door::Dlsym))
+        fixture
+            .tenant(&["--memory", "4Gi", "--name", "one"], app("hold", Door::Dlsym))
             .arg((GIB).to_string()),
     );
     tenant.wait_for("holding");
-    let smi = bed.smi();
+    let smi = fixture.smi();
     let one = &smi["gpus"][0]["tenants"][0];
     assert_eq!(one["name"], "one");
     assert_eq!(one["memory_limit_bytes"], 4 * GIB);
     // The figure includes the context, as the driver's own does.
     let used = one["memory_used_bytes"].as_u64().unwrap();
     assert!(
-        used.abs_diff(bed.used_bytes()) <= 64 * MIB,
+        used.abs_diff(fixture.used_bytes()) <= 64 * MIB,
         "{used} against {}",
-        bed.used_bytes()
+        fixture.used_bytes()
     );
     assert!(used >= GIB + 480 * MIB);
     assert_eq!(one["processes"][0]["pid"], tenant.0.id());
@@ -46,13 +47,14 @@ fn the_answers_agree_with_one_another() {
 
 #[test]
 fn processes_of_one_name_share_one_quota() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let hold = app("hold", Door::Dlsym);
     let quota = ["--memory", "4GiB", "--name", "shared"];
-    let mut first = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()));
+    let mut first = Running::start(fixture.tenant(&quota, &hold).arg((2 * GIB).to_string()));
     assert_eq!(first.wait_for("holding"), format!("holding {} denied 0", 2 * GIB));
     let mut second = Running::start(
-        bed.tenant(&quota, &hold)
+        fixture
+            .tenant(&quota, &hold)
             .arg((2 * GIB).to_string())
             .arg((GIB / 2).to_string()),
     );
@@ -64,18 +66,18 @@ fn processes_of_one_name_share_one_quota() {
 
 #[test]
 fn a_killed_tenants_memory_is_back_within_a_second() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let hold = app("hold", Door::Dlsym);
     let quota = ["--memory", "4GiB", "--name", "victim"];
-    let mut stays = Running::start(bed.tenant(&quota, &hold).arg(MIB.to_string()));
+    let mut stays = Running::start(fixture.tenant(&quota, &hold).arg(MIB.to_string()));
     stays.wait_for("holding");
-    let alone = bed.used_bytes();
-    let mut victim = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()));
+    let alone = fixture.used_bytes();
+    let mut victim = Running::start(fixture.tenant(&quota, &hold).arg((2 * GIB).to_string()));
     victim.wait_for("holding");
-    assert!(bed.used_bytes() > alone + 2 * GIB);
+    assert!(fixture.used_bytes() > alone + 2 * GIB);
     victim.signal(libc::SIGKILL);
     let used = || {
-        bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
+        fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
             .as_u64()
             .unwrap()
     };
@@ -85,22 +87,32 @@ fn a_killed_tenants_memory_is_back_within_a_second() {
         || used() < GIB,
     );
     eventually("the GPU has its memory back", Duration::from_secs(1), || {
-        bed.used_bytes() == alone
+        fixture.used_bytes() == alone
     });
-    let mut next = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()));
+    let mut next = Running::start(fixture.tenant(&quota, &hold).arg((2 * GIB).to_string()));
     assert_eq!(next.wait_for("holding"), format!("holding {} denied 0", 2 * GIB));
 }
 
 #[test]
 fn a_quota_changes_under_a_running_program() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let poll = app("poll_limit", Door::Dlsym);
-    let mut tenant = Running::start(&mut bed.tenant(&["--memory", "2GiB", "--name", "live"], poll));
+    let mut tenant = Running::start(&mut fixture.tenant(&["--memory", "2GiB", "--name", "live"], poll));
     assert_eq!(tenant.wait_for("total"), format!("total {}", 2 * GIB));
-    succeeded(&bed.vcuda(["set", "live", "--memory", "3GiB"]).output().unwrap());
+    succeeded(
+        &fixture
+            .vcuda(["set", "live", "--memory", "3GiB"])
+            .output()
+            .unwrap(),
+    );
     assert_eq!(tenant.wait_for("total"), format!("total {}", 3 * GIB));
     // Below what is in use: nothing is taken away, nothing more is given.
-    succeeded(&bed.vcuda(["set", "live", "--memory", "256MiB"]).output().unwrap());
+    succeeded(
+        &fixture
+            .vcuda(["set", "live", "--memory", "256MiB"])
+            .output()
+            .unwrap(),
+    );
     assert_eq!(tenant.wait_for("total"), format!("total {}", 256 * MIB));
     assert_eq!(tenant.wait_for("alloc"), "alloc 2");
 }
@@ -108,17 +120,18 @@ fn a_quota_changes_under_a_running_program() {
 #[test]
 fn an_injected_failure_of_the_driver_is_not_charged() {
     // Which request it hits depends on what the driver itself takes first; it is one of them.
-    let bed = Bed::with_config("[faults]\nfail_nth_allocation = 3\n");
+    let fixture = Fixture::with_config("[faults]\nfail_nth_allocation = 3\n");
     let sizes = [GIB, GIB, GIB, GIB].map(|bytes| bytes.to_string());
     let mut tenant = Running::start(
-        bed.tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
+        fixture
+            .tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
             .args(sizes),
     );
     assert_eq!(
         tenant.wait_for("holding"),
         format!("holding {} denied 1", 3 * GIB)
     );
-    let used = bed.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
+    let used = fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
         .as_u64()
         .unwrap();
     assert!((3 * GIB..4 * GIB).contains(&used), "{used}");
@@ -126,11 +139,12 @@ fn an_injected_failure_of_the_driver_is_not_charged() {
 
 #[test]
 fn nvml_tells_the_quota() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let nvml = app("nvml", Door::Dlsym);
-    succeeded(&bed.bare(&nvml).output().unwrap());
+    succeeded(&fixture.bare(&nvml).output().unwrap());
     succeeded(
-        &bed.tenant(&["--memory", "3GiB"], &nvml)
+        &fixture
+            .tenant(&["--memory", "3GiB"], &nvml)
             .arg((3 * GIB).to_string())
             .output()
             .unwrap(),
@@ -139,14 +153,15 @@ fn nvml_tells_the_quota() {
 
 #[test]
 fn what_a_dead_process_held_is_there_for_the_next_request() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let hold = app("hold", Door::Dlsym);
     let quota = ["--memory", "4GiB", "--name", "next"];
-    let mut victim = Running::start(bed.tenant(&quota, &hold).arg((2 * GIB).to_string()));
+    let mut victim = Running::start(fixture.tenant(&quota, &hold).arg((2 * GIB).to_string()));
     victim.wait_for("holding");
     // It has looked around a moment before, and will ask at once after the death.
     let mut asks = Running::start(
-        bed.tenant(&quota, app("ask", Door::Dlsym))
+        fixture
+            .tenant(&quota, app("ask", Door::Dlsym))
             .arg((2 * GIB).to_string())
             .stdin(std::process::Stdio::piped()),
     );
@@ -185,10 +200,10 @@ fn an_allocation_that_fits_is_not_read_through_the_kernel() {
         skip("quota: no strace that works here; scripts/test.sh installs it where apt-get can");
         return;
     }
-    let bed = Bed::new();
-    let mut command = strace(&bed.tenant(&["--memory", "2GiB"], app("obey", Door::Dlsym)));
-    bed.environment(&mut command);
-    let mut process = Obedient::start(&mut command);
+    let fixture = Fixture::new();
+    let mut command = strace(&fixture.tenant(&["--memory", "2GiB"], app("obey", Door::Dlsym)));
+    fixture.environment(&mut command);
+    let mut process = Commanded::start(&mut command);
     let reads = || {
         std::fs::read_to_string(log.path())
             .unwrap()

@@ -8,9 +8,9 @@
 
 use std::time::SystemTime;
 
-use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
-use vcuda_tests::{Bed, Door, Running, Tenant, app};
+use vcuda_region::usage_reader::UsageReader;
+use vcuda_tests::{Door, Fixture, Running, Tenant, app};
 
 const CAP_PERCENT: u64 = 30;
 /// Work and meeting of a round (ns), as `sim_ranks` has them.
@@ -25,17 +25,17 @@ fn rounds() -> u64 {
 
 /// Launches held in the container's living processes, on all its GPUs.
 fn holds(tenant: &Tenant<'_>) -> u64 {
-    let observer = Observer::open(&tenant.directory()).unwrap();
+    let reader = UsageReader::open(&tenant.directory()).unwrap();
     let view = ProcessView::new(Identity::current().unwrap());
-    let processes = observer.processes(2, &view).unwrap();
+    let processes = reader.processes(2, &view).unwrap();
     let devices = processes.iter().flat_map(|process| &process.devices);
     devices.map(|device| device.holds).sum()
 }
 
 /// Runs a tenant of two GPUs with these processes; the share of each GPU that it got, in percent, and how often it was held.
 fn run(kernel: &str, processes: &[&str], rounds: u64, work_ns: &str) -> (Vec<f64>, u64) {
-    let bed = Bed::with_gpus(2, "24GiB");
-    let tenant = bed.keep("ranks", &["--cores", "30"]);
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let tenant = fixture.keep("ranks", &["--cores", "30"]);
     let program = app("sim_ranks", Door::Dlsym);
     let rounds = rounds.to_string();
     let mut running: Vec<Running> = processes
@@ -50,7 +50,7 @@ fn run(kernel: &str, processes: &[&str], rounds: u64, work_ns: &str) -> (Vec<f64
     running.iter_mut().for_each(|one| drop(one.wait_for("met")));
     let elapsed = begun.elapsed().unwrap().as_nanos() as f64;
     let holds = holds(&tenant);
-    let report = bed.report();
+    let report = fixture.report();
     let busy = |gpu: usize| report["gpus"][gpu]["busy_ns"].as_f64().unwrap();
     (vec![busy(0) / elapsed * 100.0, busy(1) / elapsed * 100.0], holds)
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use vcuda_tests::{Bed, Door, GIB, MIB, Running, app, skip, succeeded, text, workspace};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, skip, succeeded, text, workspace};
 
 /// The releases of the driver in Debian 11, 12, 13 and experimental.
 const RELEASES: [&str; 4] = ["470", "535", "550", "555"];
@@ -42,16 +42,16 @@ fn drivers() -> BTreeMap<&'static str, PathBuf> {
 }
 
 /// The program with this driver's libraries, without the shim.
-fn bare(bed: &Bed, libraries: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
+fn bare(fixture: &Fixture, libraries: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
-    bed.environment(&mut command);
+    fixture.environment(&mut command);
     command.env_remove("VCUDA_SIM").env("LD_LIBRARY_PATH", libraries);
     command
 }
 
 /// The same as a tenant of 1 GiB: quotas need a GPU, here the simulated one; the program's driver is the real one.
-fn tenant(bed: &Bed, libraries: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = bed.tenant(&["--memory", "1GiB"], "env");
+fn tenant(fixture: &Fixture, libraries: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = fixture.tenant(&["--memory", "1GiB"], "env");
     command
         .arg(format!("LD_LIBRARY_PATH={}", libraries.display()))
         .arg(program);
@@ -69,9 +69,9 @@ fn stderr_figure(output: &Output, name: &str) -> u64 {
 fn every_look_up_is_answered_as_by_the_driver_alone() {
     let lookups = app("hardware/lookups", Door::Dlsym);
     for (release, libraries) in drivers() {
-        let bed = Bed::new();
-        let alone = succeeded(&bare(&bed, &libraries, &lookups).output().unwrap());
-        let output = tenant(&bed, &libraries, &lookups).arg(SHIM).output().unwrap();
+        let fixture = Fixture::new();
+        let alone = succeeded(&bare(&fixture, &libraries, &lookups).output().unwrap());
+        let output = tenant(&fixture, &libraries, &lookups).arg(SHIM).output().unwrap();
         let as_tenant = succeeded(&output);
         assert!(stderr_figure(&output, "look_ups") > 50_000, "{release}");
         assert!(stderr_figure(&output, "hooked_answers") > 5_000, "{release}");
@@ -109,9 +109,11 @@ fn the_simulated_driver_routes_as_the_550_does() {
         return;
     };
     let lookups = app("hardware/lookups", Door::Dlsym);
-    let bed = Bed::new();
-    let real = answers(&succeeded(&bare(&bed, &libraries, &lookups).output().unwrap()));
-    let simulated = answers(&succeeded(&bed.bare(&lookups).output().unwrap()));
+    let fixture = Fixture::new();
+    let real = answers(&succeeded(
+        &bare(&fixture, &libraries, &lookups).output().unwrap(),
+    ));
+    let simulated = answers(&succeeded(&fixture.bare(&lookups).output().unwrap()));
     let mut compared = 0;
     for (question, answer) in &real {
         let Some(ours) = simulated.get(question) else {
@@ -141,10 +143,10 @@ fn the_real_runtimes_end_alike_without_a_gpu() {
             ));
             continue;
         }
-        let bed = Bed::new();
+        let fixture = Fixture::new();
         let [alone, as_tenant] = [
-            bare(&bed, &libraries, "python3"),
-            tenant(&bed, &libraries, "python3"),
+            bare(&fixture, &libraries, "python3"),
+            tenant(&fixture, &libraries, "python3"),
         ]
         .map(|mut command| succeeded(&command.arg(&script).arg(&runtime).output().unwrap()));
         assert!(alone.lines().count() > 10, "{alone}");
@@ -160,14 +162,15 @@ fn nvidia_smi_shows_the_quota_and_nothing_else_changes() {
             continue;
         };
         let smi = folder.join("usr/lib/nvidia/current/nvidia-smi");
-        let bed = Bed::new();
+        let fixture = Fixture::new();
         let mut neighbour = Running::start(
-            bed.tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
+            fixture
+                .tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
                 .arg((600 * MIB).to_string()),
         );
         neighbour.wait_for("holding");
         let ask = |arguments: &[&str]| {
-            [bed.bare(&smi), bed.tenant(&["--memory", "4GiB"], &smi)].map(|mut command| {
+            [fixture.bare(&smi), fixture.tenant(&["--memory", "4GiB"], &smi)].map(|mut command| {
                 let output = command.args(arguments).output().unwrap();
                 (output.status.code(), succeeded(&output))
             })
@@ -211,23 +214,24 @@ fn nvtop_shows_the_quota() {
         skip(&format!("nvtop does not run here: {}", text(&loads)));
         return;
     }
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let mut neighbour = Running::start(
-        bed.tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
+        fixture
+            .tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
             .arg((600 * MIB).to_string()),
     );
     neighbour.wait_for("holding");
     let script = workspace().join("tests/clients/monitors.py");
     for (mut command, limit) in [
-        (bed.bare("python3"), 80 * GIB),
-        (bed.tenant(&["--memory", "4GiB"], "python3"), 4 * GIB),
+        (fixture.bare("python3"), 80 * GIB),
+        (fixture.tenant(&["--memory", "4GiB"], "python3"), 4 * GIB),
     ] {
         command
             .arg(&script)
             .arg(limit.to_string())
             .env("MONITOR", "nvtop")
             .env("NVTOP", &nvtop)
-            .env("HOME", bed.runtime());
+            .env("HOME", fixture.runtime());
         if limit == 4 * GIB {
             command.arg(neighbour.0.id().to_string());
         }

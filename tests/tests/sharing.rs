@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use vcuda_tests::{Bed, Door, MIB, Running, Tenant, app, eventually};
+use vcuda_tests::{Door, Fixture, MIB, Running, Tenant, app, eventually};
 
 /// Small contexts that cost whole blocks, and exact figures.
 const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
@@ -31,8 +31,8 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(bed: &Bed, tenant: &Tenant<'_>, name: &str) -> Self {
-        let path = bed.runtime().join(name);
+    fn start(fixture: &Fixture, tenant: &Tenant<'_>, name: &str) -> Self {
+        let path = fixture.runtime().join(name);
         let mut command = tenant.command(app("sharing", Door::Dlsym));
         let mut running = Running::start(command.arg(&path).stdin(Stdio::piped()));
         running.wait_for("ready");
@@ -82,128 +82,133 @@ impl Peer {
     }
 }
 
-/// The container's figure becomes this, and the card's is the same: there is one container.
-fn becomes(bed: &Bed, witness: &Peer, bytes: u64, what: &str) {
+/// The container's figure becomes this, and the GPU's is the same: there is one container.
+fn becomes(fixture: &Fixture, witness: &Peer, bytes: u64, what: &str) {
     let mut figures = (0, 0);
     let end = std::time::SystemTime::now() + SOON;
     while figures != (bytes, bytes) {
         assert!(
             std::time::SystemTime::now() < end,
-            "{what}: the container says {}, the card {}, and it should be {bytes}",
+            "{what}: the container says {}, the GPU {}, and it should be {bytes}",
             figures.0,
             figures.1
         );
-        figures = (witness.used(), bed.used_bytes());
+        figures = (witness.used(), fixture.used_bytes());
     }
 }
 
-/// The processes end, and the card has everything back.
-fn end(bed: &Bed, peers: Vec<Peer>) {
+/// The processes end, and the GPU has everything back.
+fn end(fixture: &Fixture, peers: Vec<Peer>) {
     peers.into_iter().for_each(Peer::ends);
-    eventually("the card has all back", SOON, || bed.used_bytes() == 0);
+    eventually("the GPU has all back", SOON, || fixture.used_bytes() == 0);
 }
 
-/// Nothing is left in the books, and the card never gave out more than this (bytes).
-fn ends_clean(bed: &Bed, most: u64) {
-    let smi = bed.smi();
+/// Nothing is left in the books, and the GPU never gave out more than this (bytes).
+fn ends_clean(fixture: &Fixture, most: u64) {
+    let smi = fixture.smi();
     for tenant in smi["gpus"][0]["tenants"].as_array().unwrap() {
         assert_eq!(tenant["memory_used_bytes"], 0, "{smi}");
     }
-    let peak = bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+    let peak = fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
     assert!(peak <= most, "{peak} of {most}");
 }
 
 /// Several hold it, one opened it twice: it counts once, until the last has let go.
 #[test]
 fn a_container_pays_once_for_what_its_processes_share() {
-    let bed = Bed::with_config(MACHINE);
-    // Room for the contexts, for what is shared, and for half of it once more.
+    let fixture = Fixture::with_config(MACHINE);
+    // GrantedContainer for the contexts, for what is shared, and for half of it once more.
     let quota = 3 * CONTEXT + SHARED + SHARED / 2;
-    let tenant = bed.keep("one", &["--memory", &quota.to_string()]);
+    let tenant = fixture.keep("one", &["--memory", &quota.to_string()]);
     for kind in KINDS {
         let [maker, first, second] =
-            ["maker", "first", "second"].map(|name| Peer::start(&bed, &tenant, name));
+            ["maker", "first", "second"].map(|name| Peer::start(&fixture, &tenant, name));
         let base = 3 * CONTEXT;
-        becomes(&bed, &maker, base, kind);
+        becomes(&fixture, &maker, base, kind);
         maker.does(&format!("make {kind} 64"));
         for peer in [&first, &second] {
             peer.takes_from(&maker);
-            assert_eq!([peer.used(), bed.used_bytes()], [base + SHARED; 2], "{kind}");
+            assert_eq!([peer.used(), fixture.used_bytes()], [base + SHARED; 2], "{kind}");
         }
         first.does("again");
         assert_eq!(first.ask("read"), "good");
-        assert_eq!([first.used(), bed.used_bytes()], [base + SHARED; 2], "{kind}");
+        assert_eq!([first.used(), fixture.used_bytes()], [base + SHARED; 2], "{kind}");
         // What is left of the quota is left.
         assert_eq!(second.ask("make ipc 33"), "CUDA_ERROR_OUT_OF_MEMORY", "{kind}");
         second.does("make ipc 32");
-        assert_eq!([first.used(), bed.used_bytes()], [quota; 2], "{kind}");
+        assert_eq!([first.used(), fixture.used_bytes()], [quota; 2], "{kind}");
         second.does("free");
         first.does("let");
         assert_eq!(first.ask("read"), "good");
-        assert_eq!([first.used(), bed.used_bytes()], [base + SHARED; 2], "{kind}");
+        assert_eq!([first.used(), fixture.used_bytes()], [base + SHARED; 2], "{kind}");
         maker.does("free");
         for peer in [&first, &second] {
             peer.does("forget");
         }
         assert_eq!(
-            [first.used(), bed.used_bytes()],
+            [first.used(), fixture.used_bytes()],
             [base + SHARED; 2],
             "{kind}: freed, and held by two"
         );
         first.does("let");
         assert_eq!(second.ask("read"), "good");
         assert_eq!(
-            [first.used(), bed.used_bytes()],
+            [first.used(), fixture.used_bytes()],
             [base + SHARED; 2],
             "{kind}: one has let go"
         );
         second.does("let");
-        becomes(&bed, &first, base, kind);
-        end(&bed, vec![maker, first, second]);
+        becomes(&fixture, &first, base, kind);
+        end(&fixture, vec![maker, first, second]);
     }
-    ends_clean(&bed, quota);
+    ends_clean(&fixture, quota);
 }
 
 /// The exporter's stream has yet to free it, so the driver lets others import it: the container still knows it, and
 /// importers pay nothing.
 #[test]
 fn what_a_stream_has_yet_to_free_can_be_imported() {
-    let bed = Bed::with_config(MACHINE);
+    let fixture = Fixture::with_config(MACHINE);
     let quota = 2 * CONTEXT + SHARED + SHARED / 2;
-    let tenant = bed.keep("one", &["--memory", &quota.to_string()]);
-    let [maker, importer] = ["maker", "importer"].map(|name| Peer::start(&bed, &tenant, name));
+    let tenant = fixture.keep("one", &["--memory", &quota.to_string()]);
+    let [maker, importer] = ["maker", "importer"].map(|name| Peer::start(&fixture, &tenant, name));
     maker.does("make pool 64");
     importer.hears_of(&maker);
     maker.does("later");
     importer.does("take");
     assert_eq!(importer.ask("read"), "good");
     maker.does("now");
-    becomes(&bed, &importer, 2 * CONTEXT + SHARED, "freed, and held by one");
+    becomes(
+        &fixture,
+        &importer,
+        2 * CONTEXT + SHARED,
+        "freed, and held by one",
+    );
     importer.does("let");
-    becomes(&bed, &importer, 2 * CONTEXT, "let go of");
-    end(&bed, vec![maker, importer]);
-    ends_clean(&bed, quota);
+    becomes(&fixture, &importer, 2 * CONTEXT, "let go of");
+    end(&fixture, vec![maker, importer]);
+    ends_clean(&fixture, quota);
 }
 
 /// Whoever dies: what the living hold is counted once, and is gone with the last of them.
 #[test]
 fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
-    let bed = Bed::with_config(MACHINE);
+    let fixture = Fixture::with_config(MACHINE);
     let quota = 4 * CONTEXT + SHARED + MIB;
-    let tenant = bed.keep("one", &["--memory", &quota.to_string()]);
+    let tenant = fixture.keep("one", &["--memory", &quota.to_string()]);
     for kind in KINDS {
         let [maker, first, second, witness] =
-            ["maker", "first", "second", "witness"].map(|name| Peer::start(&bed, &tenant, name));
+            ["maker", "first", "second", "witness"].map(|name| Peer::start(&fixture, &tenant, name));
         maker.does(&format!("make {kind} 64"));
         for peer in [&first, &second] {
             peer.takes_from(&maker);
             peer.does("forget");
         }
-        becomes(&bed, &witness, 4 * CONTEXT + SHARED, kind);
+        becomes(&fixture, &witness, 4 * CONTEXT + SHARED, kind);
         // An importer.
         first.killed();
         becomes(
-            &bed,
+            &fixture,
             &witness,
             3 * CONTEXT + SHARED,
             &format!("{kind}: an importer died"),
@@ -212,7 +217,7 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
         // The exporter.
         maker.killed();
         becomes(
-            &bed,
+            &fixture,
             &witness,
             2 * CONTEXT + SHARED,
             &format!("{kind}: the exporter died"),
@@ -221,35 +226,40 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
         assert_eq!(witness.ask("make ipc 65"), "CUDA_ERROR_OUT_OF_MEMORY");
         // The last.
         second.killed();
-        becomes(&bed, &witness, CONTEXT, &format!("{kind}: the last one died"));
+        becomes(&fixture, &witness, CONTEXT, &format!("{kind}: the last one died"));
         witness.does("make ipc 64");
         witness.does("free");
         // Alone in the container: no importer is left but one who lets go in order.
-        let [maker, last] = ["anew", "last"].map(|name| Peer::start(&bed, &tenant, name));
+        let [maker, last] = ["anew", "last"].map(|name| Peer::start(&fixture, &tenant, name));
         maker.does(&format!("make {kind} 64"));
         last.takes_from(&maker);
         last.does("forget");
         maker.killed();
         becomes(
-            &bed,
+            &fixture,
             &witness,
             2 * CONTEXT + SHARED,
             &format!("{kind}: the exporter died, again"),
         );
         last.does("let");
-        becomes(&bed, &witness, 2 * CONTEXT, &format!("{kind}: let go in order"));
-        end(&bed, vec![last, witness]);
+        becomes(
+            &fixture,
+            &witness,
+            2 * CONTEXT,
+            &format!("{kind}: let go in order"),
+        );
+        end(&fixture, vec![last, witness]);
     }
-    ends_clean(&bed, quota);
+    ends_clean(&fixture, quota);
 }
 
 /// Two threads open the same at once: it counts until both have closed it, as the driver counts their openings.
 #[test]
 fn what_two_threads_open_is_paid_for_until_both_have_closed_it() {
-    let bed = Bed::with_config(MACHINE);
-    let [home, other] = ["home", "other"].map(|name| bed.keep(name, &["--memory", "200MiB"]));
-    let maker = Peer::start(&bed, &home, "maker");
-    let importer = Peer::start(&bed, &other, "importer");
+    let fixture = Fixture::with_config(MACHINE);
+    let [home, other] = ["home", "other"].map(|name| fixture.keep(name, &["--memory", "200MiB"]));
+    let maker = Peer::start(&fixture, &home, "maker");
+    let importer = Peer::start(&fixture, &other, "importer");
     maker.does("make ipc 64");
     importer.takes_from(&maker);
     importer.does("let");
@@ -261,20 +271,20 @@ fn what_two_threads_open_is_paid_for_until_both_have_closed_it() {
         importer.does("let");
         assert_eq!(importer.used(), CONTEXT);
     }
-    end(&bed, vec![maker, importer]);
+    end(&fixture, vec![maker, importer]);
 }
 
 /// From another container: paid for there too, once, however many of its processes open it; refused where it does not fit.
 #[test]
 fn what_comes_from_outside_is_paid_for_by_its_importers() {
-    let bed = Bed::with_config(MACHINE);
+    let fixture = Fixture::with_config(MACHINE);
     let fits = 2 * CONTEXT + SHARED;
     let tenants = [("home", fits), ("roomy", fits), ("tight", fits - 1)];
-    let tenants = tenants.map(|(name, bytes)| bed.keep(name, &["--memory", &bytes.to_string()]));
+    let tenants = tenants.map(|(name, bytes)| fixture.keep(name, &["--memory", &bytes.to_string()]));
     for kind in KINDS {
-        let maker = Peer::start(&bed, &tenants[0], "maker");
-        let [first, second] = ["first", "second"].map(|name| Peer::start(&bed, &tenants[1], name));
-        let [tight, beside] = ["tight", "beside"].map(|name| Peer::start(&bed, &tenants[2], name));
+        let maker = Peer::start(&fixture, &tenants[0], "maker");
+        let [first, second] = ["first", "second"].map(|name| Peer::start(&fixture, &tenants[1], name));
+        let [tight, beside] = ["tight", "beside"].map(|name| Peer::start(&fixture, &tenants[2], name));
         maker.does(&format!("make {kind} 64"));
         assert_eq!(maker.used(), CONTEXT + SHARED);
         first.takes_from(&maker);
@@ -289,23 +299,23 @@ fn what_comes_from_outside_is_paid_for_by_its_importers() {
         for peer in [&first, &second, &tight] {
             peer.does("forget");
         }
-        // The card has it once.
-        assert_eq!(bed.used_bytes(), 5 * CONTEXT + SHARED, "{kind}");
+        // The GPU has it once.
+        assert_eq!(fixture.used_bytes(), 5 * CONTEXT + SHARED, "{kind}");
         maker.killed();
         eventually("it is the importers' alone", SOON, || {
-            bed.used_bytes() == 4 * CONTEXT + SHARED && second.used() == 2 * CONTEXT + SHARED
+            fixture.used_bytes() == 4 * CONTEXT + SHARED && second.used() == 2 * CONTEXT + SHARED
         });
         first.killed();
         eventually("it is the last one's", SOON, || {
-            bed.used_bytes() == 3 * CONTEXT + SHARED && second.used() == CONTEXT + SHARED
+            fixture.used_bytes() == 3 * CONTEXT + SHARED && second.used() == CONTEXT + SHARED
         });
         second.does("let");
         assert_eq!(second.used(), CONTEXT + SHARED, "{kind}: it was opened twice");
         second.does("let");
         eventually("it is nobody's", SOON, || {
-            bed.used_bytes() == 3 * CONTEXT && second.used() == CONTEXT
+            fixture.used_bytes() == 3 * CONTEXT && second.used() == CONTEXT
         });
-        end(&bed, vec![second, tight, beside]);
+        end(&fixture, vec![second, tight, beside]);
     }
-    ends_clean(&bed, 5 * CONTEXT + SHARED);
+    ends_clean(&fixture, 5 * CONTEXT + SHARED);
 }

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use vcuda_tests::{Bed, Door, GIB, MIB, Running, app, eventually};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, eventually};
 
 /// How many times as long as in CI.
 fn soak() -> u64 {
@@ -57,8 +57,8 @@ fn go(running: &mut Running) {
     running.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
 }
 
-fn peak_bytes(bed: &Bed) -> u64 {
-    bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
+fn peak_bytes(fixture: &Fixture) -> u64 {
+    fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
 }
 
 /// The numbers of a line like "done 40000 refused 7 failed 0".
@@ -70,8 +70,8 @@ fn numbers(line: &str) -> Vec<u64> {
 fn a_million_operations_stay_within_the_quota_and_end_at_zero() {
     let fault = |(name, every)| format!("{name} = {{ every = {every}, code = 999 }}\n");
     let faults: String = FAULTS.into_iter().map(fault).collect();
-    let bed = Bed::with_config(&format!("{SMALL_CONTEXTS}[faults.functions]\n{faults}"));
-    let tenant = bed.keep("storm", &["--memory", "1GiB"]);
+    let fixture = Fixture::with_config(&format!("{SMALL_CONTEXTS}[faults.functions]\n{faults}"));
+    let tenant = fixture.keep("storm", &["--memory", "1GiB"]);
     let (processes, threads) = (4, 2);
     let operations = 1_000_000 * soak() / (processes * threads);
     let mut running: Vec<Running> = (0..processes)
@@ -83,7 +83,7 @@ fn a_million_operations_stay_within_the_quota_and_end_at_zero() {
             waiting(&mut storm)
         })
         .collect();
-    let alone = bed.used_bytes();
+    let alone = fixture.used_bytes();
     assert_eq!(alone, processes * CONTEXT);
     running.iter_mut().for_each(go);
     let (mut refused, mut failed) = (0, 0);
@@ -95,12 +95,12 @@ fn a_million_operations_stay_within_the_quota_and_end_at_zero() {
     }
     assert!(refused > 1000, "the quota was hardly touched: {refused} refused");
     assert!(failed > 1000, "the driver hardly failed: {failed} times");
-    let peak = peak_bytes(&bed);
+    let peak = peak_bytes(&fixture);
     assert!(
         (GIB - 64 * MIB..=GIB).contains(&peak),
-        "the card gave out {peak} at once under a quota of {GIB}"
+        "the GPU gave out {peak} at once under a quota of {GIB}"
     );
-    assert_eq!(bed.used_bytes(), alone);
+    assert_eq!(fixture.used_bytes(), alone);
     assert_eq!(tenant.used_bytes(), alone, "{}", tenant.smi(0));
     for one in &mut running {
         go(one);
@@ -113,8 +113,8 @@ fn a_million_operations_stay_within_the_quota_and_end_at_zero() {
 
 #[test]
 fn sixty_four_processes_fill_the_quota_exactly() {
-    let bed = Bed::with_config(SMALL_CONTEXTS);
-    let tenant = bed.keep("filled", &["--memory", "2GiB"]);
+    let fixture = Fixture::with_config(SMALL_CONTEXTS);
+    let tenant = fixture.keep("filled", &["--memory", "2GiB"]);
     for (round, bytes) in [MIB, 7 * MIB + 3, 333_333].into_iter().enumerate() {
         let mut running: Vec<Running> = (0..64)
             .map(|_| waiting(tenant.command(app("fill", Door::Dlsym)).arg(bytes.to_string())))
@@ -132,7 +132,7 @@ fn sixty_four_processes_fill_the_quota_exactly() {
             room - granted
         );
         assert_eq!(tenant.used_bytes(), granted + 64 * (CONTEXT + MODULE));
-        assert!(peak_bytes(&bed) <= 2 * GIB);
+        assert!(peak_bytes(&fixture) <= 2 * GIB);
         for one in &mut running {
             go(one);
             assert!(one.finish().success());
@@ -142,8 +142,8 @@ fn sixty_four_processes_fill_the_quota_exactly() {
 
 #[test]
 fn a_thousand_kills_lose_nothing() {
-    let bed = Bed::with_config(SMALL_CONTEXTS);
-    let tenant = bed.keep("killed", &["--memory", "1GiB"]);
+    let fixture = Fixture::with_config(SMALL_CONTEXTS);
+    let tenant = fixture.keep("killed", &["--memory", "1GiB"]);
     let limit = GIB;
     let (width, kills) = (32, 1000 * soak());
     let mut seed = 1;
@@ -181,9 +181,9 @@ fn a_thousand_kills_lose_nothing() {
         one.finish();
     }
     eventually("the dead have nothing", Duration::from_secs(1), || {
-        bed.used_bytes() == 0 && tenant.used_bytes() == 0
+        fixture.used_bytes() == 0 && tenant.used_bytes() == 0
     });
-    let peak = peak_bytes(&bed);
+    let peak = peak_bytes(&fixture);
     assert!(peak <= limit, "{peak} after {kills} kills");
     let mut last = waiting(tenant.command(app("fill", Door::Dlsym)).arg(MIB.to_string()));
     go(&mut last);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use vcuda_tests::{Bed, release_dir, skip, succeeded, text, workspace};
+use vcuda_tests::{Fixture, release_dir, skip, succeeded, text, workspace};
 
 fn shim() -> PathBuf {
     release_dir().join("libvcuda_shim.so")
@@ -39,14 +39,14 @@ fn same(line: Line<'_>, plain: &Output, limited: &Output) {
 /// Bare, with the shim preloaded, and as a tenant: the same words and the same end. Where the kernel's log of system calls
 /// can be had, also the same files opened and the same threads and processes made.
 fn unchanged(line: Line<'_>) {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let plain = command(line).output().unwrap();
     let mut preloaded = command(line);
     preloaded
         .env("LD_PRELOAD", shim())
-        .env("VCUDA_DIR", bed.runtime());
+        .env("VCUDA_DIR", fixture.runtime());
     same(line, &plain, &preloaded.output().unwrap());
-    let mut tenant = bed.tenant(&["--memory", "1GiB", "--cores", "10"], line[0]);
+    let mut tenant = fixture.tenant(&["--memory", "1GiB", "--cores", "10"], line[0]);
     tenant.args(&line[1..]).env("PYTHONDONTWRITEBYTECODE", "1");
     same(line, &plain, &tenant.output().unwrap());
     let (Some(plain), Some(preloaded)) = (traced(line, None), traced(line, Some(&shim()))) else {
@@ -179,7 +179,7 @@ fn a_framework_that_looks_for_a_gpu_in_vain() {
                 for name in ['cuInit', 'cuMemAlloc_v2', 'cudnnCreate', 'cublasCreate_v2', 'nvmlInit_v2', 'nvmlDeviceGetMemoryInfo']:\n\
                 \x20   print(name, said(lambda: getattr(own, name)))\n\
                 print(ctypes.util.find_library('cuda'))\n";
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let line = ["python3", "-c", code];
     let plain = command(&line).output().unwrap();
     let words = succeeded(&plain);
@@ -190,7 +190,7 @@ fn a_framework_that_looks_for_a_gpu_in_vain() {
     let mut preloaded = command(&line);
     preloaded
         .env("LD_PRELOAD", shim())
-        .env("VCUDA_DIR", bed.runtime());
+        .env("VCUDA_DIR", fixture.runtime());
     same(&line, &plain, &preloaded.output().unwrap());
 }
 
@@ -218,28 +218,32 @@ fn a_set_user_id_program() {
     } else {
         line.to_vec()
     };
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let plain = command(&line).output().unwrap();
-    let mut limited = bed.tenant(&["--memory", "1GiB"], line[0]);
+    let mut limited = fixture.tenant(&["--memory", "1GiB"], line[0]);
     succeeded(&plain);
     same(&line, &plain, &limited.args(&line[1..]).output().unwrap());
 }
 
 #[test]
 fn a_program_without_cuda_has_no_more_threads_nor_descriptors() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let script = "ls /proc/self/fd | wc -l; grep Threads: /proc/self/status; exit 3";
     let plain = Command::new("bash").args(["-c", script]).output().unwrap();
     let mut preloaded = Command::new("bash");
     preloaded.args(["-c", script]).env("LD_PRELOAD", shim());
-    let preloaded = preloaded.env("VCUDA_DIR", bed.runtime()).output().unwrap();
+    let preloaded = preloaded.env("VCUDA_DIR", fixture.runtime()).output().unwrap();
     same(&["bash"], &plain, &preloaded);
     // `vcuda run` hands its command one open descriptor, by which the tenant's directory lives as long as any process.
     let script =
         "ls -l /proc/self/fd | grep -v containers/quiet | wc -l; grep Threads: /proc/self/status; exit 3";
     let plain = Command::new("bash").args(["-c", script]).output().unwrap();
     let quota = ["--memory", "1GiB", "--cores", "10", "--name", "quiet"];
-    let tenant = bed.tenant(&quota, "bash").args(["-c", script]).output().unwrap();
+    let tenant = fixture
+        .tenant(&quota, "bash")
+        .args(["-c", script])
+        .output()
+        .unwrap();
     same(&["bash"], &plain, &tenant);
 }
 

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use vcuda_tests::{Bed, Door, Running, app};
+use vcuda_tests::{Door, Fixture, Running, app};
 
 const WINDOW: Duration = Duration::from_millis(250);
 /// Far more than anybody waits for a process that says nothing more (30 ms), far less than a bound on holds would come to.
@@ -17,23 +17,23 @@ const STOPS: usize = 5;
 
 /// A container with a share of half of the GPU, and its processes, which want all of it.
 struct Container {
-    bed: Bed,
+    fixture: Fixture,
 }
 
 impl Container {
     fn start(&self) -> Running {
         let program = app("saturate", Door::Dlsym);
         let quota = ["--name", "one", "--cores", "50"];
-        let mut one = Running::start(self.bed.tenant(&quota, &program).args(["600", "500000"]));
+        let mut one = Running::start(self.fixture.tenant(&quota, &program).args(["600", "500000"]));
         one.wait_for("started");
         one
     }
 
     /// What a process gets in a window, in percent of the GPU.
     fn share(&self, of: &Running) -> f64 {
-        let (before, start) = (self.bed.service_ns(of.0.id()), SystemTime::now());
+        let (before, start) = (self.fixture.service_ns(of.0.id()), SystemTime::now());
         std::thread::sleep(WINDOW);
-        let after = self.bed.service_ns(of.0.id());
+        let after = self.fixture.service_ns(of.0.id());
         (after - before) as f64 / start.elapsed().unwrap().as_nanos() as f64 * 100.0
     }
 
@@ -57,7 +57,9 @@ impl Container {
 
 #[test]
 fn who_is_stopped_or_killed_is_not_waited_for() {
-    let container = Container { bed: Bed::new() };
+    let container = Container {
+        fixture: Fixture::new(),
+    };
     let [first, second] = [container.start(), container.start()];
     for one in [&first, &second] {
         container.reach("two that run", one, 10.0);

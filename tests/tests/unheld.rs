@@ -6,10 +6,10 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
-use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_tests::virtual_time::{lab, shares};
-use vcuda_tests::{Bed, Door, Running, app, succeeded};
+use vcuda_tests::{Door, Fixture, Running, app, succeeded};
 
 #[test]
 fn a_program_that_captures_most_of_the_time_gets_its_cap() {
@@ -20,12 +20,12 @@ fn a_program_that_captures_most_of_the_time_gets_its_cap() {
 
 #[test]
 fn a_graph_is_charged_its_nodes_before_it_was_measured() {
-    let bed = Bed::new();
-    let tenant = bed.keep("first", &["--cores", "90"]);
+    let fixture = Fixture::new();
+    let tenant = fixture.keep("first", &["--cores", "90"]);
     let mut one = Running::start(&mut tenant.command(app("first_graph", Door::Dlsym)));
     one.wait_for("launched");
     let view = ProcessView::new(Identity::current().unwrap());
-    let processes = Observer::open(&tenant.directory())
+    let processes = UsageReader::open(&tenant.directory())
         .unwrap()
         .processes(1, &view)
         .unwrap();
@@ -40,11 +40,11 @@ fn a_graph_is_charged_its_nodes_before_it_was_measured() {
 
 #[test]
 fn a_kernel_that_the_host_feeds_is_not_waited_for() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let times: u32 =
         std::env::var_os("VCUDA_SOAK").map_or(1, |times| times.to_str().unwrap().parse().unwrap());
     let program = app("sim_persistent", Door::Dlsym);
-    let mut tenant = bed.tenant(&["--cores", "30"], program);
+    let mut tenant = fixture.tenant(&["--cores", "30"], program);
     let rounds = (times * 100).to_string();
     // Dies by SIGALRM if it hangs.
     succeeded(&tenant.arg(rounds).output().unwrap());
@@ -52,9 +52,9 @@ fn a_kernel_that_the_host_feeds_is_not_waited_for() {
 
 #[test]
 fn what_goes_beside_a_kernel_without_end_keeps_to_the_cap() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let program = app("sim_persistent", Door::Dlsym);
-    let mut tenant = bed.tenant(&["--cores", "30"], program);
+    let mut tenant = fixture.tenant(&["--cores", "30"], program);
     let words = succeeded(&tenant.args(["beside", "2"]).output().unwrap());
     let line = words
         .lines()
@@ -67,8 +67,8 @@ fn what_goes_beside_a_kernel_without_end_keeps_to_the_cap() {
 
 #[test]
 fn threads_and_processes_of_a_container_are_served_alike() {
-    let bed = Bed::new();
-    let tenant = bed.keep("fair", &["--cores", "40"]);
+    let fixture = Fixture::new();
+    let tenant = fixture.keep("fair", &["--cores", "40"]);
     let program = app("fair", Door::Dlsym);
     let mut running: Vec<Running> = (0..2)
         .map(|_| Running::start(tenant.command(&program).args(["4", "3", "200000"])))

@@ -5,14 +5,14 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
-use vcuda_tests::{Bed, Door, app, succeeded};
+use vcuda_tests::{Door, Fixture, app, succeeded};
 
 #[test]
 fn a_free_of_what_is_not_there_is_the_drivers_to_answer() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let program = app("wrong_frees", Door::Dlsym);
-    let bare = succeeded(&bed.bare(&program).output().unwrap());
-    let tenant = succeeded(&bed.tenant(&["--memory", "79GiB"], &program).output().unwrap());
+    let bare = succeeded(&fixture.bare(&program).output().unwrap());
+    let tenant = succeeded(&fixture.tenant(&["--memory", "79GiB"], &program).output().unwrap());
     assert!(!bare.contains("moved"), "the driver's own books moved:\n{bare}");
     let differences: Vec<String> = bare
         .lines()
@@ -23,8 +23,8 @@ fn a_free_of_what_is_not_there_is_the_drivers_to_answer() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert_eq!(bare.lines().count(), tenant.lines().count());
     vcuda_tests::eventually(
-        "nothing is left on the card",
+        "nothing is left on the GPU",
         std::time::Duration::from_secs(1),
-        || bed.used_bytes() == 0,
+        || fixture.used_bytes() == 0,
     );
 }

@@ -55,7 +55,7 @@ impl Lab {
         process.was_killed = true;
         process.child.kill()?;
         process.child.wait()?;
-        self.world.bury(process.child.id());
+        self.world.end_process(process.child.id());
         Ok(())
     }
 

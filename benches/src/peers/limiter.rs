@@ -5,10 +5,10 @@
 const BLOCKS: i64 = 32;
 /// Who is denied tries again after this (ns).
 pub(crate) const POLL_NS: u64 = 10_000_000;
-/// Multiprocessors of the card, and the threads that fit on each.
+/// Multiprocessors of the GPU, and the threads that fit on each.
 const PROCESSORS: i64 = 132;
 const THREADS: i64 = 2048;
-/// What the card holds at once, times the factor by which the tools scale their bucket.
+/// What the GPU holds at once, times the factor by which the tools scale their bucket.
 const TOTAL: i64 = PROCESSORS * THREADS * 32;
 
 /// How the income is steered.
@@ -80,7 +80,7 @@ impl Limiter {
         true
     }
 
-    /// A period is over, and NVML says that the tenant used so much of the card (percent).
+    /// A period is over, and NVML says that the tenant used so much of the GPU (percent).
     pub(crate) fn steer(&mut self, used_percent: u32) {
         let used = i64::from(used_percent);
         match self.kind {

@@ -7,7 +7,7 @@
 //!
 //! One process and one stream a tenant, saturating; slices of 2 ms, a switch of 20 us; shares over windows of 1 s after
 //! 30 s to settle in. The models are written from what is published of the tools (`docs/accuracy.md` names the sources);
-//! their figures say how such an algorithm does, not how a release of the tool does on a card.
+//! their figures say how such an algorithm does, not how a release of the tool does on a GPU.
 
 mod limiter;
 mod program;

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// The quota of a new or joined tenant.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct QuotaArgs {
-    /// Memory per GPU, as in Kubernetes: 4Gi, 4GiB, 4096MiB, 4G [default: the whole card]
+    /// Memory per GPU, as in Kubernetes: 4Gi, 4GiB, 4096MiB, 4G [default: the whole GPU]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) memory: Option<MemorySize>,
     /// Share of each GPU's time in percent, 0.1 to 100: the cap of fixed, the guarantee of burst, the most of best-effort

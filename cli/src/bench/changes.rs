@@ -8,11 +8,11 @@ use vcuda_region::clock;
 use super::plan::{CHANGED, Plan, WARM_UP};
 use super::report::ChangeReport;
 use crate::failure::{Failure, failed};
+use crate::fixture::interrupt::Interrupt;
+use crate::fixture::protocol::{Request, Work};
+use crate::fixture::record::{Record, Served};
+use crate::fixture::{Fixture, Tenant};
 use crate::set;
-use crate::stage::interrupt::Interrupt;
-use crate::stage::protocol::{Request, Work};
-use crate::stage::truth::{Served, Truth};
-use crate::stage::{Stage, Tenant};
 use vcuda_quota::{CoreShare, QuotaChange};
 
 /// For how long a program is idle, and how long between two changes.
@@ -41,11 +41,11 @@ pub(super) const ROWS: usize = 2;
 #[derive(Debug)]
 pub(super) struct Changes<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) stage: &'a Stage,
+    pub(super) fixture: &'a Fixture,
     pub(super) interrupt: &'a Interrupt,
     pub(super) iterations_per_ms: u64,
     /// Who tells what [`CHANGED`] got.
-    pub(super) truth: Truth,
+    pub(super) record: Record,
 }
 
 impl Changes<'_> {
@@ -70,7 +70,7 @@ impl Changes<'_> {
         let name = "bench-changed";
         let [first, other] = SHARES.map(CoreShare);
         let mut tenant = self.saturating(name, first)?;
-        let directory = self.stage.tenant_directory(name);
+        let directory = self.fixture.tenant_directory(name);
         let mut times_ms = Vec::new();
         for share in [other, first]
             .into_iter()
@@ -95,7 +95,7 @@ impl Changes<'_> {
 
     /// A tenant that wants the whole GPU and has had its share of it for a while.
     fn saturating(&self, name: &str, share: CoreShare) -> Result<Tenant, Failure> {
-        let mut tenant = self.stage.tenant(name, None, share)?;
+        let mut tenant = self.fixture.tenant(name, None, share)?;
         let work = Work {
             depth: DEPTH,
             ..CHANGED.work(self.iterations_per_ms)
@@ -114,7 +114,7 @@ impl Changes<'_> {
         let end_ns = clock::now_ns() + u64::try_from(WATCHED.as_nanos()).map_err(failed)?;
         let mut looks = Vec::new();
         loop {
-            let look = self.truth.served(self.stage, tenant)?;
+            let look = self.record.served(self.fixture, tenant)?;
             looks.push(look);
             let came = there(&looks);
             if came.is_some() || look.at_ns > end_ns {

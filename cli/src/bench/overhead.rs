@@ -7,9 +7,9 @@ use vcuda_figures::median;
 use super::plan::Plan;
 use super::report::OverheadReport;
 use crate::failure::Failure;
-use crate::stage::interrupt::Interrupt;
-use crate::stage::protocol::{Call, Reply, Request};
-use crate::stage::{Stage, Tenant};
+use crate::fixture::interrupt::Interrupt;
+use crate::fixture::protocol::{Call, Reply, Request};
+use crate::fixture::{Fixture, Tenant};
 use vcuda_quota::{CoreShare, MemorySize};
 
 /// How long a launched kernel runs (ns): it must be over before the launching thread has to wait for it.
@@ -58,7 +58,7 @@ struct Cost {
 #[derive(Debug)]
 pub(super) struct Overhead<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) stage: &'a Stage,
+    pub(super) fixture: &'a Fixture,
     pub(super) interrupt: &'a Interrupt,
     pub(super) iterations_per_ms: u64,
 }
@@ -68,7 +68,7 @@ impl Overhead<'_> {
     pub(super) fn row(&self, subject: &Subject) -> Result<OverheadReport, Failure> {
         let memory = subject
             .has_memory_limit
-            .then(|| MemorySize(4 * self.stage.unit_bytes()));
+            .then(|| MemorySize(4 * self.fixture.unit_bytes()));
         let call = if subject.is_launch {
             Call::Launch {
                 iterations: (KERNEL_NS * self.iterations_per_ms / 1_000_000).max(1),
@@ -78,9 +78,9 @@ impl Overhead<'_> {
                 bytes: ALLOCATION_BYTES,
             }
         };
-        let mut bare = self.stage.bare("bare")?;
+        let mut bare = self.fixture.bare("bare")?;
         let mut tenant = self
-            .stage
+            .fixture
             .tenant(subject.name_of_tenant(), memory, subject.cores)?;
         let mut pairs = Vec::new();
         for _ in 0..self.plan.pairs {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::args::{BenchArgs, BenchTable};
 use crate::failure::Failure;
-use crate::stage::protocol::{Shape, Work};
+use crate::fixture::protocol::{Shape, Work};
 use vcuda_quota::CoreShare;
 
 /// Over which time a share is taken.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use vcuda_figures::{jain, mean, mean_absolute_error, median, most, ratio_error};
 
 use super::plan::{CHANGED, Plan, WINDOW};
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 use vcuda_quota::CoreShare;
 
 /// The whole.
@@ -215,12 +215,12 @@ fn load() -> Option<f64> {
 }
 
 impl GpuReport {
-    /// The one that the stage plays on.
-    pub(super) fn of(stage: &Stage) -> GpuReport {
+    /// The one that the fixture plays on.
+    pub(super) fn of(fixture: &Fixture) -> GpuReport {
         GpuReport {
-            uuid: stage.gpu().uuid.to_string(),
-            name: stage.gpu().name.clone(),
-            simulated: stage.is_simulated(),
+            uuid: fixture.gpu().uuid.to_string(),
+            name: fixture.gpu().name.clone(),
+            simulated: fixture.is_simulated(),
         }
     }
 }

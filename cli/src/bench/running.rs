@@ -7,16 +7,16 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use vcuda_figures::quantile;
-use vcuda_limiter::account::LatenessUse;
-use vcuda_region::observer::Observer;
+use vcuda_limiter::token_bucket::LatenessUse;
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, clock};
 
 use super::plan::{Plan, USUAL, WARM_UP};
 use super::report::RunningReport;
 use crate::failure::{Failure, failed};
-use crate::stage::interrupt::Interrupt;
-use crate::stage::protocol::{Reply, Request};
-use crate::stage::{Stage, Tenant};
+use crate::fixture::interrupt::Interrupt;
+use crate::fixture::protocol::{Reply, Request};
+use crate::fixture::{Fixture, Tenant};
 use vcuda_quota::CoreShare;
 
 /// Who runs side by side (thousandths of the GPU each).
@@ -28,7 +28,7 @@ const NAP: Duration = Duration::from_millis(3);
 #[derive(Debug)]
 pub(super) struct Costs<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) stage: &'a Stage,
+    pub(super) fixture: &'a Fixture,
     pub(super) interrupt: &'a Interrupt,
     pub(super) iterations_per_ms: u64,
 }
@@ -53,7 +53,7 @@ impl Costs<'_> {
     /// Processor time (ns) per iteration of the program without the shim, alone on the GPU.
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of seconds")]
     pub(super) fn bare(&self) -> Result<f64, Failure> {
-        let mut alone = [self.stage.bare("bare")?];
+        let mut alone = [self.fixture.bare("bare")?];
         let (used, _, _) = self.run(&mut alone)?;
         Ok(used.cpu_ns as f64 / (used.iterations.max(1)) as f64)
     }
@@ -65,23 +65,29 @@ impl Costs<'_> {
         for (at, cap) in caps.iter().enumerate() {
             let name = format!("bench-cost-{}-{at}", caps.len());
             tenants.push((
-                self.stage.tenant(&name, None, CoreShare(*cap))?,
-                self.stage.tenant_directory(&name),
+                self.fixture.tenant(&name, None, CoreShare(*cap))?,
+                self.fixture.tenant_directory(&name),
             ));
         }
         let (mut programs, directories): (Vec<Tenant>, Vec<_>) = tenants.into_iter().unzip();
         let lateness = || {
             let mut sum = LatenessUse::default();
             for directory in &directories {
-                let observer = Observer::open(directory).map_err(failed)?;
+                let reader = UsageReader::open(directory).map_err(failed)?;
                 let Some(device) = DeviceIndex::new(0) else {
                     return Ok(sum);
                 };
-                sum = sum.and(&observer.account(device).map_err(failed)?.lateness);
+                sum = sum.and(&reader.bucket(device).map_err(failed)?.lateness);
             }
             Ok::<_, Failure>(sum)
         };
-        let arbiter = || self.stage.arbiters().iter().map(|pid| cpu_ns(*pid)).sum::<u64>();
+        let arbiter = || {
+            self.fixture
+                .arbiters()
+                .iter()
+                .map(|pid| cpu_ns(*pid))
+                .sum::<u64>()
+        };
         let before = std::cell::Cell::new((LatenessUse::default(), 0));
         let (used, elapsed_ns, naps) = self.run_from(&mut programs, || {
             before.set((lateness()?, arbiter()));

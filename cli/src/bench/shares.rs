@@ -9,10 +9,10 @@ use super::changes::shares;
 use super::plan::{Load, Plan, Row, WARM_UP, WINDOW};
 use super::report::{Sample, SharesReport, TenantReport};
 use crate::failure::{Failure, failed};
-use crate::stage::interrupt::Interrupt;
-use crate::stage::protocol::{Reply, Request, Shape, Work};
-use crate::stage::truth::{Served, Truth};
-use crate::stage::{Stage, Tenant};
+use crate::fixture::interrupt::Interrupt;
+use crate::fixture::protocol::{Reply, Request, Shape, Work};
+use crate::fixture::record::{Record, Served};
+use crate::fixture::{Fixture, Tenant};
 use vcuda_quota::CoreShare;
 
 /// How often it is looked, for the picture.
@@ -25,7 +25,7 @@ const BASELINE_WARM_UP: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub(super) struct Shares<'a> {
     plan: &'a Plan,
-    stage: &'a Stage,
+    fixture: &'a Fixture,
     interrupt: &'a Interrupt,
     iterations_per_ms: u64,
     /// Iterations per millisecond of each load alone, on a real GPU.
@@ -37,13 +37,13 @@ impl<'a> Shares<'a> {
     /// For a GPU that does so many iterations in a millisecond.
     pub(super) fn new(
         plan: &'a Plan,
-        stage: &'a Stage,
+        fixture: &'a Fixture,
         interrupt: &'a Interrupt,
         iterations_per_ms: u64,
     ) -> Shares<'a> {
         Shares {
             plan,
-            stage,
+            fixture,
             interrupt,
             iterations_per_ms,
             baselines: HashMap::new(),
@@ -53,7 +53,7 @@ impl<'a> Shares<'a> {
 
     /// Runs the row's tenants side by side.
     pub(super) fn row(&mut self, row: &Row) -> Result<SharesReport, Failure> {
-        let truth = self.truth(row.load)?;
+        let record = self.record(row.load)?;
         let mut tenants = Vec::new();
         for cap in &row.caps {
             tenants.push(self.tenant(*cap)?);
@@ -62,14 +62,14 @@ impl<'a> Shares<'a> {
         for tenant in &mut tenants {
             tenant.must(Request::Saturate { work })?;
         }
-        let looks = self.watch(&truth, &mut tenants)?;
+        let looks = self.watch(&record, &mut tenants)?;
         drop(tenants);
         let reports = row.caps.iter().zip(looks).map(|(cap, looks)| {
             TenantReport::new(*cap, &windows(&looks), row.load.submission_ns(), samples(&looks))
         });
-        let baseline = match truth {
-            Truth::Record => None,
-            Truth::Work { iterations_per_ms } => Some(iterations_per_ms),
+        let baseline = match record {
+            Record::Record => None,
+            Record::Work { iterations_per_ms } => Some(iterations_per_ms),
         };
         Ok(SharesReport::new(row.load.name, baseline, reports.collect()))
     }
@@ -79,16 +79,16 @@ impl<'a> Shares<'a> {
         self.started += 1;
         let name = format!("bench-{}", self.started);
         if self.plan.has_shim {
-            self.stage.tenant(&name, None, cap)
+            self.fixture.tenant(&name, None, cap)
         } else {
-            self.stage.bare(&name)
+            self.fixture.bare(&name)
         }
     }
 
     /// Who tells what a tenant got: on a real GPU the work that it has done, at the rate of the same work alone.
-    pub(super) fn truth(&mut self, load: &'static Load) -> Result<Truth, Failure> {
-        if self.stage.is_simulated() {
-            return Ok(Truth::Record);
+    pub(super) fn record(&mut self, load: &'static Load) -> Result<Record, Failure> {
+        if self.fixture.is_simulated() {
+            return Ok(Record::Record);
         }
         let iterations_per_ms = match self.baselines.get(load.name) {
             Some(known) => *known,
@@ -97,7 +97,7 @@ impl<'a> Shares<'a> {
                 *self.baselines.entry(load.name).or_insert(measured)
             }
         };
-        Ok(Truth::Work { iterations_per_ms })
+        Ok(Record::Work { iterations_per_ms })
     }
 
     /// Iterations per millisecond of this work alone and without the shim. Work that is waited for leaves the GPU idle in
@@ -110,7 +110,7 @@ impl<'a> Shares<'a> {
             },
             _ => work,
         };
-        let mut alone = self.stage.bare("baseline")?;
+        let mut alone = self.fixture.bare("baseline")?;
         alone.must(Request::Saturate { work })?;
         self.interrupt.sleep(BASELINE_WARM_UP)?;
         let before = count(&mut alone)?;
@@ -128,7 +128,7 @@ impl<'a> Shares<'a> {
     }
 
     /// What each tenant has got at the beginning and after each [`SAMPLE`].
-    fn watch(&self, truth: &Truth, tenants: &mut [Tenant]) -> Result<Vec<Vec<Served>>, Failure> {
+    fn watch(&self, record: &Record, tenants: &mut [Tenant]) -> Result<Vec<Vec<Served>>, Failure> {
         let mut looks: Vec<Vec<Served>> = vec![Vec::new(); tenants.len()];
         let begin_ns = clock::now_ns();
         let time = WARM_UP + WINDOW * self.plan.windows;
@@ -137,7 +137,7 @@ impl<'a> Shares<'a> {
             let wait_ns = due_ns.saturating_sub(clock::now_ns());
             self.interrupt.sleep(Duration::from_nanos(wait_ns))?;
             for (looks, tenant) in looks.iter_mut().zip(tenants.iter_mut()) {
-                looks.push(truth.served(self.stage, tenant)?);
+                looks.push(record.served(self.fixture, tenant)?);
             }
         }
         Ok(looks)

@@ -4,14 +4,14 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
-use super::voice::Voice;
+use super::output::Output;
 use crate::failure::Failure;
 use crate::render::clipped;
 
 /// All checks so far, in the order of the acts.
 #[derive(Debug)]
 pub(crate) struct Checks {
-    voice: Voice,
+    output: Output,
     checks: Vec<Check>,
 }
 
@@ -24,9 +24,9 @@ struct Check {
 }
 
 impl Checks {
-    pub(crate) fn new(voice: Voice) -> Checks {
+    pub(crate) fn new(output: Output) -> Checks {
         Checks {
-            voice,
+            output,
             checks: Vec::new(),
         }
     }
@@ -41,7 +41,7 @@ impl Checks {
     ) {
         let (check, expected, measured) = (check.to_owned(), expected.into(), measured.into());
         // The summary says it again, and there a closed stdout is an error.
-        let _ = self.voice.say(format_args!("   {check}: {measured}"));
+        let _ = self.output.say(format_args!("   {check}: {measured}"));
         self.checks.push(Check {
             check,
             measured,
@@ -53,7 +53,7 @@ impl Checks {
     /// A line per check, or the JSON, on stdout; an error if one failed.
     pub(crate) fn summary(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        if self.voice.is_json() {
+        if self.output.is_json() {
             #[derive(Serialize)]
             struct Document<'a> {
                 checks: &'a [Check],

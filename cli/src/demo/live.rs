@@ -1,8 +1,8 @@
 //! The live table: redrawn in place on a terminal, a line per look elsewhere.
 
-use super::voice::Voice;
+use super::output::Output;
 use crate::failure::Failure;
-use crate::gpus::Inventory;
+use crate::inventory::Inventory;
 use crate::render::{self, Snapshot};
 use crate::smi::Watch;
 use vcuda_quota::{CoreShare, MemorySize};
@@ -14,18 +14,18 @@ pub(crate) struct Live<'a> {
     watch: Watch,
     uuid: String,
     drawn_lines: usize,
-    voice: Voice,
+    output: Output,
 }
 
 impl<'a> Live<'a> {
     /// A table of the GPU `uuid`; the first look shows no shares yet.
-    pub(crate) fn new(inventory: &'a Inventory, watch: Watch, uuid: String, voice: Voice) -> Live<'a> {
+    pub(crate) fn new(inventory: &'a Inventory, watch: Watch, uuid: String, output: Output) -> Live<'a> {
         Live {
             inventory,
             watch,
             uuid,
             drawn_lines: 0,
-            voice,
+            output,
         }
     }
 
@@ -39,16 +39,16 @@ impl<'a> Live<'a> {
     /// Looks and draws.
     pub(crate) fn draw(&mut self) -> Result<Snapshot, Failure> {
         let snapshot = self.look()?;
-        if self.voice.is_terminal() {
+        if self.output.is_terminal() {
             let back = match self.drawn_lines {
                 0 => String::new(),
                 lines => format!("\x1b[{lines}A\x1b[J"),
             };
             let table = render::table(&snapshot, true);
             self.drawn_lines = table.lines().count();
-            self.voice.write(format_args!("{back}{table}"))?;
+            self.output.write(format_args!("{back}{table}"))?;
         } else {
-            self.voice.say(format_args!("   {}", line(&snapshot)))?;
+            self.output.say(format_args!("   {}", line(&snapshot)))?;
         }
         Ok(snapshot)
     }

@@ -1,4 +1,4 @@
-//! The second act: the same GPU under a node's manager, which is killed in the middle.
+//! The second scenario: the same GPU under a node's manager, which is killed in the middle.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use vcuda_quota::{CoreShare, MemorySize};
 use vcuda_region::clock;
 
 use super::checks::Checks;
-use super::voice::Voice;
+use super::output::Output;
 use crate::failure::Failure;
-use crate::node::view;
+use crate::fixture::interrupt::Interrupt;
+use crate::fixture::manager::Manager;
+use crate::fixture::protocol::{Reply, Request};
+use crate::fixture::{Fixture, Tenant};
+use crate::manager_client::view;
 use crate::render::{self, TenantView};
-use crate::stage::interrupt::Interrupt;
-use crate::stage::manager::Manager;
-use crate::stage::protocol::{Reply, Request};
-use crate::stage::{Stage, Tenant};
 
 /// Until the limiter and the manager know the tenants' kernels, and how long is looked.
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -27,19 +27,19 @@ const BACK_WITHIN: Duration = Duration::from_secs(5);
 
 /// Plays it. Without a manager beside this program there is nothing to play.
 pub(crate) fn play(
-    stage: &Stage,
+    fixture: &Fixture,
     interrupt: &Interrupt,
-    voice: Voice,
+    output: Output,
     checks: &mut Checks,
 ) -> Result<(), Failure> {
-    let Some(manager) = Manager::start(stage)? else {
-        return voice.say("\nvcuda-manager is not beside this program: its act is left out");
+    let Some(manager) = Manager::start(fixture)? else {
+        return output.say("\nvcuda-manager is not beside this program: its act is left out");
     };
-    voice.say("\nA node's manager grants d (30 %) and e (60 %) their parts")?;
+    output.say("\nA node's manager grants d (30 %) and e (60 %) their parts")?;
     Act {
-        stage,
+        fixture,
         interrupt,
-        voice,
+        output,
         checks,
         manager,
     }
@@ -47,36 +47,36 @@ pub(crate) fn play(
 }
 
 struct Act<'a> {
-    stage: &'a Stage,
+    fixture: &'a Fixture,
     interrupt: &'a Interrupt,
-    voice: Voice,
+    output: Output,
     checks: &'a mut Checks,
     manager: Manager<'a>,
 }
 
 impl Act<'_> {
     fn play(mut self) -> Result<(), Failure> {
-        let unit = self.stage.unit_bytes();
+        let unit = self.fixture.unit_bytes();
         let quota = MemorySize(4 * unit);
         for (name, memory, cores) in [("d", quota.0, "30"), ("e", 8 * unit, "60")] {
-            let (memory, gpu) = (memory.to_string(), self.stage.gpu().uuid.to_string());
+            let (memory, gpu) = (memory.to_string(), self.fixture.gpu().uuid.to_string());
             let arguments = [
                 "grant", "create", name, "--memory", &memory, "--cores", cores, "--gpu", &gpu,
             ];
-            self.stage.vcuda(&arguments)?;
+            self.fixture.vcuda(&arguments)?;
         }
-        let (mut d, mut e) = (self.stage.granted("d")?, self.stage.granted("e")?);
+        let (mut d, mut e) = (self.fixture.granted("d")?, self.fixture.granted("e")?);
         self.shares(&mut d, &mut e)?;
 
         let more = Request::Allocate { bytes: quota.0 };
         self.check_reply(&format!("d asks for {quota}"), &Reply::OutOfMemory, &d.ask(more)?);
         let raised = MemorySize(6 * unit);
-        self.stage
+        self.fixture
             .vcuda(&["grant", "resize", "d", "--memory", &raised.0.to_string()])?;
         let what = format!("{quota} after grant resize {raised}");
         self.check_reply(&what, &Reply::Done, &d.ask(more)?);
 
-        self.voice
+        self.output
             .say("The manager is killed with SIGKILL, and started again")?;
         self.manager.kill()?;
         let reply = d.ask(Request::Allocate { bytes: 3 * unit })?;
@@ -130,8 +130,8 @@ impl Act<'_> {
             self.interrupt.sleep(SECOND)?;
             let snapshot = view::snapshot(&self.manager.node()?)?;
             if look + 1 == LOOKS {
-                self.voice
-                    .write(render::table(&snapshot, self.voice.is_terminal()))?;
+                self.output
+                    .write(render::table(&snapshot, self.output.is_terminal()))?;
             }
             let tenants: Vec<TenantView> = snapshot.gpus.into_iter().flat_map(|gpu| gpu.tenants).collect();
             for (sum, id) in sums.iter_mut().zip(["d-1", "e-2"]) {
@@ -166,13 +166,13 @@ impl Act<'_> {
 
     /// The manager hears of the death of a grant's last process from the kernel.
     fn released(&self, name: &str) -> Result<(), Failure> {
-        let mut outcome = self.stage.vcuda(&["grant", "release", name]);
+        let mut outcome = self.fixture.vcuda(&["grant", "release", name]);
         for _ in 0..50 {
             if outcome.is_ok() {
                 break;
             }
             sleep(Duration::from_millis(50));
-            outcome = self.stage.vcuda(&["grant", "release", name]);
+            outcome = self.fixture.vcuda(&["grant", "release", name]);
         }
         outcome
     }

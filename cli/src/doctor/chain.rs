@@ -8,7 +8,7 @@ use vcuda_region::limits::Limits;
 use super::probe::{Report, SHIM};
 use super::{Finding, tenants};
 use crate::config::Environment;
-use crate::gpus::Inventory;
+use crate::inventory::Inventory;
 use crate::libraries;
 use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
@@ -32,7 +32,7 @@ pub(super) fn of_this_tenant(directory: &Path, is_container: bool) -> Vec<Findin
     findings
 }
 
-/// Outside: what a program would meet under `vcuda run`, tried with half of the smallest card.
+/// Outside: what a program would meet under `vcuda run`, tried with half of the smallest GPU.
 pub(super) fn of_a_new_tenant(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
     let inventory = if is_simulated {
         environment

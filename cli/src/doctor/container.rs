@@ -141,7 +141,7 @@ fn manager(places: &Places) -> Finding {
     }
 }
 
-/// The cards' device files: those that were granted, and no others.
+/// The GPUs' device files: those that were granted, and no others.
 fn nodes(places: &Places) -> Vec<Finding> {
     const LINK: &str = "GPU device files";
     // Damaged limits are a finding of their own.
@@ -155,16 +155,16 @@ fn nodes(places: &Places) -> Vec<Finding> {
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
-    let is_card = |name: &&String| {
+    let is_gpu = |name: &&String| {
         let number = name.strip_prefix("nvidia").unwrap_or_default();
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     };
-    let cards = names.iter().filter(is_card).count();
+    let gpus = names.iter().filter(is_gpu).count();
     let missing: Vec<&str> = ["nvidiactl", "nvidia-uvm"]
         .into_iter()
         .filter(|needed| !names.iter().any(|name| name == needed))
         .collect();
-    let seen = format!("{cards} of {granted} cards in {}", places.devices.display());
+    let seen = format!("{gpus} of {granted} GPUs in {}", places.devices.display());
     if !missing.is_empty() {
         return vec![Finding::broken(
             LINK,
@@ -172,18 +172,18 @@ fn nodes(places: &Places) -> Vec<Finding> {
             "with plugin.inject toolkit-*: is NVIDIA's runtime the pod's runtime class? else: are they in the node's /dev (nvidia-modprobe -u -c0)?",
         )];
     }
-    if cards > granted {
+    if gpus > granted {
         return vec![Finding::note(
             LINK,
             format!("{seen}: more than were granted"),
-            "is the pod privileged, or does NVIDIA's runtime add cards? Programs are limited on the granted ones, and get no memory on others",
+            "is the pod privileged, or does NVIDIA's runtime add GPUs? Programs are limited on the granted ones, and get no memory on others",
         )];
     }
-    if cards < granted {
+    if gpus < granted {
         return vec![Finding::broken(
             LINK,
             seen,
-            "a card has left the node, or the runtime lacks rights to it: delete the pod",
+            "a GPU has left the node, or the runtime lacks rights to it: delete the pod",
         )];
     }
     vec![Finding::ok(LINK, seen)]

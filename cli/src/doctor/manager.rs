@@ -4,10 +4,10 @@ use vcuda_manager_api::v1::{Container, NodeStatus};
 
 use super::Finding;
 use crate::config::Environment;
-use crate::node::Node;
+use crate::manager_client::ManagerClient;
 
 pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
-    let node = match Node::required(environment) {
+    let node = match ManagerClient::required(environment) {
         Ok(node) => node,
         Err(failure) => return vec![absent(&failure.to_string())],
     };
@@ -46,7 +46,7 @@ fn absent(why: &str) -> Finding {
     }
 }
 
-fn version(node: &Node, status: &NodeStatus) -> Finding {
+fn version(node: &ManagerClient, status: &NodeStatus) -> Finding {
     let seen = format!(
         "version {} at {}, tenants in {}",
         status.version,

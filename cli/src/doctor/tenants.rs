@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use vcuda_region::limits::Limits;
-use vcuda_region::observer::Observer;
 use vcuda_region::process::{Identity, ProcessView};
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{GpuUuid, directory};
 
 use super::probe::SHIM;
 use super::{Finding, loader};
 use crate::config::{ENV_TENANT, Environment};
-use crate::gpus::{Gpu, Inventory};
+use crate::inventory::{Gpu, Inventory};
 use crate::smi;
 use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
@@ -39,7 +39,7 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Fin
 }
 
 /// GPUs of which the tenants together were promised more than there is. Each quota holds all the same, but its owner may be
-/// refused by the card before it is reached.
+/// refused by the GPU before it is reached.
 fn promised(is_simulated: bool, environment: &Environment, tenants: &[(String, PathBuf)]) -> Vec<Finding> {
     let gpus = Inventory::find(environment, is_simulated)
         .and_then(|inventory| inventory.gpus())
@@ -65,7 +65,7 @@ fn promised(is_simulated: bool, environment: &Environment, tenants: &[(String, P
                     MemorySize(sum),
                     MemorySize(gpu.usable_bytes())
                 ),
-                "the card may be full before a quota is; vcuda set NAME --memory SIZE lowers one",
+                "the GPU may be full before a quota is; vcuda set NAME --memory SIZE lowers one",
             )
         })
     };
@@ -82,7 +82,7 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
             return vec![Finding::broken(&link, error.to_string(), remedy)];
         }
     };
-    let (Ok(observer), Ok(me)) = (Observer::open(path), Identity::current()) else {
+    let (Ok(reader), Ok(me)) = (UsageReader::open(path), Identity::current()) else {
         let remedy = "its programs get no GPU memory; end them and start them again";
         return vec![Finding::broken(
             &link,
@@ -91,7 +91,7 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
         )];
     };
     let mut findings = Vec::new();
-    let processes = observer
+    let processes = reader
         .processes(limits.devices().count(), &ProcessView::new(me))
         .unwrap_or_default();
     for (device, uuid) in limits.devices() {
@@ -101,9 +101,9 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
             .filter_map(|one| one.devices.get(device.get()))
             .map(|use_| use_.used_bytes)
             .sum();
-        let denied = observer.account(device).map_or(0, |account| account.denied);
+        let denied = reader.bucket(device).map_or(0, |bucket| bucket.denied);
         let limit_words = if limit == NO_MEMORY_LIMIT {
-            "the whole card".to_owned()
+            "the whole GPU".to_owned()
         } else {
             MemorySize(limit).to_string()
         };
@@ -121,10 +121,10 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
         let pid = process.identity.pid;
         findings.extend(unshimmed(&link, pid));
         findings.extend(
-            observer
-                .ways(process.slot)
+            reader
+                .bypasses(process.slot)
                 .ok()
-                .and_then(|ways| past(&link, pid, ways)),
+                .and_then(|bypasses| past(&link, pid, bypasses)),
         );
     }
     findings.extend(strays(&link, path));
@@ -132,8 +132,8 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
 }
 
 /// What the shim itself knows to pass it.
-fn past(link: &str, pid: u32, ways: u64) -> Option<Finding> {
-    let number = match ways {
+fn past(link: &str, pid: u32, bypasses: u64) -> Option<Finding> {
+    let number = match bypasses {
         0 => return None,
         1 => "1 way".to_owned(),
         more => format!("{more} ways"),

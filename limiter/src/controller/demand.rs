@@ -5,7 +5,7 @@ pub const RECENT_NS: u64 = 20_000_000;
 
 /// Busy for so much of the recent time, it would use more if it had more (thousandths).
 const FULL_PERMILLE: u32 = 800;
-/// A balance below which a launch that waits does so for its share, and not for work to finish (ns).
+/// A tokens below which a launch that waits does so for its share, and not for work to finish (ns).
 const HELD_BELOW_NS: i64 = 4_000_000;
 /// What is left to one that works little, beyond half as much again as it uses: room to grow in the next step (thousandths).
 const ROOM_PERMILLE: u32 = 30;
@@ -20,16 +20,16 @@ pub struct Activity {
     /// A launch of it waits. A process that is killed while it waits leaves this behind.
     pub is_waiting: bool,
     /// What it may still consume; negative is debt (ns of GPU time).
-    pub balance_ns: i64,
+    pub tokens_ns: i64,
 }
 
 impl Activity {
     /// What it could use (thousandths of the GPU): 0 if it is idle, 1000 if it is held or busy all the time.
     #[must_use]
     pub fn demand_permille(self) -> u32 {
-        let is_held = self.is_waiting && self.balance_ns < HELD_BELOW_NS;
+        let is_held = self.is_waiting && self.tokens_ns < HELD_BELOW_NS;
         let is_busy = self.busy_permille > 0 || self.recent_permille > 0;
-        if is_held || is_busy && (self.balance_ns < 0 || self.recent_permille >= FULL_PERMILLE) {
+        if is_held || is_busy && (self.tokens_ns < 0 || self.recent_permille >= FULL_PERMILLE) {
             return 1000;
         }
         if !is_busy {
@@ -50,14 +50,14 @@ mod tests {
         busy_permille: 0,
         recent_permille: 0,
         is_waiting: false,
-        balance_ns: 5_000_000,
+        tokens_ns: 5_000_000,
     };
 
     #[test]
     fn the_held_and_the_busy_want_all() {
         let held = Activity {
             is_waiting: true,
-            balance_ns: -1,
+            tokens_ns: -1,
             ..IDLE
         };
         let busy = Activity {
@@ -67,7 +67,7 @@ mod tests {
         };
         let in_debt = Activity {
             busy_permille: 10,
-            balance_ns: -1,
+            tokens_ns: -1,
             ..IDLE
         };
         for activity in [held, busy, in_debt] {
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(left.demand_permille(), 0);
         // Debt is paid by time, also when nothing is launched any more.
         let debt = Activity {
-            balance_ns: -1,
+            tokens_ns: -1,
             ..IDLE
         };
         assert_eq!(debt.demand_permille(), 0);

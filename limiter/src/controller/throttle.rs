@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::{FLOOR_PERMILLE, STALE_BEAT_NS};
 use crate::Refinement;
-use crate::account::{Account, Pace};
+use crate::token_bucket::{Pace, TokenBucket};
 use vcuda_quota::{DeviceConfig, Policy};
 
 /// Work in flight while neighbours compete (ns): two slices, so that a container that may run always has work to run.
@@ -14,7 +14,7 @@ const WINDOW_CONTENDED_NS: u64 = 4_000_000;
 /// the same reason; in both, fewer and longer holds cost less of the processor.
 const SWING_NS: i64 = 1_000_000;
 const SWING_CONTENDED_NS: i64 = 4_000_000;
-/// A segment that one mark measures, at least and at most (ns).
+/// A segment that one timing event measures, at least and at most (ns).
 const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
 
 /// What `limits` says at one moment.
@@ -30,7 +30,7 @@ pub struct View {
     pub scale_permille: u32,
     /// Most work in flight (ns).
     pub window_ns: u64,
-    /// How much predicted work is measured by one mark (ns).
+    /// How much predicted work is measured by one timing event (ns).
     pub segment_ns: u64,
 }
 
@@ -72,7 +72,7 @@ impl View {
     }
 }
 
-/// Whether the balance lets a launch go.
+/// Whether the tokens lets a launch go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It does.
@@ -96,13 +96,13 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Whether the container's balance lets a launch go. What was held goes on once the balance is well positive, and is
+    /// Whether the container's tokens lets a launch go. What was held goes on once the tokens is well positive, and is
     /// held again once it is as far negative.
-    pub fn verdict(&self, account: &Account, view: &View, now_ns: u64) -> Verdict {
+    pub fn verdict(&self, bucket: &TokenBucket, view: &View, now_ns: u64) -> Verdict {
         let config = &view.config;
-        // A balance of nothing never lets anything go.
-        account.clamp(&view.pace, config.burst_ns.max(1), config.debt_max_ns, now_ns);
-        let balance = account.balance(&view.pace, now_ns);
+        // A tokens of nothing never lets anything go.
+        bucket.clamp(&view.pace, config.burst_ns.max(1), config.debt_max_ns, now_ns);
+        let tokens = bucket.tokens(&view.pace, now_ns);
         let swing = if view.contended {
             SWING_CONTENDED_NS
         } else {
@@ -116,9 +116,9 @@ impl Throttle {
         let running = self.running.load(Ordering::Relaxed);
         // A swing of nothing: one launch at a time.
         let goes = if running {
-            balance > -swing
+            tokens > -swing
         } else {
-            balance >= swing.max(1)
+            tokens >= swing.max(1)
         };
         if goes != running {
             self.running.store(goes, Ordering::Relaxed);
@@ -126,7 +126,7 @@ impl Throttle {
         if goes {
             return Verdict::Go;
         }
-        let missing = u128::from(swing.max(1).saturating_sub(balance).unsigned_abs());
+        let missing = u128::from(swing.max(1).saturating_sub(tokens).unsigned_abs());
         let wait = (missing * 1000).div_ceil(u128::from(view.pace.rate_permille.max(1)));
         Verdict::At(now_ns.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX)))
     }
@@ -197,21 +197,21 @@ mod tests {
     fn it_swings_and_says_when() {
         let config = DeviceConfig::new(0, 500);
         let view = View::new(pace(500), config, 0, 100_000_000);
-        let (account, throttle) = (Account::default(), Throttle::default());
+        let (bucket, throttle) = (TokenBucket::default(), Throttle::default());
         let now = 100_000_000;
-        assert_eq!(throttle.verdict(&account, &view, now), Verdict::Go);
+        assert_eq!(throttle.verdict(&bucket, &view, now), Verdict::Go);
         // Idle time was not banked beyond the burst of 5 ms; 6 ms of work leave 1 ms of debt.
-        account.charge(6_000_000);
+        bucket.charge(6_000_000);
         assert_eq!(
-            throttle.verdict(&account, &view, now),
+            throttle.verdict(&bucket, &view, now),
             Verdict::At(now + 4_000_000)
         );
-        // At half speed, 2 ms of balance take 4 ms; not a moment earlier, and then at once.
+        // At half speed, 2 ms of tokens take 4 ms; not a moment earlier, and then at once.
         assert_eq!(
-            throttle.verdict(&account, &view, now + 3_999_000),
+            throttle.verdict(&bucket, &view, now + 3_999_000),
             Verdict::At(now + 4_000_000)
         );
-        assert_eq!(throttle.verdict(&account, &view, now + 4_000_000), Verdict::Go);
+        assert_eq!(throttle.verdict(&bucket, &view, now + 4_000_000), Verdict::Go);
     }
 
     #[test]
@@ -221,13 +221,13 @@ mod tests {
             ..DeviceConfig::new(0, 100)
         };
         let view = View::new(pace(100), config, 0, 1_000);
-        let (account, throttle) = (Account::default(), Throttle::default());
+        let (bucket, throttle) = (TokenBucket::default(), Throttle::default());
         let mut now = 1_000;
         let mut launched = 0;
         for _ in 0..1000 {
-            match throttle.verdict(&account, &view, now) {
+            match throttle.verdict(&bucket, &view, now) {
                 Verdict::Go => {
-                    account.charge(1_000_000);
+                    bucket.charge(1_000_000);
                     launched += 1;
                 }
                 Verdict::At(at) => now = at,

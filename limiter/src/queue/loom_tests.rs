@@ -18,7 +18,7 @@ const NOW_NS: u64 = 10_000_000_000;
 const LATER_NS: u64 = NOW_NS + BELIEVED_NS + (1 << UNTIL_SHIFT);
 const COST_NS: u64 = 400_000;
 
-/// A device's queue, and which of its processes sleep: bits, as `waiters` of the account has them.
+/// A device's queue, and which of its processes sleep: bits, as `waiters` of the bucket has them.
 struct Device {
     queue: Queue,
     asleep: Plain,

@@ -1,13 +1,13 @@
 //! GPUs near each other: those behind one NVLink, then below one PCI root, then at one NUMA node.
 
-use super::Card;
+use super::Candidate;
 use crate::gpu::Gpu;
 
-/// `count` of the cards, the nearest to each other; of equals, those that come first.
-pub(super) fn nearest<'a>(cards: &[Card<'a>], count: usize) -> Vec<Card<'a>> {
-    let mut best: Option<(u32, Vec<Card<'a>>)> = None;
-    for first in cards {
-        let (score, group) = grown_from(first, cards, count);
+/// `count` of the GPUs, the nearest to each other; of equals, those that come first.
+pub(super) fn nearest<'a>(candidates: &[Candidate<'a>], count: usize) -> Vec<Candidate<'a>> {
+    let mut best: Option<(u32, Vec<Candidate<'a>>)> = None;
+    for first in candidates {
+        let (score, group) = grown_from(first, candidates, count);
         if best.as_ref().is_none_or(|(most, _)| score > *most) {
             best = Some((score, group));
         }
@@ -16,23 +16,30 @@ pub(super) fn nearest<'a>(cards: &[Card<'a>], count: usize) -> Vec<Card<'a>> {
 }
 
 /// The group that one begins, each next the nearest to those before it, and how near they are.
-fn grown_from<'a>(first: &Card<'a>, cards: &[Card<'a>], count: usize) -> (u32, Vec<Card<'a>>) {
+fn grown_from<'a>(
+    first: &Candidate<'a>,
+    candidates: &[Candidate<'a>],
+    count: usize,
+) -> (u32, Vec<Candidate<'a>>) {
     let mut group = vec![*first];
     let mut total = 0;
     while group.len() < count {
-        let mut next: Option<(u32, Card<'a>)> = None;
-        for card in cards {
-            if group.iter().any(|member| member.gpu.uuid == card.gpu.uuid) {
+        let mut next: Option<(u32, Candidate<'a>)> = None;
+        for candidate in candidates {
+            if group.iter().any(|member| member.gpu.uuid == candidate.gpu.uuid) {
                 continue;
             }
-            let score = group.iter().map(|member| nearness(member.gpu, card.gpu)).sum();
+            let score = group
+                .iter()
+                .map(|member| nearness(member.gpu, candidate.gpu))
+                .sum();
             if next.is_none_or(|(most, _)| score > most) {
-                next = Some((score, *card));
+                next = Some((score, *candidate));
             }
         }
-        let Some((score, card)) = next else { break };
+        let Some((score, candidate)) = next else { break };
         total += score;
-        group.push(card);
+        group.push(candidate);
     }
     (total, group)
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use vcuda_quota::{CoreShare, MemorySize, Quota};
 use vcuda_region::GpuUuid;
 
-use super::{Card, Free, Rules, why_unusable};
+use super::{Candidate, Free, Rules, why_unusable};
 
 /// GPUs that a text speaks of: it travels in a header of bounded size.
 const TOLD: usize = 16;
@@ -31,11 +31,11 @@ impl Refusal {
         }
     }
 
-    pub(super) fn unknown(uuid: &GpuUuid, cards: &[Card<'_>]) -> Self {
-        let known: Vec<String> = cards
+    pub(super) fn unknown(uuid: &GpuUuid, candidates: &[Candidate<'_>]) -> Self {
+        let known: Vec<String> = candidates
             .iter()
             .take(TOLD)
-            .map(|card| card.gpu.uuid.to_string())
+            .map(|candidate| candidate.gpu.uuid.to_string())
             .collect();
         let known = if known.is_empty() {
             "this node has none now".to_owned()
@@ -45,19 +45,24 @@ impl Refusal {
         Self::Unknown(format!("{uuid}: no such GPU; {known}"))
     }
 
-    pub(super) fn unusable(card: &Card<'_>, why: String) -> Self {
-        Self::Unusable(format!("{} is {why}", card.gpu.uuid))
+    pub(super) fn unusable(candidate: &Candidate<'_>, why: String) -> Self {
+        Self::Unusable(format!("{} is {why}", candidate.gpu.uuid))
     }
 
-    /// Nothing fits on `count` of `cards`. If not one of them may be used, that is why.
-    pub(super) fn no_room(rules: &Rules, amounts: &Quota, count: usize, cards: &[Card<'_>]) -> Self {
-        let mut states: Vec<(Option<String>, Free, GpuUuid)> = cards
+    /// Nothing fits on `count` of `candidates`. If not one of them may be used, that is why.
+    pub(super) fn no_room(
+        rules: &Rules,
+        amounts: &Quota,
+        count: usize,
+        candidates: &[Candidate<'_>],
+    ) -> Self {
+        let mut states: Vec<(Option<String>, Free, GpuUuid)> = candidates
             .iter()
-            .map(|card| {
+            .map(|candidate| {
                 (
-                    why_unusable(card),
-                    rules.free(card.gpu, &card.load),
-                    card.gpu.uuid,
+                    why_unusable(candidate),
+                    rules.free(candidate.gpu, &candidate.load),
+                    candidate.gpu.uuid,
                 )
             })
             .collect();

@@ -11,11 +11,11 @@ fn gpu(number: u8, memory_bytes: u64) -> Gpu {
     Gpu::new(GpuUuid::from_bytes([number; 16]), "simulated", memory_bytes)
 }
 
-fn cards<'a>(gpus: &'a [Gpu], loads: &[Load]) -> Vec<Card<'a>> {
+fn candidates<'a>(gpus: &'a [Gpu], loads: &[Load]) -> Vec<Candidate<'a>> {
     let loads = loads.iter().copied().chain(std::iter::repeat(Load::default()));
     gpus.iter()
         .zip(loads)
-        .map(|(gpu, load)| Card {
+        .map(|(gpu, load)| Candidate {
             gpu,
             load,
             is_cordoned: false,
@@ -27,8 +27,8 @@ fn amounts(memory_bytes: Option<u64>, cores_permille: u32) -> Quota {
     Quota::fixed(memory_bytes, cores_permille)
 }
 
-fn any(count: usize, placement: Placement) -> Wanted<'static> {
-    Wanted::Any {
+fn any(count: usize, placement: Placement) -> Requested<'static> {
+    Requested::Any {
         count,
         placement,
         include: &[],
@@ -57,16 +57,17 @@ fn placement_is_fullest_or_emptiest_and_the_first_of_equals() {
         load(&[(Some(4 * GIB), 100)]),
         load(&[(Some(2 * GIB), 300)]),
     ];
-    let cards = cards(&gpus, &loads);
+    let candidates = candidates(&gpus, &loads);
     let rules = Rules::default();
     let wish = amounts(Some(GIB), 100);
-    let placed = |count, placement| numbers(&place(&rules, &cards, &wish, &any(count, placement)).unwrap());
+    let placed =
+        |count, placement| numbers(&place(&rules, &candidates, &wish, &any(count, placement)).unwrap());
     assert_eq!(placed(4, Placement::Binpack), [3, 2, 4, 1]);
     assert_eq!(placed(4, Placement::Spread), [1, 2, 4, 3]);
     assert_eq!(placed(1, Placement::Topology), [3]);
     // What does not fit on the fullest goes elsewhere.
     let wish = amounts(Some(5 * GIB), 100);
-    let placed = place(&rules, &cards, &wish, &any(1, Placement::Binpack)).unwrap();
+    let placed = place(&rules, &candidates, &wish, &any(1, Placement::Binpack)).unwrap();
     assert_eq!(numbers(&placed), [2]);
 }
 
@@ -77,9 +78,17 @@ fn near_gpus_are_chosen_together() {
     gpus[1].nvlinks.push(linked);
     gpus[0].numa_node = Some(0);
     gpus[1].numa_node = Some(0);
-    let cards = cards(&gpus, &[]);
+    let candidates = candidates(&gpus, &[]);
     let wish = amounts(Some(GIB), 100);
-    let placed = |count| place(&Rules::default(), &cards, &wish, &any(count, Placement::Topology)).unwrap();
+    let placed = |count| {
+        place(
+            &Rules::default(),
+            &candidates,
+            &wish,
+            &any(count, Placement::Topology),
+        )
+        .unwrap()
+    };
     assert_eq!(numbers(&placed(2)), [2, 4]);
     let mut three = numbers(&placed(3));
     three.sort_unstable();
@@ -89,23 +98,26 @@ fn near_gpus_are_chosen_together() {
 #[test]
 fn only_those_included_and_never_those_excluded() {
     let gpus: Vec<Gpu> = (1..=4).map(|number| gpu(number, 8 * GIB)).collect();
-    let cards = cards(&gpus, &[]);
+    let candidates = candidates(&gpus, &[]);
     let rules = Rules::default();
     let wish = amounts(Some(GIB), 100);
     let (include, exclude) = ([gpus[1].uuid, gpus[2].uuid], [gpus[1].uuid]);
-    let wanted = |count| Wanted::Any {
+    let wanted = |count| Requested::Any {
         count,
         placement: Placement::Binpack,
         include: &include,
         exclude: &exclude,
     };
-    assert_eq!(numbers(&place(&rules, &cards, &wish, &wanted(1)).unwrap()), [3]);
+    assert_eq!(
+        numbers(&place(&rules, &candidates, &wish, &wanted(1)).unwrap()),
+        [3]
+    );
     assert!(matches!(
-        place(&rules, &cards, &wish, &wanted(2)),
+        place(&rules, &candidates, &wish, &wanted(2)),
         Err(Refusal::NoRoom(_))
     ));
     let absent = [GpuUuid::from_bytes([9; 16])];
-    let refused = place(&rules, &cards, &wish, &Wanted::Named(&absent)).unwrap_err();
+    let refused = place(&rules, &candidates, &wish, &Requested::Named(&absent)).unwrap_err();
     assert!(matches!(&refused, Refusal::Unknown(text) if text.contains("GPU-09090909")));
 }
 
@@ -117,11 +129,19 @@ fn a_whole_gpu_is_nobody_elses() {
     let held_whole = load(&[(None, 500)]);
     let held_part = load(&[(Some(1), 1)]);
     for (held, wish) in [(held_whole, &part), (held_whole, &whole), (held_part, &whole)] {
-        let cards = cards(&gpus, &[held]);
-        let refused = place(&rules, &cards, wish, &any(1, Placement::Binpack)).unwrap_err();
+        let candidates = candidates(&gpus, &[held]);
+        let refused = place(&rules, &candidates, wish, &any(1, Placement::Binpack)).unwrap_err();
         assert!(matches!(refused, Refusal::NoRoom(_)), "{refused:?}");
     }
-    assert!(place(&rules, &cards(&gpus, &[]), &whole, &any(1, Placement::Binpack)).is_ok());
+    assert!(
+        place(
+            &rules,
+            &candidates(&gpus, &[]),
+            &whole,
+            &any(1, Placement::Binpack)
+        )
+        .is_ok()
+    );
 }
 
 #[test]
@@ -134,10 +154,10 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
     ];
     gpus[2].health = Health::Unhealthy("XID 79".to_owned());
     let loads = [load(&[(Some(4 * GIB), 300)]), load(&[(Some(GIB), 0); 16])];
-    let mut cards = cards(&gpus, &loads);
-    cards[3].is_cordoned = true;
+    let mut candidates = candidates(&gpus, &loads);
+    candidates[3].is_cordoned = true;
     let wish = amounts(Some(40 * GIB), 300);
-    let refused = place(&Rules::default(), &cards, &wish, &any(1, Placement::Binpack)).unwrap_err();
+    let refused = place(&Rules::default(), &candidates, &wish, &any(1, Placement::Binpack)).unwrap_err();
     let [one, two, three, four] = [0, 1, 2, 3].map(|place: usize| gpus[place].uuid);
     assert_eq!(
         refused,
@@ -147,9 +167,15 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
         ))
     );
     // Where none may be used, that is the reason, and not the amounts.
-    let refused = place(&Rules::default(), &cards[2..], &wish, &any(1, Placement::Binpack)).unwrap_err();
+    let refused = place(
+        &Rules::default(),
+        &candidates[2..],
+        &wish,
+        &any(1, Placement::Binpack),
+    )
+    .unwrap_err();
     assert!(matches!(refused, Refusal::Unusable(_)), "{refused:?}");
-    let refused = place(&Rules::default(), &cards, &wish, &Wanted::Named(&[three])).unwrap_err();
+    let refused = place(&Rules::default(), &candidates, &wish, &Requested::Named(&[three])).unwrap_err();
     assert_eq!(
         refused,
         Refusal::Unusable(format!("{three} is unhealthy: XID 79"))
@@ -158,7 +184,7 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
     let many: Vec<Gpu> = (0..64).map(|number| gpu(number, GIB)).collect();
     let refused = place(
         &Rules::default(),
-        &super::tests::cards(&many, &[]),
+        &super::tests::candidates(&many, &[]),
         &wish,
         &any(1, Placement::Spread),
     );
@@ -176,7 +202,7 @@ fn what_does_not_grow_is_not_refused() {
     let to = |memory, cores| {
         resize(
             &rules,
-            &cards(&gpus, &others),
+            &candidates(&gpus, &others),
             &uuids,
             &before,
             &amounts(memory, cores),
@@ -232,9 +258,9 @@ proptest! {
             };
             if kind < 6 {
                 let before = loads(&held);
-                let cards = cards(&gpus, &before);
-                let placed = place(&rules, &cards, &wish, &any(count, placement));
-                prop_assert_eq!(&placed, &place(&rules, &cards, &wish, &any(count, placement)));
+                let candidates = candidates(&gpus, &before);
+                let placed = place(&rules, &candidates, &wish, &any(count, placement));
+                prop_assert_eq!(&placed, &place(&rules, &candidates, &wish, &any(count, placement)));
                 match placed {
                     Ok(uuids) => {
                         let mut different = uuids.clone();
@@ -245,7 +271,7 @@ proptest! {
                     }
                     // Refused only if there is no room.
                     Err(_) => {
-                        let open = cards.iter().filter(|card| rules.fits(card.gpu, &card.load, &wish)).count();
+                        let open = candidates.iter().filter(|candidate| rules.fits(candidate.gpu, &candidate.load, &wish)).count();
                         prop_assert!(open < count);
                     }
                 }
@@ -254,7 +280,7 @@ proptest! {
                 let (before, uuids) = held.remove(at);
                 if kind < 9 {
                     let others = loads(&held);
-                    let grown = resize(&rules, &cards(&gpus, &others), &uuids, &before, &wish);
+                    let grown = resize(&rules, &candidates(&gpus, &others), &uuids, &before, &wish);
                     held.push((if grown.is_ok() { wish } else { before }, uuids));
                 }
             }

@@ -1,6 +1,6 @@
 use vcuda_quota::DeviceConfig;
 
-use super::judge::Owner;
+use super::findings::Owner;
 use super::*;
 use crate::observe::{Container, Device, Process};
 

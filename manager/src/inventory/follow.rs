@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vcuda_region::GpuUuid;
 
 use super::health::{Change, History, Policy};
-use super::kept::Record;
+use super::health_file::Record;
 use crate::events::{Report, Severity};
 use crate::gpu::{Gpu, Health, Inventory, MigInstance};
 

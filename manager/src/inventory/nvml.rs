@@ -16,7 +16,7 @@ use crate::gpu::{Gpu, Health, MigInstance};
 
 /// A GPU that NVML has handed out.
 #[derive(Debug)]
-pub(super) struct Card<'nvml> {
+pub(super) struct DeviceHandle<'nvml> {
     pub(super) uuid: GpuUuid,
     pub(super) device: Device<'nvml>,
 }
@@ -28,36 +28,36 @@ pub(super) struct Card<'nvml> {
 pub(super) fn open<'nvml>(
     nvml: &'nvml Nvml,
     settings: &Settings,
-) -> Result<(Opened, Vec<Card<'nvml>>), NvmlError> {
+) -> Result<(Opened, Vec<DeviceHandle<'nvml>>), NvmlError> {
     let mut opened = Opened {
         driver_version: nvml.sys_driver_version()?,
         ..Opened::default()
     };
-    let mut cards = Vec::new();
+    let mut handles = Vec::new();
     for index in 0..nvml.device_count()? {
         match nvml.device_by_index(index).and_then(|device| identify(device)) {
-            Ok(card) => match facts(&card, settings) {
+            Ok(handle) => match facts(&handle, settings) {
                 Ok(facts) => {
                     opened.gpus.push(facts);
-                    cards.push(card);
+                    handles.push(handle);
                 }
                 Err(why) => opened
                     .missing
-                    .push(format!("{} cannot be asked: {why}", card.uuid)),
+                    .push(format!("{} cannot be asked: {why}", handle.uuid)),
             },
             Err(error) => opened
                 .missing
                 .push(format!("NVML's GPU {index} cannot be opened: {error}")),
         }
     }
-    link(&mut opened.gpus, &cards);
-    opened.mig_instances = mig_instances(&opened.gpus, &cards);
-    Ok((opened, cards))
+    link(&mut opened.gpus, &handles);
+    opened.mig_instances = mig_instances(&opened.gpus, &handles);
+    Ok((opened, handles))
 }
 
-fn identify(device: Device<'_>) -> Result<Card<'_>, NvmlError> {
+fn identify(device: Device<'_>) -> Result<DeviceHandle<'_>, NvmlError> {
     let uuid = device.uuid()?.parse().map_err(|_| NvmlError::NotFound)?;
-    Ok(Card { uuid, device })
+    Ok(DeviceHandle { uuid, device })
 }
 
 /// What a GPU has of memory (bytes).
@@ -78,8 +78,8 @@ enum FactsError {
 }
 
 /// As NVML tells it, and if it does not (GB10), the CUDA driver's total, of which the processes have what NVML says of them.
-fn memory(card: &Card<'_>, cuda: Option<&Path>) -> Result<Memory, FactsError> {
-    if let Some(told) = optional(card.device.memory_info())? {
+fn memory(handle: &DeviceHandle<'_>, cuda: Option<&Path>) -> Result<Memory, FactsError> {
+    if let Some(told) = optional(handle.device.memory_info())? {
         return Ok(Memory {
             total_bytes: told.total,
             reserved_bytes: told.reserved,
@@ -88,30 +88,30 @@ fn memory(card: &Card<'_>, cuda: Option<&Path>) -> Result<Memory, FactsError> {
     }
     let gpus =
         vcuda_driver_open::memory_of_gpus(cuda).map_err(|problem| FactsError::Memory(problem.to_string()))?;
-    let own = gpus.iter().find(|gpu| gpu.uuid == *card.uuid.as_bytes());
+    let own = gpus.iter().find(|gpu| gpu.uuid == *handle.uuid.as_bytes());
     let own = own.ok_or_else(|| FactsError::Memory("it shows no such GPU".to_owned()))?;
     Ok(Memory {
         total_bytes: own.total_bytes,
         reserved_bytes: 0,
-        used_bytes: used_by_processes(card)?,
+        used_bytes: used_by_processes(handle)?,
     })
 }
 
 /// What NVML says that the processes on a GPU have together (bytes).
-fn used_by_processes(card: &Card<'_>) -> Result<u64, NvmlError> {
-    let processes = optional(processes(card))?.unwrap_or_default();
+fn used_by_processes(handle: &DeviceHandle<'_>) -> Result<u64, NvmlError> {
+    let processes = optional(processes(handle))?.unwrap_or_default();
     Ok(processes.iter().filter_map(|(_, bytes)| *bytes).sum())
 }
 
-fn facts(card: &Card<'_>, settings: &Settings) -> Result<Facts, FactsError> {
-    let device = &card.device;
+fn facts(handle: &DeviceHandle<'_>, settings: &Settings) -> Result<Facts, FactsError> {
+    let device = &handle.device;
     let sysfs = settings.sysfs.as_path();
-    let memory = memory(card, settings.cuda_library.as_deref())?;
+    let memory = memory(handle, settings.cuda_library.as_deref())?;
     let pci_bus_id = topology::sysfs_name(&device.pci_info()?.bus_id);
     let capability = optional(device.cuda_compute_capability())?
         .and_then(|known| Some((u32::try_from(known.major).ok()?, u32::try_from(known.minor).ok()?)));
     let gpu = Gpu {
-        uuid: card.uuid,
+        uuid: handle.uuid,
         name: device.name()?,
         memory_total_bytes: memory.total_bytes,
         memory_reserved_bytes: memory.reserved_bytes,
@@ -167,11 +167,11 @@ fn numa_node(device: &Device<'_>, sysfs: &Path, bus_id: &str) -> Result<Option<u
 }
 
 /// NVLinks by pairs; through a switch every GPU at it is a peer.
-fn link(gpus: &mut [Facts], cards: &[Card<'_>]) {
-    for (facts, card) in gpus.iter_mut().zip(cards) {
-        let others = cards.iter().filter(|other| other.uuid != card.uuid);
+fn link(gpus: &mut [Facts], handles: &[DeviceHandle<'_>]) {
+    for (facts, handle) in gpus.iter_mut().zip(handles) {
+        let others = handles.iter().filter(|other| other.uuid != handle.uuid);
         let linked = others.filter(|other| {
-            let status = card
+            let status = handle
                 .device
                 .p2p_status(&other.device, P2pCapabilitiesIndex::NvLink);
             matches!(status, Ok(P2pStatus::Ok))
@@ -180,17 +180,17 @@ fn link(gpus: &mut [Facts], cards: &[Card<'_>]) {
     }
 }
 
-fn mig_instances(gpus: &[Facts], cards: &[Card<'_>]) -> Vec<MigInstance> {
-    let divided = gpus.iter().zip(cards).filter(|(facts, _)| facts.is_mig);
+fn mig_instances(gpus: &[Facts], handles: &[DeviceHandle<'_>]) -> Vec<MigInstance> {
+    let divided = gpus.iter().zip(handles).filter(|(facts, _)| facts.is_mig);
     divided
-        .flat_map(|(_, card)| {
-            let places = card.device.mig_device_count().unwrap_or(0);
+        .flat_map(|(_, handle)| {
+            let places = handle.device.mig_device_count().unwrap_or(0);
             // Places without an instance answer "not found".
             (0..places).filter_map(|place| {
-                let instance = card.device.mig_device_by_index(place).ok()?;
+                let instance = handle.device.mig_device_by_index(place).ok()?;
                 Some(MigInstance {
                     uuid: instance.uuid().ok()?,
-                    gpu: card.uuid,
+                    gpu: handle.uuid,
                     name: instance.name().unwrap_or_default(),
                     memory_total_bytes: instance.memory_info().map_or(0, |memory| memory.total),
                 })
@@ -200,20 +200,20 @@ fn mig_instances(gpus: &[Facts], cards: &[Card<'_>]) -> Vec<MigInstance> {
 }
 
 /// How a GPU is doing.
-pub(super) fn look(card: &Card<'_>) -> Result<Load, NvmlError> {
-    let memory_used_bytes = match optional(card.device.memory_info())? {
+pub(super) fn look(handle: &DeviceHandle<'_>) -> Result<Load, NvmlError> {
+    let memory_used_bytes = match optional(handle.device.memory_info())? {
         Some(memory) => memory.used,
-        None => used_by_processes(card)?,
+        None => used_by_processes(handle)?,
     };
     Ok(Load {
         memory_used_bytes,
-        utilization_percent: optional(card.device.utilization_rates())?.map(|rates| rates.gpu.min(100)),
+        utilization_percent: optional(handle.device.utilization_rates())?.map(|rates| rates.gpu.min(100)),
     })
 }
 
 /// The processes on a GPU, in NVML's numbers of them (the host's), each once.
-pub(super) fn processes(card: &Card<'_>) -> Result<Vec<(u32, Option<u64>)>, NvmlError> {
-    let device = &card.device;
+pub(super) fn processes(handle: &DeviceHandle<'_>) -> Result<Vec<(u32, Option<u64>)>, NvmlError> {
+    let device = &handle.device;
     let compute = device.running_compute_processes()?;
     let graphics = optional(device.running_graphics_processes())?.unwrap_or_default();
     let clients_of_mps = optional(device.mps_running_compute_processes())?.unwrap_or_default();

@@ -11,7 +11,7 @@ use nvml_wrapper::error::NvmlError;
 use vcuda_region::{GpuUuid, clock};
 
 use super::follow::Seen;
-use super::nvml::{self, Card};
+use super::nvml::{self, DeviceHandle};
 use super::{ProcessesError, Settings, xids};
 
 /// Somebody wants to know the processes of a GPU.
@@ -111,27 +111,27 @@ impl Owner {
 
     /// One opening.
     fn session(&self, nvml: &Nvml) -> Result<End, NvmlError> {
-        let (opened, cards) = nvml::open(nvml, &self.settings)?;
+        let (opened, handles) = nvml::open(nvml, &self.settings)?;
         let is_incomplete = !opened.missing.is_empty();
         // Before anybody knows of the GPUs: from then on no XID is missed.
-        let first = xids::registered(nvml, &cards);
+        let first = xids::registered(nvml, &handles);
         if self.tell.send(Seen::Opened(opened)).is_err() {
             return Ok(End::Over);
         }
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let listener = std::thread::Builder::new().name("nvml-xids".to_owned());
-            let (tell, cards, is_over) = (&self.tell, &cards, &is_over);
-            let listen = move || xids::watch(nvml, cards, first, is_over, tell);
+            let (tell, handles, is_over) = (&self.tell, &handles, &is_over);
+            let listen = move || xids::watch(nvml, handles, first, is_over, tell);
             // Without a thread it is as with an NVML that tells none.
-            let spawned = if cards.is_empty() {
+            let spawned = if handles.is_empty() {
                 Ok(())
             } else {
                 listener.spawn_scoped(scope, listen).map(drop)
             };
             let end = self
                 .report_deafness(spawned)
-                .map_or_else(|| self.attend(cards, is_incomplete), |()| End::Over);
+                .map_or_else(|| self.attend(handles, is_incomplete), |()| End::Over);
             is_over.store(true, Ordering::Release);
             Ok(end)
         })
@@ -145,18 +145,18 @@ impl Owner {
     }
 
     /// Looks and answers, until NVML should be opened anew.
-    fn attend(&self, cards: &[Card<'_>], is_incomplete: bool) -> End {
+    fn attend(&self, handles: &[DeviceHandle<'_>], is_incomplete: bool) -> End {
         let settings = &self.settings;
         let driven = self.driven();
         let end_ns = now_after(settings.reopen_after);
         let mut failing = u32::from(is_incomplete);
         loop {
-            let looks: Vec<_> = cards
+            let looks: Vec<_> = handles
                 .iter()
-                .map(|card| {
+                .map(|handle| {
                     (
-                        card.uuid,
-                        nvml::look(card).map_err(|error| format!("NVML: {error}")),
+                        handle.uuid,
+                        nvml::look(handle).map_err(|error| format!("NVML: {error}")),
                     )
                 })
                 .collect();
@@ -173,23 +173,25 @@ impl Owner {
             if failing > settings.failures_to_reopen || self.driven() != driven || is_due {
                 return End::Again;
             }
-            if self.answer_for(settings.look_every, cards) {
+            if self.answer_for(settings.look_every, handles) {
                 return End::Over;
             }
         }
     }
 
     /// Whether all is over.
-    fn answer_for(&self, pause: Duration, cards: &[Card<'_>]) -> bool {
+    fn answer_for(&self, pause: Duration, handles: &[DeviceHandle<'_>]) -> bool {
         let end_ns = now_after(pause);
         loop {
             match self.questions.recv_timeout(until(end_ns)) {
                 Ok(question) => {
-                    let card = cards.iter().find(|card| card.uuid == question.gpu);
-                    let answer = card.ok_or(ProcessesError::NoGpu(question.gpu)).and_then(|card| {
-                        nvml::processes(card)
-                            .map_err(|error| ProcessesError::Nvml(question.gpu, error.to_string()))
-                    });
+                    let handle = handles.iter().find(|handle| handle.uuid == question.gpu);
+                    let answer = handle
+                        .ok_or(ProcessesError::NoGpu(question.gpu))
+                        .and_then(|handle| {
+                            nvml::processes(handle)
+                                .map_err(|error| ProcessesError::Nvml(question.gpu, error.to_string()))
+                        });
                     // Who has given up waiting needs no answer.
                     let _ = question.reply.send(answer);
                 }

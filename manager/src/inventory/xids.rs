@@ -11,7 +11,7 @@ use nvml_wrapper::struct_wrappers::event::EventData;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
 use super::follow::Seen;
-use super::nvml::Card;
+use super::nvml::DeviceHandle;
 
 /// How long a wait lasts at most: the end of an opening takes as long.
 const WAIT: Duration = Duration::from_millis(200);
@@ -21,7 +21,7 @@ const UNKNOWN: u64 = 999;
 /// Tells each XID of these GPUs until `is_over`; those since `first` was made.
 pub(super) fn watch<'nvml>(
     nvml: &'nvml Nvml,
-    cards: &[Card<'nvml>],
+    handles: &[DeviceHandle<'nvml>],
     first: Result<EventSet<'nvml>, NvmlError>,
     is_over: &AtomicBool,
     tell: &SyncSender<Seen>,
@@ -31,12 +31,12 @@ pub(super) fn watch<'nvml>(
     while !is_over.load(Ordering::Acquire) {
         let outcome = first
             .take()
-            .unwrap_or_else(|| registered(nvml, cards))
+            .unwrap_or_else(|| registered(nvml, handles))
             .and_then(|set| {
                 if !is_watched {
                     is_watched = tell.send(Seen::Xids(Ok(()))).is_ok();
                 }
-                listen(&set, cards, is_over, tell)
+                listen(&set, handles, is_over, tell)
             });
         let Err(error) = outcome else { return };
         // A set with a lost GPU in it fails at once for ever: the next one is without. Looks tell of the lost one.
@@ -54,11 +54,11 @@ pub(super) fn watch<'nvml>(
 /// A set of all GPUs that can be registered.
 pub(super) fn registered<'nvml>(
     nvml: &'nvml Nvml,
-    cards: &[Card<'nvml>],
+    handles: &[DeviceHandle<'nvml>],
 ) -> Result<EventSet<'nvml>, NvmlError> {
-    let mut willing: Vec<&Device<'nvml>> = cards
+    let mut willing: Vec<&Device<'nvml>> = handles
         .iter()
-        .map(|card| &card.device)
+        .map(|handle| &handle.device)
         .filter(|device| tells_xids(device))
         .collect();
     if willing.is_empty() {
@@ -88,7 +88,7 @@ fn tells_xids(device: &Device<'_>) -> bool {
 
 fn listen(
     set: &EventSet<'_>,
-    cards: &[Card<'_>],
+    handles: &[DeviceHandle<'_>],
     is_over: &AtomicBool,
     tell: &SyncSender<Seen>,
 ) -> Result<(), NvmlError> {
@@ -98,7 +98,7 @@ fn listen(
             Err(NvmlError::Timeout) => {}
             Err(error) => return Err(error),
             Ok(event) => {
-                if let Some(seen) = xid(&event, cards)
+                if let Some(seen) = xid(&event, handles)
                     && tell.send(seen).is_err()
                 {
                     return Ok(());
@@ -111,13 +111,15 @@ fn listen(
 
 /// Whose it is. NVML documents that of several XIDs at once it tells the last number for each: the GPU is right then,
 /// the number may be another's.
-fn xid(event: &EventData<'_>, cards: &[Card<'_>]) -> Option<Seen> {
+fn xid(event: &EventData<'_>, handles: &[DeviceHandle<'_>]) -> Option<Seen> {
     let number = match event.event_data.as_ref()? {
         XidError::Value(number) => *number,
         XidError::Unknown => UNKNOWN,
     };
-    let card = cards.iter().find(|card| is_same(&card.device, &event.device))?;
-    Some(Seen::Xid(card.uuid, number))
+    let handle = handles
+        .iter()
+        .find(|handle| is_same(&handle.device, &event.device))?;
+    Some(Seen::Xid(handle.uuid, number))
 }
 
 /// By their handles: a GPU that has just been lost cannot be asked who it is.

@@ -9,7 +9,7 @@
 //! A record that the file has not room for is one of which the writer was killed in the middle: nobody was told that the
 //! change was made, and it was not. Anything else that is wrong is damage.
 
-use crate::envelope::Damage;
+use crate::checked_file::Damage;
 
 /// Bytes of the line.
 const HEAD: usize = 29;

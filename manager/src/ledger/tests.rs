@@ -35,8 +35,8 @@ fn grant(number: u64, memory_bytes: u64) -> Arc<Grant> {
 }
 
 /// The book after one more change: what is done is told by a number.
-fn changed(book: &Arc<Book>, what: u8) -> Arc<Book> {
-    let mut next = Book::clone(book);
+fn changed(grant_table: &Arc<GrantTable>, what: u8) -> Arc<GrantTable> {
+    let mut next = GrantTable::clone(grant_table);
     next.revision += 1;
     let oldest = next.grants().next().cloned();
     match (what % 4, oldest) {
@@ -58,21 +58,21 @@ fn opened(directory: &Path) -> Loaded {
 }
 
 /// Books one after the other, and the bytes of the file once the last one was written.
-fn written(directory: &Path, changes: &[u8]) -> (Vec<Arc<Book>>, Vec<u8>) {
+fn written(directory: &Path, changes: &[u8]) -> (Vec<Arc<GrantTable>>, Vec<u8>) {
     let (mut ledger, _) = Ledger::open(directory, Box::new(QuickDisk)).unwrap();
-    let mut books = vec![changed(&Arc::default(), 3)];
-    ledger.write(&books[0]).unwrap();
+    let mut grant_tables = vec![changed(&Arc::default(), 3)];
+    ledger.write(&grant_tables[0]).unwrap();
     for change in changes {
-        let next = changed(books.last().unwrap(), *change);
+        let next = changed(grant_tables.last().unwrap(), *change);
         ledger.write(&next).unwrap();
-        books.push(next);
+        grant_tables.push(next);
     }
-    (books, fs::read(ledger.path()).unwrap())
+    (grant_tables, fs::read(ledger.path()).unwrap())
 }
 
-fn book_of_sound(loaded: Loaded) -> Option<Book> {
+fn book_of_sound(loaded: Loaded) -> Option<GrantTable> {
     match loaded {
-        Loaded::Sound(book) => Some(book),
+        Loaded::Sound(grant_table) => Some(grant_table),
         Loaded::Absent | Loaded::Damaged { .. } => None,
     }
 }
@@ -81,43 +81,49 @@ fn book_of_sound(loaded: Loaded) -> Option<Book> {
 fn a_change_costs_no_more_where_there_are_many_grants() {
     let scratch = tempfile::tempdir().unwrap();
     let (mut ledger, _) = Ledger::open(scratch.path(), Box::new(QuickDisk)).unwrap();
-    let mut book = Book::default();
-    (1..=1000).for_each(|number| book.put(grant(number, 4096)));
-    book.revision = 1;
-    let mut book = Arc::new(book);
-    ledger.write(&book).unwrap();
+    let mut grant_table = GrantTable::default();
+    (1..=1000).for_each(|number| grant_table.put(grant(number, 4096)));
+    grant_table.revision = 1;
+    let mut grant_table = Arc::new(grant_table);
+    ledger.write(&grant_table).unwrap();
     let length = || fs::metadata(scratch.path().join(NAME)).unwrap().len();
     let whole = length();
-    book = changed(&book, 3);
-    ledger.write(&book).unwrap();
+    grant_table = changed(&grant_table, 3);
+    ledger.write(&grant_table).unwrap();
     assert!(length() - whole < 600, "{whole} {}", length());
     // But the file does not grow without end: what is behind the snapshot is at most as much again, and a change.
     for _ in 0..1500 {
-        book = changed(&book, 1);
-        ledger.write(&book).unwrap();
+        grant_table = changed(&grant_table, 1);
+        ledger.write(&grant_table).unwrap();
         assert!(length() < 2 * whole + 1200);
     }
     drop(ledger);
-    assert_eq!(book_of_sound(opened(scratch.path())), Some(Book::clone(&book)));
+    assert_eq!(
+        book_of_sound(opened(scratch.path())),
+        Some(GrantTable::clone(&grant_table))
+    );
 }
 
 #[test]
 fn the_form_without_changes_is_read() {
     let scratch = tempfile::tempdir().unwrap();
-    let book = changed(&changed(&Arc::default(), 3), 2);
-    let mut old = envelope::seal(KIND, 1, &book.to_json().unwrap());
+    let grant_table = changed(&changed(&Arc::default(), 3), 2);
+    let mut old = checked_file::seal(KIND, 1, &grant_table.to_json().unwrap());
     let path = scratch.path().join(NAME);
     fs::write(&path, &old).unwrap();
     let (mut ledger, loaded) = Ledger::open(scratch.path(), Box::new(QuickDisk)).unwrap();
-    assert_eq!(book_of_sound(loaded), Some(Book::clone(&book)));
+    assert_eq!(book_of_sound(loaded), Some(GrantTable::clone(&grant_table)));
     // From then on it is of today's form.
-    let next = changed(&book, 3);
+    let next = changed(&grant_table, 3);
     ledger.write(&next).unwrap();
     assert!(fs::read(&path).unwrap().starts_with(b"vcuda-ledger 2 "));
     drop(ledger);
-    assert_eq!(book_of_sound(opened(scratch.path())), Some(Book::clone(&next)));
+    assert_eq!(
+        book_of_sound(opened(scratch.path())),
+        Some(GrantTable::clone(&next))
+    );
     // In the old form nothing could come behind.
-    old.extend(record::seal(&next.change_to_json(&book).unwrap()));
+    old.extend(record::seal(&next.change_to_json(&grant_table).unwrap()));
     fs::write(&path, &old).unwrap();
     assert!(matches!(opened(scratch.path()), Loaded::Damaged { .. }));
 }
@@ -127,7 +133,7 @@ fn nothing_is_put_behind_a_file_that_is_not_as_it_was_left() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join(NAME);
     let (mut ledger, _) = Ledger::open(scratch.path(), Box::new(QuickDisk)).unwrap();
-    let mut book = Arc::default();
+    let mut grant_table = Arc::default();
     let spoil: [&dyn Fn(); 4] = [
         &|| fs::remove_file(&path).unwrap(),
         &|| fs::write(&path, "").unwrap(),
@@ -140,14 +146,14 @@ fn nothing_is_put_behind_a_file_that_is_not_as_it_was_left() {
     ];
     for spoil in spoil {
         for _ in 0..3 {
-            book = changed(&book, 3);
-            ledger.write(&book).unwrap();
+            grant_table = changed(&grant_table, 3);
+            ledger.write(&grant_table).unwrap();
         }
         spoil();
-        book = changed(&book, 3);
-        ledger.write(&book).unwrap();
+        grant_table = changed(&grant_table, 3);
+        ledger.write(&grant_table).unwrap();
         let now = book_of(&fs::read(&path).unwrap()).unwrap();
-        assert_eq!(&now, book.as_ref());
+        assert_eq!(&now, grant_table.as_ref());
     }
 }
 
@@ -156,8 +162,8 @@ fn nothing_is_put_behind_a_file_that_is_not_as_it_was_left() {
 #[test]
 fn a_torn_end_loses_only_what_was_not_finished() {
     let scratch = tempfile::tempdir().unwrap();
-    let (books, bytes) = written(scratch.path(), &[3, 3, 1, 2, 0]);
-    let ends: Vec<usize> = (0..books.len())
+    let (grant_tables, bytes) = written(scratch.path(), &[3, 3, 1, 2, 0]);
+    let ends: Vec<usize> = (0..grant_tables.len())
         .scan(bytes.iter().position(|byte| *byte == b'+').unwrap(), |end, _| {
             let this = *end;
             if let Ok(Next::Change { rest, .. }) = record::take(&bytes[this..]) {
@@ -173,7 +179,11 @@ fn a_torn_end_loses_only_what_was_not_finished() {
             let torn = [&bytes[..cut], &vec![0; zeros]].concat();
             let whole = ends.iter().rposition(|end| *end <= cut);
             let found = book_of(&torn).ok();
-            assert_eq!(found.as_ref(), whole.map(|whole| books[whole].as_ref()), "{cut}");
+            assert_eq!(
+                found.as_ref(),
+                whole.map(|whole| grant_tables[whole].as_ref()),
+                "{cut}"
+            );
         }
     }
 }
@@ -184,9 +194,9 @@ proptest! {
     #[test]
     fn what_was_written_is_read(changes in prop::collection::vec(any::<u8>(), 0..30)) {
         let scratch = tempfile::tempdir().unwrap();
-        let (books, _) = written(scratch.path(), &changes);
+        let (grant_tables, _) = written(scratch.path(), &changes);
         let found = book_of_sound(opened(scratch.path()));
-        prop_assert_eq!(found.as_ref(), books.last().map(Arc::as_ref));
+        prop_assert_eq!(found.as_ref(), grant_tables.last().map(Arc::as_ref));
     }
 }
 
@@ -194,14 +204,14 @@ proptest! {
 #[test]
 fn no_flipped_bit_goes_unseen() {
     let scratch = tempfile::tempdir().unwrap();
-    let (books, bytes) = written(scratch.path(), &[3, 1, 2, 0, 3]);
-    let last = books.last().unwrap();
+    let (grant_tables, bytes) = written(scratch.path(), &[3, 1, 2, 0, 3]);
+    let last = grant_tables.last().unwrap();
     for at in 0..bytes.len() {
         for bit in 0..8 {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << bit;
-            if let Ok(book) = book_of(&flipped) {
-                assert_eq!(&book, last.as_ref(), "byte {at}, bit {bit}");
+            if let Ok(grant_table) = book_of(&flipped) {
+                assert_eq!(&grant_table, last.as_ref(), "byte {at}, bit {bit}");
             }
         }
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use vcuda_region::DeviceIndex;
 use vcuda_region::limits::{LimitsReader, OpenError};
-use vcuda_region::observer::{Glance, Observer, ProcessUse};
 use vcuda_region::process::Identity;
+use vcuda_region::usage_reader::{ProcessUse, UsageDigest, UsageReader};
 
 use super::totals::{Recent, Totals};
 use super::{Container, Device, Process};
@@ -34,8 +34,8 @@ pub(super) struct Watched {
 #[derive(Debug)]
 struct Files {
     limits: LimitsReader,
-    observer: Observer,
-    glance: Glance,
+    reader: UsageReader,
+    digest: UsageDigest,
     /// Device and inode of both files.
     inodes: [(u64, u64); 2],
     checked_ns: u64,
@@ -105,14 +105,14 @@ impl Watched {
             return Err(format!("a file in {} was replaced", self.path.display()));
         }
         let inodes = inodes(&self.path).ok_or_else(|| format!("{} is not whole", self.path.display()))?;
-        let (limits, observer) = (
+        let (limits, reader) = (
             LimitsReader::open(&self.path).map_err(say)?,
-            Observer::open(&self.path).map_err(say)?,
+            UsageReader::open(&self.path).map_err(say)?,
         );
         self.files = Some(Files {
             limits,
-            observer,
-            glance: Glance::default(),
+            reader,
+            digest: UsageDigest::default(),
             inodes,
             checked_ns: now_ns,
         });
@@ -147,8 +147,8 @@ impl Watched {
         }
         let devices = self.seen.devices.len();
         let has_changed = files
-            .observer
-            .has_changed(devices, &mut files.glance)
+            .reader
+            .has_changed(devices, &mut files.digest)
             .map_err(say)?;
         let is_settling = self
             .seen
@@ -162,8 +162,8 @@ impl Watched {
         };
         let may_differ = has_changed || self.is_stale || is_settling || self.has_kept;
         if may_differ || self.unsure.iter().any(|one| has_ended(one, reaper)) {
-            let processes = files.observer.all_processes(devices).map_err(say)?;
-            let fates = split(processes, &files.observer, &self.members, reaper, now_ns);
+            let processes = files.reader.all_processes(devices).map_err(say)?;
+            let fates = split(processes, &files.reader, &self.members, reaper, now_ns);
             let living = &fates.living;
             self.has_kept = fates.has_kept;
             self.unsure = living
@@ -176,7 +176,7 @@ impl Watched {
                 else {
                     continue;
                 };
-                figures(device, index, &files.observer, &fates, totals, now_ns).map_err(say)?;
+                figures(device, index, &files.reader, &fates, totals, now_ns).map_err(say)?;
             }
             self.seen.processes = processes_of(living, &self.members);
             self.seen.attached = self
@@ -204,7 +204,7 @@ struct Fates {
 
 fn split(
     processes: Vec<ProcessUse>,
-    observer: &Observer,
+    reader: &UsageReader,
     members: &Members,
     reaper: &mut Reaper,
     now_ns: u64,
@@ -213,7 +213,7 @@ fn split(
     for process in processes {
         match reaper.fate(&process.identity, members, now_ns) {
             Fate::Alive(host_pid) => living.push((process, host_pid)),
-            Fate::Dead if observer.is_kept(process.slot, &process.identity) => has_kept = true,
+            Fate::Dead if reader.is_kept(process.slot, &process.identity) => has_kept = true,
             Fate::Dead => dead.push(process),
         }
     }
@@ -240,7 +240,7 @@ fn release_of(members: &Members, process: &ProcessUse) -> Option<u32> {
 fn figures(
     device: &mut Device,
     index: DeviceIndex,
-    observer: &Observer,
+    reader: &UsageReader,
     Fates {
         living,
         has_kept,
@@ -256,7 +256,7 @@ fn figures(
         let of_dead = dead
             .iter()
             .fold(0_u64, |sum, process| sum.saturating_add(own(process).used_bytes));
-        observer.memory(index)?.used_bytes.saturating_sub(of_dead)
+        reader.memory(index)?.used_bytes.saturating_sub(of_dead)
     };
     let uses = || living.iter().map(|(process, _)| own(process));
     device.overhead_bytes = uses()
@@ -264,12 +264,12 @@ fn figures(
         .min(device.used_bytes);
     let peak = uses().map(|one| one.peak_bytes).max().unwrap_or(0);
     device.peak_bytes = device.peak_bytes.max(device.used_bytes).max(peak);
-    let account = observer.account(index)?;
-    device.denied = account.denied;
-    device.served_ns = account.served_ns;
-    device.forgiven_ns = account.forgiven_ns;
-    device.host_copies = account.host_copies;
-    device.host_copied_bytes = account.host_copied_bytes;
+    let bucket = reader.bucket(index)?;
+    device.denied = bucket.denied;
+    device.served_ns = bucket.served_ns;
+    device.forgiven_ns = bucket.forgiven_ns;
+    device.host_copies = bucket.host_copies;
+    device.host_copied_bytes = bucket.host_copied_bytes;
     for process in living.iter().map(|(process, _)| process).chain(dead) {
         let one = own(process);
         totals.add(
@@ -281,7 +281,7 @@ fn figures(
     [device.launches, device.held_ns] = totals.sums();
     device.cores_used_permille = totals.recent(Recent {
         at_ns: now_ns,
-        served_ns: account.served_ns,
+        served_ns: bucket.served_ns,
     });
     Ok(())
 }

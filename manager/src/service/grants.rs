@@ -75,10 +75,10 @@ impl grants_server::Grants for GrantsService {
     }
 
     async fn get(&self, request: Request<v1::GetGrantRequest>) -> Result<Response<v1::Grant>, Status> {
-        let book = self.grants.book();
+        let grant_table = self.grants.grant_table();
         let (found, which) = match request.into_inner().grant {
-            Some(Which::Id(id)) => (book.by_id(&id), convert::id(id)?),
-            Some(Which::Key(key)) => (book.by_key(&key), convert::id(key)?),
+            Some(Which::Id(id)) => (grant_table.by_id(&id), convert::id(id)?),
+            Some(Which::Key(key)) => (grant_table.by_key(&key), convert::id(key)?),
             None => return Err(Status::invalid_argument("grant: give an id or a key")),
         };
         let grant = found.ok_or_else(|| Status::not_found(format!("{which}: no such grant")))?;
@@ -89,23 +89,23 @@ impl grants_server::Grants for GrantsService {
         &self,
         _: Request<v1::ListGrantsRequest>,
     ) -> Result<Response<v1::ListGrantsResponse>, Status> {
-        let book = self.grants.book();
+        let grant_table = self.grants.grant_table();
         Ok(Response::new(v1::ListGrantsResponse {
-            grants: book.grants().map(|grant| self.shown(grant)).collect(),
-            revision: book.revision,
+            grants: grant_table.grants().map(|grant| self.shown(grant)).collect(),
+            revision: grant_table.revision,
         }))
     }
 
     type WatchStream = Answers<v1::GrantChange>;
 
     async fn watch(&self, _: Request<v1::WatchGrantsRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let (book, changes) = self.grants.listen();
+        let (grant_table, changes) = self.grants.listen();
         let containers = self.grants.containers().clone();
         let shown = move |kind: Kind, grant: &crate::grant::Grant| v1::GrantChange {
             kind: kind.into(),
             grant: Some(convert::grant(grant, Path::new(&containers.path(&grant.id)))),
         };
-        let present: Vec<_> = book.grants().cloned().collect();
+        let present: Vec<_> = grant_table.grants().cloned().collect();
         let show = shown.clone();
         let first = present
             .into_iter()

@@ -79,11 +79,11 @@ impl node_server::Node for NodeService {
     ) -> Result<Response<v1::ListGpusResponse>, Status> {
         let inventory = self.grants.inventory();
         let rules = self.grants.rules();
-        let cards = self.grants.cards(&inventory);
+        let candidates = self.grants.candidates(&inventory);
         Ok(Response::new(v1::ListGpusResponse {
-            gpus: cards
+            gpus: candidates
                 .iter()
-                .map(|card| show::gpu(&rules, card, &inventory.driver_version))
+                .map(|candidate| show::gpu(&rules, candidate, &inventory.driver_version))
                 .collect(),
             problem: inventory.problem.clone().unwrap_or_default(),
         }))
@@ -94,11 +94,11 @@ impl node_server::Node for NodeService {
         request: Request<v1::ListContainersRequest>,
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
         let only = request.into_inner().id;
-        let book = self.grants.book();
+        let grant_table = self.grants.grant_table();
         let snapshot = self.grants.snapshot();
         let is_asked = |id: &str| only.is_empty() || only == id;
         let shown = |container: &Container| {
-            let grant = book.by_id(&container.id);
+            let grant = grant_table.by_id(&container.id);
             let grant = grant.map(|grant| convert::grant(grant, &self.grants.containers().path(&grant.id)));
             show::container(container, grant)
         };
@@ -107,10 +107,10 @@ impl node_server::Node for NodeService {
             .iter()
             .filter(|container| is_asked(&container.id))
             // One that was released since is gone.
-            .filter(|container| !container.is_granted || book.by_id(&container.id).is_some());
+            .filter(|container| !container.is_granted || grant_table.by_id(&container.id).is_some());
         let mut containers: Vec<v1::Container> = seen.map(shown).collect();
         // Granted since the last look: there, and nothing used yet.
-        let unseen = book
+        let unseen = grant_table
             .grants()
             .filter(|grant| is_asked(grant.id.as_str()) && snapshot.find(grant.id.as_str()).is_none());
         containers.extend(unseen.map(|grant| shown(&Container::unused(grant))));

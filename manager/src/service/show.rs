@@ -3,14 +3,14 @@
 use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
 
-use crate::admission::{Card, Rules};
+use crate::admission::{Candidate, Rules};
 use crate::events::{Event, Severity};
 use crate::gpu::Health;
 use crate::observe::{Container, Device, Process};
 
-pub(super) fn gpu(rules: &Rules, card: &Card<'_>, driver_version: &str) -> v1::Gpu {
-    let gpu = card.gpu;
-    let capacity = rules.memory_capacity_bytes(gpu, card.load.sharers.max(1));
+pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str) -> v1::Gpu {
+    let gpu = candidate.gpu;
+    let capacity = rules.memory_capacity_bytes(gpu, candidate.load.sharers.max(1));
     let health_reason = match &gpu.health {
         Health::Healthy => String::new(),
         Health::Unhealthy(why) => why.clone(),
@@ -21,13 +21,13 @@ pub(super) fn gpu(rules: &Rules, card: &Card<'_>, driver_version: &str) -> v1::G
         memory_total_bytes: gpu.memory_total_bytes,
         memory_used_bytes: gpu.memory_used_bytes,
         memory_grantable_bytes: capacity,
-        memory_granted_bytes: if card.load.is_whole {
+        memory_granted_bytes: if candidate.load.is_whole {
             capacity
         } else {
-            card.load.memory_bytes
+            candidate.load.memory_bytes
         },
-        cores_granted_permille: card.load.promised_permille,
-        sharers: card.load.sharers,
+        cores_granted_permille: candidate.load.promised_permille,
+        sharers: candidate.load.sharers,
         sharers_max: rules.sharers_max,
         utilization_percent: gpu.utilization_percent.unwrap_or(0),
         multiprocessors: gpu.multiprocessors.unwrap_or(0),
@@ -45,7 +45,7 @@ pub(super) fn gpu(rules: &Rules, card: &Card<'_>, driver_version: &str) -> v1::G
         driver_version: driver_version.to_owned(),
         healthy: gpu.health == Health::Healthy,
         health_reason,
-        cordoned: card.is_cordoned,
+        cordoned: candidate.is_cordoned,
         minor_number: gpu.minor_number,
         memory_alone_bytes: rules.memory_capacity_bytes(gpu, 1),
     }

@@ -7,15 +7,15 @@ use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
 
 use super::{Asked, Create, GrantError, Resize};
-use crate::admission::{self, Card, Load, Rules, Wanted};
-use crate::book::Book;
+use crate::admission::{self, Candidate, Load, Requested, Rules};
 use crate::bounds::Bounds;
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
+use crate::grant_table::GrantTable;
 use crate::observe::Snapshot;
 
 /// What grants whose directories are not yet as they should be may still use, by number.
-pub(super) type Unapplied = BTreeMap<u64, Held>;
+pub(super) type PendingLimits = BTreeMap<u64, Held>;
 
 /// What a container takes of each of its GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Held {
     }
 }
 
-pub(super) static NONE_UNAPPLIED: Unapplied = BTreeMap::new();
+pub(super) static NONE_PENDING: PendingLimits = BTreeMap::new();
 
 /// All that a decision rests on, besides the book.
 #[derive(Debug)]
@@ -61,31 +61,31 @@ pub struct World<'a> {
     /// The containers, for those of `vcuda run`.
     pub snapshot: &'a Snapshot,
     /// What containers may still use of grants that were made smaller.
-    pub unapplied: &'a BTreeMap<u64, Held>,
+    pub pending: &'a BTreeMap<u64, Held>,
     /// Milliseconds since 1970-01-01 UTC.
     pub unix_ms: i64,
 }
 
 /// Each GPU with what is taken of it by grants and by `vcuda run`, but for the grant `without`.
 #[must_use]
-pub fn cards<'i>(
-    book: &Book,
+pub fn candidates<'i>(
+    grant_table: &GrantTable,
     inventory: &'i Inventory,
     snapshot: &Snapshot,
-    unapplied: &BTreeMap<u64, Held>,
+    pending: &BTreeMap<u64, Held>,
     without: Option<&GrantId>,
-) -> Vec<Card<'i>> {
+) -> Vec<Candidate<'i>> {
     let mut loads: HashMap<GpuUuid, Load> = HashMap::new();
-    for grant in book.grants().filter(|grant| Some(&grant.id) != without) {
+    for grant in grant_table.grants().filter(|grant| Some(&grant.id) != without) {
         let granted = Held::of(&grant.amounts);
-        let still = unapplied.get(&grant.number);
+        let still = pending.get(&grant.number);
         let held = still.map_or(granted, |still| granted.or_more(*still));
         for gpu in &grant.gpus {
             let load = loads.entry(*gpu).or_default();
             load.add(held.memory_bytes, held.promised_permille);
         }
     }
-    let unowned = |id: &str| book.by_id(id).is_none();
+    let unowned = |id: &str| grant_table.by_id(id).is_none();
     for container in &snapshot.containers {
         if container.is_granted || !unowned(&container.id) {
             continue;
@@ -99,22 +99,26 @@ pub fn cards<'i>(
     inventory
         .gpus
         .iter()
-        .map(|gpu| Card {
+        .map(|gpu| Candidate {
             gpu,
             load: loads.get(&gpu.uuid).copied().unwrap_or_default(),
-            is_cordoned: book.cordoned.contains(&gpu.uuid),
+            is_cordoned: grant_table.cordoned.contains(&gpu.uuid),
         })
         .collect()
 }
 
 impl World<'_> {
-    fn cards(&self, book: &Book, without: Option<&GrantId>) -> Vec<Card<'_>> {
-        cards(book, self.inventory, self.snapshot, self.unapplied, without)
+    fn candidates(&self, grant_table: &GrantTable, without: Option<&GrantId>) -> Vec<Candidate<'_>> {
+        candidates(grant_table, self.inventory, self.snapshot, self.pending, without)
     }
 
     /// Admits a container. Returns its grant, and whether it is new.
-    pub(super) fn create(&self, book: &mut Book, create: &Create) -> Result<(Arc<Grant>, bool), GrantError> {
-        if let Some(grant) = repeated(book, create)? {
+    pub(super) fn create(
+        &self,
+        grant_table: &mut GrantTable,
+        create: &Create,
+    ) -> Result<(Arc<Grant>, bool), GrantError> {
+        if let Some(grant) = repeated(grant_table, create)? {
             return Ok((grant, false));
         }
         self.bounds
@@ -127,21 +131,26 @@ impl World<'_> {
             )));
         }
         let wanted = match &create.asked {
-            Asked::Named(uuids) => Wanted::Named(uuids),
+            Asked::Named(uuids) => Requested::Named(uuids),
             Asked::Any {
                 count,
                 placement,
                 include,
                 exclude,
-            } => Wanted::Any {
+            } => Requested::Any {
                 count: *count,
                 placement: placement.unwrap_or(self.rules.placement),
                 include,
                 exclude,
             },
         };
-        let gpus = admission::place(self.rules, &self.cards(book, None), &create.amounts, &wanted)?;
-        let number = book.last_number.checked_add(1).ok_or_else(|| {
+        let gpus = admission::place(
+            self.rules,
+            &self.candidates(grant_table, None),
+            &create.amounts,
+            &wanted,
+        )?;
+        let number = grant_table.last_number.checked_add(1).ok_or_else(|| {
             GrantError::Unavailable(
                 "the ledger's numbers are used up; give the manager a new state".to_owned(),
             )
@@ -158,18 +167,18 @@ impl World<'_> {
             created_by: create.request_id.clone(),
             changed_by: None,
         });
-        book.put(Arc::clone(&grant));
-        book.revision += 1;
+        grant_table.put(Arc::clone(&grant));
+        grant_table.revision += 1;
         Ok((grant, true))
     }
 
     /// Changes amounts. Returns the grant as it is then, and, if it was changed by this, as it was.
     pub(super) fn resize(
         &self,
-        book: &mut Book,
+        grant_table: &mut GrantTable,
         resize: &Resize,
     ) -> Result<(Arc<Grant>, Option<Arc<Grant>>), GrantError> {
-        let before = book
+        let before = grant_table
             .by_id(&resize.id)
             .cloned()
             .ok_or_else(|| GrantError::NotFound(format!("{}: no such grant", resize.id)))?;
@@ -192,29 +201,34 @@ impl World<'_> {
         self.bounds
             .check(&before.holder.namespace, &resize.amounts)
             .map_err(GrantError::Denied)?;
-        let cards = self.cards(book, Some(&before.id));
-        admission::resize(self.rules, &cards, &before.gpus, &before.amounts, &resize.amounts).map_err(
-            |refusal| match refusal {
-                // The caller knows it: it is the grant's.
-                admission::Refusal::Unknown(text) => GrantError::Refused(text),
-                other => other.into(),
-            },
-        )?;
+        let candidates = self.candidates(grant_table, Some(&before.id));
+        admission::resize(
+            self.rules,
+            &candidates,
+            &before.gpus,
+            &before.amounts,
+            &resize.amounts,
+        )
+        .map_err(|refusal| match refusal {
+            // The caller knows it: it is the grant's.
+            admission::Refusal::Unknown(text) => GrantError::Refused(text),
+            other => other.into(),
+        })?;
         let after = Arc::new(Grant {
             amounts: resize.amounts,
             generation: before.generation + 1,
             changed_by: Some(resize.request_id.clone()),
             ..Grant::clone(&before)
         });
-        book.put(Arc::clone(&after));
-        book.revision += 1;
+        grant_table.put(Arc::clone(&after));
+        grant_table.revision += 1;
         Ok((after, Some(before)))
     }
 }
 
 /// The grant that this request, or one for the same container, made before.
-fn repeated(book: &Book, create: &Create) -> Result<Option<Arc<Grant>>, GrantError> {
-    if let Some(grant) = book.by_request(&create.request_id) {
+fn repeated(grant_table: &GrantTable, create: &Create) -> Result<Option<Arc<Grant>>, GrantError> {
+    if let Some(grant) = grant_table.by_request(&create.request_id) {
         // Amounts that were changed since are not what was asked for then.
         let same_amounts = grant.generation > 1 || grant.amounts == create.amounts;
         return if grant.key == create.key && same_amounts && create.asked.is_met_by(&grant.gpus) {
@@ -223,7 +237,7 @@ fn repeated(book: &Book, create: &Create) -> Result<Option<Arc<Grant>>, GrantErr
             Err(used_twice(&create.request_id, grant.id.as_str()))
         };
     }
-    let Some(grant) = book.by_key(&create.key) else {
+    let Some(grant) = grant_table.by_key(&create.key) else {
         return Ok(None);
     };
     if grant.amounts == create.amounts && create.asked.is_met_by(&grant.gpus) {

@@ -15,13 +15,13 @@ use tokio::sync::{broadcast, mpsc, watch};
 use vcuda_region::directory;
 use vcuda_region::process::Identity;
 
-use super::decide::{Held, Unapplied};
-use super::keeper::{Command, Keeper};
+use super::decide::{Held, PendingLimits};
+use super::grant_writer::{Command, GrantWriter};
 use super::{BEHIND, Grants, Shared, TICK, WAITING};
-use crate::book::Book;
 use crate::containers::{ContainerError, Containers, Ensured, Found};
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
+use crate::grant_table::GrantTable;
 use crate::ledger::{self, Disk, Ledger, LedgerError, Loaded};
 use crate::observe::Snapshot;
 use crate::settings::Settings;
@@ -89,17 +89,17 @@ pub fn start(
     let containers = Containers::new(&settings.root).map_err(root)?;
     let (mut ledger, loaded) = Ledger::open(&settings.state, disk)?;
     let found = containers.granted()?;
-    let (book, must_write) = settle(loaded, &found, events);
-    let book = Arc::new(book);
+    let (grant_table, must_write) = settle(loaded, &found, events);
+    let grant_table = Arc::new(grant_table);
     let problem = if must_write {
-        ledger.write(&book).err()
+        ledger.write(&grant_table).err()
     } else {
         None
     };
     if let Some(error) = &problem {
         events.say(Severity::Error, "VcudaLedgerFailed", error.to_string(), None);
     }
-    let (unapplied, leftovers) = make_true(&book, &containers, found, events);
+    let (pending, leftovers) = make_true(&grant_table, &containers, found, events);
     // What killed ones left half made or half removed; a root without containers has nothing of it.
     if let Ok(me) = Identity::current() {
         let _ = directory::remove_dead(&settings.root, &me);
@@ -108,18 +108,18 @@ pub fn start(
     let (problem, _) = watch::channel(problem.map(|error| error.to_string()));
     let (changes, _) = broadcast::channel(BEHIND);
     let shared = Arc::new(Shared {
-        book: Mutex::new(Arc::clone(&book)),
+        grant_table: Mutex::new(Arc::clone(&grant_table)),
         rules: Mutex::new(settings.rules),
         bounds: Mutex::new(Arc::new(settings.bounds.clone())),
         changes,
         problem,
     });
     let (commands, waiting) = mpsc::channel(WAITING);
-    let keeper = Keeper {
+    let writer = GrantWriter {
         ledger,
         containers: containers.clone(),
-        book,
-        unapplied,
+        grant_table,
+        pending,
         leftovers,
         shared: Arc::clone(&shared),
         inventory: inventory.clone(),
@@ -129,7 +129,7 @@ pub fn start(
     };
     let thread = std::thread::Builder::new()
         .name("grants".to_owned())
-        .spawn(move || keeper.run(waiting))
+        .spawn(move || writer.run(waiting))
         .map_err(root)?;
     tokio::spawn(tick(commands.downgrade()));
     let grants = Grants {
@@ -157,22 +157,22 @@ async fn tick(commands: mpsc::WeakSender<Command>) {
 }
 
 /// The book that holds from now on, and whether it has to be written.
-fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (Book, bool) {
-    let (mut book, why, highest) = match loaded {
-        Loaded::Absent if found.is_empty() => return (Book::default(), false),
-        Loaded::Absent => (Book::default(), Some("is gone".to_owned()), 0),
+fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, bool) {
+    let (mut grant_table, why, highest) = match loaded {
+        Loaded::Absent if found.is_empty() => return (GrantTable::default(), false),
+        Loaded::Absent => (GrantTable::default(), Some("is gone".to_owned()), 0),
         Loaded::Damaged {
             damage,
             aside,
             highest_number,
         } => (
-            Book::default(),
+            GrantTable::default(),
             Some(format!("was damaged ({damage}) and is now {}", aside.display())),
             highest_number,
         ),
-        Loaded::Sound(book) => (book, None, 0),
+        Loaded::Sound(grant_table) => (grant_table, None, 0),
     };
-    let written = book.last_number;
+    let written = grant_table.last_number;
     let mut adopted = 0;
     // The newest first: of two of one key it is the one that lives.
     let mut candidates: Vec<_> = found
@@ -180,7 +180,7 @@ fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (Book, bool) {
         .filter_map(|found| found.grant.as_ref().ok())
         .filter(|grant| {
             // Directories follow the ledger, and are never ahead of it.
-            let known = book.by_number(grant.number);
+            let known = grant_table.by_number(grant.number);
             let is_newer =
                 known.is_some_and(|known| grant.id == known.id && grant.generation > known.generation);
             why.is_some() || grant.number > written || is_newer
@@ -188,46 +188,46 @@ fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (Book, bool) {
         .collect();
     candidates.sort_by_key(|grant| std::cmp::Reverse(grant.number));
     for grant in candidates {
-        if book
+        if grant_table
             .by_key(&grant.key)
             .is_none_or(|known| known.number == grant.number)
         {
-            book.put(Arc::new(grant.clone()));
+            grant_table.put(Arc::new(grant.clone()));
             adopted += 1;
         }
     }
     if why.is_none() && adopted == 0 {
-        return (book, false);
+        return (grant_table, false);
     }
     let numbers = found
         .iter()
-        .filter_map(|found| crate::book::number_of(&found.name));
+        .filter_map(|found| crate::grant_table::number_of(&found.name));
     // No counter that began at 1 is beyond the seconds since 1970: whatever the lost ledger gave, this is above it.
     let seconds = u64::try_from(unix_ms() / 1000).unwrap_or(0);
-    book.last_number = numbers
+    grant_table.last_number = numbers
         .filter(|number| *number < u64::MAX / 2)
-        .chain([book.last_number, highest, seconds])
+        .chain([grant_table.last_number, highest, seconds])
         .max()
         .unwrap_or(seconds);
-    book.revision += 1;
+    grant_table.revision += 1;
     let what = why.unwrap_or_else(|| "was older than the containers' directories".to_owned());
     let text = format!(
         "the ledger {what}; {adopted} grants were taken from their containers' directories. Cordons, and grants without a \
          directory, are lost: compare with what runs"
     );
     events.say(Severity::Error, "VcudaLedgerRebuilt", text, None);
-    (book, true)
+    (grant_table, true)
 }
 
 /// Gives each grant its directory, and takes away those of no grant. Returns what could not be done yet.
 fn make_true(
-    book: &Book,
+    grant_table: &GrantTable,
     containers: &Containers,
     found: Vec<Found>,
     events: &Events,
-) -> (Unapplied, BTreeSet<crate::grant::GrantId>) {
-    let mut unapplied = Unapplied::new();
-    for grant in book.grants() {
+) -> (PendingLimits, BTreeSet<crate::grant::GrantId>) {
+    let mut pending = PendingLimits::new();
+    for grant in grant_table.grants() {
         match containers.ensure(grant) {
             Ok(Ensured::Kept) => {}
             Ok(ensured) => tracing::info!(container = grant.id.as_str(), ?ensured, "directory made true"),
@@ -239,13 +239,13 @@ fn make_true(
                     text,
                     Some(grant.id.as_str()),
                 );
-                unapplied.insert(grant.number, Held::of(&grant.amounts));
+                pending.insert(grant.number, Held::of(&grant.amounts));
             }
         }
     }
     let mut leftovers = BTreeSet::new();
     for orphan in found {
-        if book.by_id(&orphan.name).is_some() {
+        if grant_table.by_id(&orphan.name).is_some() {
             continue;
         }
         let why = orphan.grant.err().unwrap_or_default();
@@ -274,5 +274,5 @@ fn make_true(
             }
         }
     }
-    (unapplied, leftovers)
+    (pending, leftovers)
 }

@@ -133,7 +133,7 @@ async fn child() {
     };
     let already: BTreeSet<String> = kept
         .grants
-        .book()
+        .grant_table()
         .grants()
         .map(|grant| grant.key.clone())
         .collect();
@@ -149,8 +149,8 @@ async fn child() {
             Err(GrantError::NoRoom(_)) => {}
             Err(error) => tell(format!("\nfailed {error}\n")),
         }
-        let book = kept.grants.book();
-        let oldest = book.grants().next().cloned();
+        let grant_table = kept.grants.grant_table();
+        let oldest = grant_table.grants().next().cloned();
         if let Some(oldest) = oldest.filter(|_| round % 3 == 2) {
             let resize = Resize {
                 request_id: format!("s{round}"),
@@ -231,8 +231,8 @@ impl Told {
             !kept.has_told("VcudaLedgerRebuilt"),
             "a kill leaves the old ledger or the new one"
         );
-        let book = kept.grants.book();
-        let there: BTreeMap<u64, Arc<Grant>> = book
+        let grant_table = kept.grants.grant_table();
+        let there: BTreeMap<u64, Arc<Grant>> = grant_table
             .grants()
             .map(|grant| (grant.number, Arc::clone(grant)))
             .collect();
@@ -244,15 +244,15 @@ impl Told {
                 }
                 None => assert!(self.releasing.contains(number), "{id} was answered and is lost"),
             }
-            assert!(*number <= book.last_number);
+            assert!(*number <= grant_table.last_number);
         }
         for grant in there.values() {
             assert!(kept.grants.containers().is_present(&grant.id));
         }
         // Nothing is given twice: no GPU has more than it can give.
         let gpus = inventory(2);
-        for card in kept.grants.cards(&gpus) {
-            assert!(card.load.memory_bytes <= card.gpu.memory_total_bytes);
+        for candidate in kept.grants.candidates(&gpus) {
+            assert!(candidate.load.memory_bytes <= candidate.gpu.memory_total_bytes);
         }
         // And no directory is there without a grant.
         let found = kept.grants.containers().granted().unwrap();
@@ -336,7 +336,7 @@ async fn a_disk_that_fails_at_each_step() {
                 // The first write of this life works; the next one, behind it, does not.
                 last = grants.create(create("between")).await.unwrap().number;
             }
-            let before = grants.book().len();
+            let before = grants.grant_table().len();
             let failed = grants.create(create("b")).await.unwrap_err();
             assert!(
                 matches!(&failed, GrantError::Unavailable(text) if text.contains("ledger")),
@@ -344,23 +344,23 @@ async fn a_disk_that_fails_at_each_step() {
             );
             // It may have recovered by now.
             assert!(kept.has_told("VcudaLedgerFailed"));
-            assert_eq!(grants.book().len(), before);
+            assert_eq!(grants.grant_table().len(), before);
             let refused = vcuda_manager::grant::GrantId::new("b", last + 1);
             assert!(!grants.containers().path(&refused).exists());
             // The same request, tried again.
             let second = grants.create(create("b")).await.unwrap();
             assert!(second.number > last + 1, "{refused} may be on the disk");
             assert!(grants.problem().borrow().is_none());
-            let is_there = |book: &vcuda_manager::book::Book| {
-                let has = |grant: &Arc<Grant>| book.by_number(grant.number) == Some(grant);
-                book.len() == before + 1 && has(&first) && has(&second)
+            let is_there = |grant_table: &vcuda_manager::grant_table::GrantTable| {
+                let has = |grant: &Arc<Grant>| grant_table.by_number(grant.number) == Some(grant);
+                grant_table.len() == before + 1 && has(&first) && has(&second)
             };
-            assert!(is_there(&grants.book()));
+            assert!(is_there(&grants.grant_table()));
             kept.stop().await;
             let kept = Kept::start(settings(scratch.path()), Box::new(RealDisk))
                 .await
                 .unwrap();
-            assert!(is_there(&kept.grants.book()));
+            assert!(is_there(&kept.grants.grant_table()));
             kept.stop().await;
         }
     }
@@ -388,12 +388,15 @@ async fn a_failed_change_changes_nothing() {
         }
         // Nor does it come with the next one.
         kept.grants.create(create("b")).await.unwrap();
-        assert_eq!(kept.grants.book().by_key("a"), Some(&made));
+        assert_eq!(kept.grants.grant_table().by_key("a"), Some(&made));
         assert!(kept.grants.containers().is_present(&made.id));
         // What was given back is not given twice.
-        let cards = inventory(2);
-        let card = kept.grants.cards(&cards);
-        let taken: u64 = card.iter().map(|card| card.load.memory_bytes).sum();
+        let candidates = inventory(2);
+        let candidate = kept.grants.candidates(&candidates);
+        let taken: u64 = candidate
+            .iter()
+            .map(|candidate| candidate.load.memory_bytes)
+            .sum();
         assert_eq!(taken, 2 * GIB);
         kept.stop().await;
     }
@@ -414,7 +417,7 @@ async fn a_real_file_system_that_is_full() {
         while file.write_all(&[7; 4096]).is_ok() {}
         let refused = kept.grants.create(create("a")).await.unwrap_err();
         assert!(matches!(&refused, GrantError::Unavailable(_)), "{refused}");
-        assert!(kept.grants.book().is_empty());
+        assert!(kept.grants.grant_table().is_empty());
         // Emptied, not only removed: a process that another test starts at this moment holds a copy of the open file until it
         // runs its program, and the room with it.
         file.set_len(0).unwrap();

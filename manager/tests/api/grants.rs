@@ -333,7 +333,7 @@ async fn what_does_not_fit_or_may_not_be_used_is_said() {
     assert_eq!(status.problems, ["GPUs: NVML does not answer"]);
     assert!(node.kept.has_told("VcudaNoCard"));
     // What is granted stays, whatever becomes of the GPUs.
-    assert_eq!(node.kept.grants.book().len(), 1);
+    assert_eq!(node.kept.grants.grant_table().len(), 1);
     node.stop().await;
 }
 
@@ -634,7 +634,7 @@ async fn a_second_manager_refuses_and_says_why() {
     let settings = settings(scratch.path());
     drop(serve::listen(&settings.root, &settings.api).unwrap());
     let node = Node::start(scratch.path()).await;
-    assert_eq!(node.kept.grants.book().len(), 1);
+    assert_eq!(node.kept.grants.grant_table().len(), 1);
     let socket = node.socket();
     node.stop().await;
     fs::remove_file(&socket).unwrap();

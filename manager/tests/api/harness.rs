@@ -159,7 +159,7 @@ impl Node {
             node: self.settings.node.clone(),
             inventory: self.kept.inventory.subscribe(),
             containers: self.kept.snapshot.subscribe(),
-            grants: Arc::new(move || grants.book().grants().cloned().collect()),
+            grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
         };
         Metrics::new(sources, Arc::clone(&self.instruments))
             .scrape()

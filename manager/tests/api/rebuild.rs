@@ -69,7 +69,7 @@ async fn recovers(spoil: impl Fn(&Path), expect_aside: bool) -> (Vec<v1::Grant>,
     // What was rebuilt is on the disk.
     let node = Node::start(scratch.path()).await;
     assert!(!node.kept.has_told("VcudaLedgerRebuilt"));
-    assert_eq!(node.kept.grants.book().len(), after.len() + 1);
+    assert_eq!(node.kept.grants.grant_table().len(), after.len() + 1);
     node.stop().await;
     (before, after)
 }
@@ -126,10 +126,10 @@ async fn what_an_older_ledger_does_not_know_is_not_lost() {
     fs::write(&ledger, old).unwrap();
     let node = Node::start(scratch.path()).await;
     assert!(node.kept.has_told("VcudaLedgerRebuilt"));
-    let book = node.kept.grants.book();
-    assert_eq!(book.by_id(&second.id).map(|grant| grant.number), Some(2));
-    assert!(book.last_number >= 2);
-    let first = book.by_id(&resized.id).unwrap();
+    let grant_table = node.kept.grants.grant_table();
+    assert_eq!(grant_table.by_id(&second.id).map(|grant| grant.number), Some(2));
+    assert!(grant_table.last_number >= 2);
+    let first = grant_table.by_id(&resized.id).unwrap();
     assert_eq!((first.amounts.memory_bytes, first.generation), (Some(2 * GIB), 2));
     node.stop().await;
 }

@@ -31,7 +31,7 @@ pub enum BindError {
     /// There is no driver to bring.
     #[error("{0}")]
     Driver(#[from] DriverError),
-    /// No card has what it asks for; or the manager refuses for another reason.
+    /// No GPU has what it asks for; or the manager refuses for another reason.
     #[error("{0}")]
     Refused(ManagerError),
     /// Those who had these devices before still run.

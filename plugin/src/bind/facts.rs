@@ -1,4 +1,4 @@
-//! What specifications need beside the grant: asked anew for each, as shim, driver and cards change.
+//! What specifications need beside the grant: asked anew for each, as shim, driver and GPUs change.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,9 @@ impl Binder {
         };
         let control = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
         let seen = self.node.borrow().clone().unwrap_or_default();
-        let nodes = seen.cards.iter().filter_map(|card| {
-            let minor = card.minor_number?;
-            Some((card.uuid.clone(), format!("nvidia{minor}")))
+        let nodes = seen.gpus.iter().filter_map(|gpu| {
+            let minor = gpu.minor_number?;
+            Some((gpu.uuid.clone(), format!("nvidia{minor}")))
         });
         Ok(Facts {
             shim,

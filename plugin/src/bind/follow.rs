@@ -60,12 +60,12 @@ impl Binder {
     ) -> Result<(), String> {
         let count = |kind| u32::try_from(record.held.of(kind).len()).unwrap_or(u32::MAX);
         let demand = Demand {
-            cards: count(Kind::Gpu),
+            gpus: count(Kind::Gpu),
             chunks: count(Kind::Memory),
             percents: count(Kind::Cores),
         };
         let seen = self.node.borrow().clone().unwrap_or_default();
-        let wanted = wanted(demand, self.rules.chunk_bytes, &seen.cards, self.pods.names())
+        let wanted = wanted(demand, self.rules.chunk_bytes, &seen.gpus, self.pods.names())
             .map_err(|error| error.to_string())?;
         let amounts = amounts(&wanted, choice).map_err(|error| error.to_string())?;
         let asked = amounts::text(&amounts);

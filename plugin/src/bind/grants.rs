@@ -79,7 +79,7 @@ impl Binder {
         if is_same {
             warn!(
                 grant = grant.id,
-                "one of its cards cannot be used: another is looked for"
+                "one of its GPUs cannot be used: another is looked for"
             );
         }
         self.end(&grant, slot, &pod_name(holder)).await?;
@@ -113,8 +113,8 @@ impl Binder {
             return true;
         };
         let is_well = |uuid: &String| {
-            let card = seen.cards.iter().find(|card| card.uuid == *uuid);
-            card.is_some_and(|card| card.state != State::Unhealthy)
+            let gpu = seen.gpus.iter().find(|gpu| gpu.uuid == *uuid);
+            gpu.is_some_and(|gpu| gpu.state != State::Unhealthy)
         };
         grant.gpu_uuids.iter().all(is_well)
     }
@@ -130,7 +130,7 @@ fn is_same_pod(grant: &v1::Grant, holder: &Holder, has_spec: bool) -> bool {
     has_spec && !holder.pod.is_empty() && held.namespace == holder.namespace && held.pod == holder.pod
 }
 
-/// Whether the grant's cards are what the request would get now.
+/// Whether the grant's GPUs are what the request would get now.
 fn is_among(grant: &v1::Grant, request: &v1::CreateGrantRequest) -> bool {
     let among = &request.include_gpu_uuids;
     let count = u32::try_from(grant.gpu_uuids.len()).unwrap_or(u32::MAX);

@@ -92,7 +92,7 @@ fn nodes_of_a_driver_that_runs_in_a_container_are_named_as_programs_want_them() 
 }
 
 #[test]
-fn the_toolkit_is_told_which_cards() {
+fn the_toolkit_is_told_which_gpus() {
     for (inject, word) in [
         (Inject::ToolkitEnv, "GPU-a"),
         (Inject::ToolkitMounts, "/var/run/nvidia-container-devices"),
@@ -145,7 +145,7 @@ fn a_strict_container_proves_its_limits_before_it_starts() {
 }
 
 #[test]
-fn a_whole_card_gets_no_shim() {
+fn a_whole_gpu_gets_no_shim() {
     let whole = Grant {
         is_limited: false,
         ..grant(1)

@@ -1,11 +1,11 @@
-//! The GPU time that a dead run owes, which the next one of the same name starts with (DESIGN, I16).
+//! The GPU time that a dead run owes, which the next one of the same name starts with (docs/design.md, I16).
 
 use std::path::Path;
 
 use crate::GpuUuid;
 use crate::limits::{Limits, LimitsWriter, WriteError};
-use crate::observer::Observer;
-use vcuda_limiter::account::Pace;
+use crate::usage_reader::UsageReader;
+use vcuda_limiter::token_bucket::Pace;
 
 /// The largest debt that a name keeps (ns of GPU time).
 const MOST_NS: i64 = 2_000_000_000;
@@ -13,12 +13,12 @@ const MOST_NS: i64 = 2_000_000_000;
 /// What the run of a directory owes at `now_ns` (`CLOCK_MONOTONIC`), by GPU (ns of GPU time). A directory that cannot be read
 /// owes nothing.
 pub(super) fn read(path: &Path, now_ns: u64) -> Vec<(GpuUuid, i64)> {
-    let (Ok(limits), Ok(usage)) = (Limits::read(path), Observer::open(path)) else {
+    let (Ok(limits), Ok(usage)) = (Limits::read(path), UsageReader::open(path)) else {
         return Vec::new();
     };
     let debt = |device, uuid| {
         let pace = limits.pace(device).ok().filter(|pace| pace.metered)?;
-        let level_ns = usage.account(device).ok()?.level_ns;
+        let level_ns = usage.bucket(device).ok()?.level_ns;
         let debt_ns = level_ns.saturating_sub(pace.credit_at(now_ns));
         (debt_ns > 0).then_some((uuid, debt_ns.min(MOST_NS)))
     };
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(owes(&first, 1000), []);
         Usage::open(first.path())
             .unwrap()
-            .account(device)
+            .bucket(device)
             .charge(5_000_000);
         let path = first.path().to_owned();
         drop(first);
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(owes(&start("b", 10_001_000), 10_001_000), []);
         Usage::open(second.path())
             .unwrap()
-            .account(device)
+            .bucket(device)
             .charge(i64::MAX / 2);
         drop(second);
         assert_eq!(owes(&start("a", 10_001_000), 10_001_000), [(GPU, MOST_NS)]);

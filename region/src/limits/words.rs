@@ -6,7 +6,7 @@ use crate::map::Mapped;
 use crate::primitive::Ordering;
 use crate::seqlock::checksum;
 use crate::{DeviceIndex, GpuUuid, MAX_DEVICES};
-use vcuda_limiter::account::Pace;
+use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::{DeviceConfig, Policy, Priority};
 
 /// Writes a whole new `limits` into zeroed memory that nobody reads yet.

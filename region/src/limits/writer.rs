@@ -19,7 +19,7 @@ use crate::open::{check, open_checked};
 use crate::primitive::Ordering;
 use crate::seqlock::Versioned;
 use crate::sys::{self, Lock};
-use vcuda_limiter::account::Pace;
+use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::DeviceConfig;
 
 /// Changes limits that others read. Writers exclude each other by a lock on the directory above the container's, which

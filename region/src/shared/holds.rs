@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use super::adopt::ATTEMPTS;
+use super::foreign::ATTEMPTS;
 use super::record::Payer;
 use super::state::LIVE;
 use super::{ObjectKey, Objects, Outlives, Shared};
@@ -68,11 +68,11 @@ impl Slot<'_> {
         None
     }
 
-    /// Importer of an object from outside of the container: counts its `bytes`, once for all processes that adopt it.
+    /// Importer of an object from outside of the container: counts its `bytes`, once for all processes that join it.
     ///
     /// # Errors
     /// It would not fit.
-    pub fn adopt(
+    pub fn join_foreign(
         &self,
         key: ObjectKey,
         device: DeviceIndex,
@@ -84,13 +84,13 @@ impl Slot<'_> {
         }
         let mut holds = self.holds.0.lock();
         let ledger = self.usage().ledger(device);
-        if let Some(place) = ledger.adopt(self.index(), key, bytes, limit_bytes)?
+        if let Some(place) = ledger.join_foreign(self.index(), key, bytes, limit_bytes)?
             && let Some(shared) = shared_at(&ledger.objects, place)
         {
             *holds.entry(place).or_insert(0) += 1;
             return Ok(shared);
         }
-        // No room in the table: it is counted as memory of this process's own, and again for whoever else adopts it.
+        // No room in the table: it is counted as memory of this process's own, and again for whoever else joins it.
         self.reserve(device, bytes, limit_bytes)?.commit();
         Ok(Shared {
             place: None,

@@ -116,12 +116,12 @@ fn loom_who_joins_late_does_not_hold_what_came_after() {
 }
 
 #[test]
-fn loom_two_who_adopt_the_same_have_one_object() {
+fn loom_two_who_join_the_same_foreign_object_have_one() {
     model(|| {
         let table = Arc::new(Table::new(2, 2));
         let other = Arc::clone(&table);
-        let thread = loom::thread::spawn(move || other.ledger().adopt(1, key(1), 6, LIMIT));
-        let mine = table.ledger().adopt(0, key(1), 6, LIMIT).unwrap();
+        let thread = loom::thread::spawn(move || other.ledger().join_foreign(1, key(1), 6, LIMIT));
+        let mine = table.ledger().join_foreign(0, key(1), 6, LIMIT).unwrap();
         let theirs = thread.join().unwrap().unwrap();
         assert!(mine.is_some());
         assert_eq!(mine, theirs, "room for one, and one object");
@@ -139,7 +139,7 @@ fn loom_an_object_and_a_process_ask_for_the_last_bytes() {
         let table = Arc::new(Table::new(2, 1));
         let other = Arc::clone(&table);
         let thread = loom::thread::spawn(move || other.reserve(1, 6, LIMIT).is_ok());
-        let mine = table.ledger().adopt(0, key(1), 6, LIMIT).is_ok();
+        let mine = table.ledger().join_foreign(0, key(1), 6, LIMIT).is_ok();
         let theirs = thread.join().unwrap();
         assert!(mine != theirs, "one of two fits, and one is granted");
         assert_eq!(table.ledger().used_bytes(), 6);
@@ -147,7 +147,7 @@ fn loom_an_object_and_a_process_ask_for_the_last_bytes() {
 }
 
 #[test]
-fn loom_adopted_beside_a_process_that_stands_still_anywhere() {
+fn loom_joined_from_outside_beside_a_process_that_stands_still_anywhere() {
     for accesses in 0..20 {
         model(move || {
             let table = Arc::new(Table::new(3, 1));
@@ -156,7 +156,7 @@ fn loom_adopted_beside_a_process_that_stands_still_anywhere() {
             let thread = loom::thread::spawn(move || {
                 standing_still_after(accesses, || other.reserve(1, 6, LIMIT).is_ok());
             });
-            if table.ledger().adopt(0, key(1), 6, LIMIT).is_ok() {
+            if table.ledger().join_foreign(0, key(1), 6, LIMIT).is_ok() {
                 granted.store(6, Ordering::Relaxed);
             }
             thread.join().unwrap();
@@ -169,15 +169,15 @@ fn loom_adopted_beside_a_process_that_stands_still_anywhere() {
 }
 
 #[test]
-fn loom_adopted_while_another_who_adopts_it_stands_still_anywhere() {
+fn loom_joined_from_outside_while_another_who_joins_it_stands_still_anywhere() {
     for accesses in (0..40).step_by(3) {
         model(move || {
             let table = Arc::new(Table::new(2, 2));
             let other = Arc::clone(&table);
             let thread = loom::thread::spawn(move || {
-                standing_still_after(accesses, || other.ledger().adopt(1, key(1), 6, LIMIT));
+                standing_still_after(accesses, || other.ledger().join_foreign(1, key(1), 6, LIMIT));
             });
-            let place = table.ledger().adopt(0, key(1), 6, LIMIT).unwrap();
+            let place = table.ledger().join_foreign(0, key(1), 6, LIMIT).unwrap();
             assert!(place.is_some());
             thread.join().unwrap();
             assert_eq!(table.ledger().used_bytes(), 6);

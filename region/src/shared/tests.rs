@@ -62,9 +62,9 @@ fn an_exported_object_is_counted_once_until_the_last_one_parts() {
         "the same"
     );
     let imported = importer.join(key(7)).unwrap();
-    let adopted = third.adopt(key(7), device(), 60, LIMIT).unwrap();
+    let foreign = third.join_foreign(key(7), device(), 60, LIMIT).unwrap();
     assert_eq!(
-        (imported.bytes(), imported.device(), &adopted),
+        (imported.bytes(), imported.device(), &foreign),
         (60, device(), &imported)
     );
     assert_eq!(usage.used_bytes(device()), 60);
@@ -112,7 +112,7 @@ fn an_exported_object_is_counted_once_until_the_last_one_parts() {
         "once, however often it is held"
     );
     assert!(!allocate(&exporter, 1));
-    third.part(adopted);
+    third.part(foreign);
     importer.part(clone(&imported));
     assert_eq!(usage.used_bytes(device()), 100, "the importer held it twice");
     importer.part(imported);
@@ -233,22 +233,22 @@ fn who_stops_paying_still_holds_it_and_gives_nothing_back_twice() {
 }
 
 #[test]
-fn an_object_from_outside_is_counted_once_for_all_who_adopt_it() {
+fn an_object_from_outside_is_counted_once_for_all_who_join_it() {
     let usage = Usage::in_memory().unwrap();
     let [first, second] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());
     assert!(allocate(&second, 30));
-    let denied = first.adopt(key(1), device(), 71, LIMIT).unwrap_err();
+    let denied = first.join_foreign(key(1), device(), 71, LIMIT).unwrap_err();
     assert_eq!(
         (denied.requested_bytes, denied.used_bytes, denied.limit_bytes),
         (71, 30, LIMIT)
     );
     assert_eq!(first.join(key(1)), None, "nothing is left of it");
-    let object = first.adopt(key(1), device(), 70, LIMIT).unwrap();
+    let object = first.join_foreign(key(1), device(), 70, LIMIT).unwrap();
     assert_eq!(
         (usage.used_bytes(device()), usage.unpaid_bytes(device())),
         (100, 70)
     );
-    let again = second.adopt(key(1), device(), 70, LIMIT).unwrap();
+    let again = second.join_foreign(key(1), device(), 70, LIMIT).unwrap();
     assert_eq!(usage.used_bytes(device()), 100);
     assert!(second.share(key(1), device(), 70).is_some(), "passed on further");
     first.part(object);
@@ -263,7 +263,7 @@ fn objects_of_other_devices_are_not_counted_here() {
     let usage = Usage::in_memory().unwrap();
     let slot = usage.claim(&nobody(1)).unwrap();
     let other = DeviceIndex::new(4).unwrap();
-    let object = slot.adopt(key(1), other, 70, LIMIT).unwrap();
+    let object = slot.join_foreign(key(1), other, 70, LIMIT).unwrap();
     assert_eq!((usage.used_bytes(device()), usage.used_bytes(other)), (0, 70));
     assert!(allocate(&slot, 100));
     slot.part(object);
@@ -308,7 +308,7 @@ fn an_exec_ends_the_holds_of_the_program_before() {
     let other = usage.claim(&nobody(2)).unwrap();
     let (_mine, _outer) = (
         export(&slot, 1, 60),
-        slot.adopt(key(2), device(), 30, LIMIT).unwrap(),
+        slot.join_foreign(key(2), device(), 30, LIMIT).unwrap(),
     );
     let joined = other.join(key(1)).unwrap();
     let again = usage.claim(&nobody(1)).unwrap();
@@ -327,17 +327,17 @@ fn a_full_table_makes_importers_pay_themselves() {
     let usage = Usage::in_memory().unwrap();
     let [slot, other] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());
     let objects: Vec<Shared> = (0..MAX_OBJECTS as u64)
-        .map(|number| slot.adopt(key(number), device(), 0, LIMIT).unwrap())
+        .map(|number| slot.join_foreign(key(number), device(), 0, LIMIT).unwrap())
         .collect();
     assert!(allocate(&slot, 10));
     assert_eq!(slot.share(key(1 << 40), device(), 10), None);
-    let alone = slot.adopt(key(1 << 41), device(), 20, LIMIT).unwrap();
-    let again = other.adopt(key(1 << 41), device(), 20, LIMIT).unwrap();
+    let alone = slot.join_foreign(key(1 << 41), device(), 20, LIMIT).unwrap();
+    let again = other.join_foreign(key(1 << 41), device(), 20, LIMIT).unwrap();
     assert_eq!(
         (usage.used_bytes(device()), usage.unpaid_bytes(device())),
         (50, 0)
     );
-    assert!(other.adopt(key(1 << 42), device(), 51, LIMIT).is_err());
+    assert!(other.join_foreign(key(1 << 42), device(), 51, LIMIT).is_err());
     slot.part(alone);
     other.part(again);
     for object in objects {
@@ -357,13 +357,13 @@ fn a_full_table_makes_importers_pay_themselves() {
 fn killed_or_stopped_anywhere() {
     let run = |usage: &Usage| {
         let slot = usage.claim(&nobody(1)).unwrap();
-        // Imports what the survivor exports, exports 20 of its own, adopts 10 from outside, and parts with all of it.
+        // Imports what the survivor exports, exports 20 of its own, joins 10 from outside, and parts with all of it.
         let imported = slot.join(key(1)).unwrap();
         let exported = export(&slot, 2, 20);
-        let adopted = slot.adopt(key(3), device(), 10, LIMIT).unwrap();
+        let foreign = slot.join_foreign(key(3), device(), 10, LIMIT).unwrap();
         slot.part(imported);
         slot.part(exported);
-        slot.part(adopted);
+        slot.part(foreign);
     };
     for accesses in 0.. {
         let usage = Usage::in_memory().unwrap();
@@ -372,9 +372,9 @@ fn killed_or_stopped_anywhere() {
         let finished = standing_still_after(accesses, || run(&usage)).is_some();
         let used = usage.used_bytes(device());
         assert!([60, 80, 90, 70].contains(&used), "{used} after {accesses}");
-        // Stopped, it holds up nobody: the other joins what is there, adopts the same, and finds all the room that is left.
+        // Stopped, it holds up nobody: the other joins what is there, joins the same, and finds all the room that is left.
         let joined = other.join(key(2));
-        let adopted = other.adopt(key(3), device(), 10, LIMIT).unwrap();
+        let foreign = other.join_foreign(key(3), device(), 10, LIMIT).unwrap();
         let now = usage.used_bytes(device());
         assert!(
             now <= used + 10 && now >= 70,
@@ -398,7 +398,7 @@ fn killed_or_stopped_anywhere() {
         if let Some(joined) = joined {
             other.part(joined);
         }
-        other.part(adopted);
+        other.part(foreign);
         assert_eq!(usage.used_bytes(device()), 0, "after {accesses}");
         assert_eq!(
             [1, 2, 3].map(|number| other.join(key(number))),
@@ -415,7 +415,7 @@ fn killed_or_stopped_anywhere() {
     }
 }
 
-/// Room for one: whoever stands still in adopting an object, another one adopts it all the same.
+/// Room for one: whoever stands still in joining an object, another one joins it all the same.
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel for processes")]
 fn stopped_in_adopting_it_refuses_nobody_the_same_object() {
@@ -423,9 +423,11 @@ fn stopped_in_adopting_it_refuses_nobody_the_same_object() {
         let usage = Usage::in_memory().unwrap();
         let [first, second] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());
         assert!(allocate(&second, 90));
-        let finished =
-            standing_still_after(accesses, || first.adopt(key(1), device(), 10, LIMIT).unwrap()).is_some();
-        let object = second.adopt(key(1), device(), 10, LIMIT);
+        let finished = standing_still_after(accesses, || {
+            first.join_foreign(key(1), device(), 10, LIMIT).unwrap()
+        })
+        .is_some();
+        let object = second.join_foreign(key(1), device(), 10, LIMIT);
         assert!(object.is_ok(), "after {accesses}");
         assert_eq!(usage.used_bytes(device()), 100, "after {accesses}");
         assert_eq!(usage.unpaid_bytes(device()), 10, "after {accesses}");
@@ -446,7 +448,7 @@ enum Act {
     Free(usize),
     Share(usize, u64, u64),
     Join(usize, u64),
-    Adopt(usize, u64, u64),
+    JoinForeign(usize, u64, u64),
     Part(usize, usize),
     Leave(usize),
     StandStill(usize, u64, u64, u32),
@@ -460,7 +462,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => slot.clone().prop_map(Act::Free),
         2 => (slot.clone(), name.clone(), 1..40_u64).prop_map(|(slot, name, bytes)| Act::Share(slot, name, bytes)),
         3 => (slot.clone(), name.clone()).prop_map(|(slot, name)| Act::Join(slot, name)),
-        3 => (slot.clone(), name.clone(), 1..40_u64).prop_map(|(slot, name, bytes)| Act::Adopt(slot, name, bytes)),
+        3 => (slot.clone(), name.clone(), 1..40_u64).prop_map(|(slot, name, bytes)| Act::JoinForeign(slot, name, bytes)),
         4 => (slot.clone(), 0..8_usize).prop_map(|(slot, which)| Act::Part(slot, which)),
         1 => slot.clone().prop_map(Act::Leave),
         1 => (slot, name, 1..40_u64, 0..60_u32).prop_map(|(slot, name, bytes, after)| Act::StandStill(slot, name, bytes, after)),
@@ -533,15 +535,15 @@ proptest! {
                         held[slot].push((name, joined));
                     }
                 }
-                Act::Adopt(slot, name, bytes) => {
-                    let adopted = slots[slot].adopt(key(name), device(), bytes, LIMIT);
+                Act::JoinForeign(slot, name, bytes) => {
+                    let foreign = slots[slot].join_foreign(key(name), device(), bytes, LIMIT);
                     if !model.objects.contains_key(&name) && model.used() + bytes > LIMIT {
-                        prop_assert!(adopted.is_err());
+                        prop_assert!(foreign.is_err());
                         continue;
                     }
                     let (_, holders) = model.objects.entry(name).or_insert((bytes, [0; 4]));
                     holders[slot] += 1;
-                    held[slot].push((name, adopted.unwrap()));
+                    held[slot].push((name, foreign.unwrap()));
                 }
                 Act::Part(slot, which) => {
                     if which < held[slot].len() {
@@ -560,7 +562,7 @@ proptest! {
                 }
                 Act::StandStill(slot, name, bytes, after) => {
                     // Stopped within, and then killed: whatever it did, nothing of it is left.
-                    standing_still_after(after, || slots[slot].adopt(key(name), device(), bytes, LIMIT));
+                    standing_still_after(after, || slots[slot].join_foreign(key(name), device(), bytes, LIMIT));
                     let used = usage.used_bytes(device());
                     prop_assert!(used <= LIMIT && used >= model.used());
                     held[slot].clear();

@@ -162,9 +162,9 @@ impl Usage {
     }
 
     fn give_back_time(&self, index: usize, is_still_dead: impl Fn() -> bool) {
-        for (device, account) in DeviceIndex::all().zip(&self.mapping.accounts) {
+        for (device, bucket) in DeviceIndex::all().zip(&self.mapping.buckets) {
             if is_still_dead() {
-                self.line(device, index).meter.give_back(account);
+                self.line(device, index).meter.give_back(bucket);
             }
         }
     }

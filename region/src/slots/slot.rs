@@ -6,7 +6,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering, pause};
 use crate::reservation::Reservation;
 use crate::shared::Holds;
 use crate::{DeviceIndex, MAX_DEVICES};
-use vcuda_limiter::account::Meter;
+use vcuda_limiter::token_bucket::Meter;
 
 /// A process's place in `usage`. All its threads share it. It is not given back by a drop: whoever dies is found dead,
 /// and a forked child must leave its parent's slot alone.
@@ -56,9 +56,9 @@ impl<'u> Slot<'u> {
     }
 
     /// Tells how many ways to the driver past the shim the process knows of.
-    pub fn tell_ways(&self, ways: u64) {
+    pub fn tell_bypasses(&self, bypasses: u64) {
         if let Some(identity) = self.usage.mapping.identities.get(self.index) {
-            identity.ways.store(ways, Ordering::Relaxed);
+            identity.bypasses.store(bypasses, Ordering::Relaxed);
         }
     }
 
@@ -75,7 +75,7 @@ impl<'u> Slot<'u> {
     #[cold]
     pub fn count_denied(&self, device: DeviceIndex) {
         self.record(device).denied.fetch_add(1, Ordering::Relaxed);
-        self.usage.account(device).count_denied();
+        self.usage.bucket(device).count_denied();
     }
 
     /// Gives back `bytes` that a committed reservation had counted.

@@ -73,9 +73,9 @@ fn overhead_goes_up_and_down() {
     assert!(slot.reserve(device(), 1, 130).is_err());
     slot.set_overhead(device(), 0);
     assert_eq!(slot.used_bytes(device()), 10);
-    assert_eq!(usage.account(device()).denied(), 0, "the caller may try again");
+    assert_eq!(usage.bucket(device()).denied(), 0, "the caller may try again");
     slot.count_denied(device());
-    assert_eq!(usage.account(device()).denied(), 1);
+    assert_eq!(usage.bucket(device()).denied(), 1);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn killed_anywhere_between_claim_and_release() {
         let slot = usage.claim(&nobody(1)).unwrap();
         let meter = slot.meter(device());
         if !meter.spend(1000) {
-            meter.take(usage.account(device()), 1000);
+            meter.take(usage.bucket(device()), 1000);
         }
         slot.reserve(device(), 3 * GIB, 4 * GIB).unwrap().commit();
         let _ = slot.reserve(device(), 2 * GIB, 4 * GIB);
@@ -155,7 +155,7 @@ fn killed_anywhere_between_claim_and_release() {
         usage.reap_dead_and_wait(&survivor());
         assert_eq!(usage.processes().count(), 1, "after {accesses}");
         assert_eq!(usage.used_bytes(device()), GIB, "after {accesses}");
-        let level = usage.account(device()).level_ns();
+        let level = usage.bucket(device()).level_ns();
         // Killed within the taking of a portion, it has cost the container that, never given it anything.
         assert!(
             (0..=2 * 1000 + 200_000).contains(&level),

@@ -2,7 +2,7 @@
 //! elements.
 //!
 //! The driver tells the need only of arrays whose memory is mapped later (`CUDA_ARRAY3D_DEFERRED_MAPPING`;
-//! `cuArrayGetMemoryRequirements`). So a twin of that kind, which has no memory, is made, asked and destroyed. Sparse and
+//! `cuArrayGetMemoryRequirements`). So a probe of that kind, which has no memory, is made, asked and destroyed. Sparse and
 //! deferred arrays cost nothing themselves: the memory that is mapped into them pays.
 
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use vcuda_driver_api::prelude::*;
 
 use super::memory::{freed_as, keep};
 use super::own as hooked;
-use crate::allocations::{Allocation, Holds, Kind};
-use crate::devices::{current_context, current_ordinal};
-use crate::ffi::{Call, real};
-use crate::shim;
+use crate::driver::{Call, real};
+use crate::memory::allocations::{Allocation, Holds, Kind};
+use crate::runtime::devices::{current_context, current_ordinal};
+use crate::runtime::shim;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -147,11 +147,11 @@ fn counted<H: Copy>(
         call.real()?;
         // SAFETY: the driver returned success, so it has just written a handle here.
         let handle = unsafe { place.read() };
-        let empty = Allocation::new(context, kind, Holds::Tiles(Arc::default()));
+        let empty = Allocation::new(context, kind, Holds::SparseMappings(Arc::default()));
         drop(shim.allocations.insert(name(handle), empty));
         return Ok(());
     }
-    let need = match need_of_twin(&shape, levels, kind) {
+    let need = match need_of_probe(&shape, levels, kind) {
         Ok(need) => Some(need),
         // The driver knows no such twins, or says what is wrong with the array itself.
         Err(CUerror::INVALID_VALUE | CUerror::NOT_SUPPORTED) => None,
@@ -164,7 +164,7 @@ fn counted<H: Copy>(
     keep(shim, reserved, name(handle), context, kind);
     if need.is_none() {
         // What the driver took beyond the elements is seen by NVML.
-        crate::overhead::changed();
+        crate::memory::overhead::changed();
     }
     Ok(())
 }
@@ -173,9 +173,9 @@ fn counted<H: Copy>(
 ///
 /// # Errors
 /// The driver's. `CUDA_ERROR_INVALID_VALUE` also where it does not tell.
-fn need_of_twin(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> Result<u64, CUerror> {
+fn need_of_probe(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> Result<u64, CUerror> {
     let ordinal = current_ordinal().ok_or(CUerror::INVALID_VALUE)?;
-    let twin = CUDA_ARRAY3D_DESCRIPTOR {
+    let probe = CUDA_ARRAY3D_DESCRIPTOR {
         Flags: shape.Flags | CUDA_ARRAY3D_DEFERRED_MAPPING,
         ..*shape
     };
@@ -187,7 +187,7 @@ fn need_of_twin(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> 
     if kind == Kind::Mipmap {
         let mut handle = CUmipmappedArray::NULL;
         // SAFETY: a valid description; the driver writes a handle or nothing.
-        unsafe { hooked::cuMipmappedArrayCreate(&raw mut handle, &raw const twin, levels) }?;
+        unsafe { hooked::cuMipmappedArrayCreate(&raw mut handle, &raw const probe, levels) }?;
         // SAFETY: the handle was just made.
         let asked = unsafe { real::cuMipmappedArrayGetMemoryRequirements(&raw mut need, handle, ordinal) };
         // SAFETY: ours, and used by nobody.
@@ -196,7 +196,7 @@ fn need_of_twin(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> 
     } else {
         let mut handle = CUarray::NULL;
         // SAFETY: a valid description; the driver writes a handle or nothing.
-        unsafe { hooked::cuArray3DCreate_v2(&raw mut handle, &raw const twin) }?;
+        unsafe { hooked::cuArray3DCreate_v2(&raw mut handle, &raw const probe) }?;
         // SAFETY: the handle was just made.
         let asked = unsafe { real::cuArrayGetMemoryRequirements(&raw mut need, handle, ordinal) };
         // SAFETY: ours, and used by nobody.

@@ -5,14 +5,14 @@
 use vcuda_driver_api::prelude::*;
 
 use super::own as hooked;
-use crate::allocations::Allocation;
-use crate::capture;
-use crate::devices::{Device, current_context};
-use crate::ffi::peek::Kept;
-use crate::ffi::{Call, real};
-use crate::overhead::{self, OfContext, Thing, What};
-use crate::shim::{self, Shim};
-use crate::timing;
+use crate::compute;
+use crate::driver::saved_answer::SavedAnswer;
+use crate::driver::{Call, real};
+use crate::memory::allocations::Allocation;
+use crate::memory::overhead::{self, ContextCharges, DriverObject, What};
+use crate::runtime::capture;
+use crate::runtime::devices::{Device, current_context};
+use crate::runtime::shim::{self, Shim};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -94,13 +94,13 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
     let gone = shim
         .allocations
         .take_all(|allocation| lives_in(allocation, context));
-    let streams = shim.holdings.take_streams(&[context]);
+    let streams = shim.pool_accounts.take_streams(&[context]);
     let device = shim.contexts.lock().remove(&context);
     let charged = shim.overhead.take_context(context);
-    timing::context_closing(context);
+    compute::context_closing(context);
     let status = call.real();
     let ended = status.is_ok() && has_ended();
-    timing::context_closed(context, ended);
+    compute::context_closed(context, ended);
     if ended {
         capture::context_ended(context);
         end(shim, device, &charged, gone);
@@ -109,7 +109,7 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
             shim.contexts.lock().insert(context, device);
         }
         shim.overhead.put_context_back(charged);
-        shim.holdings.put_streams_back(streams);
+        shim.pool_accounts.put_streams_back(streams);
         shim.allocations.put_back(gone);
     }
     status
@@ -138,19 +138,19 @@ pub(super) fn primary_may_end(
     };
     let mut contexts = shim.greens.lock().on(ordinal);
     contexts.push(context);
-    let streams = shim.holdings.take_streams(&contexts);
-    contexts.iter().copied().for_each(timing::context_closing);
+    let streams = shim.pool_accounts.take_streams(&contexts);
+    contexts.iter().copied().for_each(compute::context_closing);
     let status = call.real();
     let ended = !is_primary_active(ordinal);
     for context in &contexts {
         let ended = ended || (status.is_ok() && green == Some(*context));
-        timing::context_closed(*context, ended);
+        compute::context_closed(*context, ended);
         if ended {
             capture::context_ended(*context);
         }
     }
     if !ended {
-        shim.holdings.put_streams_back(streams);
+        shim.pool_accounts.put_streams_back(streams);
     }
     status?;
     if ended {
@@ -182,7 +182,7 @@ fn made(
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    let Some((device, kept)) = shim.device(ordinal).zip(Kept::at(place)) else {
+    let Some((device, kept)) = shim.device(ordinal).zip(SavedAnswer::at(place)) else {
         return call.real();
     };
     let bytes = overhead::take(device, What::Context, || call.real(), || unmake(kept.take_back()))?;
@@ -190,7 +190,7 @@ fn made(
     shim.greens.lock().forget(context);
     shim.contexts.lock().insert(context, device);
     shim.overhead
-        .note(device, context, Thing::Context(context), bytes);
+        .note(device, context, DriverObject::Context(context), bytes);
     Ok(())
 }
 
@@ -198,7 +198,7 @@ fn made(
 fn end(
     shim: &'static Shim,
     device: Option<&'static Device>,
-    charged: &OfContext,
+    charged: &ContextCharges,
     gone: Vec<(u64, Allocation)>,
 ) {
     drop(gone);

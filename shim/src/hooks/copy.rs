@@ -7,13 +7,13 @@ use vcuda_limiter::predict::Transfer;
 
 use super::copy_shapes::{End, Shape, both_on_device};
 use super::memory::Word;
-use crate::ffi::Call;
-use crate::timing::{self, Launches, Stream};
+use crate::compute::{self, Launches, Stream};
+use crate::driver::Call;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    timing::idle()
+    compute::idle()
 }
 
 fn within(call: &Call<'_, CUresult>, stream: Stream, bytes: u64) -> CUresult {

@@ -3,7 +3,7 @@
 use vcuda_driver_api::prelude::*;
 
 use super::memory::Word;
-use crate::ffi::real;
+use crate::driver::real;
 
 /// One end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

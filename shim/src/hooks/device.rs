@@ -1,12 +1,12 @@
-//! What the application is told of its GPU's memory: the quota looks like the whole card.
+//! What the application is told of its GPU's memory: the quota looks like the whole GPU.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_quota::NO_MEMORY_LIMIT;
 
 use super::memory::Word;
-use crate::devices::Device;
-use crate::ffi::Call;
-use crate::shim;
+use crate::driver::Call;
+use crate::runtime::devices::Device;
+use crate::runtime::shim;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -14,7 +14,7 @@ pub(super) fn idle() -> bool {
     shim::passes()
 }
 
-/// `cuMemGetInfo`: total = limit, free = what is left of it and of the card.
+/// `cuMemGetInfo`: total = limit, free = what is left of it and of the GPU.
 pub(super) fn mem_info(call: &Call<'_, CUresult>, free: *mut usize, total: *mut usize) -> CUresult {
     let Some(shim) = shim::get() else {
         return call.real();
@@ -70,24 +70,24 @@ fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: im
         return Ok(());
     }
     // SAFETY: the driver returned success, so it has just written here.
-    let card_free = unsafe { free.read() }.wide();
+    let gpu_free = unsafe { free.read() }.wide();
     // SAFETY: and here.
-    let card_total = unsafe { total.read() }.wide();
+    let gpu_total = unsafe { total.read() }.wide();
     let left = limit.saturating_sub(device.used_bytes());
     // SAFETY: as above.
-    unsafe { free.write(narrow(left.min(card_free))) };
+    unsafe { free.write(narrow(left.min(gpu_free))) };
     // SAFETY: as above.
-    unsafe { total.write(narrow(told_total(card_total, limit))) };
+    unsafe { total.write(narrow(told_total(gpu_total, limit))) };
     Ok(())
 }
 
-/// The quota looks like the whole card. Where nothing is granted the card keeps its size, and none of it is free: programs
+/// The quota looks like the whole GPU. Where nothing is granted the GPU keeps its size, and none of it is free: programs
 /// divide by the total.
-fn told_total(card_bytes: u64, limit_bytes: u64) -> u64 {
+fn told_total(gpu_bytes: u64, limit_bytes: u64) -> u64 {
     if limit_bytes == 0 {
-        card_bytes
+        gpu_bytes
     } else {
-        card_bytes.min(limit_bytes)
+        gpu_bytes.min(limit_bytes)
     }
 }
 
@@ -108,8 +108,8 @@ fn answer_total<W: Word>(
         return Ok(());
     }
     // SAFETY: the driver returned success, so it has just written here.
-    let card = unsafe { bytes.read() }.wide();
+    let gpu = unsafe { bytes.read() }.wide();
     // SAFETY: as above.
-    unsafe { bytes.write(narrow(told_total(card, device.memory_limit_bytes()))) };
+    unsafe { bytes.write(narrow(told_total(gpu, device.memory_limit_bytes()))) };
     Ok(())
 }

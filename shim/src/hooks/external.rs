@@ -10,12 +10,12 @@ use std::sync::Arc;
 use vcuda_driver_api::prelude::*;
 
 use super::memory::freed_as;
-use crate::allocations::{Allocation, Holds, Kind};
-use crate::charge::Charge;
-use crate::devices::current_context;
-use crate::ffi::Call;
-use crate::ofd_key;
-use crate::shim;
+use crate::driver::Call;
+use crate::memory::allocations::{Allocation, Holds, Kind};
+use crate::memory::charge::Charge;
+use crate::runtime::devices::current_context;
+use crate::runtime::ofd_key;
+use crate::runtime::shim;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -48,7 +48,7 @@ pub(super) fn import(
     let known = key.and_then(|key| Charge::join(shim, key));
     let charge = match (known, key) {
         (Some(charge), _) => charge,
-        (None, Some(key)) => Charge::adopt(device, key, description.size)?,
+        (None, Some(key)) => Charge::join_foreign(device, key, description.size)?,
         (None, None) => device.reserve(description.size)?.into(),
     };
     call.real()?;

@@ -5,9 +5,9 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::{BY_NAME, NAMES, TABLE};
-use crate::ffi::elf;
-use crate::ffi::real::Library;
-use crate::ffi::table::Row;
+use crate::driver::elf;
+use crate::driver::real::Library;
+use crate::hooks::table::Row;
 
 /// The row of a function name, if it is hooked. A null name is nobody's.
 pub(crate) fn row(name: *const c_char) -> Option<&'static Row> {

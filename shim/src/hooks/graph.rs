@@ -4,12 +4,12 @@
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Key;
 
-use crate::capture;
-use crate::devices::{context_of_stream, current_context};
-use crate::ffi::Call;
-use crate::graph_memory;
-use crate::shim;
-use crate::timing::{self, COSTS, Launches, Stream};
+use crate::compute::{self, COSTS, Launches, Stream};
+use crate::driver::Call;
+use crate::memory::graph_memory;
+use crate::runtime::capture;
+use crate::runtime::devices::{context_of_stream, current_context};
+use crate::runtime::shim;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -33,7 +33,7 @@ fn launched(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CU
 
 fn meter(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUresult {
     match Launches::get() {
-        Some(launches) if !timing::idle() => {
+        Some(launches) if !compute::idle() => {
             let key = Key::graph(graph.0);
             launches.launch(call, stream, key, key)
         }
@@ -185,7 +185,7 @@ fn begun(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
         CUcontext::NULL => current_context(),
         context => context,
     };
-    timing::capture_begins(stream);
+    compute::capture_begins(stream);
     let beginning = capture::begins(stream.identity(), context);
     let answer = call.real();
     if answer.is_err() {
@@ -228,9 +228,9 @@ fn ended(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
 /// `cuStreamDestroy`: its last work, and the last frees in it, are marked first, and a capture that began on it is over.
 pub(super) fn stream_destroy(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
     let stream = Stream::legacy(stream);
-    timing::stream_closing(stream);
+    compute::stream_closing(stream);
     if let Some(shim) = shim::get() {
-        shim.holdings.stream_closing(stream.handle);
+        shim.pool_accounts.stream_closing(stream.handle);
     }
     call.real()?;
     capture::stream_ended(stream.identity());

@@ -3,12 +3,12 @@
 
 use vcuda_driver_api::prelude::*;
 
-use crate::capture;
-use crate::ffi::Call;
-use crate::graph_cost;
-use crate::graph_memory::{self, parts_of, with_memory};
-use crate::shim;
-use crate::timing::{self, Stream};
+use crate::compute::graph_cost;
+use crate::compute::{self, Stream};
+use crate::driver::Call;
+use crate::memory::graph_memory::{self, parts_of, with_memory};
+use crate::runtime::capture;
+use crate::runtime::shim;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -113,7 +113,7 @@ pub(super) fn instantiate_with_params(
 
 /// The first launch is charged what the nodes are predicted to take.
 fn expect_cost(made: CUgraphExec, graph: CUgraph) {
-    if !timing::idle() {
+    if !compute::idle() {
         graph_cost::expect(made, graph);
     }
 }
@@ -157,10 +157,10 @@ pub(super) fn backed(graph: CUgraphExec, stream: Stream, launch: impl FnOnce() -
 /// `cuDeviceGraphMemTrim`: what graphs have given back is free for others.
 pub(super) fn trim(call: &Call<'_, CUresult>, ordinal: CUdevice) -> CUresult {
     let status = call.real();
-    if let Some(shim) = shim::get().filter(|shim| shim.holdings.is_any())
+    if let Some(shim) = shim::get().filter(|shim| shim.pool_accounts.is_any())
         && let Some(device) = shim.device(ordinal)
     {
-        shim.holdings.recount_on(device);
+        shim.pool_accounts.recount_on(device);
     }
     status
 }

@@ -10,10 +10,10 @@ use vcuda_driver_api::prelude::*;
 
 use super::context::{is_primary_active, primary, primary_may_end};
 use super::own as hooked;
-use crate::ffi::Call;
-use crate::ffi::peek::Kept;
-use crate::overhead::{self, Thing, What};
-use crate::shim::{self, Shim};
+use crate::driver::Call;
+use crate::driver::saved_answer::SavedAnswer;
+use crate::memory::overhead::{self, DriverObject, What};
+use crate::runtime::shim::{self, Shim};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -79,7 +79,7 @@ pub(super) fn create(
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    let Some((device, kept)) = shim.device(ordinal).zip(Kept::at(place)) else {
+    let Some((device, kept)) = shim.device(ordinal).zip(SavedAnswer::at(place)) else {
         return call.real();
     };
     let unmake = || {
@@ -97,9 +97,9 @@ pub(super) fn create(
     if let Some(primary) = primary(ordinal) {
         // The primary context may outlive this one, and be most of it.
         let thing = if had_primary {
-            Thing::Green(kept.now())
+            DriverObject::Green(kept.now())
         } else {
-            Thing::Context(primary)
+            DriverObject::Context(primary)
         };
         shim.overhead.note(device, primary, thing, bytes);
     }
@@ -135,7 +135,7 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, green: CUgreenCtx) -> CUresult 
     let destroy = || primary_may_end(call, known.ordinal, known.context);
     let status = shim
         .overhead
-        .end(shim.device(known.ordinal), Thing::Green(green), destroy);
+        .end(shim.device(known.ordinal), DriverObject::Green(green), destroy);
     if status.is_err() {
         shim.greens.lock().known.insert(green, known);
     }

@@ -3,13 +3,13 @@
 
 use vcuda_driver_api::prelude::*;
 
-use crate::ffi::Call;
-use crate::timing::{self, Launches, Stream};
+use crate::compute::{self, Launches, Stream};
+use crate::driver::Call;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    timing::idle()
+    compute::idle()
 }
 
 fn feed(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {

@@ -8,11 +8,11 @@
 use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::ObjectKey;
 
-use crate::allocations::{Allocation, Holds, Kind};
-use crate::charge::Charge;
-use crate::devices::{Denied, Device, current_context};
-use crate::ffi::{Call, real};
-use crate::shim::{self, Shim};
+use crate::driver::{Call, real};
+use crate::memory::allocations::{Allocation, Holds, Kind};
+use crate::memory::charge::Charge;
+use crate::runtime::devices::{Denied, Device, current_context};
+use crate::runtime::shim::{self, Shim};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -99,7 +99,7 @@ pub(super) fn imported(
     if shim.allocations.open_again(address, key) {
         return Ok(()); // the driver counts its openings, and so do we
     }
-    let charge = match known.map_or_else(|| adopt(shim, address, key), Ok) {
+    let charge = match known.map_or_else(|| join_foreign(shim, address, key), Ok) {
         Ok(charge) => charge,
         Err(denied) => {
             close(address);
@@ -114,9 +114,9 @@ pub(super) fn imported(
 }
 
 /// Counts what is open at an address. What the driver does not tell the size of is refused: it would be free.
-fn adopt(shim: &'static Shim, address: CUdeviceptr, key: ObjectKey) -> Result<Charge, Denied> {
+fn join_foreign(shim: &'static Shim, address: CUdeviceptr, key: ObjectKey) -> Result<Charge, Denied> {
     let (_, bytes) = range_of(address).ok_or(Denied)?;
-    Charge::adopt(device_at(shim, address).ok_or(Denied)?, key, bytes)
+    Charge::join_foreign(device_at(shim, address).ok_or(Denied)?, key, bytes)
 }
 
 /// Base and length (bytes) of the allocation that an address is in (CUDA Driver API, `cuMemGetAddressRange`).

@@ -1,15 +1,15 @@
-//! Launches of kernels: every way there is, one path. What a launch costs and whether it waits: [`crate::timing`].
+//! Launches of kernels: every way there is, one path. What a launch costs and whether it waits: [`crate::compute`].
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Key;
 
-use crate::ffi::Call;
-use crate::timing::{self, Launches, Stream};
+use crate::compute::{self, Launches, Stream};
+use crate::driver::Call;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    timing::idle()
+    compute::idle()
 }
 
 #[inline]

@@ -5,8 +5,8 @@ use core::ffi::{c_char, c_int, c_void};
 
 use vcuda_driver_api::prelude::*;
 
-use crate::ffi::{Call, elf};
-use crate::ways::{self, Way};
+use crate::driver::{Call, elf};
+use crate::runtime::bypass::{self, Bypass};
 
 /// Never: a hook must be handed out before it is known whether a limit applies.
 pub(super) const fn idle() -> bool {
@@ -63,13 +63,15 @@ pub(super) fn nvml_export_table(
 }
 
 fn note_table(function: &str, table: *mut *const c_void, id: *const c_void, is_given: bool) {
-    let Some(shim) = crate::shim::get() else { return };
+    let Some(shim) = crate::runtime::shim::get() else {
+        return;
+    };
     if shim.config.log.is_none() || table.is_null() || id.is_null() {
         return;
     }
     // SAFETY: not null: the 16 bytes of a UUID, which the driver has read too.
     let id = unsafe { id.cast::<[u8; 16]>().read_unaligned() };
-    if ways::is_new_table(&id) {
+    if bypass::is_new_table(&id) {
         let outcome = if is_given { "given" } else { "refused" };
         shim.log(format_args!(
             "{function} {:032x}: {outcome}",
@@ -94,9 +96,9 @@ fn exchange(symbol: *const c_char, function: *mut *mut c_void) {
         // SAFETY: as above.
         unsafe { function.write(hook) };
     } else if crate::hooks::is_variant_hooked(symbol) && !is_exported(address) {
-        Way::Address.note();
-        if let Some(shim) = crate::shim::get() {
-            ways::tell(shim);
+        Bypass::Address.note();
+        if let Some(shim) = crate::runtime::shim::get() {
+            bypass::tell(shim);
         }
     }
 }

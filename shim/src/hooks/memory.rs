@@ -3,12 +3,12 @@
 use vcuda_driver_api::prelude::*;
 
 use super::own as hooked;
-use crate::allocations::{Allocation, Ended, Holds, Kind};
-use crate::devices::{Device, Reserved, current_context};
-use crate::ffi::Call;
-use crate::ffi::peek::Kept;
-use crate::overhead::{Look, ManagedCharge};
-use crate::shim::{self, Shim};
+use crate::driver::Call;
+use crate::driver::saved_answer::SavedAnswer;
+use crate::memory::allocations::{Allocation, Ended, Holds, Kind};
+use crate::memory::overhead::{Look, ManagedCharge};
+use crate::runtime::devices::{Device, Reserved, current_context};
+use crate::runtime::shim::{self, Shim};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -103,7 +103,7 @@ fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> C
     let context = current_context();
     let (expected_bytes, look) = shim.overhead.expect_allocation(device, bytes);
     // Only then: the kernel is asked to read there.
-    let look = look.and_then(|look| Some((look, Kept::at(address)?)));
+    let look = look.and_then(|look| Some((look, SavedAnswer::at(address)?)));
     let mut reserved = device.reserve(expected_bytes)?;
     call.real()?;
     if let Some((look, kept)) = look {
@@ -124,7 +124,7 @@ fn count_taken<A: Word>(
     shim: &'static Shim,
     mut reserved: Reserved,
     look: &Look,
-    kept: &Kept<A>,
+    kept: &SavedAnswer<A>,
 ) -> Result<Reserved, CUerror> {
     let taken_bytes = shim.overhead.taken_bytes(look);
     if taken_bytes != reserved.bytes() && reserved.resize(taken_bytes).is_err() {

@@ -5,11 +5,12 @@
 use vcuda_driver_api::prelude::*;
 
 use super::own as hooked;
-use crate::devices::current_context;
-use crate::ffi::peek::Kept;
-use crate::ffi::{Call, real};
-use crate::overhead::{self, Thing, What};
-use crate::{shim, timing};
+use crate::compute;
+use crate::driver::saved_answer::SavedAnswer;
+use crate::driver::{Call, real};
+use crate::memory::overhead::{self, DriverObject, What};
+use crate::runtime::devices::current_context;
+use crate::runtime::shim;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -21,7 +22,7 @@ pub(super) fn idle() -> bool {
 fn taken(
     call: &Call<'_, CUresult>,
     what: What,
-    thing: impl FnOnce(CUcontext) -> Thing,
+    thing: impl FnOnce(CUcontext) -> DriverObject,
     unmake: impl FnOnce(),
 ) -> CUresult {
     let Some(shim) = shim::get() else {
@@ -38,13 +39,13 @@ fn taken(
 
 /// A module that does not fit is unloaded again, and its handle with it.
 fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> CUresult {
-    let Some(kept) = Kept::at(place) else {
+    let Some(kept) = SavedAnswer::at(place) else {
         return call.real();
     };
     taken(
         call,
         What::Code,
-        |_| Thing::Module(kept.now()),
+        |_| DriverObject::Module(kept.now()),
         || {
             // SAFETY: just loaded, and nobody uses it yet.
             let _ = unsafe { hooked::cuModuleUnload(kept.take_back()) };
@@ -54,13 +55,13 @@ fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> CUresult {
 
 /// A library, as a module. One that is loaded before there is a context takes nothing yet.
 fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> CUresult {
-    let Some(kept) = Kept::at(place) else {
+    let Some(kept) = SavedAnswer::at(place) else {
         return call.real();
     };
     taken(
         call,
         What::Code,
-        |_| Thing::Library(kept.now()),
+        |_| DriverObject::Library(kept.now()),
         || {
             // SAFETY: just loaded, and nobody uses it yet.
             let _ = unsafe { hooked::cuLibraryUnload(kept.take_back()) };
@@ -159,12 +160,12 @@ pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize)
         return call.real();
     }
     if value < before {
-        return lowered(call, Thing::Limit(current_context(), limit));
+        return lowered(call, DriverObject::Limit(current_context(), limit));
     }
     taken(
         call,
         What::Heap,
-        |context| Thing::Limit(context, limit),
+        |context| DriverObject::Limit(context, limit),
         || {
             // SAFETY: takes numbers only.
             let _ = unsafe { hooked::cuCtxSetLimit(limit, before) };
@@ -173,7 +174,7 @@ pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize)
 }
 
 /// A limit is lowered: what that frees is known afterwards too.
-fn lowered(call: &Call<'_, CUresult>, limit: Thing) -> CUresult {
+fn lowered(call: &Call<'_, CUresult>, limit: DriverObject) -> CUresult {
     let Some(shim) = shim::get() else {
         return call.real();
     };
@@ -185,7 +186,7 @@ fn lowered(call: &Call<'_, CUresult>, limit: Thing) -> CUresult {
 
 /// `cuCtxEnablePeerAccess`: page tables on the current device.
 pub(super) fn enable_peer(call: &Call<'_, CUresult>, peer: CUcontext, _flags: c_uint) -> CUresult {
-    taken(call, What::Code, Thing::Context, || {
+    taken(call, What::Code, DriverObject::Context, || {
         // SAFETY: the driver has just taken this handle.
         let _ = unsafe { real::cuCtxDisablePeerAccess(peer) };
     })
@@ -193,20 +194,20 @@ pub(super) fn enable_peer(call: &Call<'_, CUresult>, peer: CUcontext, _flags: c_
 
 /// `cuModuleUnload`. Handles of its kernels may come back as others: what they cost is learnt anew.
 pub(super) fn unload(call: &Call<'_, CUresult>, module: CUmodule) -> CUresult {
-    ended(call, Thing::Module(module))
+    ended(call, DriverObject::Module(module))
 }
 
 /// `cuLibraryUnload`: as a module.
 pub(super) fn library_unload(call: &Call<'_, CUresult>, library: CUlibrary) -> CUresult {
-    ended(call, Thing::Library(library))
+    ended(call, DriverObject::Library(library))
 }
 
-fn ended(call: &Call<'_, CUresult>, thing: Thing) -> CUresult {
+fn ended(call: &Call<'_, CUresult>, thing: DriverObject) -> CUresult {
     let Some(shim) = shim::get() else {
         return call.real();
     };
     let device = shim.current_device().filter(|device| device.grant.is_some());
     shim.overhead.end(device, thing, || call.real())?;
-    timing::COSTS.relearn_all();
+    compute::COSTS.relearn_all();
     Ok(())
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::ffi::Call;
-use crate::mappings::{Backing, Binding};
-use crate::shim::{self, Shim};
+use crate::driver::Call;
+use crate::memory::mappings::{Backing, Binding};
+use crate::runtime::shim::{self, Shim};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]

@@ -7,7 +7,7 @@
 //! - *Utilisation* is the part of the GPU's time that the container used, as `vcuda smi` tells it: a container at its cap of
 //!   30 % shows 30.
 //!
-//! Where the container has the whole card's memory, its figures are NVML's; its processes are its own all the same. A
+//! Where the container has the whole GPU's memory, its figures are NVML's; its processes are its own all the same. A
 //! process without limits gets NVML's own answers untouched, as do handles of MIG instances, to which no quota applies.
 //! Count, order, UUIDs, serials and addresses of GPUs are NVML's: nothing asks the shim for them. No field of `nvmlDeviceGetFieldValues` speaks of memory in use, processes or utilisation.
 
@@ -27,8 +27,8 @@ pub(super) use memory::{attributes, bar1, memory, memory_v2};
 pub(super) use processes::{compute, compute_v1, details, graphics, graphics_v1, mps, mps_v1};
 pub(super) use utilization::{of_processes, of_processes_info, rates, samples};
 
-use crate::ffi::real;
-use crate::shim::{self, Region, Shim};
+use crate::driver::real;
+use crate::runtime::shim::{self, Region, Shim};
 
 /// Nothing is limited: NVML alone is asked.
 #[inline]

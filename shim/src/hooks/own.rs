@@ -5,7 +5,7 @@ use vcuda_driver_api::prelude::*;
 use vcuda_driver_api::signature;
 
 use super::{Position, TABLE};
-use crate::ffi::real::call::{as_it_is, own_call, relaxed};
+use crate::driver::real::call::{as_it_is, own_call, relaxed};
 
 /// The slot of the function's row.
 macro_rules! slot {

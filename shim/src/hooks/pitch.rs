@@ -6,10 +6,10 @@ use vcuda_driver_api::prelude::*;
 
 pub(super) use super::memory::idle;
 use super::memory::{Word, keep};
-use crate::allocations::Kind;
-use crate::devices::{Device, current_context};
-use crate::ffi::Call;
-use crate::shim;
+use crate::driver::Call;
+use crate::memory::allocations::Kind;
+use crate::runtime::devices::{Device, current_context};
+use crate::runtime::shim;
 
 /// What rows are padded to on every GPU so far (bytes).
 const USUAL_UNIT: u64 = 512;

@@ -1,6 +1,6 @@
 //! Stream-ordered allocation and memory pools. The container pays for what a pool holds, on the pool's device: a request
 //! is counted as far as it may make the pool grow, and what the driver gives back is credited when it says so; nothing
-//! is synchronised (`holdings.rs`).
+//! is synchronised (`pool_accounts.rs`).
 //!
 //! During a capture an allocation is a node of the graph, and the driver's answer is the answer.
 
@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::capture;
-use crate::devices::{Device, context_of_stream, current_context, device_of_context, is_device};
-use crate::ffi::{Call, Relaxed, real};
-use crate::graph_memory;
-use crate::holdings::{Block, Holding, Home, Owed};
-use crate::shim::{self, Shim};
-use crate::timing::Stream;
+use crate::compute::Stream;
+use crate::driver::{Call, Relaxed, real};
+use crate::memory::graph_memory;
+use crate::memory::pool_accounts::{Block, Home, Owed, PoolAccount};
+use crate::runtime::capture;
+use crate::runtime::devices::{Device, context_of_stream, current_context, device_of_context, is_device};
+use crate::runtime::shim::{self, Shim};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -78,13 +78,13 @@ pub(super) fn free_ptsz(call: &Call<'_, CUresult>, address: CUdeviceptr, stream:
 /// `cuMemFree` of a piece of a pool; nothing if the address is none.
 pub(super) fn freed_now(call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
     let shim = shim::get()?;
-    let block = shim.holdings.take(address)?;
+    let block = shim.pool_accounts.take(address)?;
     let status = call.real();
     if status.is_ok() {
-        block.holding.recount();
-        shim.holdings.ebb();
+        block.pool_account.recount();
+        shim.pool_accounts.note_shrinking();
     } else {
-        shim.holdings.put_back(address, block);
+        shim.pool_accounts.put_back(address, block);
     }
     Some(status)
 }
@@ -107,8 +107,8 @@ pub(super) fn create(
     // SAFETY: and written a handle here.
     let pool = unsafe { pool.read() };
     match device_of(shim, &properties) {
-        Some(device) => shim.holdings.note_made_on(pool, device),
-        None => shim.holdings.note(pool, Home::Host),
+        Some(device) => shim.pool_accounts.note_made_on(pool, device),
+        None => shim.pool_accounts.note(pool, Home::Host),
     }
     Ok(())
 }
@@ -118,16 +118,16 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, pool: CUmemoryPool) -> CUresult
     let Some(shim) = shim::get() else {
         return call.real();
     };
-    let Some(home) = shim.holdings.home(pool) else {
+    let Some(home) = shim.pool_accounts.home(pool) else {
         return call.real();
     };
-    if let Home::Device(holding) = &home {
-        holding.orphan();
+    if let Home::Device(pool_account) = &home {
+        pool_account.orphan();
     }
     let status = call.real();
     match (&home, status) {
-        (_, Ok(())) => shim.holdings.destroyed(pool, &home),
-        (Home::Device(holding), Err(_)) => holding.adopt(pool),
+        (_, Ok(())) => shim.pool_accounts.destroyed(pool, &home),
+        (Home::Device(pool_account), Err(_)) => pool_account.join_foreign(pool),
         _ => {}
     }
     status
@@ -137,9 +137,9 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, pool: CUmemoryPool) -> CUresult
 pub(super) fn trim(call: &Call<'_, CUresult>, pool: CUmemoryPool, _keep_bytes: usize) -> CUresult {
     let status = call.real();
     if let Some(shim) = shim::get()
-        && let Some(Home::Device(holding)) = shim.holdings.home(pool)
+        && let Some(Home::Device(pool_account)) = shim.pool_accounts.home(pool)
     {
-        holding.recount();
+        pool_account.recount();
     }
     status
 }
@@ -152,8 +152,8 @@ pub(super) fn set_attribute(
     _value: *mut c_void,
 ) -> CUresult {
     let status = call.real();
-    if let Some(shim) = shim::get().filter(|shim| shim.holdings.is_any()) {
-        shim.holdings.ebb();
+    if let Some(shim) = shim::get().filter(|shim| shim.pool_accounts.is_any()) {
+        shim.pool_accounts.note_shrinking();
     }
     status
 }
@@ -200,10 +200,10 @@ fn from_stream(
     for _ in 0..ATTEMPTS {
         // A current pool that nobody noted was made behind our back, and is local to the device.
         let home = shim
-            .holdings
+            .pool_accounts
             .home(pool)
-            .unwrap_or_else(|| shim.holdings.note_on(pool, device));
-        let Home::Device(holding) = &home else {
+            .unwrap_or_else(|| shim.pool_accounts.note_on(pool, device));
+        let Home::Device(pool_account) = &home else {
             return call.real();
         };
         let ask = || {
@@ -215,7 +215,7 @@ fn from_stream(
             }
             status
         };
-        let answer = counted(shim, holding, (address, bytes as u64), stream, ask);
+        let answer = counted(shim, pool_account, (address, bytes as u64), stream, ask);
         if answer.is_ok() || answer == Err(CUerror::OUT_OF_MEMORY) {
             return answer;
         }
@@ -247,13 +247,15 @@ fn from_pool(
         graph_memory::expect_nodes();
         return call.real();
     }
-    let home = shim.holdings.home(pool).or_else(|| {
+    let home = shim.pool_accounts.home(pool).or_else(|| {
         let device = owner_of(shim, pool)?;
-        Some(shim.holdings.note_on(pool, device))
+        Some(shim.pool_accounts.note_on(pool, device))
     });
     match home {
-        Some(Home::Device(holding)) => {
-            counted(shim, &holding, (address, bytes as u64), stream, || call.real())
+        Some(Home::Device(pool_account)) => {
+            counted(shim, &pool_account, (address, bytes as u64), stream, || {
+                call.real()
+            })
         }
         Some(Home::Host | Home::Imported) | None => call.real(),
     }
@@ -261,7 +263,7 @@ fn from_pool(
 
 fn counted(
     shim: &'static Shim,
-    holding: &Arc<Holding>,
+    pool_account: &Arc<PoolAccount>,
     (address, bytes): (*mut CUdeviceptr, u64),
     stream: Stream,
     ask: impl FnOnce() -> CUresult,
@@ -269,19 +271,19 @@ fn counted(
     let place = address.cast::<MaybeUninit<CUdeviceptr>>();
     // SAFETY: not null; where the driver is about to write. Whatever is there is only put back.
     let before = unsafe { place.read() };
-    let is_first_managed = holding.is_managed() && holding.is_empty();
-    let promise = holding.promise(bytes)?;
+    let is_first_managed = pool_account.is_managed() && pool_account.is_empty();
+    let promise = pool_account.promise(bytes)?;
     if is_first_managed {
         // All that is asked for is made.
-        shim.overhead.watch_managed(holding.device, bytes, ask)?;
+        shim.overhead.watch_managed(pool_account.device, bytes, ask)?;
     } else {
         ask()?;
     }
     // SAFETY: the driver returned success, so it has just written an address here.
     let made = unsafe { address.read() };
-    shim.holdings.allocated(made, bytes, holding);
+    shim.pool_accounts.allocated(made, bytes, pool_account);
     if let Err(denied) = promise.settle() {
-        undo(shim, holding, made, stream);
+        undo(shim, pool_account, made, stream);
         // SAFETY: as above.
         unsafe { place.write(before) };
         return Err(denied.into());
@@ -290,14 +292,14 @@ fn counted(
 }
 
 /// The pool grew beyond the limit, which no one could know before: the piece is freed, in the order of its stream.
-fn undo(shim: &Shim, holding: &Arc<Holding>, made: CUdeviceptr, stream: Stream) {
-    if let Some(block) = shim.holdings.take(made) {
+fn undo(shim: &Shim, pool_account: &Arc<PoolAccount>, made: CUdeviceptr, stream: Stream) {
+    if let Some(block) = shim.pool_accounts.take(made) {
         // SAFETY: an address of the driver's own that nobody else has yet.
         let _ = give_back(shim, made, block, stream, || unsafe {
             super::own::cuMemFreeAsync(made, stream.explicit())
         });
     }
-    holding.trim();
+    pool_account.trim();
 }
 
 /// Frees a piece of a pool, which was taken out, in the order of a stream. Its pool may be destroyed before, meanwhile, or
@@ -309,19 +311,19 @@ fn give_back(
     stream: Stream,
     free: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let is_noted = block.holding.frees_in(stream);
+    let is_noted = block.pool_account.frees_in(stream);
     if let Err(error) = free() {
-        shim.holdings.put_back(address, block);
+        shim.pool_accounts.put_back(address, block);
         return Err(error);
     }
     // Another process may import it until the stream is there, and the container must know it then.
-    if block.holding.is_orphan() || block.is_lent() {
-        shim.holdings.ordered.after(stream, Owed::Block(block));
+    if block.pool_account.is_orphan() || block.is_exported() {
+        shim.pool_accounts.ordered.after(stream, Owed::Block(block));
     } else if !is_noted {
-        let pool = Owed::Pool(Arc::clone(&block.holding));
-        shim.holdings.ordered.after(stream, pool);
+        let pool = Owed::Pool(Arc::clone(&block.pool_account));
+        shim.pool_accounts.ordered.after(stream, pool);
     }
-    shim.holdings.ebb();
+    shim.pool_accounts.note_shrinking();
     Ok(())
 }
 
@@ -334,12 +336,12 @@ fn freed_in(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: Stream) -> 
     if capture::is_capturing(stream.handle, stream.default) {
         return call.real();
     }
-    if let Some(block) = shim.holdings.take(address) {
+    if let Some(block) = shim.pool_accounts.take(address) {
         return give_back(shim, address, block, stream, || call.real());
     }
     super::memory::freed_after(call, address, |allocation| {
-        shim.holdings.ordered.after(stream, Owed::Linear(allocation));
-        shim.holdings.ebb();
+        shim.pool_accounts.ordered.after(stream, Owed::Linear(allocation));
+        shim.pool_accounts.note_shrinking();
     })
 }
 
@@ -378,7 +380,7 @@ fn owner_of(shim: &'static Shim, pool: CUmemoryPool) -> Option<&'static Device> 
     });
     match owner {
         Some(ordinal) => shim.device(ordinal),
-        None if Holding::is_pool(pool) => shim.current_device(),
+        None if PoolAccount::is_pool(pool) => shim.current_device(),
         None => None,
     }
 }

@@ -7,10 +7,10 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::ObjectKey;
 
 use super::ipc::imported;
-use crate::allocations::Kind;
-use crate::ffi::Call;
-use crate::holdings::Home;
-use crate::shim;
+use crate::driver::Call;
+use crate::memory::allocations::Kind;
+use crate::memory::pool_accounts::Home;
+use crate::runtime::shim;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -33,7 +33,7 @@ pub(super) fn import(
     if !pool.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
         let pool = unsafe { pool.read() };
-        shim.holdings.note(pool, Home::Imported);
+        shim.pool_accounts.note(pool, Home::Imported);
     }
     Ok(())
 }
@@ -51,7 +51,7 @@ pub(super) fn export_pointer(
     if !data.is_null() {
         // SAFETY: the driver returned success, so it has just written its data here.
         let data = unsafe { data.read() };
-        shim.holdings.lend(address, ObjectKey::of(&data.reserved));
+        shim.pool_accounts.export(address, ObjectKey::of(&data.reserved));
     }
     Ok(())
 }

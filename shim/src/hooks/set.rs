@@ -5,13 +5,13 @@ use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Transfer;
 
 use super::memory::Word;
-use crate::ffi::Call;
-use crate::timing::{self, Launches, Stream};
+use crate::compute::{self, Launches, Stream};
+use crate::driver::Call;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    timing::idle()
+    compute::idle()
 }
 
 /// So many elements of a value's width, in so many rows.

@@ -2,17 +2,17 @@
 //! `cuMemMapArrayAsync`): the arrays cost nothing, and what is mapped stays held whatever becomes of its handle.
 //!
 //! Mappings are made and undone in the order of a stream. Memory is held from the call that maps it, which is earlier than
-//! the stream gets there, to the moment that the stream has got to its unmapping (`holdings/ordered.rs`): never less than the driver
+//! the stream gets there, to the moment that the stream has got to its unmapping (`pool_accounts/ordered.rs`): never less than the driver
 //! holds.
 
 use vcuda_driver_api::prelude::*;
 
-use crate::allocations::Kind;
-use crate::ffi::Call;
-use crate::holdings::Owed;
-use crate::shim;
-use crate::tiles::Region;
-use crate::timing::Stream;
+use crate::compute::Stream;
+use crate::driver::Call;
+use crate::memory::allocations::Kind;
+use crate::memory::pool_accounts::Owed;
+use crate::memory::sparse_mappings::Region;
+use crate::runtime::shim;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -66,18 +66,20 @@ fn mapped(call: &Call<'_, CUresult>, list: *mut CUarrayMapInfo, count: c_uint, s
             CUresourcetype::MIPMAPPED_ARRAY => Kind::Mipmap,
             _ => continue,
         };
-        let tiles = shim.allocations.tiles(info.resource.0 as u64, kind);
-        let Some((tiles, region)) = tiles.zip(Region::of(&info)) else {
+        let sparse_mappings = shim.allocations.sparse_mappings(info.resource.0 as u64, kind);
+        let Some((sparse_mappings, region)) = sparse_mappings.zip(Region::of(&info)) else {
             continue;
         };
         match (info.memOperationType, backing) {
-            (CUmemOperationType::MAP, Some(backing)) => gone.extend(tiles.map(region, backing)),
-            _ => gone.extend(tiles.unmap(&region)),
+            (CUmemOperationType::MAP, Some(backing)) => gone.extend(sparse_mappings.map(region, backing)),
+            _ => gone.extend(sparse_mappings.unmap(&region)),
         }
     }
     if !gone.is_empty() {
-        shim.holdings.ordered.after(stream, Owed::Tiles(gone));
-        shim.holdings.ebb();
+        shim.pool_accounts
+            .ordered
+            .after(stream, Owed::SparseMappings(gone));
+        shim.pool_accounts.note_shrinking();
     }
     Ok(())
 }

@@ -1,18 +1,19 @@
 //! The application waits for the GPU: at that moment pools give back what they hold beyond their threshold (CUDA Driver
 //! API, `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`), and what was freed in the order of a stream is free. So the container is
-//! credited then. And what was launched is done: what is launched next finds its stream idle ([`timing`]). Without a share
+//! credited then. And what was launched is done: what is launched next finds its stream idle ([`crate::compute`]). Without a share
 //! and without such memory on its way these hooks are idle.
 
 use vcuda_driver_api::prelude::*;
 
-use crate::ffi::Call;
-use crate::timing::{self, Stream};
-use crate::{holdings, shim};
+use crate::compute::{self, Stream};
+use crate::driver::Call;
+use crate::memory::pool_accounts;
+use crate::runtime::shim;
 
 /// Nothing is on its way back: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    shim::passes() || (!holdings::is_ebbing() && timing::idle())
+    shim::passes() || (!pool_accounts::is_shrinking() && compute::idle())
 }
 
 /// `cuStreamSynchronize`.
@@ -32,23 +33,23 @@ pub(super) fn event(call: &Call<'_, CUresult>, _event: CUevent) -> CUresult {
 
 /// `cuCtxSynchronize`.
 pub(super) fn context(call: &Call<'_, CUresult>) -> CUresult {
-    let context = crate::devices::current_context();
-    timing::context_drains(context, || waited(call))
+    let context = crate::runtime::devices::current_context();
+    compute::context_drains(context, || waited(call))
 }
 
 /// `cuCtxSynchronize_v2`.
 pub(super) fn context_v2(call: &Call<'_, CUresult>, context: CUcontext) -> CUresult {
-    timing::context_drains(context, || waited(call))
+    compute::context_drains(context, || waited(call))
 }
 
 fn waited_for(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
-    timing::stream_drains(stream, || waited(call))
+    compute::stream_drains(stream, || waited(call))
 }
 
 fn waited(call: &Call<'_, CUresult>) -> CUresult {
     call.real()?;
     if let Some(shim) = shim::get() {
-        shim.holdings.synchronised();
+        shim.pool_accounts.synchronised();
     }
     Ok(())
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::devices::is_device;
-use crate::ffi::Call;
-use crate::mappings::Backing;
-use crate::shim;
+use crate::driver::Call;
+use crate::memory::mappings::Backing;
+use crate::runtime::devices::is_device;
+use crate::runtime::shim;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]

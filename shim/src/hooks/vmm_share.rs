@@ -11,13 +11,13 @@ use std::sync::Arc;
 use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::{ObjectKey, Outlives};
 
-use crate::charge::Charge;
-use crate::devices::{Denied, Device, is_device};
-use crate::ffi::peek::Kept;
-use crate::ffi::{Call, real};
-use crate::mappings::Backing;
-use crate::ofd_key::{self, OfdKey};
-use crate::shim::{self, Shim};
+use crate::driver::saved_answer::SavedAnswer;
+use crate::driver::{Call, real};
+use crate::memory::charge::Charge;
+use crate::memory::mappings::Backing;
+use crate::runtime::devices::{Denied, Device, is_device};
+use crate::runtime::ofd_key::{self, OfdKey};
+use crate::runtime::shim::{self, Shim};
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -94,7 +94,7 @@ fn give_away(
     place: *mut c_int,
     note: impl FnOnce(c_int) -> Result<(), Denied>,
 ) -> CUresult {
-    let Some(kept) = Kept::at(place) else {
+    let Some(kept) = SavedAnswer::at(place) else {
         return call.real();
     };
     call.real()?;
@@ -197,7 +197,7 @@ fn from_outside(
         return Ok(None);
     };
     if let Some(tag) = tag.filter(|tag| tag.bytes > 0) {
-        return Charge::adopt(device, tag.key, tag.bytes).map(|charge| Some(Backing::charged(charge)));
+        return Charge::join_foreign(device, tag.key, tag.bytes).map(|charge| Some(Backing::charged(charge)));
     }
     let key = tag.or_else(name).map(|tag| tag.key);
     let key = key.or_else(|| ObjectKey::unique().ok());

@@ -256,7 +256,7 @@ impl Table {
     }
 
     /// Process `pid` has ended.
-    pub fn bury(&self, pid: u32) {
+    pub fn end_process(&self, pid: u32) {
         let locked = self.lock();
         for position in (0..).take(self.entries.len()).map(Thread) {
             let entry = self.entry(position);

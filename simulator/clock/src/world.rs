@@ -111,8 +111,8 @@ impl World {
     }
 
     /// Process `pid`, which took part, has ended.
-    pub fn bury(&self, pid: u32) {
-        self.table.bury(pid);
+    pub fn end_process(&self, pid: u32) {
+        self.table.end_process(pid);
     }
 
     /// Lets the world run until `until_ns`. It stands still when this returns.
@@ -138,7 +138,7 @@ impl World {
             kernel::sleep_on(&table.bell, bell, LOOK_MS);
             let holder = self.holder();
             if holder != 0 && is_over(holder) {
-                table.bury(holder);
+                table.end_process(holder);
             }
             let now_ns = table.now_ns();
             quiet = if now_ns == seen { quiet + 1 } else { 0 };

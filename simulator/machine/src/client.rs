@@ -3,7 +3,7 @@
 use crate::commit::{CannotCommit, Change};
 use crate::core::{ContextRow, Core, UseRow};
 use crate::layout::{CONTEXTS, STREAMS, USES, as_index};
-use crate::population::remove_context;
+use crate::process_table::remove_context;
 use crate::shared::Shared;
 use crate::{ContextId, Machine, Refused};
 use parking_lot::Mutex;
@@ -121,7 +121,7 @@ impl Client {
 
     fn advance_locked(&self, local: &mut crate::shared::Local) -> Result<(), CannotCommit> {
         let shared = self.shared();
-        shared.count_the_living(local)?;
+        shared.check_processes(local)?;
         shared.transact(local, Some(shared.now()), |_| Change::None(()))
     }
 }
@@ -139,7 +139,7 @@ impl Drop for Client {
             // If this fails, the released slot tells the others to do it.
             let _ = shared
                 .refresh(local)
-                .and_then(|()| shared.bury(local, self.id, shared.now()));
+                .and_then(|()| shared.end_process(local, self.id, shared.now()));
         }
         shared.liveness.release(self.slot);
     }

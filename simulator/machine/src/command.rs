@@ -44,11 +44,11 @@ pub enum Command {
         /// Multiprocessors that its blocks need.
         sms: u32,
     },
-    /// As a kernel that spins until its peers spin too: once `parties` kernels with this `meeting` have begun, in whatever
+    /// As a kernel that spins until its peers spin too: once `parties` kernels with this `rendezvous` have begun, in whatever
     /// streams of whatever processes and GPUs, each of them runs for `duration_ns` more.
-    Meeting {
+    Rendezvous {
         /// Who belongs together.
-        meeting: u16,
+        rendezvous: u16,
         /// How many there are.
         parties: u8,
         /// Time on the GPU from then on (ns), below 2^48.

@@ -1,4 +1,4 @@
-//! The records of dead processes: each is written once, when the commit that buries the process carries it.
+//! The records of dead processes: each is written once, when the commit that ends the process carries it.
 
 use crate::core::RecordRow;
 use crate::layout::record;

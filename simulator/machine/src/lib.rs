@@ -10,13 +10,14 @@
 //! | `machine`, `client` | what users of this crate call |
 //! | `engine` | contexts in slices, streams side by side, copy engines: arithmetic on a copy |
 //! | `core`, `layout`, `ring`, `history`, `map` | what is in the file |
-//! | `commit`, `population`, `liveness`, `farewell` | how it changes, who takes part, who has died |
+//! | `commit`, `process_table`, `liveness`, `at_exit` | how it changes, who takes part, who has died |
 //! | `namespaces` | by which PIDs processes see each other |
 //! | `objects`, `object_files` | memory that more than one process holds |
 //! | `releasing` | memory of the dead that the GPU does not have back yet |
-//! | `mishaps` | what has happened to the GPUs, for who looks through NVML |
+//! | `faults` | what has happened to the GPUs, for who looks through NVML |
 //! | `record`, `report` | the exact record, and NVML's late and rounded view |
 
+mod at_exit;
 mod bytes;
 mod client;
 mod command;
@@ -28,17 +29,16 @@ mod crash;
 mod directory;
 mod engine;
 mod error;
-mod farewell;
+mod faults;
 mod history;
 mod layout;
 mod liveness;
 mod machine;
 mod map;
-mod mishaps;
 mod namespaces;
 mod object_files;
 mod objects;
-mod population;
+mod process_table;
 mod record;
 mod releasing;
 mod report;
@@ -58,6 +58,6 @@ pub use config::{
 };
 pub use directory::machine_directory;
 pub use error::{MachineError, QueueFull, Refused};
+pub use faults::{Faults, Xid};
 pub use machine::Machine;
-pub use mishaps::{Mishaps, Xid};
 pub use report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample, SeenAs};

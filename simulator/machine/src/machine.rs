@@ -4,7 +4,7 @@ use crate::commit::CannotCommit;
 use crate::layout::CLIENTS;
 use crate::shared::Shared;
 use crate::{Client, Config, GpuMemory, MachineError, ProcessUse, Report, Sample};
-use crate::{farewell, record, store};
+use crate::{at_exit, record, store};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Machine {
     pub fn attach(&self, pid: u32, name: &str) -> Result<Client, MachineError> {
         let (id, slot) = self.shared.join(pid, name).map_err(|why| self.cannot_join(why))?;
         if self.shared.liveness.has_others() {
-            farewell::promise(Arc::downgrade(&self.shared));
+            at_exit::register(Arc::downgrade(&self.shared));
         }
         self.shared.objects.prepare();
         Ok(Client::new(self.clone(), id, slot))

@@ -167,7 +167,7 @@ pub(crate) fn release(core: &mut Core, object: u64, client: u64, count: u64) -> 
     core.objects.retain(|other| other.id != object);
     match before {
         Some(owner) => give_back(core, owner, row.gpu, row.bytes),
-        None => change_card(core, row.gpu, row.bytes),
+        None => change_gpu(core, row.gpu, row.bytes),
     }
     true
 }
@@ -195,7 +195,7 @@ pub(crate) fn release_all(core: &mut Core, client: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Moves the object's bytes from the row of its owner before to that of its owner now. The card holds what it held.
+/// Moves the object's bytes from the row of its owner before to that of its owner now. The GPU holds what it held.
 fn pass_on(core: &mut Core, row: &ObjectRow, before: Option<u64>) {
     let after = core.owner(row.id);
     if before == after {
@@ -216,7 +216,7 @@ fn pass_on(core: &mut Core, row: &ObjectRow, before: Option<u64>) {
     }
 }
 
-fn change_card(core: &mut Core, gpu: u64, bytes: u64) {
+fn change_gpu(core: &mut Core, gpu: u64, bytes: u64) {
     if let Some(card) = core.gpus.get_mut(as_index(gpu)) {
         card.used -= bytes.min(card.used);
     }

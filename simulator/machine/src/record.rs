@@ -3,17 +3,17 @@
 use crate::commit::{CannotCommit, Change};
 use crate::core::{Core, PERIODS, UseRow};
 use crate::layout::{as_index, split};
-use crate::population::unpack_name;
+use crate::process_table::unpack_name;
 use crate::report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample};
 use crate::shared::{Local, Shared};
 use crate::{engine, history, ring};
 
-/// Looks at the core as it is now, with the dead buried. Where this process cannot write (disk full, no slot free) it
+/// Looks at the core as it is now, with the dead ended. Where this process cannot write (disk full, no slot free) it
 /// sees what was committed last.
 fn look<R>(shared: &Shared, mut see: impl FnMut(&Core) -> R) -> Result<R, CannotCommit> {
     let local = &mut *shared.local.lock();
     let up_to_date = shared
-        .bury_the_dead(local)
+        .end_dead_processes(local)
         .and_then(|()| shared.name_strangers(local))
         .and_then(|()| shared.transact(local, Some(shared.now()), |core| Change::None(see(core))));
     match up_to_date {

@@ -12,18 +12,18 @@ use crate::shared::{Local, Shared};
 
 /// What keeps memory that no process has any more.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Keeper {
+pub(crate) enum Retainer {
     /// The driver, until this moment (ns).
     Driver(u64),
     /// The driver's descriptors of this dead client, in children of it.
     Children(u64),
 }
 
-impl Keeper {
+impl Retainer {
     fn hold_of(self, object: u64) -> HoldRow {
         let (client, count) = match self {
-            Keeper::Driver(due) => (RELEASING, due),
-            Keeper::Children(dead) => (INHERITED, dead),
+            Retainer::Driver(due) => (RELEASING, due),
+            Retainer::Children(dead) => (INHERITED, dead),
         };
         HoldRow {
             object,
@@ -33,23 +33,27 @@ impl Keeper {
     }
 }
 
-/// Does `change`; what it frees stays taken for as long as `keeper` keeps it. Where the table of objects is full, it is free
+/// Does `change`; what it frees stays taken for as long as `retainer` keeps it. Where the table of objects is full, it is free
 /// at once.
-pub(crate) fn until<R>(core: &mut Core, keeper: Option<Keeper>, change: impl FnOnce(&mut Core) -> R) -> R {
+pub(crate) fn until<R>(
+    core: &mut Core,
+    retainer: Option<Retainer>,
+    change: impl FnOnce(&mut Core) -> R,
+) -> R {
     let before: Vec<u64> = core.gpus.iter().map(|gpu| gpu.used).collect();
     let result = change(core);
     for (gpu, before) in (0u64..).zip(before) {
         let after = core.gpus.get(as_index(gpu)).map_or(before, |row| row.used);
-        if let Some(keeper) = keeper
+        if let Some(retainer) = retainer
             && before > after
         {
-            keep(core, gpu, before - after, keeper);
+            keep(core, gpu, before - after, retainer);
         }
     }
     result
 }
 
-fn keep(core: &mut Core, gpu: u64, bytes: u64, keeper: Keeper) {
+fn keep(core: &mut Core, gpu: u64, bytes: u64, retainer: Retainer) {
     if core.objects.len() >= OBJECTS || core.holds.len() >= HOLDS {
         return;
     }
@@ -61,7 +65,7 @@ fn keep(core: &mut Core, gpu: u64, bytes: u64, keeper: Keeper) {
         bytes,
         ..ObjectRow::default()
     });
-    core.holds.push(keeper.hold_of(id));
+    core.holds.push(retainer.hold_of(id));
     if let Some(row) = core.gpus.get_mut(as_index(gpu)) {
         row.used += bytes;
     }
@@ -69,19 +73,19 @@ fn keep(core: &mut Core, gpu: u64, bytes: u64, keeper: Keeper) {
 
 impl Shared {
     /// What keeps memory that is given back now.
-    pub(crate) fn keeper(&self) -> Option<Keeper> {
+    pub(crate) fn retainer(&self) -> Option<Retainer> {
         match self.config.driver.release_delay_ns {
             0 => None,
-            delay => Some(Keeper::Driver(self.now() + delay)),
+            delay => Some(Retainer::Driver(self.now() + delay)),
         }
     }
 
     /// What keeps the memory of a process that ends now.
-    pub(crate) fn keeper_of_client(&self, client: u64) -> Option<Keeper> {
+    pub(crate) fn retainer_of_client(&self, client: u64) -> Option<Retainer> {
         if self.config.driver.child_keeps_memory && self.objects.is_driver_open(client) {
-            Some(Keeper::Children(client))
+            Some(Retainer::Children(client))
         } else {
-            self.keeper()
+            self.retainer()
         }
     }
 
@@ -121,8 +125,8 @@ impl Shared {
         self.transact(local, None, |core| {
             for hold in self.due(core).collect::<Vec<_>>() {
                 // The last descriptor is closed: from now on the driver needs its moment.
-                let keeper = (hold.client == INHERITED).then(|| self.keeper()).flatten();
-                until(core, keeper, |core| {
+                let retainer = (hold.client == INHERITED).then(|| self.retainer()).flatten();
+                until(core, retainer, |core| {
                     objects::release(core, hold.object, hold.client, u64::MAX)
                 });
             }

@@ -16,7 +16,7 @@ pub struct Report {
 pub struct GpuReport {
     /// "GPU-...".
     pub uuid: String,
-    /// Memory of the card, bytes.
+    /// Memory of the GPU, bytes.
     pub memory_total_bytes: u64,
     /// Memory held now, bytes, exact.
     pub memory_used_bytes: u64,
@@ -54,7 +54,7 @@ pub struct ProcessReport {
 /// Memory of one GPU, over all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GpuMemory {
-    /// Memory of the card, bytes.
+    /// Memory of the GPU, bytes.
     pub total_bytes: u64,
     /// Held now, bytes, exact.
     pub used_bytes: u64,

@@ -16,10 +16,10 @@ const COPY: u64 = 2;
 const MARKER: u64 = 3;
 const WAIT: u64 = 4;
 const GATE: u64 = 5;
-const MEETING: u64 = 6;
+const RENDEZVOUS: u64 = 6;
 const SPIN: u64 = 7;
 
-/// Bits of a meeting's duration in its argument; the rest is its name.
+/// Bits of a rendezvous's duration in its argument; the rest is its name.
 const DURATION_BITS: u32 = 48;
 
 /// A command as the engine sees it.
@@ -45,8 +45,8 @@ pub(crate) enum Work {
 pub(crate) enum Until {
     /// At once: its duration counts.
     Begun,
-    /// Once so many kernels of this meeting have begun.
-    Met { meeting: u64, parties: u64 },
+    /// Once so many kernels of this rendezvous have begun.
+    Met { rendezvous: u64, parties: u64 },
     /// Once its gate is open, at the time when that was done.
     Opened(Option<u64>),
 }
@@ -66,14 +66,14 @@ pub(crate) fn submit(map: &Mapping, index: u64, seq: u64, command: Command, now:
     let at = entry(index, seq);
     let (head, argument) = match command {
         Command::Kernel { duration_ns, sms } => (KERNEL | (u64::from(sms) << 8), duration_ns),
-        Command::Meeting {
-            meeting,
+        Command::Rendezvous {
+            rendezvous,
             parties,
             duration_ns,
             sms,
         } => (
-            MEETING | (u64::from(sms) << 8) | (u64::from(parties) << 40),
-            (u64::from(meeting) << DURATION_BITS) | (duration_ns & ((1 << DURATION_BITS) - 1)),
+            RENDEZVOUS | (u64::from(sms) << 8) | (u64::from(parties) << 40),
+            (u64::from(rendezvous) << DURATION_BITS) | (duration_ns & ((1 << DURATION_BITS) - 1)),
         ),
         Command::Spin { sms } => (SPIN | (u64::from(sms) << 8), 0),
         Command::Transfer { duration_ns } => (KERNEL, duration_ns),
@@ -100,11 +100,11 @@ pub(crate) fn read(map: &Mapping, index: u64, seq: u64) -> Entry {
             sms: head >> 8,
             until: Until::Begun,
         },
-        MEETING => Work::Kernel {
+        RENDEZVOUS => Work::Kernel {
             duration: argument & ((1 << DURATION_BITS) - 1),
             sms: head >> 8 & u64::from(u32::MAX),
             until: Until::Met {
-                meeting: argument >> DURATION_BITS,
+                rendezvous: argument >> DURATION_BITS,
                 parties: head >> 40,
             },
         },

@@ -50,7 +50,7 @@ pub(crate) struct Local {
     pub(crate) scratch: Scratch,
     pub(crate) writer: Option<Writer>,
     /// When the living were last counted, CLOCK_MONOTONIC, ns.
-    pub(crate) counted_ns: u64,
+    pub(crate) checked_ns: u64,
 }
 
 /// This process's two buffers.

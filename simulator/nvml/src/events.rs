@@ -1,4 +1,4 @@
-//! Event sets. The machine raises no events but the XIDs of `mishaps.toml`.
+//! Event sets. The machine raises no events but the XIDs of `faults.toml`.
 
 use crate::answer::put;
 use crate::state::{Device, Opened, device, opened};
@@ -13,7 +13,7 @@ use vcuda_driver_api::nvml::{
     nvmlEventTypeXidCriticalError,
 };
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
-use vcuda_machine::Mishaps;
+use vcuda_machine::Faults;
 
 /// What a device can report.
 const SUPPORTED: u64 = nvmlEventTypeSingleBitEccError
@@ -84,7 +84,7 @@ pub(crate) fn register(handle: nvmlDevice_t, types: u64, set: nvmlEventSet_t) ->
     if types & nvmlEventTypeXidCriticalError == 0 {
         return Ok(());
     }
-    let before = device.opened.mishaps()?.xids.len();
+    let before = device.opened.faults()?.xids.len();
     with(set, |set| {
         set.entry(device.config.uuid.clone()).or_insert(before);
     })
@@ -92,15 +92,15 @@ pub(crate) fn register(handle: nvmlDevice_t, types: u64, set: nvmlEventSet_t) ->
 
 /// The next XID of a registered device, once. "If there are multiple XID errors generated before this method is called,
 /// the last seen XID error type will be returned for all XID error events": devices are told apart, the numbers are not.
-fn next(opened: &'static Opened, mishaps: &Mishaps, set: &mut Set) -> Option<(Device, u64)> {
-    let (position, raised) = mishaps
+fn next(opened: &'static Opened, faults: &Faults, set: &mut Set) -> Option<(Device, u64)> {
+    let (position, raised) = faults
         .xids
         .iter()
         .enumerate()
         .find(|(position, raised)| set.get(&raised.gpu).is_some_and(|told| position >= told))?;
     set.insert(raised.gpu.clone(), position + 1);
     let device = opened.devices().find(|device| device.config.uuid == raised.gpu)?;
-    Some((device, mishaps.xids.last()?.xid))
+    Some((device, faults.xids.last()?.xid))
 }
 
 /// An event that is there, else the first within `timeout_ms` of milliseconds.
@@ -115,8 +115,8 @@ pub(crate) fn wait(set: nvmlEventSet_t, data: *mut nvmlEventData_t, timeout_ms: 
     }
     let mut left = Duration::from_millis(u64::from(timeout_ms));
     loop {
-        let mishaps = opened.mishaps()?;
-        if let Some((device, xid)) = with(set, |set| next(opened, &mishaps, set))? {
+        let faults = opened.faults()?;
+        if let Some((device, xid)) = with(set, |set| next(opened, &faults, set))? {
             let event = nvmlEventData_t {
                 device: device.handle(),
                 eventType: nvmlEventTypeXidCriticalError,
@@ -126,7 +126,7 @@ pub(crate) fn wait(set: nvmlEventSet_t, data: *mut nvmlEventData_t, timeout_ms: 
             };
             return put(data, event);
         }
-        let is_lost = |uuid: &String| mishaps.driver_gone || mishaps.lost.contains(uuid);
+        let is_lost = |uuid: &String| faults.driver_gone || faults.lost.contains(uuid);
         if with(set, |set| set.keys().any(is_lost))? {
             return Err(NvmlError::GPU_IS_LOST);
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use vcuda_driver_api::nvml::nvmlDevice_t;
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
-use vcuda_machine::{GpuConfig, MAX_GPUS, Machine, MachineError, Mishaps};
+use vcuda_machine::{Faults, GpuConfig, MAX_GPUS, Machine, MachineError};
 
 /// The machine as this process sees it.
 #[derive(Debug)]
@@ -87,15 +87,15 @@ impl Opened {
     ///
     /// # Errors
     /// `NVML_ERROR_UNKNOWN` for a file that cannot be read, which the standard error tells more of.
-    pub(crate) fn mishaps(&self) -> Result<Mishaps, NvmlError> {
+    pub(crate) fn faults(&self) -> Result<Faults, NvmlError> {
         loop {
-            let read = self.directory.as_deref().map(Mishaps::read);
-            let mishaps = read.unwrap_or_else(|| Ok(Mishaps::default())).map_err(|error| {
+            let read = self.directory.as_deref().map(Faults::read);
+            let faults = read.unwrap_or_else(|| Ok(Faults::default())).map_err(|error| {
                 told_once(&error);
                 NvmlError::UNKNOWN
             })?;
-            if !mishaps.hangs {
-                return Ok(mishaps);
+            if !faults.hangs {
+                return Ok(faults);
             }
             std::thread::sleep(HANG);
         }
@@ -156,8 +156,8 @@ pub(crate) fn init() -> nvmlReturn_t {
 /// Flags change nothing here: the machine's GPUs need no attaching, and none is an error.
 pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
     let opened = open()?;
-    let mishaps = opened.mishaps()?;
-    if mishaps.driver_gone {
+    let faults = opened.faults()?;
+    if faults.driver_gone {
         return Err(NvmlError::DRIVER_NOT_LOADED);
     }
     opened.machine.start_nvml();
@@ -165,8 +165,8 @@ pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
     // (docs/hardware.md, "NVML while a GPU is lost").
     if USERS.load(Ordering::Acquire) == 0 {
         let gpus = opened.machine.config().gpus.iter().enumerate();
-        let absent = gpus
-            .filter(|(index, gpu)| mishaps.absent.contains(&gpu.uuid) || !opened.machine.has_node(*index));
+        let absent =
+            gpus.filter(|(index, gpu)| faults.absent.contains(&gpu.uuid) || !opened.machine.has_node(*index));
         ABSENT.store(
             absent.fold(0, |set, (index, _)| set | 1 << index),
             Ordering::Release,
@@ -233,10 +233,10 @@ impl Device {
     /// `NVML_ERROR_GPU_IS_LOST` for one that has fallen off the bus, as NVIDIA documents for nearly every function that
     /// takes a device or hands one out.
     pub(crate) fn unless_lost(self) -> Result<Device, NvmlError> {
-        let mishaps = self.opened.mishaps()?;
+        let faults = self.opened.faults()?;
         // A driver that was taken away by force leaves no device that answers (docs/hardware.md, "NVML while a GPU is
         // lost").
-        if mishaps.driver_gone || mishaps.lost.contains(&self.config.uuid) {
+        if faults.driver_gone || faults.lost.contains(&self.config.uuid) {
             Err(NvmlError::GPU_IS_LOST)
         } else {
             Ok(self)

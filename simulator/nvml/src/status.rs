@@ -1,4 +1,4 @@
-//! Sensors, clocks, power, PCIe link, error counters, modes: constants of a healthy card that follow its utilisation
+//! Sensors, clocks, power, PCIe link, error counters, modes: constants of a healthy GPU that follow its utilisation
 //! where a reader would wonder otherwise. All figures are those of docs/hardware.md, "constants of NVML", unless the
 //! machine's configuration has them.
 
@@ -14,13 +14,13 @@ use vcuda_driver_api::nvml::{
 };
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
-/// Degrees Celsius of an idle card.
+/// Degrees Celsius of an idle GPU.
 const IDLE_CELSIUS: c_uint = 35;
 /// Degrees Celsius that full load adds.
 const LOAD_CELSIUS: c_uint = 30;
-/// Share of the power limit that an idle card draws, in percent.
+/// Share of the power limit that an idle GPU draws, in percent.
 const IDLE_POWER_PERCENT: c_uint = 10;
-/// The card's one fan, in percent of its speed.
+/// The GPU's one fan, in percent of its speed.
 const FAN_PERCENT: c_uint = 30;
 /// PCIe generation and lanes.
 const PCIE: (c_uint, c_uint) = (5, 16);
@@ -129,7 +129,7 @@ pub(crate) fn power_management(handle: nvmlDevice_t, target: *mut nvmlEnableStat
     constant(handle, target, nvmlEnableState_t::ENABLED)
 }
 
-/// MHz; a simulated card always runs at its full clocks.
+/// MHz; a simulated GPU always runs at its full clocks.
 pub(crate) fn clock(handle: nvmlDevice_t, kind: nvmlClockType_t, target: *mut c_uint) -> nvmlReturn_t {
     let config = device(handle)?.config;
     let mhz = match kind {
@@ -154,7 +154,7 @@ pub(crate) fn clock_by_id(
     clock(handle, kind, target)
 }
 
-/// Why clocks are below their maximum: only ever because the card is idle.
+/// Why clocks are below their maximum: only ever because the GPU is idle.
 pub(crate) fn clock_reasons(handle: nvmlDevice_t, target: *mut u64) -> nvmlReturn_t {
     let idle = utilization(device(handle)?) == 0;
     put(target, if idle { nvmlClocksEventReasonGpuIdle } else { 0 })
@@ -276,7 +276,7 @@ pub(crate) fn virtualization(handle: nvmlDevice_t, target: *mut nvmlGpuVirtualiz
     constant(handle, target, nvmlGpuVirtualizationMode_t::NONE)
 }
 
-/// MIG is off unless it was switched on for the whole machine to see (`mishaps.toml`). Cards older than compute
+/// MIG is off unless it was switched on for the whole machine to see (`faults.toml`). GPUs older than compute
 /// capability 8.0 have none.
 pub(crate) fn mig_mode(handle: nvmlDevice_t, current: *mut c_uint, pending: *mut c_uint) -> nvmlReturn_t {
     let device = device(handle)?;
@@ -286,7 +286,7 @@ pub(crate) fn mig_mode(handle: nvmlDevice_t, current: *mut c_uint, pending: *mut
     if pending.is_null() {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
-    let mode = if device.opened.mishaps()?.mig.contains(&device.config.uuid) {
+    let mode = if device.opened.faults()?.mig.contains(&device.config.uuid) {
         NVML_DEVICE_MIG_ENABLE
     } else {
         NVML_DEVICE_MIG_DISABLE

@@ -21,7 +21,7 @@ pub(crate) fn error_string(result: nvmlReturn_t) -> *const c_char {
 
 pub(crate) fn driver_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     let opened = opened()?;
-    let reloaded = opened.mishaps()?.driver_version;
+    let reloaded = opened.faults()?.driver_version;
     let version = reloaded
         .as_ref()
         .unwrap_or(&opened.machine.config().driver_version);
@@ -82,7 +82,7 @@ fn command(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(word).into_owned())
 }
 
-/// There are no host interface cards.
+/// There are no host interface GPUs.
 pub(crate) fn hic_version(count: *mut c_uint, entries: *mut nvmlHwbcEntry_t) -> nvmlReturn_t {
     opened()?;
     put_all(entries, count, &[])

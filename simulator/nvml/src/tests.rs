@@ -8,7 +8,7 @@ use std::path::Path;
 use std::ptr::null_mut;
 use vcuda_driver_api::nvml::*;
 use vcuda_driver_api::{NvmlError, names};
-use vcuda_machine::{ClockKind, Command, Config, Machine, Mishaps, Xid};
+use vcuda_machine::{ClockKind, Command, Config, Faults, Machine, Xid};
 
 #[test]
 fn every_name_is_exported_once() {
@@ -139,7 +139,7 @@ fn from_before_init_until_after_shutdown() {
 }
 
 fn errors_are_told_once(machine: &Machine, place: &Path, one: nvmlDevice_t, other: nvmlDevice_t) {
-    let raised = |xids: &[(usize, u64)]| Mishaps {
+    let raised = |xids: &[(usize, u64)]| Faults {
         xids: xids
             .iter()
             .map(|(gpu, xid)| Xid {
@@ -147,7 +147,7 @@ fn errors_are_told_once(machine: &Machine, place: &Path, one: nvmlDevice_t, othe
                 xid: *xid,
             })
             .collect(),
-        ..Mishaps::default()
+        ..Faults::default()
     };
     raised(&[(0, 13)]).write(place).unwrap();
     let mut set = nvmlEventSet_t::NULL;
@@ -178,11 +178,11 @@ fn one_is_lost(machine: &Machine, place: &Path, one: nvmlDevice_t, other: nvmlDe
     let mut link = nvmlGpuP2PStatus_t::OK;
     links::peer_status(one, other, nvmlGpuP2PCapsIndex_t::NVLINK, &raw mut link).unwrap();
     assert_eq!(link, nvmlGpuP2PStatus_t::OK);
-    let mishaps = Mishaps {
+    let faults = Faults {
         lost: vec![machine.config().gpus[1].uuid.clone()],
-        ..Mishaps::default()
+        ..Faults::default()
     };
-    mishaps.write(place).unwrap();
+    faults.write(place).unwrap();
     let (mut count, mut found) = (0, nvmlDevice_t::NULL);
     system::device_count(&raw mut count).unwrap();
     assert_eq!(count, 2, "it is still counted");
@@ -190,20 +190,20 @@ fn one_is_lost(machine: &Machine, place: &Path, one: nvmlDevice_t, other: nvmlDe
     assert_eq!(status::none(other, &raw mut count), lost);
     assert_eq!(system::handle_by_index(1, &raw mut found), lost);
     assert_eq!(status::none(one, &raw mut count), Ok(()));
-    Mishaps::default().write(place).unwrap();
+    Faults::default().write(place).unwrap();
     assert_eq!(status::none(other, &raw mut count), Ok(()));
 }
 
 fn the_driver_comes_back_with_one_gpu(machine: &Machine, place: &Path) {
-    let gone = Mishaps {
+    let gone = Faults {
         driver_gone: true,
-        ..Mishaps::default()
+        ..Faults::default()
     };
     gone.write(place).unwrap();
     assert_eq!(state::init(), Err(NvmlError::DRIVER_NOT_LOADED));
-    let back = Mishaps {
+    let back = Faults {
         absent: vec![machine.config().gpus[0].uuid.clone()],
-        ..Mishaps::default()
+        ..Faults::default()
     };
     back.write(place).unwrap();
     state::init().unwrap();

@@ -18,8 +18,8 @@ pub(crate) enum Pace {
         iteration_ns: u64,
     },
     /// Until its peers have begun too, and then on. The first argument: 32 bits of nanoseconds from then on, 16 of the
-    /// meeting's number, 8 of how many meet.
-    Meeting,
+    /// rendezvous's number, 8 of how many meet.
+    Rendezvous,
     /// Until the 32-bit word at the first argument, memory that the host writes, is not 0.
     Fed,
     /// The same whatever the launch.
@@ -58,7 +58,7 @@ impl Pace {
         match name {
             "vcuda_spin_ns" => Pace::Spin,
             "vcuda_fed" => Pace::Fed,
-            name if name.ends_with("vcuda_meet") => Pace::Meeting,
+            name if name.ends_with("vcuda_meet") => Pace::Rendezvous,
             "vcuda_work" => Pace::Work {
                 iteration_ns: kernels.work_ns_per_iteration,
             },
@@ -71,7 +71,10 @@ impl Pace {
 
     /// Whether the first argument is looked at.
     pub(crate) fn needs_argument(self) -> bool {
-        matches!(self, Pace::Spin | Pace::Work { .. } | Pace::Meeting | Pace::Fed)
+        matches!(
+            self,
+            Pace::Spin | Pace::Work { .. } | Pace::Rendezvous | Pace::Fed
+        )
     }
 
     /// Nanoseconds of a launch of `blocks` blocks on a GPU of `sms` multiprocessors.
@@ -80,7 +83,7 @@ impl Pace {
             // The machine takes the largest value for "never ends", which a kernel's argument cannot ask for.
             Pace::Spin => argument.min(u64::MAX - 1),
             // As a node of a graph it meets nobody (and is fed by nobody).
-            Pace::Meeting => argument & u64::from(u32::MAX),
+            Pace::Rendezvous => argument & u64::from(u32::MAX),
             Pace::Fed => 0,
             Pace::Work { iteration_ns } => argument.saturating_mul(iteration_ns).min(u64::MAX - 1),
             Pace::Fixed { duration_ns } => duration_ns,

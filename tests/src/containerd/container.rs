@@ -133,7 +133,7 @@ impl<'s> Container<'s> {
         let mut mounts = vec![
             mount(&userland(containerd), "/usr", false),
             mount(&release_dir().join("test-apps"), "/app", true),
-            mount(&containerd.bed.machine(), "/machine", false),
+            mount(&containerd.fixture.machine(), "/machine", false),
             mount(termination, "/dev/termination-log", false),
         ];
         mounts.extend(

@@ -65,7 +65,7 @@ impl PodSpec {
         self
     }
 
-    /// One container `c` with this share of a card.
+    /// One container `c` with this share of a GPU.
     pub fn share(name: &str, chunks: usize, percent: usize) -> Self {
         Self::new(name).with(
             "c",

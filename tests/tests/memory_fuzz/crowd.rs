@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use vcuda_tests::{Bed, Door, Running, Tenant, app, eventually, succeeded};
+use vcuda_tests::{Door, Fixture, Running, Tenant, app, eventually, succeeded};
 
 /// Processes that can be there at a time, and threads of each (`tests/apps/fuzz/base.h`).
 const PLACES: u64 = 16;
@@ -48,7 +48,7 @@ pub(crate) struct Figures {
 
 /// All processes of a tenant.
 pub(crate) struct Crowd<'b> {
-    bed: &'b Bed,
+    fixture: &'b Fixture,
     tenant: Tenant<'b>,
     page: File,
     folder: PathBuf,
@@ -61,19 +61,19 @@ pub(crate) struct Crowd<'b> {
 impl<'b> Crowd<'b> {
     /// A tenant with this quota (bytes) and no processes yet. The same seed makes the same choices; how threads and
     /// processes interleave is the kernel's.
-    pub(crate) fn new(bed: &'b Bed, quota_bytes: u64, families: u32, seed: u64) -> Self {
-        let tenant = bed.keep("fuzz", &["--memory", &quota_bytes.to_string()]);
-        let folder = bed.home().join("sockets");
+    pub(crate) fn new(fixture: &'b Fixture, quota_bytes: u64, families: u32, seed: u64) -> Self {
+        let tenant = fixture.keep("fuzz", &["--memory", &quota_bytes.to_string()]);
+        let folder = fixture.home().join("sockets");
         std::fs::create_dir(&folder).unwrap();
         let page = File::options()
             .read(true)
             .write(true)
             .create_new(true)
-            .open(bed.home().join("page"))
+            .open(fixture.home().join("page"))
             .unwrap();
         page.set_len(4096).unwrap();
         Crowd {
-            bed,
+            fixture,
             tenant,
             page,
             folder,
@@ -95,7 +95,7 @@ impl<'b> Crowd<'b> {
         command
             .arg(self.random.u32(1..u32::MAX).to_string())
             .arg(if has_cuda { self.families } else { 0 }.to_string())
-            .arg(self.bed.home().join("page"))
+            .arg(self.fixture.home().join("page"))
             .arg(&self.folder)
             .arg(place.to_string());
         self.members.push(Member {
@@ -203,26 +203,26 @@ impl<'b> Crowd<'b> {
     /// Streams go on, and give back: what the simulator says is no more than it was when `vcuda smi` was asked.
     fn figures(&self) -> Figures {
         let told = self.tenant.used_bytes();
-        let taken = self.bed.used_bytes();
+        let taken = self.fixture.used_bytes();
         Figures { told, taken }
     }
 
     /// Changes the quota, live.
     pub(crate) fn set_quota(&self, bytes: u64) {
         let arguments = ["set", "fuzz", "--memory", &bytes.to_string()];
-        succeeded(&self.bed.vcuda(arguments).output().unwrap());
+        succeeded(&self.fixture.vcuda(arguments).output().unwrap());
     }
 
     /// The most that the GPU ever gave out (bytes).
     pub(crate) fn peak_bytes(&self) -> u64 {
-        self.bed.report()["gpus"][0]["memory_peak_bytes"]
+        self.fixture.report()["gpus"][0]["memory_peak_bytes"]
             .as_u64()
             .unwrap()
     }
 
     /// Bytes that the GPU has given out now.
     pub(crate) fn taken_bytes(&self) -> u64 {
-        self.bed.used_bytes()
+        self.fixture.used_bytes()
     }
 
     /// Operations that were done, and requests that were refused for want of memory, by all that ever lived.

@@ -18,7 +18,7 @@ mod crowd;
 
 use std::time::{Duration, Instant};
 
-use vcuda_tests::{Bed, GIB};
+use vcuda_tests::{Fixture, GIB};
 
 use crowd::{Crowd, MACHINE};
 
@@ -52,10 +52,10 @@ fn random_operations_stay_within_the_quota() {
 /// One tenant, from its first process to its last.
 #[expect(clippy::disallowed_methods, reason = "as above")]
 fn run(seed: u64, families: u32, time: Duration) {
-    let bed = Bed::with_config(MACHINE);
+    let fixture = Fixture::with_config(MACHINE);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut quota = QUOTA / 2;
-    let mut crowd = Crowd::new(&bed, quota, families, seed);
+    let mut crowd = Crowd::new(&fixture, quota, families, seed);
     // What a context takes is known when the first one is there.
     crowd.add(true);
     crowd.at_rest(|_, _| ());

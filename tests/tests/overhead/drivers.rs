@@ -4,16 +4,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use vcuda_tests::{Bed, Door, GIB, MIB, Obedient, Running, app, eventually, release_dir, succeeded};
+use vcuda_tests::{Commanded, Door, Fixture, GIB, MIB, Running, app, eventually, release_dir, succeeded};
 
 use crate::places::{ROUNDING, apart, assert_exact, granted, machine, on_host, used, within};
 
-pub(crate) fn peak_bytes(bed: &Bed) -> u64 {
-    bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
+pub(crate) fn peak_bytes(fixture: &Fixture) -> u64 {
+    fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
 }
 
 /// Takes pieces until one is refused. Returns how many it got.
-pub(crate) fn fill(process: &mut Obedient, piece_bytes: u64) -> u64 {
+pub(crate) fn fill(process: &mut Commanded, piece_bytes: u64) -> u64 {
     let got = (0..1000).find(|_| process.alloc(piece_bytes) != Some(0));
     got.unwrap()
 }
@@ -22,18 +22,18 @@ pub(crate) fn fill(process: &mut Obedient, piece_bytes: u64) -> u64 {
 #[test]
 fn a_process_that_nvml_lists_with_zero_bytes_keeps_to_its_quota() {
     for has_manager in [false, true] {
-        let bed = machine("a100-535-container", "");
-        let manager = has_manager.then(|| bed.manager());
+        let fixture = machine("a100-535-container", "");
+        let manager = has_manager.then(|| fixture.manager());
         let command = match has_manager {
-            true => granted(&bed, "a", "2GiB").map(|room| within(&room, "obey")),
-            false => apart(&bed, "2GiB"),
+            true => granted(&fixture, "a", "2GiB").map(|room| within(&room, "obey")),
+            false => apart(&fixture, "2GiB"),
         };
         let Some(mut command) = command else {
             return;
         };
-        let mut process = Obedient::start(&mut command);
+        let mut process = Commanded::start(&mut command);
         assert_eq!(fill(&mut process, 256 * MIB), 6, "of 1638 MiB beside the context");
-        assert!(peak_bytes(&bed) <= 2 * GIB);
+        assert!(peak_bytes(&fixture) <= 2 * GIB);
         drop((process, manager));
     }
 }
@@ -44,9 +44,9 @@ fn a_process_that_nvml_lists_with_zero_bytes_keeps_to_its_quota() {
 fn a_further_context_never_takes_the_gpu_over_the_quota() {
     const QUOTA: u64 = 2 * GIB;
     const CONTEXT: u64 = 300 * MIB;
-    let bed = machine("h200-580", "context_bytes = \"300MiB\"");
-    let tenant = bed.keep("tight", &["--memory", &QUOTA.to_string()]);
-    let mut process = Obedient::start(&mut tenant.command(app("obey", Door::Dlsym)));
+    let fixture = machine("h200-580", "context_bytes = \"300MiB\"");
+    let tenant = fixture.keep("tight", &["--memory", &QUOTA.to_string()]);
+    let mut process = Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)));
     let (left, _) = process.info();
     assert_eq!(process.alloc(left - CONTEXT + 1), Some(0));
     assert_eq!(
@@ -54,11 +54,19 @@ fn a_further_context_never_takes_the_gpu_over_the_quota() {
         Some(vec![2]),
         "one byte too little is left"
     );
-    assert!(peak_bytes(&bed) <= QUOTA, "{} of {QUOTA}", peak_bytes(&bed));
+    assert!(
+        peak_bytes(&fixture) <= QUOTA,
+        "{} of {QUOTA}",
+        peak_bytes(&fixture)
+    );
     process.free();
     assert_eq!(process.alloc(left - CONTEXT), Some(0));
     assert_eq!(process.tell("context"), Some(vec![0]), "there is room for it");
-    assert!(peak_bytes(&bed) <= QUOTA, "{} of {QUOTA}", peak_bytes(&bed));
+    assert!(
+        peak_bytes(&fixture) <= QUOTA,
+        "{} of {QUOTA}",
+        peak_bytes(&fixture)
+    );
 }
 
 /// Whether NVML's figure holds managed memory or not: overhead is what it was, and never less. A pool takes whole pieces of 2 MiB.
@@ -70,11 +78,11 @@ fn managed_memory_is_no_overhead_and_hides_none() {
         ("pooled", false),
         ("pooled", true),
     ] {
-        let bed = machine(
+        let fixture = machine(
             "h200-580",
             &format!("[driver]\nnvml_counts_managed = {counts_managed}"),
         );
-        let mut process = Obedient::start(&mut on_host(&bed, "4GiB"));
+        let mut process = Commanded::start(&mut on_host(&fixture, "4GiB"));
         let before = used(&mut process);
         assert_eq!(process.tell(&format!("{how} 314572800")), Some(vec![0]));
         // For longer than the shim goes without a look at NVML.
@@ -82,7 +90,7 @@ fn managed_memory_is_no_overhead_and_hides_none() {
         while SystemTime::now() < end {
             let now = used(&mut process);
             assert_eq!(now, before + 300 * MIB, "{how}, counts: {counts_managed}");
-            assert_exact(&bed, &mut process, "with managed memory");
+            assert_exact(&fixture, &mut process, "with managed memory");
         }
         process.free();
         eventually("it is given back", Duration::from_secs(2), || {
@@ -94,28 +102,28 @@ fn managed_memory_is_no_overhead_and_hides_none() {
 /// A primary context that was made by no call that the shim sees counts from the first use of it on.
 #[test]
 fn a_context_made_by_private_interfaces_is_charged_where_nvml_lists_nobody() {
-    let bed = machine("wsl2", "");
-    let mut process = Obedient::start(on_host(&bed, "2GiB").arg("private"));
-    assert_exact(&bed, &mut process, "a private context");
+    let fixture = machine("wsl2", "");
+    let mut process = Commanded::start(on_host(&fixture, "2GiB").arg("private"));
+    assert_exact(&fixture, &mut process, "a private context");
     drop(process);
-    let mut process = Obedient::start(on_host(&bed, "2GiB").arg("private"));
+    let mut process = Commanded::start(on_host(&fixture, "2GiB").arg("private"));
     assert_eq!(process.alloc(MIB), Some(0));
-    assert_exact(&bed, &mut process, "a private context and an array");
+    assert_exact(&fixture, &mut process, "a private context and an array");
     fill(&mut process, 256 * MIB);
-    assert!(peak_bytes(&bed) <= 2 * GIB);
+    assert!(peak_bytes(&fixture) <= 2 * GIB);
 }
 
 /// It is charged at the first launch of a program that only launches, whether its launches are metered or not.
 #[test]
 fn a_context_made_by_private_interfaces_is_charged_at_a_launch() {
     for cores in ["50", "100"] {
-        let bed = machine("wsl2", "");
-        let tenant = bed.keep("a", &["--memory", "2GiB", "--cores", cores]);
+        let fixture = machine("wsl2", "");
+        let tenant = fixture.keep("a", &["--memory", "2GiB", "--cores", cores]);
         let mut command = tenant.command(app("obey", Door::Dlsym));
-        let mut process = Obedient::start(command.arg("private"));
+        let mut process = Commanded::start(command.arg("private"));
         assert_eq!(tenant.used_bytes(), 0);
         assert_eq!(process.tell("launch 1"), Some(vec![0]));
-        let (told, given) = (tenant.used_bytes(), bed.used_bytes());
+        let (told, given) = (tenant.used_bytes(), fixture.used_bytes());
         assert!(
             told.abs_diff(given) <= ROUNDING,
             "--cores {cores}: {told} of {given}"
@@ -132,11 +140,11 @@ fn what_the_driver_rounds_up_is_counted() {
         ("h200-580", 2 * MIB + 1),
         ("h200-580", 1),
     ] {
-        let bed = machine(profile, "[driver]\nallocation_unit_bytes = \"2MiB\"");
-        let mut process = Obedient::start(&mut on_host(&bed, "600MiB"));
+        let fixture = machine(profile, "[driver]\nallocation_unit_bytes = \"2MiB\"");
+        let mut process = Commanded::start(&mut on_host(&fixture, "600MiB"));
         assert!(fill(&mut process, piece_bytes) >= 20, "{profile} {piece_bytes}");
         // What was rounded up before it was known.
-        let (told, given, peak) = (used(&mut process), bed.used_bytes(), peak_bytes(&bed));
+        let (told, given, peak) = (used(&mut process), fixture.used_bytes(), peak_bytes(&fixture));
         assert!(
             given <= told + 18 * MIB,
             "{profile} {piece_bytes}: {told} of {given}"
@@ -148,14 +156,14 @@ fn what_the_driver_rounds_up_is_counted() {
 /// NVML does not tell the memory of the GPU: the CUDA driver does.
 #[test]
 fn a_gpu_whose_memory_nvml_does_not_tell_gets_quotas() {
-    let bed = machine("gb10", "");
-    let manager = bed.manager();
-    let room = granted(&bed, "a", "2GiB");
-    let status = succeeded(&bed.vcuda(["node", "gpus", "--json"]).output().unwrap());
+    let fixture = machine("gb10", "");
+    let manager = fixture.manager();
+    let room = granted(&fixture, "a", "2GiB");
+    let status = succeeded(&fixture.vcuda(["node", "gpus", "--json"]).output().unwrap());
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["gpus"][0]["memory_total_bytes"], 119 * GIB, "{status}");
     if let Some(room) = room {
-        let mut process = Obedient::start(&mut within(&room, "obey"));
+        let mut process = Commanded::start(&mut within(&room, "obey"));
         process.fills_to_the_byte();
     }
     drop(manager);
@@ -164,17 +172,17 @@ fn a_gpu_whose_memory_nvml_does_not_tell_gets_quotas() {
 /// As on a real machine, where nothing says that the GPU is simulated.
 #[test]
 fn the_command_line_finds_such_a_gpu_through_the_driver() {
-    let bed = machine("gb10", "");
+    let fixture = machine("gb10", "");
     let libraries = tempfile::tempdir().unwrap();
     for (library, name) in [("cuda", "libcuda.so.1"), ("nvml", "libnvidia-ml.so.1")] {
         let from = release_dir().join(format!("libvcuda_simulator_{library}.so"));
         std::os::unix::fs::symlink(from, libraries.path().join(name)).unwrap();
     }
     // Where the simulated driver looks when it is told nothing.
-    std::fs::create_dir_all(bed.runtime().join("vcuda")).unwrap();
-    std::os::unix::fs::symlink(bed.machine(), bed.runtime().join("vcuda/machine")).unwrap();
+    std::fs::create_dir_all(fixture.runtime().join("vcuda")).unwrap();
+    std::os::unix::fs::symlink(fixture.machine(), fixture.runtime().join("vcuda/machine")).unwrap();
     let real = |args: &[&str]| {
-        let mut command = bed.vcuda(args);
+        let mut command = fixture.vcuda(args);
         command
             .env_remove("VCUDA_SIM")
             .env("LD_LIBRARY_PATH", libraries.path());
@@ -184,9 +192,9 @@ fn the_command_line_finds_such_a_gpu_through_the_driver() {
     let smi: serde_json::Value = serde_json::from_str(&smi).unwrap();
     assert_eq!(smi["gpus"][0]["memory_total_bytes"], 119 * GIB, "{smi}");
     let mut tenant = real(&["run", "--memory", "1GiB", "--"]);
-    let mut process = Obedient::start(tenant.arg(app("obey", Door::Dlsym)));
+    let mut process = Commanded::start(tenant.arg(app("obey", Door::Dlsym)));
     process.fills_to_the_byte();
-    assert!(peak_bytes(&bed) <= GIB);
+    assert!(peak_bytes(&fixture) <= GIB);
 }
 
 /// Listens at a container's socket, and answers so. Says "heard BYTES" of each message before it answers.
@@ -215,11 +223,11 @@ while True:
 fn a_manager_without_an_answer_changes_nothing() {
     let accepted = "766375616e7377720100000000000000";
     for answer in [accepted, "", "00"] {
-        let bed = machine("wsl2", "");
-        let tenant = bed.keep("a", &["--memory", "2GiB"]);
+        let fixture = machine("wsl2", "");
+        let tenant = fixture.keep("a", &["--memory", "2GiB"]);
         let _manager = other_manager(&tenant.directory().join("manager.sock"), answer);
-        let mut process = Obedient::start(&mut tenant.command(app("obey", Door::Dlsym)));
-        assert_exact(&bed, &mut process, answer);
+        let mut process = Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)));
+        assert_exact(&fixture, &mut process, answer);
         process.fills_to_the_byte();
     }
 }

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use vcuda_tests::{Bed, Door, GIB, MIB, Running, app, eventually, release_dir, succeeded};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, eventually, release_dir, succeeded};
 
 /// Figures that are no multiples of anything.
 const MACHINE: &str = "context_bytes = 503333333\nmodule_bytes = 7654321\ngreen_context_bytes = 5555555\n\
@@ -43,7 +43,7 @@ fn listed(has_nvml: bool) -> &'static str {
 }
 
 /// Runs all steps beside another process of the container, and compares after each.
-fn follows(bed: &Bed, [mut hold, mut steps]: [Command; 2], is_listed: bool) {
+fn follows(fixture: &Fixture, [mut hold, mut steps]: [Command; 2], is_listed: bool) {
     let mut sits = Running::start(hold.arg((300 * MIB).to_string()));
     sits.wait_for("holding");
     let mut steps = start(steps.args(["steps", listed(is_listed)]));
@@ -60,7 +60,7 @@ fn follows(bed: &Bed, [mut hold, mut steps]: [Command; 2], is_listed: bool) {
         eventually(&what, Duration::from_secs(1), || {
             tell(&mut steps, "ask");
             container = steps.wait_for("used ")[5..].parse::<u64>().unwrap();
-            gpu = bed.used_bytes();
+            gpu = fixture.used_bytes();
             container.abs_diff(gpu) <= (gpu / 50).max(64 * MIB)
         });
         seen.push((step.to_owned(), container, gpu));
@@ -77,10 +77,10 @@ fn follows(bed: &Bed, [mut hold, mut steps]: [Command; 2], is_listed: bool) {
 #[test]
 fn the_figure_is_the_gpus_whatever_comes_and_goes() {
     for profile in ["h200-580", "mps"] {
-        let bed = Bed::with_config(&format!("profile = \"{profile}\"\n{MACHINE}"));
-        let tenant = bed.keep("steps", &["--memory", "20GiB"]);
+        let fixture = Fixture::with_config(&format!("profile = \"{profile}\"\n{MACHINE}"));
+        let tenant = fixture.keep("steps", &["--memory", "20GiB"]);
         let commands = ["hold", "overhead"].map(|name| tenant.command(app(name, Door::Dlsym)));
-        follows(&bed, commands, true);
+        follows(&fixture, commands, true);
     }
 }
 
@@ -88,28 +88,28 @@ fn the_figure_is_the_gpus_whatever_comes_and_goes() {
 /// (docs/limits.md).
 #[test]
 fn the_figure_is_the_gpus_without_nvml() {
-    let bed = Bed::with_config(MACHINE);
+    let fixture = Fixture::with_config(MACHINE);
     let folder = tempfile::tempdir().unwrap();
     let only = without_nvml(folder.path());
-    let tenant = bed.keep("steps", &["--memory", "20GiB"]);
+    let tenant = fixture.keep("steps", &["--memory", "20GiB"]);
     let commands = ["hold", "overhead"].map(|name| {
         let mut command = tenant.command(app(name, Door::Dlsym));
         command.env("LD_LIBRARY_PATH", &only);
         command
     });
-    follows(&bed, commands, false);
+    follows(&fixture, commands, false);
 }
 
 /// By what the manager's NVML says, where the container's own says nothing.
 #[test]
 fn the_figure_is_the_gpus_where_the_manager_tells() {
-    let bed = Bed::with_config(&format!("profile = \"a100-535-container\"\n{MACHINE}"));
-    let _manager = bed.manager();
-    let Some(room) = places::granted(&bed, "a", "20GiB") else {
+    let fixture = Fixture::with_config(&format!("profile = \"a100-535-container\"\n{MACHINE}"));
+    let _manager = fixture.manager();
+    let Some(room) = places::granted(&fixture, "a", "20GiB") else {
         return;
     };
     follows(
-        &bed,
+        &fixture,
         ["hold", "overhead"].map(|name| places::within(&room, name)),
         true,
     );
@@ -120,34 +120,35 @@ fn the_figure_is_the_gpus_where_the_manager_tells() {
 #[test]
 fn a_context_that_does_not_fit_is_refused_and_leaves_nothing() {
     for has_nvml in [true, false] {
-        let bed = Bed::with_config(MACHINE);
+        let fixture = Fixture::with_config(MACHINE);
         let folder = tempfile::tempdir().unwrap();
-        let tenant = bed.keep("tight", &["--memory", "200MiB"]);
+        let tenant = fixture.keep("tight", &["--memory", "200MiB"]);
         let mut command = tenant.command(app("overhead", Door::Dlsym));
         if !has_nvml {
             command.env("LD_LIBRARY_PATH", without_nvml(folder.path()));
         }
         let mut process = start(command.args(["refused", listed(has_nvml)]));
         assert_eq!(process.wait_for(""), "did refuse");
-        assert_eq!(bed.used_bytes(), 0);
+        assert_eq!(fixture.used_bytes(), 0);
         let smi = tenant.smi(0);
         assert_eq!(smi["memory_used_bytes"], 0, "{smi}");
         assert!(smi["processes"].as_array().unwrap().is_empty(), "{smi}");
         succeeded(
-            &bed.vcuda(["set", "tight", "--memory", "900MiB"])
+            &fixture
+                .vcuda(["set", "tight", "--memory", "900MiB"])
                 .output()
                 .unwrap(),
         );
         tell(&mut process, "on");
         assert_eq!(process.wait_for(""), "did fit once");
-        let (books, card) = (tenant.used_bytes(), bed.used_bytes());
-        assert!(books.abs_diff(card) <= 64 * MIB, "{books} against {card}");
+        let (books, gpu) = (tenant.used_bytes(), fixture.used_bytes());
+        assert!(books.abs_diff(gpu) <= 64 * MIB, "{books} against {gpu}");
         assert!(books <= 900 * MIB);
         tell(&mut process, "on");
         process.wait_for("passed overhead");
         assert!(process.finish().success());
         eventually("all is given back", Duration::from_secs(1), || {
-            bed.used_bytes() == 0
+            fixture.used_bytes() == 0
         });
     }
 }

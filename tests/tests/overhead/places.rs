@@ -4,7 +4,8 @@
 use std::process::{Command, Stdio};
 
 use vcuda_tests::{
-    Bed, Door, GIB, MIB, Manager, Mounted, Obedient, Room, Running, app, eventually, skip, succeeded,
+    Commanded, Door, Fixture, GIB, GrantedContainer, MIB, Manager, Mounted, Running, app, eventually, skip,
+    succeeded,
 };
 
 /// NVML rounds what a process has to 2 MiB.
@@ -16,45 +17,45 @@ pub(crate) const CONTEXT_BYTES: u64 = 410 * MIB;
 const APART: [&str; 3] = ["-pf", "--mount-proc", "--kill-child"];
 
 /// A machine with this driver, and further lines of its file.
-pub(crate) fn machine(profile: &str, lines: &str) -> Bed {
-    Bed::with_config(&format!("profile = \"{profile}\"\n{lines}\n"))
+pub(crate) fn machine(profile: &str, lines: &str) -> Fixture {
+    Fixture::with_config(&format!("profile = \"{profile}\"\n{lines}\n"))
 }
 
 /// What the process is told that is in use (bytes).
-pub(crate) fn used(process: &mut Obedient) -> u64 {
+pub(crate) fn used(process: &mut Commanded) -> u64 {
     let (left, total) = process.info();
     total - left
 }
 
 /// Asserts that what the process is told is what the GPU has given out.
-pub(crate) fn assert_exact(bed: &Bed, process: &mut Obedient, what: &str) {
-    let (told, given) = (used(process), bed.used_bytes());
+pub(crate) fn assert_exact(fixture: &Fixture, process: &mut Commanded, what: &str) {
+    let (told, given) = (used(process), fixture.used_bytes());
     assert!(told.abs_diff(given) <= ROUNDING, "{what}: {told} of {given}");
 }
 
 /// `obey` as a tenant of the host.
-pub(crate) fn on_host(bed: &Bed, quota: &str) -> Command {
-    let mut command = bed.tenant(&["--memory", quota], app("obey", Door::Dlsym));
+pub(crate) fn on_host(fixture: &Fixture, quota: &str) -> Command {
+    let mut command = fixture.tenant(&["--memory", quota], app("obey", Door::Dlsym));
     command.stdin(Stdio::piped());
     command
 }
 
 /// `obey` as a tenant in a PID namespace of its own; no manager is there. None where nobody may make one.
-pub(crate) fn apart(bed: &Bed, quota: &str) -> Option<Command> {
-    isolated(bed, &on_host(bed, quota))
+pub(crate) fn apart(fixture: &Fixture, quota: &str) -> Option<Command> {
+    isolated(fixture, &on_host(fixture, quota))
 }
 
 /// The tenant's command in a PID namespace of its own. None where nobody may make one.
-pub(crate) fn isolated(bed: &Bed, tenant: &Command) -> Option<Command> {
+pub(crate) fn isolated(fixture: &Fixture, tenant: &Command) -> Option<Command> {
     let works = Command::new("unshare").args(APART).arg("true").output();
     if !works.is_ok_and(|output| output.status.success()) {
         skip("overhead: unshare --pid does not work here");
         return None;
     }
     // The host's PID namespace is that of the machine's first process.
-    succeeded(&bed.bare(app("nvml_list", Door::Dlsym)).output().unwrap());
+    succeeded(&fixture.bare(app("nvml_list", Door::Dlsym)).output().unwrap());
     let mut command = Command::new("unshare");
-    bed.environment(&mut command);
+    fixture.environment(&mut command);
     command
         .args(APART)
         .arg(tenant.get_program())
@@ -62,11 +63,11 @@ pub(crate) fn isolated(bed: &Bed, tenant: &Command) -> Option<Command> {
     Some(command)
 }
 
-/// A container of this name, granted by the bed's manager. None where nobody may mount.
-pub(crate) fn granted<'b>(bed: &'b Bed, name: &str, quota: &str) -> Option<Room<'b>> {
+/// A container of this name, granted by the fixture's manager. None where nobody may mount.
+pub(crate) fn granted<'b>(fixture: &'b Fixture, name: &str, quota: &str) -> Option<GrantedContainer<'b>> {
     let args = ["grant", "create", name, "--memory", quota, "--cores", "10"];
-    succeeded(&bed.vcuda(args).output().unwrap());
-    let room = bed.room(name, Mounted::Directory);
+    succeeded(&fixture.vcuda(args).output().unwrap());
+    let room = fixture.granted_container(name, Mounted::Directory);
     if room.is_none() {
         skip("overhead: nobody may mount here");
         return None;
@@ -80,53 +81,53 @@ pub(crate) fn granted<'b>(bed: &'b Bed, name: &str, quota: &str) -> Option<Room<
 }
 
 /// A program in a granted container, in a PID namespace of its own.
-pub(crate) fn within(room: &Room<'_>, program: &str) -> Command {
+pub(crate) fn within(room: &GrantedContainer<'_>, program: &str) -> Command {
     room.command_in(&APART, app(program, Door::Dlsym))
 }
 
 /// A context and then an array, each as the GPU says, at once.
-fn is_exact_at_once(bed: &Bed, mut command: Command, what: &str) {
-    let mut process = Obedient::start(&mut command);
-    assert_exact(bed, &mut process, what);
+fn is_exact_at_once(fixture: &Fixture, mut command: Command, what: &str) {
+    let mut process = Commanded::start(&mut command);
+    assert_exact(fixture, &mut process, what);
     assert_eq!(process.alloc(100 * MIB), Some(0));
-    assert_exact(bed, &mut process, what);
+    assert_exact(fixture, &mut process, what);
 }
 
 #[test]
 fn one_context_is_charged_on_the_host() {
     for profile in PROFILES {
-        let bed = machine(profile, "");
-        is_exact_at_once(&bed, on_host(&bed, "2GiB"), profile);
+        let fixture = machine(profile, "");
+        is_exact_at_once(&fixture, on_host(&fixture, "2GiB"), profile);
     }
 }
 
 #[test]
 fn one_context_is_charged_in_a_container_without_a_manager() {
     for profile in PROFILES {
-        let bed = machine(profile, "");
-        let Some(command) = apart(&bed, "2GiB") else {
+        let fixture = machine(profile, "");
+        let Some(command) = apart(&fixture, "2GiB") else {
             return;
         };
-        is_exact_at_once(&bed, command, profile);
+        is_exact_at_once(&fixture, command, profile);
     }
 }
 
 #[test]
 fn one_context_is_charged_in_a_container_with_a_manager() {
     for profile in PROFILES {
-        let bed = machine(profile, "");
-        let _manager = bed.manager();
-        let Some(room) = granted(&bed, "a", "2GiB") else {
+        let fixture = machine(profile, "");
+        let _manager = fixture.manager();
+        let Some(room) = granted(&fixture, "a", "2GiB") else {
             return;
         };
-        is_exact_at_once(&bed, within(&room, "obey"), profile);
+        is_exact_at_once(&fixture, within(&room, "obey"), profile);
     }
 }
 
 /// Neighbours that allocate and free all the time.
-pub(crate) fn churns(bed: &Bed) -> [Running; 2] {
+pub(crate) fn churns(fixture: &Fixture) -> [Running; 2] {
     ["1", "2"].map(|seed| {
-        let mut churn = Running::start(bed.bare(app("churn", Door::Dlsym)).arg(seed));
+        let mut churn = Running::start(fixture.bare(app("churn", Door::Dlsym)).arg(seed));
         churn.wait_for("started");
         churn
     })
@@ -136,23 +137,23 @@ pub(crate) fn churns(bed: &Bed) -> [Running; 2] {
 #[test]
 fn neighbours_are_in_no_figure_where_a_manager_tells() {
     for profile in ["a100-535-container", "t4-470", "gb10", "mps"] {
-        let bed = machine(profile, "");
-        let _manager: Manager<'_> = bed.manager();
-        let Some(room) = granted(&bed, "a", "2GiB") else {
+        let fixture = machine(profile, "");
+        let _manager: Manager<'_> = fixture.manager();
+        let Some(room) = granted(&fixture, "a", "2GiB") else {
             return;
         };
         // How much a context takes.
         let context_bytes = {
-            let mut alone = Running::start(&mut bed.bare(app("hold", Door::Dlsym)));
+            let mut alone = Running::start(&mut fixture.bare(app("hold", Door::Dlsym)));
             alone.wait_for("holding");
-            bed.used_bytes()
+            fixture.used_bytes()
         };
         eventually("it is gone", std::time::Duration::from_secs(5), || {
-            bed.used_bytes() == 0
+            fixture.used_bytes() == 0
         });
-        let _neighbours = churns(&bed);
+        let _neighbours = churns(&fixture);
         for _ in 0..3 {
-            let mut process = Obedient::start(&mut within(&room, "obey"));
+            let mut process = Commanded::start(&mut within(&room, "obey"));
             let told = used(&mut process);
             assert!(
                 told.abs_diff(context_bytes) <= ROUNDING,
@@ -165,12 +166,12 @@ fn neighbours_are_in_no_figure_where_a_manager_tells() {
 /// Contexts that are made at the same moment in several containers are each charged to their own.
 #[test]
 fn first_contexts_at_the_same_moment_are_charged_right() {
-    let bed = machine("a100-535-container", "");
-    let _manager = bed.manager();
+    let fixture = machine("a100-535-container", "");
+    let _manager = fixture.manager();
     let names = ["a", "b", "c", "d", "e", "f"];
     let Some(rooms) = names
         .iter()
-        .map(|name| granted(&bed, name, "600MiB"))
+        .map(|name| granted(&fixture, name, "600MiB"))
         .collect::<Option<Vec<_>>>()
     else {
         return;
@@ -182,7 +183,7 @@ fn first_contexts_at_the_same_moment_are_charged_right() {
             .collect();
         for mut running in running {
             running.wait_for("ready");
-            let mut process = Obedient(running);
+            let mut process = Commanded(running);
             let told = used(&mut process);
             assert!(told.abs_diff(CONTEXT_BYTES) <= ROUNDING, "round {round}: {told}");
         }
@@ -190,10 +191,10 @@ fn first_contexts_at_the_same_moment_are_charged_right() {
         eventually(
             "the GPU is free again",
             std::time::Duration::from_secs(20),
-            || bed.used_bytes() == 0,
+            || fixture.used_bytes() == 0,
         );
         // The lock by which the container tells its death is released after the memory.
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    assert!(bed.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap() <= 6 * GIB);
+    assert!(fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap() <= 6 * GIB);
 }

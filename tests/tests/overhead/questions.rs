@@ -22,8 +22,8 @@ fn questions(manager: &mut Running) -> usize {
 
 #[test]
 fn nobody_asks_the_manager_during_a_capture() {
-    let bed = machine("wsl2", "");
-    let tenant = bed.keep("a", &["--memory", "4GiB"]);
+    let fixture = machine("wsl2", "");
+    let tenant = fixture.keep("a", &["--memory", "4GiB"]);
     // One that answers, and knows nothing, is asked whenever a context is made or ends.
     let answer = Answer {
         version: VERSION,

@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use vcuda_tests::{Bed, Door, GIB, MIB, Obedient, Running, app, eventually};
+use vcuda_tests::{Commanded, Door, Fixture, GIB, MIB, Running, app, eventually};
 
 use crate::drivers::{fill, peak_bytes};
 use crate::places::{
@@ -12,7 +12,7 @@ use crate::places::{
 };
 
 /// A machine with this driver, on which each start of NVML takes so many seconds.
-fn slow(profile: &str, seconds: f64) -> Bed {
+fn slow(profile: &str, seconds: f64) -> Fixture {
     let ns = seconds * 1e9;
     machine(profile, &format!("[driver]\nnvml_init_ns = {ns:.0}"))
 }
@@ -20,18 +20,18 @@ fn slow(profile: &str, seconds: f64) -> Bed {
 #[test]
 fn a_first_context_does_not_wait_for_nvml_and_the_quota_holds() {
     let start_seconds = 30.0;
-    let bed = slow("h200-580", start_seconds);
-    let tenant = bed.keep("fast", &["--memory", "2GiB"]);
-    let start = || Obedient::start(&mut tenant.command(app("obey", Door::Dlsym)));
+    let fixture = slow("h200-580", start_seconds);
+    let tenant = fixture.keep("fast", &["--memory", "2GiB"]);
+    let start = || Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)));
     let began = SystemTime::now();
     let mut process = start();
-    assert_exact(&bed, &mut process, "before NVML answers");
+    assert_exact(&fixture, &mut process, "before NVML answers");
     assert_eq!(fill(&mut process, 256 * MIB), 6, "of 1638 MiB beside the context");
     // One that finds no room, and one that has it, of a container whose contexts are known by now.
     assert!(!is_ready(&mut tenant.command(app("obey", Door::Dlsym))));
     drop(process);
     start().fills_to_the_byte();
-    assert!(peak_bytes(&bed) <= 2 * GIB);
+    assert!(peak_bytes(&fixture) <= 2 * GIB);
     assert!(began.elapsed().unwrap().as_secs_f64() < start_seconds / 2.0);
 }
 
@@ -44,16 +44,19 @@ fn is_ready(command: &mut Command) -> bool {
 /// Memory that only NVML can tell of counts from its answer on, though the process does nothing that could look.
 #[test]
 fn what_was_charged_before_nvml_answers_is_corrected_then() {
-    let bed = slow("h200-580", 2.0);
-    let tenant = bed.keep("late", &["--memory", "2GiB"]);
+    let fixture = slow("h200-580", 2.0);
+    let tenant = fixture.keep("late", &["--memory", "2GiB"]);
     let mut command = tenant.command(app("obey", Door::Dlsym));
-    let mut process = Obedient::start(command.arg("private"));
-    assert_exact(&bed, &mut process, "before NVML answers");
+    let mut process = Commanded::start(command.arg("private"));
+    assert_exact(&fixture, &mut process, "before NVML answers");
     assert_eq!(process.tell("unseen 104857600"), Some(vec![0]));
     let books = || tenant.used_bytes();
-    assert!(books() + 90 * MIB < bed.used_bytes(), "NVML has answered already");
+    assert!(
+        books() + 90 * MIB < fixture.used_bytes(),
+        "NVML has answered already"
+    );
     eventually("NVML's word is charged", Duration::from_secs(20), || {
-        books().abs_diff(bed.used_bytes()) <= ROUNDING
+        books().abs_diff(fixture.used_bytes()) <= ROUNDING
     });
     process.lives();
 }
@@ -61,14 +64,14 @@ fn what_was_charged_before_nvml_answers_is_corrected_then() {
 /// The manager's word counts while the process's own NVML starts: what neighbours do meanwhile is in no figure.
 #[test]
 fn the_manager_tells_before_nvml_does() {
-    let bed = slow("a100-535-container", 2.0);
-    let _manager = bed.manager();
-    let Some(room) = granted(&bed, "a", "2GiB") else {
+    let fixture = slow("a100-535-container", 2.0);
+    let _manager = fixture.manager();
+    let Some(room) = granted(&fixture, "a", "2GiB") else {
         return;
     };
-    let _neighbours = churns(&bed);
+    let _neighbours = churns(&fixture);
     for _ in 0..3 {
-        let mut process = Obedient::start(&mut within(&room, "obey"));
+        let mut process = Commanded::start(&mut within(&room, "obey"));
         let told = used(&mut process);
         assert!(told.abs_diff(CONTEXT_BYTES) <= ROUNDING, "{told}");
     }
@@ -79,18 +82,18 @@ fn the_manager_tells_before_nvml_does() {
 #[test]
 fn another_process_of_the_same_number_is_not_taken_for_this_one() {
     for seconds in [0.0, 1.0] {
-        let bed = slow("t4-470", seconds);
-        let mut other = Running::start(bed.bare(app("hold", Door::Dlsym)).arg(GIB.to_string()));
+        let fixture = slow("t4-470", seconds);
+        let mut other = Running::start(fixture.bare(app("hold", Door::Dlsym)).arg(GIB.to_string()));
         other.wait_for("holding");
         let number = other.0.id().to_string();
-        let mut command = bed.tenant(&["--memory", "4GiB"], app("as_pid", Door::Dlsym));
+        let mut command = fixture.tenant(&["--memory", "4GiB"], app("as_pid", Door::Dlsym));
         command.arg(number).arg(app("obey", Door::Dlsym));
-        let Some(mut command) = isolated(&bed, &command) else {
+        let Some(mut command) = isolated(&fixture, &command) else {
             return;
         };
-        let other_bytes = bed.used_bytes();
-        let mut process = Obedient::start(&mut command);
-        let own_bytes = || bed.used_bytes() - other_bytes;
+        let other_bytes = fixture.used_bytes();
+        let mut process = Commanded::start(&mut command);
+        let own_bytes = || fixture.used_bytes() - other_bytes;
         // Longer than NVML takes to answer.
         let end = SystemTime::now() + Duration::from_millis(1500);
         while SystemTime::now() < end {

@@ -20,14 +20,14 @@
 use std::time::Duration;
 
 use vcuda_tests::tracer::{self, Traced};
-use vcuda_tests::{Bed, MIB, eventually, skip};
+use vcuda_tests::{Fixture, MIB, eventually, skip};
 
-mod course;
 mod peer;
-mod scene;
+mod scenario;
+mod steps;
 
-use course::{Course, begin, end};
-use scene::{From, Kind, Scene, start};
+use scenario::{From, Kind, Scenario, start};
+use steps::{Steps, begin, end};
 
 /// What is made and given back.
 const BYTES: u64 = 32 * MIB;
@@ -77,49 +77,45 @@ fn if_permitted(test: fn(Kind), name: &'static str, from: From) {
 
 /// Stops the first process at places of its rounds, with the second one at work, and lets it go on.
 fn stopped(kind: Kind) {
-    let bed = Bed::with_config(MACHINE);
-    let mut scene = Scene::new(&bed, kind);
+    let fixture = Fixture::with_config(MACHINE);
+    let mut scenario = Scenario::new(&fixture, kind);
     // A process uses the GPU for the first time only once.
     let is_first = kind.name == "first";
-    let everything = scene.peer.free_bytes();
-    let mut traced = scene.start();
-    let handle = scene.handle();
-    let course = Course::of(&mut traced, &handle, &mut scene.peer);
-    scene.drop_export();
+    let everything = scenario.peer.free_bytes();
+    let mut traced = scenario.start();
+    let handle = scenario.handle();
+    let steps = Steps::of(&mut traced, &handle, &mut scenario.peer);
+    scenario.drop_export();
     let alone = if is_first {
         everything
     } else {
         // What was given away as a descriptor is free a moment after that is closed, or when more is asked for.
-        scene.peer.free_to_the_byte(|| format!("{kind:?} alone"))
+        scenario.peer.free_to_the_byte(|| format!("{kind:?} alone"))
     };
     let (mut visited, mut missed) = (0, 0);
     // A process each.
     let times = if is_first { 1 } else { 3 };
-    for place in course.places(40, times) {
+    for place in steps.places(40, times) {
         let at = || format!("{kind:?} at {place:?}");
         if is_first {
-            traced = scene.start();
+            traced = scenario.start();
         }
-        let handle = scene.handle();
+        let handle = scenario.handle();
         begin(&mut traced, &handle);
-        let is_there = course.lead(&traced, place);
+        let is_there = steps.lead(&traced, place);
         if kind.from == From::LeavingPeer {
-            scene.drop_export();
+            scenario.drop_export();
         }
-        let free = scene.peer.free_to_the_byte(at);
-        assert!(
-            (course.least..=alone).contains(&free),
-            "{free} are free: {}",
-            at()
-        );
+        let free = scenario.peer.free_to_the_byte(at);
+        assert!((steps.least..=alone).contains(&free), "{free} are free: {}", at());
         end(&traced, place, is_there);
         if kind.from == From::Peer {
-            scene.drop_export();
+            scenario.drop_export();
         }
         if is_first {
-            scene.peer.has_everything(everything, at);
+            scenario.peer.has_everything(everything, at);
         } else {
-            assert_eq!(scene.peer.free_to_the_byte(at), alone, "after {}", at());
+            assert_eq!(scenario.peer.free_to_the_byte(at), alone, "after {}", at());
         }
         *(if is_there { &mut visited } else { &mut missed }) += 1;
     }
@@ -127,13 +123,13 @@ fn stopped(kind: Kind) {
     if !is_first {
         assert!(traced.finish().success());
     }
-    scene.judge();
+    scenario.judge();
 }
 
 /// The way was written down step by step, so slowly that looks at the dead and at the driver were due in it: a round at
 /// full speed does not come by there, and by far the most instructions are theirs where each one counts.
 fn assert_mostly_visited(visited: u32, missed: u32) {
-    let enough = if course::is_soak() {
+    let enough = if steps::is_soak() {
         visited > missed
     } else {
         visited > 2 * missed
@@ -143,40 +139,40 @@ fn assert_mostly_visited(visited: u32, missed: u32) {
 
 /// Kills the first process at places of its round.
 fn killed(kind: Kind) {
-    let bed = Bed::with_config(MACHINE);
-    let mut scene = Scene::new(&bed, kind);
-    let everything = scene.peer.free_bytes();
-    let alone = bed.used_bytes();
-    let mut traced = scene.start();
-    let handle = scene.handle();
-    let course = Course::of(&mut traced, &handle, &mut scene.peer);
-    scene.drop_export();
+    let fixture = Fixture::with_config(MACHINE);
+    let mut scenario = Scenario::new(&fixture, kind);
+    let everything = scenario.peer.free_bytes();
+    let alone = fixture.used_bytes();
+    let mut traced = scenario.start();
+    let handle = scenario.handle();
+    let steps = Steps::of(&mut traced, &handle, &mut scenario.peer);
+    scenario.drop_export();
     drop(traced);
     let (mut visited, mut missed) = (0, 0);
-    for (n, place) in course.places(10, 1).into_iter().enumerate() {
+    for (n, place) in steps.places(10, 1).into_iter().enumerate() {
         let at = || format!("{kind:?} at {place:?}");
-        let mut traced = scene.start();
-        let handle = scene.handle();
+        let mut traced = scenario.start();
+        let handle = scenario.handle();
         begin(&mut traced, &handle);
-        let is_there = course.lead(&traced, place);
+        let is_there = steps.lead(&traced, place);
         // Still a zombie while the others look.
         traced.kill();
-        scene.drop_export();
+        scenario.drop_export();
         // Who needs it looks for the dead at once, who only asks finds nothing of them after a second.
         if n % 12 == 5 {
             eventually("the dead have nothing", A_SECOND, || {
-                scene.peer.free_bytes() == everything
+                scenario.peer.free_bytes() == everything
             });
         }
-        scene.peer.has_everything(everything, at);
+        scenario.peer.has_everything(everything, at);
         *(if is_there { &mut visited } else { &mut missed }) += 1;
     }
     assert_mostly_visited(visited, missed);
     eventually("the driver has everything back", A_SECOND, || {
-        bed.used_bytes() == alone
+        fixture.used_bytes() == alone
     });
-    assert_eq!(scene.tenant.used_bytes(), alone - scene.outside_bytes());
-    scene.judge();
+    assert_eq!(scenario.tenant.used_bytes(), alone - scenario.outside_bytes());
+    scenario.judge();
 }
 
 /// Stops and kills a process that frees what the second one has opened: it stays counted, once, until that is closed.
@@ -191,47 +187,47 @@ fn an_exporter_of_a_descriptor_that_lets_go_may_stop_and_die() {
 }
 
 fn letting_go(kind: Kind, open: &str, close: &str) {
-    let bed = Bed::with_config(MACHINE);
-    let mut scene = Scene::new(&bed, kind);
-    let everything = scene.peer.free_bytes();
+    let fixture = Fixture::with_config(MACHINE);
+    let mut scenario = Scenario::new(&fixture, kind);
+    let everything = scenario.peer.free_bytes();
     // One that is about to free what the second process has open.
-    let lend = |scene: &mut Scene<'_>, traced: &mut Traced| {
+    let lend = |scenario: &mut Scenario<'_>, traced: &mut Traced| {
         begin(traced, "");
         traced.run_to_mark();
-        scene.peer.does(&format!("{open} {}", traced.hear()));
+        scenario.peer.does(&format!("{open} {}", traced.hear()));
     };
-    let start = |scene: &mut Scene<'_>| {
-        let mut traced = scene.start();
+    let start = |scenario: &mut Scenario<'_>| {
+        let mut traced = scenario.start();
         // Of what was done before the first round.
         traced.hear();
         traced
     };
-    let mut traced = start(&mut scene);
-    lend(&mut scene, &mut traced);
-    let course = Course {
+    let mut traced = start(&mut scenario);
+    lend(&mut scenario, &mut traced);
+    let steps = Steps {
         halves: [Vec::new(), traced.path_to_mark()],
         least: 0,
     };
-    scene.peer.does(close);
+    scenario.peer.does(close);
     let (mut visited, mut missed) = (0, 0);
-    for (n, place) in course.places(60, 3).into_iter().enumerate() {
+    for (n, place) in steps.places(60, 3).into_iter().enumerate() {
         let at = || format!("letting go at {place:?}");
-        lend(&mut scene, &mut traced);
-        let is_there = traced.run_along(&course.halves[1], place.1);
+        lend(&mut scenario, &mut traced);
+        let is_there = traced.run_along(&steps.halves[1], place.1);
         let rest = everything - CONTEXT - BYTES;
-        assert_eq!(scene.peer.free_to_the_byte(at), rest, "{}", at());
+        assert_eq!(scenario.peer.free_to_the_byte(at), rest, "{}", at());
         if n % 4 == 3 {
             traced.kill();
-            scene.peer.has_everything(everything - BYTES, at);
-            scene.peer.does(close);
-            scene.peer.has_everything(everything, at);
-            traced = start(&mut scene);
+            scenario.peer.has_everything(everything - BYTES, at);
+            scenario.peer.does(close);
+            scenario.peer.has_everything(everything, at);
+            traced = start(&mut scenario);
         } else {
             end(&traced, place, is_there);
-            assert_eq!(scene.peer.free_to_the_byte(at), rest, "after {}", at());
-            scene.peer.does(close);
+            assert_eq!(scenario.peer.free_to_the_byte(at), rest, "after {}", at());
+            scenario.peer.does(close);
             assert_eq!(
-                scene.peer.free_to_the_byte(at),
+                scenario.peer.free_to_the_byte(at),
                 everything - CONTEXT,
                 "closed after {}",
                 at()
@@ -240,7 +236,7 @@ fn letting_go(kind: Kind, open: &str, close: &str) {
         *(if is_there { &mut visited } else { &mut missed }) += 1;
     }
     assert_mostly_visited(visited, missed);
-    scene.judge();
+    scenario.judge();
 }
 
 /// Stops and kills a process that clears away a dead one, whose memory it needs.
@@ -250,46 +246,46 @@ fn whoever_clears_the_dead_away_may_stop_and_die() {
 }
 
 fn clearing(kind: Kind) {
-    let bed = Bed::with_config(MACHINE);
-    let mut scene = Scene::new(&bed, kind);
-    let everything = scene.peer.free_bytes();
+    let fixture = Fixture::with_config(MACHINE);
+    let mut scenario = Scenario::new(&fixture, kind);
+    let everything = scenario.peer.free_bytes();
     // One that is about to allocate, and one that has died with all that there was.
-    let pair = |scene: &mut Scene<'_>| {
-        let mut heir = scene.start();
-        let mut dead = start(&scene.tenant, kind.name, everything - 2 * CONTEXT, "");
+    let pair = |scenario: &mut Scenario<'_>| {
+        let mut heir = scenario.start();
+        let mut dead = start(&scenario.tenant, kind.name, everything - 2 * CONTEXT, "");
         begin(&mut dead, "");
         dead.run_to_mark();
-        assert_eq!(scene.peer.free_bytes(), 0);
+        assert_eq!(scenario.peer.free_bytes(), 0);
         dead.kill();
         begin(&mut heir, "");
         (heir, dead)
     };
-    let (heir, dead) = pair(&mut scene);
-    let course = Course {
+    let (heir, dead) = pair(&mut scenario);
+    let steps = Steps {
         halves: [heir.path_to_mark(), Vec::new()],
         least: 0,
     };
     drop((heir, dead));
     let (mut visited, mut missed) = (0, 0);
-    for (n, place) in course.places(40, 1).into_iter().enumerate() {
+    for (n, place) in steps.places(40, 1).into_iter().enumerate() {
         let at = || format!("clearing at {place:?}");
-        let (mut heir, dead) = pair(&mut scene);
-        let is_there = course.lead(&heir, place);
+        let (mut heir, dead) = pair(&mut scenario);
+        let is_there = steps.lead(&heir, place);
         let rest = everything - CONTEXT - BYTES;
         eventually("the dead one's memory can be had", A_SECOND, || {
-            scene.peer.can_have(rest)
+            scenario.peer.can_have(rest)
         });
         if n % 2 == 0 {
             heir.kill();
         } else {
             end(&heir, place, is_there);
-            assert_eq!(scene.peer.free_to_the_byte(at), everything - CONTEXT);
+            assert_eq!(scenario.peer.free_to_the_byte(at), everything - CONTEXT);
             assert!(heir.finish().success());
         }
-        scene.peer.has_everything(everything, at);
+        scenario.peer.has_everything(everything, at);
         drop(dead);
         *(if is_there { &mut visited } else { &mut missed }) += 1;
     }
     assert_mostly_visited(visited, missed);
-    scene.judge();
+    scenario.judge();
 }

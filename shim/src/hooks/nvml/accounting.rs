@@ -4,8 +4,8 @@ use vcuda_driver_api::prelude::*;
 
 use super::array::{get_all, is_usable, put_all};
 use super::{Part, Process};
-use crate::ffi::Call;
-use crate::ffi::peek::peek;
+use crate::driver::Call;
+use crate::driver::saved_answer::peek;
 use crate::hooks::own as hooked;
 
 /// `nvmlDeviceGetAccountingPids`.

@@ -2,7 +2,7 @@
 
 use vcuda_driver_api::prelude::*;
 
-use crate::ffi::peek::peek;
+use crate::driver::saved_answer::peek;
 
 /// Whether the caller's pointers can be used: else NVML's answer is the answer.
 pub(super) fn is_usable<T: Copy>(count: *const c_uint, array: *const T) -> bool {

@@ -4,8 +4,8 @@ use vcuda_driver_api::prelude::*;
 use vcuda_quota::NO_MEMORY_LIMIT;
 
 use super::Part;
-use crate::ffi::Call;
-use crate::shim;
+use crate::driver::Call;
+use crate::runtime::shim;
 
 /// What is said of a GPU's memory (bytes).
 struct Told {
@@ -15,7 +15,7 @@ struct Told {
 }
 
 /// As `cuMemGetInfo` tells it. Nothing where no memory limit of ours applies.
-fn told(device: nvmlDevice_t, card_total: u64, card_free: u64) -> Option<Told> {
+fn told(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) -> Option<Told> {
     let part = Part::of(device)?;
     let limit = part.memory_limit_bytes();
     if limit == NO_MEMORY_LIMIT {
@@ -27,20 +27,20 @@ fn told(device: nvmlDevice_t, card_total: u64, card_free: u64) -> Option<Told> {
         }
         region.usage.used_bytes(index)
     });
-    // Nothing granted: the card keeps its size, since programs divide by it.
+    // Nothing granted: the GPU keeps its size, since programs divide by it.
     let total = if limit == 0 {
-        card_total
+        gpu_total
     } else {
-        limit.min(card_total)
+        limit.min(gpu_total)
     };
     Some(Told {
         total,
-        free: limit.saturating_sub(used).min(card_free),
+        free: limit.saturating_sub(used).min(gpu_free),
         used,
     })
 }
 
-/// `nvmlDeviceGetMemoryInfo`; `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which tells the same of a card in confidential
+/// `nvmlDeviceGetMemoryInfo`; `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which tells the same of a GPU in confidential
 /// mode.
 pub(in super::super) fn memory(
     call: &Call<'_, nvmlReturn_t>,
@@ -52,8 +52,8 @@ pub(in super::super) fn memory(
         return Ok(());
     }
     // SAFETY: NVML returned success, so it has just written the structure.
-    let card = unsafe { memory.read() };
-    if let Some(Told { total, free, used }) = told(device, card.total, card.free) {
+    let gpu = unsafe { memory.read() };
+    if let Some(Told { total, free, used }) = told(device, gpu.total, gpu.free) {
         // SAFETY: as above.
         unsafe { memory.write(nvmlMemory_t { total, free, used }) };
     }
@@ -75,10 +75,10 @@ pub(in super::super) fn memory_v2(
         return Ok(());
     }
     // SAFETY: of this version, thus of this shape.
-    let card = unsafe { memory.read() };
-    if let Some(Told { total, free, used }) = told(device, card.total, card.free) {
+    let gpu = unsafe { memory.read() };
+    if let Some(Told { total, free, used }) = told(device, gpu.total, gpu.free) {
         let told = nvmlMemory_v2_t {
-            version: card.version,
+            version: gpu.version,
             total,
             reserved: total.saturating_sub(free).saturating_sub(used),
             free,
@@ -102,10 +102,10 @@ pub(in super::super) fn bar1(
         return Ok(());
     }
     // SAFETY: NVML returned success, so it has just written the structure.
-    let card = unsafe { window.read() };
-    if let Some(told) = told(device, card.bar1Total, card.bar1Free) {
-        let total = told.total.min(card.bar1Total);
-        let used = told.used.min(card.bar1Used).min(total);
+    let gpu = unsafe { window.read() };
+    if let Some(told) = told(device, gpu.bar1Total, gpu.bar1Free) {
+        let total = told.total.min(gpu.bar1Total);
+        let used = told.used.min(gpu.bar1Used).min(total);
         let window_told = nvmlBAR1Memory_t {
             bar1Total: total,
             bar1Free: total - used,
@@ -128,11 +128,11 @@ pub(in super::super) fn attributes(
         return Ok(());
     }
     // SAFETY: NVML returned success, so it has just written the structure.
-    let mut card = unsafe { attributes.read() };
-    if let Some(told) = told(device, card.memorySizeMB << 20, 0) {
-        card.memorySizeMB = told.total >> 20;
+    let mut gpu = unsafe { attributes.read() };
+    if let Some(told) = told(device, gpu.memorySizeMB << 20, 0) {
+        gpu.memorySizeMB = told.total >> 20;
         // SAFETY: as above.
-        unsafe { attributes.write(card) };
+        unsafe { attributes.write(gpu) };
     }
     Ok(())
 }

@@ -9,8 +9,8 @@ use vcuda_region::clock;
 
 use super::Part;
 use super::array::{get_all, is_usable, put_all};
-use crate::ffi::Call;
-use crate::ffi::peek::peek;
+use crate::driver::Call;
+use crate::driver::saved_answer::peek;
 use crate::hooks::own as hooked;
 
 /// Over which time a rate is taken.
@@ -56,7 +56,7 @@ fn percent(part: &Part, device: nvmlDevice_t) -> Result<nvmlUtilization_t, NvmlE
         .filter(|(region, index)| region.limits.is_metered(*index))
         .map(|(region, index)| {
             let now_ns = clock::now_ns();
-            let words = &region.usage.account(index).busy;
+            let words = &region.usage.bucket(index).busy;
             busy::busy_permille(words, now_ns.saturating_sub(WINDOW_NS), now_ns).div_ceil(10)
         });
     let samples = match own_samples(part, device, now_us().saturating_sub(WINDOW_NS / 1000)) {
@@ -97,7 +97,7 @@ pub(in super::super) fn rates(
     };
     call.real()?;
     let told = percent(&part, device);
-    // SAFETY: NVML returned success, so it has just written the structure: the whole card's figures.
+    // SAFETY: NVML returned success, so it has just written the structure: the whole GPU's figures.
     unsafe { rates.write(told.unwrap_or(before)) };
     told.map(|_| ())
 }
@@ -173,7 +173,7 @@ pub(in super::super) fn of_processes_info(
 }
 
 /// `nvmlDeviceGetSamples`: of the utilisation of GPU and memory, one sample, of now. Samples of power and clocks are the
-/// card's.
+/// GPU's.
 pub(in super::super) fn samples(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,

@@ -84,7 +84,7 @@ pub(crate) fn end_thread() {
 pub(crate) fn end_process() {
     if let Part::Takes(table, _) = part() {
         ROLE.store(LOOKS_ON, Ordering::Release);
-        table.bury(std::process::id());
+        table.end_process(std::process::id());
     }
 }
 

@@ -126,7 +126,7 @@ impl Client {
             match answer {
                 Ok(Err(refused @ Refused::OutOfMemory { .. })) => break refused,
                 Ok(answer) => return answer,
-                Err(LookFirst) => shared.bury_the_dead(local)?,
+                Err(LookFirst) => shared.end_dead_processes(local)?,
             }
             has_looked = true;
         };

@@ -101,7 +101,7 @@ impl Client {
     /// bytes are the other holders'. Says whether they are this client's.
     pub fn object_unmake(&self, object: ObjectId) -> bool {
         // Descriptors that were closed hold nothing.
-        let _ = self.shared().bury_the_dead(&mut self.shared().local.lock());
+        let _ = self.shared().end_dead_processes(&mut self.shared().local.lock());
         let is_own = self.change(|core| Ok::<_, Refused>(objects::unmake(core, object.0, self.id)));
         if matches!(is_own, Ok(Ok(true))) {
             self.shared().objects.forget(&[object.0]);
@@ -117,7 +117,8 @@ impl Client {
     /// `Gone` where nobody holds it, or not the maker; `Full`, `DiskFull`.
     pub fn object_hold(&self, object: ObjectId, maker: Option<u64>) -> Result<Object, Refused> {
         // The dead hold nothing.
-        self.shared().bury_the_dead(&mut self.shared().local.lock())?;
+        self.shared()
+            .end_dead_processes(&mut self.shared().local.lock())?;
         let held = self.change(|core| {
             if maker.is_some_and(|maker| core.hold_of(object.0, maker).is_none()) {
                 return Err(Refused::Gone);
@@ -146,7 +147,8 @@ impl Client {
         let known = file.metadata().map_err(|_| Refused::Gone)?;
         let key = [known.dev(), known.ino()];
         // A number of a file may be used again after its last holder's death.
-        self.shared().bury_the_dead(&mut self.shared().local.lock())?;
+        self.shared()
+            .end_dead_processes(&mut self.shared().local.lock())?;
         let find = |core: &Core| core.objects.iter().find(|row| row.file == key).map(|row| row.id);
         let like = ObjectRow {
             gpu: gpu as u64,

@@ -85,7 +85,7 @@ impl Producer {
         {
             self.harvest(map);
         }
-        if let Command::Kernel { .. } | Command::Meeting { .. } | Command::Spin { .. } = command {
+        if let Command::Kernel { .. } | Command::Rendezvous { .. } | Command::Spin { .. } = command {
             self.kernels += 1;
         }
         ring::submit(map, ring, seq, command, now, self.kernels);

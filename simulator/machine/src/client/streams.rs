@@ -5,7 +5,7 @@ use super::{CannotCommit, Client};
 use crate::commit::Change;
 use crate::core::{ContextRow, StreamRow};
 use crate::layout::{RING_WORDS, STREAMS, as_index, name, ring as ring_start, split};
-use crate::population::remove_stream;
+use crate::process_table::remove_stream;
 use crate::shared::Local;
 use crate::{Command, ContextId, QueueFull, Refused, StreamId, Ticket, ring};
 use parking_lot::{Mutex, MutexGuard};

@@ -48,7 +48,7 @@ impl Client {
             return true;
         }
         let local = &mut *shared.local.lock();
-        if shared.count_the_living(local).is_err() {
+        if shared.check_processes(local).is_err() {
             return false;
         }
         let command = ticket.command();

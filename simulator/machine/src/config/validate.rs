@@ -9,52 +9,67 @@ impl Config {
     /// # Errors
     /// `MachineError::Value` naming the field, its value and what is possible.
     pub fn validate(&self) -> Result<(), MachineError> {
-        within("gpus", self.gpus.len() as u64, 1, MAX_GPUS as u64)?;
-        within("slice_ns", self.slice_ns, 10_000, 1_000_000_000)?;
-        within("switch_ns", self.switch_ns, 0, 10_000_000)?;
-        within("queue_depth", self.queue_depth, 1, RING_ENTRIES)?;
-        within("sample_ns", self.sample_ns, 1_000_000, 1_000_000_000)?;
-        within("granularity_bytes", self.granularity_bytes, 1, 1 << 30)?;
-        within("copy_bytes_per_us", self.copy_bytes_per_us, 1, 1 << 40)?;
-        within(
-            "device_copy_bytes_per_us",
-            self.device_copy_bytes_per_us,
-            1,
-            1 << 40,
-        )?;
-        within("copy_latency_ns", self.copy_latency_ns, 0, 1_000_000_000)?;
-        within("context_bytes", self.context_bytes, 0, 1 << 40)?;
-        within("module_bytes", self.module_bytes, 0, 1 << 40)?;
-        within("green_context_bytes", self.green_context_bytes, 0, 1 << 40)?;
-        within(
-            "kernels.work_ns_per_iteration",
-            self.kernels.work_ns_per_iteration,
-            1,
-            1_000_000_000,
-        )?;
-        within("driver.nvml_init_ns", self.driver.nvml_init_ns, 0, 60_000_000_000)?;
-        within(
-            "driver.allocation_unit_bytes",
-            self.driver.allocation_unit_bytes,
-            1,
-            1 << 30,
-        )?;
+        self.validate_numbers()?;
+        self.validate_faults()?;
+        self.validate_gpus()
+    }
+
+    fn validate_numbers(&self) -> Result<(), MachineError> {
         let driver = &self.driver;
-        within("driver.event_record_ns", driver.event_record_ns, 0, 1_000_000)?;
-        within("driver.event_pair_ns", driver.event_pair_ns, 0, 1_000_000)?;
-        within(
-            "driver.slice_spread_permille",
-            driver.slice_spread_permille,
-            0,
-            900,
-        )?;
-        within(
-            "driver.release_delay_ns",
-            driver.release_delay_ns,
-            0,
-            60_000_000_000,
-        )?;
-        within("cuda_version", u64::from(self.cuda_version), 11_000, 99_990)?;
+        // Key, value, least, most.
+        let bounds = [
+            ("gpus", self.gpus.len() as u64, 1, MAX_GPUS as u64),
+            ("slice_ns", self.slice_ns, 10_000, 1_000_000_000),
+            ("switch_ns", self.switch_ns, 0, 10_000_000),
+            ("queue_depth", self.queue_depth, 1, RING_ENTRIES),
+            ("sample_ns", self.sample_ns, 1_000_000, 1_000_000_000),
+            ("granularity_bytes", self.granularity_bytes, 1, 1 << 30),
+            ("copy_bytes_per_us", self.copy_bytes_per_us, 1, 1 << 40),
+            (
+                "device_copy_bytes_per_us",
+                self.device_copy_bytes_per_us,
+                1,
+                1 << 40,
+            ),
+            ("copy_latency_ns", self.copy_latency_ns, 0, 1_000_000_000),
+            ("context_bytes", self.context_bytes, 0, 1 << 40),
+            ("module_bytes", self.module_bytes, 0, 1 << 40),
+            ("green_context_bytes", self.green_context_bytes, 0, 1 << 40),
+            (
+                "kernels.work_ns_per_iteration",
+                self.kernels.work_ns_per_iteration,
+                1,
+                1_000_000_000,
+            ),
+            ("driver.nvml_init_ns", self.driver.nvml_init_ns, 0, 60_000_000_000),
+            (
+                "driver.allocation_unit_bytes",
+                self.driver.allocation_unit_bytes,
+                1,
+                1 << 30,
+            ),
+            ("driver.event_record_ns", driver.event_record_ns, 0, 1_000_000),
+            ("driver.event_pair_ns", driver.event_pair_ns, 0, 1_000_000),
+            (
+                "driver.slice_spread_permille",
+                driver.slice_spread_permille,
+                0,
+                900,
+            ),
+            (
+                "driver.release_delay_ns",
+                driver.release_delay_ns,
+                0,
+                60_000_000_000,
+            ),
+            ("cuda_version", u64::from(self.cuda_version), 11_000, 99_990),
+        ];
+        bounds
+            .into_iter()
+            .try_for_each(|(field, number, least, most)| within(field, number, least, most))
+    }
+
+    fn validate_faults(&self) -> Result<(), MachineError> {
         if self.faults.fail_nth_allocation == Some(0) {
             return Err(value(
                 "faults.fail_nth_allocation",
@@ -71,6 +86,10 @@ impl Config {
                 return Err(value(&field, "no call", "say nth or every"));
             }
         }
+        Ok(())
+    }
+
+    fn validate_gpus(&self) -> Result<(), MachineError> {
         for (one, other) in &self.nvlinks {
             if one == other || (*one).max(*other) >= self.gpus.len() {
                 return Err(value(

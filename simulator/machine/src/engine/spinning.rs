@@ -12,7 +12,7 @@ impl Play<'_> {
                 continue;
             };
             match until {
-                Until::Met { meeting, parties } => self.meet(meeting, parties, duration),
+                Until::Met { rendezvous, parties } => self.meet(rendezvous, parties, duration),
                 Until::Opened(Some(at)) if at <= self.core.now => self.release(position, duration),
                 Until::Opened(_) | Until::Begun => {}
             }
@@ -37,7 +37,7 @@ impl Play<'_> {
         let there: Vec<usize> = (0..self.active.len())
             .filter(|position| {
                 let until = self.spinning(*position, None).map(|(_, until)| until);
-                matches!(until, Some(Until::Met { meeting, .. }) if meeting == wanted)
+                matches!(until, Some(Until::Met { rendezvous, .. }) if rendezvous == wanted)
             })
             .collect();
         if there.len() as u64 >= parties {

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 
 const MIB: u64 = 1 << 20;
 
-/// (used by the first process, by the second, by the card), without the contexts' 10 MiB each; MiB.
+/// (used by the first process, by the second, by the GPU), without the contexts' 10 MiB each; MiB.
 fn used(machine: &Machine) -> (u64, u64, u64) {
     let report = machine.report();
     let of = |pid| {

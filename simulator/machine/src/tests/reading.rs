@@ -68,7 +68,7 @@ fn a_copy_is_whole_or_is_made_again() {
             .map(|row| (row.id, row.slot))
             .collect();
         for (id, slot) in kept {
-            writer.shared().bury(local, id, writer.now_ns()).unwrap();
+            writer.shared().end_process(local, id, writer.now_ns()).unwrap();
             writer.shared().liveness.release(slot);
         }
         at += 1;

@@ -193,17 +193,17 @@ fn kernels_that_meet_spin_until_all_are_there() {
     let (a, on_a) = tenant(&machine, 1);
     let b = machine.attach(2, "tenant").unwrap();
     let on_b = b.stream_create(b.context_create(1).unwrap(), 0).unwrap();
-    let meeting = Command::Meeting {
-        meeting: 9,
+    let rendezvous = Command::Rendezvous {
+        rendezvous: 9,
         parties: 2,
         duration_ns: 5 * US,
         sms: 0,
     };
-    let first = a.submit(on_a, meeting).unwrap();
-    let second = a.submit(on_a, meeting).unwrap();
+    let first = a.submit(on_a, rendezvous).unwrap();
+    let second = a.submit(on_a, rendezvous).unwrap();
     machine.step_clock(MS);
     assert!(!a.is_done(first));
-    let other = b.submit(on_b, meeting).unwrap();
+    let other = b.submit(on_b, rendezvous).unwrap();
     machine.step_clock(MS);
     a.advance();
     assert_eq!((done(&a, first), done(&b, other)), (MS + 5 * US, MS + 5 * US));

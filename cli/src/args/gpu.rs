@@ -1,0 +1,49 @@
+//! `vcuda gpu`: the GPUs that the manager gives out.
+
+use clap::{Args, Subcommand};
+
+use crate::inventory::GpuSelector;
+
+pub(super) const GPU_EXAMPLES: &str = "\
+Examples:
+  vcuda gpu list
+  vcuda gpu cordon GPU-f46c2ba1          nothing new is placed there
+  vcuda gpu uncordon GPU-f46c2ba1";
+
+pub(super) const GPU_DETAILS: &str = "\
+Needs the node's manager. What runs on a cordoned GPU goes on; the manager
+remembers the cordon across its restarts.";
+
+#[derive(Args, Debug)]
+pub(crate) struct GpuArgs {
+    #[command(subcommand)]
+    pub(crate) action: GpuAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GpuAction {
+    /// The node's GPUs: what is promised of each, and whether it is given out
+    #[command(
+        alias = "gpus",
+        before_help = "Examples:\n  vcuda gpu list\n  vcuda gpu list --json | jq '.gpus[] | select(.cordoned)'"
+    )]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give GPUs to no new container
+    #[command(before_help = "Examples:\n  vcuda gpu cordon 1\n  vcuda gpu cordon GPU-f46c2ba1")]
+    Cordon {
+        /// A GPU by UUID (its beginning is enough) or by its index in `vcuda gpu list`
+        #[arg(value_name = "UUID|INDEX", required = true, allow_negative_numbers = true)]
+        gpu: Vec<GpuSelector>,
+    },
+    /// Give them out again
+    #[command(before_help = "Examples:\n  vcuda gpu uncordon 1")]
+    Uncordon {
+        /// A GPU by UUID (its beginning is enough) or by its index in `vcuda gpu list`
+        #[arg(value_name = "UUID|INDEX", required = true, allow_negative_numbers = true)]
+        gpu: Vec<GpuSelector>,
+    },
+}

@@ -1,0 +1,145 @@
+//! The commands that ask the node's manager.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::QuotaArgs;
+use crate::inventory::GpuSelector;
+
+pub(super) const TOP_EXAMPLES: &str = "\
+Examples:
+  vcuda top                       live; q ends it
+  vcuda top --sort memory";
+
+pub(super) const PS_EXAMPLES: &str = "\
+Examples:
+  vcuda ps
+  vcuda ps --json | jq '.processes[] | select(.memory_used_bytes > 1e9)'";
+
+pub(super) const EVENTS_EXAMPLES: &str = "\
+Examples:
+  vcuda events                    what the manager remembers
+  vcuda events --follow
+  vcuda events --container web-7 --json";
+
+pub(super) const EVENTS_DETAILS: &str = "\
+Needs the node's manager. The same event is told once in 30 s and counted.
+docs/operations.md has all reasons, and what to do about each.";
+
+pub(super) const GRANT_EXAMPLES: &str = "\
+Examples:
+  vcuda grant create web --memory 4GiB --cores 30
+  vcuda run --grant web -- ./server
+  vcuda grant resize web --memory 6GiB
+  vcuda grant list
+  vcuda grant release web";
+
+pub(super) const GRANT_DETAILS: &str = "\
+Needs the node's manager, which keeps grants across restarts, of its own and of
+the programs. What does not fit on any GPU is refused with what is free.";
+
+/// What `top` puts first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SortKey {
+    /// Who uses most GPU time
+    #[default]
+    Cores,
+    /// Who uses most memory
+    Memory,
+    /// By name
+    Name,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    /// What comes first
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) sort: SortKey,
+    /// Show the simulated machine of VCUDA_SIM, also where a real GPU is present
+    #[arg(long)]
+    pub(crate) sim: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show the simulated machine of VCUDA_SIM, also where a real GPU is present
+    #[arg(long)]
+    pub(crate) sim: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EventsArgs {
+    /// Go on with what comes
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Only of this container
+    #[arg(long, value_name = "ID")]
+    pub(crate) container: Option<String>,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct GrantArgs {
+    #[command(subcommand)]
+    pub(crate) action: GrantAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GrantAction {
+    /// Grant a container its part of GPUs
+    #[command(before_help = "Examples:\n  vcuda grant create web --memory 4GiB --cores 30 --gpus 2")]
+    Create(GrantCreateArgs),
+    /// Change a grant; its programs follow while they run
+    #[command(before_help = "Examples:\n  vcuda grant resize web --memory 6GiB")]
+    Resize {
+        /// Its name or id
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        quota: QuotaArgs,
+    },
+    /// Give a grant back
+    #[command(before_help = "Examples:\n  vcuda grant release web")]
+    Release {
+        /// Its name or id
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Also if its programs still run: they keep what they have and get nothing more
+        #[arg(long)]
+        force: bool,
+    },
+    /// All grants of the node
+    #[command(before_help = "Examples:\n  vcuda grant list\n  vcuda grant list --json | jq '.grants[].id'")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct GrantCreateArgs {
+    /// What it is called; its id is NAME and a number
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) quota: QuotaArgs,
+    /// A GPU by UUID or by its index in `vcuda smi`; repeat for several [default: the manager chooses]
+    #[arg(
+        long,
+        value_name = "UUID|INDEX",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
+    pub(crate) gpu: Vec<GpuSelector>,
+    /// How many GPUs the manager chooses
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "gpu", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) gpus: u32,
+    /// Print the container's directory only
+    #[arg(long)]
+    pub(crate) directory: bool,
+}

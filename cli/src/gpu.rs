@@ -1,0 +1,141 @@
+//! `vcuda gpu`: the GPUs that the manager places grants on, and taking one out of placement.
+
+use std::io::Write as _;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+use vcuda_manager_api::v1::{self, ListGpusResponse};
+use vcuda_quota::{CoreShare, MemorySize};
+
+use crate::args::GpuAction;
+use crate::config::Environment;
+use crate::failure::Failure;
+use crate::manager_client::ManagerClient;
+
+/// Does what was asked for.
+pub(crate) fn gpu(action: &GpuAction, environment: &Environment) -> Result<(), Failure> {
+    let node = ManagerClient::required(environment)?;
+    let (gpus, cordoned) = match action {
+        GpuAction::List { json } => return show(&node.gpus()?, *json),
+        GpuAction::Cordon { gpu } => (gpu, true),
+        GpuAction::Uncordon { gpu } => (gpu, false),
+    };
+    // All are known before the first is changed.
+    for uuid in node.chosen("GPU", gpus)? {
+        node.cordon(uuid, cordoned)?;
+    }
+    Ok(())
+}
+
+fn show(seen: &ListGpusResponse, is_json: bool) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    if is_json {
+        let gpus = seen.gpus.iter().map(One::of).collect();
+        let problem = (!seen.problem.is_empty()).then_some(seen.problem.as_str());
+        serde_json::to_writer_pretty(&mut out, &Document { gpus, problem })?;
+        return Ok(writeln!(out)?);
+    }
+    let mut table = Table::new();
+    table
+        .load_preset(NOTHING)
+        .set_header(["GPU", "GRANTED", "OF", "TIME", "SHARERS", "GIVEN OUT"]);
+    for gpu in &seen.gpus {
+        table.add_row([
+            gpu.uuid.clone(),
+            MemorySize(gpu.memory_granted_bytes).to_string(),
+            MemorySize(gpu.memory_grantable_bytes).to_string(),
+            CoreShare(gpu.cores_granted_permille).to_string(),
+            gpu.sharers.to_string(),
+            given_out(gpu),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+        if (1..=4).contains(&column.index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    if !seen.problem.is_empty() {
+        writeln!(out, "{}", seen.problem)?;
+    }
+    Ok(())
+}
+
+/// `yes`, or why not.
+fn given_out(gpu: &v1::Gpu) -> String {
+    let reasons = [
+        gpu.cordoned.then_some("cordoned"),
+        (!gpu.healthy).then_some(gpu.health_reason.as_str()),
+    ];
+    let reasons: Vec<&str> = reasons.into_iter().flatten().collect();
+    if reasons.is_empty() {
+        "yes".to_owned()
+    } else {
+        format!("no: {}", reasons.join("; "))
+    }
+}
+
+/// `vcuda gpu list --json`. The keys are a promise to other programs.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    gpus: Vec<One<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct One<'a> {
+    uuid: &'a str,
+    name: &'a str,
+    memory_total_bytes: u64,
+    memory_grantable_bytes: u64,
+    memory_granted_bytes: u64,
+    cores_granted_permille: u32,
+    sharers: u32,
+    sharers_max: u32,
+    cordoned: bool,
+    healthy: bool,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    health_reason: &'a str,
+}
+
+impl<'a> One<'a> {
+    fn of(gpu: &'a v1::Gpu) -> Self {
+        Self {
+            uuid: &gpu.uuid,
+            name: &gpu.name,
+            memory_total_bytes: gpu.memory_total_bytes,
+            memory_grantable_bytes: gpu.memory_grantable_bytes,
+            memory_granted_bytes: gpu.memory_granted_bytes,
+            cores_granted_permille: gpu.cores_granted_permille,
+            sharers: gpu.sharers,
+            sharers_max: gpu.sharers_max,
+            cordoned: gpu.cordoned,
+            healthy: gpu.healthy,
+            health_reason: &gpu.health_reason,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_gpu_is_not_given_out_is_told() {
+        let mut gpu = v1::Gpu {
+            healthy: true,
+            ..v1::Gpu::default()
+        };
+        assert_eq!(given_out(&gpu), "yes");
+        gpu.cordoned = true;
+        assert_eq!(given_out(&gpu), "no: cordoned");
+        gpu.healthy = false;
+        gpu.health_reason = "XID 48".to_owned();
+        assert_eq!(given_out(&gpu), "no: cordoned; XID 48");
+    }
+}

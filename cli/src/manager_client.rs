@@ -1,0 +1,268 @@
+//! The node's manager, asked over its socket. Commands that show things do without one; those that change a grant need it.
+
+pub(crate) mod view;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status, Streaming};
+use vcuda_manager_api::v1::grants_client::GrantsClient;
+use vcuda_manager_api::v1::node_client::NodeClient;
+use vcuda_manager_api::v1::{
+    CordonRequest, CreateGrantRequest, Event, Grant, ListContainersRequest, ListContainersResponse,
+    ListGpusRequest, ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest,
+    ResizeGrantRequest, WatchEventsRequest,
+};
+use vcuda_manager_api::{ConnectError, SOCKET_NAME, connect};
+
+use crate::config::{ENV_MANAGER, Environment};
+use crate::failure::{Failure, failed};
+use crate::inventory::GpuSelector;
+
+/// Where a node's own manager listens.
+const SYSTEM_SOCKET: &str = "/run/vcuda/manager.sock";
+/// A call that has not ended by then has failed. The manager answers in milliseconds.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A manager that answers.
+#[derive(Debug)]
+pub(crate) struct ManagerClient {
+    runtime: Runtime,
+    channel: Channel,
+    socket: PathBuf,
+}
+
+impl ManagerClient {
+    /// The manager of this machine, if this user may ask it: that of `VCUDA_MANAGER`, else of the user's runtime directory,
+    /// else of the system. One that is not there, or not for us, is none.
+    pub(crate) fn find(environment: &Environment) -> Result<Option<ManagerClient>, Failure> {
+        for socket in sockets(environment)? {
+            match ManagerClient::at(&socket) {
+                Ok(node) => return Ok(Some(node)),
+                Err(Unreached::Socket(
+                    ConnectError::Absent(_) | ConnectError::Dead(_) | ConnectError::Denied(_),
+                )) => {}
+                Err(unreached) => return Err(unreached.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// As [`ManagerClient::find`], where nothing can be done without.
+    ///
+    /// # Errors
+    /// Says why none can be asked. Status 69.
+    pub(crate) fn required(environment: &Environment) -> Result<ManagerClient, Failure> {
+        let mut problem = None;
+        for socket in sockets(environment)? {
+            match ManagerClient::at(&socket) {
+                Ok(node) => return Ok(node),
+                // Of several, the one that is there and shuts us out says more than one that is not there.
+                Err(Unreached::Socket(error @ ConnectError::Absent(_))) => {
+                    problem.get_or_insert(Unreached::Socket(error));
+                }
+                Err(unreached) => problem = Some(unreached),
+            }
+        }
+        Err(problem.map_or_else(
+            || Failure::Unavailable(format!("{ENV_MANAGER} says that there is no manager; unset it")),
+            Failure::from,
+        ))
+    }
+
+    /// The manager that listens at `socket`.
+    ///
+    /// # Errors
+    /// Nobody does.
+    pub(crate) fn at_socket(socket: &Path) -> Result<ManagerClient, Failure> {
+        Ok(ManagerClient::at(socket)?)
+    }
+
+    fn at(socket: &Path) -> Result<ManagerClient, Unreached> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Unreached::Runtime)?;
+        let channel = runtime
+            .block_on(connect(socket, DEADLINE))
+            .map_err(Unreached::Socket)?;
+        Ok(ManagerClient {
+            runtime,
+            channel,
+            socket: socket.to_owned(),
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    fn grants(&self) -> GrantsClient<Channel> {
+        GrantsClient::new(self.channel.clone())
+    }
+
+    fn node(&self) -> NodeClient<Channel> {
+        NodeClient::new(self.channel.clone())
+    }
+
+    fn wait<T>(&self, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Failure> {
+        let answer = self.runtime.block_on(call);
+        answer
+            .map(Response::into_inner)
+            .map_err(|status| refused(&status))
+    }
+
+    pub(crate) fn status(&self) -> Result<NodeStatus, Failure> {
+        let mut node = self.node();
+        self.wait(node.get_status(vcuda_manager_api::v1::GetStatusRequest {}))
+    }
+
+    pub(crate) fn gpus(&self) -> Result<ListGpusResponse, Failure> {
+        let mut node = self.node();
+        self.wait(node.list_gpus(ListGpusRequest {}))
+    }
+
+    pub(crate) fn containers(&self) -> Result<ListContainersResponse, Failure> {
+        let mut node = self.node();
+        self.wait(node.list_containers(ListContainersRequest::default()))
+    }
+
+    pub(crate) fn list(&self) -> Result<Vec<Grant>, Failure> {
+        let mut grants = self.grants();
+        Ok(self.wait(grants.list(ListGrantsRequest {}))?.grants)
+    }
+
+    pub(crate) fn create(&self, request: CreateGrantRequest) -> Result<Grant, Failure> {
+        let mut grants = self.grants();
+        self.wait(grants.create(request))
+    }
+
+    pub(crate) fn resize(&self, request: ResizeGrantRequest) -> Result<Grant, Failure> {
+        let mut grants = self.grants();
+        self.wait(grants.resize(request))
+    }
+
+    /// The UUIDs of the node's GPUs that are meant by `selectors`, which `option` has.
+    pub(crate) fn chosen(&self, option: &str, selectors: &[GpuSelector]) -> Result<Vec<String>, Failure> {
+        if selectors.is_empty() {
+            return Ok(Vec::new());
+        }
+        let gpus = self.gpus()?.gpus;
+        let chosen = |selector: &GpuSelector| {
+            let found = match selector {
+                GpuSelector::Index(index) => gpus.get(*index),
+                GpuSelector::Uuid(prefix) => gpus.iter().find(|gpu| gpu.uuid.starts_with(prefix)),
+            };
+            found.map(|gpu| gpu.uuid.clone()).ok_or_else(|| {
+                let known: Vec<&str> = gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+                Failure::Usage(format!(
+                    "{option} {}: the node has no such GPU; there is {}",
+                    match selector {
+                        GpuSelector::Index(index) => index.to_string(),
+                        GpuSelector::Uuid(prefix) => prefix.clone(),
+                    },
+                    known.join(", ")
+                ))
+            })
+        };
+        selectors.iter().map(chosen).collect()
+    }
+
+    /// Takes the GPU out of placement, or back into it.
+    pub(crate) fn cordon(&self, gpu_uuid: String, cordoned: bool) -> Result<(), Failure> {
+        let mut node = self.node();
+        self.wait(node.cordon(CordonRequest { gpu_uuid, cordoned }))
+            .map(drop)
+    }
+
+    /// Whether there was one of this id.
+    pub(crate) fn release(&self, id: &str, even_if_used: bool) -> Result<bool, Failure> {
+        let mut grants = self.grants();
+        let id = id.to_owned();
+        Ok(self
+            .wait(grants.release(ReleaseGrantRequest { id, even_if_used }))?
+            .released)
+    }
+
+    /// Hands each event to `each` until it fails, or the stream ends.
+    pub(crate) fn events(
+        &self,
+        request: WatchEventsRequest,
+        mut each: impl FnMut(Event) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut node = self.node();
+        let mut stream: Streaming<Event> = self.wait(node.watch_events(request))?;
+        while let Some(event) = self
+            .runtime
+            .block_on(stream.message())
+            .map_err(|status| refused(&status))?
+        {
+            each(event)?;
+        }
+        Ok(())
+    }
+
+    /// The grant that is meant by `name`: its id, or its key.
+    pub(crate) fn grant(&self, name: &str) -> Result<Option<Grant>, Failure> {
+        let grants = self.list()?;
+        let by_id = grants.iter().find(|grant| grant.id == name);
+        Ok(by_id
+            .or_else(|| grants.iter().find(|grant| grant.key == name))
+            .cloned())
+    }
+}
+
+/// Sockets to try, the nearest first.
+fn sockets(environment: &Environment) -> Result<Vec<PathBuf>, Failure> {
+    match environment.manager.as_deref() {
+        Some(off) if off == Path::new("off") => Ok(Vec::new()),
+        Some(socket) => Ok(vec![socket.to_owned()]),
+        None => {
+            let own = environment.runtime_root()?.join(SOCKET_NAME);
+            let system = PathBuf::from(SYSTEM_SOCKET);
+            Ok(if own == system {
+                vec![own]
+            } else {
+                vec![own, system]
+            })
+        }
+    }
+}
+
+enum Unreached {
+    Socket(ConnectError),
+    Runtime(std::io::Error),
+}
+
+impl From<Unreached> for Failure {
+    fn from(unreached: Unreached) -> Self {
+        match unreached {
+            Unreached::Socket(error @ ConnectError::Absent(_)) => Failure::Unavailable(format!(
+                "{error}; start `vcuda-manager`, or name its socket in {ENV_MANAGER}"
+            )),
+            Unreached::Socket(error) => Failure::Unavailable(error.to_string()),
+            Unreached::Runtime(error) => failed(error),
+        }
+    }
+}
+
+/// The manager's own words; the status is by whose turn it is to do something else.
+fn refused(status: &Status) -> Failure {
+    let words = status.message();
+    match status.code() {
+        Code::InvalidArgument | Code::NotFound | Code::AlreadyExists => Failure::Usage(words.to_owned()),
+        Code::Unavailable => Failure::Unavailable(format!("the manager cannot do this now: {words}")),
+        Code::DeadlineExceeded => Failure::Failed(format!(
+            "the manager did not answer within {} s; `vcuda doctor` looks at it",
+            DEADLINE.as_secs()
+        )),
+        Code::Unimplemented => Failure::Failed(
+            "the manager is older than this vcuda and does not know the call; update it".to_owned(),
+        ),
+        _ => Failure::Failed(words.to_owned()),
+    }
+}

@@ -1,0 +1,149 @@
+//! What the manager tells, in the form in which `smi` and `top` show it.
+
+use std::collections::HashMap;
+
+use vcuda_manager_api::v1::{self, Container, ContainerDevice, Holder};
+use vcuda_quota::Quota;
+
+use super::ManagerClient;
+use crate::failure::Failure;
+use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
+
+/// The whole node, all containers of it.
+pub(crate) fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
+    let gpus = node.gpus()?;
+    if gpus.gpus.is_empty() {
+        return Err(Failure::Unavailable(format!(
+            "the manager has no GPU: {}",
+            if gpus.problem.is_empty() {
+                "NVML shows none"
+            } else {
+                &gpus.problem
+            }
+        )));
+    }
+    let containers = node.containers()?.containers;
+    let of_gpu = tenants(&containers);
+    let whole = |mut tenant: TenantView, gpu: &v1::Gpu| {
+        if tenant.memory_limit_bytes == 0 {
+            tenant.memory_limit_bytes = gpu.memory_total_bytes;
+        }
+        tenant
+    };
+    let view = |gpu: v1::Gpu| GpuView {
+        tenants: of_gpu
+            .get(gpu.uuid.as_str())
+            .into_iter()
+            .flatten()
+            .map(|tenant| whole(tenant.clone(), &gpu))
+            .collect(),
+        uuid: gpu.uuid,
+        name: gpu.name,
+        memory_total_bytes: gpu.memory_total_bytes,
+        memory_used_bytes: gpu.memory_used_bytes,
+    };
+    Ok(Snapshot {
+        gpus: gpus.gpus.into_iter().map(view).collect(),
+    })
+}
+
+/// By the GPU's UUID.
+fn tenants(containers: &[Container]) -> HashMap<&str, Vec<TenantView>> {
+    let mut of_gpu: HashMap<&str, Vec<TenantView>> = HashMap::new();
+    for container in containers {
+        for (position, device) in container.devices.iter().enumerate() {
+            of_gpu
+                .entry(device.gpu_uuid.as_str())
+                .or_default()
+                .push(tenant(container, position, device));
+        }
+    }
+    of_gpu
+}
+
+fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> TenantView {
+    let quota = Quota::from(&device.amounts.unwrap_or_default());
+    let process = |process: &v1::Process| {
+        let used = process.memory_used_bytes.get(position).copied().unwrap_or(0);
+        (used > 0).then(|| ProcessView {
+            // The host's number where the manager knows it: what `kill` takes.
+            pid: if process.host_pid == 0 {
+                process.pid
+            } else {
+                process.host_pid
+            },
+            name: process.name.clone(),
+            memory_used_bytes: used,
+        })
+    };
+    TenantView {
+        holder: container
+            .grant
+            .as_ref()
+            .and_then(|grant| grant.holder.as_ref())
+            .and_then(words),
+        memory_used_bytes: device.memory_used_bytes,
+        memory_denied: device.denied,
+        core_used_permille: device.cores_used_permille.min(1000),
+        gpu_seconds: crate::smi::seconds(device.served_ns),
+        host_copies: device.host_copies,
+        host_copied_bytes: device.host_copied_bytes,
+        processes: container.processes.iter().filter_map(process).collect(),
+        ..TenantView::unused(&container.id, &quota, device.memory_limit_bytes)
+    }
+}
+
+/// `namespace/pod/container`, as far as it is known.
+pub(crate) fn words(holder: &Holder) -> Option<String> {
+    let known = [&holder.namespace, &holder.pod, &holder.container];
+    let known: Vec<&str> = known
+        .into_iter()
+        .map(String::as_str)
+        .filter(|one| !one.is_empty())
+        .collect();
+    (!known.is_empty()).then(|| known.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_is_shown_on_each_of_its_gpus() {
+        let device = |uuid: &str| ContainerDevice {
+            gpu_uuid: uuid.to_owned(),
+            amounts: Some(v1::Amounts {
+                cores_permille: 300,
+                policy: v1::Policy::Burst.into(),
+                ..v1::Amounts::default()
+            }),
+            ..ContainerDevice::default()
+        };
+        let container = Container {
+            id: "job-1".to_owned(),
+            grant: Some(v1::Grant {
+                holder: Some(Holder {
+                    namespace: "ml".to_owned(),
+                    pod: "train-0".to_owned(),
+                    ..Holder::default()
+                }),
+                ..v1::Grant::default()
+            }),
+            devices: vec![device("a"), device("b")],
+            processes: vec![v1::Process {
+                host_pid: 70,
+                pid: 7,
+                memory_used_bytes: vec![0, 5],
+                ..v1::Process::default()
+            }],
+            ..Container::default()
+        };
+        let containers = [container];
+        let of_gpu = tenants(&containers);
+        let [a, b] = ["a", "b"].map(|gpu| &of_gpu[gpu][0]);
+        assert_eq!(a.holder.as_deref(), Some("ml/train-0"));
+        assert_eq!((a.core_guarantee_permille, a.core_limit_permille), (300, 1000));
+        assert!(a.processes.is_empty() && !a.is_ranked);
+        assert_eq!((b.processes[0].pid, b.processes[0].memory_used_bytes), (70, 5));
+    }
+}

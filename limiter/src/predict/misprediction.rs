@@ -1,0 +1,131 @@
+//! How much work may be in flight, given that it may turn out to take longer than predicted: what is in flight nobody can
+//! call back.
+
+use crate::Refinement;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Least work in flight where predictions hold (ns): less costs wake-ups.
+const LEAST_NS: u64 = 160_000;
+/// What may be in flight as it may turn out (ns), for a share that earns nothing meanwhile.
+const OVERRUN_NS: u64 = 20_000_000;
+/// Unused GPU time from which on more may be in flight, and with which most may (ns): above what a share that is filled
+/// swings by, and the default burst.
+const UNUSED_NS: (u64, u64) = (1_000_000, 5_000_000);
+/// GPU time in which a misprediction fades to a third (ns).
+const FADE_NS: u64 = 3_000_000_000;
+/// Times the prediction that are far off.
+const FAR: u64 = 16;
+/// Fraction bits of the factor.
+const BITS: u32 = 10;
+
+/// By how many times work took longer than predicted, at the worst of late.
+#[derive(Debug)]
+pub struct Misprediction {
+    /// Fixed point, [`BITS`]; 0: never.
+    factor: AtomicU64,
+}
+
+impl Default for Misprediction {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Misprediction {
+    /// No misprediction yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            factor: AtomicU64::new(0),
+        }
+    }
+
+    /// Work that was launched as `predicted_ns` took `took_ns`.
+    pub fn note(&self, predicted_ns: u64, took_ns: u64) {
+        let before = self.factor.load(Ordering::Relaxed);
+        let fades = u128::from(before) * u128::from(took_ns.min(FADE_NS)) / u128::from(FADE_NS);
+        let faded = before.saturating_sub(u64::try_from(fades).unwrap_or(u64::MAX));
+        let factor = (took_ns << BITS) / predicted_ns.max(1);
+        self.factor.store(factor.max(faded), Ordering::Relaxed);
+    }
+
+    /// Whether predictions were far off of late.
+    #[must_use]
+    pub fn is_recent(&self) -> bool {
+        self.factor.load(Ordering::Relaxed) >= FAR << BITS
+    }
+
+    /// How much work may be in flight (ns, as predicted) of a container that earns `rate_permille` of a GPU which it has to
+    /// itself: its share of `whole_ns`, less if predictions were far off of late, and more as far as that does not fill its
+    /// share, so that it has `unused_ns` left.
+    #[must_use]
+    pub fn window_ns(&self, whole_ns: u64, rate_permille: u32, unused_ns: u64) -> u64 {
+        let rate = u64::from(rate_permille.min(1000));
+        // What runs longer than predicted overruns the share only by what is not earned meanwhile.
+        let overrun_ns = OVERRUN_NS * 1000 / (1000 - rate).max(1);
+        let factor = if Refinement::Misprediction.is_used() {
+            self.factor.load(Ordering::Relaxed).max(1 << BITS)
+        } else {
+            1 << BITS
+        };
+        let shared_ns = (whole_ns * rate / 1000).max(LEAST_NS.min(whole_ns));
+        let least_ns = shared_ns.min((overrun_ns << BITS) / factor);
+        let (from_ns, to_ns) = UNUSED_NS;
+        let behind_ns = unused_ns.clamp(from_ns, to_ns) - from_ns;
+        least_ns + (2 * whole_ns - least_ns) * behind_ns / (to_ns - from_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_share_of_the_window_and_more_where_that_does_not_fill_it() {
+        let none = Misprediction::new();
+        assert!(!none.is_recent());
+        for (permille, window_ns) in [(50, 160_000), (150, 300_000), (500, MS), (1000, 2 * MS)] {
+            assert_eq!(none.window_ns(2 * MS, permille, 0), window_ns);
+            assert_eq!(none.window_ns(2 * MS, permille, MS), window_ns);
+            let behind_ns = none.window_ns(2 * MS, permille, 2 * MS);
+            assert!((window_ns + 500_000..4 * MS).contains(&behind_ns), "{behind_ns}");
+            assert_eq!(none.window_ns(2 * MS, permille, u64::MAX), 4 * MS);
+        }
+    }
+
+    #[test]
+    fn work_that_was_mispredicted_is_held_to_what_it_may_take() {
+        let misprediction = Misprediction::new();
+        misprediction.note(50_000, 20 * MS);
+        assert!(misprediction.is_recent());
+        // One kernel of 50 us, or as many as run while the share earns the rest of their time.
+        for (permille, most_ns) in [(50, 53_000), (500, 100_000), (900, 500_000)] {
+            let window_ns = misprediction.window_ns(2 * MS, permille, 0);
+            assert!((most_ns * 9 / 10..=most_ns).contains(&window_ns), "{window_ns}");
+            assert!(misprediction.window_ns(2 * MS, permille, 5 * MS) == 4 * MS);
+        }
+        // The whole GPU cannot be overrun.
+        assert_eq!(misprediction.window_ns(2 * MS, 1000, 0), 2 * MS);
+    }
+
+    #[test]
+    fn mispredictions_fade_and_expected_work_is_none() {
+        let misprediction = Misprediction::new();
+        misprediction.note(50_000, 20 * MS);
+        let after = |seconds: u64| {
+            for _ in 0..1000 * seconds {
+                misprediction.note(MS, MS);
+            }
+            misprediction.window_ns(2 * MS, 500, 0)
+        };
+        let (soon_ns, later_ns) = (after(1), after(10));
+        assert!(soon_ns < 200_000, "{soon_ns}");
+        assert_eq!(later_ns, MS);
+        assert!(!misprediction.is_recent());
+        misprediction.note(u64::MAX >> 12, u64::MAX >> 12);
+        misprediction.note(0, 0);
+        assert!(!misprediction.is_recent());
+    }
+}

@@ -1,0 +1,145 @@
+//! Whose a process is: by its registration or slot, else by the files that it has mapped, by what its root or its
+//! environment hold.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, lstat, open, openat2};
+use vcuda_region::directory::{ENV_DIRECTORY, MANAGED};
+use vcuda_region::process;
+
+use super::deleted::{self, Deleted};
+use super::findings::Owner;
+use crate::observe::Snapshot;
+
+/// Of a process's environment, so much is read (bytes).
+const ENVIRONMENT_BYTES: u64 = 1 << 20;
+
+/// What tells a container by what can be seen of its processes.
+#[derive(Debug)]
+pub(super) struct Whose {
+    containers: PathBuf,
+    /// By device and inode of `limits`, whatever path leads there.
+    by_limits: HashMap<(u64, u64), String>,
+    deleted: Deleted,
+    by_pid: HashMap<u32, (bool, Owner)>,
+}
+
+impl Whose {
+    pub(super) fn new(root: &Path) -> Self {
+        Self {
+            containers: root.join("containers"),
+            deleted: Deleted::new(&root.join("containers")),
+            by_limits: HashMap::new(),
+            by_pid: HashMap::new(),
+        }
+    }
+
+    /// Takes over what is known of the containers now.
+    pub(super) fn refresh(&mut self, snapshot: &Snapshot) {
+        self.by_limits.clear();
+        self.by_pid.clear();
+        let mut files = BTreeSet::new();
+        for container in &snapshot.containers {
+            for name in ["limits", "usage"] {
+                if let Ok(found) = lstat(self.containers.join(&container.id).join(name)) {
+                    let file = (found.st_dev, found.st_ino);
+                    files.insert((file, container.id.clone()));
+                    if name == "limits" {
+                        self.by_limits.insert(file, container.id.clone());
+                    }
+                }
+            }
+            for process in &container.processes {
+                let Some(host_pid) = process.host_pid else {
+                    continue;
+                };
+                // No memory known of it: it registered, and holds no slot.
+                let owner = if process.used_bytes.is_empty() {
+                    Owner::Inside(container.id.clone())
+                } else {
+                    Owner::Attached(container.id.clone())
+                };
+                // Whom the kernel named comes before whom a slot only names.
+                let is_better = |known: &(bool, Owner)| process.registered && !known.0;
+                if self.by_pid.get(&host_pid).is_none_or(is_better) {
+                    self.by_pid.insert(host_pid, (process.registered, owner));
+                }
+            }
+        }
+        self.deleted.refresh(files);
+    }
+
+    /// Whose the process with this PID is.
+    pub(super) fn of(&self, host_pid: u32, snapshot: &Snapshot) -> Owner {
+        let known = self.by_pid.get(&host_pid).map(|(_, owner)| owner);
+        if let Some(owner @ Owner::Attached(_)) = known {
+            return owner.clone();
+        }
+        // One that has registered in the directory that was made anew has mapped the old files all the same.
+        if let Some(container) = self.deleted.of(host_pid) {
+            return Owner::Detached(container);
+        }
+        if let Some(owner) = known {
+            return owner.clone();
+        }
+        let inside = self
+            .by_root(host_pid)
+            .or_else(|| self.by_environment(host_pid, snapshot));
+        inside.map_or(Owner::Unknown, Owner::Inside)
+    }
+
+    /// By the limits that the process sees where a managed container has them. No link is followed: one made by a tenant
+    /// could lead out of its root, to another's.
+    fn by_root(&self, host_pid: u32) -> Option<String> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let root = open(
+            process::folder_of(host_pid).join("root"),
+            flags | OFlags::DIRECTORY,
+            Mode::empty(),
+        )
+        .ok()?;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let limits = format!("{MANAGED}/limits");
+        let found = fstat(openat2(&root, limits, flags, Mode::empty(), resolve).ok()?).ok()?;
+        self.by_limits.get(&(found.st_dev, found.st_ino)).cloned()
+    }
+
+    /// Whether the process surely is this container's, by its root, and surely has not loaded the container's limits: it has
+    /// mapped no file with the number of one of the container's. What cannot be seen is not sure.
+    pub(super) fn is_naked(&self, host_pid: u32, container: &str) -> bool {
+        let files = ["limits", "usage"]
+            .map(|name| lstat(self.containers.join(container).join(name)).map(|found| found.st_ino));
+        let ([Ok(limits), Ok(usage)], Some(mapped)) = (files, deleted::mapped(host_pid)) else {
+            return false;
+        };
+        let has_loaded = mapped.lines().any(|line| {
+            let inode = line
+                .split_ascii_whitespace()
+                .nth(4)
+                .and_then(|word| word.parse().ok());
+            inode == Some(limits) || inode == Some(usage)
+        });
+        !mapped.is_empty() && !has_loaded && self.by_root(host_pid).as_deref() == Some(container)
+    }
+
+    /// By the directory that `vcuda run` gave it. A granted container is not named so: anybody can write that down.
+    fn by_environment(&self, host_pid: u32, snapshot: &Snapshot) -> Option<String> {
+        use std::io::Read as _;
+        use std::os::unix::ffi::OsStrExt as _;
+        let mut environment = Vec::new();
+        let file = fs::File::open(process::folder_of(host_pid).join("environ")).ok()?;
+        file.take(ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
+        let name = format!("{ENV_DIRECTORY}=");
+        let value = environment
+            .split(|byte| *byte == 0)
+            .find_map(|one| one.strip_prefix(name.as_bytes()))?;
+        let directory = Path::new(std::ffi::OsStr::from_bytes(value));
+        let id = directory.strip_prefix(&self.containers).ok()?.to_str()?;
+        snapshot
+            .find(id)
+            .filter(|container| !container.is_granted)
+            .map(|container| container.id.clone())
+    }
+}

@@ -1,0 +1,87 @@
+//! The grants of the node, as the ledger holds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use vcuda_region::GpuUuid;
+
+use crate::grant::{Grant, GrantId};
+
+mod text;
+
+/// All that the manager must not forget. Copied for each change: what is not changed is shared.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GrantTable {
+    /// The highest number that was ever given to a grant.
+    pub last_number: u64,
+    /// Counts changes.
+    pub revision: u64,
+    /// GPUs that are kept out of placement.
+    pub cordoned: BTreeSet<GpuUuid>,
+    /// By number.
+    grants: BTreeMap<u64, Arc<Grant>>,
+}
+
+impl GrantTable {
+    /// In the order of their numbers.
+    pub fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
+        self.grants.values()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.grants.is_empty()
+    }
+
+    /// The grant of this id.
+    #[must_use]
+    pub fn by_id(&self, id: &str) -> Option<&Arc<Grant>> {
+        let number = number_of(id)?;
+        self.grants.get(&number).filter(|grant| grant.id.as_str() == id)
+    }
+
+    /// The grant of this number.
+    #[must_use]
+    pub fn by_number(&self, number: u64) -> Option<&Arc<Grant>> {
+        self.grants.get(&number)
+    }
+
+    /// The grant of this key.
+    #[must_use]
+    pub fn by_key(&self, key: &str) -> Option<&Arc<Grant>> {
+        self.grants().find(|grant| grant.key == key)
+    }
+
+    /// The grant that this request made.
+    #[must_use]
+    pub fn by_request(&self, request_id: &str) -> Option<&Arc<Grant>> {
+        self.grants().find(|grant| grant.created_by == request_id)
+    }
+
+    /// Puts a grant in its place, a new one or a changed one.
+    pub fn put(&mut self, grant: Arc<Grant>) {
+        self.last_number = self.last_number.max(grant.number);
+        self.grants.insert(grant.number, grant);
+    }
+
+    /// Takes a grant out.
+    pub fn remove(&mut self, id: &GrantId) -> Option<Arc<Grant>> {
+        let number = self.by_id(id.as_str())?.number;
+        self.grants.remove(&number)
+    }
+}
+
+/// The number in a grant's name.
+#[must_use]
+pub fn number_of(id: &str) -> Option<u64> {
+    let (_, number) = id.rsplit_once('-')?;
+    let is_plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    number.parse().ok().filter(|_| is_plain)
+}

@@ -1,0 +1,132 @@
+//! A book, and what has changed of one, as JSON.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::GrantTable;
+use crate::grant::Grant;
+
+#[derive(Serialize, Deserialize)]
+struct Whole<G> {
+    last_number: u64,
+    revision: u64,
+    #[serde(default)]
+    cordoned: Vec<String>,
+    grants: Vec<G>,
+}
+
+/// From one book to a later one.
+#[derive(Serialize, Deserialize)]
+struct Change<G> {
+    last_number: u64,
+    revision: u64,
+    /// All that are, if not the same as before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cordoned: Option<Vec<String>>,
+    /// New, or changed.
+    put: Vec<G>,
+    /// The numbers of those that have ended.
+    removed: Vec<u64>,
+}
+
+impl GrantTable {
+    /// As JSON.
+    ///
+    /// # Errors
+    /// None that a book could cause.
+    pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(&Whole {
+            last_number: self.last_number,
+            revision: self.revision,
+            cordoned: self.cordoned_texts(),
+            grants: self.grants().map(Arc::as_ref).collect::<Vec<&Grant>>(),
+        })
+    }
+
+    /// From JSON.
+    ///
+    /// # Errors
+    /// A sentence: what in it cannot be.
+    pub fn of_json(json: &[u8]) -> Result<Self, String> {
+        let text: Whole<Grant> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let mut grant_table = Self {
+            last_number: text.last_number,
+            revision: text.revision,
+            ..Self::default()
+        };
+        grant_table.set_cordoned(&text.cordoned)?;
+        for grant in text.grants {
+            if !grant.is_sound() || grant_table.grants.contains_key(&grant.number) {
+                return Err(format!("grant {} cannot be", grant.id));
+            }
+            grant_table.put(Arc::new(grant));
+        }
+        Ok(grant_table)
+    }
+
+    /// What has changed since `before`, as JSON: as long as that is, however many grants there are.
+    ///
+    /// # Errors
+    /// None that a book could cause.
+    pub fn change_to_json(&self, before: &Self) -> serde_json::Result<Vec<u8>> {
+        // What is the same is shared, so that nothing in it has to be compared.
+        let is_same = |grant: &Arc<Grant>| {
+            let known = before.grants.get(&grant.number);
+            known.is_some_and(|known| Arc::ptr_eq(known, grant))
+        };
+        let is_gone = |number: &u64| !self.grants.contains_key(number);
+        serde_json::to_vec(&Change {
+            last_number: self.last_number,
+            revision: self.revision,
+            cordoned: (self.cordoned != before.cordoned).then(|| self.cordoned_texts()),
+            put: self
+                .grants()
+                .filter(|grant| !is_same(grant))
+                .map(Arc::as_ref)
+                .collect::<Vec<&Grant>>(),
+            removed: before.grants.keys().copied().filter(is_gone).collect(),
+        })
+    }
+
+    /// Makes a change that [`GrantTable::change_to_json`] told.
+    ///
+    /// # Errors
+    /// A sentence: what in it cannot be. The book is then of no use.
+    pub fn change_by_json(&mut self, json: &[u8]) -> Result<(), String> {
+        let change: Change<Grant> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        if change.revision <= self.revision || change.last_number < self.last_number {
+            return Err(format!(
+                "change {} cannot follow {}",
+                change.revision, self.revision
+            ));
+        }
+        for number in change.removed {
+            if self.grants.remove(&number).is_none() {
+                return Err(format!("grant number {number} ends, and there is none"));
+            }
+        }
+        for grant in change.put {
+            if !grant.is_sound() || grant.number > change.last_number {
+                return Err(format!("grant {} cannot be", grant.id));
+            }
+            self.put(Arc::new(grant));
+        }
+        if let Some(cordoned) = change.cordoned {
+            self.set_cordoned(&cordoned)?;
+        }
+        self.last_number = change.last_number;
+        self.revision = change.revision;
+        Ok(())
+    }
+
+    fn cordoned_texts(&self) -> Vec<String> {
+        self.cordoned.iter().map(ToString::to_string).collect()
+    }
+
+    fn set_cordoned(&mut self, texts: &[String]) -> Result<(), String> {
+        let parse = |uuid: &String| uuid.parse().map_err(|_| format!("{uuid:?} is no GPU's UUID"));
+        self.cordoned = texts.iter().map(parse).collect::<Result<_, String>>()?;
+        Ok(())
+    }
+}

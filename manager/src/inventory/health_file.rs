@@ -1,0 +1,243 @@
+//! What is remembered of the GPUs' health beyond the end of a manager: `<state>/health.json`, one file, written whole.
+//!
+//! Kept is the trouble that a GPU is in, not how many clean looks have passed since: after a start it takes all of them
+//! again. What was fatal lasts until the GPU was reset, which a start of the machine or another driver is.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use vcuda_region::GpuUuid;
+
+use super::health::Kept;
+use crate::checked_file;
+use crate::events::{Events, Severity, unix_ms};
+
+const NAME: &str = "health.json";
+const NEW: &str = "health.json.new";
+const KIND: &str = "vcuda-health";
+const VERSION: u32 = 1;
+/// The most that is read of it (bytes): some thousand GPUs.
+const SIZE_MAX: u64 = 1 << 20;
+
+/// What the file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The start of the machine within which it was written; empty if that cannot be told.
+    boot: String,
+    /// The driver's release then.
+    driver_version: String,
+    /// GPUs that are in trouble.
+    pub(crate) troubles: BTreeMap<GpuUuid, Kept>,
+}
+
+/// As it lies in the file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    boot: String,
+    driver_version: String,
+    troubles: BTreeMap<String, Kept>,
+}
+
+impl Record {
+    /// One of now.
+    pub(crate) fn new(driver_version: &str, troubles: BTreeMap<GpuUuid, Kept>) -> Self {
+        Self {
+            boot: boot(),
+            driver_version: driver_version.to_owned(),
+            troubles,
+        }
+    }
+
+    /// Whether no GPU can have been reset since without anybody's doing: the machine was not started again, and the driver
+    /// is the same.
+    pub(crate) fn is_of(&self, driver_version: &str) -> bool {
+        self.boot == boot() && self.driver_version == driver_version
+    }
+
+    fn of_json(json: &[u8]) -> Result<Self, String> {
+        let text: Text = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let trouble = |(uuid, kept): (String, Kept)| {
+            let uuid = uuid.parse().map_err(|_| format!("{uuid}: no UUID of a GPU"))?;
+            Ok((uuid, kept))
+        };
+        Ok(Self {
+            boot: text.boot,
+            driver_version: text.driver_version,
+            troubles: text
+                .troubles
+                .into_iter()
+                .map(trouble)
+                .collect::<Result<_, String>>()?,
+        })
+    }
+
+    fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        let troubles = self.troubles.iter();
+        serde_json::to_vec(&Text {
+            boot: self.boot.clone(),
+            driver_version: self.driver_version.clone(),
+            troubles: troubles
+                .map(|(uuid, kept)| (uuid.to_string(), kept.clone()))
+                .collect(),
+        })
+    }
+}
+
+/// The file, and what was written there last.
+#[derive(Debug)]
+pub(crate) struct HealthFile {
+    directory: Option<PathBuf>,
+    written: BTreeMap<GpuUuid, Kept>,
+}
+
+impl HealthFile {
+    /// Reads what a manager before this one has left in `directory`. A file that cannot be used is put aside, and told; it
+    /// is as if there were none.
+    pub(crate) fn open(directory: Option<&Path>, events: &Events) -> (Self, Record) {
+        let read = directory.map_or_else(|| Ok(Record::default()), read);
+        let record = read.unwrap_or_else(|why| {
+            let text = format!(
+                "what was known of the GPUs' health cannot be used ({why}) and is forgotten: cordon what must not be given out"
+            );
+            events.say(Severity::Warning, "VcudaHealthForgotten", text, None);
+            Record::default()
+        });
+        let file = Self {
+            directory: directory.map(Path::to_owned),
+            written: record.troubles.clone(),
+        };
+        (file, record)
+    }
+
+    /// Writes it if GPUs are in other trouble than before. What fails is told and tried again at the next look.
+    pub(crate) fn keep(&mut self, record: Record, events: &Events) {
+        let Some(directory) = &self.directory else {
+            return;
+        };
+        if record.troubles == self.written {
+            return;
+        }
+        match write(directory, &record) {
+            Ok(()) => self.written = record.troubles,
+            Err(error) => {
+                let text = format!(
+                    "cannot write {}: {error}; the GPUs' health would be forgotten at a restart: make room there",
+                    directory.join(NAME).display()
+                );
+                events.say(Severity::Warning, "VcudaHealthForgotten", text, None);
+            }
+        }
+    }
+}
+
+fn read(directory: &Path) -> Result<Record, String> {
+    let path = directory.join(NAME);
+    let mut bytes = Vec::new();
+    let opened = File::open(&path).and_then(|file| file.take(SIZE_MAX).read_to_end(&mut bytes));
+    match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Record::default()),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+        Ok(_) => {}
+    }
+    let found = checked_file::open(KIND, VERSION, &bytes).map_err(|damage| damage.to_string());
+    found.and_then(Record::of_json).map_err(|why| {
+        let aside = directory.join(format!("{NAME}.damaged-{}", unix_ms()));
+        // One that cannot be moved is overwritten by the next.
+        let _ = fs::rename(&path, &aside);
+        format!("{}: {why}", path.display())
+    })
+}
+
+fn write(directory: &Path, record: &Record) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let bytes = checked_file::seal(KIND, VERSION, &record.to_json()?);
+    let new = directory.join(NEW);
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, directory.join(NAME))?;
+    File::open(directory)?.sync_all()
+}
+
+/// Names this start of the machine (random(4)).
+fn boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(number: u8) -> Record {
+        let kept = Kept {
+            reason: "XID 48".to_owned(),
+            xid: Some(48),
+            is_fatal: true,
+        };
+        Record::new("550", [(GpuUuid::from_bytes([number; 16]), kept)].into())
+    }
+
+    #[test]
+    fn it_is_read_as_it_was_written_and_damage_is_told() {
+        let place = tempfile::tempdir().unwrap();
+        let state = place.path().join("state");
+        let events = Events::default();
+        let open = || HealthFile::open(Some(&state), &events);
+        let (mut file, found) = open();
+        assert_eq!(found, Record::default());
+        file.keep(record(1), &events);
+        assert_eq!(open().1, record(1));
+        file.keep(Record::new("550", BTreeMap::new()), &events);
+        assert_eq!(open().1.troubles, BTreeMap::new());
+        file.keep(record(2), &events);
+        assert_eq!(events.listen(0).0.len(), 0);
+        let path = state.join(NAME);
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(open().1, Record::default());
+        let (told, _) = events.listen(0);
+        assert_eq!(told[0].report.reason, "VcudaHealthForgotten");
+        assert!(
+            !path.exists() && fs::read_dir(&state).unwrap().count() == 1,
+            "set aside"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_tried_again() {
+        let place = tempfile::tempdir().unwrap();
+        let state = place.path().join("state");
+        let events = Events::default();
+        let (mut file, _) = HealthFile::open(Some(&state), &events);
+        fs::write(&state, "a file in its place").unwrap();
+        file.keep(record(1), &events);
+        assert_eq!(events.listen(0).0[0].report.reason, "VcudaHealthForgotten");
+        fs::remove_file(&state).unwrap();
+        file.keep(record(1), &events);
+        assert_eq!(HealthFile::open(Some(&state), &events).1, record(1));
+    }
+
+    #[test]
+    fn another_driver_or_start_of_the_machine_is_a_reset() {
+        let now = record(1);
+        assert!(now.is_of("550") && !now.is_of("560"));
+        let before = Record {
+            boot: "before".to_owned(),
+            ..now
+        };
+        assert!(!before.is_of("550"));
+    }
+}

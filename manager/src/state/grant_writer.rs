@@ -1,0 +1,392 @@
+//! The thread that changes grants: one write of the ledger for all changes that wait, then what follows from them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use vcuda_region::GpuUuid;
+
+use super::decide::{Held, PendingLimits, World};
+use super::{Change, ChangeKind, Create, GrantError, Resize, Shared};
+use crate::containers::{Containers, Ensured};
+use crate::events::{Events, Severity, unix_ms};
+use crate::gpu::Inventory;
+use crate::grant::{Grant, GrantId};
+use crate::grant_table::GrantTable;
+use crate::ledger::Ledger;
+use crate::observe::Snapshot;
+
+/// Changes that one write of the ledger holds at most.
+const TOGETHER: usize = 256;
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, GrantError>>;
+
+/// What the thread is asked for.
+#[derive(Debug)]
+pub(super) enum Command {
+    Create(Create, Reply<Arc<Grant>>),
+    Resize(Resize, Reply<Arc<Grant>>),
+    Release(Vec<GrantId>, Reply<Vec<GrantId>>),
+    Cordon(GpuUuid, bool, Reply<()>),
+    Tick,
+    /// Nothing more.
+    Stop,
+}
+
+/// What is to be done once the ledger is written.
+enum Step {
+    /// Bring the directory to what the grant says.
+    Ensure {
+        grant: Arc<Grant>,
+        kind: Option<ChangeKind>,
+        reply: Reply<Arc<Grant>>,
+    },
+    /// Take the directories away.
+    Remove {
+        grants: Vec<Arc<Grant>>,
+        reply: Reply<Vec<GrantId>>,
+    },
+    /// Only answer.
+    Answer(Answer),
+}
+
+/// Tells the caller how it went, unless something else went wrong first.
+type Answer = Box<dyn FnOnce(Result<(), GrantError>) + Send>;
+
+/// Owner of all that changes.
+#[derive(Debug)]
+pub(super) struct GrantWriter {
+    pub(super) ledger: Ledger,
+    pub(super) containers: Containers,
+    pub(super) grant_table: Arc<GrantTable>,
+    pub(super) pending: PendingLimits,
+    /// Directories of no grant that could not be taken away, or are still used.
+    pub(super) leftovers: BTreeSet<GrantId>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) inventory: watch::Receiver<Arc<Inventory>>,
+    pub(super) snapshot: watch::Receiver<Arc<Snapshot>>,
+    pub(super) events: Arc<Events>,
+    pub(super) runtime: tokio::runtime::Handle,
+}
+
+impl GrantWriter {
+    /// Until it is stopped, or nobody is left who could ask.
+    pub(super) fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        while let Some(first) = commands.blocking_recv() {
+            let mut batch = vec![first];
+            while batch.len() < TOGETHER
+                && let Ok(next) = commands.try_recv()
+            {
+                batch.push(next);
+            }
+            let is_over = batch.iter().any(|command| matches!(command, Command::Stop));
+            self.change(batch);
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    fn change(&mut self, batch: Vec<Command>) {
+        let mut next = GrantTable::clone(&self.grant_table);
+        let pending = self.pending.clone();
+        let mut steps = Vec::new();
+        let mut is_tick = false;
+        for command in batch {
+            match self.decide(&mut next, command) {
+                Some(step) => steps.push(step),
+                None => is_tick = true,
+            }
+        }
+        let next = Arc::new(next);
+        if next.revision != self.grant_table.revision {
+            if let Err(error) = self.ledger.write(&next) {
+                // A number is not given again even so: the failed write may be on the disk.
+                Arc::make_mut(&mut self.grant_table).last_number = next.last_number;
+                self.pending = pending;
+                self.ledger_failed(&error.to_string());
+                for step in steps {
+                    step.refuse(&GrantError::Unavailable(error.to_string()));
+                }
+                return;
+            }
+            self.ledger_works();
+            self.grant_table = next;
+        }
+        self.carry_out(steps);
+        if is_tick {
+            self.look_after();
+        }
+    }
+
+    /// What a command does to the book, and what is then to be done. Nothing for a tick.
+    fn decide(&mut self, next: &mut GrantTable, command: Command) -> Option<Step> {
+        let inventory = Arc::clone(&self.inventory.borrow());
+        let snapshot = Arc::clone(&self.snapshot.borrow());
+        let rules = *self.shared.rules.lock();
+        let bounds = Arc::clone(&self.shared.bounds.lock());
+        let world = World {
+            rules: &rules,
+            bounds: &bounds,
+            inventory: &inventory,
+            snapshot: &snapshot,
+            pending: &self.pending,
+            unix_ms: unix_ms(),
+        };
+        Some(match command {
+            Command::Create(create, reply) => match world.create(next, &create) {
+                Ok((grant, is_new)) => Step::Ensure {
+                    grant,
+                    kind: is_new.then_some(ChangeKind::Created),
+                    reply,
+                },
+                Err(error) => {
+                    if let GrantError::NoRoom(text) = &error {
+                        self.events
+                            .say(Severity::Warning, "VcudaNoCard", text.clone(), Some(&create.key));
+                    }
+                    Step::answer(reply, Err(error))
+                }
+            },
+            // Not written into a ledger that its limits could not follow.
+            Command::Resize(resize, reply) if let Some(why) = self.foreign(next, &resize.id) => {
+                Step::answer(reply, Err(GrantError::Refused(why)))
+            }
+            Command::Resize(resize, reply) => match world.resize(next, &resize) {
+                Ok((grant, before)) => {
+                    let kind = before.is_some().then_some(ChangeKind::Resized);
+                    if let Some(before) = before {
+                        // Until its limits are written, the container may still use what it had.
+                        let had = Held::of(&before.amounts);
+                        let still = self.pending.entry(grant.number).or_insert(had);
+                        *still = still.or_more(had);
+                    }
+                    Step::Ensure { grant, kind, reply }
+                }
+                Err(error) => Step::answer(reply, Err(error)),
+            },
+            Command::Release(ids, reply) => {
+                let grants: Vec<_> = ids.iter().filter_map(|id| next.remove(id)).collect();
+                if !grants.is_empty() {
+                    next.revision += 1;
+                }
+                Step::Remove { grants, reply }
+            }
+            Command::Cordon(gpu, cordoned, reply) => {
+                let changed = if cordoned {
+                    if inventory.find(&gpu).is_none() {
+                        let text = format!("{gpu}: no such GPU");
+                        return Some(Step::answer(reply, Err(GrantError::NotFound(text))));
+                    }
+                    next.cordoned.insert(gpu)
+                } else {
+                    next.cordoned.remove(&gpu)
+                };
+                next.revision += u64::from(changed);
+                Step::answer(reply, Ok(()))
+            }
+            Command::Tick | Command::Stop => return None,
+        })
+    }
+
+    fn foreign(&self, grant_table: &GrantTable, id: &str) -> Option<String> {
+        self.containers.foreign(&grant_table.by_id(id)?.id)
+    }
+
+    /// Directories, then what everybody sees, then the answers.
+    fn carry_out(&mut self, steps: Vec<Step>) {
+        let mut changes = Vec::new();
+        let mut answers: Vec<Answer> = Vec::new();
+        let mut undone = Vec::new();
+        for step in steps {
+            match step {
+                Step::Ensure { grant, kind, reply } => match self.ensure(&grant, kind) {
+                    Ok(()) => {
+                        if let Some(kind) = kind {
+                            let grant = Arc::clone(&grant);
+                            changes.push(Change { kind, grant });
+                        }
+                        answers.push(answer(reply, Ok(grant)));
+                    }
+                    Err(error) => {
+                        if kind == Some(ChangeKind::Created) {
+                            undone.push(grant);
+                        }
+                        answers.push(answer(reply, Err(error)));
+                    }
+                },
+                Step::Remove { grants, reply } => {
+                    let ids = grants.iter().map(|grant| grant.id.clone()).collect();
+                    for grant in grants {
+                        self.pending.remove(&grant.number);
+                        self.take_away(&grant.id);
+                        let kind = ChangeKind::Released;
+                        changes.push(Change { kind, grant });
+                    }
+                    answers.push(answer(reply, Ok(ids)));
+                }
+                Step::Answer(tell) => answers.push(tell),
+            }
+        }
+        self.undo(&undone, &mut changes);
+        self.shared.publish(&self.grant_table, changes);
+        for tell in answers {
+            tell(Ok(()));
+        }
+    }
+
+    fn ensure(&mut self, grant: &Arc<Grant>, kind: Option<ChangeKind>) -> Result<(), GrantError> {
+        // One that was released in the same breath has no directory any more.
+        if self.grant_table.by_id(grant.id.as_str()).is_none() {
+            return Ok(());
+        }
+        // Of several changes in one write the last holds.
+        let last = self
+            .grant_table
+            .by_id(grant.id.as_str())
+            .map_or_else(|| Arc::clone(grant), Arc::clone);
+        match self.containers.ensure(&last) {
+            Ok(ensured) => {
+                self.pending.remove(&grant.number);
+                let is_expected = kind.is_some() || ensured == Ensured::Kept;
+                if !is_expected {
+                    self.tell_repaired(&last, &ensured);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let text = format!("{}: {error}", grant.id);
+                self.events.say(
+                    Severity::Error,
+                    "VcudaDirectoryFailed",
+                    text.clone(),
+                    Some(grant.id.as_str()),
+                );
+                Err(GrantError::Unavailable(text))
+            }
+        }
+    }
+
+    /// Takes back grants that have no directory: their callers were told so.
+    fn undo(&mut self, undone: &[Arc<Grant>], changes: &mut Vec<Change>) {
+        if undone.is_empty() {
+            return;
+        }
+        let mut next = GrantTable::clone(&self.grant_table);
+        for grant in undone {
+            next.remove(&grant.id);
+        }
+        next.revision += 1;
+        let next = Arc::new(next);
+        match self.ledger.write(&next) {
+            Ok(()) => {
+                self.grant_table = next;
+                for grant in undone {
+                    self.take_away(&grant.id);
+                }
+            }
+            // Then they stay, and repeating the request makes their directories.
+            Err(error) => {
+                self.ledger_failed(&error.to_string());
+                changes.extend(undone.iter().map(|grant| Change {
+                    kind: ChangeKind::Created,
+                    grant: Arc::clone(grant),
+                }));
+            }
+        }
+    }
+
+    fn take_away(&mut self, id: &GrantId) {
+        match self.containers.remove(id) {
+            Ok(Some(aside)) => {
+                // What cannot be deleted, a later start deletes.
+                drop(self.runtime.spawn_blocking(move || Containers::discard(&aside)));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let text = format!("{id} is released, and its directory is still there: {error}");
+                self.events
+                    .say(Severity::Warning, "VcudaDirectoryFailed", text, Some(id.as_str()));
+                self.leftovers.insert(id.clone());
+            }
+        }
+    }
+
+    /// What has to be right without anybody asking: the ledger can be written, and each grant has its directory.
+    fn look_after(&mut self) {
+        if self.shared.problem.borrow().is_some() {
+            match self.ledger.write(&self.grant_table) {
+                Ok(()) => self.ledger_works(),
+                Err(error) => self.ledger_failed(&error.to_string()),
+            }
+        }
+        let grant_table = Arc::clone(&self.grant_table);
+        for grant in grant_table.grants() {
+            let is_right = !self.pending.contains_key(&grant.number) && self.containers.is_present(&grant.id);
+            if !is_right {
+                // Told, and tried again at the next look.
+                let _ = self.ensure(grant, None);
+            }
+        }
+        for id in std::mem::take(&mut self.leftovers) {
+            if self.containers.is_used(&id) {
+                self.leftovers.insert(id);
+            } else {
+                self.take_away(&id);
+            }
+        }
+    }
+
+    fn tell_repaired(&self, grant: &Grant, ensured: &Ensured) {
+        let what = match ensured {
+            Ensured::Kept => return,
+            Ensured::Made => {
+                "its directory was gone and was made again; processes that run keep the files they have open"
+            }
+            Ensured::Repaired(what) => &format!("its {what} were not as granted and are again"),
+        };
+        let text = format!("{}: {what}", grant.id);
+        self.events.say(
+            Severity::Warning,
+            "VcudaDirectoryRestored",
+            text,
+            Some(grant.id.as_str()),
+        );
+    }
+
+    fn ledger_failed(&self, why: &str) {
+        self.events
+            .say(Severity::Error, "VcudaLedgerFailed", why.to_owned(), None);
+        self.shared.problem.send_replace(Some(why.to_owned()));
+    }
+
+    fn ledger_works(&self) {
+        let had_problem = self.shared.problem.borrow().is_some();
+        if had_problem {
+            self.shared.problem.send_replace(None);
+            let text = "the ledger can be written again".to_owned();
+            self.events
+                .say(Severity::Info, "VcudaLedgerRecovered", text, None);
+        }
+    }
+}
+
+fn answer<T: Send + 'static>(reply: Reply<T>, result: Result<T, GrantError>) -> Answer {
+    // Who does not wait any more learns it by repeating the request.
+    Box::new(move |before| drop(reply.send(before.and(result))))
+}
+
+impl Step {
+    fn answer<T: Send + 'static>(reply: Reply<T>, result: Result<T, GrantError>) -> Self {
+        Self::Answer(answer(reply, result))
+    }
+
+    /// Nothing of the batch happened. What was only to be answered may rest on what did not happen: it is refused too.
+    fn refuse(self, error: &GrantError) {
+        match self {
+            Self::Ensure { reply, .. } => drop(reply.send(Err(error.clone()))),
+            Self::Remove { reply, .. } => drop(reply.send(Err(error.clone()))),
+            Self::Answer(tell) => tell(Err(error.clone())),
+        }
+    }
+}

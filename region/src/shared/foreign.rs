@@ -1,0 +1,119 @@
+//! Adopting an object from outside of the container: it asks for its bytes itself, and whoever wants it drives it.
+
+use super::record::Payer;
+use super::state::{ABANDONED, ASKED, CANCELLED, CLOSING, LIVE};
+use super::{ObjectKey, Objects};
+use crate::ledger::{COUNTABLE_BYTES, Denied, Ledger, Party};
+use crate::primitive::{Ordering, fence};
+
+/// How often someone begins anew because two of one key have met. Each time one of them has gone.
+pub(super) const ATTEMPTS: u32 = 64;
+
+impl Ledger<'_> {
+    /// Makes `slot` a holder of the object of this key, counted once if everything stays within `limit_bytes`. Returns its
+    /// place; `None` if the table has none: then nothing is counted.
+    pub(crate) fn join_foreign(
+        &self,
+        slot: usize,
+        key: ObjectKey,
+        bytes: u64,
+        limit_bytes: u64,
+    ) -> Result<Option<usize>, Denied> {
+        let objects = self.objects;
+        for _ in 0..ATTEMPTS {
+            let place = if let Some(place) = objects.find(key) {
+                if !objects.hold(place, slot, key) {
+                    continue;
+                }
+                place
+            } else {
+                let object = (key, bytes.min(COUNTABLE_BYTES));
+                let Some(place) = objects.insert(slot, self.device, object, Payer::NOBODY, ASKED) else {
+                    break;
+                };
+                place
+            };
+            match self.drive(place, key, limit_bytes) {
+                Ok(true) => return Ok(Some(place)),
+                Ok(false) => objects.let_go(place, slot),
+                Err(denied) => {
+                    objects.let_go(place, slot);
+                    return Err(denied);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has the object at `place`, which the caller holds, granted. `false`: it yields to another of this key.
+    fn drive(&self, place: usize, key: ObjectKey, limit_bytes: u64) -> Result<bool, Denied> {
+        let objects = self.objects;
+        let bytes = objects
+            .at(place)
+            .1
+            .bytes
+            .load(Ordering::Relaxed)
+            .min(COUNTABLE_BYTES);
+        let mut rank = 0;
+        loop {
+            let mine = objects.state(place);
+            // Whoever announced it: the look at the others comes after that.
+            fence(Ordering::SeqCst);
+            match mine.status() {
+                LIVE => return Ok(true),
+                CLOSING => {
+                    objects.turn(place, mine, mine.next(LIVE));
+                    continue;
+                }
+                CANCELLED => {
+                    objects.turn(place, mine, mine.announced(rank));
+                    continue;
+                }
+                ASKED if mine.device() == self.device && objects.is_only_one(place, key) => {}
+                _ => return Ok(false),
+            }
+            loop {
+                let others = self.others(Party::object(place));
+                let needed = others.counted_bytes.saturating_add(bytes);
+                if needed.saturating_add(others.undecided_bytes) <= limit_bytes {
+                    if objects.turn(place, mine, mine.next(LIVE)) {
+                        return Ok(true);
+                    }
+                    break;
+                }
+                if objects.state(place) != mine {
+                    break;
+                }
+                if needed <= limit_bytes {
+                    self.overrule(Party::object(place), mine.rank());
+                } else if self.others(Party::object(place)).changes == others.changes {
+                    return Err(Denied {
+                        requested_bytes: bytes,
+                        used_bytes: others.counted_bytes,
+                        limit_bytes,
+                    });
+                }
+            }
+            rank += 1;
+        }
+    }
+}
+
+impl Objects<'_> {
+    /// Whether the announced object at `place` is the only one of its key. Of two that are not granted, the one at the
+    /// lower place ends the other. Looked at after the announcement, so that of two at least one sees the other.
+    fn is_only_one(&self, place: usize, key: ObjectKey) -> bool {
+        self.all().all(|(other, _, record)| {
+            loop {
+                let state = self.state(other);
+                if other == place || !state.is_known() || !record.is_named(key) {
+                    return true;
+                }
+                if state.is_granted() || other < place {
+                    return false;
+                }
+                self.turn(other, state, state.next(ABANDONED));
+            }
+        })
+    }
+}

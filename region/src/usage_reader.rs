@@ -1,0 +1,167 @@
+//! `usage` as others read it: with `pread`, never mapped, so that a tenant who truncates or scribbles in it harms nobody
+//! else. Every figure is what the tenant wrote, bounded but not believed (I12, I15).
+
+use core::mem::offset_of;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
+use crate::open::{OpenError, open_checked};
+use crate::process::{Identity, Liveness, ProcessView};
+use crate::slots::{self, State};
+use crate::{DeviceIndex, MAX_SLOTS};
+
+mod digest;
+mod figures;
+mod memory;
+mod time;
+mod words;
+
+pub use digest::UsageDigest;
+pub use figures::{BucketUse, DeviceUse, MemoryUse, ProcessUse, Work};
+use words::{half, identity_of_record, use_of_line, word};
+
+/// A container's `usage`, opened for reading.
+#[derive(Debug)]
+pub struct UsageReader {
+    file: File,
+    path: PathBuf,
+}
+
+impl UsageReader {
+    /// Opens `usage` in `directory`.
+    ///
+    /// # Errors
+    /// As [`crate::slots::Usage::open`].
+    pub fn open(directory: &Path) -> Result<Self, OpenError> {
+        let path = directory.join("usage");
+        let file = open_checked::<UsageFile>(&path, false)?;
+        Ok(Self { file, path })
+    }
+
+    /// The processes that hold a slot, with their use of the first `device_count` devices; without those that `view` knows to
+    /// be dead, unless a child may keep their memory.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn processes(&self, device_count: usize, view: &ProcessView) -> Result<Vec<ProcessUse>, OpenError> {
+        let mut found = self.all_processes(device_count)?;
+        found.retain(|process| !self.is_gone(process.slot, &process.identity, view));
+        Ok(found)
+    }
+
+    /// Whether a child of the process in a slot may keep its memory beyond its death: see [`crate::slots::Usage::reap_dead`].
+    #[must_use]
+    pub fn is_kept(&self, slot: usize, identity: &Identity) -> bool {
+        let record =
+            offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
+        let Ok(bytes) = self.read(record, size_of::<IdentityRecord>()) else {
+            return false;
+        };
+        let state = State(word(&bytes, offset_of!(IdentityRecord, state)));
+        state.is_live()
+            && state.pid() == identity.pid
+            && word(&bytes, offset_of!(IdentityRecord, locked_state)) == state.0
+            && slots::is_locked(&self.file, slot)
+    }
+
+    /// The processes that hold a slot, the dead too, with their use of the first `device_count` devices.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn all_processes(&self, device_count: usize) -> Result<Vec<ProcessUse>, OpenError> {
+        let identities = self.identities()?;
+        let slots = identities.last().map_or(0, |(slot, _)| slot + 1);
+        let mut found: Vec<ProcessUse> = identities
+            .into_iter()
+            .map(|(slot, identity)| ProcessUse {
+                slot,
+                identity,
+                devices: Vec::new(),
+            })
+            .collect();
+        for device in DeviceIndex::all().take(device_count) {
+            let lines = self.lines(device, slots)?;
+            for process in &mut found {
+                let line = lines.get(process.slot);
+                let use_now = line.map(|(line, head)| use_of_line(line, *head));
+                process.devices.push(use_now.unwrap_or_default());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether any process that holds a slot lives, or cannot be told from one that does, or has left memory that a child
+    /// may keep.
+    pub(crate) fn has_living(&self, view: &ProcessView) -> Result<bool, OpenError> {
+        Ok(self
+            .identities()?
+            .iter()
+            .any(|(slot, identity)| !self.is_gone(*slot, identity, view)))
+    }
+
+    /// Whether `view` knows the process in a slot to be dead, and no child may keep its memory and contexts.
+    #[must_use]
+    pub fn is_gone(&self, slot: usize, identity: &Identity, view: &ProcessView) -> bool {
+        view.liveness(identity) == Liveness::Dead && !self.is_kept(slot, identity)
+    }
+
+    fn identities(&self) -> Result<Vec<(usize, Identity)>, OpenError> {
+        let used = self.read(offset_of!(UsageFile, slots_used), 4)?;
+        let used = (half(&used, 0) as usize).min(MAX_SLOTS);
+        let records = self.read(
+            offset_of!(UsageFile, identities),
+            used * size_of::<IdentityRecord>(),
+        )?;
+        let records = records.chunks_exact(size_of::<IdentityRecord>()).enumerate();
+        Ok(records
+            .filter_map(|(slot, record)| Some((slot, identity_of_record(record)?)))
+            .collect())
+    }
+
+    /// The lines of `device` of the first `slots` slots, each with its head. A record is read between two looks at its
+    /// head, so that both amounts are of the same moment; one that never stands still is taken as it comes.
+    fn lines(&self, device: DeviceIndex, slots: usize) -> Result<Vec<(Vec<u8>, u64)>, OpenError> {
+        const LINE: usize = size_of::<SlotDevice>();
+        let offset = offset_of!(UsageFile, devices) + device.get() * MAX_SLOTS * LINE;
+        let mut before = self.read(offset, slots * LINE)?;
+        let mut found = vec![None; slots];
+        for attempt in 0..8 {
+            if found.iter().all(Option::is_some) {
+                break;
+            }
+            let lines = self.read(offset, slots * LINE)?;
+            let after = self.read(offset, slots * LINE)?;
+            for ((slot, line), found) in lines.chunks_exact(LINE).enumerate().zip(&mut found) {
+                let head = |bytes| word(bytes, slot * LINE);
+                if found.is_none() && (head(&before) == head(&after) || attempt == 7) {
+                    *found = Some((line.to_vec(), head(&after)));
+                }
+            }
+            before = after;
+        }
+        Ok(found.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
+    /// How many bypasses of the shim the process in `slot` knows of.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn bypasses(&self, slot: usize) -> Result<u64, OpenError> {
+        let record =
+            offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
+        Ok(word(
+            &self.read(record + offset_of!(IdentityRecord, bypasses), 8)?,
+            0,
+        ))
+    }
+
+    fn read(&self, offset: usize, size: usize) -> Result<Vec<u8>, OpenError> {
+        let mut bytes = vec![0; size];
+        match self.file.read_exact_at(&mut bytes, offset as u64) {
+            Ok(()) => Ok(bytes),
+            Err(error) => Err(OpenError::Io(self.path.clone(), error)),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Whether anything in a container's `usage` is not as it was: asked of every container again and again, so of the words
+//! that figures are made of only those are read that anybody has ever used, in one read each for the processes, and for
+//! each device.
+
+use core::mem::offset_of;
+use std::os::unix::fs::FileExt;
+
+use super::UsageReader;
+use super::time::bucket_offset;
+use super::words::half;
+use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
+use crate::open::OpenError;
+use crate::shared::MAX_OBJECTS;
+use crate::{DeviceIndex, MAX_SLOTS};
+use vcuda_limiter::token_bucket::TokenBucket;
+
+/// What a container's `usage` said at the last look.
+#[derive(Debug, Default)]
+pub struct UsageDigest {
+    seen: Vec<u8>,
+    /// The look before, whose memory the next one uses.
+    spare: Vec<u8>,
+    reads: u64,
+}
+
+impl UsageDigest {
+    /// Reads made so far, a system call each.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+}
+
+impl UsageReader {
+    /// Whether processes, memory, GPU time or objects of the first `device_count` devices have changed since the last
+    /// `digest` was taken. At the first, and after an error, they have.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn has_changed(&self, device_count: usize, digest: &mut UsageDigest) -> Result<bool, OpenError> {
+        core::mem::swap(&mut digest.seen, &mut digest.spare);
+        digest.seen.clear();
+        let looked = self.look(device_count, digest);
+        if looked.is_err() {
+            digest.seen.clear();
+        }
+        looked.map(|()| digest.seen != digest.spare)
+    }
+
+    fn look(&self, device_count: usize, digest: &mut UsageDigest) -> Result<(), OpenError> {
+        const LINE: usize = size_of::<SlotDevice>();
+        const RECORD: usize = size_of::<IdentityRecord>();
+        const FIRST: usize = offset_of!(UsageFile, identities);
+        // As many as last time, and the header before them, at once.
+        let guess = half(&digest.spare, offset_of!(UsageFile, slots_used)) as usize;
+        let guess = guess.min(MAX_SLOTS);
+        self.append(0, FIRST + guess * RECORD, digest)?;
+        let used = |at| half(&digest.seen, at) as usize;
+        let slots = used(offset_of!(UsageFile, slots_used)).min(MAX_SLOTS);
+        let objects = used(offset_of!(UsageFile, objects_used)).min(MAX_OBJECTS);
+        if slots > guess {
+            self.append(FIRST + guess * RECORD, (slots - guess) * RECORD, digest)?;
+        }
+        if slots == 0 {
+            return Ok(());
+        }
+        for device in DeviceIndex::all().take(device_count) {
+            let lines = offset_of!(UsageFile, devices) + device.get() * MAX_SLOTS * LINE;
+            self.append(lines, slots * LINE, digest)?;
+            self.append(bucket_offset(device), offset_of!(TokenBucket, busy), digest)?;
+        }
+        if objects > 0 {
+            self.append(offset_of!(UsageFile, object_states), objects * 8, digest)?;
+        }
+        Ok(())
+    }
+
+    fn append(&self, offset: usize, size: usize, digest: &mut UsageDigest) -> Result<(), OpenError> {
+        digest.reads += 1;
+        let at = digest.seen.len();
+        digest.seen.resize(at + size, 0);
+        let room = digest.seen.get_mut(at..).unwrap_or_default();
+        let read = self.file.read_exact_at(room, offset as u64);
+        read.map_err(|error| OpenError::Io(self.path.clone(), error))
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+    use crate::GpuUuid;
+    use crate::directory::{Directory, Tenant};
+    use crate::process::Identity;
+    use crate::slots::Usage;
+    use vcuda_quota::DeviceConfig;
+
+    #[test]
+    fn only_what_has_changed_is_seen_as_changed() {
+        let root = tempfile::tempdir().unwrap();
+        let tenant = Tenant {
+            name: "a".to_owned(),
+            devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))],
+        };
+        let me = Identity::current().unwrap();
+        let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, 1).unwrap();
+        let reader = UsageReader::open(directory.path()).unwrap();
+        let mut digest = UsageDigest::default();
+        let mut look = || {
+            let before = digest.reads();
+            let has_changed = reader.has_changed(1, &mut digest).unwrap();
+            (has_changed, digest.reads() - before)
+        };
+        assert_eq!(look(), (true, 4), "the first time");
+        assert_eq!(look(), (false, 3));
+        let usage = Usage::open(directory.path()).unwrap();
+        let slot = usage.claim(&me).unwrap();
+        let device = DeviceIndex::new(0).unwrap();
+        assert_eq!(look(), (true, 3), "a slot was taken");
+        slot.reserve(device, 4096, 1 << 30).unwrap().commit();
+        assert_eq!(look(), (true, 3), "memory");
+        slot.meter(device).finish(1, 1);
+        assert_eq!(look(), (true, 3), "launches");
+        slot.count_denied(device);
+        assert_eq!(look(), (true, 3), "a refusal");
+        assert_eq!(look(), (false, 3));
+        std::fs::File::options()
+            .write(true)
+            .open(directory.path().join("usage"))
+            .unwrap()
+            .set_len(4096)
+            .unwrap();
+        assert!(reader.has_changed(1, &mut digest).is_err(), "cut short");
+    }
+}

@@ -1,0 +1,171 @@
+//! The slow path of a launch: a new lease, or a wait for it. Every wait is bounded and ends by itself; what then goes on
+//! goes on debt, counted (I11).
+
+mod wait;
+
+use core::sync::atomic::Ordering;
+
+use vcuda_limiter::controller::{Verdict, View};
+use vcuda_limiter::predict::{Key, Prediction};
+use vcuda_limiter::{self as limiter, Admission, Refinement, Snapshot};
+
+use super::device_limiter::{DeviceLimiter, now_ns};
+use super::stream_state::StreamState;
+use super::stream_table::Stream;
+use super::{COSTS, Launches, collective};
+
+/// A launch that is held.
+#[derive(Debug, Clone, Copy)]
+struct Waiting<'a> {
+    /// Its stream.
+    stream_state: Option<&'a StreamState>,
+    /// Its place among those of its process.
+    place: u32,
+    /// Since when it waits for work to end, if it does (`CLOCK_MONOTONIC`, ns).
+    for_completion_since_ns: Option<u64>,
+}
+
+impl Launches {
+    /// Takes a lease for a launch that could not be `paid` from the present one, or whose kernel is unknown; waits until
+    /// it may go. Returns whether it waited.
+    #[cold]
+    pub(super) fn hold(
+        &'static self,
+        limiter: &'static DeviceLimiter,
+        stream_state: Option<&'static StreamState>,
+        stream: Stream,
+        key: Key,
+        predicted: Prediction,
+        paid: bool,
+    ) -> bool {
+        if collective::is_collective(&predicted, key) {
+            if !predicted.is_collective {
+                self.count_collective(limiter);
+            }
+            self.go_on(limiter, predicted.cost_ns, paid);
+            return false;
+        }
+        if paid && predicted.samples > 0 {
+            return false;
+        }
+        let cost_ns = predicted.cost_ns;
+        let started_ns = now_ns();
+        limiter.come(cost_ns);
+        // Counted already: what is in flight holds this launch.
+        let mut view = limiter.view(started_ns);
+        let mut decision = self.decide(limiter, &view, &predicted, None, started_ns);
+        if decision != Admission::Admit
+            && stream_state.is_some_and(|stream_state| self.settle_own(limiter, stream_state).progress)
+        {
+            let now = now_ns();
+            view = limiter.view(now);
+            decision = self.decide(limiter, &view, &predicted, None, now);
+        }
+        if decision == Admission::Admit {
+            self.go_on(limiter, cost_ns, paid);
+            return false;
+        }
+        // While it waits it is not in flight, or two that wait would wait for each other.
+        limiter.meter.refund(cost_ns);
+        if let Some(stream_state) = stream_state {
+            self.timing_event(limiter, stream_state, stream, 0);
+        }
+        self.wake_worker();
+        let place = limiter.join();
+        let on_debt = self.wait(
+            limiter,
+            Waiting {
+                stream_state,
+                place,
+                for_completion_since_ns: None,
+            },
+            view,
+            decision,
+            &predicted,
+            started_ns,
+        );
+        let was_last = limiter.held.fetch_sub(1, Ordering::SeqCst) == 1;
+        let held_ns = now_ns().saturating_sub(started_ns);
+        limiter.meter.holds.fetch_add(1, Ordering::Relaxed);
+        limiter.meter.held_ns.fetch_add(held_ns, Ordering::Relaxed);
+        limiter
+            .meter
+            .debt_admits
+            .fetch_add(u32::from(on_debt), Ordering::Relaxed);
+        if !limiter.meter.spend(cost_ns) {
+            // On debt, this one alone.
+            self.take(limiter, cost_ns, on_debt);
+        }
+        limiter.step_out(place, cost_ns, was_last);
+        true
+    }
+
+    /// The launch goes, on debt if it was not `paid`.
+    fn go_on(&'static self, limiter: &DeviceLimiter, cost_ns: u64, paid: bool) {
+        if !paid {
+            self.take(limiter, cost_ns, false);
+        }
+        self.wake_worker();
+    }
+
+    /// Pays a launch from the bucket. Ranks that stop together are asked at each launch: by what was left of a lease each
+    /// would run ahead of the others in turn.
+    fn take(&self, limiter: &DeviceLimiter, cost_ns: u64, alone: bool) {
+        let lease_part_ns = if alone || self.has_peers(limiter, now_ns()) {
+            0
+        } else {
+            limiter.lease_part_ns()
+        };
+        limiter.meter.take_with(limiter.bucket, cost_ns, lease_part_ns);
+        limiter.took(cost_ns + lease_part_ns);
+    }
+
+    /// Whether a launch may go, or what it waits for. `waits`: it waits already, and is not counted among the work in flight.
+    fn decide(
+        &self,
+        limiter: &DeviceLimiter,
+        view: &View,
+        predicted: &Prediction,
+        waits: Option<Waiting<'_>>,
+        now_ns: u64,
+    ) -> Admission {
+        let others_first = || limiter.others_until(predicted.cost_ns, waits.map(|waits| waits.place), now_ns);
+        // Work that waits for the host may wait for this very thread: so the launch waits for its tokens, but for no turn.
+        let is_by_turns =
+            Refinement::ProcessTurns.is_used() && !self.has_peers(limiter, now_ns) && !self.waits_for_host();
+        let (mut ns, mut launches) = limiter.in_flight();
+        let mut own_ns = limiter.meter.in_flight_ns();
+        if waits.is_none() {
+            ns = ns.saturating_sub(predicted.cost_ns);
+            own_ns = own_ns.saturating_sub(predicted.cost_ns);
+            launches = launches.saturating_sub(1);
+        }
+        let own = match limiter.verdict(view, now_ns) {
+            Verdict::At(at_ns) => Some(at_ns),
+            Verdict::Go => None,
+        };
+        // A launch that waits for its own stream's work alone does so until most is done: else it would be woken for each
+        // launch that ends.
+        let is_alone = |stream_state: &StreamState| {
+            limiter.is_sole() && limiter.is_foreseen() && stream_state.expected_ns(ns).is_some()
+        };
+        let window_ns = if waits.and_then(|waits| waits.stream_state).is_some_and(is_alone) {
+            view.window_ns / 4
+        } else {
+            view.window_ns
+        };
+        let launch = Snapshot {
+            cost_ns: predicted.cost_ns,
+            is_unmeasured: predicted.samples == 0 && COSTS.at(predicted.index).1 == 0,
+            tokens_at_ns: self.held_until(limiter, own, now_ns),
+            other_first_until_ns: is_by_turns.then(others_first).flatten(),
+            in_flight_ns: ns,
+            in_flight_launches: launches,
+            others_in_flight_ns: ns.saturating_sub(own_ns),
+            window_ns,
+            begins_turn: Refinement::TurnsApart.is_used() && limiter.begins_turn(),
+            waits_since_ns: waits.and_then(|waits| waits.for_completion_since_ns),
+        };
+        limiter::admit(&launch, now_ns)
+    }
+}

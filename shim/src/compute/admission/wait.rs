@@ -1,0 +1,305 @@
+//! A launch that waits: for tokens, for its turn, or for work to end. Each wait ends by itself.
+
+use core::sync::atomic::Ordering;
+
+use vcuda_limiter::controller::View;
+use vcuda_limiter::predict::Prediction;
+use vcuda_limiter::{Admission, COMPLETION_WAIT_MAX_NS, Reason};
+
+use super::{COSTS, Launches, Waiting};
+use crate::compute::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
+use crate::compute::stream_state::{OVERDUE_PART, StreamState};
+use crate::runtime::worker;
+
+/// Longest wait for the tokens of several devices (ns).
+const JOINT_MAX_WAIT_NS: u64 = 250_000_000;
+/// Longest sleep between two looks at the window (ns): finishing work wakes earlier. Also the whole wait while work in flight
+/// waits for the host.
+const WINDOW_SLEEP_NS: u64 = 1_000_000;
+/// Shortest (ns).
+const LOOK_NS: u64 = 50_000;
+/// Who waits for work of its own stream looks at the timing events itself: for so long after it should have, they are left to it (ns).
+const ATTENDED_NS: u64 = 200_000;
+/// Longest sleep between two looks at the limits (ns), and how old they may be by then: a change is felt within the sum.
+const LIMITS_SLEEP_NS: u64 = 20_000_000;
+const LIMITS_AGE_NS: u64 = 5_000_000;
+/// What is left of a wait is spun, as no sleep ends that exactly (ns, at most): as much as sleeps were late of late.
+const SPIN_NS: u64 = 40_000;
+/// How many sleeps that is learnt from, about.
+const SLEEPS: u64 = 8;
+/// A launch waits no longer beside a segment of another stream that has run for this long, with nothing finished meanwhile
+/// (ns): it may wait for the host.
+const ENDLESS_NS: u64 = 20_000_000;
+/// The same, where that was seen of late (ns), and what late means (ns).
+const ENDLESS_AGAIN_NS: u64 = 5_000_000;
+const OF_LATE_NS: u64 = 10_000_000_000;
+/// What a kernel that was never measured is taken to cost beside such a segment (ns): its prediction means nothing, and nothing holds
+/// what comes after it.
+const UNMEASURED_BESIDE_NS: u64 = 50_000_000;
+
+impl Launches {
+    /// Waits until the launch may go. `true`: the bound came first.
+    pub(super) fn wait(
+        &'static self,
+        limiter: &DeviceLimiter,
+        mut waiting: Waiting<'_>,
+        mut view: View,
+        mut decision: Admission,
+        predicted: &Prediction,
+        started_ns: u64,
+    ) -> bool {
+        // Launches finished, and since when it is no more.
+        let mut quiet = (limiter.meter.finished(), started_ns);
+        loop {
+            let now = now_ns();
+            limiter.stand_in_line(predicted.cost_ns, now);
+            let finished = limiter.meter.finished();
+            if finished != quiet.0 {
+                quiet = (finished, now);
+            }
+            let patience_ns = limiter.patience_ns(now);
+            let endless_ns = self.longest_beside(limiter, waiting.stream_state);
+            let goes_beside = endless_ns.min(now.saturating_sub(quiet.1)) >= patience_ns;
+            if goes_beside && endless_ns >= ENDLESS_NS {
+                limiter.passed_long_work_ns.store(now, Ordering::Relaxed);
+            }
+            let goes_on_debt = match decision {
+                _ if goes_beside && limiter.is_first(waiting.place) => {
+                    wait_beside(limiter, &view, price_beside_ns(predicted), started_ns, now)
+                }
+                Admission::Admit => return false,
+                _ if goes_beside => {
+                    let turn = (started_ns, u64::MAX, LIMITS_SLEEP_NS);
+                    self.wait_for_turn(limiter, &waiting, &view, predicted.cost_ns, turn, now)
+                }
+                Admission::WaitUntil {
+                    at_ns,
+                    reason: Reason::Tokens,
+                } => self.wait_for_tokens(limiter, &waiting, &view, (started_ns, at_ns, patience_ns), now),
+                Admission::WaitUntil {
+                    at_ns,
+                    reason: Reason::Turn,
+                } => {
+                    let cost_ns = predicted.cost_ns;
+                    self.wait_for_turn(
+                        limiter,
+                        &waiting,
+                        &view,
+                        cost_ns,
+                        (started_ns, at_ns, patience_ns),
+                        now,
+                    )
+                }
+                Admission::WaitForCompletion { work_ns, deadline_ns } => {
+                    waiting.for_completion_since_ns.get_or_insert(now);
+                    let still =
+                        || self.decide(limiter, &view, predicted, Some(waiting), now) != Admission::Admit;
+                    self.wait_for_completion(limiter, &waiting, (work_ns, deadline_ns), now, still)
+                }
+            };
+            if goes_on_debt {
+                return true;
+            }
+            if !matches!(decision, Admission::WaitForCompletion { .. }) {
+                waiting.for_completion_since_ns = None;
+            }
+            let now = now_ns();
+            // With nothing in flight the worker sleeps.
+            limiter.follow_limits(LIMITS_AGE_NS, now);
+            view = limiter.view(now);
+            let before = decision;
+            decision = self.decide(limiter, &view, predicted, Some(waiting), now);
+            if decision == Admission::Admit || !limiter.is_metered() {
+                // A launch that was woken before its time was not late.
+                if let Admission::WaitUntil {
+                    at_ns,
+                    reason: Reason::Tokens,
+                } = before
+                    && now >= at_ns
+                {
+                    limiter.bucket.lateness.count(now_ns().saturating_sub(at_ns));
+                }
+                return false;
+            }
+        }
+    }
+
+    /// Waits for tokens until `at_ns`, or until something changes. `true`: the bound on the wait came, and the launch goes on
+    /// debt.
+    fn wait_for_tokens(
+        &'static self,
+        limiter: &DeviceLimiter,
+        waiting: &Waiting<'_>,
+        view: &View,
+        (started_ns, at_ns, patience_ns): (u64, u64, u64),
+        now: u64,
+    ) -> bool {
+        let most_ns = if self.has_peers(limiter, now) {
+            view.config.hold_max_ns.min(JOINT_MAX_WAIT_NS)
+        } else {
+            view.config.hold_max_ns
+        };
+        let Some(bound_ns) = bound_ns(limiter, started_ns, most_ns, now) else {
+            return true;
+        };
+        sleep_until(limiter, at_ns.min(bound_ns), now, patience_ns);
+        // What was done meanwhile is not waited for: the worker looks seldom while nobody waits for work.
+        if let Some(stream_state) = waiting.stream_state.filter(|_| limiter.is_sole()) {
+            self.settle_own(limiter, stream_state);
+        }
+        false
+    }
+
+    /// Waits for the launches of the tenant that go first, until `until_ns` at most. `true`: the launch goes on debt.
+    fn wait_for_turn(
+        &'static self,
+        limiter: &DeviceLimiter,
+        waiting: &Waiting<'_>,
+        view: &View,
+        cost_ns: u64,
+        (started_ns, until_ns, patience_ns): (u64, u64, u64),
+        now: u64,
+    ) -> bool {
+        let Some(bound_ns) = bound_ns(limiter, started_ns, view.config.hold_max_ns, now) else {
+            return true;
+        };
+        let at_ns = until_ns.min(bound_ns).min(now.saturating_add(patience_ns));
+        limiter.sleep_for_turn(waiting.place, cost_ns, at_ns.saturating_sub(now), || {
+            // The launch that goes first may wait for our work to end.
+            self.ring(worker::ASLEEP | worker::UNHURRIED);
+        });
+        false
+    }
+
+    /// Waits for some work to end while the launch `still` has to. `true`: the launch goes on debt.
+    fn wait_for_completion(
+        &'static self,
+        limiter: &DeviceLimiter,
+        waiting: &Waiting<'_>,
+        (work_ns, deadline_ns): (u64, u64),
+        now: u64,
+        still: impl Fn() -> bool,
+    ) -> bool {
+        let since_ns = deadline_ns.saturating_sub(COMPLETION_WAIT_MAX_NS);
+        if bound_ns(limiter, since_ns, COMPLETION_WAIT_MAX_NS, now).is_none() {
+            return true;
+        }
+        let own = waiting.stream_state.filter(|_| limiter.is_sole());
+        let (look_in_ns, is_enough) = look_in_ns(limiter, own, work_ns, now);
+        let still = || {
+            if !is_enough {
+                // Somebody must look at the other streams.
+                self.ring(worker::ASLEEP | worker::UNHURRIED);
+            }
+            still()
+        };
+        limiter.sleep(WINDOW, look_in_ns, still);
+        if let Some(stream_state) = waiting.stream_state.filter(|_| is_enough) {
+            self.settle_own(limiter, stream_state);
+        }
+        // What waits for the host may wait for this very thread.
+        self.waits_for_host()
+    }
+}
+
+impl Launches {
+    /// For how long a segment of another stream of the device was seen to run, the longest (ns). To wait for its end may be to
+    /// wait for ever; gates are told apart by [`Launches::waits_for_host`].
+    fn longest_beside(&self, limiter: &DeviceLimiter, own: Option<&StreamState>) -> u64 {
+        let is_beside = |stream_state: &&StreamState| {
+            !own.is_some_and(|own| core::ptr::eq(own, *stream_state))
+                && stream_state
+                    .limiter()
+                    .is_some_and(|its| core::ptr::eq(its, limiter))
+        };
+        let beside = self.streams.all().filter(is_beside);
+        beside.map(StreamState::seen_running_ns).max().unwrap_or(0)
+    }
+}
+
+/// At what cost a launch goes beside work that runs on and on (ns).
+fn price_beside_ns(predicted: &Prediction) -> u64 {
+    // Another thread may have measured it since.
+    match COSTS.at(predicted.index) {
+        (_, 0) => UNMEASURED_BESIDE_NS,
+        (cost_ns, _) => cost_ns,
+    }
+}
+
+impl DeviceLimiter {
+    /// After how long work beside a held launch counts as endless (ns).
+    fn patience_ns(&self, now_ns: u64) -> u64 {
+        let seen_ns = self.passed_long_work_ns.load(Ordering::Relaxed);
+        if seen_ns != 0 && now_ns.saturating_sub(seen_ns) < OF_LATE_NS {
+            ENDLESS_AGAIN_NS
+        } else {
+            ENDLESS_NS
+        }
+    }
+}
+
+/// In how long to look at the timing events of a stream of which `ns` of predicted work are to finish (ns), and whether it has so
+/// much. The worker leaves them alone until then.
+fn look_in_ns(limiter: &DeviceLimiter, stream_state: Option<&StreamState>, ns: u64, now: u64) -> (u64, bool) {
+    let expected = stream_state.map(|stream_state| (stream_state, stream_state.expected_ns(ns)));
+    let Some((stream_state, Some(expected_ns))) = expected else {
+        return (WINDOW_SLEEP_NS, false);
+    };
+    // The later, the less does a little more matter.
+    let overdue_ns = now.saturating_sub(expected_ns);
+    let look_in_ns = expected_ns.saturating_sub(now).max(overdue_ns / OVERDUE_PART);
+    // Beside neighbours nobody knows when: as often as the worker would.
+    let least_ns = if limiter.is_foreseen() {
+        LOOK_NS
+    } else {
+        worker::CONTENDED_NS.0
+    };
+    let look_in_ns = look_in_ns.clamp(least_ns, WINDOW_SLEEP_NS);
+    stream_state
+        .attended_until_ns
+        .store(now + look_in_ns + ATTENDED_NS, Ordering::Relaxed);
+    (look_in_ns, true)
+}
+
+/// Until when a launch that waits since `started_ns` waits at most (`CLOCK_MONOTONIC`, ns); nothing if it may go on debt now. The
+/// bound is one for all launches of the container that wait: past it they go on debt one at a time.
+fn bound_ns(limiter: &DeviceLimiter, started_ns: u64, most_ns: u64, now: u64) -> Option<u64> {
+    let bound_ns = started_ns.saturating_add(most_ns);
+    if now < bound_ns {
+        return Some(bound_ns);
+    }
+    limiter.bucket.admit_on_debt(now, most_ns).err()
+}
+
+/// Waits beside work that runs on and on until what went before is earned, or something changes. `true`: the launch, which waits since
+/// `started_ns`, goes.
+fn wait_beside(limiter: &DeviceLimiter, view: &View, price_ns: u64, started_ns: u64, now: u64) -> bool {
+    let Err(at_ns) = limiter.bucket.go_beside(&view.pace, price_ns, now) else {
+        return true;
+    };
+    let Some(bound_ns) = bound_ns(limiter, started_ns, view.config.hold_max_ns, now) else {
+        limiter.bucket.went_beside(&view.pace, price_ns, now);
+        return true;
+    };
+    sleep_until(limiter, at_ns.min(bound_ns), now, LIMITS_SLEEP_NS);
+    false
+}
+
+/// Sleeps until shortly before `at_ns` and spins the rest; returns early when the tokens or the limits may have changed.
+fn sleep_until(limiter: &DeviceLimiter, at_ns: u64, now: u64, most_ns: u64) {
+    let left_ns = at_ns.saturating_sub(now);
+    let late_ns = limiter.sleeps_late_ns.load(Ordering::Relaxed);
+    if left_ns > late_ns {
+        let sleep_ns = (left_ns - late_ns).min(most_ns);
+        limiter.sleep(TOKENS, sleep_ns, || true);
+        // Who was woken before its time tells nothing.
+        if let Some(this_ns) = now_ns().checked_sub(now.saturating_add(sleep_ns)) {
+            let next_ns = (late_ns * (SLEEPS - 1) + this_ns.min(SPIN_NS)) / SLEEPS;
+            limiter.sleeps_late_ns.store(next_ns, Ordering::Relaxed);
+        }
+        return;
+    }
+    while now_ns() < at_ns {
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,59 @@
+//! Launches that no event can measure: the table of streams has no place for theirs, or the driver records no event there.
+//! Each goes alone and is waited for, and all of that time is charged (I16).
+
+use core::time::Duration;
+
+use vcuda_driver_api::prelude::*;
+use vcuda_limiter::predict::{Part, Prediction};
+
+use super::device_limiter::{DeviceLimiter, now_ns};
+use super::settle::charge;
+use super::stream_table::Stream;
+use super::{COSTS, Launches};
+use crate::driver::{Relaxed, real};
+use crate::runtime::capture;
+
+/// For how long such work is waited for (ns): it may wait for what this very thread does next.
+const LONGEST_NS: u64 = 2_000_000_000;
+/// The first look, and the longest time between two (ns).
+const LOOKS_NS: (u64, u64) = (20_000, 500_000);
+
+impl Launches {
+    /// Waits for the work of a launch that was paid for as `predicted`, and charges the time since `from_ns`
+    /// (`CLOCK_MONOTONIC`). A stream that is captured meanwhile may not be asked: until that is over its work counts as going on.
+    pub(super) fn await_alone(limiter: &DeviceLimiter, stream: Stream, predicted: &Prediction, from_ns: u64) {
+        let _relaxed = Relaxed::enter();
+        let (mut entered_ns, mut charged_ns, mut pause_ns) = (from_ns, 0, LOOKS_NS.0);
+        let paid_ns = |charged_ns: u64| predicted.cost_ns.max(charged_ns);
+        loop {
+            let answer = if capture::is_capturing(stream.handle, stream.default) {
+                Err(CUerror::NOT_READY)
+            } else {
+                // SAFETY: the stream that the application has just launched on.
+                unsafe { real::cuStreamQuery(stream.explicit()) }
+            };
+            let now = now_ns();
+            let step_ns = charge(limiter, &limiter.view(now), entered_ns, now);
+            let before_ns = paid_ns(charged_ns);
+            charged_ns += step_ns;
+            limiter.bucket.settle(before_ns, paid_ns(charged_ns), 1000);
+            entered_ns = now;
+            if answer != Err(CUerror::NOT_READY) || now.saturating_sub(from_ns) >= LONGEST_NS {
+                break;
+            }
+            std::thread::sleep(Duration::from_nanos(pause_ns));
+            pause_ns = (pause_ns * 5 / 4).min(LOOKS_NS.1);
+        }
+        limiter.bucket.settle(paid_ns(charged_ns), charged_ns, 1000);
+        limiter.meter.finish(predicted.cost_ns, 1);
+        limiter
+            .meter
+            .charged_ns
+            .fetch_add(charged_ns, core::sync::atomic::Ordering::Relaxed);
+        let part = Part {
+            index: predicted.index,
+            count: 1,
+        };
+        COSTS.learn(&[part], predicted.cost_ns, entered_ns.saturating_sub(from_ns));
+    }
+}

@@ -1,0 +1,100 @@
+//! The C boundary: how a call of the application reaches a handler, and how the shim reaches the driver.
+
+pub(crate) mod cancel;
+pub(crate) mod elf;
+pub(crate) mod kernel;
+pub(crate) mod loader;
+mod object_list;
+pub(crate) mod real;
+pub(crate) mod reentrancy;
+mod relaxed;
+pub(crate) mod saved_answer;
+
+use core::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cancel::Shield;
+use real::Answering;
+use reentrancy::HookGuard;
+
+pub(crate) use object_list::ObjectList;
+pub(crate) use relaxed::Relaxed;
+
+/// What a hook answers if the shim itself breaks before the driver was called: the first word of its row.
+#[expect(non_camel_case_types, reason = "the words of the table's rows")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Answer {
+    /// Out of memory: no unaccounted allocation.
+    deny,
+    /// The driver's answer.
+    pass,
+}
+
+/// One call of the application, on its way to the driver.
+pub(crate) struct Call<'a, R> {
+    real: &'a dyn Fn() -> R,
+    status: Cell<Option<R>>,
+}
+
+impl<R: core::fmt::Debug> core::fmt::Debug for Call<'_, R>
+where
+    R: Copy,
+{
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Call")
+            .field("status", &self.status.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Answering> Call<'_, R> {
+    /// Calls the driver with the application's own arguments. The driver is called once: asked again, its first
+    /// answer stands.
+    #[inline]
+    pub(crate) fn real(&self) -> R {
+        if let Some(status) = self.status.get() {
+            return status;
+        }
+        let status = (self.real)();
+        self.status.set(Some(status));
+        status
+    }
+
+    /// Notes the driver's answer to a call that was made in place of the application's own and means the same.
+    pub(crate) fn answered(&self, status: R) {
+        self.status.set(Some(status));
+    }
+}
+
+/// Runs a handler. A call from within a hook goes straight to the driver; a panic ends here; a cancellation of the thread
+/// waits, if `SHIELDED`.
+#[inline]
+pub(crate) fn guarded<const SHIELDED: bool, R: Answering>(
+    answer: Answer,
+    real: &dyn Fn() -> R,
+    handler: impl FnOnce(&Call<'_, R>) -> R,
+) -> R {
+    let Some(_inside) = HookGuard::enter() else {
+        return real();
+    };
+    let _shield = SHIELDED.then(Shield::raise);
+    let call = Call {
+        real,
+        status: Cell::new(None),
+    };
+    match catch_unwind(AssertUnwindSafe(|| handler(&call))) {
+        Ok(status) => status,
+        Err(payload) => broken(answer, &call, payload),
+    }
+}
+
+#[cold]
+fn broken<R: Answering>(answer: Answer, call: &Call<'_, R>, payload: Box<dyn core::any::Any + Send>) -> R {
+    // Its destructor could panic again.
+    core::mem::forget(payload);
+    match (call.status.get(), answer) {
+        (Some(status), _) => status,
+        (None, Answer::deny) => R::DENIED,
+        (None, Answer::pass) => call.real(),
+    }
+}

@@ -1,0 +1,58 @@
+//! Relaxed capture mode, in which the shim makes its own calls of the driver (I5).
+//!
+//! While a thread captures a stream, a *potentially unsafe* call ends the capture with an error: each such call of that
+//! thread and, if the capture is a global one, of every other thread (CUDA Driver API, `cuThreadExchangeStreamCaptureMode`).
+//! The documentation has no list of these calls. Queries are among them: `cuEventQuery`, `cuMemPoolGetAttribute` (NVIDIA/cccl
+//! pull request 11360, NVIDIA/cuda-python issue 2834), `cuStreamGetId`, `cuStreamGetDevice` (NVIDIA/cccl pull request 11118).
+//! A thread in relaxed mode "is not prohibited from potentially unsafe API calls", its own capture or not. That is how
+//! libcu++ asks pools, and how PyTorch's allocator queries events, while somebody captures.
+//!
+//! So each call of the shim's own is made in relaxed mode, whether a capture is open or not: it need not be known, and one
+//! that begins at the same moment is not broken either. The exceptions are listed in `real/own.rs`.
+
+use core::marker::PhantomData;
+
+use vcuda_driver_api::prelude::*;
+
+use super::{real, reentrancy};
+
+/// The calling thread is in relaxed mode until this is dropped. Never held while the application's own call is made: what
+/// the driver would refuse it must be refused.
+#[derive(Debug)]
+pub(crate) struct Relaxed {
+    /// The mode to return to; nothing if the thread was relaxed already, or the driver knows no modes.
+    before: Option<CUstreamCaptureMode>,
+    /// The mode is the thread's.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Relaxed {
+    /// Enters relaxed mode. Within another of these it costs a load.
+    #[inline]
+    pub(crate) fn enter() -> Self {
+        Self {
+            before: (!reentrancy::is_relaxed()).then(relax).flatten(),
+            not_send: PhantomData,
+        }
+    }
+}
+
+impl Drop for Relaxed {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(mode) = &mut self.before {
+            reentrancy::set_relaxed(false);
+            // SAFETY: the driver exchanges the mode.
+            let _ = unsafe { real::cuThreadExchangeStreamCaptureMode(mode) };
+        }
+    }
+}
+
+/// Returns the mode that the thread was in; nothing if that could not be changed.
+fn relax() -> Option<CUstreamCaptureMode> {
+    let mut mode = CUstreamCaptureMode::RELAXED;
+    // SAFETY: the driver exchanges the mode, or does nothing.
+    unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut mode) }.ok()?;
+    reentrancy::set_relaxed(true);
+    Some(mode)
+}

@@ -1,0 +1,194 @@
+//! `hooks!`: one row per hooked function.
+//!
+//! ```text
+//! hooks! {
+//!     deny cuMemAlloc_v2  => memory::alloc;    // handler `alloc` of module `memory`
+//!     pass cuLaunchKernel => launch::kernel;
+//! }
+//! ```
+//! The first word is the answer if the shim itself breaks before the driver was called: `deny` says "out of memory",
+//! `pass` calls the driver. The prototype comes from driver-api. A row yields
+//! - the exported C function of that name (link-time symbol), which goes straight to the driver while the
+//!   handler's module is `idle()`, and else runs the handler under the guard ([`crate::driver::guarded`]);
+//! - the slot of the driver's own function of the same name, by which the application's call goes on;
+//! - an entry in [`TABLE`](crate::hooks::TABLE), which serves `dlsym`, `dlvsym` and `cuGetProcAddress`.
+
+use core::ffi::{CStr, c_void};
+
+use crate::driver::real::{Library, Slot};
+
+/// A row of the table.
+#[derive(Debug)]
+pub(crate) struct Row {
+    slot: Slot,
+    hook: *const c_void,
+}
+
+// SAFETY: the pointer is the constant address of a function; the slot is atomic.
+unsafe impl Sync for Row {}
+
+impl Row {
+    /// A hook for the function `name` of `library`.
+    pub(crate) const fn new(name: &'static CStr, library: Library, hook: *const c_void) -> Self {
+        Self {
+            slot: Slot::new(name, library),
+            hook,
+        }
+    }
+
+    /// The driver's function of this name.
+    #[inline]
+    pub(crate) fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    /// Our function of this name.
+    #[inline]
+    pub(crate) fn hook(&self) -> *mut c_void {
+        self.hook.cast_mut()
+    }
+}
+
+/// `"cuInit\0"` as a C string.
+#[expect(
+    clippy::panic,
+    reason = "evaluated at compile time, where it is an error message"
+)]
+pub(crate) const fn c_name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a function name has no inner null"),
+    }
+}
+
+/// The positions of the rows in the order of their names.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated at compile time, where a wrong index is an error message"
+)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a table of hooks has fewer than 65536 rows"
+)]
+pub(crate) const fn sorted<const N: usize>(names: &[&str; N]) -> [u16; N] {
+    let mut order = [0_u16; N];
+    let mut filled = 0;
+    while filled < N {
+        let mut at = filled;
+        while at > 0 && before(names[filled], names[order[at - 1] as usize]) {
+            order[at] = order[at - 1];
+            at -= 1;
+        }
+        order[at] = filled as u16;
+        filled += 1;
+    }
+    order
+}
+
+#[expect(clippy::indexing_slicing, reason = "below both lengths")]
+const fn before(left: &str, right: &str) -> bool {
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    let mut i = 0;
+    while i < left.len() && i < right.len() {
+        if left[i] != right[i] {
+            return left[i] < right[i];
+        }
+        i += 1;
+    }
+    left.len() < right.len()
+}
+
+/// See the module.
+macro_rules! hooks {
+    ($($answer:ident $name:ident => $module:ident :: $handler:ident;)*) => {
+        /// Where each row stands in the table.
+        #[allow(non_camel_case_types, reason = "the driver's names")]
+        #[derive(Clone, Copy)]
+        enum Position { $($name),* }
+
+        const NAMES: [&str; [$(stringify!($name)),*].len()] = [$(stringify!($name)),*];
+
+        /// Every hook there is.
+        pub(crate) static TABLE: [$crate::hooks::table::Row; NAMES.len()] = [
+            $(vcuda_driver_api::signature!($name, entry! {})),*
+        ];
+
+        /// The rows' positions in the order of their names.
+        pub(crate) static BY_NAME: [u16; NAMES.len()] = $crate::hooks::table::sorted(&NAMES);
+
+        /// The exported functions: what an application calls.
+        mod exports {
+            use vcuda_driver_api::prelude::*;
+            use $crate::hooks::table::export;
+            $(vcuda_driver_api::signature!($name, export! { $answer $module $handler });)*
+
+            /// The driver's functions of the same names, for the application's own calls.
+            mod real {
+                use vcuda_driver_api::prelude::*;
+                use $crate::hooks::table::caller;
+                use $crate::hooks::{Position, TABLE};
+                $(vcuda_driver_api::signature!($name, caller! {});)*
+            }
+        }
+    };
+}
+pub(crate) use hooks;
+
+/// The row itself.
+macro_rules! entry {
+    ({} $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
+        $crate::hooks::table::Row::new(
+            $crate::hooks::table::c_name(concat!(stringify!($name), "\0")),
+            <$ret as $crate::driver::real::Answering>::LIBRARY,
+            exports::$name as *const core::ffi::c_void,
+        )
+    };
+}
+pub(crate) use entry;
+
+/// The exported function of a row. Idle, it is a load, a branch and a jump to the driver: all else is in a function of
+/// its own, so that its registers are not saved for nothing.
+macro_rules! export {
+    ({ $answer:ident $module:ident $handler:ident } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn managed($($arg: $ty),*) -> $ret {
+                // SAFETY: the arguments go on as they came.
+                let real = || unsafe { real::$name($($arg),*) };
+                const SHIELDED: bool = $crate::driver::cancel::is_shielded(stringify!($module));
+                const MOVES: bool = $crate::memory::overhead::in_flight::may_move_memory(stringify!($module));
+                $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, &real, |call| {
+                    let _in_flight = if MOVES { $crate::memory::overhead::in_flight::enter() } else { None };
+                    super::$module::$handler(call, $($arg),*)
+                })
+            }
+            #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
+            let address = super::TABLE[super::Position::$name as usize].slot().known();
+            let mut next: unsafe extern "C-unwind" fn($($ty),*) -> $ret = managed;
+            if super::$module::idle() && !address.is_null() {
+                // SAFETY: the slot holds the address of the driver's function of this name, whose prototype this is.
+                next = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(address) };
+            }
+            // SAFETY: the arguments go on as they came. One call in tail position: it compiles to a jump.
+            unsafe { next($($arg),*) }
+        }
+    };
+}
+pub(crate) use export;
+
+/// The call of the driver's function of a row with the application's own arguments, in the thread's own capture mode.
+macro_rules! caller {
+    ({} $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
+        #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
+        #[inline]
+        pub(super) unsafe fn $name($($arg: $ty),*) -> $ret {
+            let row = &TABLE[Position::$name as usize];
+            $crate::driver::real::call_through!(row.slot(), ($($arg: $ty),*) -> $ret)
+        }
+    };
+}
+pub(crate) use caller;

@@ -1,0 +1,455 @@
+//! `dlsym` and `dlvsym`: the doors by which an application asks for a function by name.
+//!
+//! glibc reads the return address of its `dlsym` to give `RTLD_NEXT` and `RTLD_DEFAULT` their meaning. So a name that
+//! is not in the table leaves by a tail jump, registers and return address intact: the application stays the caller
+//! and `dlerror` says what it always says. Nothing here allocates, locks or touches lazy thread-local storage: `dlsym`
+//! runs before constructors and inside replacements of malloc.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use super::deepbind::{self, DLMOPEN, DLOPEN};
+use crate::driver::{elf, loader};
+use crate::hooks;
+
+/// Where a call goes: by a jump to `jump`, or, if that is 0, back to the caller with `answer`. Two registers.
+#[repr(C)]
+pub(super) struct Route {
+    jump: usize,
+    answer: *mut c_void,
+}
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+
+/// `dlsym(3)`.
+///
+/// # Safety
+/// As dlsym(3).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
+    naked_asm!(
+        "endbr64",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rdx, [rsp + 24]",
+        "call {route}",
+        "mov r11, rdx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, r11",
+        "ret",
+        route = sym route_dlsym,
+    )
+}
+
+/// `dlvsym(3)`.
+///
+/// # Safety
+/// As dlvsym(3).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" fn dlvsym(
+    _handle: *mut c_void,
+    _name: *const c_char,
+    _version: *const c_char,
+) -> *mut c_void {
+    naked_asm!(
+        "endbr64",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rcx, [rsp + 24]",
+        "call {route}",
+        "mov r11, rdx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, r11",
+        "ret",
+        route = sym route_dlvsym,
+    )
+}
+
+/// `dlsym(3)`.
+///
+/// # Safety
+/// As dlsym(3).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[cfg(target_arch = "aarch64")]
+unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
+    naked_asm!(
+        "hint #34",
+        "stp x29, x30, [sp, #-48]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "str x2, [sp, #32]",
+        "mov x2, x30",
+        "bl {route}",
+        "mov x16, x0",
+        "mov x17, x1",
+        "ldr x2, [sp, #32]",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #48",
+        "cbz x16, 2f",
+        "br x16",
+        "2:",
+        "mov x0, x17",
+        "ret",
+        route = sym route_dlsym,
+    )
+}
+
+/// `dlvsym(3)`.
+///
+/// # Safety
+/// As dlvsym(3).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[cfg(target_arch = "aarch64")]
+unsafe extern "C" fn dlvsym(
+    _handle: *mut c_void,
+    _name: *const c_char,
+    _version: *const c_char,
+) -> *mut c_void {
+    naked_asm!(
+        "hint #34",
+        "stp x29, x30, [sp, #-48]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "str x2, [sp, #32]",
+        "mov x3, x30",
+        "bl {route}",
+        "mov x16, x0",
+        "mov x17, x1",
+        "ldr x2, [sp, #32]",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #48",
+        "cbz x16, 2f",
+        "br x16",
+        "2:",
+        "mov x0, x17",
+        "ret",
+        route = sym route_dlvsym,
+    )
+}
+
+/// Decides on a `dlsym` of `caller`, the return address.
+extern "C" fn route_dlsym(handle: *mut c_void, name: *const c_char, caller: usize) -> Route {
+    if !loader::is_relocated() {
+        return early(c"dlsym");
+    }
+    let Some(address) = DLSYM.next(caller) else {
+        return answer(core::ptr::null_mut());
+    };
+    let Some(target) = Target::of(name, caller) else {
+        return jump(address);
+    };
+    // SAFETY: a function of this name has this type.
+    let real: Dlsym = unsafe { core::mem::transmute(DLSYM.get().unwrap_or(address)) };
+    // SAFETY: handle and name are the application's; dlsym judges the handle itself.
+    answer(target.look_up(handle, caller, |handle| unsafe { real(handle, name) }))
+}
+
+/// Decides on a `dlvsym` of `caller`. The driver's libraries define no symbol versions: what the C library makes of a
+/// version there is its own affair.
+extern "C" fn route_dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    caller: usize,
+) -> Route {
+    if !loader::is_relocated() {
+        return early(c"dlvsym");
+    }
+    let Some(address) = DLVSYM.next(caller) else {
+        return answer(core::ptr::null_mut());
+    };
+    let Some(target) = Target::of(name, caller) else {
+        return jump(address);
+    };
+    // SAFETY: a function of this name has this type.
+    let real: Dlvsym = unsafe { core::mem::transmute(DLVSYM.get().unwrap_or(address)) };
+    // SAFETY: handle, name and version are the application's; dlvsym judges the handle itself.
+    answer(target.look_up(handle, caller, |handle| unsafe { real(handle, name, version) }))
+}
+
+pub(super) const fn answer(answer: *mut c_void) -> Route {
+    Route { jump: 0, answer }
+}
+
+pub(super) const fn jump(jump: usize) -> Route {
+    Route {
+        jump,
+        answer: core::ptr::null_mut(),
+    }
+}
+
+/// A jump to the C library's function of this name, while this library is not relocated.
+#[cold]
+pub(super) fn early(name: &CStr) -> Route {
+    loader::early(name).map_or(answer(core::ptr::null_mut()), jump)
+}
+
+pub(super) static DLSYM: LibcFunction = LibcFunction::new(c"dlsym");
+static DLVSYM: LibcFunction = LibcFunction::new(c"dlvsym");
+
+/// A function of the C library, found by its symbol table: asking `dlsym` for it would be asking ourselves.
+#[derive(Debug)]
+pub(super) struct LibcFunction {
+    name: &'static CStr,
+    address: AtomicUsize,
+    next: AtomicUsize,
+}
+
+impl LibcFunction {
+    pub(super) const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            address: AtomicUsize::new(0),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Where a call of ours by `caller` goes on: where it would go without us. That is libc's function, or that of another
+    /// library behind ours which stands before libc's (a sanitizer, a tracer), unless it is that library that calls.
+    pub(super) fn next(&self, caller: usize) -> Option<usize> {
+        let (next, libcs) = (self.behind()?, self.get()?);
+        Some(if next != libcs && self.is_before_libc(caller) {
+            libcs
+        } else {
+            next
+        })
+    }
+
+    /// The first function of this name behind ours, in load order.
+    fn behind(&self) -> Option<usize> {
+        let address = self.next.load(Ordering::Relaxed);
+        if address != 0 {
+            return Some(address);
+        }
+        let mut is_behind = false;
+        let address = elf::find(|object| {
+            if is_behind {
+                return object.symbol(self.name);
+            }
+            is_behind = object.contains(here());
+            None
+        });
+        let address = address.or_else(|| self.get())?;
+        self.next.store(address, Ordering::Relaxed);
+        Some(address)
+    }
+
+    /// Whether `caller` lies in a library behind ours that stands before libc's function itself. Calls reach it through
+    /// ours, so it is given libc's: ours would lead back to it.
+    fn is_before_libc(&self, caller: usize) -> bool {
+        if self.behind() == self.get() {
+            return false;
+        }
+        let mut is_behind = false;
+        elf::find(|object| {
+            is_behind |= object.contains(here());
+            object
+                .contains(caller)
+                .then(|| is_behind && object.symbol(self.name).is_some())
+        }) == Some(true)
+    }
+
+    pub(super) fn get(&self) -> Option<usize> {
+        let address = self.address.load(Ordering::Relaxed);
+        if address != 0 {
+            return Some(address);
+        }
+        let address = elf::libc_symbol(self.name)?;
+        self.address.store(address, Ordering::Relaxed);
+        Some(address)
+    }
+}
+
+/// The functions of libc that we stand before, and ours.
+fn own(name: *const c_char) -> Option<(&'static LibcFunction, *mut c_void)> {
+    let all = [
+        (&DLSYM, dlsym as *const ()),
+        (&DLVSYM, dlvsym as *const ()),
+        (&DLOPEN, deepbind::dlopen as *const ()),
+        (&DLMOPEN, deepbind::dlmopen as *const ()),
+    ];
+    all.into_iter()
+        .find(|(function, _)| hooks::is_same(function.name, name))
+        .map(|(function, hook)| (function, hook.cast_mut().cast()))
+}
+
+/// Ours for a name, and libc's if that is where theirs is.
+pub(super) fn ours(
+    name: *const c_char,
+) -> Option<(&'static CStr, *mut c_void, Option<&'static LibcFunction>)> {
+    match hooks::row(name) {
+        Some(row) => Some((row.slot().name(), row.hook(), None)),
+        None => own(name).map(|(function, hook)| (function.name, hook, Some(function))),
+    }
+}
+
+const LIBC: &CStr = c"libc.so.6";
+
+/// A name that we answer for: a row of the table, or one of these functions of libc.
+struct Target {
+    name: &'static CStr,
+    /// Ours.
+    hook: *mut c_void,
+    /// Theirs; null while no driver is loaded.
+    real: *mut c_void,
+    /// The library that theirs is in.
+    soname: &'static CStr,
+    /// Whether the caller gets theirs: the driver (on WSL2 it asks for its own functions), or a library that stands before
+    /// libc's function. Ours would call it back, without end.
+    is_raw: bool,
+}
+
+impl Target {
+    fn of(name: *const c_char, caller: usize) -> Option<Self> {
+        if let Some(row) = hooks::row(name) {
+            let (name, soname) = (row.slot().name(), row.slot().library().soname());
+            return Some(Self {
+                name,
+                hook: row.hook(),
+                real: row.slot().peek(),
+                soname,
+                is_raw: deepbind::is_drivers(caller),
+            });
+        }
+        let (function, hook) = own(name)?;
+        Some(Self {
+            name: function.name,
+            hook,
+            real: function.get()? as *mut c_void,
+            soname: LIBC,
+            is_raw: deepbind::is_drivers(caller) || function.is_before_libc(caller),
+        })
+    }
+
+    fn is_libcs(&self) -> bool {
+        core::ptr::eq(self.soname, LIBC)
+    }
+
+    /// What is handed out in place of their function.
+    fn substitute(&self) -> *mut c_void {
+        if self.is_raw { self.real } else { self.hook }
+    }
+
+    /// The hook where the application would have got the real function, and otherwise what it would have got without
+    /// us. `real` is the C library's function, called from here.
+    fn look_up(
+        &self,
+        handle: *mut c_void,
+        caller: usize,
+        real: impl Fn(*mut c_void) -> *mut c_void,
+    ) -> *mut c_void {
+        if handle == libc::RTLD_NEXT {
+            return self.next(caller, real);
+        }
+        let found = real(handle);
+        if found != self.hook {
+            return self.exchanged(found);
+        }
+        if handle != libc::RTLD_DEFAULT && is_our_handle(handle) {
+            return found;
+        }
+        if self.is_libcs() {
+            // Ours goes on to what comes behind it.
+            return self.substitute();
+        }
+        // Our export stood in the way: what comes behind it? Called from here, RTLD_NEXT means "after the shim".
+        let behind = real(libc::RTLD_NEXT);
+        if !behind.is_null() {
+            return self.exchanged(behind);
+        }
+        // Nothing in the global scope, and dlerror says so. A library that was opened sees its own dependencies too,
+        // and the driver may be one of them; the program itself and its handle see the global scope alone.
+        if handle != libc::RTLD_DEFAULT || is_in_program(caller) || self.real.is_null() {
+            return behind;
+        }
+        forget_error();
+        self.substitute()
+    }
+
+    /// `RTLD_NEXT`: the first object after the caller's, in load order, that defines the name.
+    fn next(&self, caller: usize, real: impl Fn(*mut c_void) -> *mut c_void) -> *mut c_void {
+        let mut passed_caller = false;
+        let after = elf::find(|object| {
+            if !passed_caller {
+                passed_caller = object.contains(caller);
+                return None;
+            }
+            if object.contains(here()) {
+                return self.is_libcs().then_some(self.hook);
+            }
+            object.symbol(self.name).map(|address| address as *mut c_void)
+        });
+        match after {
+            Some(found) => self.exchanged(found),
+            // Loaded before its caller: the caller reaches it by its dependencies.
+            None if !self.real.is_null() => self.substitute(),
+            // Nothing anywhere: libc says so, in its words.
+            None => real(libc::RTLD_NEXT),
+        }
+    }
+
+    /// Ours for theirs, in whichever copy of their library; anything else as it is, and all of it for who gets theirs.
+    fn exchanged(&self, found: *mut c_void) -> *mut c_void {
+        if found.is_null() || self.is_raw {
+            return found;
+        }
+        let owner_is_theirs =
+            |object: &elf::Object<'_>| object.contains(found as usize).then(|| object.is(self.soname));
+        if found == self.real || elf::find(owner_is_theirs) == Some(true) {
+            self.hook
+        } else {
+            found
+        }
+    }
+}
+
+/// Takes the error of a lookup that the application did not make out of `dlerror`.
+fn forget_error() {
+    static DLERROR: LibcFunction = LibcFunction::new(c"dlerror");
+    type Dlerror = unsafe extern "C" fn() -> *mut c_char;
+    if let Some(address) = DLERROR.get() {
+        // SAFETY: dlerror(3) has this type.
+        let dlerror: Dlerror = unsafe { core::mem::transmute(address) };
+        // SAFETY: it takes nothing; its answer is not looked at.
+        unsafe { dlerror() };
+    }
+}
+
+/// An address in the shim.
+pub(super) fn here() -> usize {
+    here as *const () as usize
+}
+
+/// Whether `address` is in the program itself.
+fn is_in_program(address: usize) -> bool {
+    elf::find(|program| Some(program.contains(address))) == Some(true)
+}
+
+/// Whether a handle that `dlsym` has just accepted is the shim's own: then its symbols are what is asked for.
+fn is_our_handle(handle: *mut c_void) -> bool {
+    // SAFETY: glibc's handles point to the public head of a link map, which begins with the object's base address.
+    let base = unsafe { handle.cast::<usize>().read() };
+    elf::find(|object| object.contains(here()).then(|| object.base() == base)) == Some(true)
+}

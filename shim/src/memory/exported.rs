@@ -1,0 +1,186 @@
+//! Memory that was given away as descriptors, and that no process of the container holds any more: whether a descriptor of
+//! it is still open anywhere, and the driver keeps it (I18).
+//!
+//! The kernel's own answer about that very object is the proof. The exported description carries a read lock at an offset
+//! that is the object's key (`ofd_key.rs`). Another description of the same inode, opened by this process for itself, is asked
+//! whether it could have a write lock there (`F_OFD_GETLK`, fcntl(2)): yes means that the last descriptor is closed. A real
+//! driver's exported descriptors are openings of its control device, and so are other descriptors that the driver has open
+//! in every process: each process can open that inode anew (docs/hardware.md, "exported descriptors"). Where no such
+//! description can be had, nothing is proved, and the memory stays counted.
+//!
+//! The kernel drops the lock before the driver has released the memory. So the answer must have been "closed" for a moment
+//! ([`RELEASED_AFTER_NS`]) before the bytes are free for others.
+
+use core::ffi::c_int;
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+
+use parking_lot::Mutex;
+use vcuda_region::clock;
+use vcuda_region::shared::{ObjectKey, Outlives, Unheld};
+use vcuda_region::slots::{RELEASED_AFTER_NS, Usage};
+
+use crate::runtime::ofd_key;
+
+/// Device nodes of which a driver's descriptors are openings, for a process that has none of them open.
+const NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"];
+
+/// What the kernel says of an object's descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Descriptors {
+    /// At least one is open somewhere.
+    Open,
+    /// None is.
+    Closed,
+    /// It could not be asked.
+    Unknown,
+}
+
+/// How this process asks about exported memory.
+#[derive(Debug, Default)]
+pub(crate) struct Exported(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// This process's own description of each inode (the descriptor's number).
+    descriptions: Vec<(Outlives, c_int)>,
+    /// Since when objects are known to have no open descriptor (ns).
+    closed: Vec<(ObjectKey, u64)>,
+}
+
+impl Exported {
+    /// What keeps memory of which `file` is an exported descriptor. Opens a description of the same inode, as long as that
+    /// can be had.
+    pub(crate) fn keeper(&self, file: c_int) -> Outlives {
+        let Some(keeper) = inode_of(file) else {
+            return Outlives::UNPROVABLE;
+        };
+        self.0.lock().description_of(keeper);
+        keeper
+    }
+
+    /// Ends what is proved to be released. Before an answer about memory, or a refusal, what has been closed a moment ago is
+    /// waited for, if `may_wait`: at most [`RELEASED_AFTER_NS`].
+    #[inline]
+    pub(crate) fn settle(&self, usage: &Usage, may_wait: bool) {
+        if usage.unheld().next().is_some() {
+            self.look(usage, may_wait);
+        }
+    }
+
+    #[cold]
+    fn look(&self, usage: &Usage, may_wait: bool) {
+        let waits_ns = self.0.lock().look(usage, clock::now_ns());
+        if may_wait && waits_ns > 0 {
+            std::thread::sleep(core::time::Duration::from_nanos(waits_ns));
+            self.0.lock().look(usage, clock::now_ns());
+        }
+    }
+}
+
+impl State {
+    /// Ends what is proved to be released. Returns how long until all that is closed by now is (ns).
+    fn look(&mut self, usage: &Usage, now_ns: u64) -> u64 {
+        let unheld: Vec<_> = usage.unheld().collect();
+        self.closed
+            .retain(|(key, _)| unheld.iter().any(|object| object.key == *key));
+        let mut waits_ns = 0;
+        for object in &unheld {
+            if self.descriptors_of(object, usage) != Descriptors::Closed {
+                self.closed.retain(|(key, _)| *key != object.key);
+                continue;
+            }
+            let mut known = self.closed.iter().filter(|(key, _)| *key == object.key);
+            let since_ns = known.next().map(|(_, since_ns)| *since_ns).unwrap_or_else(|| {
+                self.closed.push((object.key, now_ns));
+                now_ns
+            });
+            let left_ns = (since_ns + RELEASED_AFTER_NS).saturating_sub(now_ns);
+            if left_ns == 0 {
+                usage.end_released(object);
+            }
+            waits_ns = waits_ns.max(left_ns);
+        }
+        waits_ns
+    }
+
+    fn descriptors_of(&mut self, object: &Unheld, usage: &Usage) -> Descriptors {
+        if object.outlives == Outlives::UNPROVABLE {
+            // Not while any process lives that may have it; the one that asks has not.
+            let is_alone = usage.processes().nth(1).is_none();
+            return if is_alone {
+                Descriptors::Closed
+            } else {
+                Descriptors::Unknown
+            };
+        }
+        let Some(description) = self.description_of(object.outlives) else {
+            return Descriptors::Unknown;
+        };
+        match ofd_key::is_locked(description, ofd_key::offset_of(object.key)) {
+            Some(true) => Descriptors::Open,
+            Some(false) => Descriptors::Closed,
+            None => Descriptors::Unknown,
+        }
+    }
+
+    /// This process's own description of an inode.
+    fn description_of(&mut self, inode: Outlives) -> Option<c_int> {
+        // A program that closes all descriptors closes these too, and their numbers become other files'.
+        self.descriptions
+            .retain(|(of, descriptor)| inode_of(*descriptor) == Some(*of));
+        let known = self.descriptions.iter().find(|(of, _)| *of == inode);
+        if let Some((_, descriptor)) = known {
+            return Some(*descriptor);
+        }
+        let opened = open(inode)?.into_raw_fd();
+        self.descriptions.push((inode, opened));
+        Some(opened)
+    }
+}
+
+/// The inode that a descriptor is an opening of, if it is one that can be opened anew: a device's or a file's.
+fn inode_of(descriptor: c_int) -> Option<Outlives> {
+    let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel writes the status or nothing; the descriptor may be any number.
+    if unsafe { libc::fstat(descriptor, status.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: zeroed, then filled by the call above.
+    let status = unsafe { status.assume_init() };
+    let kind = status.st_mode & libc::S_IFMT;
+    (kind == libc::S_IFCHR || kind == libc::S_IFREG)
+        .then(|| Outlives::descriptions_of(status.st_dev, status.st_ino))
+}
+
+/// A description of an inode that the driver has open in this process, or of one of its device nodes.
+fn open(inode: Outlives) -> Option<File> {
+    let is_it = |path: &std::path::Path| {
+        path.metadata().is_ok_and(|found| {
+            let kind = found.file_type();
+            (kind.is_char_device() || kind.is_file())
+                && Outlives::descriptions_of(found.dev(), found.ino()) == inode
+        })
+    };
+    let open = |path: &std::path::Path| {
+        let flags = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)
+            .ok()?;
+        // Renamed or exchanged meanwhile: not that one.
+        (inode_of(file.as_raw_fd()) == Some(inode)).then_some(file)
+    };
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let own = entries.map(|entry| entry.path());
+    let nodes = NODES.iter().map(std::path::PathBuf::from);
+    own.chain(nodes)
+        .find(|path| is_it(path))
+        .and_then(|path| open(&path))
+        .map(|file| vcuda_region::aside(&file).unwrap_or(file))
+}
+
+#[cfg(test)]
+mod tests;

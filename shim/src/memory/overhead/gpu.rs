@@ -1,0 +1,120 @@
+//! The GPU as a whole, before and after something is made: how else to know what it took where nothing tells of this
+//! process alone.
+
+use vcuda_driver_api::prelude::*;
+
+use super::nvml;
+use super::probe::Probe;
+use crate::driver::real;
+use crate::hooks::own as hooked;
+use crate::runtime::devices::{Device, current_context};
+use crate::runtime::shim::Shim;
+
+/// What was in use on the GPU.
+#[derive(Debug)]
+pub(super) struct Before {
+    used_bytes: Option<u64>,
+    /// What the container had of that beside this process's overhead.
+    known_bytes: u64,
+    /// Tells what is in use.
+    handle: Option<nvmlDevice_t>,
+    /// Where NVML does not tell, a context on the device, by which the driver tells.
+    context: CUcontext,
+    /// That context, if it was made for this alone.
+    probe: Option<Probe>,
+}
+
+impl Before {
+    /// A GPU that nobody looks at.
+    pub(super) const UNSEEN: Self = Self {
+        used_bytes: None,
+        known_bytes: 0,
+        handle: None,
+        context: CUcontext::NULL,
+        probe: None,
+    };
+
+    /// Looks at the GPU now, when `reserved_bytes` are counted for what is about to be made. If NVML does not tell and this
+    /// process has no context, one is made for the moment if that `is_worth_a_context`.
+    pub(super) fn seen(
+        device: &'static Device,
+        handle: Option<nvmlDevice_t>,
+        reserved_bytes: u64,
+        is_worth_a_context: impl FnOnce() -> bool,
+    ) -> Self {
+        let mut before = Self::UNSEEN;
+        before.handle = handle.filter(|handle| nvml::gpu_used_bytes(*handle).is_some());
+        if before.handle.is_none() {
+            before.context = context_on(device);
+            if before.context.is_null() && is_worth_a_context() {
+                before.probe = Probe::make(device);
+                before.context = before.probe.as_ref().map_or(CUcontext::NULL, Probe::context);
+            }
+        }
+        before.known_bytes = device.besides_overhead_bytes().saturating_sub(reserved_bytes);
+        before.used_bytes = before.now_bytes();
+        before
+    }
+
+    /// What is in use now, by all processes (bytes).
+    fn now_bytes(&self) -> Option<u64> {
+        match self.handle {
+            Some(handle) => nvml::gpu_used_bytes(handle),
+            None if self.context.is_null() => None,
+            None => used_by_driver(self.context),
+        }
+    }
+
+    /// What is in use now beyond what was, less what the container's ledger knows to be another's doing (bytes).
+    pub(super) fn more_bytes(&self, device: &Device) -> Option<u64> {
+        let now_bytes = self.now_bytes()?.saturating_add(self.known_bytes);
+        let known_bytes = device.besides_overhead_bytes();
+        Some(now_bytes.saturating_sub(self.used_bytes?.saturating_add(known_bytes)))
+    }
+
+    /// What is in use no more (bytes).
+    pub(super) fn less_bytes(&self) -> Option<u64> {
+        Some(self.used_bytes?.saturating_sub(self.now_bytes()?))
+    }
+}
+
+/// A context of this process on the device; null if none is known.
+pub(super) fn context_on(device: &'static Device) -> CUcontext {
+    let shim: &'static Shim = device.shim();
+    let current = current_context();
+    if !current.is_null()
+        && shim
+            .current_device()
+            .is_some_and(|own| own.ordinal == device.ordinal)
+    {
+        return current;
+    }
+    let known = {
+        let contexts = shim.contexts.lock();
+        contexts
+            .iter()
+            .find_map(|(context, on)| (on.ordinal == device.ordinal).then_some(*context))
+    };
+    known
+        .or_else(|| crate::hooks::primary_context(device.ordinal))
+        .unwrap_or(CUcontext::NULL)
+}
+
+/// What is in use on the GPU of a context, by all processes (bytes), as the driver says (`cuMemGetInfo`).
+pub(super) fn used_by_driver(context: CUcontext) -> Option<u64> {
+    let is_current = current_context() == context;
+    if !is_current {
+        // SAFETY: the driver judges the handle; what is pushed is popped below.
+        unsafe { real::cuCtxPushCurrent_v2(context) }.ok()?;
+    }
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the driver writes two numbers or nothing.
+    let asked = unsafe { hooked::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    if !is_current {
+        let mut popped = CUcontext::NULL;
+        // SAFETY: undoes the push above.
+        let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+    }
+    asked.ok()?;
+    Some(total.saturating_sub(free) as u64)
+}

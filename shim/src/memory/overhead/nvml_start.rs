@@ -1,0 +1,195 @@
+//! The start of NVML in this process, on a thread of its own.
+//!
+//! `nvmlInit` may take seconds while many processes start (libcudacxx issue 222: 1.6 to 12 s for 200 at once). The call
+//! that makes the first context starts the thread and then waits a bounded time. If NVML is not ready by then, the context is
+//! charged by what else tells ([`super`]), and corrected when NVML is ready. NVML is never shut down.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::Overhead;
+use crate::compute::device_limiter::now_ns;
+use crate::compute::sys;
+use crate::driver::{ObjectList, elf, real};
+use crate::runtime::devices::Device;
+use crate::runtime::shim;
+use crate::runtime::threads;
+
+/// The longest wait of a call for a start of NVML under way (ns).
+const PATIENCE_NS: u64 = 250_000_000;
+/// The same, if the manager tells, or the container knows what a context takes: NVML will hardly say anything else (ns).
+const BRIEF_NS: u64 = 20_000_000;
+
+/// NVML is not needed yet.
+const UNUSED: u32 = 0;
+/// A thread is starting it.
+const STARTING: u32 = 1;
+/// It answers.
+const READY: u32 = 2;
+/// It cannot be had.
+const ABSENT: u32 = 3;
+
+/// How far the start of NVML has come.
+#[derive(Debug, Default)]
+pub(super) struct Nvml {
+    /// [`UNUSED`], [`STARTING`], [`READY`] or [`ABSENT`].
+    state: AtomicU32,
+    /// A context was charged before NVML was ready.
+    is_late: AtomicBool,
+}
+
+impl Nvml {
+    /// Whether NVML answers. A start under way is waited for, up to `patience_ns`.
+    pub(super) fn is_ready(&self, patience_ns: u64) -> bool {
+        let mut until_ns = 0;
+        loop {
+            match self.state.load(Ordering::SeqCst) {
+                STARTING => {}
+                state => return state == READY,
+            }
+            let now_ns = now_ns();
+            if until_ns == 0 {
+                until_ns = now_ns.saturating_add(patience_ns);
+            }
+            if now_ns >= until_ns {
+                return false;
+            }
+            sys::futex_wait(&self.state, STARTING, until_ns - now_ns);
+        }
+    }
+
+    /// Whether its start is under way.
+    pub(super) fn is_starting(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == STARTING
+    }
+
+    /// The calling thread is to start it; `false` if it is not the first to ask.
+    fn claim_start(&self) -> bool {
+        let claimed = self
+            .state
+            .compare_exchange(UNUSED, STARTING, Ordering::SeqCst, Ordering::SeqCst);
+        claimed.is_ok()
+    }
+
+    /// A start has ended so.
+    fn set(&self, state: u32) {
+        self.state.store(state, Ordering::SeqCst);
+        sys::futex_wake_all(&self.state);
+    }
+}
+
+impl Overhead {
+    /// Has a thread start NVML, unless that was done. If there is no thread to be had, the next context tries again.
+    pub(super) fn begin_nvml(&'static self) {
+        if !self.nvml.claim_start() {
+            return;
+        }
+        if !load() {
+            self.nvml.set(ABSENT);
+            return;
+        }
+        // Libraries tidy up when the process ends, which is not to meet a start. Registered after NVML was loaded, this runs
+        // before its own handlers.
+        // SAFETY: the handler takes nothing and returns nothing.
+        unsafe { libc::atexit(at_exit) };
+        if !threads::start(c"vcuda-nvml", run) {
+            self.nvml.set(UNUSED);
+        }
+    }
+
+    /// Waits for a start of NVML before a context is made on the device, if NVML could take another process for this one:
+    /// only before the first context can that be found out ([`Self::look_for_namesake`]).
+    pub(super) fn await_nvml_before(&'static self, device: &'static Device) {
+        if !self.nvml.is_starting() || self.sees_all(device) {
+            return;
+        }
+        let patience_ns = if self.is_manager_telling(device) {
+            BRIEF_NS
+        } else {
+            PATIENCE_NS
+        };
+        if !self.nvml.is_ready(patience_ns) {
+            self.doubt_nvml(device);
+        }
+    }
+
+    /// Waits for a start of NVML after a context was made on the device, unless the manager tells what it took. The container
+    /// knows contexts of `expected_bytes`, or none (0).
+    pub(super) fn await_nvml_after(&'static self, device: &'static Device, expected_bytes: u64) {
+        if !self.nvml.is_starting() || self.is_manager_telling(device) {
+            return;
+        }
+        let patience_ns = if expected_bytes == 0 {
+            PATIENCE_NS
+        } else {
+            BRIEF_NS
+        };
+        self.nvml.is_ready(patience_ns);
+    }
+
+    /// A context was charged while NVML was starting: when it is ready, the charge is corrected.
+    pub(super) fn correct_when_ready(&'static self) {
+        self.nvml.is_late.store(true, Ordering::SeqCst);
+        // Sequentially consistent, as in `run`: one of the two sees what the other has done.
+        if !self.nvml.is_starting() {
+            self.watch.stir();
+        }
+    }
+}
+
+fn run() {
+    let Some(shim) = shim::built() else { return };
+    let overhead = &shim.overhead;
+    let is_started = {
+        // A child would find NVML half started.
+        let _forks_wait = ObjectList::begin();
+        // SAFETY: NVML counts its users: the application's own start and shutdown keep their meaning.
+        unsafe { real::nvmlInit_v2() }.is_ok()
+    };
+    overhead.nvml.set(if is_started { READY } else { ABSENT });
+    if is_started && overhead.nvml.is_late.load(Ordering::SeqCst) {
+        overhead.watch.stir();
+    }
+}
+
+extern "C" fn at_exit() {
+    // A forked child has no such thread, and finds nothing built.
+    if let Some(shim) = shim::built() {
+        shim.overhead.nvml.is_ready(PATIENCE_NS);
+    }
+}
+
+/// Loads NVML's library, which the application may not have done. The CUDA driver is in use already.
+fn load() -> bool {
+    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    const NVML: &CStr = real::Library::Nvml.soname();
+    let Some(address) = elf::libc_symbol(c"dlopen") else {
+        return false;
+    };
+    // SAFETY: dlopen(3) has this type.
+    let dlopen: Dlopen = unsafe { core::mem::transmute(address) };
+    // SAFETY: a C string.
+    !unsafe { dlopen(NVML.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_under_way_is_waited_for_as_long_as_said() {
+        let nvml: &'static Nvml = Box::leak(Box::default());
+        assert!(!nvml.is_ready(0));
+        assert!(nvml.claim_start() && !nvml.claim_start());
+        let began_ns = now_ns();
+        assert!(!nvml.is_ready(20_000_000));
+        assert!(now_ns() - began_ns >= 20_000_000);
+        std::thread::scope(|scope| {
+            let waiting = std::thread::Builder::new()
+                .spawn_scoped(scope, || nvml.is_ready(u64::MAX))
+                .unwrap();
+            nvml.set(READY);
+            assert!(waiting.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,51 @@
+//! Throw-away objects, made to measure.
+
+use vcuda_driver_api::prelude::*;
+
+use super::gpu;
+use crate::driver::real;
+use crate::hooks::own as hooked;
+use crate::runtime::devices::Device;
+
+/// A context of our own for a moment, current to no thread.
+#[derive(Debug)]
+pub(super) struct Probe(CUcontext);
+
+impl Probe {
+    /// Makes one; nothing if the driver makes none.
+    pub(super) fn make(device: &Device) -> Option<Self> {
+        let mut context = CUcontext::NULL;
+        // SAFETY: the driver writes a handle or nothing.
+        unsafe { hooked::cuCtxCreate_v2(&raw mut context, 0, device.ordinal) }.ok()?;
+        let mut popped = CUcontext::NULL;
+        // SAFETY: the new context was made current to this thread; it is not to stay so.
+        let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+        Some(Self(context))
+    }
+
+    /// Its handle.
+    pub(super) fn context(&self) -> CUcontext {
+        self.0
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // SAFETY: a context of our own that nobody else knows.
+        let _ = unsafe { hooked::cuCtxDestroy_v2(self.0) };
+    }
+}
+
+/// What one more context takes of the GPU (bytes), with what neighbours did meanwhile; nothing if that cannot be had. Asked
+/// by a context of this process.
+pub(super) fn context_bytes(device: &'static Device) -> Option<u64> {
+    let own = gpu::context_on(device);
+    if own.is_null() {
+        return None;
+    }
+    let before_bytes = gpu::used_by_driver(own)?;
+    let probe = Probe::make(device)?;
+    let after_bytes = gpu::used_by_driver(own)?;
+    drop(probe);
+    after_bytes.checked_sub(before_bytes).filter(|bytes| *bytes > 0)
+}

@@ -1,0 +1,73 @@
+//! Contexts that came about by no call that was seen: private interfaces of the runtime make a primary context too (ZLUDA
+//! issue 382). One is noticed when it is first seen as current, and charged as any other.
+
+use core::time::Duration;
+
+use super::{DriverObject, Figure, Overhead, probe};
+use crate::runtime::capture;
+use crate::runtime::devices::{Device, current_context};
+use crate::runtime::registration::Haste;
+
+/// How long other threads may measure before this one does. The next call that asks for memory tries again.
+const OTHERS_MEASURE: Duration = Duration::from_millis(100);
+
+impl Overhead {
+    /// Charges the current context, if it is the first one of this process on the device that is seen. What is charged is
+    /// taken already: it is counted wherever the limit is.
+    #[cold]
+    pub(crate) fn notice(&'static self, device: &'static Device) {
+        let shim = device.shim();
+        let context = current_context();
+        let is_here = || {
+            let current = shim.current_device();
+            current.is_some_and(|current| current.ordinal == device.ordinal)
+        };
+        // A capture forbids what follows (I5).
+        if context.is_null() || capture::any_open() || !is_here() {
+            return;
+        }
+        self.begin_nvml();
+        self.await_nvml_after(device, device.context_bytes(device.overhead_bytes() == 0));
+        let is_early = self.nvml.is_starting();
+        let Some(measuring) = self.measuring.try_lock_for(OTHERS_MEASURE) else {
+            return;
+        };
+        if device.set_noticed(true) {
+            return;
+        }
+        let was_bytes = device.overhead_bytes();
+        let bytes = match self.figure(device, 16, Haste::Now, 0) {
+            Figure::Exact(bytes, _) | Figure::AtLeast(bytes) => bytes.saturating_sub(was_bytes),
+            Figure::Unknown => Self::unlisted_context_bytes(device, was_bytes == 0),
+        };
+        device.set_overhead(was_bytes.saturating_add(bytes));
+        drop(measuring);
+        if is_early {
+            self.correct_when_ready();
+        }
+        shim.contexts.lock().insert(context, device);
+        self.note(device, context, DriverObject::Context(context), bytes);
+    }
+
+    /// What a context takes of which nothing tells (bytes): as the container knows, or as a probe context does.
+    fn unlisted_context_bytes(device: &'static Device, is_first: bool) -> u64 {
+        match device.context_bytes(is_first) {
+            0 => {
+                let probed_bytes = probe::context_bytes(device).unwrap_or(0);
+                device.judge_context(is_first, probed_bytes)
+            }
+            known_bytes => known_bytes,
+        }
+    }
+
+    /// A context of the device has ended: if it was the last one, the next one is to be noticed.
+    pub(super) fn forget_context(&'static self, device: &'static Device) {
+        let is_other_known = {
+            let contexts = device.shim().contexts.lock();
+            contexts.values().any(|on| on.ordinal == device.ordinal)
+        };
+        if !is_other_known && crate::hooks::primary_context(device.ordinal).is_none() {
+            device.set_noticed(false);
+        }
+    }
+}

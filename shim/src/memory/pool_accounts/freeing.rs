@@ -1,0 +1,82 @@
+//! The streams in whose order pieces of a pool were freed. The driver keeps such a piece until its stream gets there. A pool
+//! that lives tells so itself. A pool that is destroyed cannot be asked any more: from then on an event in each of these
+//! streams tells (`ordered.rs`).
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+use crate::compute::Stream;
+use crate::memory::allocations::ByNumber;
+use crate::runtime::devices::{context_of_stream, current_context};
+
+/// A stream by a handle that means it in every thread, and its context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// `CU_STREAM_LEGACY`, or the stream's own handle.
+    pub(super) stream: CUstream,
+    /// The context that it belongs to.
+    pub(super) context: CUcontext,
+}
+
+/// `CU_STREAM_LEGACY`: each context has one.
+const LEGACY: CUstream = CUstream(1);
+/// `CU_STREAM_PER_THREAD`: each thread has one in each context.
+pub(super) const PER_THREAD: CUstream = CUstream(2);
+
+/// The streams of one pool. A stream stays known until it or its context ends: whether it has got to the frees is asked
+/// only if the pool is destroyed.
+#[derive(Debug, Default)]
+pub(super) struct Freeing(Mutex<HashMap<(CUstream, CUcontext), CUcontext, ByNumber>>);
+
+impl Freeing {
+    /// A piece is about to be freed in the order of `stream`. `false` if only the calling thread can name the stream:
+    /// then nothing is noted.
+    pub(super) fn note(&self, stream: Stream) -> bool {
+        let handle = stream.explicit();
+        let (handle, of) = match handle {
+            PER_THREAD => return false,
+            CUstream::NULL | LEGACY => (LEGACY, current_context()),
+            other => (other, CUcontext::NULL),
+        };
+        let is_known = self.0.lock().contains_key(&(handle, of));
+        if !is_known {
+            // Asked without the lock.
+            let context = if of.is_null() {
+                context_of_stream(handle)
+            } else {
+                of
+            };
+            self.0.lock().insert((handle, of), context);
+        }
+        true
+    }
+
+    /// Takes out the streams of which this holds.
+    pub(super) fn take(&self, is_meant: impl Fn(Place) -> bool) -> Vec<Place> {
+        let mut known = self.0.lock();
+        let meant = known.extract_if(|(stream, _), context| {
+            is_meant(Place {
+                stream: *stream,
+                context: *context,
+            })
+        });
+        meant
+            .map(|((stream, _), context)| Place { stream, context })
+            .collect()
+    }
+
+    /// Puts back what was taken out for an end that did not come.
+    pub(super) fn put_back(&self, places: Vec<Place>) {
+        let mut known = self.0.lock();
+        for Place { stream, context } in places {
+            let of = if stream == LEGACY {
+                context
+            } else {
+                CUcontext::NULL
+            };
+            known.insert((stream, of), context);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Whether streams are being captured into graphs: what is launched there does not run yet, so it is neither charged nor held,
+//! and no event is recorded behind it (I5). Asked of the driver only while a capture of this process is open, so that a program
+//! without captures pays one load (I6).
+//!
+//! A capture that began unseen, by a private interface of the driver, is not known here. It is not broken either: the shim's
+//! own calls are made in relaxed mode ([`crate::driver::Relaxed`]), and no event of the shim's is recorded into a captured stream
+//! ([`is_captured`]), which would then be an event of the capture.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use vcuda_driver_api::prelude::*;
+
+use crate::driver::real;
+
+/// Captures begun and not ended in this process.
+static OPEN: AtomicU32 = AtomicU32::new(0);
+/// Of these, the ones that have no entry in [`KNOWN`].
+static UNKNOWN: AtomicU32 = AtomicU32::new(0);
+
+/// The captures that are told apart.
+static KNOWN: [Entry; 32] = [const { Entry::new() }; 32];
+
+/// An open capture.
+#[derive(Debug)]
+struct Entry {
+    /// The stream on which it began; 0: none did.
+    stream: AtomicU64,
+    /// The stream's context; 0: not known.
+    context: AtomicUsize,
+}
+
+impl Entry {
+    const fn new() -> Self {
+        Self {
+            stream: AtomicU64::new(0),
+            context: AtomicUsize::new(0),
+        }
+    }
+
+    /// The capture has ended. Nothing if another thread has seen that.
+    fn end(&self, stream: u64) -> bool {
+        self.context.store(0, Ordering::Relaxed);
+        let freed = self
+            .stream
+            .compare_exchange(stream, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if freed.is_ok() {
+            OPEN.fetch_sub(1, Ordering::SeqCst);
+        }
+        freed.is_ok()
+    }
+}
+
+/// A capture that is about to begin.
+#[derive(Debug)]
+#[must_use = "a capture that does not begin ends here"]
+pub(crate) struct Beginning {
+    entry: Option<&'static Entry>,
+    stream: u64,
+}
+
+/// A capture is about to begin on `stream` (an identity, not 0) of `context`.
+pub(crate) fn begins(stream: u64, context: CUcontext) -> Beginning {
+    OPEN.fetch_add(1, Ordering::SeqCst);
+    let is_taken = |entry: &&Entry| {
+        let free = entry
+            .stream
+            .compare_exchange(0, stream, Ordering::Relaxed, Ordering::Relaxed);
+        free.is_ok()
+    };
+    let entry = KNOWN.iter().find(is_taken);
+    match entry {
+        Some(entry) => {
+            entry.context.store(context.0, Ordering::Relaxed);
+        }
+        None => drop(UNKNOWN.fetch_add(1, Ordering::Relaxed)),
+    }
+    Beginning { entry, stream }
+}
+
+impl Beginning {
+    /// The driver did not begin it.
+    pub(crate) fn failed(self) {
+        match self.entry {
+            Some(entry) => drop(entry.end(self.stream)),
+            None => unknown_ended(),
+        }
+    }
+}
+
+/// The driver has ended the capture of `stream`. One that began unseen is not counted down.
+pub(crate) fn ended(stream: u64) {
+    if any_open() && !known_ended(stream) {
+        unknown_ended();
+    }
+}
+
+/// `stream` is gone, and a capture that began on it, if one did.
+pub(crate) fn stream_ended(stream: u64) {
+    if any_open() {
+        known_ended(stream);
+    }
+}
+
+/// `context` is gone with its streams, and each capture that began on one of them.
+pub(crate) fn context_ended(context: CUcontext) {
+    if !any_open() {
+        return;
+    }
+    let is_its = |entry: &&Entry| entry.context.load(Ordering::Relaxed) == context.0;
+    for entry in KNOWN.iter().filter(is_its) {
+        let stream = entry.stream.load(Ordering::Relaxed);
+        if stream != 0 {
+            entry.end(stream);
+        }
+    }
+}
+
+fn known_ended(stream: u64) -> bool {
+    let is_it = |entry: &&Entry| entry.stream.load(Ordering::Relaxed) == stream;
+    KNOWN.iter().filter(is_it).any(|entry| entry.end(stream))
+}
+
+fn unknown_ended() {
+    let one_less = |count: u32| count.checked_sub(1);
+    if UNKNOWN
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+        .is_ok()
+    {
+        OPEN.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether any capture is open.
+#[inline]
+pub(crate) fn any_open() -> bool {
+    OPEN.load(Ordering::Relaxed) != 0
+}
+
+/// What stream 0 means in the function that was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Default {
+    /// The legacy stream, for all threads.
+    Legacy,
+    /// The calling thread's own (`_ptsz`).
+    PerThread,
+}
+
+/// Whether work on `stream` is captured. What the driver refuses to say counts as captured: it answers with 906 on the
+/// legacy stream while a capture forbids it (CUDA Driver API, `cuStreamIsCapturing`).
+#[inline]
+pub(crate) fn is_capturing(stream: CUstream, default: Default) -> bool {
+    any_open() && is_captured(stream, default)
+}
+
+/// As [`is_capturing`], also of a capture that began unseen: the driver is asked at once.
+#[cold]
+pub(crate) fn is_captured(stream: CUstream, default: Default) -> bool {
+    let mut status = CUstreamCaptureStatus::NONE;
+    let answer = match default {
+        // SAFETY: the driver writes a status or nothing; the question is allowed during a capture.
+        Default::Legacy => unsafe { real::cuStreamIsCapturing(stream, &raw mut status) },
+        // SAFETY: as above.
+        Default::PerThread => unsafe { real::cuStreamIsCapturing_ptsz(stream, &raw mut status) },
+    };
+    answer.is_err() || status != CUstreamCaptureStatus::NONE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test, as the captures of a process are counted together.
+    #[test]
+    fn every_capture_that_begins_is_counted_until_it_ends() {
+        let [one, two] = [CUcontext(1), CUcontext(2)];
+        assert!(!any_open());
+        begins(8, one).failed();
+        assert!(!any_open());
+
+        let _open = begins(8, one);
+        begins(8, one).failed();
+        assert!(any_open(), "the first one goes on");
+        stream_ended(9);
+        ended(8);
+        assert!(!any_open());
+
+        let streams = 1..=100;
+        for stream in streams.clone() {
+            let _open = begins(stream, one);
+        }
+        begins(101, one).failed();
+        for stream in streams.rev() {
+            assert!(any_open());
+            ended(stream);
+        }
+        assert!(!any_open(), "more than have a place are counted too");
+        ended(1);
+        assert!(!any_open(), "one that began unseen");
+
+        let _open = begins(8, one);
+        let _open = begins(16, two);
+        context_ended(one);
+        assert!(any_open());
+        context_ended(two);
+        assert!(!any_open(), "the streams went with their contexts");
+    }
+}

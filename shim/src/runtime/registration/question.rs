@@ -1,0 +1,170 @@
+//! Asks the manager what NVML says of this process. It sees every process of the node, by its host PID, where a container
+//! often sees none.
+//!
+//! A question waits at most [`PATIENCE_NS`], and keeps no descriptor. Nothing is asked while a stream capture is open (I5).
+//! A manager that does not answer is asked again after a pause that doubles each time, one of the release before, which
+//! knows no such question, a minute later.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::unix::ffi::OsStrExt as _;
+
+use vcuda_region::GpuUuid;
+use vcuda_region::registration::{Answer, Hello, ProcessMemory, Question, REPLY_BYTES, Reply};
+
+use super::{Connection, address_in};
+use crate::compute::device_limiter::now_ns;
+use crate::runtime::capture;
+use crate::runtime::shim::Shim;
+
+/// The longest wait for an answer (ns).
+const PATIENCE_NS: u64 = 250_000_000;
+/// Between two questions, by how pressing they are (ns). A container may ask a hundred times a second in the long run.
+const SOON_NS: u64 = 200_000_000;
+const LATER_NS: u64 = 1_000_000_000;
+/// Until a question for which there was no answer is asked again (ns).
+const UNTOLD_NS: u64 = 100_000_000;
+/// Until a manager is asked again that did not answer (ns); doubled with each time, at most [`MOST_DOUBLINGS`] times.
+const AGAIN_NS: u64 = 2_000_000_000;
+const MOST_DOUBLINGS: u32 = 5;
+/// Until a manager is asked again that knows no such question (ns).
+const IGNORANT_NS: u64 = 60_000_000_000;
+
+/// How pressing a question is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// A context was made or ended.
+    Now,
+    /// Code was loaded or unloaded: if it is not asked now, it is found in a moment.
+    Soon,
+    /// Something may have changed.
+    Later,
+}
+
+/// When the manager may be asked.
+#[derive(Debug, Default)]
+pub(crate) struct Manners {
+    /// When it was asked last.
+    asked_ns: AtomicU64,
+    /// Not before then.
+    again_ns: AtomicU64,
+    /// How often in a row it has not answered.
+    silences: AtomicU32,
+}
+
+/// How an attempt to ask ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// An answer.
+    Told(ProcessMemory),
+    /// There is no manager here, or none that can be reached.
+    Absent,
+    /// No answer in time, or none that makes sense.
+    Silent,
+    /// It knows no such question.
+    Ignorant,
+}
+
+impl Manners {
+    /// What NVML says of this process on a GPU, by the manager; unknown if it is not yet time to ask.
+    pub(crate) fn ask(&self, shim: &'static Shim, gpu: &GpuUuid, haste: Haste) -> ProcessMemory {
+        if capture::any_open() || !self.may_ask(now_ns(), haste) {
+            return ProcessMemory::Unknown;
+        }
+        let outcome = attempt(shim, gpu).unwrap_or(Outcome::Absent);
+        self.learn(outcome, now_ns());
+        match outcome {
+            Outcome::Told(memory) => memory,
+            Outcome::Absent | Outcome::Silent | Outcome::Ignorant => ProcessMemory::Unknown,
+        }
+    }
+
+    /// Whether it is time to ask; then it is taken to be asked now.
+    fn may_ask(&self, now_ns: u64, haste: Haste) -> bool {
+        let pause_ns = match haste {
+            Haste::Now => 0,
+            Haste::Soon => SOON_NS,
+            Haste::Later => LATER_NS,
+        };
+        let next_ns = self.asked_ns.load(Ordering::Relaxed) + pause_ns;
+        if now_ns < next_ns.max(self.again_ns.load(Ordering::Relaxed)) {
+            return false;
+        }
+        self.asked_ns.store(now_ns, Ordering::Relaxed);
+        true
+    }
+
+    /// When it is asked next.
+    fn learn(&self, outcome: Outcome, now_ns: u64) {
+        let pause_ns = match outcome {
+            Outcome::Told(ProcessMemory::Bytes(_) | ProcessMemory::NotListed) => 0,
+            Outcome::Told(ProcessMemory::Unknown) | Outcome::Absent => UNTOLD_NS,
+            Outcome::Ignorant => IGNORANT_NS,
+            Outcome::Silent => AGAIN_NS << self.silences.load(Ordering::Relaxed).min(MOST_DOUBLINGS),
+        };
+        if outcome == Outcome::Silent {
+            self.silences.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.silences.store(0, Ordering::Relaxed);
+        }
+        let again_ns = if pause_ns == 0 { 0 } else { now_ns + pause_ns };
+        self.again_ns.store(again_ns, Ordering::Relaxed);
+    }
+}
+
+/// One question; nothing where no manager can be reached.
+fn attempt(shim: &'static Shim, gpu: &GpuUuid) -> Option<Outcome> {
+    let (region, me) = (shim.region()?, shim.identity()?);
+    let address = address_in(region.directory.as_os_str().as_bytes())?;
+    let connection = Connection::to(&address)?;
+    let slot = shim.claimed().map(|slot| slot.index());
+    let question = Question {
+        hello: Hello::new(me, slot),
+        gpu: *gpu,
+    };
+    if !connection.send(&question.encode()) {
+        return None;
+    }
+    let mut bytes = [0_u8; REPLY_BYTES + 1];
+    let size = connection.await_message(&mut bytes, now_ns() + PATIENCE_NS);
+    let message = size.and_then(|size| bytes.get(..size)).unwrap_or_default();
+    Some(match (Reply::decode(message), Answer::decode(message)) {
+        (Ok(reply), _) => Outcome::Told(reply.memory),
+        (Err(_), Ok(_)) => Outcome::Ignorant,
+        (Err(_), Err(_)) => Outcome::Silent,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn the_less_pressing_a_question_the_longer_it_waits() {
+        let manners = Manners::default();
+        assert!(manners.may_ask(10 * SECOND, Haste::Later));
+        manners.learn(Outcome::Told(ProcessMemory::Bytes(1)), 10 * SECOND);
+        assert!(!manners.may_ask(11 * SECOND - 1, Haste::Later));
+        assert!(!manners.may_ask(10 * SECOND + SOON_NS - 1, Haste::Soon));
+        assert!(manners.may_ask(10 * SECOND + 1, Haste::Now));
+        assert!(manners.may_ask(11 * SECOND + 1, Haste::Later));
+    }
+
+    #[test]
+    fn a_manager_that_is_silent_is_asked_ever_more_seldom() {
+        let manners = Manners::default();
+        let may_ask = |ns| manners.may_ask(ns, Haste::Now);
+        for pause in [2, 4, 8, 16, 32, 64, 64] {
+            manners.learn(Outcome::Silent, 100 * SECOND);
+            assert!(!may_ask((100 + pause) * SECOND - 1));
+            assert!(may_ask((100 + pause) * SECOND));
+        }
+        manners.learn(Outcome::Told(ProcessMemory::NotListed), 200 * SECOND);
+        assert!(may_ask(200 * SECOND));
+        manners.learn(Outcome::Silent, 200 * SECOND);
+        assert!(may_ask(202 * SECOND), "it has answered meanwhile");
+        manners.learn(Outcome::Ignorant, 200 * SECOND);
+        assert!(!may_ask(259 * SECOND));
+    }
+}
