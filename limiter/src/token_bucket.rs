@@ -15,6 +15,7 @@ mod contexts;
 mod counts;
 mod lateness;
 mod pace;
+mod unseen;
 pub use lateness::{Lateness, LatenessUse};
 pub use pace::Pace;
 
@@ -33,7 +34,9 @@ pub struct TokenBucket {
     beside_ns: AtomicU64,
     /// When a launch last went on debt as its wait came to the bound (`CLOCK_MONOTONIC`, ns).
     debt_admitted_ns: AtomicU64,
-    reserved_level: [AtomicU64; 13],
+    /// Until when each launch is measured (`CLOCK_MONOTONIC`, ns).
+    watched_to_ns: AtomicU64,
+    reserved_level: [AtomicU64; 12],
     /// Futex word for those who wait in this container.
     pub wake: AtomicU32,
     /// How many wait there.
@@ -93,6 +96,7 @@ impl Default for TokenBucket {
             level_ns: AtomicI64::new(0),
             beside_ns: AtomicU64::new(0),
             debt_admitted_ns: AtomicU64::new(0),
+            watched_to_ns: AtomicU64::new(0),
             reserved_level: core::array::from_fn(|_| AtomicU64::new(0)),
             wake: AtomicU32::new(0),
             waiters: AtomicU32::new(0),

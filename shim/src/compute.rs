@@ -399,6 +399,22 @@ pub(crate) fn stream_closing(stream: Stream) {
     }
 }
 
+/// A capture is about to begin on `stream`: until it ends, no event can be recorded there, and none on the context's legacy stream
+/// if the captured one waits for that. A timing event is recorded behind what was launched on them before.
+pub(crate) fn capture_begins(stream: Stream) {
+    let Some(launches) = Launches::made() else {
+        return;
+    };
+    for stream in [stream, Stream::legacy(CUstream::NULL)] {
+        let stream_state = launches.streams.known(stream);
+        if let Some((stream_state, limiter)) =
+            stream_state.and_then(|stream_state| Some((stream_state, stream_state.limiter()?)))
+        {
+            launches.timing_event(limiter, stream_state, stream, 0);
+        }
+    }
+}
+
 /// A context may be about to be destroyed: from here on its events are left alone. The null handle is no context's, and here
 /// the sign for none.
 pub(crate) fn context_closing(context: CUcontext) {

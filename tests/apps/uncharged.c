@@ -6,6 +6,8 @@
  *   streams-ahead  so, without waiting for any
  *   threads       300 threads that launch 1 ms on the default stream of the thread
  *   threads-long  32 threads that launch 50 ms on the default stream of the thread
+ *   captured      another stream is captured meanwhile by this thread; kernels of 1 ms
+ *   captured-grow  so, by another thread, anew each 50 ms; a kernel of 10 us, then the same function for 20 ms
  *   gated         the stream waits for a value, 70 host functions, then kernels of 1 ms; the value comes at once
  *   contexts      1 ms in each of 40 contexts in turn
  *   other         the stream is another context's than the current one
@@ -71,6 +73,37 @@ static void on_threads(int count, uint64_t ns)
     thread_ns = ns;
     for (int i = 0; i < count; i++) CHECK(!pthread_create(&last, NULL, thread, NULL));
     pthread_join(last, NULL);
+}
+/* A stream that is captured, and nothing is launched there. */
+static CUstream captured_stream(void)
+{
+    CUstream captured;
+    OK(cuStreamCreate(&captured, STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture_v2(captured, CAPTURE_RELAXED));
+    return captured;
+}
+static void *captures(void *unused)
+{
+    struct timespec pause = {0, 50 * MS};
+    OK(cuCtxSetCurrent(context));
+    for (CUstream captured = captured_stream(); !failures;) {
+        CUgraph graph;
+        nanosleep(&pause, NULL);
+        OK(cuStreamEndCapture(captured, &graph));
+        OK(cuGraphDestroy(graph));
+        OK(cuStreamBeginCapture_v2(captured, CAPTURE_RELAXED));
+    }
+    return unused;
+}
+static void beside_captures(void)
+{
+    pthread_t other;
+    CHECK(!pthread_create(&other, NULL, captures, NULL));
+    OK(launch(spin, stream, 10 * US));
+    while (!failures) {
+        OK(cuStreamSynchronize(stream));
+        OK(launch(spin, stream, 20 * MS));
+    }
 }
 static void nothing(void *unused) { (void)unused; }
 static void gated(void)
@@ -166,6 +199,8 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "streams-ahead")) on_streams(0);
     else if (!strcmp(how, "threads")) on_threads(STREAMS, MS);
     else if (!strcmp(how, "threads-long")) on_threads(32, 50 * MS);
+    else if (!strcmp(how, "captured")) captured_stream();
+    else if (!strcmp(how, "captured-grow")) beside_captures();
     else if (!strcmp(how, "gated")) gated();
     else if (!strcmp(how, "contexts")) in_contexts();
     else if (!strcmp(how, "pauses")) with_pauses();

@@ -4,30 +4,58 @@
 use super::{Pace, TokenBucket};
 use crate::primitive::Ordering;
 
-/// What was promised to others is believed so far ahead (ns): one damaged word is not to hold anybody for ever.
+/// What is to be earned before the next launch is believed so far ahead (ns): one damaged word is not to hold anybody for ever.
 const AHEAD_MAX_NS: u64 = 10_000_000_000;
 
 impl TokenBucket {
-    /// When a launch of `cost_ns` may go beside such a kernel (`CLOCK_MONOTONIC`, ns): once its cost was earned since the one
-    /// before it went, in any of the container's processes.
-    pub fn beside(&self, pace: &Pace, cost_ns: u64, now_ns: u64) -> u64 {
-        let earned_in_ns = cost_ns.saturating_mul(1000) / u64::from(pace.rate_permille.max(1));
-        let at = |before_ns: u64| {
-            before_ns
-                .clamp(now_ns, now_ns.saturating_add(AHEAD_MAX_NS))
-                .saturating_add(earned_in_ns)
-        };
-        let mut before_ns = self.beside_ns.load(Ordering::Relaxed);
+    /// Whether a launch of `cost_ns` may go beside such a kernel at `now_ns` (`CLOCK_MONOTONIC`): once the cost of the one before it was
+    /// earned, in any of the container's processes. Then its own is to be earned before the next.
+    ///
+    /// # Errors
+    /// Until when none may go (`CLOCK_MONOTONIC`, ns).
+    pub fn go_beside(&self, pace: &Pace, cost_ns: u64, now_ns: u64) -> Result<(), u64> {
+        let word = self.beside_ns.load(Ordering::Relaxed);
+        let before_ns = believed_ns(word, now_ns);
+        if before_ns > now_ns {
+            return Err(before_ns);
+        }
+        let after_ns = now_ns.saturating_add(earned_in_ns(pace, cost_ns));
+        self.beside_ns
+            .compare_exchange(word, after_ns, Ordering::Relaxed, Ordering::Relaxed)
+            .map_err(|other_ns| believed_ns(other_ns, now_ns).max(now_ns + 1))?;
+        // One has gone: the bound on waits lets no other go for as long.
+        self.debt_admitted_ns.store(now_ns, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A launch of `cost_ns` goes all the same: its wait came to the bound.
+    pub fn went_beside(&self, pace: &Pace, cost_ns: u64, now_ns: u64) {
+        let more_ns = earned_in_ns(pace, cost_ns);
+        let mut word = self.beside_ns.load(Ordering::Relaxed);
         loop {
-            let at_ns = at(before_ns);
+            let after_ns = believed_ns(word, now_ns).saturating_add(more_ns);
             match self
                 .beside_ns
-                .compare_exchange_weak(before_ns, at_ns, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange_weak(word, after_ns, Ordering::Relaxed, Ordering::Relaxed)
             {
-                Ok(_) => return at_ns,
-                Err(now) => before_ns = now,
+                Ok(_) => return,
+                Err(now) => word = now,
             }
         }
+    }
+}
+
+/// In what time the cost of a launch is earned (ns).
+fn earned_in_ns(pace: &Pace, cost_ns: u64) -> u64 {
+    (cost_ns.saturating_mul(1000) / u64::from(pace.rate_permille.max(1))).min(AHEAD_MAX_NS)
+}
+
+/// Until when what went was not earned, `now_ns` if it was. A time that is too far ahead is nonsense, which a tenant may write.
+fn believed_ns(word: u64, now_ns: u64) -> u64 {
+    if word > now_ns.saturating_add(AHEAD_MAX_NS) {
+        now_ns
+    } else {
+        word.max(now_ns)
     }
 }
 
@@ -53,13 +81,25 @@ mod tests {
     fn a_damaged_word_holds_nobody_for_ever() {
         let bucket = TokenBucket::default();
         bucket.beside_ns.store(u64::MAX, Ordering::Relaxed);
-        assert_eq!(bucket.beside(&pace(500), 1_000, 7), 7 + AHEAD_MAX_NS + 2_000);
+        assert_eq!(bucket.go_beside(&pace(500), 1_000, 7), Ok(()));
+        assert_eq!(bucket.go_beside(&pace(500), 1_000, 8), Err(2_007));
+        assert_eq!(bucket.go_beside(&pace(500), u64::MAX, 2_007), Ok(()));
+        assert_eq!(bucket.go_beside(&pace(500), 1, 2_008), Err(2_007 + AHEAD_MAX_NS));
+    }
+
+    #[test]
+    fn what_went_on_debt_is_earned_too() {
+        let bucket = TokenBucket::default();
+        assert_eq!(bucket.go_beside(&pace(500), 1_000, 7), Ok(()));
+        bucket.went_beside(&pace(500), 3_000, 8);
+        assert_eq!(bucket.go_beside(&pace(500), 1, 8_006), Err(8_007));
+        assert_eq!(bucket.go_beside(&pace(500), 1, 8_007), Ok(()));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// However many threads ask, and whenever: what went by any instant is no more than was earned since the first asked.
+        /// However many threads ask, and whenever: what went before the last was earned since the first.
         #[test]
         fn what_goes_beside_is_never_more_than_the_rate(
             asked in proptest::collection::vec((0..2_000_000_u64, 1..1_000_000_u64), 1..100),
@@ -67,21 +107,15 @@ mod tests {
         ) {
             let (bucket, pace) = (TokenBucket::default(), pace(rate));
             let mut now_ns = 5_000;
-            let mut went = Vec::new();
+            let (mut before_ns, mut first_ns) = (0_u64, None);
             for (wait_ns, cost_ns) in asked {
                 now_ns += wait_ns;
-                // Threads whose turns are a second ahead ask no more: they wait.
-                let ahead_ns = bucket.beside_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
-                if ahead_ns < AHEAD_MAX_NS {
-                    went.push((bucket.beside(&pace, cost_ns, now_ns), cost_ns));
+                if bucket.go_beside(&pace, cost_ns, now_ns).is_ok() {
+                    let since_ns = now_ns - *first_ns.get_or_insert(now_ns);
+                    let earned_ns = u128::from(since_ns + 100) * u128::from(rate) / 1000;
+                    prop_assert!(u128::from(before_ns) <= earned_ns + 100, "{before_ns} by {now_ns}");
+                    before_ns += cost_ns;
                 }
-            }
-            let mut total_ns = 0;
-            for (at_ns, cost_ns) in went {
-                prop_assert!(at_ns >= 5_000);
-                total_ns += cost_ns;
-                let earned_ns = u128::from(at_ns - 5_000 + 100) * u128::from(rate) / 1000;
-                prop_assert!(u128::from(total_ns) <= earned_ns + 1, "{total_ns} by {at_ns}");
             }
         }
     }

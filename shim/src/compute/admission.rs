@@ -12,8 +12,7 @@ use vcuda_limiter::{self as limiter, Admission, Refinement, Snapshot};
 use super::device_limiter::{DeviceLimiter, now_ns};
 use super::stream_state::StreamState;
 use super::stream_table::Stream;
-use super::{COSTS, Launches, collective, sys};
-use crate::runtime::capture;
+use super::{COSTS, Launches, collective};
 
 /// A launch that is held.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +61,7 @@ impl Launches {
             view = limiter.view(now);
             decision = self.decide(limiter, &view, &predicted, None, now);
         }
-        if decision == Admission::Admit || capture::is_capturing_thread(sys::thread_mark()) {
+        if decision == Admission::Admit {
             self.go_on(limiter, cost_ns, paid);
             return false;
         }

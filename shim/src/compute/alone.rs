@@ -20,18 +20,18 @@ const LOOKS_NS: (u64, u64) = (20_000, 500_000);
 
 impl Launches {
     /// Waits for the work of a launch that was paid for as `predicted`, and charges the time since `from_ns`
-    /// (`CLOCK_MONOTONIC`). In a process that captures nothing is waited for (I5), and the prediction stands.
+    /// (`CLOCK_MONOTONIC`). A stream that is captured meanwhile may not be asked: until that is over its work counts as going on.
     pub(super) fn await_alone(limiter: &DeviceLimiter, stream: Stream, predicted: &Prediction, from_ns: u64) {
-        if capture::any_open() {
-            limiter.settle_as_predicted(predicted.cost_ns, 1);
-            return;
-        }
         let _relaxed = Relaxed::enter();
         let (mut entered_ns, mut charged_ns, mut pause_ns) = (from_ns, 0, LOOKS_NS.0);
         let paid_ns = |charged_ns: u64| predicted.cost_ns.max(charged_ns);
         loop {
-            // SAFETY: the stream that the application has just launched on.
-            let answer = unsafe { real::cuStreamQuery(stream.explicit()) };
+            let answer = if capture::is_capturing(stream.handle, stream.default) {
+                Err(CUerror::NOT_READY)
+            } else {
+                // SAFETY: the stream that the application has just launched on.
+                unsafe { real::cuStreamQuery(stream.explicit()) }
+            };
             let now = now_ns();
             let step_ns = charge(limiter, &limiter.view(now), entered_ns, now);
             let before_ns = paid_ns(charged_ns);

@@ -106,7 +106,7 @@ impl DeviceLimiter {
         self.metered.load(Ordering::Relaxed) != NOT_METERED
     }
 
-    /// How much predicted work is measured by one timing event (ns).
+    /// How much predicted work is measured by one timing event (ns); 0 if each launch is.
     #[inline]
     pub(crate) fn segment_ns(&self) -> u64 {
         self.segment_ns.load(Ordering::Relaxed)
@@ -140,6 +140,9 @@ impl DeviceLimiter {
         }
         self.lease_part_ns
             .store(LEASE_PART_NS.min(view.window_ns / 4), Ordering::Relaxed);
+        if self.bucket.is_watched(now_ns) {
+            view.segment_ns = 0;
+        }
         self.segment_ns.store(view.segment_ns, Ordering::Relaxed);
         view
     }
@@ -209,6 +212,12 @@ impl DeviceLimiter {
             self.forgiven_to_ns.store(to_ns, Ordering::Relaxed);
         }
         is_forgiven
+    }
+
+    /// Work of this process ended, and nothing says when: from now on each launch is measured.
+    pub(super) fn ended_unseen(&self, now_ns: u64) {
+        self.bucket.ended_unseen(now_ns);
+        self.segment_ns.store(0, Ordering::Relaxed);
     }
 
     /// Launches are done, as far as is known, and stay charged as predicted.

@@ -5,9 +5,10 @@ use core::sync::atomic::Ordering;
 
 use vcuda_driver_api::prelude::*;
 
-use super::Launches;
+use super::device_limiter::now_ns;
 use super::stream_state::StreamState;
 use super::stream_table::Stream;
+use super::{Launches, settle};
 
 /// Calls `wait`, which waits for `stream`.
 pub(crate) fn stream_drains(stream: Stream, wait: impl FnOnce() -> CUresult) -> CUresult {
@@ -53,16 +54,21 @@ impl Launches {
     }
 }
 
-/// All that was launched on the stream is done. What has no timing event stays charged as predicted.
+/// All that was launched on the stream is done. What has no timing event is charged as predicted, unless that cannot be true.
 fn drained(stream_state: &StreamState) {
     let (Some(limiter), Some(_recording)) = (stream_state.limiter(), stream_state.try_recording()) else {
         return;
     };
-    let (count, predicted_ns) = stream_state.take_unmeasured();
-    if count > 0 {
-        limiter.settle_as_predicted(predicted_ns, count);
+    let is_chained = stream_state.chained.swap(false, Ordering::Relaxed);
+    let since_ns = match (is_chained, stream_state.pending()) {
+        (false, _) => stream_state.unstarted_since_ns.load(Ordering::Relaxed),
+        (true, 0) => stream_state.settled_to_ns.load(Ordering::Relaxed),
+        (true, _) => 0,
+    };
+    let unmeasured = stream_state.take_unmeasured();
+    if unmeasured.0 > 0 {
+        settle::proved_done(limiter, unmeasured, since_ns, now_ns());
     }
     stream_state.drop_parts();
-    stream_state.chained.store(false, Ordering::Relaxed);
     stream_state.is_idle_from_now();
 }

@@ -11,11 +11,12 @@ use vcuda_region::MAX_DEVICES;
 
 use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use super::event_clock::Reached;
-use super::stream_state::{BOUNDED, FIRST, MEASURED, PAIR, PREDICTED, StreamState, TimingEvent, parts_of};
+use super::stream_state::{
+    BOUNDED, FIRST, MEASURED, PAIR, PREDICTED, START, StreamState, TimingEvent, parts_of,
+};
 use super::stream_table::Stream;
 use super::{COSTS, Launches};
 use crate::driver::{Relaxed, real};
-use crate::runtime::capture;
 use crate::runtime::devices::Pushed;
 
 /// A running segment is entered in the busy map in steps of this (ns), so that the arbiter sees long kernels too.
@@ -146,7 +147,7 @@ impl Launches {
     pub(super) fn settle_own(&'static self, limiter: &DeviceLimiter, stream_state: &StreamState) -> Pass {
         let mut pass = Pass::default();
         let context = stream_state.context.load(Ordering::Relaxed);
-        if stream_state.pending() == 0 || capture::any_open() {
+        if stream_state.pending() == 0 {
             return pass;
         }
         let Some(_settling) = Settling::try_take(&self.settling) else {
@@ -226,13 +227,7 @@ impl Launches {
             return;
         }
         let now = now_ns();
-        // While a capture is open nothing is measured, and what was launched goes by its prediction.
-        let patience_ns = if capture::any_open() {
-            0
-        } else {
-            TAIL_NS + TAIL_TIMES * predicted_ns
-        };
-        let done_ns = stream_state.busy_until_ns() + patience_ns;
+        let done_ns = stream_state.busy_until_ns() + TAIL_NS + TAIL_TIMES * predicted_ns;
         if now < done_ns {
             pass.look_at(done_ns);
             return;
@@ -244,6 +239,7 @@ impl Launches {
         stream_state.drop_parts();
         stream_state.chained.store(false, Ordering::Relaxed);
         limiter.settle_as_predicted(predicted_ns, count);
+        limiter.ended_unseen(now);
         pass.progress = true;
     }
 
@@ -341,7 +337,7 @@ fn reached(
         let charged_ns = entered_ns + rest_ns;
         post(limiter, view, timing_event, paid_ns, charged_ns, elapsed_ns);
         returned_ns = paid_ns.saturating_sub(charged_ns);
-    } else if kind == BOUNDED && is_longer(view, timing_event, at_ns) {
+    } else if kind == BOUNDED && is_past_doubt(limiter, timing_event, at_ns) {
         let from_ns = timing_event.gap_ns.load(Ordering::Relaxed);
         let entered_to_ns = stream_state.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
         let entered_ns = stream_state.entered_charge_ns.load(Ordering::Relaxed);
@@ -358,6 +354,8 @@ fn reached(
         returned_ns = paid_ns.saturating_sub(charged_ns);
     } else if matches!(kind, MEASURED | PREDICTED | BOUNDED) {
         guess(limiter, stream_state, timing_event);
+    } else if kind == START {
+        tail(limiter, view, stream_state, timing_event, at_ns);
     } else if kind == PAIR && from_ns >= timing_event.gap_ns.load(Ordering::Relaxed) {
         // Both were queued before the first was reached: the host was not late for the second.
         limiter.note_event_cost(at_ns.saturating_sub(from_ns));
@@ -382,13 +380,98 @@ fn reached(
     returned_ns
 }
 
-/// Whether a segment that was not measured, reached at `at_ns`, took so much longer than predicted that it is charged by its upper
-/// bound: the time since its first launch.
-fn is_longer(view: &View, timing_event: &TimingEvent, at_ns: u64) -> bool {
-    let (alone_ns, beside_ns) = UNMEASURED_DOUBT_NS;
-    let doubt_ns = if view.contended { beside_ns } else { alone_ns };
+/// What was launched behind the timing event before and has none of its own was done when this start event was reached at `at_ns`. If the
+/// start event had to wait for it, that is its end. Else it ended at some time before, and is charged as predicted. Beside neighbours a
+/// start event may wait for a time slice.
+fn tail(
+    limiter: &DeviceLimiter,
+    view: &View,
+    stream_state: &StreamState,
+    timing_event: &TimingEvent,
+    at_ns: u64,
+) {
+    let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
+    let from_ns = stream_state.settled_to_ns.load(Ordering::Relaxed);
+    if predicted_ns == 0 {
+        return;
+    }
+    if from_ns == 0 {
+        guess(limiter, stream_state, timing_event);
+        return;
+    }
+    let recorded_ns = timing_event.gap_ns.load(Ordering::Relaxed) + CLOCK_DOUBT_NS;
+    let to_ns = if at_ns > recorded_ns && !view.contended {
+        at_ns
+    } else {
+        // Predictions are GPU time: as much as counts of the time that passes.
+        let passes_ns = predicted_ns.saturating_mul(1000) / u64::from(view.scale_permille.max(1));
+        at_ns.min(from_ns.saturating_add(passes_ns))
+    };
+    let to_ns = to_ns.max(from_ns);
+    replace(
+        limiter,
+        view,
+        (timing_event.count.load(Ordering::Relaxed), predicted_ns),
+        (from_ns, to_ns),
+    );
+}
+
+/// Whether a segment without a start event, not or just reached at `at_ns`, is charged by its upper bound, see [`is_longer`].
+fn is_past_doubt(limiter: &DeviceLimiter, timing_event: &TimingEvent, at_ns: u64) -> bool {
     let bound_ns = at_ns.saturating_sub(timing_event.gap_ns.load(Ordering::Relaxed));
-    bound_ns > 2 * timing_event.predicted_ns.load(Ordering::Relaxed) + doubt_ns
+    is_longer(
+        limiter,
+        timing_event.predicted_ns.load(Ordering::Relaxed),
+        bound_ns,
+    )
+}
+
+/// Whether work that was not measured took so much longer than predicted that it is charged by its upper bound (ns): the time since
+/// its first launch.
+pub(super) fn is_longer(limiter: &DeviceLimiter, predicted_ns: u64, bound_ns: u64) -> bool {
+    let (alone_ns, beside_ns) = UNMEASURED_DOUBT_NS;
+    let doubt_ns = if limiter.contended.load(Ordering::Relaxed) {
+        beside_ns
+    } else {
+        alone_ns
+    };
+    bound_ns > 2 * predicted_ns + doubt_ns
+}
+
+/// Launches that no timing event follows, made no earlier than `since_ns` (0: not known), are done at `now_ns`: charged by their upper bound if
+/// that is so much longer ([`is_longer`]), else as predicted.
+pub(super) fn proved_done(
+    limiter: &DeviceLimiter,
+    (count, predicted_ns): (u32, u64),
+    since_ns: u64,
+    now_ns: u64,
+) {
+    let bound_ns = now_ns.saturating_sub(since_ns);
+    if since_ns == 0 || !is_longer(limiter, predicted_ns, bound_ns) {
+        limiter.settle_as_predicted(predicted_ns, count);
+        return;
+    }
+    limiter.ended_unseen(now_ns);
+    replace(
+        limiter,
+        &limiter.view(now_ns),
+        (count, predicted_ns),
+        (since_ns, now_ns),
+    );
+}
+
+/// Launches are done that ran at some time in a span (`CLOCK_MONOTONIC`, ns): charges what counts of that, no less than was paid.
+fn replace(
+    limiter: &DeviceLimiter,
+    view: &View,
+    (count, predicted_ns): (u32, u64),
+    (from_ns, to_ns): (u64, u64),
+) {
+    // Where other work of the tenant was entered then, the prediction stands: this may have run before or after.
+    let charged_ns = charge(limiter, view, from_ns, to_ns).max(predicted_ns);
+    limiter.bucket.settle(predicted_ns, charged_ns, 1000);
+    limiter.meter.finish(predicted_ns, count);
+    limiter.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
 }
 
 /// Nobody knows how long the segment took: it stays charged as predicted.
@@ -414,7 +497,9 @@ fn enter(
     let from_ns = match timing_event.kind.load(Ordering::Relaxed) {
         MEASURED => stream_state.settled_to_ns.load(Ordering::Relaxed),
         FIRST => timing_event.gap_ns.load(Ordering::Relaxed),
-        BOUNDED if is_longer(view, timing_event, seen_ns) => timing_event.gap_ns.load(Ordering::Relaxed),
+        BOUNDED if is_past_doubt(limiter, timing_event, seen_ns) => {
+            timing_event.gap_ns.load(Ordering::Relaxed)
+        }
         _ => 0,
     };
     if from_ns == 0 {

@@ -31,8 +31,8 @@ pub(super) struct TimingEvent {
     pub(super) predicted_ns: AtomicU64,
     /// When it should be done (`CLOCK_MONOTONIC`, ns).
     pub(super) expected_ns: AtomicU64,
-    /// How long after the start timing event the host launched, where the stream was idle (ns): no work of the segment. Of a [`FIRST`]
-    /// or [`PAIR`] timing event, when it was recorded, and of a [`BOUNDED`] one, when its first launch was made (`CLOCK_MONOTONIC`, ns).
+    /// How long after the start event the host launched, where the stream was idle (ns): no work of the segment. Of a [`START`],
+    /// [`FIRST`] or [`PAIR`] event, when it was recorded, and of a [`BOUNDED`] one, when its first launch was made (`CLOCK_MONOTONIC`, ns).
     pub(super) gap_ns: AtomicU64,
     /// Who is in it: index and count of a prediction each.
     pub(super) parts: [AtomicU32; PARTS],

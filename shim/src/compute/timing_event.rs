@@ -10,7 +10,7 @@ use super::stream_state::{
     parts_of,
 };
 use super::stream_table::Stream;
-use super::{COSTS, IDLE_NS, Launches};
+use super::{COSTS, IDLE_NS, Launches, settle};
 use crate::driver::Call;
 use crate::driver::real;
 use crate::runtime::capture;
@@ -39,10 +39,6 @@ impl Launches {
         stream: Stream,
         window_ns: u64,
     ) {
-        // While any capture is open nothing is recorded, made or asked (I5).
-        if capture::any_open() {
-            return;
-        }
         let Some(_recording) = stream_state.try_recording() else {
             return;
         };
@@ -67,7 +63,7 @@ impl Launches {
         timing_event
             .expected_ns
             .store(stream_state.busy_until_ns().max(now_ns()), Ordering::Relaxed);
-        // Mark and launch each went to the GPU as the last thing in their calls, for all that is known: the host's time between
+        // Timing event and launch each went to the GPU as the last thing in their calls, for all that is known: the host's time between
         // them is no work. A launch call that took longer may have waited for its kernel (`CUDA_LAUNCH_BLOCKING`): its time
         // counts, but for what the host may be late by itself.
         let is_late = window_ns > IDLE_NS;
@@ -89,6 +85,10 @@ impl Launches {
                 pair(stream_state, stream);
             }
             stream_state.chained.store(true, Ordering::Relaxed);
+            if limiter.segment_ns() == 0 {
+                // Each launch is measured: whether the stream ran dry before the next one is asked, and not predicted.
+                stream_state.is_idle_from_now();
+            }
         } else {
             limiter.settle_as_predicted(predicted_ns, count);
             stream_state.chained.store(false, Ordering::Relaxed);
@@ -110,44 +110,45 @@ impl Launches {
         let Some(_recording) = stream_state.try_recording() else {
             return false;
         };
-        if capture::any_open() {
-            // Nothing may be asked (I5). What was launched is done by its prediction, and none of it is measured.
-            let (count, predicted_ns) = stream_state.take_unmeasured();
-            limiter.settle_as_predicted(predicted_ns, count);
-            stream_state.drop_parts();
-            stream_state.chained.store(false, Ordering::Relaxed);
-            return false;
-        }
         if stream_state.pending() > 0 && !newest_is_done(stream_state) {
             // Later than predicted, but not idle: the chain holds.
             return false;
         }
+        let overdue_ns = now_ns.saturating_sub(stream_state.busy_until_ns());
         let (count, predicted_ns) = stream_state.take_unmeasured();
-        if count > 0 {
-            limiter.settle_as_predicted(predicted_ns, count);
+        if count > 0 && settle::is_longer(limiter, predicted_ns, overdue_ns) {
+            limiter.ended_unseen(now_ns);
         }
         stream_state.drop_parts();
-        stream_state.chained.store(false, Ordering::Relaxed);
+        let follows_event = stream_state.chained.swap(false, Ordering::Relaxed);
         let since_ns = now_ns.saturating_sub(stream_state.sampled_at_ns.load(Ordering::Relaxed));
         // Until a timing event says when the next segment begins: no earlier than now.
         stream_state.unstarted_since_ns.store(now_ns, Ordering::Relaxed);
-        if !is_due && since_ns < SAMPLE_NS {
-            return false;
+        // Beside neighbours the arbiter must know when there was work, and an event costs less than their slices.
+        let is_due = is_due
+            || since_ns >= SAMPLE_NS
+            || limiter.segment_ns() == 0
+            || limiter.contended.load(Ordering::Relaxed);
+        let is_first = stream_state.sampled_at_ns.load(Ordering::Relaxed) == 0;
+        let timing_event = is_due.then(|| next_event(stream_state)).flatten();
+        // What was launched since the timing event before is told by this one: see `settle::tail`.
+        let is_tail = follows_event && !is_first && timing_event.is_some();
+        if count > 0 && !is_tail {
+            limiter.settle_as_predicted(predicted_ns, count);
         }
-        let Some(timing_event) = next_event(stream_state) else {
+        let Some(timing_event) = timing_event else {
             return false;
         };
-        let is_first = stream_state.sampled_at_ns.load(Ordering::Relaxed) == 0;
         timing_event
             .kind
             .store(if is_first { FIRST } else { START }, Ordering::Relaxed);
-        timing_event
-            .gap_ns
-            .store(if is_first { now_ns } else { 0 }, Ordering::Relaxed);
-        timing_event.count.store(0, Ordering::Relaxed);
-        timing_event.predicted_ns.store(0, Ordering::Relaxed);
+        timing_event.gap_ns.store(now_ns, Ordering::Relaxed);
+        let (count, predicted_ns) = if is_tail { (count, predicted_ns) } else { (0, 0) };
+        timing_event.count.store(count, Ordering::Relaxed);
+        timing_event.predicted_ns.store(predicted_ns, Ordering::Relaxed);
         timing_event.expected_ns.store(now_ns, Ordering::Relaxed);
         if !record(stream_state, timing_event, stream) {
+            limiter.settle_as_predicted(predicted_ns, count);
             return false;
         }
         let started_ns = super::device_limiter::now_ns();
@@ -186,7 +187,7 @@ impl Launches {
         stream_state.chained.store(false, Ordering::Relaxed);
         // What has no timing event yet ends behind the wait for the host: from its first launch on is no bound of its work.
         stream_state.unstarted_since_ns.store(0, Ordering::Relaxed);
-        if recording.is_none() || capture::any_open() || stream_state.unmeasured().0 > 0 {
+        if recording.is_none() || stream_state.unmeasured().0 > 0 {
             return;
         }
         if kind == HOST_WAIT && stream_state.pending() > HOST_WAITS_MAX {

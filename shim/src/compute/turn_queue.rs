@@ -67,6 +67,11 @@ impl DeviceLimiter {
         self.queue().others_until(self.member()?, cost_ns, slots, now_ns)
     }
 
+    /// Whether no launch of this process that came before the one of this place is held.
+    pub(super) fn is_first(&self, place: u32) -> bool {
+        self.line.is_first(place)
+    }
+
     /// Whether a turn of this process would begin now.
     pub(super) fn begins_turn(&self) -> bool {
         self.member().is_some_and(Member::begins)

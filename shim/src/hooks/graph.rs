@@ -185,7 +185,8 @@ fn begun(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
         CUcontext::NULL => current_context(),
         context => context,
     };
-    let beginning = capture::begins(stream.identity(), context, compute::sys::thread_mark());
+    compute::capture_begins(stream);
+    let beginning = capture::begins(stream.identity(), context);
     let answer = call.real();
     if answer.is_err() {
         beginning.failed();

@@ -1,5 +1,6 @@
-//! Whether streams are being captured into graphs: then nothing is measured and nothing waits (I5). Asked of the driver only
-//! while a capture of this process is open, so that a program without captures pays one load (I6).
+//! Whether streams are being captured into graphs: what is launched there does not run yet, so it is neither charged nor held,
+//! and no event is recorded behind it (I5). Asked of the driver only while a capture of this process is open, so that a program
+//! without captures pays one load (I6).
 //!
 //! A capture that began unseen, by a private interface of the driver, is not known here. It is not broken either: the shim's
 //! own calls are made in relaxed mode ([`crate::driver::Relaxed`]), and no event of the shim's is recorded into a captured stream
@@ -24,8 +25,6 @@ static KNOWN: [Entry; 32] = [const { Entry::new() }; 32];
 struct Entry {
     /// The stream on which it began; 0: none did.
     stream: AtomicU64,
-    /// The thread that began it.
-    thread: AtomicU64,
     /// The stream's context; 0: not known.
     context: AtomicUsize,
 }
@@ -34,14 +33,12 @@ impl Entry {
     const fn new() -> Self {
         Self {
             stream: AtomicU64::new(0),
-            thread: AtomicU64::new(0),
             context: AtomicUsize::new(0),
         }
     }
 
     /// The capture has ended. Nothing if another thread has seen that.
     fn end(&self, stream: u64) -> bool {
-        self.thread.store(0, Ordering::Relaxed);
         self.context.store(0, Ordering::Relaxed);
         let freed = self
             .stream
@@ -61,8 +58,8 @@ pub(crate) struct Beginning {
     stream: u64,
 }
 
-/// A capture is about to begin on `stream` (an identity, not 0) of `context`, by the thread `thread`.
-pub(crate) fn begins(stream: u64, context: CUcontext, thread: u64) -> Beginning {
+/// A capture is about to begin on `stream` (an identity, not 0) of `context`.
+pub(crate) fn begins(stream: u64, context: CUcontext) -> Beginning {
     OPEN.fetch_add(1, Ordering::SeqCst);
     let is_taken = |entry: &&Entry| {
         let free = entry
@@ -73,7 +70,6 @@ pub(crate) fn begins(stream: u64, context: CUcontext, thread: u64) -> Beginning 
     let entry = KNOWN.iter().find(is_taken);
     match entry {
         Some(entry) => {
-            entry.thread.store(thread, Ordering::Relaxed);
             entry.context.store(context.0, Ordering::Relaxed);
         }
         None => drop(UNKNOWN.fetch_add(1, Ordering::Relaxed)),
@@ -134,12 +130,6 @@ fn unknown_ended() {
     }
 }
 
-/// Whether `thread` began a capture that is open, as far as is known: any thread may have begun one that is not told apart.
-pub(crate) fn is_capturing_thread(thread: u64) -> bool {
-    let is_its = |entry: &Entry| entry.thread.load(Ordering::Relaxed) == thread;
-    any_open() && (KNOWN.iter().any(is_its) || UNKNOWN.load(Ordering::Relaxed) > 0)
-}
-
 /// Whether any capture is open.
 #[inline]
 pub(crate) fn any_open() -> bool {
@@ -184,21 +174,21 @@ mod tests {
     fn every_capture_that_begins_is_counted_until_it_ends() {
         let [one, two] = [CUcontext(1), CUcontext(2)];
         assert!(!any_open());
-        begins(8, one, 7).failed();
-        assert!(!any_open() && !is_capturing_thread(7));
+        begins(8, one).failed();
+        assert!(!any_open());
 
-        let _open = begins(8, one, 7);
-        begins(8, one, 7).failed();
-        assert!(any_open() && is_capturing_thread(7), "the first one goes on");
+        let _open = begins(8, one);
+        begins(8, one).failed();
+        assert!(any_open(), "the first one goes on");
         stream_ended(9);
         ended(8);
-        assert!(!any_open() && !is_capturing_thread(7));
+        assert!(!any_open());
 
         let streams = 1..=100;
         for stream in streams.clone() {
-            let _open = begins(stream, one, 7);
+            let _open = begins(stream, one);
         }
-        begins(101, one, 7).failed();
+        begins(101, one).failed();
         for stream in streams.rev() {
             assert!(any_open());
             ended(stream);
@@ -207,10 +197,10 @@ mod tests {
         ended(1);
         assert!(!any_open(), "one that began unseen");
 
-        let _open = begins(8, one, 7);
-        let _open = begins(16, two, 7);
+        let _open = begins(8, one);
+        let _open = begins(16, two);
         context_ended(one);
-        assert!(any_open() && is_capturing_thread(7));
+        assert!(any_open());
         context_ended(two);
         assert!(!any_open(), "the streams went with their contexts");
     }

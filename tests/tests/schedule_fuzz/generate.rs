@@ -35,9 +35,8 @@ pub(crate) mod family {
     pub(crate) const COUNT: u32 = 17;
 }
 
-/// What is tried by default: all but what is known to get through (docs/limits.md: "Work of a process that stops itself", "While a
-/// stream capture is open").
-pub(crate) const USUAL: u32 = family::ALL & !family::LONG_ENDS & !family::BESIDE_CAPTURES;
+/// What is tried by default: all but what is known to get through (docs/limits.md: "Work of a process that stops").
+pub(crate) const USUAL: u32 = family::ALL & !family::LONG_ENDS;
 
 /// How long a case is played (virtual ms); one of many streams or threads, which takes long in real time, too.
 const LASTS_MS: u64 = 10_000;

@@ -6,10 +6,9 @@ use vcuda_limiter::controller::View;
 use vcuda_limiter::predict::Prediction;
 use vcuda_limiter::{Admission, COMPLETION_WAIT_MAX_NS, Reason};
 
-use super::{Launches, Waiting};
+use super::{COSTS, Launches, Waiting};
 use crate::compute::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use crate::compute::stream_state::{OVERDUE_PART, StreamState};
-use crate::runtime::capture;
 use crate::runtime::worker;
 
 /// Longest wait for the tokens of several devices (ns).
@@ -34,6 +33,9 @@ const ENDLESS_NS: u64 = 20_000_000;
 /// The same, where that was seen of late (ns), and what late means (ns).
 const ENDLESS_AGAIN_NS: u64 = 5_000_000;
 const OF_LATE_NS: u64 = 10_000_000_000;
+/// What a kernel that was never measured is taken to cost beside such a segment (ns): its prediction means nothing, and nothing holds
+/// what comes after it.
+const UNMEASURED_BESIDE_NS: u64 = 50_000_000;
 
 impl Launches {
     /// Waits until the launch may go. `true`: the bound came first.
@@ -56,17 +58,20 @@ impl Launches {
                 quiet = (finished, now);
             }
             let patience_ns = limiter.patience_ns(now);
-            let passed_long_work_ns = self.longest_beside(limiter, waiting.stream_state);
-            if passed_long_work_ns.min(now.saturating_sub(quiet.1)) >= patience_ns {
-                if passed_long_work_ns >= ENDLESS_NS {
-                    limiter.passed_long_work_ns.store(now, Ordering::Relaxed);
-                }
-                let at_ns = limiter.bucket.beside(&view.pace, predicted.cost_ns, now);
-                wait_until(limiter, at_ns, started_ns, view.config.hold_max_ns);
-                return true;
+            let endless_ns = self.longest_beside(limiter, waiting.stream_state);
+            let goes_beside = endless_ns.min(now.saturating_sub(quiet.1)) >= patience_ns;
+            if goes_beside && endless_ns >= ENDLESS_NS {
+                limiter.passed_long_work_ns.store(now, Ordering::Relaxed);
             }
             let goes_on_debt = match decision {
+                _ if goes_beside && limiter.is_first(waiting.place) => {
+                    wait_beside(limiter, &view, price_beside_ns(predicted), started_ns, now)
+                }
                 Admission::Admit => return false,
+                _ if goes_beside => {
+                    let turn = (started_ns, u64::MAX, LIMITS_SLEEP_NS);
+                    self.wait_for_turn(limiter, &waiting, &view, predicted.cost_ns, turn, now)
+                }
                 Admission::WaitUntil {
                     at_ns,
                     reason: Reason::Tokens,
@@ -179,9 +184,7 @@ impl Launches {
         if bound_ns(limiter, since_ns, COMPLETION_WAIT_MAX_NS, now).is_none() {
             return true;
         }
-        let own = waiting
-            .stream_state
-            .filter(|_| limiter.is_sole() && !capture::any_open());
+        let own = waiting.stream_state.filter(|_| limiter.is_sole());
         let (look_in_ns, is_enough) = look_in_ns(limiter, own, work_ns, now);
         let still = || {
             if !is_enough {
@@ -211,6 +214,15 @@ impl Launches {
         };
         let beside = self.streams.all().filter(is_beside);
         beside.map(StreamState::seen_running_ns).max().unwrap_or(0)
+    }
+}
+
+/// At what cost a launch goes beside work that runs on and on (ns).
+fn price_beside_ns(predicted: &Prediction) -> u64 {
+    // Another thread may have measured it since.
+    match COSTS.at(predicted.index) {
+        (_, 0) => UNMEASURED_BESIDE_NS,
+        (cost_ns, _) => cost_ns,
     }
 }
 
@@ -259,18 +271,18 @@ fn bound_ns(limiter: &DeviceLimiter, started_ns: u64, most_ns: u64, now: u64) ->
     limiter.bucket.admit_on_debt(now, most_ns).err()
 }
 
-/// Sleeps until then, or until the bound of a launch that waits since `started_ns`.
-fn wait_until(limiter: &DeviceLimiter, at_ns: u64, started_ns: u64, most_ns: u64) {
-    loop {
-        let now = now_ns();
-        if now >= at_ns {
-            return;
-        }
-        let Some(bound_ns) = bound_ns(limiter, started_ns, most_ns, now) else {
-            return;
-        };
-        sleep_until(limiter, at_ns.min(bound_ns), now, LIMITS_SLEEP_NS);
-    }
+/// Waits beside work that runs on and on until what went before is earned, or something changes. `true`: the launch, which waits since
+/// `started_ns`, goes.
+fn wait_beside(limiter: &DeviceLimiter, view: &View, price_ns: u64, started_ns: u64, now: u64) -> bool {
+    let Err(at_ns) = limiter.bucket.go_beside(&view.pace, price_ns, now) else {
+        return true;
+    };
+    let Some(bound_ns) = bound_ns(limiter, started_ns, view.config.hold_max_ns, now) else {
+        limiter.bucket.went_beside(&view.pace, price_ns, now);
+        return true;
+    };
+    sleep_until(limiter, at_ns.min(bound_ns), now, LIMITS_SLEEP_NS);
+    false
 }
 
 /// Sleeps until shortly before `at_ns` and spins the rest; returns early when the tokens or the limits may have changed.
