@@ -57,7 +57,7 @@ part "shares, sharing, conformance, doors"
 repeat cargo test -q -p vcuda-tests --test share --test sharing --test conformance --test doors --test hostile
 part "hangs: capture, collectives, forks, kernels that the host feeds, processes that take turns, at once, 10 minutes"
 scripts/hangs.sh 600
-part "accuracy: the whole sweep in virtual time (docs/accuracy.md tells which goals are missed)"
+part "accuracy: the whole sweep in virtual time (docs/results.md tells which goals are missed)"
 target/release/accuracy
 part "the library of a release in Debian 11 on aarch64 (qemu)"
 ported=0

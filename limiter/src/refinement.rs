@@ -1,5 +1,5 @@
 //! The optional parts of the limiter. Each has to earn its place: `accuracy matrix --without NAME` measures the shares
-//! of programs with all but one of them (docs/accuracy.md, "What each refinement brings").
+//! of programs with all but one of them (docs/results.md, "What each refinement brings").
 //!
 //! Without the feature `ablation`, which only that measurement is built with, all of them are always in use.
 

@@ -1,4 +1,4 @@
-# Stage "bench": the tables of `vcuda bench`, for docs/accuracy.md and docs/figures.md.
+# Stage "bench": the tables of `vcuda bench`, for docs/results.md.
 # shellcheck shell=bash disable=SC2154
 
 stage_bench() {

@@ -1,12 +1,12 @@
 //! How exact today's tools are on the same simulated GPU: models of their limiters, in virtual time, by the same figures
-//! as `docs/accuracy.md` has for vcuda.
+//! as `docs/results.md` has for vcuda.
 //!
 //! ```text
 //! cargo run --release -p vcuda-benches --bin peers [-- WINDOWS]
 //! ```
 //!
 //! One process and one stream a tenant, saturating; slices of 2 ms, a switch of 20 us; shares over windows of 1 s after
-//! 30 s to settle in. The models are written from what is published of the tools (`docs/accuracy.md` names the sources);
+//! 30 s to settle in. The models are written from what is published of the tools (`docs/results.md` names the sources);
 //! their figures say how such an algorithm does, not how a release of the tool does on a GPU.
 
 mod limiter;

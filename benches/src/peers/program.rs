@@ -1,4 +1,4 @@
-//! What the tenants of the comparison run: kernels by their lengths, as the table of `docs/accuracy.md` names them.
+//! What the tenants of the comparison run: kernels by their lengths, as the table of `docs/results.md` names them.
 
 /// One launch.
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@ use crate::busy;
 
 /// A slice and the switch before it, in thousandths of a bin: 1.024 ms on GPUs from Volta on, if no operator has changed that
 /// (docs/hardware.md, "turns between contexts"), and some 20 us. Where slices are longer or shorter, shares are off by up to
-/// three points of the GPU (docs/accuracy.md).
+/// three points of the GPU (docs/results.md).
 const SLICE: i64 = 1_044_000 / busy::BIN_NS.cast_signed() * 1000;
 /// Containers of one GPU that are told apart.
 const MOST: usize = 64;

@@ -12,7 +12,7 @@ use crate::script::Script;
 
 /// What a tenant may save for later (ns): 5 ms alone, 20 ms beside others, 50 ms for long kernels (docs/limits.md).
 const BURST_NS: u64 = 50 * MS;
-/// Of the cap: means are within 1 % (docs/accuracy.md), launch calls that take long are believed 2 % of the time.
+/// Of the cap: means are within 1 % (docs/results.md), launch calls that take long are believed 2 % of the time.
 const ERROR_PERMILLE: u64 = 20;
 /// In what windows the neighbour's guarantee holds (ns), and to how many points.
 const FLOOR_NS: u64 = 5_000 * MS;
