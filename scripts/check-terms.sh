@@ -7,7 +7,7 @@ while IFS=$'\t' read -r paths word instead; do
     [[ -z "$paths" || "$paths" == \#* ]] && continue
     # A word of a name stands alone, between underscores, or begins with a capital in CamelCase; case does not matter.
     read -ra where <<<"$paths"
-    if found=$(git grep -nIiP "(?<![A-Za-z])(?:$word)(?![A-Za-z])" -- "${where[@]}" ':!*.lock' ':!*.json' ':!*.txt'); then
+    if found=$(git grep --untracked -nIiP "(?<![A-Za-z])(?:$word)(?![A-Za-z])" -- "${where[@]}" ':!*.lock' ':!*.json' ':!*.txt'); then
         echo "check-terms: \"$word\": say \"$instead\""
         head -n "${SHOW:-5}" <<<"$found" | cut -c1-160
         failed=1

@@ -129,7 +129,7 @@ pub(crate) struct Launches {
     /// The worker's thread runs.
     pub(crate) reaping: AtomicBool,
     /// Futex word by which the worker is woken; its low bits tell how it sleeps.
-    pub(crate) bell: AtomicU32,
+    pub(crate) wake_word: AtomicU32,
 }
 
 impl Launches {
@@ -147,7 +147,7 @@ impl Launches {
             contexts: EventClocks::new(),
             settling: AtomicBool::new(false),
             reaping: AtomicBool::new(false),
-            bell: AtomicU32::new(0),
+            wake_word: AtomicU32::new(0),
         })
     }
 

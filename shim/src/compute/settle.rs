@@ -5,27 +5,21 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::controller::View;
-use vcuda_limiter::predict::LEARNT;
-use vcuda_limiter::{Refinement, busy};
 use vcuda_region::MAX_DEVICES;
 
+use super::Launches;
 use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use super::event_clock::Reached;
-use super::stream_state::{
-    BOUNDED, FIRST, MEASURED, PAIR, PREDICTED, START, StreamState, TimingEvent, parts_of,
-};
+use super::stream_state::StreamState;
 use super::stream_table::Stream;
-use super::{COSTS, Launches};
 use crate::driver::{Relaxed, real};
 use crate::runtime::devices::Pushed;
 
-/// A running segment is entered in the busy map in steps of this (ns), so that the arbiter sees long kernels too.
-const ENTER_NS: u64 = 500_000;
-/// What the host's clock may be ahead of an event's (ns).
-const CLOCK_DOUBT_NS: u64 = 50_000;
-/// By how much an unmeasured segment may be later than twice its prediction (ns), alone and beside neighbours, whose slices it may
-/// wait for: below that the launch's own way to the GPU may be the reason, and the prediction stands.
-const UNMEASURED_DOUBT_NS: (u64, u64) = (50_000, 5_000_000);
+mod segment;
+
+pub(super) use segment::{charge, is_longer, proved_done};
+use segment::{enter, reached, settle_unknown};
+
 /// What is returned to the tokens wakes those who wait for it if it is so much (ns).
 const RETURNED_NS: u64 = 100_000;
 /// A tail that never gets a timing event counts as done after this many times its prediction, and this (ns).
@@ -35,11 +29,11 @@ const TAIL_NS: u64 = 10_000_000;
 /// What a pass over the streams found.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Pass {
-    /// Marks were reached.
+    /// Events were reached.
     pub(crate) progress: bool,
     /// What was paid for the work before them and not used (ns).
     returned_ns: u64,
-    /// Marks, or launches without a timing event, are on the way.
+    /// Events, or launches without a timing event, are on the way.
     pub(crate) outstanding: bool,
     /// When the next timing event should be reached (`CLOCK_MONOTONIC`, ns); 0 if none is on the way.
     pub(crate) next_ns: u64,
@@ -197,7 +191,7 @@ impl Launches {
                         }
                         pass.returned_ns += reached(limiter, view, stream_state, timing_event, at_ns);
                     }
-                    None => guess(limiter, stream_state, timing_event),
+                    None => settle_unknown(limiter, stream_state, timing_event),
                 },
                 Err(CUerror::NOT_READY) => {
                     enter(limiter, view, stream_state, timing_event, seen_ns);
@@ -207,7 +201,7 @@ impl Launches {
                     return;
                 }
                 // A broken context answers everything with its error.
-                Err(_) => guess(limiter, stream_state, timing_event),
+                Err(_) => settle_unknown(limiter, stream_state, timing_event),
             }
             stream_state.head.store(head.wrapping_add(1), Ordering::Release);
             pass.progress = true;
@@ -284,7 +278,7 @@ impl Launches {
             };
             while stream_state.pending() > 0 {
                 let head = stream_state.head.load(Ordering::Relaxed);
-                guess(limiter, stream_state, stream_state.timing_event(head));
+                settle_unknown(limiter, stream_state, stream_state.timing_event(head));
                 stream_state.head.store(head.wrapping_add(1), Ordering::Release);
             }
             let (count, predicted_ns) = stream_state.take_unmeasured();
@@ -305,267 +299,6 @@ impl Launches {
         self.streams
             .all()
             .filter(move |stream_state| stream_state.context.load(Ordering::Relaxed) == context.0)
-    }
-}
-
-/// A timing event was reached at `at_ns`: its segment took the time since the timing event before. Returns what of its price goes back (ns).
-fn reached(
-    limiter: &DeviceLimiter,
-    view: &View,
-    stream_state: &StreamState,
-    timing_event: &TimingEvent,
-    at_ns: u64,
-) -> u64 {
-    let mut returned_ns = 0;
-    let kind = timing_event.kind.load(Ordering::Relaxed);
-    let from_ns = stream_state.settled_to_ns.load(Ordering::Relaxed);
-    if kind == MEASURED && from_ns != 0 {
-        // An idle device reaches the start timing event at once and then waits for the launch. A shared one may reach it late.
-        let gap_ns = if view.contended || !Refinement::HostGap.is_used() {
-            0
-        } else {
-            timing_event.gap_ns.load(Ordering::Relaxed)
-        };
-        // While the GPU was at the start timing event the host was not late yet.
-        let no_work_ns = gap_ns.max(limiter.event_cost_ns());
-        let from_ns = from_ns + no_work_ns.min(at_ns.saturating_sub(from_ns) / 2);
-        let entered_to_ns = stream_state.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
-        let entered_ns = stream_state.entered_charge_ns.load(Ordering::Relaxed);
-        let rest_ns = charge(limiter, view, entered_to_ns, at_ns);
-        let elapsed_ns = at_ns.saturating_sub(from_ns);
-        let paid_ns = timing_event.predicted_ns.load(Ordering::Relaxed).max(entered_ns);
-        let charged_ns = entered_ns + rest_ns;
-        post(limiter, view, timing_event, paid_ns, charged_ns, elapsed_ns);
-        returned_ns = paid_ns.saturating_sub(charged_ns);
-    } else if kind == BOUNDED && is_past_doubt(limiter, timing_event, at_ns) {
-        let from_ns = timing_event.gap_ns.load(Ordering::Relaxed);
-        let entered_to_ns = stream_state.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
-        let entered_ns = stream_state.entered_charge_ns.load(Ordering::Relaxed);
-        let charged_ns = entered_ns + charge(limiter, view, entered_to_ns, at_ns.max(entered_to_ns));
-        let paid_ns = timing_event.predicted_ns.load(Ordering::Relaxed).max(entered_ns);
-        post(
-            limiter,
-            view,
-            timing_event,
-            paid_ns,
-            charged_ns,
-            at_ns.saturating_sub(from_ns),
-        );
-        returned_ns = paid_ns.saturating_sub(charged_ns);
-    } else if matches!(kind, MEASURED | PREDICTED | BOUNDED) {
-        guess(limiter, stream_state, timing_event);
-    } else if kind == START {
-        tail(limiter, view, stream_state, timing_event, at_ns);
-    } else if kind == PAIR && from_ns >= timing_event.gap_ns.load(Ordering::Relaxed) {
-        // Both were queued before the first was reached: the host was not late for the second.
-        limiter.note_event_cost(at_ns.saturating_sub(from_ns));
-    } else if kind == FIRST {
-        let recorded_ns = timing_event.gap_ns.load(Ordering::Relaxed) + CLOCK_DOUBT_NS;
-        let from_ns = stream_state
-            .entered_to_ns
-            .load(Ordering::Relaxed)
-            .max(recorded_ns);
-        let rest_ns = charge(limiter, view, from_ns, at_ns.max(from_ns));
-        limiter.bucket.settle(0, rest_ns, 1000);
-        let entered_ns = stream_state.entered_charge_ns.load(Ordering::Relaxed);
-        limiter
-            .meter
-            .charged_ns
-            .fetch_add(entered_ns + rest_ns, Ordering::Relaxed);
-    }
-    stream_state.ran_until(at_ns);
-    stream_state.settled_to_ns.store(at_ns, Ordering::Relaxed);
-    stream_state.entered_to_ns.store(at_ns, Ordering::Relaxed);
-    stream_state.entered_charge_ns.store(0, Ordering::Relaxed);
-    returned_ns
-}
-
-/// What was launched behind the timing event before and has none of its own was done when this start event was reached at `at_ns`. If the
-/// start event had to wait for it, that is its end. Else it ended at some time before, and is charged as predicted. Beside neighbours a
-/// start event may wait for a time slice.
-fn tail(
-    limiter: &DeviceLimiter,
-    view: &View,
-    stream_state: &StreamState,
-    timing_event: &TimingEvent,
-    at_ns: u64,
-) {
-    let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
-    let from_ns = stream_state.settled_to_ns.load(Ordering::Relaxed);
-    if predicted_ns == 0 {
-        return;
-    }
-    if from_ns == 0 {
-        guess(limiter, stream_state, timing_event);
-        return;
-    }
-    let recorded_ns = timing_event.gap_ns.load(Ordering::Relaxed) + CLOCK_DOUBT_NS;
-    let to_ns = if at_ns > recorded_ns && !view.contended {
-        at_ns
-    } else {
-        // Predictions are GPU time: as much as counts of the time that passes.
-        let passes_ns = predicted_ns.saturating_mul(1000) / u64::from(view.scale_permille.max(1));
-        at_ns.min(from_ns.saturating_add(passes_ns))
-    };
-    let to_ns = to_ns.max(from_ns);
-    replace(
-        limiter,
-        view,
-        (timing_event.count.load(Ordering::Relaxed), predicted_ns),
-        (from_ns, to_ns),
-    );
-}
-
-/// Whether a segment without a start event, not or just reached at `at_ns`, is charged by its upper bound, see [`is_longer`].
-fn is_past_doubt(limiter: &DeviceLimiter, timing_event: &TimingEvent, at_ns: u64) -> bool {
-    let bound_ns = at_ns.saturating_sub(timing_event.gap_ns.load(Ordering::Relaxed));
-    is_longer(
-        limiter,
-        timing_event.predicted_ns.load(Ordering::Relaxed),
-        bound_ns,
-    )
-}
-
-/// Whether work that was not measured took so much longer than predicted that it is charged by its upper bound (ns): the time since
-/// its first launch.
-pub(super) fn is_longer(limiter: &DeviceLimiter, predicted_ns: u64, bound_ns: u64) -> bool {
-    let (alone_ns, beside_ns) = UNMEASURED_DOUBT_NS;
-    let doubt_ns = if limiter.contended.load(Ordering::Relaxed) {
-        beside_ns
-    } else {
-        alone_ns
-    };
-    bound_ns > 2 * predicted_ns + doubt_ns
-}
-
-/// Launches that no timing event follows, made no earlier than `since_ns` (0: not known), are done at `now_ns`: charged by their upper bound if
-/// that is so much longer ([`is_longer`]), else as predicted.
-pub(super) fn proved_done(
-    limiter: &DeviceLimiter,
-    (count, predicted_ns): (u32, u64),
-    since_ns: u64,
-    now_ns: u64,
-) {
-    let bound_ns = now_ns.saturating_sub(since_ns);
-    if since_ns == 0 || !is_longer(limiter, predicted_ns, bound_ns) {
-        limiter.settle_as_predicted(predicted_ns, count);
-        return;
-    }
-    limiter.ended_unseen(now_ns);
-    replace(
-        limiter,
-        &limiter.view(now_ns),
-        (count, predicted_ns),
-        (since_ns, now_ns),
-    );
-}
-
-/// Launches are done that ran at some time in a span (`CLOCK_MONOTONIC`, ns): charges what counts of that, no less than was paid.
-fn replace(
-    limiter: &DeviceLimiter,
-    view: &View,
-    (count, predicted_ns): (u32, u64),
-    (from_ns, to_ns): (u64, u64),
-) {
-    // Where other work of the tenant was entered then, the prediction stands: this may have run before or after.
-    let charged_ns = charge(limiter, view, from_ns, to_ns).max(predicted_ns);
-    limiter.bucket.settle(predicted_ns, charged_ns, 1000);
-    limiter.meter.finish(predicted_ns, count);
-    limiter.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
-}
-
-/// Nobody knows how long the segment took: it stays charged as predicted.
-fn guess(limiter: &DeviceLimiter, stream_state: &StreamState, timing_event: &TimingEvent) {
-    stream_state.settled_to_ns.store(0, Ordering::Relaxed);
-    stream_state.entered_charge_ns.store(0, Ordering::Relaxed);
-    limiter.settle_as_predicted(
-        timing_event.predicted_ns.load(Ordering::Relaxed),
-        timing_event.count.load(Ordering::Relaxed),
-    );
-}
-
-/// The first timing event of a stream was not reached yet: enters the time up to now in the busy map. What is beyond its prediction
-/// is charged now: a container whose work runs late earns meanwhile, and what it earned would be cut as unused, and then
-/// charged all the same.
-fn enter(
-    limiter: &DeviceLimiter,
-    view: &View,
-    stream_state: &StreamState,
-    timing_event: &TimingEvent,
-    seen_ns: u64,
-) {
-    let from_ns = match timing_event.kind.load(Ordering::Relaxed) {
-        MEASURED => stream_state.settled_to_ns.load(Ordering::Relaxed),
-        FIRST => timing_event.gap_ns.load(Ordering::Relaxed),
-        BOUNDED if is_past_doubt(limiter, timing_event, seen_ns) => {
-            timing_event.gap_ns.load(Ordering::Relaxed)
-        }
-        _ => 0,
-    };
-    if from_ns == 0 {
-        return;
-    }
-    let entered_to_ns = stream_state.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
-    let to_ns = seen_ns.saturating_sub(CLOCK_DOUBT_NS);
-    if to_ns < entered_to_ns + ENTER_NS {
-        return;
-    }
-    let charged_ns = charge(limiter, view, entered_to_ns, to_ns);
-    stream_state.entered_to_ns.store(to_ns, Ordering::Relaxed);
-    let before_ns = stream_state
-        .entered_charge_ns
-        .fetch_add(charged_ns, Ordering::Relaxed);
-    let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
-    let paid = |entered_ns: u64| predicted_ns.max(entered_ns);
-    limiter
-        .bucket
-        .settle(paid(before_ns), paid(before_ns + charged_ns), 1000);
-}
-
-/// Enters a span in the busy map; what of it counts (ns).
-#[inline(never)]
-pub(super) fn charge(limiter: &DeviceLimiter, view: &View, from_ns: u64, to_ns: u64) -> u64 {
-    let elapsed_ns = to_ns.saturating_sub(from_ns);
-    let fresh_ns = busy::mark(&limiter.bucket.busy, from_ns, to_ns).charge_ns(elapsed_ns);
-    let served_ns = view.scaled(fresh_ns);
-    limiter.bucket.count_measured(elapsed_ns, fresh_ns, served_ns);
-    served_ns
-}
-
-/// Replaces what was paid for a segment by what it took, and learns from it.
-fn post(
-    limiter: &DeviceLimiter,
-    view: &View,
-    timing_event: &TimingEvent,
-    paid_ns: u64,
-    charged_ns: u64,
-    elapsed_ns: u64,
-) {
-    let (predicted_ns, count) = (
-        timing_event.predicted_ns.load(Ordering::Relaxed),
-        timing_event.count.load(Ordering::Relaxed),
-    );
-    limiter.bucket.settle(paid_ns, charged_ns, 1000);
-    limiter.meter.finish(predicted_ns, count);
-    limiter.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
-    limiter
-        .meter
-        .mispredicted_ns
-        .fetch_add(predicted_ns.abs_diff(charged_ns), Ordering::Relaxed);
-    // Kernels of several streams that ran together took their time each, though it is charged once.
-    let took_ns = view.scaled(elapsed_ns);
-    let (parts, used) = parts_of(timing_event);
-    let parts = parts.get(..used).unwrap_or(&parts);
-    let counted: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
-    if counted == u64::from(count) {
-        let predicted_now_ns = parts
-            .iter()
-            .map(|part| COSTS.at(part.index).0 * u64::from(part.count))
-            .sum();
-        if parts.iter().all(|part| COSTS.at(part.index).1 >= LEARNT) {
-            limiter.misprediction.note(predicted_now_ns, took_ns);
-        }
-        COSTS.learn(parts, predicted_now_ns, took_ns);
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) struct Overhead {
 impl Overhead {
     /// No thread of the application is left: the thread that looks is told.
     pub(crate) fn end_watch(&self) {
-        self.watch.ring();
+        self.watch.wake();
     }
 }
 

@@ -19,7 +19,7 @@ use crate::compute::device_limiter::now_ns;
 use crate::runtime::shim::Shim;
 
 /// A manager that has not answered by then is left alone until [`AGAIN_NS`] have passed (ns).
-const PATIENCE_NS: u64 = 1_000_000_000;
+const WAIT_MAX_NS: u64 = 1_000_000_000;
 /// Until a manager that did not answer, or said that it cannot, is asked again (ns).
 const AGAIN_NS: u64 = 2_000_000_000;
 
@@ -82,7 +82,7 @@ impl Registration {
         match connection.receive() {
             // Known, or refused for good.
             Ok(status) if status != Status::Full => self.again_ns = u64::MAX,
-            Err(true) if now_ns < since_ns + PATIENCE_NS => self.pending = Some((connection, since_ns)),
+            Err(true) if now_ns < since_ns + WAIT_MAX_NS => self.pending = Some((connection, since_ns)),
             // It cannot now, has ended, or makes no sense: later, unless there is another by then.
             Ok(_) | Err(_) => {}
         }

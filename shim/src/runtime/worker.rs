@@ -1,7 +1,7 @@
 //! The worker: the shim's one thread. It sees timing events reached and settles them, gives unused leases back, and clears the
 //! slots of dead processes, and registers the process with the manager. It starts with the first launch that has to look at
 //! the bucket; until then another registers. It runs no code of the application, never waits for anything but the clock and
-//! its bell, and ends with the application's last thread ([`crate::runtime::threads`]).
+//! its wake-up word, and ends with the application's last thread ([`crate::runtime::threads`]).
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -34,11 +34,11 @@ const PACE_NS: u64 = 2_000_000;
 /// A lease that paid for nothing for this long goes back (ns).
 const LEASE_NS: u64 = 10_000_000;
 
-/// How the worker sleeps, in the low bits of its bell: with nothing to do, or with work in flight for which nobody waits.
+/// How the worker sleeps, in the low bits of its wake-up word: with nothing to do, or with work in flight for which nobody waits.
 pub(crate) const ASLEEP: u32 = 1;
 pub(crate) const UNHURRIED: u32 = 2;
 
-/// What the bell says next, with none of the low bits.
+/// What the wake-up word says next, with none of the low bits.
 const fn awake(seen: u32) -> u32 {
     (seen | ASLEEP | UNHURRIED).wrapping_add(1)
 }
@@ -54,41 +54,41 @@ impl Launches {
             }
             return;
         }
-        self.ring(ASLEEP);
+        self.wake_if(ASLEEP);
     }
 
     /// Wakes the worker if it sleeps in one of these ways.
-    pub(crate) fn ring(&self, ways: u32) {
+    pub(crate) fn wake_if(&self, reasons: u32) {
         fence(Ordering::SeqCst);
-        let seen = self.bell.load(Ordering::SeqCst);
-        if seen & ways != 0
+        let seen = self.wake_word.load(Ordering::SeqCst);
+        if seen & reasons != 0
             && self
-                .bell
+                .wake_word
                 .compare_exchange(seen, awake(seen), Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
         {
-            sys::futex_wake_all(&self.bell);
+            sys::futex_wake_all(&self.wake_word);
         }
     }
 
-    /// Sleeps for `ns`, or until the bell rings. [`ASLEEP`]: unless work has come since the last look.
-    fn doze(&self, ns: u64, way: u32) {
-        let seen = self.bell.load(Ordering::SeqCst);
+    /// Sleeps for `ns`, or until it is woken. [`ASLEEP`]: unless work has come since the last look.
+    fn sleep(&self, ns: u64, way: u32) {
+        let seen = self.wake_word.load(Ordering::SeqCst);
         let asleep = seen | way;
         if self
-            .bell
+            .wake_word
             .compare_exchange(seen, asleep, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
         {
-            // Pairs with the fence in `ring`: either we see the timing event, or it is seen that we sleep, and the bell rung.
+            // Pairs with the fence in `wake_if`: either we see the timing event, or it is seen that we sleep, and it is woken.
             fence(Ordering::SeqCst);
             if way != ASLEEP || !self.is_outstanding() {
-                sys::futex_wait(&self.bell, asleep, ns);
+                sys::futex_wait(&self.wake_word, asleep, ns);
             }
-            // Woken by the time, not by the bell: awake again.
-            let _ = self
-                .bell
-                .compare_exchange(asleep, awake(asleep), Ordering::SeqCst, Ordering::SeqCst);
+            // Woken by the time, not by the wake-up word: awake again.
+            let _ =
+                self.wake_word
+                    .compare_exchange(asleep, awake(asleep), Ordering::SeqCst, Ordering::SeqCst);
         }
     }
 
@@ -128,16 +128,16 @@ impl Launches {
             }
             let held = leases.give_back(self, now);
             if pass.outstanding {
-                self.doze_busy(&pass, now);
+                self.sleep_while_busy(&pass, now);
             } else if !pass.progress {
                 if held {
                     // Not for long: what comes meanwhile can wait.
                     let is_foreseen = self.limiters().iter().all(DeviceLimiter::is_foreseen);
                     let way = if is_foreseen { UNHURRIED } else { ASLEEP };
-                    self.doze(LEASE_NS / 2, way);
+                    self.sleep(LEASE_NS / 2, way);
                 } else {
                     let at_ns = dead_at_ns.min(register_at_ns).min(look_at_ns);
-                    self.doze(at_ns.saturating_sub(now), ASLEEP);
+                    self.sleep(at_ns.saturating_sub(now), ASLEEP);
                 }
             }
         }
@@ -151,7 +151,7 @@ impl Launches {
     }
 
     /// Work is in flight: the next timing event's time is known, roughly.
-    fn doze_busy(&self, pass: &Pass, now: u64) {
+    fn sleep_while_busy(&self, pass: &Pass, now: u64) {
         let ((least_ns, most_ns), unawaited_ns) = if self.are_contended() {
             (CONTENDED_NS, UNAWAITED_CONTENDED_NS)
         } else {
@@ -163,11 +163,11 @@ impl Launches {
             pass.next_ns.saturating_sub(now).clamp(least_ns, most_ns)
         };
         if !pass.urgent {
-            self.doze(ns.max(unawaited_ns), UNHURRIED);
+            self.sleep(ns.max(unawaited_ns), UNHURRIED);
             return;
         }
         // Not rung for: new timing events come later than those already on the way.
-        sys::futex_wait(&self.bell, self.bell.load(Ordering::Relaxed), ns);
+        sys::futex_wait(&self.wake_word, self.wake_word.load(Ordering::Relaxed), ns);
     }
 }
 
@@ -220,12 +220,12 @@ pub(crate) fn start() {
 
 fn run_first() {
     let mut registration = Registration::default();
-    let bell = AtomicU32::new(0);
+    let wake_word = AtomicU32::new(0);
     while Launches::made().is_none_or(|launches| !launches.reaping.load(Ordering::Acquire)) {
         let Some(pause_ns) = look() else { return };
         let is_pending = shim::get().is_some_and(|shim| registration.step(shim, now_ns()));
-        // Nobody rings: a sleep.
-        sys::futex_wait(&bell, 0, if is_pending { ANSWER_NS } else { pause_ns });
+        // Nothing wakes it: a sleep.
+        sys::futex_wait(&wake_word, 0, if is_pending { ANSWER_NS } else { pause_ns });
     }
 }
 

@@ -29,9 +29,9 @@ const SPIN_NS: u64 = 40_000;
 const SLEEPS: u64 = 8;
 /// A launch waits no longer beside a segment of another stream that has run for this long, with nothing finished meanwhile
 /// (ns): it may wait for the host.
-const ENDLESS_NS: u64 = 20_000_000;
+const LONG_WORK_NS: u64 = 20_000_000;
 /// The same, where that was seen of late (ns), and what late means (ns).
-const ENDLESS_AGAIN_NS: u64 = 5_000_000;
+const LONG_WORK_AGAIN_NS: u64 = 5_000_000;
 const OF_LATE_NS: u64 = 10_000_000_000;
 /// What a kernel that was never measured is taken to cost beside such a segment (ns): its prediction means nothing, and nothing holds
 /// what comes after it.
@@ -57,10 +57,10 @@ impl Launches {
             if finished != quiet.0 {
                 quiet = (finished, now);
             }
-            let patience_ns = limiter.patience_ns(now);
-            let endless_ns = self.longest_beside(limiter, waiting.stream_state);
-            let goes_beside = endless_ns.min(now.saturating_sub(quiet.1)) >= patience_ns;
-            if goes_beside && endless_ns >= ENDLESS_NS {
+            let beside_after_ns = limiter.beside_after_ns(now);
+            let long_work_ns = self.longest_beside(limiter, waiting.stream_state);
+            let goes_beside = long_work_ns.min(now.saturating_sub(quiet.1)) >= beside_after_ns;
+            if goes_beside && long_work_ns >= LONG_WORK_NS {
                 limiter.passed_long_work_ns.store(now, Ordering::Relaxed);
             }
             let goes_on_debt = match decision {
@@ -75,7 +75,13 @@ impl Launches {
                 Admission::WaitUntil {
                     at_ns,
                     reason: Reason::Tokens,
-                } => self.wait_for_tokens(limiter, &waiting, &view, (started_ns, at_ns, patience_ns), now),
+                } => self.wait_for_tokens(
+                    limiter,
+                    &waiting,
+                    &view,
+                    (started_ns, at_ns, beside_after_ns),
+                    now,
+                ),
                 Admission::WaitUntil {
                     at_ns,
                     reason: Reason::Turn,
@@ -86,7 +92,7 @@ impl Launches {
                         &waiting,
                         &view,
                         cost_ns,
-                        (started_ns, at_ns, patience_ns),
+                        (started_ns, at_ns, beside_after_ns),
                         now,
                     )
                 }
@@ -131,7 +137,7 @@ impl Launches {
         limiter: &DeviceLimiter,
         waiting: &Waiting<'_>,
         view: &View,
-        (started_ns, at_ns, patience_ns): (u64, u64, u64),
+        (started_ns, at_ns, beside_after_ns): (u64, u64, u64),
         now: u64,
     ) -> bool {
         let most_ns = if self.has_peers(limiter, now) {
@@ -142,7 +148,7 @@ impl Launches {
         let Some(bound_ns) = bound_ns(limiter, started_ns, most_ns, now) else {
             return true;
         };
-        sleep_until(limiter, at_ns.min(bound_ns), now, patience_ns);
+        sleep_until(limiter, at_ns.min(bound_ns), now, beside_after_ns);
         // What was done meanwhile is not waited for: the worker looks seldom while nobody waits for work.
         if let Some(stream_state) = waiting.stream_state.filter(|_| limiter.is_sole()) {
             self.settle_own(limiter, stream_state);
@@ -157,16 +163,16 @@ impl Launches {
         waiting: &Waiting<'_>,
         view: &View,
         cost_ns: u64,
-        (started_ns, until_ns, patience_ns): (u64, u64, u64),
+        (started_ns, until_ns, beside_after_ns): (u64, u64, u64),
         now: u64,
     ) -> bool {
         let Some(bound_ns) = bound_ns(limiter, started_ns, view.config.hold_max_ns, now) else {
             return true;
         };
-        let at_ns = until_ns.min(bound_ns).min(now.saturating_add(patience_ns));
+        let at_ns = until_ns.min(bound_ns).min(now.saturating_add(beside_after_ns));
         limiter.sleep_for_turn(waiting.place, cost_ns, at_ns.saturating_sub(now), || {
             // The launch that goes first may wait for our work to end.
-            self.ring(worker::ASLEEP | worker::UNHURRIED);
+            self.wake_if(worker::ASLEEP | worker::UNHURRIED);
         });
         false
     }
@@ -189,7 +195,7 @@ impl Launches {
         let still = || {
             if !is_enough {
                 // Somebody must look at the other streams.
-                self.ring(worker::ASLEEP | worker::UNHURRIED);
+                self.wake_if(worker::ASLEEP | worker::UNHURRIED);
             }
             still()
         };
@@ -227,13 +233,13 @@ fn price_beside_ns(predicted: &Prediction) -> u64 {
 }
 
 impl DeviceLimiter {
-    /// After how long work beside a held launch counts as endless (ns).
-    fn patience_ns(&self, now_ns: u64) -> u64 {
+    /// After how long work beside a held launch counts as long (ns): what is held then goes beside it.
+    fn beside_after_ns(&self, now_ns: u64) -> u64 {
         let seen_ns = self.passed_long_work_ns.load(Ordering::Relaxed);
         if seen_ns != 0 && now_ns.saturating_sub(seen_ns) < OF_LATE_NS {
-            ENDLESS_AGAIN_NS
+            LONG_WORK_AGAIN_NS
         } else {
-            ENDLESS_NS
+            LONG_WORK_NS
         }
     }
 }

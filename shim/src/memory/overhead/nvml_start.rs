@@ -16,7 +16,7 @@ use crate::runtime::shim;
 use crate::runtime::threads;
 
 /// The longest wait of a call for a start of NVML under way (ns).
-const PATIENCE_NS: u64 = 250_000_000;
+const WAIT_MAX_NS: u64 = 250_000_000;
 /// The same, if the manager tells, or the container knows what a context takes: NVML will hardly say anything else (ns).
 const BRIEF_NS: u64 = 20_000_000;
 
@@ -39,8 +39,8 @@ pub(super) struct Nvml {
 }
 
 impl Nvml {
-    /// Whether NVML answers. A start under way is waited for, up to `patience_ns`.
-    pub(super) fn is_ready(&self, patience_ns: u64) -> bool {
+    /// Whether NVML answers. A start under way is waited for, up to `beside_after_ns`.
+    pub(super) fn is_ready(&self, beside_after_ns: u64) -> bool {
         let mut until_ns = 0;
         loop {
             match self.state.load(Ordering::SeqCst) {
@@ -49,7 +49,7 @@ impl Nvml {
             }
             let now_ns = now_ns();
             if until_ns == 0 {
-                until_ns = now_ns.saturating_add(patience_ns);
+                until_ns = now_ns.saturating_add(beside_after_ns);
             }
             if now_ns >= until_ns {
                 return false;
@@ -103,12 +103,12 @@ impl Overhead {
         if !self.nvml.is_starting() || self.sees_all(device) {
             return;
         }
-        let patience_ns = if self.is_manager_telling(device) {
+        let beside_after_ns = if self.is_manager_telling(device) {
             BRIEF_NS
         } else {
-            PATIENCE_NS
+            WAIT_MAX_NS
         };
-        if !self.nvml.is_ready(patience_ns) {
+        if !self.nvml.is_ready(beside_after_ns) {
             self.doubt_nvml(device);
         }
     }
@@ -119,12 +119,12 @@ impl Overhead {
         if !self.nvml.is_starting() || self.is_manager_telling(device) {
             return;
         }
-        let patience_ns = if expected_bytes == 0 {
-            PATIENCE_NS
+        let beside_after_ns = if expected_bytes == 0 {
+            WAIT_MAX_NS
         } else {
             BRIEF_NS
         };
-        self.nvml.is_ready(patience_ns);
+        self.nvml.is_ready(beside_after_ns);
     }
 
     /// A context was charged while NVML was starting: when it is ready, the charge is corrected.
@@ -155,7 +155,7 @@ fn run() {
 extern "C" fn at_exit() {
     // A forked child has no such thread, and finds nothing built.
     if let Some(shim) = shim::built() {
-        shim.overhead.nvml.is_ready(PATIENCE_NS);
+        shim.overhead.nvml.is_ready(WAIT_MAX_NS);
     }
 }
 

@@ -105,7 +105,7 @@ impl Overhead {
         if let Some(note) = note.filter(|_| !is_told) {
             device.release_overhead(note.bytes);
         }
-        self.watch.ring();
+        self.watch.wake();
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl Overhead {
             Figure::Unknown => device.release_overhead(noted),
         }
         self.forget_context(device);
-        self.watch.ring();
+        self.watch.wake();
     }
 }
 

@@ -23,8 +23,8 @@ const LONGEST_PAUSE_MS: u64 = 10_000;
 pub(crate) struct Watch {
     is_started: AtomicBool,
     /// Changes when something happened.
-    bell: AtomicU32,
-    /// The thread sleeps until the bell changes, or for long.
+    wake_word: AtomicU32,
+    /// The thread sleeps until the wake-up word changes, or for long.
     is_resting: AtomicBool,
     /// The process ends: nobody is asked any more.
     is_over: AtomicBool,
@@ -35,19 +35,19 @@ impl Watch {
     /// Something happened after which the driver may take memory later.
     pub(crate) fn stir(&'static self) {
         if self.is_started.load(Ordering::Acquire) {
-            self.ring();
+            self.wake();
         } else {
-            self.bell.fetch_add(1, Ordering::SeqCst);
+            self.wake_word.fetch_add(1, Ordering::SeqCst);
             self.start();
         }
     }
 
     /// Something ended, which was measured: if a thread is there, it looks again. None is started for it, as it may be the
     /// program that is ending.
-    pub(crate) fn ring(&self) {
-        self.bell.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn wake(&self) {
+        self.wake_word.fetch_add(1, Ordering::SeqCst);
         if self.is_resting.swap(false, Ordering::SeqCst) {
-            sys::futex_wake_all(&self.bell);
+            sys::futex_wake_all(&self.wake_word);
         }
     }
 
@@ -92,18 +92,18 @@ impl Watch {
         let mut pauses = PAUSES_MS.iter();
         loop {
             self.is_resting.store(true, Ordering::SeqCst);
-            if self.bell.load(Ordering::SeqCst) == heard {
+            if self.wake_word.load(Ordering::SeqCst) == heard {
                 let pause_ms = pauses.next().copied().unwrap_or(LONGEST_PAUSE_MS);
-                sys::futex_wait(&self.bell, heard, pause_ms * 1_000_000);
+                sys::futex_wait(&self.wake_word, heard, pause_ms * 1_000_000);
             }
             self.is_resting.store(false, Ordering::SeqCst);
             if are_over() {
                 return;
             }
-            if self.bell.load(Ordering::Acquire) != heard {
+            if self.wake_word.load(Ordering::Acquire) != heard {
                 // What was heard of takes its time to show, and is looked at as often as this at most.
                 std::thread::sleep(core::time::Duration::from_millis(SHOWS_AFTER_MS));
-                heard = self.bell.load(Ordering::Acquire);
+                heard = self.wake_word.load(Ordering::Acquire);
                 pauses = PAUSES_MS.iter();
             }
             self.look(&look);

@@ -1,7 +1,7 @@
 //! Asks the manager what NVML says of this process. It sees every process of the node, by its host PID, where a container
 //! often sees none.
 //!
-//! A question waits at most [`PATIENCE_NS`], and keeps no descriptor. Nothing is asked while a stream capture is open (I5).
+//! A question waits at most [`WAIT_MAX_NS`], and keeps no descriptor. Nothing is asked while a stream capture is open (I5).
 //! A manager that does not answer is asked again after a pause that doubles each time, one of the release before, which
 //! knows no such question, a minute later.
 
@@ -17,7 +17,7 @@ use crate::runtime::capture;
 use crate::runtime::shim::Shim;
 
 /// The longest wait for an answer (ns).
-const PATIENCE_NS: u64 = 250_000_000;
+const WAIT_MAX_NS: u64 = 250_000_000;
 /// Between two questions, by how pressing they are (ns). A container may ask a hundred times a second in the long run.
 const SOON_NS: u64 = 200_000_000;
 const LATER_NS: u64 = 1_000_000_000;
@@ -125,7 +125,7 @@ fn attempt(shim: &'static Shim, gpu: &GpuUuid) -> Option<Outcome> {
         return None;
     }
     let mut bytes = [0_u8; REPLY_BYTES + 1];
-    let size = connection.await_message(&mut bytes, now_ns() + PATIENCE_NS);
+    let size = connection.await_message(&mut bytes, now_ns() + WAIT_MAX_NS);
     let message = size.and_then(|size| bytes.get(..size)).unwrap_or_default();
     Some(match (Reply::decode(message), Answer::decode(message)) {
         (Ok(reply), _) => Outcome::Told(reply.memory),
