@@ -154,10 +154,10 @@ def amounts(where, tree):
         if not all(isinstance(amount, int) for amount in asked.values()):
             check(False, where, "byte quantities:", asked)
             continue
-        cards = asked.get("vcuda.io/gpu", 0)
-        check(cards >= 1 and "vcuda.io/memory" in asked and "vcuda.io/cores" in asked, where, "not all three:", asked)
-        check(all(amount % max(cards, 1) == 0 for amount in asked.values()), where, "does not divide:", asked)
-        check(asked.get("vcuda.io/cores", 0) <= 100 * cards, where, "more time than there is:", asked)
+        gpus = asked.get("vcuda.io/gpu", 0)
+        check(gpus >= 1 and "vcuda.io/memory" in asked and "vcuda.io/cores" in asked, where, "not all three:", asked)
+        check(all(amount % max(gpus, 1) == 0 for amount in asked.values()), where, "does not divide:", asked)
+        check(asked.get("vcuda.io/cores", 0) <= 100 * gpus, where, "more time than there is:", asked)
     return len(list(filter(None, ours)))
 
 

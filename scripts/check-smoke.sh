@@ -22,7 +22,7 @@ version) [ "$CLUSTER" != absent ] ;;
 *"exec large"*nvidia-smi*) [ "$CLUSTER" = whole ] && echo 81559 || echo $((256 * $(cat "$PLAY/large"))) ;;
 *"get pod uneven"*reason*) [ "$CLUSTER" = lenient ] && echo Completed || echo CreateContainerConfigError ;;
 *"get pod uneven"*phase*) echo Succeeded ;;
-*"get pod"* | *"get events"*) echo "vcuda.io/memory: 3 is the total for 2 cards" ;;
+*"get pod"* | *"get events"*) echo "vcuda.io/memory: 3 is the total for 2 GPUs" ;;
 *) echo "unexpected: kubectl $words" >&2 && exit 99 ;;
 esac
 K
@@ -52,6 +52,6 @@ try stuck 1 "pod small does not start"
 try writable 1 "limits or preload are missing"
 try musl 1 "the library is not loaded"
 try whole 1 "not one twice the other"
-try lenient 1 "3 chunks on 2 cards"
+try lenient 1 "3 chunks on 2 GPUs"
 [ $failed = 0 ] && echo "check-smoke: 10 clusters, each told for what it is"
 exit $failed

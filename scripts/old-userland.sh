@@ -109,7 +109,7 @@ fi
 rm -f "$root"/lib/*/libdl.so.2
 inside /nothing && fail "a userland without libdl.so.2 ran a program without the shim" || say "without libdl.so.2: $(head -n 1 "$work/words")"
 
-# musl reads no /etc/ld.so.preload: the program has the whole card, and the manager's audit is what tells (docs/kubernetes.md).
+# musl reads no /etc/ld.so.preload: the program has the whole GPU, and the manager's audit is what tells (docs/kubernetes.md).
 if [ "$processor" = x86_64 ]; then
     fetch bookworm amd64 musl
     root musl

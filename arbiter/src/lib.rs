@@ -3,6 +3,7 @@
 //!
 //! Tenants share no memory: each one's `usage` is read, whose every word is the tenant's own claim, and each one's
 //! `limits` are written.
+#![forbid(unsafe_code)]
 
 mod debts;
 mod leader_lock;

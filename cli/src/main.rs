@@ -3,7 +3,7 @@
 //! `run` makes a tenant's directory (crate `vcuda-region`), sets the preload and *becomes* the command: no process of
 //! vcuda stays behind. Everything else reads those directories, NVML or a simulated machine, and prints. Data goes to
 //! stdout, words to stderr.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod arbiter;
 mod args;

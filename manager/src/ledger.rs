@@ -189,7 +189,7 @@ impl Ledger {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((ledger, Loaded::Absent)),
             Err(error) => return Err(LedgerError::Io(path, error)),
         };
-        let loaded = match book_of(&bytes) {
+        let loaded = match table_of(&bytes) {
             Ok(grant_table) => Loaded::Sound(grant_table),
             Err(damage) => {
                 let aside = directory.join(format!("{NAME}.damaged-{}", unix_ms()));
@@ -210,7 +210,7 @@ impl Ledger {
         self.directory.join(NAME)
     }
 
-    /// Puts into the ledger what is new in `book`. On return it is on the disk.
+    /// Puts into the ledger what is new in `grant_table`. On return it is on the disk.
     ///
     /// # Errors
     /// A step failed. Then the ledger is as before; or, if the last step failed, perhaps as it should be.
@@ -274,8 +274,8 @@ impl Ledger {
     }
 }
 
-/// The book of a ledger with these bytes.
-fn book_of(bytes: &[u8]) -> Result<GrantTable, Damage> {
+/// The table of grants of a ledger with these bytes.
+fn table_of(bytes: &[u8]) -> Result<GrantTable, Damage> {
     let snapshot = checked_file::split(KIND, VERSION, bytes)?;
     let mut grant_table = GrantTable::of_json(snapshot.json).map_err(Damage::Content)?;
     if snapshot.version == WITHOUT_CHANGES && !snapshot.rest.is_empty() {

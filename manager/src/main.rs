@@ -1,5 +1,5 @@
 //! vcuda-manager: see [`vcuda_manager`].
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

@@ -106,7 +106,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The book and what led to it, in one step for who listens.
+    /// The table of grants and what led to it, in one step for who listens.
     fn publish(&self, grant_table: &Arc<GrantTable>, changes: Vec<Change>) {
         let mut shown = self.grant_table.lock();
         *shown = Arc::clone(grant_table);

@@ -19,7 +19,6 @@ mod idle_streams;
 pub(crate) mod settle;
 mod stream_state;
 mod stream_table;
-pub(crate) mod sys;
 mod timing_event;
 mod transfer;
 mod turn_queue;
@@ -33,6 +32,7 @@ use vcuda_region::slots::Usage;
 
 use crate::driver::Call;
 use crate::runtime::shim::{self, Region, Shim};
+use crate::runtime::stream::Stream;
 use crate::runtime::{capture, fork};
 use device_limiter::DeviceLimiter;
 use event_clock::EventClocks;
@@ -41,7 +41,6 @@ use stream_table::StreamTable;
 
 pub(crate) use at_once::at_once;
 pub(crate) use idle_streams::{context_drains, stream_drains};
-pub(crate) use stream_table::Stream;
 
 /// What kernels and graphs of this process cost. Handles are process-wide, so one table serves all devices.
 pub(crate) static COSTS: Table = Table::new();

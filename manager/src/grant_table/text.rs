@@ -1,4 +1,4 @@
-//! A book, and what has changed of one, as JSON.
+//! A table of grants, and what has changed of one, as JSON.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ struct Whole<G> {
     grants: Vec<G>,
 }
 
-/// From one book to a later one.
+/// From one table of grants to a later one.
 #[derive(Serialize, Deserialize)]
 struct Change<G> {
     last_number: u64,
@@ -34,7 +34,7 @@ impl GrantTable {
     /// As JSON.
     ///
     /// # Errors
-    /// None that a book could cause.
+    /// None that a table of grants could cause.
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(&Whole {
             last_number: self.last_number,
@@ -68,7 +68,7 @@ impl GrantTable {
     /// What has changed since `before`, as JSON: as long as that is, however many grants there are.
     ///
     /// # Errors
-    /// None that a book could cause.
+    /// None that a table of grants could cause.
     pub fn change_to_json(&self, before: &Self) -> serde_json::Result<Vec<u8>> {
         // What is the same is shared, so that nothing in it has to be compared.
         let is_same = |grant: &Arc<Grant>| {
@@ -92,7 +92,7 @@ impl GrantTable {
     /// Makes a change that [`GrantTable::change_to_json`] told.
     ///
     /// # Errors
-    /// A sentence: what in it cannot be. The book is then of no use.
+    /// A sentence: what in it cannot be. The table of grants is then of no use.
     pub fn change_by_json(&mut self, json: &[u8]) -> Result<(), String> {
         let change: Change<Grant> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         if change.revision <= self.revision || change.last_number < self.last_number {

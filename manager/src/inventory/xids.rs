@@ -9,6 +9,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::event::EventData;
 use nvml_wrapper::{Device, EventSet, Nvml};
+use vcuda_driver_open::is_same_device;
 
 use super::follow::Seen;
 use super::nvml::DeviceHandle;
@@ -118,16 +119,6 @@ fn xid(event: &EventData<'_>, handles: &[DeviceHandle<'_>]) -> Option<Seen> {
     };
     let handle = handles
         .iter()
-        .find(|handle| is_same(&handle.device, &event.device))?;
+        .find(|handle| is_same_device(&handle.device, &event.device))?;
     Some(Seen::Xid(handle.uuid, number))
-}
-
-/// By their handles: a GPU that has just been lost cannot be asked who it is.
-#[expect(unsafe_code, reason = "the wrapper's accessor of the handle is marked so")]
-fn is_same(one: &Device<'_>, other: &Device<'_>) -> bool {
-    // SAFETY: the handle is compared and goes nowhere.
-    let one = unsafe { one.handle() };
-    // SAFETY: as above.
-    let other = unsafe { other.handle() };
-    one == other
 }

@@ -34,7 +34,7 @@ fn grant(number: u64, memory_bytes: u64) -> Arc<Grant> {
     })
 }
 
-/// The book after one more change: what is done is told by a number.
+/// The table of grants after one more change: what is done is told by a number.
 fn changed(grant_table: &Arc<GrantTable>, what: u8) -> Arc<GrantTable> {
     let mut next = GrantTable::clone(grant_table);
     next.revision += 1;
@@ -57,7 +57,7 @@ fn opened(directory: &Path) -> Loaded {
     Ledger::open(directory, Box::new(QuickDisk)).unwrap().1
 }
 
-/// Books one after the other, and the bytes of the file once the last one was written.
+/// Tables of grants one after the other, and the bytes of the file once the last one was written.
 fn written(directory: &Path, changes: &[u8]) -> (Vec<Arc<GrantTable>>, Vec<u8>) {
     let (mut ledger, _) = Ledger::open(directory, Box::new(QuickDisk)).unwrap();
     let mut grant_tables = vec![changed(&Arc::default(), 3)];
@@ -70,7 +70,7 @@ fn written(directory: &Path, changes: &[u8]) -> (Vec<Arc<GrantTable>>, Vec<u8>) 
     (grant_tables, fs::read(ledger.path()).unwrap())
 }
 
-fn book_of_sound(loaded: Loaded) -> Option<GrantTable> {
+fn table_of_sound(loaded: Loaded) -> Option<GrantTable> {
     match loaded {
         Loaded::Sound(grant_table) => Some(grant_table),
         Loaded::Absent | Loaded::Damaged { .. } => None,
@@ -99,7 +99,7 @@ fn a_change_costs_no_more_where_there_are_many_grants() {
     }
     drop(ledger);
     assert_eq!(
-        book_of_sound(opened(scratch.path())),
+        table_of_sound(opened(scratch.path())),
         Some(GrantTable::clone(&grant_table))
     );
 }
@@ -112,14 +112,14 @@ fn the_form_without_changes_is_read() {
     let path = scratch.path().join(NAME);
     fs::write(&path, &old).unwrap();
     let (mut ledger, loaded) = Ledger::open(scratch.path(), Box::new(QuickDisk)).unwrap();
-    assert_eq!(book_of_sound(loaded), Some(GrantTable::clone(&grant_table)));
+    assert_eq!(table_of_sound(loaded), Some(GrantTable::clone(&grant_table)));
     // From then on it is of today's form.
     let next = changed(&grant_table, 3);
     ledger.write(&next).unwrap();
     assert!(fs::read(&path).unwrap().starts_with(b"vcuda-ledger 2 "));
     drop(ledger);
     assert_eq!(
-        book_of_sound(opened(scratch.path())),
+        table_of_sound(opened(scratch.path())),
         Some(GrantTable::clone(&next))
     );
     // In the old form nothing could come behind.
@@ -152,7 +152,7 @@ fn nothing_is_put_behind_a_file_that_is_not_as_it_was_left() {
         spoil();
         grant_table = changed(&grant_table, 3);
         ledger.write(&grant_table).unwrap();
-        let now = book_of(&fs::read(&path).unwrap()).unwrap();
+        let now = table_of(&fs::read(&path).unwrap()).unwrap();
         assert_eq!(&now, grant_table.as_ref());
     }
 }
@@ -178,7 +178,7 @@ fn a_torn_end_loses_only_what_was_not_finished() {
             // The file may be longer than what of it is on the disk.
             let torn = [&bytes[..cut], &vec![0; zeros]].concat();
             let whole = ends.iter().rposition(|end| *end <= cut);
-            let found = book_of(&torn).ok();
+            let found = table_of(&torn).ok();
             assert_eq!(
                 found.as_ref(),
                 whole.map(|whole| grant_tables[whole].as_ref()),
@@ -195,7 +195,7 @@ proptest! {
     fn what_was_written_is_read(changes in prop::collection::vec(any::<u8>(), 0..30)) {
         let scratch = tempfile::tempdir().unwrap();
         let (grant_tables, _) = written(scratch.path(), &changes);
-        let found = book_of_sound(opened(scratch.path()));
+        let found = table_of_sound(opened(scratch.path()));
         prop_assert_eq!(found.as_ref(), grant_tables.last().map(Arc::as_ref));
     }
 }
@@ -210,7 +210,7 @@ fn no_flipped_bit_goes_unseen() {
         for bit in 0..8 {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << bit;
-            if let Ok(grant_table) = book_of(&flipped) {
+            if let Ok(grant_table) = table_of(&flipped) {
                 assert_eq!(&grant_table, last.as_ref(), "byte {at}, bit {bit}");
             }
         }

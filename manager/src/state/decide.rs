@@ -1,4 +1,4 @@
-//! What a request does to the book: arithmetic on what is known now.
+//! What a request does to the table of grants: arithmetic on what is known now.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Held {
 
 pub(super) static NONE_PENDING: PendingLimits = BTreeMap::new();
 
-/// All that a decision rests on, besides the book.
+/// All that a decision rests on, besides the table of grants.
 #[derive(Debug)]
 pub struct World<'a> {
     /// How much may be given.

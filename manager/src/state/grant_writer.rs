@@ -119,7 +119,7 @@ impl GrantWriter {
         }
     }
 
-    /// What a command does to the book, and what is then to be done. Nothing for a tick.
+    /// What a command does to the table of grants, and what is then to be done. Nothing for a tick.
     fn decide(&mut self, next: &mut GrantTable, command: Command) -> Option<Step> {
         let inventory = Arc::clone(&self.inventory.borrow());
         let snapshot = Arc::clone(&self.snapshot.borrow());

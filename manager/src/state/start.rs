@@ -156,7 +156,7 @@ async fn tick(commands: mpsc::WeakSender<Command>) {
     }
 }
 
-/// The book that holds from now on, and whether it has to be written.
+/// The table of grants that holds from now on, and whether it has to be written.
 fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, bool) {
     let (mut grant_table, why, highest) = match loaded {
         Loaded::Absent if found.is_empty() => return (GrantTable::default(), false),

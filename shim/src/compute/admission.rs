@@ -11,8 +11,8 @@ use vcuda_limiter::{self as limiter, Admission, Refinement, Snapshot};
 
 use super::device_limiter::{DeviceLimiter, now_ns};
 use super::stream_state::StreamState;
-use super::stream_table::Stream;
 use super::{COSTS, Launches, collective};
+use crate::runtime::stream::Stream;
 
 /// A launch that is held.
 #[derive(Debug, Clone, Copy)]

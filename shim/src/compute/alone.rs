@@ -8,10 +8,10 @@ use vcuda_limiter::predict::{Part, Prediction};
 
 use super::device_limiter::{DeviceLimiter, now_ns};
 use super::settle::charge;
-use super::stream_table::Stream;
 use super::{COSTS, Launches};
 use crate::driver::{Relaxed, real};
 use crate::runtime::capture;
+use crate::runtime::stream::Stream;
 
 /// For how long such work is waited for (ns): it may wait for what this very thread does next.
 const LONGEST_NS: u64 = 2_000_000_000;

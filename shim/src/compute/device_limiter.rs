@@ -236,7 +236,7 @@ impl DeviceLimiter {
             let woken = if reasons & TURNS == 0 { !TURNS } else { reasons };
             self.bucket.waiters.fetch_and(!woken, Ordering::Relaxed);
             self.bucket.wake.fetch_add(1, Ordering::Release);
-            super::sys::futex_wake_for(&self.bucket.wake, woken);
+            crate::runtime::futex::wake_for(&self.bucket.wake, woken);
         }
     }
 
@@ -246,7 +246,7 @@ impl DeviceLimiter {
         // Flags, not a count: who is killed while asleep leaves nothing but one needless wake-up.
         self.bucket.waiters.fetch_or(reason, Ordering::SeqCst);
         if still() {
-            super::sys::futex_wait_on_time(&self.bucket.wake, seen, reason, now_ns().saturating_add(ns));
+            crate::runtime::futex::wait_on_time(&self.bucket.wake, seen, reason, now_ns().saturating_add(ns));
         }
     }
 }

@@ -7,8 +7,8 @@ use vcuda_driver_api::prelude::*;
 
 use super::device_limiter::now_ns;
 use super::stream_state::StreamState;
-use super::stream_table::Stream;
 use super::{Launches, settle};
+use crate::runtime::stream::Stream;
 
 /// Calls `wait`, which waits for `stream`.
 pub(crate) fn stream_drains(stream: Stream, wait: impl FnOnce() -> CUresult) -> CUresult {

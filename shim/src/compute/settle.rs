@@ -11,9 +11,9 @@ use super::Launches;
 use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use super::event_clock::Reached;
 use super::stream_state::StreamState;
-use super::stream_table::Stream;
 use crate::driver::{Relaxed, real};
 use crate::runtime::devices::Pushed;
+use crate::runtime::stream::Stream;
 
 mod segment;
 

@@ -1,4 +1,4 @@
-//! The streams in use: how a launch names one, and where its entry is.
+//! The streams in use, and where the entry of each is.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::alloc::{Layout, handle_alloc_error};
@@ -7,11 +7,10 @@ use vcuda_driver_api::prelude::*;
 
 use super::device_limiter::{self, DeviceLimiter};
 use super::stream_state::{FREE, StreamState, TAKEN};
-use super::sys;
 use crate::driver::real;
-use crate::runtime::capture::Default;
 use crate::runtime::devices::{device_of_context, shared_context};
 use crate::runtime::shim;
+use crate::runtime::stream::{PER_THREAD, Stream};
 
 /// Streams that are measured at a time. Their memory is only touched when they are used.
 const STREAMS_MAX: usize = 4096;
@@ -19,80 +18,6 @@ const STREAMS_MAX: usize = 4096;
 const PROBES: usize = 16;
 /// A stream without work in flight for this long may lose its entry to another one (ns).
 const UNUSED_NS: u64 = 1_000_000_000;
-
-/// A stream as a launch names it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stream {
-    /// The handle.
-    pub(crate) handle: CUstream,
-    /// What handle 0 means.
-    pub(crate) default: Default,
-}
-
-impl Stream {
-    /// As a function without `_ptsz` means it.
-    pub(crate) const fn legacy(handle: CUstream) -> Self {
-        Self {
-            handle,
-            default: Default::Legacy,
-        }
-    }
-
-    /// As a function with `_ptsz` means it.
-    pub(crate) const fn per_thread(handle: CUstream) -> Self {
-        Self {
-            handle,
-            default: Default::PerThread,
-        }
-    }
-
-    /// What tells this stream from others in this process; not 0.
-    pub(crate) fn identity(self) -> u64 {
-        key_of(self).max(1)
-    }
-
-    /// The handle that means this stream in every function.
-    pub(crate) fn explicit(self) -> CUstream {
-        match (self.handle.0, self.default) {
-            (0, Default::PerThread) => CUstream(PER_THREAD),
-            _ => self.handle,
-        }
-    }
-}
-
-/// `CU_STREAM_LEGACY`.
-const LEGACY: usize = 1;
-/// `CU_STREAM_PER_THREAD`.
-const PER_THREAD: usize = 2;
-
-/// A stream's identity in this process: its handle, or for a default stream what it belongs to. Handles are aligned, so
-/// the low bits tell them apart.
-#[inline]
-fn key_of(stream: Stream) -> u64 {
-    let handle = stream.explicit().0;
-    match handle {
-        0 | LEGACY => legacy_key(),
-        PER_THREAD => per_thread_key(),
-        _ => handle as u64,
-    }
-}
-
-#[inline(never)]
-fn legacy_key() -> u64 {
-    match crate::runtime::devices::current_context().0 as u64 {
-        0 => FREE,
-        context => context & !7 | 1,
-    }
-}
-
-/// Of the context's own stream of this thread.
-#[inline(never)]
-fn per_thread_key() -> u64 {
-    match crate::runtime::devices::current_context().0 as u64 {
-        0 => FREE,
-        context => (context ^ sys::thread_mark().rotate_left(13)) & !7 | 2,
-    }
-}
 
 /// Entries that one word of [`StreamTable::taken`] tells of.
 const PER_WORD: usize = 64;
@@ -158,7 +83,7 @@ impl StreamTable {
         limiters: &'static [DeviceLimiter],
         stream: Stream,
     ) -> Option<&'static StreamState> {
-        let key = key_of(stream);
+        let key = stream.key();
         if key == FREE {
             return None;
         }
@@ -174,7 +99,7 @@ impl StreamTable {
     /// The entry of a stream, if it has one in the first place where that can be, as nearly all have.
     #[inline(always)]
     pub(super) fn at_first_place(&self, stream: Stream) -> Option<&StreamState> {
-        let key = key_of(stream);
+        let key = stream.key();
         self.places(key)
             .next()
             .filter(|stream_state| key != FREE && stream_state.key.load(Ordering::Acquire) == key)
@@ -182,7 +107,7 @@ impl StreamTable {
 
     /// The entry of a stream, if it has one.
     pub(super) fn known(&self, stream: Stream) -> Option<&StreamState> {
-        let key = key_of(stream);
+        let key = stream.key();
         self.places(key)
             .find(|stream_state| key != FREE && stream_state.key.load(Ordering::Acquire) == key)
     }

@@ -9,12 +9,12 @@ use super::stream_state::{
     BOUNDED, EVENTS_MAX, FIRST, HOST_WAIT, MEASURED, PAIR, PREDICTED, START, StreamState, TimingEvent,
     parts_of,
 };
-use super::stream_table::Stream;
 use super::{COSTS, IDLE_NS, Launches, settle};
 use crate::driver::Call;
 use crate::driver::real;
 use crate::runtime::capture;
 use crate::runtime::devices::Pushed;
+use crate::runtime::stream::Stream;
 
 /// A launch that is predicted to take this long has a timing event of its own (ns).
 pub(super) const ALONE_NS: u64 = 200_000;

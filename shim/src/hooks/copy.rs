@@ -7,8 +7,9 @@ use vcuda_limiter::predict::Transfer;
 
 use super::copy_shapes::{End, Shape, both_on_device};
 use super::memory::Word;
-use crate::compute::{self, Launches, Stream};
+use crate::compute::{self, Launches};
 use crate::driver::Call;
+use crate::runtime::stream::Stream;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]

@@ -4,12 +4,13 @@
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Key;
 
-use crate::compute::{self, COSTS, Launches, Stream};
+use crate::compute::{self, COSTS, Launches};
 use crate::driver::Call;
 use crate::memory::graph_memory;
 use crate::runtime::capture;
 use crate::runtime::devices::{context_of_stream, current_context};
 use crate::runtime::shim;
+use crate::runtime::stream::Stream;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]

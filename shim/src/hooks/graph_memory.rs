@@ -4,11 +4,12 @@
 use vcuda_driver_api::prelude::*;
 
 use crate::compute::graph_cost;
-use crate::compute::{self, Stream};
+use crate::compute::{self};
 use crate::driver::Call;
 use crate::memory::graph_memory::{self, parts_of, with_memory};
 use crate::runtime::capture;
 use crate::runtime::shim;
+use crate::runtime::stream::Stream;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]

@@ -3,8 +3,9 @@
 
 use vcuda_driver_api::prelude::*;
 
-use crate::compute::{self, Launches, Stream};
+use crate::compute::{self, Launches};
 use crate::driver::Call;
+use crate::runtime::stream::Stream;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]

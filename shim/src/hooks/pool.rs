@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::compute::Stream;
 use crate::driver::{Call, Relaxed, real};
 use crate::memory::graph_memory;
 use crate::memory::pool_accounts::{Block, Home, Owed, PoolAccount};
 use crate::runtime::capture;
 use crate::runtime::devices::{Device, context_of_stream, current_context, device_of_context, is_device};
 use crate::runtime::shim::{self, Shim};
+use crate::runtime::stream::Stream;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]

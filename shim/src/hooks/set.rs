@@ -5,8 +5,9 @@ use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Transfer;
 
 use super::memory::Word;
-use crate::compute::{self, Launches, Stream};
+use crate::compute::{self, Launches};
 use crate::driver::Call;
+use crate::runtime::stream::Stream;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]

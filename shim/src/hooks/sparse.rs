@@ -7,12 +7,12 @@
 
 use vcuda_driver_api::prelude::*;
 
-use crate::compute::Stream;
 use crate::driver::Call;
 use crate::memory::allocations::Kind;
 use crate::memory::pool_accounts::Owed;
 use crate::memory::sparse_mappings::Region;
 use crate::runtime::shim;
+use crate::runtime::stream::Stream;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]

@@ -5,10 +5,11 @@
 
 use vcuda_driver_api::prelude::*;
 
-use crate::compute::{self, Stream};
+use crate::compute::{self};
 use crate::driver::Call;
 use crate::memory::pool_accounts;
 use crate::runtime::shim;
+use crate::runtime::stream::Stream;
 
 /// Nothing is on its way back: the driver alone is asked.
 #[inline]

@@ -360,10 +360,8 @@ pub(crate) fn shared_context(shim: &Shim, context: CUcontext, device: &Device) -
 
 /// The context of a stream; null for a default stream, which is the current context's, and if the driver does not say.
 pub(crate) fn context_of_stream(stream: CUstream) -> CUcontext {
-    /// `CU_STREAM_PER_THREAD`, the last of the handles that mean default streams.
-    const PER_THREAD: usize = 2;
     let mut context = CUcontext::NULL;
-    if stream.0 <= PER_THREAD {
+    if stream.0 <= crate::runtime::stream::PER_THREAD {
         return context;
     }
     // SAFETY: the driver judges the handle itself and writes a context or nothing.

@@ -15,8 +15,8 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use vcuda_region::registration::{ANSWER_BYTES, Answer, Hello, SOCKET, Status};
 
-use crate::compute::device_limiter::now_ns;
 use crate::runtime::shim::Shim;
+use vcuda_region::clock::now_ns;
 
 /// A manager that has not answered by then is left alone until [`AGAIN_NS`] have passed (ns).
 const WAIT_MAX_NS: u64 = 1_000_000_000;

@@ -8,10 +8,11 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use vcuda_region::process::{Identity, ProcessView};
 
 use crate::compute;
+use crate::compute::Launches;
 use crate::compute::device_limiter::{DeviceLimiter, now_ns};
 use crate::compute::settle::Pass;
-use crate::compute::{Launches, sys};
 use crate::driver::Relaxed;
+use crate::runtime::futex;
 use crate::runtime::registration::Registration;
 use crate::runtime::shim;
 use crate::runtime::threads;
@@ -67,7 +68,7 @@ impl Launches {
                 .compare_exchange(seen, awake(seen), Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
         {
-            sys::futex_wake_all(&self.wake_word);
+            futex::wake_all(&self.wake_word);
         }
     }
 
@@ -83,7 +84,7 @@ impl Launches {
             // Pairs with the fence in `wake_if`: either we see the timing event, or it is seen that we sleep, and it is woken.
             fence(Ordering::SeqCst);
             if way != ASLEEP || !self.is_outstanding() {
-                sys::futex_wait(&self.wake_word, asleep, ns);
+                futex::wait(&self.wake_word, asleep, ns);
             }
             // Woken by the time, not by the wake-up word: awake again.
             let _ =
@@ -167,7 +168,7 @@ impl Launches {
             return;
         }
         // Not rung for: new timing events come later than those already on the way.
-        sys::futex_wait(&self.wake_word, self.wake_word.load(Ordering::Relaxed), ns);
+        futex::wait(&self.wake_word, self.wake_word.load(Ordering::Relaxed), ns);
     }
 }
 
@@ -225,7 +226,7 @@ fn run_first() {
         let Some(pause_ns) = look() else { return };
         let is_pending = shim::get().is_some_and(|shim| registration.step(shim, now_ns()));
         // Nothing wakes it: a sleep.
-        sys::futex_wait(&wake_word, 0, if is_pending { ANSWER_NS } else { pause_ns });
+        futex::wait(&wake_word, 0, if is_pending { ANSWER_NS } else { pause_ns });
     }
 }
 

@@ -8,12 +8,12 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Overhead;
-use crate::compute::device_limiter::now_ns;
-use crate::compute::sys;
 use crate::driver::{ObjectList, elf, real};
 use crate::runtime::devices::Device;
+use crate::runtime::futex;
 use crate::runtime::shim;
 use crate::runtime::threads;
+use vcuda_region::clock::now_ns;
 
 /// The longest wait of a call for a start of NVML under way (ns).
 const WAIT_MAX_NS: u64 = 250_000_000;
@@ -54,7 +54,7 @@ impl Nvml {
             if now_ns >= until_ns {
                 return false;
             }
-            sys::futex_wait(&self.state, STARTING, until_ns - now_ns);
+            futex::wait(&self.state, STARTING, until_ns - now_ns);
         }
     }
 
@@ -74,7 +74,7 @@ impl Nvml {
     /// A start has ended so.
     fn set(&self, state: u32) {
         self.state.store(state, Ordering::SeqCst);
-        sys::futex_wake_all(&self.state);
+        futex::wake_all(&self.state);
     }
 }
 

@@ -5,8 +5,8 @@
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::compute::sys;
 use crate::driver::Relaxed;
+use crate::runtime::futex;
 use crate::runtime::registration::Haste;
 use crate::runtime::shim;
 use crate::runtime::threads;
@@ -47,7 +47,7 @@ impl Watch {
     pub(crate) fn wake(&self) {
         self.wake_word.fetch_add(1, Ordering::SeqCst);
         if self.is_resting.swap(false, Ordering::SeqCst) {
-            sys::futex_wake_all(&self.wake_word);
+            futex::wake_all(&self.wake_word);
         }
     }
 
@@ -94,7 +94,7 @@ impl Watch {
             self.is_resting.store(true, Ordering::SeqCst);
             if self.wake_word.load(Ordering::SeqCst) == heard {
                 let pause_ms = pauses.next().copied().unwrap_or(LONGEST_PAUSE_MS);
-                sys::futex_wait(&self.wake_word, heard, pause_ms * 1_000_000);
+                futex::wait(&self.wake_word, heard, pause_ms * 1_000_000);
             }
             self.is_resting.store(false, Ordering::SeqCst);
             if are_over() {

@@ -10,10 +10,10 @@ use vcuda_region::{DeviceIndex, ledger};
 
 use super::balance::{Balance, Correction};
 use super::freeing::{Freeing, Place};
-use crate::compute::Stream;
 use crate::driver::{Relaxed, real};
 use crate::hooks::own as hooked;
 use crate::runtime::devices::{Denied, Device};
+use crate::runtime::stream::Stream;
 
 /// How often a request that does not fit looks again while others of this process are on their way, whose share of
 /// what is held is not known before they are back.

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
-use crate::compute::Stream;
 use crate::memory::allocations::ByNumber;
 use crate::runtime::devices::{context_of_stream, current_context};
+use crate::runtime::stream::{LEGACY, PER_THREAD, Stream};
 
 /// A stream by a handle that means it in every thread, and its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +20,10 @@ pub(super) struct Place {
     pub(super) context: CUcontext,
 }
 
-/// `CU_STREAM_LEGACY`: each context has one.
-const LEGACY: CUstream = CUstream(1);
-/// `CU_STREAM_PER_THREAD`: each thread has one in each context.
-pub(super) const PER_THREAD: CUstream = CUstream(2);
+/// A context's default stream.
+const CONTEXT_DEFAULT: CUstream = CUstream(LEGACY);
+/// The calling thread's own default stream.
+pub(super) const OWN_DEFAULT: CUstream = CUstream(PER_THREAD);
 
 /// The streams of one pool. A stream stays known until it or its context ends: whether it has got to the frees is asked
 /// only if the pool is destroyed.
@@ -36,8 +36,8 @@ impl Freeing {
     pub(super) fn note(&self, stream: Stream) -> bool {
         let handle = stream.explicit();
         let (handle, of) = match handle {
-            PER_THREAD => return false,
-            CUstream::NULL | LEGACY => (LEGACY, current_context()),
+            OWN_DEFAULT => return false,
+            CUstream::NULL | CONTEXT_DEFAULT => (CONTEXT_DEFAULT, current_context()),
             other => (other, CUcontext::NULL),
         };
         let is_known = self.0.lock().contains_key(&(handle, of));
@@ -71,7 +71,7 @@ impl Freeing {
     pub(super) fn put_back(&self, places: Vec<Place>) {
         let mut known = self.0.lock();
         for Place { stream, context } in places {
-            let of = if stream == LEGACY {
+            let of = if stream == CONTEXT_DEFAULT {
                 context
             } else {
                 CUcontext::NULL

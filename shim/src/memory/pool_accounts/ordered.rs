@@ -13,7 +13,6 @@ use vcuda_driver_api::prelude::*;
 
 use super::freeing::Place;
 use super::{Block, MAY_SHRINK, PoolAccount};
-use crate::compute::Stream;
 use crate::driver::{Relaxed, real};
 use crate::memory::allocations::Allocation;
 use crate::memory::mappings::Backing;
@@ -22,6 +21,7 @@ use crate::runtime::devices::{
     Device, context_of_stream, current_context, device_of_context, shared_context,
 };
 use crate::runtime::shim;
+use crate::runtime::stream::Stream;
 
 /// What is given back when it is dropped.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ fn mark(stream: CUstream, context: CUcontext) -> Mark {
     match event {
         Some(event) => Mark::Event(event),
         // Another thread would mark a stream of its own.
-        None if stream == super::freeing::PER_THREAD => Mark::Impossible,
+        None if stream == super::freeing::OWN_DEFAULT => Mark::Impossible,
         None => Mark::Missing(stream),
     }
 }

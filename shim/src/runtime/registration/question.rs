@@ -12,9 +12,9 @@ use vcuda_region::GpuUuid;
 use vcuda_region::registration::{Answer, Hello, ProcessMemory, Question, REPLY_BYTES, Reply};
 
 use super::{Connection, address_in};
-use crate::compute::device_limiter::now_ns;
 use crate::runtime::capture;
 use crate::runtime::shim::Shim;
+use vcuda_region::clock::now_ns;
 
 /// The longest wait for an answer (ns).
 const WAIT_MAX_NS: u64 = 250_000_000;

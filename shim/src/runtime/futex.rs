@@ -1,4 +1,4 @@
-//! The system calls of the limiter: futexes.
+//! Futexes: how a thread of any process of the container sleeps until another one wakes it.
 
 use core::sync::atomic::AtomicU32;
 
@@ -6,7 +6,7 @@ use crate::runtime::threads::SLACK_NS;
 
 /// Sleeps until `word` is no longer `seen`, someone wakes it, or `ns` have passed (futex(2)). The word may lie in memory
 /// shared with other processes, read-only too.
-pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, ns: u64) {
+pub(crate) fn wait(word: &AtomicU32, seen: u32, ns: u64) {
     let timeout = timespec(ns);
     // SAFETY: the word and the timeout outlive the call; the kernel only reads them.
     unsafe {
@@ -20,9 +20,9 @@ pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, ns: u64) {
     };
 }
 
-/// As [`futex_wait`], until somebody wakes one of `reasons`, or `at_ns` (`CLOCK_MONOTONIC`), and on time: for this one sleep
+/// As [`wait`], until somebody wakes one of `reasons`, or `at_ns` (`CLOCK_MONOTONIC`), and on time: for this one sleep
 /// the calling thread, which is not ours, has no slack (prctl(2)).
-pub(crate) fn futex_wait_on_time(word: &AtomicU32, seen: u32, reasons: u32, at_ns: u64) {
+pub(crate) fn wait_on_time(word: &AtomicU32, seen: u32, reasons: u32, at_ns: u64) {
     // SAFETY: no further arguments.
     let slack_ns = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
     let set = |ns: libc::c_int| {
@@ -49,7 +49,7 @@ pub(crate) fn futex_wait_on_time(word: &AtomicU32, seen: u32, reasons: u32, at_n
 }
 
 /// Wakes everybody who sleeps on `word` for one of `reasons`, or for any.
-pub(crate) fn futex_wake_for(word: &AtomicU32, reasons: u32) {
+pub(crate) fn wake_for(word: &AtomicU32, reasons: u32) {
     let nothing = core::ptr::null::<libc::c_void>();
     // SAFETY: the kernel takes the address as a name and touches nothing there.
     unsafe {
@@ -73,14 +73,7 @@ fn timespec(ns: u64) -> libc::timespec {
 }
 
 /// Wakes everybody who sleeps on `word`.
-pub(crate) fn futex_wake_all(word: &AtomicU32) {
+pub(crate) fn wake_all(word: &AtomicU32) {
     // SAFETY: the kernel takes the address as a name and touches nothing there.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
-}
-
-/// A number that no other living thread of this process has.
-#[inline]
-pub(crate) fn thread_mark() -> u64 {
-    // SAFETY: always succeeds.
-    unsafe { libc::pthread_self() as u64 }
 }
