@@ -223,16 +223,17 @@ fn living(folder: &Path) -> usize {
 fn interrupted_it_leaves_nobody_behind() {
     let fixture = Fixture::new();
     let root = fixture.runtime().join("vcuda");
-    let stage = || {
+    let folder_of_bench = || {
         let mut entries = fs::read_dir(&root).into_iter().flatten().flatten();
-        entries.find(|entry| entry.file_name().to_string_lossy().starts_with("stage-"))
+        entries.find(|entry| entry.file_name().to_string_lossy().starts_with("fixture-"))
     };
     let mut command = fixture.vcuda(["bench", "--sim", "--only", "split"]);
     let mut running = Running::start(command.stdout(Stdio::null()));
     eventually("a tenant", Duration::from_secs(20), || {
-        stage().is_some_and(|stage| stage.path().join("vcuda/containers/bench-2").exists())
+        folder_of_bench()
+            .is_some_and(|folder_of_bench| folder_of_bench.path().join("vcuda/containers/bench-2").exists())
     });
-    let folder = stage().unwrap().path();
+    let folder = folder_of_bench().unwrap().path();
     assert!(living(&folder) >= 1);
     running.signal(libc::SIGINT);
     assert_eq!(running.finish().code(), Some(1));

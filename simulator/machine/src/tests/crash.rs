@@ -232,11 +232,10 @@ fn two_stopped_at_once() {
             }
         }
     }
-    let closed = super::processes::nobody_starts();
     drop(client);
+    // A process that another test starts is a copy of this one at first, with the driver's descriptors.
+    super::processes::until("all memory is back", || place.machine().memory(0).used_bytes == 0);
     let report = place.machine().report();
-    drop(closed);
-    assert_eq!(report.gpus[0].memory_used_bytes, 0);
     assert!(report.processes.iter().all(|process| !process.alive));
     let children = report.processes.iter().filter(|process| process.pid == CHILD);
     assert!(children.clone().count() == 80, "{}", children.count());

@@ -128,7 +128,7 @@ pub(super) fn holder(machine: &Machine, exports: u64) {
             clippy::zombie_processes,
             reason = "it is to outlive this process, which is killed"
         )]
-        let child = super::processes::spawn(sleeper.arg("1000")).unwrap();
+        let child = sleeper.arg("1000").spawn().unwrap();
         client.take(0, u64::from(child.id())).unwrap();
     }
     client.take(0, object.number() << 20).unwrap();

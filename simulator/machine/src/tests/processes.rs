@@ -4,27 +4,11 @@ use crate::Machine;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 const PART: &str = "VCUDA_MACHINE_TEST_PART";
 const DIR: &str = "VCUDA_MACHINE_TEST_DIR";
 const NUMBER: &str = "VCUDA_MACHINE_TEST_NUMBER";
-
-/// Held for writing while a process is started: until it has begun its program it is a copy of this one, and keeps every
-/// descriptor open that a test closes meanwhile.
-static STARTING: RwLock<()> = RwLock::new(());
-
-/// Until this is dropped no other test starts a process: what the caller closes is closed.
-pub(super) fn nobody_starts() -> RwLockReadGuard<'static, ()> {
-    STARTING.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Starts `command`.
-pub(super) fn spawn(command: &mut Command) -> std::io::Result<Child> {
-    let _alone = STARTING.write().unwrap_or_else(PoisonError::into_inner);
-    command.spawn()
-}
 
 /// A machine in a directory that goes when the test ends.
 pub(super) struct Place {
@@ -76,7 +60,7 @@ impl Place {
             .env(PART, part)
             .env(DIR, &self.dir)
             .env(NUMBER, number.to_string());
-        Process(spawn(command.stdout(Stdio::null())).unwrap())
+        Process(command.stdout(Stdio::null()).spawn().unwrap())
     }
 }
 
@@ -154,6 +138,8 @@ fn part() {
         "holder" => super::sharing::holder(&machine),
         "worker" => super::sharing::worker(&machine, number),
         "busy" => super::sharing::busy(&machine),
+        "closed late" => super::releasing::closed_late(&machine),
+        "closed" => super::releasing::closed(&machine),
         "parent" => super::releasing::parent(&machine, Path::new(&dir)),
         "careless" => super::sharing::careless(&machine, number),
         "gate" => super::sharing::gate(&machine, number),

@@ -1,6 +1,6 @@
 //! Memory whose last holder is gone, and that the GPU has back later (`driver.release_delay_ns`, `driver.child_keeps_memory`).
 
-use super::processes::{Place, nobody_starts, until};
+use super::processes::{Place, until};
 use super::*;
 
 const DELAY: u64 = 50 * MS;
@@ -29,15 +29,23 @@ fn memory_of_an_ended_process_comes_back_late() {
     assert_eq!(report.gpus[0].memory_peak_bytes, 910 << 20);
 }
 
+/// Runs `part` in a process of its own: one that another test starts is a copy of this one at first, with every descriptor that is
+/// closed here.
+fn alone(name: &str, part: &str, config: &Config) {
+    let place = Place::new(name, config);
+    assert!(place.start(part, 1).end().success(), "{part}");
+}
+
 #[test]
 fn memory_of_a_closed_descriptor_comes_back_late() {
-    let place = Place::new("late", &slow());
-    let machine = place.machine();
+    alone("late", "closed late", &slow());
+}
+
+pub(super) fn closed_late(machine: &Machine) {
     let (a, _) = tenant(machine, 1);
     let object = a.object_create(0, 100 << 20, 0).unwrap();
     let descriptor = a.object_export(object).unwrap();
     a.object_release(object);
-    let _closed = nobody_starts();
     drop(descriptor);
     assert_eq!(machine.memory(0).used_bytes, 110 << 20);
     machine.step_clock(DELAY - 1);
@@ -45,7 +53,7 @@ fn memory_of_a_closed_descriptor_comes_back_late() {
     assert_eq!(
         machine.memory(0).reported_bytes,
         110 << 20,
-        "NVML sees it on the card"
+        "NVML sees it on the GPU"
     );
     assert_eq!(machine.processes(0)[0].memory_used_bytes, 10 << 20);
     machine.step_clock(1);
@@ -55,13 +63,14 @@ fn memory_of_a_closed_descriptor_comes_back_late() {
 /// The record's peak is never above what processes and open descriptors had at one moment.
 #[test]
 fn memory_of_a_closed_descriptor_is_in_no_later_peak() {
-    let place = Place::new("peak", &config());
-    let machine = place.machine();
+    alone("peak", "closed", &config());
+}
+
+pub(super) fn closed(machine: &Machine) {
     let (a, _) = tenant(machine, 1);
     let object = a.object_create(0, 100 << 20, 0).unwrap();
     let descriptor = a.object_export(object).unwrap();
     a.object_release(object);
-    let _closed = nobody_starts();
     drop(descriptor);
     a.take(0, 50 << 20).unwrap();
     assert_eq!(machine.report().gpus[0].memory_peak_bytes, 110 << 20);
