@@ -10,6 +10,7 @@ mod leader_lock;
 mod rounds;
 mod runner;
 mod state;
+mod tenant;
 mod tenants;
 mod unsettled;
 
@@ -84,7 +85,7 @@ impl Arbiter {
 
     /// Writes what has changed in who may use how much, when that is due or something has begun.
     pub fn arbitrate(&mut self, now_ns: u64) {
-        if now_ns >= self.due_ns || self.tenants.have_stirred(now_ns) {
+        if now_ns >= self.due_ns || self.tenants.any_has_begun(now_ns) {
             let found = arbitrate(&mut self.tenants, &mut self.rounds, now_ns);
             self.tenants.note_who_may_meet();
             if found.has_changed {
@@ -170,7 +171,7 @@ fn arbitrate_gpu(tenants: &mut Tenants, uuid: GpuUuid, users: &[(usize, DeviceIn
         let seen = tenants
             .get_mut(at)
             .and_then(|tenant| tenant.look(device, (first, last), may_begin, now_ns));
-        let (own, contender) = seen.unwrap_or_else(|| (Busy::default(), tenants::ABSENT));
+        let (own, contender) = seen.unwrap_or_else(|| (Busy::default(), tenant::ABSENT));
         busy.push(own);
         contenders.push(contender);
     }
