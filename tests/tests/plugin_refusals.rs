@@ -70,7 +70,7 @@ fn what_makes_no_sense_together_is_said_at_the_start() {
         (
             "large",
             [1, 120, 30],
-            "vcuda.io/memory: 120 is 30 GiB on each of 1 gpus; the largest",
+            "vcuda.io/memory: 120 is 30 GiB on each of 1 GPUs; the largest",
         ),
         ("uneven", [2, 17, 30], "does not divide by 2: ask for 16 or 18"),
     ] {
