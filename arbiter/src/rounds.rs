@@ -22,7 +22,7 @@ struct Gpu {
     users: Vec<(u64, u64)>,
     /// The next word of the busy maps.
     next: u64,
-    /// When the tenants' buckets were read and not gone into yet (ns), oldest first.
+    /// When the tenants' buckets were read and not taken into account yet (ns), oldest first.
     looks: VecDeque<u64>,
 }
 

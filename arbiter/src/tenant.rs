@@ -13,7 +13,7 @@ use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::{Policy, Priority};
 use vcuda_region::limits::LimitsWriter;
 use vcuda_region::process::ProcessView;
-use vcuda_region::usage_reader::{UsageReader, Work};
+use vcuda_region::usage_reader::{BucketUse, UsageReader, Work};
 use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES};
 
 /// How often a tenant's `limits` are read again and the beat written there (ns).
@@ -25,8 +25,8 @@ const DUE_STEP_NS: (u64, u64) = (20_000, 400_000);
 /// Between two times that small changes are written (ns).
 const WRITE_NS: u64 = 38_000_000;
 
-/// A quiet tenant's beat, well within [`STALE_BEAT_NS`]; its files are read whole; its words are looked at, where nobody it
-/// could meet is at work (ns).
+/// A quiet tenant's beat, well within [`STALE_BEAT_NS`]; its files are read whole; its words are looked at, if no tenant
+/// that it could meet is at work (ns).
 const QUIET_BEAT_NS: u64 = 285_000_000;
 const QUIET_READ_NS: u64 = 950_000_000;
 const QUIET_WATCH_NS: u64 = 18_000_000;
@@ -64,6 +64,23 @@ pub(crate) struct Tenant {
     /// Since when this arbiter is at work (`CLOCK_MONOTONIC`, ns), and how it sees processes.
     since_ns: u64,
     view: Option<ProcessView>,
+}
+
+/// What a tenant with this bucket and busy map demands of the GPU (permille).
+fn demand_permille(bucket: &BucketUse, pace: &Pace, map: &[u64], now_ns: u64) -> u32 {
+    let recent = map.len().saturating_sub(RECENT_WORDS);
+    let activity = Activity {
+        busy_permille: busy_permille(map),
+        recent_permille: busy_permille(map.get(recent..).unwrap_or_default()),
+        is_waiting: bucket.is_waiting,
+        // What is not metered owes nothing.
+        tokens_ns: if pace.metered {
+            pace.credit_at(now_ns).saturating_sub(bucket.level_ns)
+        } else {
+            0
+        },
+    };
+    activity.demand_permille()
 }
 
 /// The part of these words' time that is marked as busy (thousandths).
@@ -263,19 +280,7 @@ impl Tenant {
         let bucket = bucket?;
         let at_work = self.follow_unsettled(device, now_ns, false)?;
         let map = self.busy(device, (first, last))?;
-        let recent = map.len().saturating_sub(RECENT_WORDS);
-        let activity = Activity {
-            busy_permille: busy_permille(&map),
-            recent_permille: busy_permille(map.get(recent..).unwrap_or_default()),
-            is_waiting: bucket.is_waiting,
-            // What is not metered owes nothing.
-            tokens_ns: if pace.metered {
-                pace.credit_at(now_ns).saturating_sub(bucket.level_ns)
-            } else {
-                0
-            },
-        };
-        let demand_permille = activity.demand_permille();
+        let demand_permille = demand_permille(&bucket, &pace, &map, now_ns);
         let state = self.devices.get_mut(device.get())?;
         let (measured, unsettled) = (bucket.measured, state.unsettled.charged());
         let with_unsettled = Measured {

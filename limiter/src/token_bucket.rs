@@ -1,7 +1,7 @@
 //! The bucket of GPU time: one per container and device, in nanoseconds.
 //!
 //! What the container has consumed is one word, its level. What it has earned is a line in time that only the manager
-//! (or the arbiter) writes, its [`Pace`]: there is no refill step, so nobody can die in one. The tokens is the
+//! (or the arbiter) writes, its [`Pace`]: there is no refill step, so no process can die in one. The tokens are the
 //! difference; a launch is admitted while it is positive, and may drive it negative: debt, which time pays back.
 //!
 //! A process takes from the bucket in parts ([`Lease`]), so that most launches cost one atomic subtraction on a line
@@ -134,7 +134,7 @@ impl TokenBucket {
         pace.credit_at(now_ns).saturating_sub(self.level_ns())
     }
 
-    /// When the tokens will be positive if nobody consumes meanwhile (`CLOCK_MONOTONIC`, ns): `now_ns` if it is,
+    /// When the tokens will be positive if nothing is consumed meanwhile (`CLOCK_MONOTONIC`, ns): `now_ns` if it is,
     /// `u64::MAX` if it never will be.
     pub fn due_at(&self, pace: &Pace, now_ns: u64) -> u64 {
         let tokens = self.tokens(pace, now_ns);
@@ -178,8 +178,8 @@ impl TokenBucket {
         admitted.map(drop).map_err(|_| now_ns.saturating_add(every_ns))
     }
 
-    /// Keeps the tokens within `-debt_max_ns ..= burst_ns`: idle time is not banked, and a debt that nobody could live
-    /// to pay is forgiven. Returns what was forgiven (ns), which is counted in [`TokenBucket::forgiven_ns`].
+    /// Keeps the tokens within `-debt_max_ns ..= burst_ns`: idle time is not banked, and a debt beyond what is
+    /// ever paid is forgiven. Returns what was forgiven (ns), which is counted in [`TokenBucket::forgiven_ns`].
     pub fn clamp(&self, pace: &Pace, burst_ns: u64, debt_max_ns: u64, now_ns: u64) -> u64 {
         let credit = pace.credit_at(now_ns);
         let lowest = credit.saturating_sub(to_i64(burst_ns));
@@ -266,7 +266,7 @@ impl Meter {
         Lease::of_word(word).left_ns >= to_i64(predicted)
     }
 
-    /// Takes from `token_bucket` what a launch of `predicted_ns` needs and a part for the next ones. The bucket is
+    /// Takes from `bucket` what a launch of `predicted_ns` needs and a part for the next ones. The bucket is
     /// charged first: killed in between, the process has cost the container a part, never given it one.
     pub fn take(&self, bucket: &TokenBucket, predicted_ns: u64) {
         self.take_with(bucket, predicted_ns, LEASE_PART_NS);
@@ -287,7 +287,7 @@ impl Meter {
             .fetch_add(predicted.wrapping_sub(1_u64 << LEASE_BITS), Ordering::Relaxed);
     }
 
-    /// Gives what is left of the lease back to `token_bucket` (ns returned). A lease in debt is charged instead.
+    /// Gives what is left of the lease back to `bucket` (ns returned). A lease in debt is charged instead.
     #[expect(clippy::cast_sign_loss, reason = "two's complement field of the word")]
     pub fn give_back(&self, bucket: &TokenBucket) -> i64 {
         let mut word = self.lease.load(Ordering::Relaxed);
@@ -387,7 +387,7 @@ impl Meter {
         }
     }
 
-    /// Makes the record its new owner's. What a dead owner left in the lease goes back to `token_bucket`. Nothing is written
+    /// Makes the record its new owner's. What a dead owner left in the lease goes back to `bucket`. Nothing is written
     /// where nobody ever wrote.
     pub fn begin(&self, bucket: &TokenBucket) {
         let words = [

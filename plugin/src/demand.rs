@@ -114,7 +114,7 @@ pub enum DemandError {
 
 /// What a container with this demand gets of each of its GPUs, with chunks of `chunk_bytes`.
 ///
-/// All chunks of a GPU and all its time is the GPU: nobody else is put there.
+/// All chunks of a GPU and all its time are the whole GPU: no other container is put there.
 ///
 /// # Errors
 /// It cannot be granted: see [`DemandError`].

@@ -230,7 +230,7 @@ mod tests {
                 .enumerate()
                 .map(|(n, (chunks, state))| gpu(&n.to_string(), *chunks, states[usize::from(*state)]))
                 .collect();
-            // Nobody holds what another holds, nor more than the GPU has.
+            // No container holds what another holds, nor more than the GPU has.
             let mut taken = Ids::new();
             let held: Held = gpus
                 .iter()

@@ -1,5 +1,5 @@
 //! The limiter's arithmetic against a model of one GPU, in virtual time: contexts in round-robin slices of 2 ms, one stream
-//! per container, a host that launches as fast as it may, marks that are seen late. The real bucket, busy map, throttle
+//! per container, a host that launches as fast as it may, events that are seen late. The real bucket, busy map, throttle
 //! and controller decide. Evidence on a model, not on hardware; what it shows is that the arithmetic adds up.
 #![allow(
     clippy::indexing_slicing,

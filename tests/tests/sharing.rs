@@ -103,7 +103,7 @@ fn end(fixture: &Fixture, peers: Vec<Peer>) {
     eventually("the GPU has all back", SOON, || fixture.used_bytes() == 0);
 }
 
-/// Nothing is left in the books, and the GPU never gave out more than this (bytes).
+/// Nothing is counted any more, and the GPU never gave out more than this (bytes).
 fn ends_clean(fixture: &Fixture, most: u64) {
     let smi = fixture.smi();
     for tenant in smi["gpus"][0]["tenants"].as_array().unwrap() {
@@ -117,7 +117,7 @@ fn ends_clean(fixture: &Fixture, most: u64) {
 #[test]
 fn a_container_pays_once_for_what_its_processes_share() {
     let fixture = Fixture::with_config(MACHINE);
-    // GrantedContainer for the contexts, for what is shared, and for half of it once more.
+    // Room for the contexts, for what is shared, and for half of it once more.
     let quota = 3 * CONTEXT + SHARED + SHARED / 2;
     let tenant = fixture.keep("one", &["--memory", &quota.to_string()]);
     for kind in KINDS {

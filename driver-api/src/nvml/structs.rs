@@ -4,7 +4,7 @@ use super::*;
 use std::ffi::{c_char, c_int, c_uint};
 
 structs! {
-    /// A host interface GPU.
+    /// A host interface card (HIC).
     struct nvmlHwbcEntry_t [36] {
         hwbcId: c_uint, firmwareVersion: [c_char; 32],
     }

@@ -5,7 +5,7 @@ pub const RECENT_NS: u64 = 20_000_000;
 
 /// Busy for so much of the recent time, it would use more if it had more (thousandths).
 const FULL_PERMILLE: u32 = 800;
-/// A tokens below which a launch that waits does so for its share, and not for work to finish (ns).
+/// The tokens below which a launch that waits does so for its share, and not for work to finish (ns).
 const HELD_BELOW_NS: i64 = 4_000_000;
 /// What is left to one that works little, beyond half as much again as it uses: room to grow in the next step (thousandths).
 const ROOM_PERMILLE: u32 = 30;

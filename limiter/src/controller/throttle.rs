@@ -72,7 +72,7 @@ impl View {
     }
 }
 
-/// Whether the tokens lets a launch go.
+/// Whether the tokens let a launch go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It does.
@@ -96,11 +96,11 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Whether the container's tokens lets a launch go. What was held goes on once the tokens is well positive, and is
+    /// Whether the container's tokens let a launch go. What was held goes on once the tokens are well positive, and is
     /// held again once it is as far negative.
     pub fn verdict(&self, bucket: &TokenBucket, view: &View, now_ns: u64) -> Verdict {
         let config = &view.config;
-        // A tokens of nothing never lets anything go.
+        // A rate of nothing never lets anything go.
         bucket.clamp(&view.pace, config.burst_ns.max(1), config.debt_max_ns, now_ns);
         let tokens = bucket.tokens(&view.pace, now_ns);
         let swing = if view.contended {

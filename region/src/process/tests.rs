@@ -1,4 +1,4 @@
-//! Who is alive, asked of real processes.
+//! Liveness, asked of real processes.
 
 use super::*;
 use std::ffi::OsStr;

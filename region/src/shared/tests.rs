@@ -372,7 +372,7 @@ fn killed_or_stopped_anywhere() {
         let finished = standing_still_after(accesses, || run(&usage)).is_some();
         let used = usage.used_bytes(device());
         assert!([60, 80, 90, 70].contains(&used), "{used} after {accesses}");
-        // Stopped, it holds up nobody: the other joins what is there, joins the same, and finds all the room that is left.
+        // Stopped, it holds up nobody: the other joins what is there, joins the same foreign object, and finds all the room that is left.
         let joined = other.join(key(2));
         let foreign = other.join_foreign(key(3), device(), 10, LIMIT).unwrap();
         let now = usage.used_bytes(device());

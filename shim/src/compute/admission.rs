@@ -108,7 +108,7 @@ impl Launches {
         self.wake_worker();
     }
 
-    /// Pays a launch from the bucket. Ranks that stop together are asked at each launch: by what was left of a lease each
+    /// Pays for a launch from the bucket. Ranks that stop together are asked at each launch: by what was left of a lease each
     /// would run ahead of the others in turn.
     fn take(&self, limiter: &DeviceLimiter, cost_ns: u64, alone: bool) {
         let lease_part_ns = if alone || self.has_peers(limiter, now_ns()) {

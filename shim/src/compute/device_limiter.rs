@@ -147,7 +147,7 @@ impl DeviceLimiter {
         view
     }
 
-    /// Whether the container's tokens lets a launch go, see [`Throttle::verdict`].
+    /// Whether the container's tokens let a launch go, see [`Throttle::verdict`].
     pub(crate) fn verdict(&self, view: &View, now_ns: u64) -> Verdict {
         self.throttle.verdict(self.bucket, view, now_ns)
     }

@@ -20,7 +20,7 @@ mod segment;
 pub(super) use segment::{charge, is_longer, proved_done};
 use segment::{enter, reached, settle_unknown};
 
-/// What is returned to the tokens wakes those who wait for it if it is so much (ns).
+/// Waiting launches are woken if at least so much goes back to the bucket (ns).
 const RETURNED_NS: u64 = 100_000;
 /// A tail that never gets a timing event counts as done after this many times its prediction, and this (ns).
 const TAIL_TIMES: u64 = 4;
@@ -51,7 +51,7 @@ impl Pass {
         }
     }
 
-    /// Who among the held is to look again. The end of a wait for the tokens is known: it moves only by what was returned.
+    /// Which of the waiting launches are to look again. The end of a wait for tokens is known: it moves only by what was returned.
     fn reasons(&self) -> u32 {
         if self.returned_ns >= RETURNED_NS {
             WINDOW | TOKENS

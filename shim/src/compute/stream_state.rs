@@ -165,12 +165,18 @@ impl StreamState {
         if count + 1 >= LAUNCHES_MAX || ns + predicted.cost_ns >= segment_ns {
             return None;
         }
-        let index = u32::from(predicted.index);
+        self.place_of(predicted.index)
+    }
+
+    /// Where a launch of the kernel with this prediction is counted; nothing if the segment has too many kinds of kernels.
+    #[inline(always)]
+    fn place_of(&self, index: u16) -> Option<Place<'_>> {
+        let index = u32::from(index);
         let mut parts = self.parts.iter().map(|word| (word, word.load(Ordering::Relaxed)));
         let (word, seen) = parts.find(|(_, seen)| seen >> 16 == index || *seen == 0)?;
         Some(Place {
             word,
-            next: (seen | index << 16) + 1,
+            next: (seen | index << 16).wrapping_add(1),
         })
     }
 
@@ -186,15 +192,12 @@ impl StreamState {
     /// Two threads that launch on one stream may lose a count here: a little accuracy of a later prediction.
     #[inline]
     fn note_part(&self, index: u16) -> bool {
-        let wanted = u32::from(index) << 16;
-        for part in &self.parts {
-            let seen = part.load(Ordering::Relaxed);
-            if seen == 0 || seen & 0xffff_0000 == wanted && seen & 0xffff != 0xffff {
-                part.store((seen | wanted) + 1, Ordering::Relaxed);
-                return true;
-            }
+        // The low half counts; one that comes round would be another kernel's.
+        let place = self.place_of(index).filter(|place| place.next & 0xffff != 0);
+        if let Some(place) = &place {
+            place.word.store(place.next, Ordering::Relaxed);
         }
-        false
+        place.is_some()
     }
 
     /// Takes the unmeasured launches: how many, and what they were charged (ns).

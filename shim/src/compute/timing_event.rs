@@ -29,7 +29,7 @@ const UNPROVEN_DOUBT_NS: u64 = 1_000_000;
 const HOST_WAITS_MAX: u32 = 4;
 
 impl Launches {
-    /// Marks the unmeasured work of a stream, if there is any and it can be done now. `window_ns`: how long the host took from
+    /// Records an event behind the unmeasured work of a stream, if there is any and it can be done now. `window_ns`: how long the host took from
     /// after the start timing event until after the launch, if the work was launched on an idle stream. What the host was too late
     /// for to say how long the GPU took stays charged as predicted.
     pub(super) fn timing_event(

@@ -166,16 +166,8 @@ macro_rules! export {
                     super::$module::$handler(call, $($arg),*)
                 })
             }
-            #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
-            let address = super::TABLE[super::Position::$name as usize].slot().known();
-            let mut next: unsafe extern "C-unwind" fn($($ty),*) -> $ret =
-                $crate::hooks::table::unless!({ managed $module $($goes)? } $name ($($arg: $ty),*) -> $ret);
-            if super::$module::idle() && !address.is_null() {
-                // SAFETY: the slot holds the address of the driver's function of this name, whose prototype this is.
-                next = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(address) };
-            }
-            // SAFETY: the arguments go on as they came. One call in tail position: it compiles to a jump.
-            unsafe { next($($arg),*) }
+            let next = $crate::hooks::table::unless!({ managed $module $($goes)? } $name ($($arg: $ty),*) -> $ret);
+            $crate::hooks::table::jump!(super::$module::idle(), next, $name ($($arg: $ty),*) -> $ret)
         }
     };
 }
@@ -189,20 +181,28 @@ macro_rules! unless {
         #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
         #[inline(never)]
         unsafe extern "C-unwind" fn may_go($($arg: $ty),*) -> $ret {
-            #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
-            let address = super::TABLE[super::Position::$name as usize].slot().known();
-            let mut next: unsafe extern "C-unwind" fn($($ty),*) -> $ret = $managed;
-            if !address.is_null() && super::$module::$goes($($arg),*) {
-                // SAFETY: the slot holds the address of the driver's function of this name, whose prototype this is.
-                next = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(address) };
-            }
-            // SAFETY: the arguments go on as they came, in tail position.
-            unsafe { next($($arg),*) }
+            $crate::hooks::table::jump!(super::$module::$goes($($arg),*), $managed, $name ($($arg: $ty),*) -> $ret)
         }
         may_go
     }};
 }
 pub(crate) use unless;
+
+/// Goes on to the driver's own function if its address is known and `$to_driver` holds, else to `$otherwise`, with the same arguments.
+macro_rules! jump {
+    ($to_driver:expr, $otherwise:expr, $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{
+        #[expect(clippy::indexing_slicing, reason = "a position is below the table's length, which the compiler sees")]
+        let address = super::TABLE[super::Position::$name as usize].slot().known();
+        let mut next: unsafe extern "C-unwind" fn($($ty),*) -> $ret = $otherwise;
+        if !address.is_null() && $to_driver {
+            // SAFETY: the slot holds the address of the driver's function of this name, whose prototype this is.
+            next = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(address) };
+        }
+        // SAFETY: the arguments go on as they came. One call in tail position: it compiles to a jump.
+        unsafe { next($($arg),*) }
+    }};
+}
+pub(crate) use jump;
 
 /// The call of the driver's function of a row with the application's own arguments, in the thread's own capture mode.
 macro_rules! caller {

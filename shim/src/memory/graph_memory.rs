@@ -27,7 +27,7 @@ static EVENTS_MAX: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
 pub(crate) struct Part {
     bytes: u64,
     pool_account: Arc<PoolAccount>,
-    /// When it was last launched, in the pool_account's count; 0 for never.
+    /// When it was last launched, in the pool account's count; 0 for never.
     epoch: AtomicU64,
 }
 

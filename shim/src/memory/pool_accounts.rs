@@ -384,7 +384,7 @@ impl PoolAccounts {
         }
     }
 
-    /// The pool_accounts, of one device or all. Looked at without the locks held.
+    /// The pool accounts, of one device or all. Looked at without the locks held.
     fn of(&self, device: Option<&Device>) -> Vec<Arc<PoolAccount>> {
         let is_there = |pool_account: &&Arc<PoolAccount>| {
             device.is_none_or(|device| device.ordinal == pool_account.device.ordinal)

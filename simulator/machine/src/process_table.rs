@@ -1,4 +1,4 @@
-//! Processes of the machine: joining, and ending the dead.
+//! Processes of the machine: how they join, and how the dead are ended.
 
 use crate::commit::{CannotCommit, Change};
 use crate::core::{ClientRow, Core, DESCRIPTORS, HoldRow, RecordRow};
@@ -12,7 +12,7 @@ use crate::{objects, releasing, ring};
 const CHECK_EVERY_NS: u64 = 10_000_000;
 
 impl Shared {
-    /// Ends who has died, if nobody here has looked for a while.
+    /// Ends the processes that have died, if this one has not looked for a while.
     pub(crate) fn check_processes(&self, local: &mut Local) -> Result<(), CannotCommit> {
         if !self.liveness.has_others() || sys::monotonic_ns() < local.checked_ns + CHECK_EVERY_NS {
             return Ok(());
@@ -20,12 +20,12 @@ impl Shared {
         self.end_dead_processes(local)
     }
 
-    /// Whether anybody has died and is not ended.
+    /// Whether a process has died and has not been ended.
     pub(super) fn is_any_dead(&self, core: &Core) -> bool {
         core.clients.iter().any(|row| !self.liveness.is_alive(row.slot))
     }
 
-    /// Ends who has died: memory back, contexts and pending work gone, record kept.
+    /// Ends the processes that have died: memory back, contexts and pending work gone, record kept.
     pub(crate) fn end_dead_processes(&self, local: &mut Local) -> Result<(), CannotCommit> {
         local.checked_ns = sys::monotonic_ns();
         self.refresh(local)?;

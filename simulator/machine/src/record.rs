@@ -8,7 +8,7 @@ use crate::report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sam
 use crate::shared::{Local, Shared};
 use crate::{engine, history, ring};
 
-/// Looks at the core as it is now, with the dead ended. Where this process cannot write (disk full, no slot free) it
+/// Looks at the core as it is now, with dead processes ended. Where this process cannot write (disk full, no slot free) it
 /// sees what was committed last.
 fn look<R>(shared: &Shared, mut see: impl FnMut(&Core) -> R) -> Result<R, CannotCommit> {
     let local = &mut *shared.local.lock();

@@ -82,7 +82,7 @@ fn command(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(word).into_owned())
 }
 
-/// There are no host interface GPUs.
+/// There are no host interface cards.
 pub(crate) fn hic_version(count: *mut c_uint, entries: *mut nvmlHwbcEntry_t) -> nvmlReturn_t {
     opened()?;
     put_all(entries, count, &[])

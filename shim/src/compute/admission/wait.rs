@@ -210,7 +210,7 @@ impl Launches {
 
 impl Launches {
     /// For how long a segment of another stream of the device was seen to run, the longest (ns). To wait for its end may be to
-    /// wait for ever; gates are told apart by [`Launches::waits_for_host`].
+    /// wait for ever; waits for the host are told apart by [`Launches::waits_for_host`].
     fn longest_beside(&self, limiter: &DeviceLimiter, own: Option<&StreamState>) -> u64 {
         let is_beside = |stream_state: &&StreamState| {
             !own.is_some_and(|own| core::ptr::eq(own, *stream_state))

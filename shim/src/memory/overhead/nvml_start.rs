@@ -39,8 +39,8 @@ pub(super) struct Nvml {
 }
 
 impl Nvml {
-    /// Whether NVML answers. A start under way is waited for, up to `beside_after_ns`.
-    pub(super) fn is_ready(&self, beside_after_ns: u64) -> bool {
+    /// Whether NVML answers. A start under way is waited for, up to `wait_ns`.
+    pub(super) fn is_ready(&self, wait_ns: u64) -> bool {
         let mut until_ns = 0;
         loop {
             match self.state.load(Ordering::SeqCst) {
@@ -49,7 +49,7 @@ impl Nvml {
             }
             let now_ns = now_ns();
             if until_ns == 0 {
-                until_ns = now_ns.saturating_add(beside_after_ns);
+                until_ns = now_ns.saturating_add(wait_ns);
             }
             if now_ns >= until_ns {
                 return false;
@@ -103,12 +103,12 @@ impl Overhead {
         if !self.nvml.is_starting() || self.sees_all(device) {
             return;
         }
-        let beside_after_ns = if self.is_manager_telling(device) {
+        let wait_ns = if self.is_manager_telling(device) {
             BRIEF_NS
         } else {
             WAIT_MAX_NS
         };
-        if !self.nvml.is_ready(beside_after_ns) {
+        if !self.nvml.is_ready(wait_ns) {
             self.doubt_nvml(device);
         }
     }
@@ -119,12 +119,12 @@ impl Overhead {
         if !self.nvml.is_starting() || self.is_manager_telling(device) {
             return;
         }
-        let beside_after_ns = if expected_bytes == 0 {
+        let wait_ns = if expected_bytes == 0 {
             WAIT_MAX_NS
         } else {
             BRIEF_NS
         };
-        self.nvml.is_ready(beside_after_ns);
+        self.nvml.is_ready(wait_ns);
     }
 
     /// A context was charged while NVML was starting: when it is ready, the charge is corrected.

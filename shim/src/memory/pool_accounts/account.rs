@@ -1,4 +1,4 @@
-//! One pool_account: a pool, or the memory of a device's graphs.
+//! One pool account: a pool, or the memory of a device's graphs.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -413,7 +413,7 @@ impl Holder {
     /// Gives back what is not in use.
     fn trim(self, device: &Device) {
         match self {
-            // SAFETY: the pool is not destroyed while the pool_account's lock is held.
+            // SAFETY: the pool is not destroyed while the pool account's lock is held.
             Self::Pool(pool) => drop(unsafe { hooked::cuMemPoolTrimTo(pool, 0) }),
             // SAFETY: an ordinal of the driver's own.
             Self::Graphs => drop(unsafe { hooked::cuDeviceGraphMemTrim(device.ordinal) }),

@@ -1,8 +1,8 @@
-//! The arithmetic of one pool_account: what is counted for what the driver keeps, and for what is on its way to it.
+//! The arithmetic of one pool account: what is counted for what the driver keeps, and for what is on its way to it.
 //!
 //! The driver takes memory for a pool when a request does not fit into what the pool holds, and gives it back when it
 //! sees fit. So each request is *promised* first: if it could make the pool grow beyond what is counted, the growth is
-//! counted before the driver is asked. Afterwards the driver says what it holds, and the balance follow. At every instant
+//! counted before the driver is asked. Afterwards the driver says what it holds, and the balance follows. At every instant
 //! `charged + granted` is at least what the driver holds, and at least what it will hold once all that is promised has
 //! been served.
 
@@ -101,7 +101,7 @@ impl Balance {
         self.charged.saturating_add(self.granted)
     }
 
-    /// What a request of `bytes` may grow the pool_account by beyond what is counted, `used` being in use; first choice, and
+    /// What a request of `bytes` may grow the pool account by beyond what is counted, `used` being in use; first choice, and
     /// what does at the least.
     pub(super) fn growth(&self, used: u64, bytes: u64) -> (u64, u64) {
         let all = used.saturating_add(self.promised).saturating_add(bytes);
