@@ -22,7 +22,8 @@ declare -A allowed=(
     [vcuda-kubelet-api]=""
     [vcuda-plugin]="vcuda-daemon vcuda-kubelet-api vcuda-quota vcuda-manager-api"
     [vcuda-figures]=""
-    [vcuda-cli]="vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-limiter vcuda-region vcuda-arbiter vcuda-machine vcuda-manager-api vcuda-figures"
+    [vcuda-cli]="vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-region vcuda-arbiter vcuda-machine vcuda-manager-api"
+    [vcuda-bench]="vcuda-cli vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-limiter vcuda-region vcuda-arbiter vcuda-machine vcuda-manager-api vcuda-figures"
     [vcuda-tests]="vcuda-driver-api vcuda-quota vcuda-limiter vcuda-region vcuda-machine vcuda-clock vcuda-benches vcuda-manager vcuda-manager-api vcuda-kubelet-api"
     [vcuda-benches]="vcuda-driver-api vcuda-quota vcuda-limiter vcuda-region vcuda-machine vcuda-clock vcuda-manager-api vcuda-figures"
 )

@@ -14,7 +14,6 @@ EXCEPTIONS = {
     ("compute/graph_cost.rs", "memory"): "a graph's cost and its memory are found in one walk over its nodes",
     ("driver/object_list.rs", "runtime"): "walks over loaded objects and forks wait for each other",
     ("driver/real/own.rs", "hooks"): "names of functions are made as the table makes them",
-    ("interpose/deepbind.rs", "runtime"): "an opening that could not be bound is told",
     ("interpose/dlsym.rs", "hooks"): "the table says which names are hooked",
     ("memory/overhead/gpu.rs", "hooks"): "the shim's own calls of hooked functions, by the slots of the table",
     ("memory/overhead/nvml.rs", "hooks"): "as above",

@@ -8,5 +8,5 @@ command -v cargo >/dev/null || { echo "demo: no cargo: install the Rust toolchai
 # without optimisation across crates: all of them with it take more than twice as long.
 cargo build --release -p vcuda-shim
 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-    cargo build --release -p vcuda-cli -p vcuda-manager -p vcuda-simulator -p vcuda-simulator-nvml
+    cargo build --release -p vcuda-cli -p vcuda-bench -p vcuda-manager -p vcuda-simulator -p vcuda-simulator-nvml
 exec "${CARGO_TARGET_DIR:-target}/release/vcuda" demo "$@"

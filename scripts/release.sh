@@ -40,14 +40,14 @@ build() {
 
 archive() {
     local processor=$1 out=$2 version=$3 built stage name program
-    built=$(build "$processor" vcuda-shim vcuda-cli "${daemons[@]}")
+    built=$(build "$processor" vcuda-shim vcuda-cli vcuda-bench "${daemons[@]}")
     scripts/check-shim.sh "$built" "$glibc"
     name=vcuda-$version-linux-$processor
     stage=$(mktemp -d)
-    # `vcuda` finds the library beside itself.
+    # `vcuda` finds the library and vcuda-bench beside itself.
     mkdir -p "$stage/$name"/{bin,share/doc}
     cp "$built/libvcuda_shim.so" "$stage/$name/bin/"
-    for program in vcuda vcuda-manager vcuda-device-plugin; do
+    for program in vcuda vcuda-bench vcuda-manager vcuda-device-plugin; do
         [ ! -e "$built/$program" ] || cp "$built/$program" "$stage/$name/bin/"
     done
     cp -r deploy "$stage/$name/share/"

@@ -14,7 +14,7 @@ use vcuda_quota::{Policy, Priority};
 use vcuda_region::limits::LimitsWriter;
 use vcuda_region::process::ProcessView;
 use vcuda_region::usage_reader::{BucketUse, UsageReader, Work};
-use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES};
+use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, MAX_SLOTS};
 
 /// How often a tenant's `limits` are read again and the beat written there (ns).
 const BEAT_NS: u64 = 95_000_000;
@@ -290,13 +290,18 @@ impl Tenant {
         state.settlement.read(now_ns, with_unsettled);
         state.looked_ns = now_ns;
         let idle_at = (demand_permille == 0).then_some(bucket.level_ns);
-        let elapsed_ns = bucket.measured_elapsed_ns.saturating_sub(state.elapsed_ns);
+        // Programs of an earlier release do not tell contexts apart, but processes are.
+        let (most, elapsed_ns) = match bucket.contexts_ns {
+            0 => (at_work, bucket.measured_elapsed_ns),
+            elapsed_ns => (MAX_SLOTS as u64, elapsed_ns),
+        };
         let busy_ns = bucket.measured.fresh_ns.saturating_sub(state.measured.fresh_ns);
-        state.elapsed_ns = bucket.measured_elapsed_ns;
         state.follow(idle_at, bucket.measured, now_ns);
         if demand_permille > 0 {
-            state.contexts.follow(at_work, elapsed_ns, busy_ns);
+            let since_ns = elapsed_ns.saturating_sub(state.elapsed_ns);
+            state.contexts.follow(most, since_ns, busy_ns);
         }
+        state.elapsed_ns = elapsed_ns;
         let busy = Busy {
             map,
             contexts: state.contexts,

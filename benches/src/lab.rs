@@ -202,6 +202,14 @@ impl Lab {
     /// # Errors
     /// The record cannot be read.
     pub fn service_ns(&self) -> Result<Vec<Vec<u64>>> {
+        Ok(self.record_ns()?.0)
+    }
+
+    /// The same, and the time that switches between contexts took so far (ns).
+    ///
+    /// # Errors
+    /// `vcuda sim report` failed.
+    pub fn record_ns(&self) -> Result<(Vec<Vec<u64>>, u64)> {
         let report: Value = serde_json::from_str(&self.ask(&["sim", "report", "--json"])?)?;
         let rows = report
             .get("processes")
@@ -217,9 +225,10 @@ impl Lab {
             services.sum()
         };
         let tenants = self.tenants.iter();
-        Ok(tenants
-            .map(|tenant| tenant.processes.iter().map(of).collect())
-            .collect())
+        let services = tenants.map(|tenant| tenant.processes.iter().map(of).collect());
+        let gpus = report.get("gpus").and_then(Value::as_array).context("no GPUs")?;
+        let switched = gpus.iter().filter_map(|gpu| gpu.get("switched_ns")?.as_u64());
+        Ok((services.collect(), switched.sum()))
     }
 
     /// The share of the GPU that each tenant gets in each of so many windows of so many ns (1 is the whole).

@@ -1,4 +1,5 @@
 //! What the benchmarks share: the release build, the driver that does nothing, and programs beside it.
+#![warn(clippy::too_many_lines)]
 
 pub mod accuracy;
 pub mod lab;

@@ -4,13 +4,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use vcuda_machine::Config;
 
+pub mod bench;
 mod gpu;
 mod manager;
 mod quota;
 
+use bench::BenchCommand;
 use gpu::{GPU_DETAILS, GPU_EXAMPLES};
 pub(crate) use gpu::{GpuAction, GpuArgs};
 use manager::{EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS, GRANT_EXAMPLES, PS_EXAMPLES, TOP_EXAMPLES};
@@ -46,9 +48,9 @@ processes that it starts share the quota.
 Without --gpu each GPU of the machine gets the quota; with --gpu the command
 sees only these GPUs.
 A run inside a run is refused: a tenant cannot give itself a quota.
-Promises (--cores of fixed and burst) are kept before anything else. What nobody
-was promised goes by --priority, then policy, then --weight; nobody who wants
-GPU time gets none. See docs/policies.md.
+Promises (--cores of fixed and burst) are kept before anything else. What is
+left goes by --priority, then policy, then --weight; each tenant that wants GPU
+time gets some. See docs/policies.md.
 
 Exit status: the command's own; 64 wrong use, also no GPU; 69 vcuda's own
 libraries are missing; 1 another failure of vcuda; 126 the command cannot be
@@ -95,30 +97,6 @@ Examples:
   vcuda doctor -- python train.py           what it would meet under vcuda run
   vcuda run --memory 2GiB -- vcuda doctor   from inside a tenant";
 
-const DEMO_EXAMPLES: &str = "\
-Examples:
-  vcuda demo
-  vcuda demo --sim      on the simulated GPU, also where a real one is present
-  vcuda demo --json     for scripts";
-
-const BENCH_EXAMPLES: &str = "\
-Examples:
-  vcuda bench                             all tables on this GPU, some 5 minutes
-  vcuda bench --quick --sim               a few rows on the simulated GPU, 30 s
-  vcuda bench --only split --svg s.svg    tenants side by side, with a picture
-  vcuda bench --without-shim              the same work when nobody is held
-  vcuda bench --json | jq .summary";
-
-const BENCH_DETAILS: &str = "\
-Tenants keep the GPU busy with kernels whose work is fixed, alone and side by
-side, and each should get its share, soon after it was idle or its share was
-changed. On a real GPU a share is the work that was done over the work of the
-same program alone without the shim; on the simulated one it is the exact
-record. Anything else on the GPU disturbs.
-
-Exit status: 0 measured, whatever came out; 1 failed or interrupted; 64 wrong
-use, also no GPU; 69 vcuda's own libraries are missing.";
-
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   vcuda completions bash > ~/.local/share/bash-completion/completions/vcuda
@@ -132,7 +110,7 @@ Examples:
 /// Share an NVIDIA GPU: memory and GPU-time quotas for unmodified programs.
 #[derive(Debug, Parser)]
 #[command(name = "vcuda", version, before_help = MAIN_EXAMPLES, disable_help_subcommand = true)]
-pub(crate) struct Cli {
+pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -171,12 +149,8 @@ pub(crate) enum Command {
     /// Check each link between a program and its quota, with a remedy for each that is broken
     #[command(before_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
-    /// Two tenants on one GPU, held to their quotas before your eyes
-    #[command(before_help = DEMO_EXAMPLES)]
-    Demo(DemoArgs),
-    /// Measure how exact shares are and what a call costs, on this GPU
-    #[command(before_help = BENCH_EXAMPLES, after_help = BENCH_DETAILS)]
-    Bench(BenchArgs),
+    #[command(flatten)]
+    OfBench(BenchCommand),
     /// Print a completion script for a shell
     #[command(before_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -202,9 +176,6 @@ pub(crate) enum Command {
         #[arg(long)]
         alone: bool,
     },
-    /// The program that the tenants of `demo` and `bench` run.
-    #[command(hide = true)]
-    FixtureTenant,
     /// Proves that programs of this container are held to its limits; the hook of strict containers.
     #[command(hide = true)]
     Attached(AttachedArgs),
@@ -325,57 +296,6 @@ pub(crate) struct AttachedArgs {
     /// Write the reason into this file too, if it is there
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct DemoArgs {
-    /// Use the simulated GPU, also where a real one is present
-    #[arg(long)]
-    pub(crate) sim: bool,
-    /// Print the checks as JSON; the story goes to stderr
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// A table of `bench`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BenchTable {
-    /// One tenant at a time
-    Alone,
-    /// Tenants side by side
-    Split,
-    /// What the shim adds to a call
-    Overhead,
-    /// How soon a share is there after idleness, and a changed one
-    Changes,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct BenchArgs {
-    /// Seconds that each row is measured, in windows of one [default: 3, quick 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
-    pub(crate) seconds: Option<u32>,
-    /// A few rows only, in half a minute
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Measure this table only
-    #[arg(long, value_enum, value_name = "TABLE")]
-    pub(crate) only: Option<BenchTable>,
-    /// Run the tenants without the shim, so that nobody holds them: the baseline
-    #[arg(long)]
-    pub(crate) without_shim: bool,
-    /// Draw each tenant's share over time into this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Use a fresh simulated GPU, also where a real one is present
-    #[arg(long)]
-    pub(crate) sim: bool,
-    /// The GPU, by UUID or by its index in `vcuda smi` [default: most free memory]
-    #[arg(long, value_name = "UUID|INDEX", allow_negative_numbers = true)]
-    pub(crate) gpu: Option<GpuSelector>,
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::config::{ENV_LIBRARY_PATH, ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment};
 use crate::failure::Failure;
-use crate::libraries;
+use crate::installation;
 
 /// Sees to it that an arbiter runs; one that does already is left alone.
 ///
@@ -17,7 +17,7 @@ pub(crate) fn ensure_arbiter(environment: &Environment) -> Result<(), Failure> {
     if vcuda_arbiter::is_running(&root) {
         return Ok(());
     }
-    let executable = libraries::executable()?;
+    let executable = installation::executable()?;
     let started = Command::new(&executable)
         .args(["arbiter", "--detach"])
         // Its own driver view, not the tenant's.
@@ -42,7 +42,7 @@ pub(crate) fn ensure_arbiter(environment: &Environment) -> Result<(), Failure> {
 pub(crate) fn detach() -> Result<(), Failure> {
     nix::unistd::setsid().ok();
     close_inherited();
-    let executable = libraries::executable()?;
+    let executable = installation::executable()?;
     Command::new(&executable)
         .arg("arbiter")
         .current_dir("/")

@@ -1,101 +1,23 @@
-//! `vcuda bench`: how exact shares are and what the shim costs, on this GPU or on the simulated one. What users run before
-//! they believe us. The tenants are this program again, under `vcuda run` like any other.
+//! `vcuda bench` and `vcuda demo` are the program `vcuda-bench`, which stands beside `vcuda`.
 
-mod changes;
-mod overhead;
-mod picture;
-mod plan;
-mod progress;
-mod report;
-mod running;
-mod shares;
-mod table;
+use std::env;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
-use std::io::{self, Write as _};
-
-use crate::args::BenchArgs;
-use crate::config::Environment;
 use crate::failure::Failure;
-use crate::fixture::interrupt::Interrupt;
-use crate::fixture::{Fixture, Ground, record};
-use changes::Changes;
-use overhead::Overhead;
-use plan::Plan;
-use progress::Progress;
-use report::{GpuReport, Report};
-use shares::Shares;
+use crate::installation;
 
-/// Measures, then prints.
-pub(crate) fn bench(args: &BenchArgs, environment: &Environment) -> Result<(), Failure> {
-    let plan = Plan::new(args)?;
-    args.svg.as_deref().map_or(Ok(()), picture::can_write)?;
-    let interrupt = Interrupt::catch()?;
-    let ground = Ground::asked(args.sim, Ground::Real);
-    let fixture = Fixture::set_up(ground, args.gpu.as_ref(), environment)?;
-    let measured = measure(&plan, &fixture, &interrupt);
-    // Whatever happened: nothing is left behind.
-    fixture.clear();
-    let report = measured?;
-    if let Some(place) = &args.svg {
-        picture::write(&report, place)?;
-    }
-    let mut out = io::stdout().lock();
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, &report)?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{}", table::text(&report))?;
-    }
-    Ok(out.flush()?)
-}
+const PROGRAM: &str = "vcuda-bench";
 
-fn measure(plan: &Plan, fixture: &Fixture, interrupt: &Interrupt) -> Result<Report, Failure> {
-    let progress = Progress::new(plan);
-    progress.step("calibration");
-    let iterations_per_ms = record::calibrate(fixture)?;
-    let mut report = Report::new(plan, GpuReport::of(fixture));
-    let mut shares = Shares::new(plan, fixture, interrupt, iterations_per_ms);
-    for row in &plan.rows {
-        progress.step(row.to_string());
-        report.shares.push(shares.row(row)?);
-    }
-    if plan.changes > 0 {
-        let changes = Changes {
-            plan,
-            fixture,
-            interrupt,
-            iterations_per_ms,
-            record: shares.record(&plan::CHANGED)?,
-        };
-        progress.step("a share after idleness");
-        report.changes.push(changes.after_idleness()?);
-        progress.step("a share that is changed");
-        report.changes.push(changes.of_share()?);
-    }
-    if plan.has_overhead {
-        let overhead = Overhead {
-            plan,
-            fixture,
-            interrupt,
-            iterations_per_ms,
-        };
-        for subject in overhead::SUBJECTS {
-            progress.step(subject.name);
-            report.overhead.push(overhead.row(&subject)?);
-        }
-        let costs = running::Costs {
-            plan,
-            fixture,
-            interrupt,
-            iterations_per_ms,
-        };
-        progress.step("processor time without the shim");
-        let bare_ns = costs.bare()?;
-        for caps in running::ROWS {
-            progress.step("processor time, lateness");
-            report.running.push(costs.row(caps, bare_ns)?);
-        }
-    }
-    report.sum_up();
-    Ok(report)
+/// Replaces this process by `vcuda-bench`, with the arguments of this one. Returns only if that failed.
+///
+/// # Errors
+/// The program is not there ([`Failure::Unavailable`]) or cannot be executed.
+pub(crate) fn become_bench() -> Failure {
+    let program = match installation::program(PROGRAM) {
+        Ok(program) => program,
+        Err(failure) => return failure,
+    };
+    let error = Command::new(&program).args(env::args_os().skip(1)).exec();
+    Failure::access("execute", &program, &error)
 }

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// The tenant's directory, set by `vcuda run`, read by the shim.
 pub(crate) const ENV_TENANT: &str = vcuda_region::directory::ENV_DIRECTORY;
 /// The simulated machine's directory.
-pub(crate) const ENV_MACHINE: &str = "VCUDA_SIM";
+pub const ENV_MACHINE: &str = "VCUDA_SIM";
 /// The manager's socket, or `off`.
 pub(crate) const ENV_MANAGER: &str = "VCUDA_MANAGER";
 /// Libraries that the loader puts before all others.
@@ -20,17 +20,17 @@ pub(crate) const ENV_PRELOAD: &str = "LD_PRELOAD";
 /// Directories that the loader searches first.
 pub(crate) const ENV_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Which GPUs the CUDA driver shows to a program.
-pub(crate) const ENV_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+pub const ENV_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// Where a user's runtime files live (XDG Base Directory Specification).
-pub(crate) const ENV_RUNTIME: &str = "XDG_RUNTIME_DIR";
+pub const ENV_RUNTIME: &str = "XDG_RUNTIME_DIR";
 /// Set by an MPS control daemon's users: where its pipes are.
 pub(crate) const ENV_MPS_PIPES: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
 /// What the environment says. Empty variables count as unset.
 #[derive(Clone, Debug)]
-pub(crate) struct Environment {
+pub struct Environment {
     /// `VCUDA_DIR`: this process runs inside a tenant.
-    pub(crate) tenant: Option<PathBuf>,
+    pub tenant: Option<PathBuf>,
     /// `VCUDA_SIM`.
     pub(crate) machine: Option<PathBuf>,
     /// `VCUDA_MANAGER`.
@@ -50,7 +50,7 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// Reads each variable; the only place that does.
-    pub(crate) fn read() -> Environment {
+    pub fn read() -> Environment {
         let given = |name| env::var_os(name).filter(|value| !value.is_empty());
         Environment {
             tenant: given(ENV_TENANT).map(PathBuf::from),
@@ -73,7 +73,7 @@ impl Environment {
     ///
     /// # Errors
     /// It cannot be created, is a symbolic link, or belongs to somebody else.
-    pub(crate) fn runtime_root(&self) -> Result<PathBuf, Failure> {
+    pub fn runtime_root(&self) -> Result<PathBuf, Failure> {
         if let Some(runtime) = &self.runtime {
             if !runtime.is_dir() {
                 return Err(Failure::Failed(format!(

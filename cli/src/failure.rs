@@ -10,7 +10,7 @@ use thiserror::Error;
 /// Every way in which `vcuda` itself fails. A command started by `vcuda run` has its own exit status: it replaces this
 /// process. Each message names what was given and what to do next.
 #[derive(Debug, Error)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// What was typed, or what a configuration says, cannot be meant on this machine: also a GPU that is not there.
     /// Status 64 (`EX_USAGE`).
     #[error("{0}")]
@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     /// It was tried and did not work, or a check failed. Status 1.
     #[error("{0}")]
     Failed(String),
-    /// A part of vcuda that the command needs is not there: its own libraries, the manager. Status 69 (`EX_UNAVAILABLE`).
+    /// A part of vcuda that the command needs is not there: a library or program of its own, the manager. Status 69 (`EX_UNAVAILABLE`).
     #[error("{0}")]
     Unavailable(String),
     /// The command given to `run` or `sim` exists, but cannot be executed. Status 126, as in shells.
@@ -37,7 +37,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// A failed access to `path`, in words: `verb` is what was tried ("create", "read").
-    pub(crate) fn access(verb: &str, path: &Path, error: &io::Error) -> Failure {
+    pub fn access(verb: &str, path: &Path, error: &io::Error) -> Failure {
         Failure::Failed(format!("cannot {verb} {}: {}", path.display(), reason(error)))
     }
 }
@@ -94,6 +94,6 @@ impl From<&Failure> for ExitCode {
 }
 
 /// Shorthand for the errors of other crates, whose messages already name value and remedy.
-pub(crate) fn failed(error: impl Display) -> Failure {
+pub fn failed(error: impl Display) -> Failure {
     Failure::Failed(error.to_string())
 }

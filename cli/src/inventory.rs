@@ -15,7 +15,7 @@ use vcuda_quota::MemorySize;
 
 /// A GPU as typed: its index in `vcuda smi`, or its UUID, which may be cut short as for `CUDA_VISIBLE_DEVICES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum GpuSelector {
+pub enum GpuSelector {
     /// Position in the order of `vcuda smi`, which is NVML's.
     Index(usize),
     /// The beginning of a UUID, in lower case behind `GPU-`.
@@ -24,7 +24,7 @@ pub(crate) enum GpuSelector {
 
 /// The text is neither.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum SelectorError {
+pub enum SelectorError {
     /// Neither digits nor `GPU-...`.
     #[error("neither an index nor a UUID (GPU-...); `vcuda smi` lists both")]
     Neither,
@@ -57,19 +57,22 @@ impl FromStr for GpuSelector {
 
 /// One GPU, as far as a quota or a table needs it.
 #[derive(Clone, Debug)]
-pub(crate) struct Gpu {
-    pub(crate) uuid: GpuUuid,
-    pub(crate) name: String,
-    pub(crate) memory_total_bytes: u64,
+pub struct Gpu {
+    /// What it is known by.
+    pub uuid: GpuUuid,
+    /// The product's name, for people.
+    pub name: String,
+    /// All of it, with what the driver keeps.
+    pub memory_total_bytes: u64,
     /// Of all processes, tenants or not.
-    pub(crate) memory_used_bytes: u64,
+    pub memory_used_bytes: u64,
     /// What the driver keeps for itself and never gives to a program (bytes).
-    pub(crate) memory_reserved_bytes: u64,
+    pub memory_reserved_bytes: u64,
 }
 
 /// Where GPUs are.
 #[derive(Debug)]
-pub(crate) enum Inventory {
+pub enum Inventory {
     /// Behind NVIDIA's driver.
     Real(Nvml),
     /// On a simulated machine.
@@ -81,7 +84,7 @@ impl Inventory {
     ///
     /// # Errors
     /// No driver, or no GPU: says how to go on without.
-    pub(crate) fn real() -> Result<Inventory, Failure> {
+    pub fn real() -> Result<Inventory, Failure> {
         let nvml = Nvml::open().map_err(|problem| no_gpu(&problem))?;
         match nvml.gpus() {
             Ok(gpus) if gpus.is_empty() => Err(Failure::Usage(
@@ -110,7 +113,7 @@ impl Inventory {
     }
 
     /// All GPUs, by index, with what they use now.
-    pub(crate) fn gpus(&self) -> Result<Vec<Gpu>, Failure> {
+    pub fn gpus(&self) -> Result<Vec<Gpu>, Failure> {
         match self {
             Inventory::Real(nvml) => real_gpus(nvml).map_err(failed),
             Inventory::Simulated(machine) => simulated_gpus(machine),
@@ -176,7 +179,7 @@ fn simulated_gpus(machine: &Machine) -> Result<Vec<Gpu>, Failure> {
 ///
 /// # Errors
 /// Names the selector that means no GPU, or more than one, and what there is.
-pub(crate) fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>, Failure> {
+pub fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>, Failure> {
     if selectors.is_empty() {
         return Ok(gpus.to_vec());
     }

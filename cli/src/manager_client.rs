@@ -1,6 +1,6 @@
 //! The node's manager, asked over its socket. Commands that show things do without one; those that change a grant need it.
 
-pub(crate) mod view;
+pub mod view;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A manager that answers.
 #[derive(Debug)]
-pub(crate) struct ManagerClient {
+pub struct ManagerClient {
     runtime: Runtime,
     channel: Channel,
     socket: PathBuf,
@@ -77,7 +77,7 @@ impl ManagerClient {
     ///
     /// # Errors
     /// Nobody does.
-    pub(crate) fn at_socket(socket: &Path) -> Result<ManagerClient, Failure> {
+    pub fn at_socket(socket: &Path) -> Result<ManagerClient, Failure> {
         Ok(ManagerClient::at(socket)?)
     }
 
@@ -121,7 +121,11 @@ impl ManagerClient {
         self.wait(node.get_status(vcuda_manager_api::v1::GetStatusRequest {}))
     }
 
-    pub(crate) fn gpus(&self) -> Result<ListGpusResponse, Failure> {
+    /// The GPUs of the node.
+    ///
+    /// # Errors
+    /// The manager does not answer, or refuses.
+    pub fn gpus(&self) -> Result<ListGpusResponse, Failure> {
         let mut node = self.node();
         self.wait(node.list_gpus(ListGpusRequest {}))
     }

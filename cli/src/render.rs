@@ -10,38 +10,43 @@ use vcuda_quota::{CoreShare, MemorySize, Priority, Quota};
 
 /// What `vcuda smi --json` prints. The keys are a promise to other programs.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Snapshot {
+pub struct Snapshot {
     /// In the order of their indices.
-    pub(crate) gpus: Vec<GpuView>,
+    pub gpus: Vec<GpuView>,
 }
 
 /// One GPU and the tenants that have a quota on it.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct GpuView {
-    pub(crate) uuid: String,
+pub struct GpuView {
+    /// `GPU-...`.
+    pub uuid: String,
     pub(crate) name: String,
     pub(crate) memory_total_bytes: u64,
     pub(crate) memory_used_bytes: u64,
-    pub(crate) tenants: Vec<TenantView>,
+    /// By name.
+    pub tenants: Vec<TenantView>,
 }
 
 /// A tenant's quota on one GPU and what it uses of it.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct TenantView {
-    pub(crate) name: String,
+pub struct TenantView {
+    /// As `vcuda run --name` or its grant has it.
+    pub name: String,
     /// Of a container that the manager granted: whose it is, as `namespace/pod/container`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holder: Option<String>,
-    pub(crate) memory_limit_bytes: u64,
-    pub(crate) memory_used_bytes: u64,
+    /// Its quota.
+    pub memory_limit_bytes: u64,
+    /// Of all its processes.
+    pub memory_used_bytes: u64,
     /// Allocations denied since the tenant began.
     pub(crate) memory_denied: u64,
     /// What it never exceeds.
-    pub(crate) core_limit_permille: u32,
+    pub core_limit_permille: u32,
     /// What is always there.
     pub(crate) core_guarantee_permille: u32,
     /// Over the last second.
-    pub(crate) core_used_permille: u32,
+    pub core_used_permille: u32,
     /// GPU time since the tenant began.
     pub(crate) gpu_seconds: f64,
     /// Copies between host and GPU since the tenant began, if its GPU time is metered: counted, not charged.
@@ -91,11 +96,11 @@ pub(crate) struct ProcessView {
 }
 
 /// Columns of a terminal that tables fit.
-pub(crate) const WIDTH: usize = 80;
+pub const WIDTH: usize = 80;
 const BAR_WIDTH: usize = 5;
 
 /// The table for people. Bars are drawn on a terminal only.
-pub(crate) fn table(snapshot: &Snapshot, bars: bool) -> String {
+pub fn table(snapshot: &Snapshot, bars: bool) -> String {
     let mut text = String::new();
     for (index, gpu) in snapshot.gpus.iter().enumerate() {
         if index > 0 {
@@ -240,7 +245,7 @@ fn bar(used: u64, limit: u64, width: usize) -> String {
 
 /// `text`, cut to `width` characters with an ellipsis, and without control characters: names come from other users'
 /// processes.
-pub(crate) fn clipped(text: &str, width: usize) -> String {
+pub fn clipped(text: &str, width: usize) -> String {
     let clean: Vec<char> = text
         .chars()
         .map(|c| if c.is_control() { '?' } else { c })

@@ -15,7 +15,7 @@ use crate::exec::become_command;
 use crate::failure::{Failure, failed};
 use crate::inventory::{self, Gpu, Inventory};
 use crate::manager_client::ManagerClient;
-use crate::{background, grant, libraries, sim};
+use crate::{background, grant, installation, sim};
 
 /// Runs the command as a tenant. Returns only on failure.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     }
     let quota = Quota::UNLIMITED.merge(&args.quota.change())?;
     let root = environment.runtime_root()?;
-    let shim = libraries::shim(&root)?;
+    let shim = installation::shim(&root)?;
     let mut variables = vec![(
         ENV_PRELOAD,
         prepended(shim.as_os_str(), environment.preload.as_deref()),
@@ -66,7 +66,7 @@ fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(),
             "{error}; a grant's directory is its manager's: run this as the same user, or let a container runtime mount it"
         ))
     })?;
-    let shim = libraries::shim(&environment.runtime_root()?)?;
+    let shim = installation::shim(&environment.runtime_root()?)?;
     let mut variables = vec![
         (
             ENV_PRELOAD,

@@ -64,7 +64,7 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
 ///
 /// # Errors
 /// The quota would contradict itself, and nothing is written; or its limits cannot be written.
-pub(crate) fn write(path: &Path, change: &QuotaChange) -> Result<bool, Failure> {
+pub fn write(path: &Path, change: &QuotaChange) -> Result<bool, Failure> {
     let mut writer = LimitsWriter::open(path).map_err(failed)?;
     let devices: Vec<(DeviceIndex, GpuUuid)> = writer.limits().devices().collect();
     let mut wanted = Vec::new();

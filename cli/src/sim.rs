@@ -12,7 +12,7 @@ use crate::args::SimArgs;
 use crate::config::{ENV_LIBRARY_PATH, ENV_MACHINE, Environment, prepended};
 use crate::exec::become_command;
 use crate::failure::Failure;
-use crate::libraries;
+use crate::installation;
 use vcuda_quota::MemorySize;
 
 /// Runs the command on the machine. Returns only on failure.
@@ -46,7 +46,7 @@ pub(crate) fn variables(
     machine: &Path,
     environment: &Environment,
 ) -> Result<Vec<(&'static str, OsString)>, Failure> {
-    let links = libraries::simulator(&environment.runtime_root()?)?;
+    let links = installation::simulator(&environment.runtime_root()?)?;
     Ok(vec![
         (
             ENV_LIBRARY_PATH,
@@ -173,6 +173,7 @@ mod tests {
             memory_used_bytes: (80 << 30) - 1,
             memory_peak_bytes: (80 << 30) - 1,
             busy_ns: 86_400_123_456_789,
+            switched_ns: 0,
         };
         let process = ProcessReport {
             pid: 4_194_304,

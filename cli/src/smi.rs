@@ -54,7 +54,7 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
 
 /// Whose tenants are shown.
 #[derive(Clone, Debug)]
-pub(crate) enum Scope {
+pub enum Scope {
     /// All of this user's.
     User(PathBuf),
     /// The one that this process belongs to.
@@ -94,7 +94,7 @@ pub(crate) fn remove_dead(root: &Path) {
 
 /// Looks again and again; each look tells the share used since the one before.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     scope: Scope,
     witness: Witness,
     last: HashMap<(String, GpuUuid), Served>,
@@ -111,7 +111,7 @@ struct Served {
 
 impl Watch {
     /// Nothing seen yet: the first look shows no used share.
-    pub(crate) fn new(scope: Scope) -> Result<Watch, Failure> {
+    pub fn new(scope: Scope) -> Result<Watch, Failure> {
         let me =
             Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
         Ok(Watch {
@@ -128,7 +128,7 @@ impl Watch {
     }
 
     /// The state now.
-    pub(crate) fn look(&mut self, inventory: &Inventory) -> Result<Snapshot, Failure> {
+    pub fn look(&mut self, inventory: &Inventory) -> Result<Snapshot, Failure> {
         let mut gpus: Vec<GpuView> = Vec::new();
         let found = inventory.gpus()?;
         for gpu in &found {

@@ -6,6 +6,7 @@
 )]
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -131,7 +132,17 @@ impl Drop for Sleeper {
 #[test]
 fn help_of_every_command_begins_with_examples() {
     let user = User::new();
-    let commands = ["run", "sim", "smi", "set", "doctor", "demo", "completions", "man"];
+    let commands = [
+        "run",
+        "sim",
+        "smi",
+        "set",
+        "doctor",
+        "demo",
+        "bench",
+        "completions",
+        "man",
+    ];
     for arguments in [vec!["--help"]]
         .into_iter()
         .chain(commands.map(|command| vec![command, "--help"]))
@@ -400,6 +411,7 @@ fn an_existing_machine_is_not_another_one() {
         "memory_used_bytes",
         "memory_peak_bytes",
         "busy_ns",
+        "switched_ns",
     ] {
         assert!(!report["gpus"][0][key].is_null(), "{key}");
     }
@@ -448,26 +460,62 @@ fn a_runtime_directory_that_cannot_be_used_is_named() {
     }
 }
 
+/// A folder with `vcuda` and nothing else.
+fn bare_installation() -> TempDir {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::hard_link(env!("CARGO_BIN_EXE_vcuda"), folder.path().join("vcuda")).unwrap();
+    folder
+}
+
 #[test]
-fn missing_libraries_are_named() {
+fn missing_parts_are_named() {
     let user = User::new();
-    let alone = user.home.path().join("vcuda");
-    fs::copy(env!("CARGO_BIN_EXE_vcuda"), &alone).unwrap();
-    for arguments in [
-        ["run", "--sim", "--", "true"].as_slice(),
-        ["demo", "--sim"].as_slice(),
+    let folder = bare_installation();
+    let vcuda = folder.path().join("vcuda");
+    for (arguments, missing) in [
+        (["run", "--sim", "--", "true"].as_slice(), "libvcuda_shim.so"),
+        (["demo", "--sim"].as_slice(), "vcuda-bench"),
+        (["bench", "--sim"].as_slice(), "vcuda-bench"),
     ] {
-        let mut command = Command::new(&alone);
+        let mut command = Command::new(&vcuda);
         command
             .args(arguments)
             .env("XDG_RUNTIME_DIR", user.home.path().join("run"));
         let output = command.env_remove("VCUDA_DIR").output().unwrap();
         assert_eq!(output.status.code(), Some(69), "{output:?}");
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        let beginning = format!("vcuda: {missing} is not beside {}", vcuda.display());
         assert!(
-            String::from_utf8_lossy(&output.stderr).contains("libvcuda_shim.so is not beside"),
-            "{output:?}"
+            words.starts_with(&beginning) && words.contains("cargo build"),
+            "{words}"
         );
     }
+}
+
+#[test]
+fn demo_and_bench_become_the_program_beside_vcuda() {
+    let folder = bare_installation();
+    let program = folder.path().join("vcuda-bench");
+    let run = |arguments: &[&str]| {
+        let mut vcuda = Command::new(folder.path().join("vcuda"));
+        vcuda.args(arguments).output().unwrap()
+    };
+    symlink("/bin/echo", &program).unwrap();
+    let arguments = ["bench", "--svg", "a  b.svg", "--only", "split"];
+    let output = run(&arguments);
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(told.trim_end(), arguments.join(" "));
+    // What cannot be meant is refused before.
+    let output = run(&["demo", "--seconds", "1"]);
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+
+    fs::remove_file(&program).unwrap();
+    symlink("/bin/false", &program).unwrap();
+    let output = run(&["demo"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]

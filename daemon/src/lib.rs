@@ -1,10 +1,12 @@
 //! What the node's daemons, the manager and the device plugin, do alike: they read a configuration and refuse a wrong one
 //! with its line ([`config`], [`value`]), log ([`logging`]), end by signals with documented statuses ([`life`]), and serve
-//! their figures to whoever asks, without being held up by it ([`http`]).
+//! metrics, health and readiness ([`pages`]) to whoever asks, without being held up by it ([`http`]).
 #![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
 
 pub mod config;
 pub mod http;
 pub mod life;
 pub mod logging;
+pub mod pages;
 pub mod value;

@@ -129,6 +129,20 @@ pub fn busy_permille(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u32 {
     u32::try_from(busy * 1000 / (seen * BINS_PER_WORD).max(1)).unwrap_or(1000)
 }
 
+/// How much of the time from `from_ns` to `to_ns` (monotonic clock) is marked as busy, in bins and of at most one round (ns).
+#[must_use]
+pub fn busy_ns(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u64 {
+    let to = bin_of(to_ns);
+    let from = bin_of(from_ns).max(to.saturating_sub(words.len() as u64 * BINS_PER_WORD));
+    let is_busy = |bin: &u64| {
+        let word = bin / BINS_PER_WORD;
+        let cell = words.get(place(words.len(), word).0);
+        let bins = cell.map_or(0, |cell| bins_of(cell.load(Ordering::Relaxed), words.len(), word));
+        bins >> (bin % BINS_PER_WORD) & 1 == 1
+    };
+    (from..to).filter(is_busy).count() as u64 * BIN_NS
+}
+
 /// Where word number `word` lies in a ring, and the tag that it carries there.
 #[must_use]
 pub fn place(ring_words: usize, word: u64) -> (usize, u16) {
@@ -177,6 +191,13 @@ mod tests {
             "a round later"
         );
         assert_eq!(busy_permille(&[], begin, begin + word_ns), 0);
+        let across_ns = (begin + 29 * word_ns + 3 * BIN_NS, begin + 35 * word_ns);
+        assert_eq!(
+            busy_ns(&words, across_ns.0, across_ns.1),
+            word_ns - 3 * BIN_NS,
+            "to the bin"
+        );
+        assert_eq!(busy_ns(&words, 0, begin + word_ns), word_ns, "one round back");
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::{Refinement, busy};
 pub use demand::{Activity, RECENT_NS};
 pub use rates::{Contender, FLOOR_PERMILLE, rates};
 pub use settlement::{Measured, Settlement};
-pub use throttle::{Throttle, Verdict, View};
-pub use turns::{Got, Turns};
+pub use throttle::{Throttle, Verdict, View, WINDOW_NS};
+pub use turns::{Got, SLICE_NS, Turns};
 
 /// How often the controller runs while containers compete (ns).
 pub const CONTENDED_NS: u64 = 10_000_000;

@@ -24,7 +24,7 @@ const UNTIL_SHIFT: u32 = 16;
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Queue {
-    /// The container's clock of GPU time: what the last that went had had before it did (ns).
+    /// The tenant's clock of GPU time: how much the process that was admitted last had been served before (ns).
     clock_ns: AtomicU64,
     reserved: [AtomicU64; 15],
     /// 0: does not wait. Else [`Place`].
@@ -112,8 +112,8 @@ impl Member {
         self.spent_ns.load(Ordering::Relaxed) == 0
     }
 
-    /// Where it stands with a launch of `cost_ns`. In the middle between before it and after it: so nobody is ahead of the
-    /// others, or behind them, by more than half of its longest.
+    /// Where it stands with a launch of `cost_ns`. Half of the launch counts, so that no process gets ahead of the others, or
+    /// behind them, by more than half of its longest launch.
     fn place(&self, cost_ns: u64, until_ns: u64) -> Place {
         let begins = self.begins();
         let ahead_ns = if begins { cost_ns / 2 } else { 0 };
@@ -143,7 +143,7 @@ impl Queue {
             .places
             .get(member.slot)
             .map(|word| word.load(Ordering::Relaxed));
-        // One that waits with another launch stands behind for a while, so that that may be long.
+        // A process that waits with another launch already keeps its place, however old.
         let is_idle = place.is_none_or(|place| place == 0);
         if is_idle && is_less(member.had_ns.load(Ordering::Relaxed), least_ns) {
             member.had_ns.store(least_ns, Ordering::Relaxed);

@@ -65,7 +65,8 @@ pub struct TokenBucket {
     pub measured_charge_ns: AtomicU64,
     /// All measured time, of every stream (ns).
     pub measured_elapsed_ns: AtomicU64,
-    reserved_served: [AtomicU64; 1],
+    /// Measured time of every context, each moment once for each (ns). 0 where programs of an earlier release measured.
+    pub contexts_ns: AtomicU64,
     /// When the device was busy for this container.
     pub busy: [AtomicU64; BUSY_WORDS],
 }
@@ -115,7 +116,7 @@ impl Default for TokenBucket {
             measured_ns: AtomicU64::new(0),
             measured_charge_ns: AtomicU64::new(0),
             measured_elapsed_ns: AtomicU64::new(0),
-            reserved_served: core::array::from_fn(|_| AtomicU64::new(0)),
+            contexts_ns: AtomicU64::new(0),
             busy: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }

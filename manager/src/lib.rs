@@ -5,6 +5,7 @@
 //! processes read it. Nothing of this is on a launch's way: manager and shims meet in mapped memory, and a manager that is
 //! gone is missed by nobody until something has to change.
 #![cfg_attr(not(test), forbid(unsafe_code))]
+#![warn(clippy::too_many_lines)]
 
 pub mod admission;
 pub mod audit;

@@ -9,14 +9,14 @@
 //! | `rows` | which container and GPU has which values at a scrape |
 //! | `labels` | bounded and unambiguous values of labels |
 //! | [`instruments`] | what is counted as it happens |
-//! | [`serve`] | HTTP |
+//!
+//! `vcuda_daemon::pages` serves it over HTTP.
 
 mod encode;
 pub mod instruments;
 mod labels;
 mod rows;
 pub mod series;
-pub mod serve;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,9 +30,6 @@ use crate::grant::Grant;
 use crate::observe::Snapshot;
 use encode::Scraped;
 pub use instruments::{Audited, Instruments, Registration};
-
-/// The content type of what [`Metrics::scrape`] makes.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Where the figures come from.
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 //! Every figure of a [`Snapshot`] is what the tenants' processes wrote, bounded and not believed (I12, I15).
 
 mod container;
+mod fates;
 mod totals;
 mod watch;
 

@@ -9,13 +9,15 @@ use tokio::time::timeout;
 use tracing::{error, warn};
 use vcuda_daemon::http;
 use vcuda_daemon::life::RunError;
+use vcuda_daemon::pages::pages;
 
+use crate::audit::Namespaces;
 use crate::config::Config;
 use crate::events::{Events, unix_ms};
 use crate::inventory::{self, Node, health};
 use crate::ledger::RealDisk;
 use crate::library;
-use crate::metrics::{self, Instruments, Metrics, Sources};
+use crate::metrics::{Instruments, Metrics, Sources};
 use crate::problems::Problems;
 use crate::serve;
 use crate::service::{About, GrantsService, NodeService};
@@ -53,14 +55,6 @@ impl Parts {
         let settings = settings(config);
         let (snapshots, snapshot) = watch::channel(Arc::default());
         let (grants, keeping) = start_grants(settings.clone(), &events, &node, snapshot.clone()).await?;
-        let namespaces = {
-            let grants = grants.clone();
-            Box::new(move |id: &str| {
-                let grant_table = grants.grant_table();
-                let grant = grant_table.grants().find(|grant| grant.id.as_str() == id);
-                grant.map_or_else(String::new, |grant| grant.holder.namespace.clone())
-            })
-        };
         let watchers = Watchers::start(
             config,
             &events,
@@ -68,7 +62,7 @@ impl Parts {
             &instruments,
             node.clone(),
             snapshots,
-            namespaces,
+            namespaces(grants.clone()),
         )
         .map_err(unavailable)?;
         // Last: whoever can connect may ask for a GPU.
@@ -94,11 +88,15 @@ impl Parts {
             }
         })];
         if let Some(listener) = metrics_listener {
-            let sources = sources(config, &node, snapshot, grants.clone());
-            let metrics = Arc::new(Metrics::new(sources, instruments));
-            serving.push(tokio::spawn(metrics::serve::serve(
+            let metrics = Metrics::new(sources(config, &node, snapshot, grants.clone()), instruments);
+            let asked = grants.clone();
+            let pages = pages(
+                Arc::new(move || metrics.scrape()),
+                Arc::new(move || asked.problems()),
+            );
+            serving.push(tokio::spawn(http::serve(
                 listener,
-                metrics,
+                pages,
                 serve::stopped(stopped),
             )));
         }
@@ -149,6 +147,15 @@ async fn first_answer(node: &Node) {
             "NVML does not answer; no GPU is given out until it does"
         );
     }
+}
+
+/// The namespaces of granted containers, by id.
+fn namespaces(grants: Grants) -> Box<Namespaces> {
+    Box::new(move |id| {
+        let grant_table = grants.grant_table();
+        let grant = grant_table.grants().find(|grant| grant.id.as_str() == id);
+        grant.map_or_else(String::new, |grant| grant.holder.namespace.clone())
+    })
 }
 
 /// What the manager says of itself.

@@ -149,6 +149,17 @@ impl Grants {
         self.shared.problem.subscribe()
     }
 
+    /// Why no GPU can be given out now, a line each.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let gpus = self.inventory().problem.clone();
+        let ledger = self.problem().borrow().clone();
+        [("GPUs", gpus), ("ledger", ledger)]
+            .into_iter()
+            .filter_map(|(part, why)| Some(format!("{part}: {}", why?)))
+            .collect()
+    }
+
     /// The containers' directories.
     #[must_use]
     pub fn containers(&self) -> &Containers {

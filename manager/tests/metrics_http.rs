@@ -7,16 +7,20 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
+use vcuda_daemon::http;
+use vcuda_daemon::pages::{CONTENT_TYPE, pages};
 use vcuda_manager::gpu::Inventory;
-use vcuda_manager::metrics::{CONTENT_TYPE, Metrics, Sources, serve};
+use vcuda_manager::metrics::{Metrics, Sources};
 use vcuda_manager::observe::Snapshot;
 
 struct Served {
     address: SocketAddr,
+    problems: Arc<Mutex<Vec<String>>>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -28,14 +32,25 @@ async fn served() -> Served {
         containers: watch::channel(Arc::new(Snapshot::default())).1,
         grants: Arc::new(Vec::new),
     };
-    let metrics = Arc::new(Metrics::new(sources, Arc::default()));
+    let metrics = Metrics::new(sources, Arc::default());
+    let problems = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&problems);
+    let pages = pages(
+        Arc::new(move || metrics.scrape()),
+        Arc::new(move || told.lock().clone()),
+    );
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(serve::serve(listener, metrics, async {
+    let task = tokio::spawn(http::serve(listener, pages, async {
         let _ = stopped.await;
     }));
-    Served { address, stop, task }
+    Served {
+        address,
+        problems,
+        stop,
+        task,
+    }
 }
 
 async fn answer(address: SocketAddr, request: &str) -> String {
@@ -65,6 +80,17 @@ async fn metrics_and_health_are_served_and_nothing_else() {
     assert!(
         health.starts_with("HTTP/1.1 200") && health.ends_with("ok\n"),
         "{health}"
+    );
+    let ready = answer(served.address, &get("/readyz")).await;
+    assert!(
+        ready.starts_with("HTTP/1.1 200") && ready.ends_with("ok\n"),
+        "{ready}"
+    );
+    *served.problems.lock() = vec!["GPUs: none".to_owned(), "ledger: full".to_owned()];
+    let ready = answer(served.address, &get("/readyz")).await;
+    assert!(
+        ready.starts_with("HTTP/1.1 503") && ready.ends_with("GPUs: none\nledger: full\n"),
+        "{ready}"
     );
     assert!(
         answer(served.address, &get("/else"))

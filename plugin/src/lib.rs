@@ -7,6 +7,7 @@
 //! this is, [`demand`] counts what it was promised, the manager chooses the GPUs, [`cdi`] writes what the container
 //! receives: [`bind`] tells that in order. When kubelet knows the container no more, [`release`] gives it all back.
 #![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
 
 pub mod amounts;
 pub mod annotations;

@@ -1,6 +1,5 @@
-//! The plugin's own figures for Prometheus, and its health, over HTTP.
+//! The plugin's own metrics for Prometheus.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,8 +12,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::ids::Kind;
-
-pub mod serve;
 
 /// What became of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +171,3 @@ fn outcome(kind: Kind, is_done: bool) -> Outcome {
     let result = if is_done { "done" } else { "refused" };
     Outcome { kind, result }
 }
-
-/// What does not work now, if anything: a line each.
-pub type Problems = Arc<dyn Fn() -> Vec<String> + Send + Sync>;

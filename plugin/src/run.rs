@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 use vcuda_daemon::http;
 use vcuda_daemon::life::{self, Ends, RunError};
+use vcuda_daemon::pages::{Problems, pages};
 
 use crate::bind::{Binder, Rules};
 use crate::cdi::Store;
@@ -22,7 +23,7 @@ use crate::config::{Api, Config};
 use crate::follow;
 use crate::ids::Kind;
 use crate::manager::Manager;
-use crate::metrics::{self, Instruments, Problems};
+use crate::metrics::Instruments;
 use crate::node::{Follower, Known};
 use crate::pod_events;
 use crate::pods::Pods;
@@ -134,10 +135,6 @@ impl Parts {
             &config.directories.device_plugins().join(CHECKPOINT),
             config.names.clone(),
         ));
-        let recency = Arc::new(Recency::default());
-        for record in store.records().unwrap_or_default() {
-            recency.used(record.held.of(Kind::Gpu));
-        }
         let follower = Follower::new(
             Arc::clone(&manager),
             store.clone(),
@@ -145,22 +142,18 @@ impl Parts {
             Arc::clone(&instruments),
         );
         let node = follower.known();
-        let competitions: Arc<dyn Competitions> = match &cluster {
-            Some((_, cluster)) => Arc::new(cluster.clone()),
-            None => Arc::new(Same),
-        };
         let binder = Arc::new(Binder::new(
             rules(config),
             Arc::clone(&pods),
             Arc::clone(&manager),
             store.clone(),
             node.clone(),
-            competitions,
+            competitions(cluster.as_ref()),
         ));
         let shared = Arc::new(Shared {
             node: node.clone(),
             binder: Arc::clone(&binder),
-            recency: Arc::clone(&recency),
+            recency: Arc::new(recency(&store)),
             instruments: Arc::clone(&instruments),
         });
         let mut tasks = JoinSet::new();
@@ -179,7 +172,7 @@ impl Parts {
             pods,
             manager,
             store,
-            recency,
+            recency: Arc::clone(&shared.recency),
             is_connected: of_shares.clone(),
         };
         tasks.spawn(releaser.run());
@@ -194,10 +187,27 @@ impl Parts {
         let (instruments, problems) = (Arc::clone(&self.instruments), Arc::clone(&self.problems));
         self.tasks.spawn(http::serve(
             listener,
-            metrics::serve::routes(instruments, problems),
+            pages(Arc::new(move || instruments.text()), problems),
             std::future::pending(),
         ));
     }
+}
+
+/// Where a pod's competition is read: of its annotations, if there is an API server to ask.
+fn competitions(cluster: Option<&(Client, Cluster)>) -> Arc<dyn Competitions> {
+    match cluster {
+        Some((_, cluster)) => Arc::new(cluster.clone()),
+        None => Arc::new(Same),
+    }
+}
+
+/// Which GPUs were given out of late, as far as the specifications on disk say.
+fn recency(store: &Store) -> Recency {
+    let recency = Recency::default();
+    for record in store.records().unwrap_or_default() {
+        recency.used(record.held.of(Kind::Gpu));
+    }
+    recency
 }
 
 fn rules(config: &Config) -> Rules {

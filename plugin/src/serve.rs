@@ -102,7 +102,8 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Allocation knows only these IDs, so it refuses only what no later try could make right.
+    /// Allocation knows only these IDs. Kubelet does not ask again after a refusal, so it refuses what no later try could make right;
+    /// and a former specification that cannot be removed, since a container would start with it.
     async fn allocated(&self, devices_ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
         let ids = ids::parse(self.kind, devices_ids)
             .map_err(|error| Status::invalid_argument(format!("{}: {error}", self.name)))?;
@@ -122,7 +123,7 @@ impl Resource {
         }
         if ids.len() > seen.gpus.len() {
             return Err(Status::invalid_argument(format!(
-                "{}: {} asks for so many different gpus, and this node has {}; to have more of one GPU, ask for more \
+                "{}: {} asks for so many different GPUs, and this node has {}; to have more of one GPU, ask for more \
                  memory and cores",
                 self.name,
                 ids.len(),

@@ -22,7 +22,8 @@ pub struct DeviceConfig {
     pub priority: Priority,
     /// How much unused GPU time may be banked (ns).
     pub burst_ns: u64,
-    /// Longest wait of a launch (ns).
+    /// How long a launch waits for tokens or for its turn until it may proceed on debt (ns). One launch of the tenant does so in each such
+    /// time, however many wait. It is stored in `limits`, so a new default reaches a tenant with its next quota.
     pub hold_max_ns: u64,
     /// Largest debt; more is forgiven and counted (ns).
     pub debt_max_ns: u64,

@@ -2,11 +2,11 @@
 //!
 //! A directory lives while a process of the run lives. Two things show it: a shared lock on the directory, which `vcuda
 //! run` leaves to the command and all its descendants (for those that have not used a GPU yet), and the slots in `usage`
-//! (for those that closed all descriptors). Whoever removes a directory holds its lock exclusively; whoever joins one
+//! (for those that closed all descriptors). A process that removes a directory holds its lock exclusively; a process that joins one
 //! holds it shared and then looks whether the directory is still there.
 //!
 //! A container's processes may have any user id, so the directory and `limits` may be read, and `usage` written, by
-//! everybody who can reach them. On the host nobody else can: `containers`, above, is its owner's alone, and only what
+//! everybody who can reach them. On the host no other user can: `containers`, above, is its owner's alone, and only what
 //! its owner mounts into a container, or leaves open for a command, leads past it.
 
 use core::time::Duration;
@@ -242,7 +242,7 @@ fn read<T>(containers: &Path, pick: impl Fn(&fs::DirEntry) -> Option<T>) -> Resu
     }
 }
 
-/// Makes `root` and `containers` in it, and checks that nobody else can write in the one or enter the other.
+/// Makes `root` and `containers` in it, and checks that no other user can write in the one or enter the other.
 fn prepare(root: &Path) -> Result<PathBuf, DirectoryError> {
     let containers = root.join("containers");
     DirBuilder::new()
@@ -276,7 +276,7 @@ fn open_directory(path: &Path) -> io::Result<File> {
 enum Held {
     /// Held shared: a run lives here, and it cannot be removed any more.
     Living,
-    /// Held exclusively: nobody lives here, and nobody can join.
+    /// Held exclusively: no process lives here, and none can join.
     Dead,
     /// The name belongs to another directory by now.
     Gone,
@@ -326,7 +326,7 @@ fn is_meant_by_a_process(path: &Path) -> bool {
 }
 
 /// A `usage` that cannot be read has no slots: its processes, should they live, only harmed themselves. One of another
-/// version may have some: whoever can read it removes it.
+/// version may have some: a program that can read it removes it.
 fn has_living_slots(path: &Path, me: &Identity) -> bool {
     match UsageReader::open(path) {
         Ok(usage) => usage.has_living(&ProcessView::new(*me)).unwrap_or(false),
@@ -378,7 +378,7 @@ fn fill_new(new: &Path, tenant: &Tenant, me: &Identity, now_ns: u64) -> io::Resu
     Ok(lock)
 }
 
-/// The directory with its two files, still closed to others. While the returned lock lives, nobody takes it for abandoned.
+/// The directory with its two files, still closed to others. While the returned lock lives, no process takes it for abandoned.
 fn make_files(new: &Path, tenant: &Tenant, now_ns: u64) -> io::Result<File> {
     DirBuilder::new().mode(0o700).create(new)?;
     let lock = open_directory(new)?;

@@ -19,8 +19,8 @@ pub const LIMITS_MAGIC: u64 = u64::from_le_bytes(*b"vculimit");
 pub const USAGE_MAGIC: u64 = u64::from_le_bytes(*b"vcuusage");
 /// Version of both layouts.
 pub const VERSION: u32 = 6;
-/// The oldest version whose files this program uses, and whose programs can use this one's files. Until there is a
-/// release, the version before is one that nothing ever wrote, of the same words: so the way of an upgrade is walked.
+/// The oldest version whose files this program uses, and whose programs can use this one's files. There is no
+/// release yet: version 5 has the same layout and was never written. It exists so that the tests can upgrade from it.
 pub const OLDEST_VERSION: u32 = 5;
 /// Bytes reserved for a container's name.
 pub const NAME_BYTES: usize = 128;
@@ -122,7 +122,7 @@ pub struct IdentityRecord {
     pub namespaces: AtomicU64,
     /// The command's name as the kernel has it (`/proc/PID/comm`, 15 bytes).
     pub name: [AtomicU64; 2],
-    /// Ways to the driver past the shim that the process knows of.
+    /// Why calls of the process reached the driver past the shim: a bit for each reason ([`crate::bypass::Bypass::bit`]).
     pub bypasses: AtomicU64,
     /// The state under which the holder has the slot's byte of the file locked; anything else if it has not.
     pub locked_state: AtomicU64,

@@ -7,7 +7,7 @@
 //! everything asked for fits, it turns `ASKED` into `GRANTED` by one compare-and-swap. If what is counted alone is too
 //! much, and nothing has changed when looked at again, it is refused. Otherwise others are asking too: the process of
 //! higher rank cancels them, one of lower rank first gives them a moment, and then cancels them as well, since they
-//! may have been stopped. Whoever was cancelled announces again.
+//! may have been stopped. A process that was cancelled announces again.
 //!
 //! *Never over*: of the reservations that together exceed the limit, the one announced last has read all the others
 //! after its own announcement; it counted them or cancelled them. *Never refused in vain*: a refusal rests on a sum that
@@ -156,7 +156,7 @@ impl Record {
         }
     }
 
-    /// The record as its owner reads it: nobody else changes the amounts.
+    /// The record as its owner reads it: no other process changes the amounts.
     #[inline]
     fn own(&self) -> Seen {
         let head = Head(self.head.load(Ordering::Relaxed));
@@ -252,8 +252,8 @@ pub(crate) struct Ledger<'u> {
 pub(crate) struct Party(usize);
 
 impl Party {
-    /// Nobody is left out.
-    pub(crate) const NOBODY: Self = Self(usize::MAX);
+    /// No party is left out.
+    pub(crate) const NONE: Self = Self(usize::MAX);
 
     /// A process.
     #[inline]
@@ -288,12 +288,12 @@ impl Ledger<'_> {
     /// the time.
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
-        let mut sum = self.others(Party::NOBODY);
+        let mut sum = self.others(Party::NONE);
         for _ in 0..64 {
             if self.changes() == sum.changes {
                 break;
             }
-            sum = self.others(Party::NOBODY);
+            sum = self.others(Party::NONE);
         }
         sum.counted_bytes
     }
@@ -302,7 +302,7 @@ impl Ledger<'_> {
     #[inline]
     fn changes(&self) -> u64 {
         if self.objects.is_ever_used() {
-            return self.others(Party::NOBODY).changes;
+            return self.others(Party::NONE).changes;
         }
         let heads = self.used_records().iter().map(|record| &record.ledger.head);
         heads.fold(0, |sum, head| sum.wrapping_add(head.load(Ordering::SeqCst)))

@@ -2,7 +2,7 @@
 //!
 //! A container (or one `vcuda run`) has a directory with two files. `limits` is written by the manager or by
 //! `vcuda run` and only read by the container: what it may use. `usage` is written by the container's processes: what
-//! they do use. Nobody calls anybody: both sides look into mapped memory.
+//! they do use. Neither side calls the other: both look into mapped memory.
 //!
 //! The story of one allocation: [`directory::resolve`] finds the tenant's directory, [`limits::Limits`] tells the limit,
 //! [`slots::Usage::claim`] gives the process its slot, [`slots::Slot::reserve`] counts the bytes before the driver is
@@ -13,6 +13,7 @@
 //! path, starts a thread, or reads the environment.
 #![deny(unsafe_code)]
 
+pub mod bypass;
 #[cfg(not(loom))]
 pub mod clock;
 #[cfg(not(loom))]

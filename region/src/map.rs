@@ -86,7 +86,7 @@ impl<T: Mapped> Mapping<T> {
             -1,
         )?;
         let size = bytes.len().min(size_of::<T>());
-        // SAFETY: `copy` is new: writable, of `size_of::<T>()` bytes, which overlap with nothing and which nobody else sees.
+        // SAFETY: `copy` is new: writable, of `size_of::<T>()` bytes, which overlap with nothing and which no other thread sees.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.at.as_ptr().cast(), size) };
         Ok(copy)
     }

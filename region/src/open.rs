@@ -10,7 +10,7 @@ use crate::header::{HEADER_BYTES, Words};
 use crate::map::Mapped;
 use crate::{release, sys};
 
-/// A file of the container's directory cannot be used. Whoever gets this for a managed process denies it GPU memory (I11).
+/// A file of the container's directory cannot be used. The caller denies a managed process GPU memory then (I11).
 #[derive(Debug)]
 pub enum OpenError {
     /// It cannot be opened, read or mapped.

@@ -124,7 +124,7 @@ impl Hello {
     /// What was received.
     ///
     /// # Errors
-    /// It is no hello, or one that nobody of these versions would send.
+    /// It is no hello, or one that no program of these versions would send.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         if bytes.len() > MOST_BYTES {
             return Err(Malformed);

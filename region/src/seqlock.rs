@@ -1,6 +1,6 @@
 //! A value of several words that one writer changes and many readers read: two copies and a sequence word.
 //!
-//! The writer fills the copy that nobody is told to read, then bumps the sequence. A writer that is killed midway leaves
+//! The writer fills the copy that no reader is told to read, then bumps the sequence. A writer that is killed midway leaves
 //! the old copy good. A reader repeats only if a writer finished while it read: it never waits for one.
 
 use crate::primitive::{AtomicU64, Ordering, fence};

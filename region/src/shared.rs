@@ -16,15 +16,15 @@
 //! *Outliving*: an object of which descriptors were given away may be held by them alone. Without holders it stays, and
 //! counts by itself, until a process proves that no descriptor is open ([`Outlives`], [`Unheld`]).
 //!
-//! *Held*: each holder has a bit, set by itself and cleared by itself or by those who clear its slot when it is dead. Who
-//! finds an object without holders, and with nothing that outlives them, frees it. It is closing first, so that a holder who came at the same time, and is
-//! not seen, sees that and undoes it.
+//! *Held*: each holder has a bit, set by itself and cleared by itself or by those who clear its slot when it is dead. A process
+//! that finds an object without holders, and with nothing that outlives them, marks it closing, looks again, and frees it. A holder that
+//! arrives meanwhile sees the mark and takes it away.
 //!
-//! *One object a key*: an object to be joined is a party of the ledger like a process: it is announced, then everybody
-//! else's records and objects are read, and then it is granted by one exchange, or cancelled by others. Whoever wants the
+//! *One object a key*: an object to be joined is a party of the ledger like a process: it is announced, then all other
+//! parties' records and objects are read, and then it is granted by one exchange, or cancelled by others. A process that wants the
 //! same object meanwhile holds it too and drives it on. Of two of the same key one yields before any is granted.
 //!
-//! Every step can be the last one of its process or take for ever: nobody waits for anybody, and what was left half done
+//! Every step can be the last one of its process or take for ever: no process waits for another, and what was left half done
 //! counts nothing or is finished by others. The bytes of the table are the tenant's: all of them are valid.
 
 #[cfg(doc)]

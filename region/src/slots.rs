@@ -204,7 +204,7 @@ impl Usage {
         if state.status() != FREE {
             return false;
         }
-        // Before the slot is held, and so before anything is announced in it: whoever adds up or clears must look this far.
+        // Before the slot is held, and so before anything is announced in it: a process that adds up or clears must look this far.
         let needed = u32::try_from(index + 1).unwrap_or(u32::MAX);
         self.mapping.slots_used.fetch_max(needed, Ordering::SeqCst);
         let claimed = state.claimed_for(me.pid);

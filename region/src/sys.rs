@@ -40,7 +40,7 @@ pub(crate) fn has_ended(pid: u32) -> io::Result<bool> {
         };
     }
     let fd = i32::try_from(opened).map_err(io::Error::other)?;
-    // SAFETY: `fd` is new and nobody else's.
+    // SAFETY: `fd` is new and owned here alone.
     let process = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut question = libc::pollfd {
         fd: process.as_raw_fd(),
@@ -245,7 +245,7 @@ fn duplicate(file: &File, command: libc::c_int) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `fd` is new and nobody else's.
+    // SAFETY: `fd` is new and owned here alone.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 

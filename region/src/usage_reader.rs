@@ -1,4 +1,4 @@
-//! `usage` as others read it: with `pread`, never mapped, so that a tenant who truncates or scribbles in it harms nobody
+//! `usage` as others read it: with `pread`, never mapped, so that a tenant who truncates or scribbles in it harms no other process
 //! else. Every figure is what the tenant wrote, bounded but not believed (I12, I15).
 
 use core::mem::offset_of;
@@ -144,7 +144,8 @@ impl UsageReader {
         Ok(found.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// How many bypasses of the shim the process in `slot` knows of.
+    /// Why calls of the process in `slot` reached the driver past the shim: the reasons' bits
+    /// ([`Bypass::of_word`](crate::bypass::Bypass::of_word)).
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.

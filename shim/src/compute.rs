@@ -12,6 +12,7 @@ mod alone;
 mod at_once;
 mod clock;
 mod collective;
+mod context_maps;
 pub(crate) mod device_limiter;
 mod event_clock;
 pub(crate) mod graph_cost;

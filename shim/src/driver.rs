@@ -1,5 +1,6 @@
 //! The C boundary: how a call of the application reaches a handler, and how the shim reaches the driver.
 
+pub(crate) mod bypass;
 pub(crate) mod cancel;
 pub(crate) mod elf;
 pub(crate) mod kernel;
@@ -16,7 +17,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cancel::Shield;
 use real::Answering;
 use reentrancy::HookGuard;
+use vcuda_driver_api::Status;
 
+pub(crate) use bypass::{Bypass, Handled, Stop};
 pub(crate) use object_list::ObjectList;
 pub(crate) use relaxed::Relaxed;
 
@@ -63,6 +66,23 @@ impl<R: Answering> Call<'_, R> {
     /// Notes the driver's answer to a call that was made in place of the application's own and means the same.
     pub(crate) fn answered(&self, status: R) {
         self.status.set(Some(status));
+    }
+}
+
+impl<E: Copy> Call<'_, Result<(), E>>
+where
+    Result<(), E>: Answering + Status,
+{
+    /// What the application gets of a handler's outcome: for a bypass, the driver's answer.
+    #[inline]
+    pub(crate) fn conclude(&self, outcome: Handled<E>) -> Result<(), E> {
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(stop) => match stop.error() {
+                Ok(error) => Err(error),
+                Err(reason) => bypass::bypassed(reason, || self.real()),
+            },
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! `context_api.rs` has the exported functions, `primary.rs` the device's own context.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -73,6 +74,8 @@ impl Context {
             .client
             .context_create(device.gpu)
             .map_err(|_| CUerror::OUT_OF_MEMORY)?;
+        let create_ns = process.machine.config().driver.context_create_ns;
+        std::thread::sleep(Duration::from_nanos(create_ns));
         let make = |handle| Context {
             handle,
             device,

@@ -134,6 +134,7 @@ fn help_begins_with_examples_and_json_is_json() {
         "memory_used_bytes",
         "memory_peak_bytes",
         "busy_ns",
+        "switched_ns",
     ] {
         assert!(!gpu[key].is_null(), "{key} in {gpu}");
     }

@@ -10,6 +10,7 @@
 //! launches kernels of 1 ms without end on the simulated GPU. Shown are the daemon's resident memory, its processor time in
 //! percent of a core, by the scheduler's count, and the time until its answers: they depend on what else the machine does.
 //! `--brief` only shows that it works.
+#![warn(clippy::too_many_lines)]
 
 mod api;
 mod daemon;
@@ -20,6 +21,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use comfy_table::Table;
 use vcuda_benches::{Options, Stage};
 use vcuda_machine::{Config, Machine};
 use vcuda_region::clock;
@@ -54,22 +56,7 @@ fn main() -> Result<ExitCode> {
     Ok(options.verdict())
 }
 
-fn node(stage: &Stage, options: &Options, gpus: usize, containers: usize) -> Result<comfy_table::Table> {
-    let (settle, span) = if options.brief {
-        (Duration::from_millis(500), Duration::from_secs(1))
-    } else {
-        (SETTLE, SPAN)
-    };
-    let mut table = comfy_table::Table::new();
-    table.set_header([
-        "containers",
-        "RSS MiB",
-        "core %",
-        "a container: KiB, us/s",
-        "scrape ms",
-        "KiB",
-        "load",
-    ]);
+fn node(stage: &Stage, options: &Options, gpus: usize, containers: usize) -> Result<Table> {
     let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
     // The ledger belongs on a disk.
     let state = tempfile::tempdir()?;
@@ -78,25 +65,21 @@ fn node(stage: &Stage, options: &Options, gpus: usize, containers: usize) -> Res
         &Config::with_gpus(gpus, GPU_MEMORY_BYTES),
     )?;
     let daemon = Daemon::start(stage, place.path(), state.path())?;
-    let empty_bytes = daemon.resident_bytes()?;
-    table.add_row(row("none", (0, 0), measure(&daemon, settle, span)?));
+    let mut figures = Figures::new(&daemon, options)?;
+    figures.row("none", 0)?;
     let mut api = Api::connect(&daemon.socket())?;
     let mut ids = Vec::new();
     for number in 0..containers {
         ids.push(api.create(&format!("c{number}"))?);
     }
-    table.add_row(row(
-        "granted, no process",
-        (containers, empty_bytes),
-        measure(&daemon, settle, span)?,
-    ));
+    figures.row("granted, no process", containers)?;
     let mut tenants = Tenants::new(stage, place.path())?;
     for grant in &ids {
         tenants.idle(grant)?;
     }
     tenants.until_idle()?;
     let attached = api.until_attached(containers)?;
-    let mut answers = comfy_table::Table::new();
+    let mut answers = Table::new();
     answers.set_header(["call", "median ms", "99 % ms"]);
     for busy in BUSY.into_iter().filter(|busy| *busy <= containers) {
         for grant in ids.iter().take(busy).skip(tenants.busy()) {
@@ -106,11 +89,7 @@ fn node(stage: &Stage, options: &Options, gpus: usize, containers: usize) -> Res
             0 => "a process in each".to_owned(),
             busy => format!("{busy} of them busy"),
         };
-        table.add_row(row(
-            &what,
-            (containers, empty_bytes),
-            measure(&daemon, settle, span)?,
-        ));
+        figures.row(&what, containers)?;
         // Processes that saturate keep the processors from the daemon: not its own time would be measured.
         if busy == 0 {
             let id = ids.first().context("no container")?.id.clone();
@@ -119,13 +98,57 @@ fn node(stage: &Stage, options: &Options, gpus: usize, containers: usize) -> Res
             }
         }
     }
-    let mut both = comfy_table::Table::new();
+    let mut both = Table::new();
     both.load_preset(comfy_table::presets::NOTHING);
-    both.add_row([table.to_string()]);
+    both.add_row([figures.table.to_string()]);
     both.add_row([format!(
         "{attached} attached; answers while none is busy:\n{answers}"
     )]);
     Ok(both)
+}
+
+/// The table of what the daemon needs, row by row.
+struct Figures<'a> {
+    daemon: &'a Daemon,
+    settle: Duration,
+    span: Duration,
+    /// Its resident memory without a container.
+    empty_bytes: u64,
+    table: Table,
+}
+
+impl Figures<'_> {
+    fn new<'a>(daemon: &'a Daemon, options: &Options) -> Result<Figures<'a>> {
+        let (settle, span) = if options.brief {
+            (Duration::from_millis(500), Duration::from_secs(1))
+        } else {
+            (SETTLE, SPAN)
+        };
+        let mut table = Table::new();
+        table.set_header([
+            "containers",
+            "RSS MiB",
+            "core %",
+            "a container: KiB, us/s",
+            "scrape ms",
+            "KiB",
+            "load",
+        ]);
+        Ok(Figures {
+            daemon,
+            settle,
+            span,
+            empty_bytes: daemon.resident_bytes()?,
+            table,
+        })
+    }
+
+    /// Measures the daemon as it is now, with so many containers.
+    fn row(&mut self, what: &str, containers: usize) -> Result<()> {
+        let got = measure(self.daemon, self.settle, self.span)?;
+        self.table.add_row(row(what, (containers, self.empty_bytes), got));
+        Ok(())
+    }
 }
 
 /// One row's figures.

@@ -8,12 +8,14 @@
 //! One process and one stream a tenant, saturating; slices of 2 ms, a switch of 20 us; shares over windows of 1 s after
 //! 30 s to settle in. The models are written from what is published of the tools (`docs/results.md` names the sources);
 //! their figures say how such an algorithm does, not how a release of the tool does on a GPU.
+#![warn(clippy::too_many_lines)]
 
 mod limiter;
 mod program;
 mod stage;
 
 use anyhow::Result;
+use comfy_table::Table;
 use vcuda_benches::Options;
 
 use self::limiter::Kind;
@@ -58,34 +60,31 @@ fn jain(used: &[f64]) -> f64 {
 #[expect(clippy::print_stdout, reason = "the tables are what the program is for")]
 fn main() -> Result<()> {
     let options = Options::from_arguments()?;
-    let (warm_up, windows) = match options.numbers.first() {
+    let span = match options.numbers.first() {
         _ if options.brief => (1, 1),
         Some(windows) => (WARM_UP, *windows),
         None => (WARM_UP, WINDOWS),
     };
-    let mut alone = comfy_table::Table::new();
-    alone.set_header([
+    println!("{}\n\n{}", alone(span)?, together(span)?);
+    Ok(())
+}
+
+/// Tenants alone on the GPU. `span` is how many windows pass before the figures, and how many they are taken over.
+fn alone((warm_up, windows): (usize, usize)) -> Result<Table> {
+    let mut table = Table::new();
+    table.set_header([
         "limiter",
         "program",
         "cap %",
         "mean error, % of cap",
         "MAE, points",
     ]);
-    let mut together = comfy_table::Table::new();
-    together.set_header([
-        "limiter",
-        "program",
-        "caps %",
-        "shares %",
-        "weighted Jain",
-        "total %",
-    ]);
     for kind in [Kind::BlockTokens, Kind::Aimd] {
         for program in Program::ALL {
             for cap in ALONE {
                 let shares = stage::shares(kind, program, &[cap], warm_up, windows)?;
                 let found = error(shares.first().map_or(&[], Vec::as_slice), f64::from(cap));
-                alone.add_row([
+                table.add_row([
                     kind.name().to_owned(),
                     program.name().to_owned(),
                     cap.to_string(),
@@ -95,23 +94,33 @@ fn main() -> Result<()> {
             }
         }
     }
+    Ok(table)
+}
+
+/// Tenants side by side, over the same span.
+fn together((warm_up, windows): (usize, usize)) -> Result<Table> {
+    let mut table = Table::new();
+    table.set_header([
+        "limiter",
+        "program",
+        "caps %",
+        "shares %",
+        "weighted Jain",
+        "total %",
+    ]);
     for kind in Kind::ALL {
         for program in [Program::Tiny, Program::Mix] {
             for caps in TOGETHER {
                 let shares = stage::shares(kind, program, caps, warm_up, windows)?;
-                let found: Vec<Error> = shares
-                    .iter()
-                    .zip(caps)
-                    .map(|(shares, cap)| error(shares, f64::from(*cap)))
-                    .collect();
-                let used: Vec<f64> = found.iter().map(|one| one.used).collect();
+                let used_of = |(shares, cap): (&Vec<f64>, &u32)| error(shares, f64::from(*cap)).used;
+                let used: Vec<f64> = shares.iter().zip(caps).map(used_of).collect();
                 let percents: Vec<f64> = used
                     .iter()
                     .zip(caps)
                     .map(|(used, cap)| used * f64::from(*cap))
                     .collect();
                 let words = |numbers: Vec<String>| numbers.join(" / ");
-                together.add_row([
+                table.add_row([
                     kind.name().to_owned(),
                     program.name().to_owned(),
                     words(caps.iter().map(ToString::to_string).collect()),
@@ -122,6 +131,5 @@ fn main() -> Result<()> {
             }
         }
     }
-    println!("{alone}\n\n{together}");
-    Ok(())
+    Ok(table)
 }

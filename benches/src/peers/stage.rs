@@ -33,6 +33,29 @@ struct Tenant {
 }
 
 impl Tenant {
+    /// A process with a context and a stream, which has launched nothing yet.
+    ///
+    /// # Errors
+    /// The simulated machine is full.
+    fn start(machine: &Machine, pid: u32, program: Program, limiter: Limiter) -> Result<Tenant> {
+        let client = machine.attach(pid, "tenant")?;
+        let context = client
+            .context_create(0)
+            .map_err(|_| anyhow::anyhow!("no context"))?;
+        let stream = client.stream_create(context, 0).context("no stream")?;
+        Ok(Tenant {
+            client,
+            stream,
+            program,
+            limiter,
+            random: fastrand::Rng::with_seed(u64::from(pid)),
+            blocked: None,
+            asleep_until_ns: 0,
+            waits_for: None,
+            pid,
+        })
+    }
+
     /// Launches what it may; says when it is to be asked again (ns). `None`: when something happens on the GPU.
     fn act(&mut self, now_ns: u64) -> Option<u64> {
         if let Some(ticket) = self.waits_for {
@@ -91,25 +114,10 @@ pub(crate) fn shares(
     config.clock = ClockKind::Virtual;
     config.sample_ns = WINDOW_NS / 6;
     let machine = Machine::in_memory(config)?;
-    let mut tenants = Vec::new();
-    for (pid, cap) in (1..).zip(caps_percent) {
-        let client = machine.attach(pid, "tenant")?;
-        let context = client
-            .context_create(0)
-            .map_err(|_| anyhow::anyhow!("no context"))?;
-        let stream = client.stream_create(context, 0).context("no stream")?;
-        tenants.push(Tenant {
-            client,
-            stream,
-            program,
-            limiter: Limiter::new(kind, *cap),
-            random: fastrand::Rng::with_seed(u64::from(pid)),
-            blocked: None,
-            asleep_until_ns: 0,
-            waits_for: None,
-            pid,
-        });
-    }
+    let mut tenants = (1..)
+        .zip(caps_percent)
+        .map(|(pid, cap)| Tenant::start(&machine, pid, program, Limiter::new(kind, *cap)))
+        .collect::<Result<Vec<Tenant>>>()?;
     let start_ns = machine.now_ns();
     let mut steer_at_ns = start_ns.saturating_add(kind.period_ns());
     let mut window_ends_ns = start_ns + WINDOW_NS * warm_up as u64;
@@ -119,20 +127,11 @@ pub(crate) fn shares(
         let now_ns = machine.now_ns();
         if now_ns >= steer_at_ns {
             steer_at_ns = now_ns.saturating_add(kind.period_ns());
-            let samples = machine.samples(0, now_ns.saturating_sub(WINDOW_NS));
-            for tenant in &mut tenants {
-                let last = samples.iter().rev().find(|sample| sample.pid == tenant.pid);
-                tenant.limiter.steer(last.map_or(0, |sample| sample.percent));
-            }
+            steer(&machine, &mut tenants, now_ns);
         }
         if now_ns >= window_ends_ns {
             window_ends_ns += WINDOW_NS;
-            let report = machine.report();
-            let service = |tenant: &Tenant| {
-                let own = report.processes.iter().find(|row| row.pid == tenant.pid);
-                own.map_or(0, |row| row.service_ns)
-            };
-            let now: Vec<u64> = tenants.iter().map(service).collect();
+            let now = services_ns(&machine, &tenants);
             for ((share, now), before) in found.iter_mut().zip(&now).zip(before.iter().flatten()) {
                 share.push(percent(now - before));
             }
@@ -154,6 +153,25 @@ pub(crate) fn shares(
         }
         machine.step_clock(until_ns.saturating_sub(now_ns).max(1));
     }
+}
+
+/// Tells each limiter what NVML would say that its tenant used in the last window.
+fn steer(machine: &Machine, tenants: &mut [Tenant], now_ns: u64) {
+    let samples = machine.samples(0, now_ns.saturating_sub(WINDOW_NS));
+    for tenant in tenants {
+        let last = samples.iter().rev().find(|sample| sample.pid == tenant.pid);
+        tenant.limiter.steer(last.map_or(0, |sample| sample.percent));
+    }
+}
+
+/// The GPU time of each tenant so far (ns).
+fn services_ns(machine: &Machine, tenants: &[Tenant]) -> Vec<u64> {
+    let report = machine.report();
+    let service = |tenant: &Tenant| {
+        let own = report.processes.iter().find(|row| row.pid == tenant.pid);
+        own.map_or(0, |row| row.service_ns)
+    };
+    tenants.iter().map(service).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a second in ns is far below 2^53")]

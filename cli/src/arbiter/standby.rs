@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use vcuda_arbiter::{Kind, LeaderLock};
 
-use crate::libraries;
+use crate::installation;
 
 /// How often the leader looks after its standby (ns).
 const TEND_NS: u64 = 500_000_000;
@@ -43,7 +43,7 @@ impl Standby {
             return lock.end_silent_owner();
         }
         if self.child.is_none() {
-            let program = libraries::executable().map_err(io::Error::other)?;
+            let program = installation::executable().map_err(io::Error::other)?;
             let child = Command::new(program)
                 .args(["arbiter", "--standby"])
                 .current_dir("/")

@@ -2,6 +2,7 @@
 
 use clap::CommandFactory as _;
 
+use super::bench::{BENCH_DETAILS, BENCH_EXAMPLES, DEMO_EXAMPLES};
 use super::*;
 
 #[test]

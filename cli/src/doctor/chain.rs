@@ -8,8 +8,8 @@ use vcuda_region::limits::Limits;
 use super::probe::{Report, SHIM};
 use super::{Finding, tenants};
 use crate::config::Environment;
+use crate::installation;
 use crate::inventory::Inventory;
-use crate::libraries;
 use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
 /// Inside a tenant: its own limits, and what a program here meets.
@@ -64,7 +64,7 @@ pub(super) fn of_a_new_tenant(is_simulated: bool, environment: &Environment) -> 
 /// Runs this program's probe, behind `arguments` for `vcuda` if there are any.
 fn probe(arguments: &[&str]) -> Result<Report, Finding> {
     let broken = |seen: String| Finding::broken("probe", seen, "the line above names the reason");
-    let executable = libraries::executable().map_err(|failure| broken(failure.to_string()))?;
+    let executable = installation::executable().map_err(|failure| broken(failure.to_string()))?;
     let mut command = Command::new(&executable);
     if !arguments.is_empty() {
         command.args(arguments).arg(&executable);

@@ -9,7 +9,7 @@ use vcuda_driver_open::{Nvml, NvmlProblem};
 
 use super::Finding;
 use crate::config::Environment;
-use crate::libraries;
+use crate::installation;
 
 /// Where an MPS control daemon has its pipes unless told otherwise.
 const MPS_PIPES: &str = "/tmp/nvidia-mps";
@@ -52,12 +52,12 @@ pub(super) fn own_files(is_simulated: bool, environment: &Environment) -> Vec<Fi
     };
     let mut findings = vec![on_tmpfs(&root)];
     let rebuild = "build all of vcuda with `cargo build --release --workspace`, or install the libraries beside `vcuda`";
-    findings.push(match libraries::shim(&root) {
+    findings.push(match installation::shim(&root) {
         Ok(path) => Finding::ok("shim library", path.display().to_string()),
         Err(failure) => Finding::broken("shim library", failure.to_string(), rebuild),
     });
     if is_simulated {
-        findings.push(match libraries::simulator(&root) {
+        findings.push(match installation::simulator(&root) {
             Ok(path) => Finding::ok("simulated driver", path.display().to_string()),
             Err(failure) => Finding::broken("simulated driver", failure.to_string(), rebuild),
         });

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use vcuda_region::bypass::Bypass;
 use vcuda_region::limits::Limits;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::usage_reader::UsageReader;
@@ -131,20 +132,20 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// What the shim itself knows to pass it.
+/// How the process gets past the shim, as the shim has told: `bypasses` is its word. Calls that the driver alone had to answer
+/// are left out.
 fn past(link: &str, pid: u32, bypasses: u64) -> Option<Finding> {
-    let number = match bypasses {
-        0 => return None,
-        1 => "1 way".to_owned(),
-        more => format!("{more} ways"),
-    };
-    Some(Finding::note(
-        link,
-        format!(
-            "process {pid} has {number} past the shim to the driver (dlmopen, RTLD_DEEPBIND, unknown functions)"
-        ),
-        "what it takes there is charged once NVML shows it; VCUDA_LOG=FILE names the ways; see docs/limits.md",
-    ))
+    let reasons: Vec<_> = Bypass::of_word(bypasses)
+        .filter(|reason| reason.is_past_the_shim())
+        .map(Bypass::words)
+        .collect();
+    (!reasons.is_empty()).then(|| {
+        Finding::note(
+            link,
+            format!("process {pid} gets past the shim: {}", reasons.join("; ")),
+            "what it takes there is charged once NVML shows it; see docs/limits.md",
+        )
+    })
 }
 
 /// A process of the tenant that does not have the shim: it was started without the preload.
@@ -188,4 +189,28 @@ fn without_shim(link: &str, pid: u32) -> Finding {
         format!("process {pid} runs without the shim{why}: it is not limited"),
         "see `vcuda doctor -- CMD` with its command",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_gets_past_the_shim_is_told_with_its_reasons() {
+        let word = Bypass::DeepBind.bit() | Bypass::UnseenHandle.bit() | Bypass::BadArgument.bit();
+        let finding = past("tenant a", 7, word).unwrap();
+        assert_eq!(
+            finding.seen,
+            "process 7 gets past the shim: a library opened with RTLD_DEEPBIND calls the driver directly; \
+             the driver accepted a handle that the shim never saw made"
+        );
+    }
+
+    #[test]
+    fn calls_that_the_driver_alone_had_to_answer_are_nobodys_concern() {
+        let word = Bypass::BadArgument.bit() | Bypass::Capturing.bit() | Bypass::NoContext.bit();
+        assert_eq!(past("tenant a", 7, word), None);
+        assert_eq!(past("tenant a", 7, 0), None);
+        assert_eq!(past("tenant a", 7, 1 << 63), None, "a bit of no reason");
+    }
 }

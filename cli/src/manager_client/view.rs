@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
 
 /// The whole node, all containers of it.
-pub(crate) fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
+pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
     let gpus = node.gpus()?;
     if gpus.gpus.is_empty() {
         return Err(Failure::Unavailable(format!(

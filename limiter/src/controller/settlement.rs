@@ -79,8 +79,8 @@ impl Settlement {
         self.owed_ns = self.owed_ns.clamp(-MOST_NS, MOST_NS);
     }
 
-    /// What is to be given back now (ns); below zero, what is to be taken. A part of what is owed: who shares the GPU for a
-    /// while owes as much as who has it for itself afterwards gets back.
+    /// What is to be given back now (ns); below zero, what is to be taken. It is a part of what is owed, as later looks
+    /// often take back what this one finds.
     #[must_use]
     pub fn due_ns(&self) -> i64 {
         self.owed_ns / PARTS

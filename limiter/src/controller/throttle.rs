@@ -7,13 +7,18 @@ use crate::Refinement;
 use crate::token_bucket::{Pace, TokenBucket};
 use vcuda_quota::{DeviceConfig, Policy};
 
-/// Work in flight while neighbours compete (ns): two slices, so that a container that may run always has work to run.
+/// The most predicted work in flight of a tenant that is alone (ns).
+pub const WINDOW_NS: u64 = 2_000_000;
+/// The same while neighbours compete (ns): two slices, so that a container that may run always has work to run.
 /// With less, slices are unequal, and elapsed time can no longer be apportioned by who was busy.
 const WINDOW_CONTENDED_NS: u64 = 4_000_000;
 /// Half of what runs between two holds (ns), alone and while neighbours compete. Whole slices in the latter case, for
 /// the same reason; in both, fewer and longer holds cost less of the processor.
 const SWING_NS: i64 = 1_000_000;
 const SWING_CONTENDED_NS: i64 = 4_000_000;
+/// How many times as much may be saved while neighbours compete: a tenant with work all the time gets nothing while their contexts have
+/// their slices, and must have it later.
+const BURST_CONTENDED_TIMES: u64 = 6;
 /// A segment that one timing event measures, at least and at most (ns).
 const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
 
@@ -65,6 +70,12 @@ impl View {
         }
     }
 
+    /// What may be saved for later (ns).
+    fn burst_ns(&self) -> u64 {
+        let times = if self.contended { BURST_CONTENDED_TIMES } else { 1 };
+        self.config.burst_ns.saturating_mul(times)
+    }
+
     /// What `elapsed_ns` counts.
     #[must_use]
     pub fn scaled(&self, elapsed_ns: u64) -> u64 {
@@ -101,7 +112,7 @@ impl Throttle {
     pub fn verdict(&self, bucket: &TokenBucket, view: &View, now_ns: u64) -> Verdict {
         let config = &view.config;
         // A rate of nothing never lets anything go.
-        bucket.clamp(&view.pace, config.burst_ns.max(1), config.debt_max_ns, now_ns);
+        bucket.clamp(&view.pace, view.burst_ns().max(1), config.debt_max_ns, now_ns);
         let tokens = bucket.tokens(&view.pace, now_ns);
         let swing = if view.contended {
             SWING_CONTENDED_NS
@@ -212,6 +223,17 @@ mod tests {
             Verdict::At(now + 4_000_000)
         );
         assert_eq!(throttle.verdict(&bucket, &view, now + 4_000_000), Verdict::Go);
+    }
+
+    #[test]
+    fn more_may_be_saved_while_neighbours_compete() {
+        let config = DeviceConfig::new(0, 500);
+        for (beat_ns, saved_ns) in [(1, 30_000_000), (0, 5_000_000)] {
+            let view = View::new(pace(500), config, beat_ns, 900_000_000);
+            let bucket = TokenBucket::default();
+            Throttle::default().verdict(&bucket, &view, 900_000_000);
+            assert_eq!(bucket.tokens(&view.pace, 900_000_000), saved_ns);
+        }
     }
 
     #[test]

@@ -10,10 +10,11 @@
 use super::Busy;
 use crate::busy;
 
-/// A slice and the switch before it, in thousandths of a bin: 1.024 ms on GPUs from Volta on, if no operator has changed that
+/// A slice and the switch before it (ns), and in thousandths of a bin: 1.024 ms on GPUs from Volta on, if no operator has changed that
 /// (docs/hardware.md, "turns between contexts"), and some 20 us. Where slices are longer or shorter, shares are off by up to
 /// three points of the GPU (docs/results.md).
-const SLICE: i64 = 1_044_000 / busy::BIN_NS.cast_signed() * 1000;
+pub const SLICE_NS: u64 = 1_044_000;
+const SLICE: i64 = (SLICE_NS / busy::BIN_NS).cast_signed() * 1000;
 /// Containers of one GPU that are told apart.
 const MOST: usize = 64;
 /// A container of more contexts than so many (thousandths) has several slices in a round, of which nobody knows the order.

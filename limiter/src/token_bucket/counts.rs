@@ -7,10 +7,11 @@ use crate::primitive::Ordering;
 const COLLECTIVES_NS: u64 = 10_000_000_000;
 
 impl TokenBucket {
-    /// Counts measured time (ns), what of it was new in the busy map (ns), and what was charged for that (ns): the arbiter corrects
-    /// the latter once it knows who was busy too.
-    pub fn count_measured(&self, elapsed_ns: u64, fresh_ns: u64, charged_ns: u64) {
+    /// Counts measured time (ns), what of it was new for its context, and what for the tenant (ns), and what was charged for that (ns):
+    /// the arbiter corrects the latter once it knows who was busy too.
+    pub fn count_measured(&self, [elapsed_ns, in_context_ns, fresh_ns]: [u64; 3], charged_ns: u64) {
         self.measured_elapsed_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
+        self.contexts_ns.fetch_add(in_context_ns, Ordering::Relaxed);
         self.measured_ns.fetch_add(fresh_ns, Ordering::Relaxed);
         self.measured_charge_ns.fetch_add(charged_ns, Ordering::Relaxed);
         self.served_ns.fetch_add(charged_ns, Ordering::Relaxed);

@@ -11,7 +11,7 @@ pub struct Pace {
     pub rate_permille: u32,
     /// By how much measured time counts, in thousandths (overlap with busy neighbours makes it less than 1000).
     pub scale_permille: u32,
-    /// Most work in flight (ns), THROTTLE's `W`.
+    /// The most predicted work that may be in flight (ns).
     pub window_ns: u64,
     /// GPU time is metered on this device. What is not metered is never held.
     pub metered: bool,

@@ -140,53 +140,59 @@ impl Follower {
             let place = before
                 .iter()
                 .position(|known| known.facts.gpu.uuid == facts.gpu.uuid);
-            let mut is_remembered = false;
-            let mut history = match place.map(|place| before.swap_remove(place)) {
+            let (mut history, is_reset) = match place.map(|place| before.swap_remove(place)) {
                 Some(known) => {
                     reports.extend(known.facts.changed_to(&facts));
-                    known.history
+                    (known.history, is_reloaded)
                 }
                 None => {
                     reports.push(facts.about(Severity::Info, "VcudaGpuAppeared", "is there"));
-                    match self.before.troubles.remove(&facts.gpu.uuid) {
-                        Some(kept) => {
-                            reports.extend(facts.told(Change::Unhealthy(kept.reason.clone())));
-                            is_remembered = true;
-                            History::of_kept(&self.policy, kept)
+                    match self.remembered(&facts) {
+                        Some((history, told)) => {
+                            reports.extend(told);
+                            (history, is_reset_since)
                         }
-                        None => History::default(),
+                        None => (History::default(), is_reloaded),
                     }
                 }
-            };
-            let is_reset = if is_remembered {
-                is_reset_since
-            } else {
-                is_reloaded
             };
             if is_reset {
                 history.was_reset();
             }
             self.gpus.push(Known { facts, history });
         }
+        reports.extend(self.not_listed(before));
+        reports
+    }
+
+    /// The trouble of a GPU that a manager before this one has kept, and what people should be told of it.
+    fn remembered(&mut self, facts: &Facts) -> Option<(History, Vec<Report>)> {
+        let kept = self.before.troubles.remove(&facts.gpu.uuid)?;
+        let told = facts.told(Change::Unhealthy(kept.reason.clone()));
+        Some((History::of_kept(&self.policy, kept), told.into_iter().collect()))
+    }
+
+    /// GPUs that were there before and are not in NVML's list now.
+    fn not_listed(&mut self, before: Vec<Known>) -> Vec<Report> {
+        let mut reports = Vec::new();
         // Where NVML has a GPU that it cannot open, one that is not in the list may be just that one.
         let may_be_there = !self.missing.is_empty();
         for mut known in before {
             if may_be_there {
-                let change = known
-                    .history
-                    .look(&self.policy, Err("NVML cannot open it".to_owned()));
+                let silent = Err("NVML cannot open it".to_owned());
+                let change = known.history.look(&self.policy, silent);
                 reports.extend(known.facts.told(change));
                 self.gpus.push(known);
-            } else {
-                reports.push(
-                    known
-                        .facts
-                        .about(Severity::Warning, "VcudaGpuVanished", "is gone"),
-                );
-                let uuid = known.facts.gpu.uuid;
-                for (xid, count) in known.history.xids() {
-                    *self.xids_of_gone.entry((uuid, *xid)).or_default() += count;
-                }
+                continue;
+            }
+            reports.push(
+                known
+                    .facts
+                    .about(Severity::Warning, "VcudaGpuVanished", "is gone"),
+            );
+            let uuid = known.facts.gpu.uuid;
+            for (xid, count) in known.history.xids() {
+                *self.xids_of_gone.entry((uuid, *xid)).or_default() += count;
             }
         }
         reports

@@ -162,9 +162,9 @@ fn a_granted_container_is_there_with_zeros_before_anybody_looked() {
     assert!(!text.contains("vcuda_container"), "{text}");
 }
 
-#[test]
-fn what_is_used_is_shown_with_what_is_granted() {
-    let snapshot = Snapshot {
+/// A container with a grant, one whose grant is gone, one of `vcuda run`.
+fn three_containers() -> Snapshot {
+    Snapshot {
         number: 1,
         taken_ns: clock::now_ns(),
         containers: vec![
@@ -172,20 +172,28 @@ fn what_is_used_is_shown_with_what_is_granted() {
                 is_granted: true,
                 ..container("key-1", used(1, 8 * GIB))
             },
-            // Its grant is gone.
             Container {
                 is_granted: true,
                 ..container("key-9", used(1, 8 * GIB))
             },
             container("run \"me\"", used(1, NO_MEMORY_LIMIT)),
         ],
-    };
+    }
+}
+
+#[test]
+fn what_is_used_is_shown_with_what_is_granted() {
     let instruments = Arc::<Instruments>::default();
     instruments.set_audited(Audited {
         unregistered_bytes: [(uuid(1), 5)].into(),
         over_bytes: [(("key-1".to_owned(), uuid(1)), 6)].into(),
     });
-    let text = scrape(node(&[1]), snapshot, vec![grant(1, "p", &[1])], instruments);
+    let text = scrape(
+        node(&[1]),
+        three_containers(),
+        vec![grant(1, "p", &[1])],
+        instruments,
+    );
     let samples = samples(&text);
     let granted = on(1, "p", "main");
     let run = on(1, "", "run \\\"me\\\"");

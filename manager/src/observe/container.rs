@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use vcuda_region::DeviceIndex;
 use vcuda_region::limits::{LimitsReader, OpenError};
 use vcuda_region::process::Identity;
-use vcuda_region::usage_reader::{ProcessUse, UsageDigest, UsageReader};
+use vcuda_region::usage_reader::{UsageDigest, UsageReader};
 
-use super::totals::{Recent, Totals};
-use super::{Container, Device, Process};
+use super::fates::Fates;
+use super::totals::Totals;
+use super::{Container, Device};
 use crate::reaper::{Fate, Reaper};
-use crate::registration::{Key, Members};
+use crate::registration::Members;
 
 /// How often the whole of `limits` is checked, and whether the files are still those that were opened (ns).
 const CHECK_NS: u64 = 5_000_000_000;
@@ -122,34 +123,15 @@ impl Watched {
     }
 
     fn follow(&mut self, reaper: &mut Reaper, now_ns: u64) -> Result<(), String> {
+        self.follow_limits()?;
         let Some(files) = &mut self.files else {
             return Ok(());
         };
-        let say = |error: OpenError| error.to_string();
-        if files.limits.refresh().map_err(say)? || self.is_stale {
-            self.is_stale = true;
-            let limits = files.limits.limits();
-            self.seen.limits_generation = limits.generation();
-            let fresh = limits.devices().map(|(index, gpu)| {
-                let config = limits.config(index).map_err(|damaged| damaged.to_string())?;
-                let known = self
-                    .seen
-                    .devices
-                    .get(index.get())
-                    .filter(|known| known.gpu == gpu);
-                Ok(known.map_or_else(
-                    || Device::unused(gpu, config),
-                    |known| Device { config, ..*known },
-                ))
-            });
-            self.seen.devices = fresh.collect::<Result<_, String>>()?;
-            self.totals.resize_with(self.seen.devices.len(), Totals::default);
-        }
         let devices = self.seen.devices.len();
         let has_changed = files
             .reader
             .has_changed(devices, &mut files.digest)
-            .map_err(say)?;
+            .map_err(|error| error.to_string())?;
         let is_settling = self
             .seen
             .devices
@@ -162,163 +144,65 @@ impl Watched {
         };
         let may_differ = has_changed || self.is_stale || is_settling || self.has_kept;
         if may_differ || self.unsure.iter().any(|one| has_ended(one, reaper)) {
-            let processes = files.reader.all_processes(devices).map_err(say)?;
-            let fates = split(processes, &files.reader, &self.members, reaper, now_ns);
-            let living = &fates.living;
-            self.has_kept = fates.has_kept;
-            self.unsure = living
-                .iter()
-                .filter(|(one, _)| !is_member(&self.members, one))
-                .map(|(one, host_pid)| (one.identity, *host_pid))
-                .collect();
-            for (position, device) in self.seen.devices.iter_mut().enumerate() {
-                let (Some(index), Some(totals)) = (DeviceIndex::new(position), self.totals.get_mut(position))
-                else {
-                    continue;
-                };
-                figures(device, index, &files.reader, &fates, totals, now_ns).map_err(say)?;
-            }
-            self.seen.processes = processes_of(living, &self.members);
-            self.seen.attached = self
-                .seen
-                .processes
-                .iter()
-                .any(|one| one.registered && !one.used_bytes.is_empty());
+            self.follow_usage(reaper, now_ns)
+                .map_err(|error| error.to_string())?;
             self.is_stale = false;
         }
         Ok(())
     }
-}
 
-type Living = Vec<(ProcessUse, Option<u32>)>;
-
-/// What became of those that hold a slot.
-struct Fates {
-    /// The living processes, each with its PID on the host.
-    living: Living,
-    /// Whether a child keeps memory of a dead one.
-    has_kept: bool,
-    /// The other dead, which have nothing any more.
-    dead: Vec<ProcessUse>,
-}
-
-fn split(
-    processes: Vec<ProcessUse>,
-    reader: &UsageReader,
-    members: &Members,
-    reaper: &mut Reaper,
-    now_ns: u64,
-) -> Fates {
-    let (mut living, mut has_kept, mut dead) = (Vec::new(), false, Vec::new());
-    for process in processes {
-        match reaper.fate(&process.identity, members, now_ns) {
-            Fate::Alive(host_pid) => living.push((process, host_pid)),
-            Fate::Dead if reader.is_kept(process.slot, &process.identity) => has_kept = true,
-            Fate::Dead => dead.push(process),
+    /// Takes over what has changed in `limits`: its devices, each with what is known of its use so far.
+    fn follow_limits(&mut self) -> Result<(), String> {
+        let Some(files) = &mut self.files else {
+            return Ok(());
+        };
+        if !files.limits.refresh().map_err(|error| error.to_string())? && !self.is_stale {
+            return Ok(());
         }
+        self.is_stale = true;
+        let limits = files.limits.limits();
+        self.seen.limits_generation = limits.generation();
+        let fresh = limits.devices().map(|(index, gpu)| {
+            let config = limits.config(index).map_err(|damaged| damaged.to_string())?;
+            let known = self
+                .seen
+                .devices
+                .get(index.get())
+                .filter(|known| known.gpu == gpu);
+            Ok(known.map_or_else(
+                || Device::unused(gpu, config),
+                |known| Device { config, ..*known },
+            ))
+        });
+        self.seen.devices = fresh.collect::<Result<_, String>>()?;
+        self.totals.resize_with(self.seen.devices.len(), Totals::default);
+        Ok(())
     }
-    Fates {
-        living,
-        has_kept,
-        dead,
+
+    /// Reads the processes of `usage`, and what the container has of each device.
+    fn follow_usage(&mut self, reaper: &mut Reaper, now_ns: u64) -> Result<(), OpenError> {
+        let Some(Files { reader, .. }) = &self.files else {
+            return Ok(());
+        };
+        let processes = reader.all_processes(self.seen.devices.len())?;
+        let fates = Fates::split(processes, reader, &self.members, reaper, now_ns);
+        self.has_kept = fates.has_kept;
+        self.unsure = fates.not_registered(&self.members);
+        for (position, device) in self.seen.devices.iter_mut().enumerate() {
+            let (Some(index), Some(totals)) = (DeviceIndex::new(position), self.totals.get_mut(position))
+            else {
+                continue;
+            };
+            fates.figures(device, index, reader, totals, now_ns)?;
+        }
+        self.seen.processes = fates.shown(&self.members);
+        self.seen.attached = self
+            .seen
+            .processes
+            .iter()
+            .any(|one| one.registered && !one.used_bytes.is_empty());
+        Ok(())
     }
-}
-
-fn is_member(members: &Members, process: &ProcessUse) -> bool {
-    let key = Key::of(&process.identity);
-    members.living.iter().any(|known| Key::of(&known.identity) == key)
-}
-
-fn release_of(members: &Members, process: &ProcessUse) -> Option<u32> {
-    let key = Key::of(&process.identity);
-    let mut known = members.living.iter();
-    Some(known.find(|known| Key::of(&known.identity) == key)?.release)
-}
-
-/// What the container has of one device now: that of its living processes, what they share, and what children keep of dead
-/// ones.
-fn figures(
-    device: &mut Device,
-    index: DeviceIndex,
-    reader: &UsageReader,
-    Fates {
-        living,
-        has_kept,
-        dead,
-    }: &Fates,
-    totals: &mut Totals,
-    now_ns: u64,
-) -> Result<(), OpenError> {
-    let own = |process: &ProcessUse| process.devices.get(index.get()).copied().unwrap_or_default();
-    device.used_bytes = if living.is_empty() && !has_kept {
-        0
-    } else {
-        let of_dead = dead
-            .iter()
-            .fold(0_u64, |sum, process| sum.saturating_add(own(process).used_bytes));
-        reader.memory(index)?.used_bytes.saturating_sub(of_dead)
-    };
-    let uses = || living.iter().map(|(process, _)| own(process));
-    device.overhead_bytes = uses()
-        .fold(0_u64, |sum, one| sum.saturating_add(one.overhead_bytes))
-        .min(device.used_bytes);
-    let peak = uses().map(|one| one.peak_bytes).max().unwrap_or(0);
-    device.peak_bytes = device.peak_bytes.max(device.used_bytes).max(peak);
-    let bucket = reader.bucket(index)?;
-    device.denied = bucket.denied;
-    device.served_ns = bucket.served_ns;
-    device.forgiven_ns = bucket.forgiven_ns;
-    device.host_copies = bucket.host_copies;
-    device.host_copied_bytes = bucket.host_copied_bytes;
-    for process in living.iter().map(|(process, _)| process).chain(dead) {
-        let one = own(process);
-        totals.add(
-            process.slot,
-            Key::of(&process.identity),
-            [one.launches, one.held_ns],
-        );
-    }
-    [device.launches, device.held_ns] = totals.sums();
-    device.cores_used_permille = totals.recent(Recent {
-        at_ns: now_ns,
-        served_ns: bucket.served_ns,
-    });
-    Ok(())
-}
-
-/// The processes to show: those that hold a slot, and those that have registered without one.
-fn processes_of(living: &Living, members: &Members) -> Vec<Process> {
-    let mut shown: Vec<Process> = living
-        .iter()
-        .map(|(process, host_pid)| Process {
-            host_pid: *host_pid,
-            pid: process.identity.pid,
-            name: process.identity.command(),
-            registered: is_member(members, process),
-            release: release_of(members, process),
-            used_bytes: process.devices.iter().map(|device| device.used_bytes).collect(),
-        })
-        .collect();
-    let has_slot = |key: Key| {
-        living
-            .iter()
-            .any(|(process, _)| Key::of(&process.identity) == key)
-    };
-    shown.extend(
-        members
-            .living
-            .iter()
-            .filter(|known| !has_slot(Key::of(&known.identity)))
-            .map(|known| Process {
-                host_pid: Some(known.host_pid),
-                pid: known.identity.pid,
-                name: known.identity.command(),
-                registered: true,
-                release: Some(known.release),
-                used_bytes: Vec::new(),
-            }),
-    );
-    shown
 }
 
 fn inodes(directory: &Path) -> Option<[(u64, u64); 2]> {

@@ -147,14 +147,7 @@ impl node_server::Node for NodeService {
 
     async fn get_status(&self, _: Request<v1::GetStatusRequest>) -> Result<Response<v1::NodeStatus>, Status> {
         let mut problems = self.problems.lines();
-        let own = [
-            ("GPUs", self.grants.inventory().problem.clone()),
-            ("ledger", self.grants.problem().borrow().clone()),
-        ];
-        problems.extend(
-            own.into_iter()
-                .filter_map(|(part, why)| why.map(|why| format!("{part}: {why}"))),
-        );
+        problems.extend(self.grants.problems());
         let path = |path: &std::path::Path| path.display().to_string();
         let (shim_library, shim_preload, program) = match self.about.shim.get() {
             Some(installed) => (

@@ -1,5 +1,8 @@
 //! The thread that changes grants: one write of the ledger for all changes that wait, then what follows from them.
 
+mod directories;
+mod step;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -8,13 +11,14 @@ use vcuda_region::GpuUuid;
 
 use super::decide::{Held, PendingLimits, World};
 use super::{Change, ChangeKind, Create, GrantError, Resize, Shared};
-use crate::containers::{Containers, Ensured};
+use crate::containers::Containers;
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
 use crate::ledger::Ledger;
 use crate::observe::Snapshot;
+use step::{Answer, Step, answer};
 
 /// Changes that one write of the ledger holds at most.
 const TOGETHER: usize = 256;
@@ -32,26 +36,6 @@ pub(super) enum Command {
     /// Nothing more.
     Stop,
 }
-
-/// What is to be done once the ledger is written.
-enum Step {
-    /// Bring the directory to what the grant says.
-    Ensure {
-        grant: Arc<Grant>,
-        kind: Option<ChangeKind>,
-        reply: Reply<Arc<Grant>>,
-    },
-    /// Take the directories away.
-    Remove {
-        grants: Vec<Arc<Grant>>,
-        reply: Reply<Vec<GrantId>>,
-    },
-    /// Only answer.
-    Answer(Answer),
-}
-
-/// Tells the caller how it went, unless something else went wrong first.
-type Answer = Box<dyn FnOnce(Result<(), GrantError>) + Send>;
 
 /// Owner of all that changes.
 #[derive(Debug)]
@@ -153,16 +137,7 @@ impl GrantWriter {
                 Step::answer(reply, Err(GrantError::Refused(why)))
             }
             Command::Resize(resize, reply) => match world.resize(next, &resize) {
-                Ok((grant, before)) => {
-                    let kind = before.is_some().then_some(ChangeKind::Resized);
-                    if let Some(before) = before {
-                        // Until its limits are written, the container may still use what it had.
-                        let had = Held::of(&before.amounts);
-                        let still = self.pending.entry(grant.number).or_insert(had);
-                        *still = still.or_more(had);
-                    }
-                    Step::Ensure { grant, kind, reply }
-                }
+                Ok((grant, before)) => self.resized(grant, before, reply),
                 Err(error) => Step::answer(reply, Err(error)),
             },
             Command::Release(ids, reply) => {
@@ -173,20 +148,22 @@ impl GrantWriter {
                 Step::Remove { grants, reply }
             }
             Command::Cordon(gpu, cordoned, reply) => {
-                let changed = if cordoned {
-                    if inventory.find(&gpu).is_none() {
-                        let text = format!("{gpu}: no such GPU");
-                        return Some(Step::answer(reply, Err(GrantError::NotFound(text))));
-                    }
-                    next.cordoned.insert(gpu)
-                } else {
-                    next.cordoned.remove(&gpu)
-                };
-                next.revision += u64::from(changed);
-                Step::answer(reply, Ok(()))
+                Step::answer(reply, cordon(next, &inventory, gpu, cordoned))
             }
             Command::Tick | Command::Stop => return None,
         })
+    }
+
+    /// What follows from a changed grant, that was `before` if this has changed it.
+    fn resized(&mut self, grant: Arc<Grant>, before: Option<Arc<Grant>>, reply: Reply<Arc<Grant>>) -> Step {
+        let kind = before.is_some().then_some(ChangeKind::Resized);
+        if let Some(before) = before {
+            // Until its limits are written, the container may still use what it had.
+            let had = Held::of(&before.amounts);
+            let still = self.pending.entry(grant.number).or_insert(had);
+            *still = still.or_more(had);
+        }
+        Step::Ensure { grant, kind, reply }
     }
 
     fn foreign(&self, grant_table: &GrantTable, id: &str) -> Option<String> {
@@ -235,125 +212,6 @@ impl GrantWriter {
         }
     }
 
-    fn ensure(&mut self, grant: &Arc<Grant>, kind: Option<ChangeKind>) -> Result<(), GrantError> {
-        // One that was released in the same breath has no directory any more.
-        if self.grant_table.by_id(grant.id.as_str()).is_none() {
-            return Ok(());
-        }
-        // Of several changes in one write the last holds.
-        let last = self
-            .grant_table
-            .by_id(grant.id.as_str())
-            .map_or_else(|| Arc::clone(grant), Arc::clone);
-        match self.containers.ensure(&last) {
-            Ok(ensured) => {
-                self.pending.remove(&grant.number);
-                let is_expected = kind.is_some() || ensured == Ensured::Kept;
-                if !is_expected {
-                    self.tell_repaired(&last, &ensured);
-                }
-                Ok(())
-            }
-            Err(error) => {
-                let text = format!("{}: {error}", grant.id);
-                self.events.say(
-                    Severity::Error,
-                    "VcudaDirectoryFailed",
-                    text.clone(),
-                    Some(grant.id.as_str()),
-                );
-                Err(GrantError::Unavailable(text))
-            }
-        }
-    }
-
-    /// Takes back grants that have no directory: their callers were told so.
-    fn undo(&mut self, undone: &[Arc<Grant>], changes: &mut Vec<Change>) {
-        if undone.is_empty() {
-            return;
-        }
-        let mut next = GrantTable::clone(&self.grant_table);
-        for grant in undone {
-            next.remove(&grant.id);
-        }
-        next.revision += 1;
-        let next = Arc::new(next);
-        match self.ledger.write(&next) {
-            Ok(()) => {
-                self.grant_table = next;
-                for grant in undone {
-                    self.take_away(&grant.id);
-                }
-            }
-            // Then they stay, and repeating the request makes their directories.
-            Err(error) => {
-                self.ledger_failed(&error.to_string());
-                changes.extend(undone.iter().map(|grant| Change {
-                    kind: ChangeKind::Created,
-                    grant: Arc::clone(grant),
-                }));
-            }
-        }
-    }
-
-    fn take_away(&mut self, id: &GrantId) {
-        match self.containers.remove(id) {
-            Ok(Some(aside)) => {
-                // What cannot be deleted, a later start deletes.
-                drop(self.runtime.spawn_blocking(move || Containers::discard(&aside)));
-            }
-            Ok(None) => {}
-            Err(error) => {
-                let text = format!("{id} is released, and its directory is still there: {error}");
-                self.events
-                    .say(Severity::Warning, "VcudaDirectoryFailed", text, Some(id.as_str()));
-                self.leftovers.insert(id.clone());
-            }
-        }
-    }
-
-    /// What has to be right without anybody asking: the ledger can be written, and each grant has its directory.
-    fn look_after(&mut self) {
-        if self.shared.problem.borrow().is_some() {
-            match self.ledger.write(&self.grant_table) {
-                Ok(()) => self.ledger_works(),
-                Err(error) => self.ledger_failed(&error.to_string()),
-            }
-        }
-        let grant_table = Arc::clone(&self.grant_table);
-        for grant in grant_table.grants() {
-            let is_right = !self.pending.contains_key(&grant.number) && self.containers.is_present(&grant.id);
-            if !is_right {
-                // Told, and tried again at the next look.
-                let _ = self.ensure(grant, None);
-            }
-        }
-        for id in std::mem::take(&mut self.leftovers) {
-            if self.containers.is_used(&id) {
-                self.leftovers.insert(id);
-            } else {
-                self.take_away(&id);
-            }
-        }
-    }
-
-    fn tell_repaired(&self, grant: &Grant, ensured: &Ensured) {
-        let what = match ensured {
-            Ensured::Kept => return,
-            Ensured::Made => {
-                "its directory was gone and was made again; processes that run keep the files they have open"
-            }
-            Ensured::Repaired(what) => &format!("its {what} were not as granted and are again"),
-        };
-        let text = format!("{}: {what}", grant.id);
-        self.events.say(
-            Severity::Warning,
-            "VcudaDirectoryRestored",
-            text,
-            Some(grant.id.as_str()),
-        );
-    }
-
     fn ledger_failed(&self, why: &str) {
         self.events
             .say(Severity::Error, "VcudaLedgerFailed", why.to_owned(), None);
@@ -371,22 +229,21 @@ impl GrantWriter {
     }
 }
 
-fn answer<T: Send + 'static>(reply: Reply<T>, result: Result<T, GrantError>) -> Answer {
-    // Who does not wait any more learns it by repeating the request.
-    Box::new(move |before| drop(reply.send(before.and(result))))
-}
-
-impl Step {
-    fn answer<T: Send + 'static>(reply: Reply<T>, result: Result<T, GrantError>) -> Self {
-        Self::Answer(answer(reply, result))
-    }
-
-    /// Nothing of the batch happened. What was only to be answered may rest on what did not happen: it is refused too.
-    fn refuse(self, error: &GrantError) {
-        match self {
-            Self::Ensure { reply, .. } => drop(reply.send(Err(error.clone()))),
-            Self::Remove { reply, .. } => drop(reply.send(Err(error.clone()))),
-            Self::Answer(tell) => tell(Err(error.clone())),
+/// Takes a GPU out of placement, or back into it.
+fn cordon(
+    next: &mut GrantTable,
+    inventory: &Inventory,
+    gpu: GpuUuid,
+    is_cordoned: bool,
+) -> Result<(), GrantError> {
+    let has_changed = if is_cordoned {
+        if inventory.find(&gpu).is_none() {
+            return Err(GrantError::NotFound(format!("{gpu}: no such GPU")));
         }
-    }
+        next.cordoned.insert(gpu)
+    } else {
+        next.cordoned.remove(&gpu)
+    };
+    next.revision += u64::from(has_changed);
+    Ok(())
 }

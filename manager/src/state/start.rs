@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -76,16 +76,8 @@ pub fn start(
     inventory: watch::Receiver<Arc<Inventory>>,
     snapshot: watch::Receiver<Arc<Snapshot>>,
 ) -> Result<(Grants, Keeping), StartError> {
+    let lock = claim(&settings.root)?;
     let root = |error| StartError::Root(settings.root.clone(), error);
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(&settings.root)
-        .map_err(root)?;
-    let lock = ledger::lock(&settings.root.join(LOCK)).map_err(|error| match error {
-        LedgerError::Locked(path) => StartError::Running(path),
-        error => error.into(),
-    })?;
     let containers = Containers::new(&settings.root).map_err(root)?;
     let (mut ledger, loaded) = Ledger::open(&settings.state, disk)?;
     let found = containers.granted()?;
@@ -105,14 +97,12 @@ pub fn start(
         let _ = directory::remove_dead(&settings.root, &me);
     }
 
-    let (problem, _) = watch::channel(problem.map(|error| error.to_string()));
-    let (changes, _) = broadcast::channel(BEHIND);
     let shared = Arc::new(Shared {
         grant_table: Mutex::new(Arc::clone(&grant_table)),
         rules: Mutex::new(settings.rules),
         bounds: Mutex::new(Arc::new(settings.bounds.clone())),
-        changes,
-        problem,
+        changes: broadcast::channel(BEHIND).0,
+        problem: watch::channel(problem.map(|error| error.to_string())).0,
     });
     let (commands, waiting) = mpsc::channel(WAITING);
     let writer = GrantWriter {
@@ -141,6 +131,19 @@ pub fn start(
         missing: Arc::default(),
     };
     Ok((grants, Keeping { thread, _root: lock }))
+}
+
+/// Makes the root if it is not there, and takes it for this manager alone.
+fn claim(root: &Path) -> Result<Flock<File>, StartError> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o755);
+    builder
+        .create(root)
+        .map_err(|error| StartError::Root(root.to_owned(), error))?;
+    ledger::lock(&root.join(LOCK)).map_err(|error| match error {
+        LedgerError::Locked(path) => StartError::Running(path),
+        error => error.into(),
+    })
 }
 
 async fn tick(commands: mpsc::WeakSender<Command>) {

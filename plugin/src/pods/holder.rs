@@ -37,66 +37,28 @@ pub enum HolderError {
     Disagree(String),
 }
 
+/// A pod and its containers with the set, as PodResources have it: namespace, name.
+type Listed<'a> = (&'a str, &'a str, Containers);
+/// The same as the checkpoint has it: UID.
+type Recorded<'a> = (&'a str, Containers);
+
 /// Who holds exactly `ids` of one kind.
 ///
 /// # Errors
 /// In any doubt: see [`HolderError`].
 pub fn holder(told: &Told, kind: Kind, ids: &Ids) -> Result<Holder, HolderError> {
-    let matching = |containers: &Containers| -> Containers {
-        let exact = containers.iter().filter(|(_, devices)| devices.of(kind) == ids);
-        exact
-            .map(|(name, devices)| (name.clone(), devices.clone()))
-            .collect()
-    };
-    let listed: Vec<(&str, &str, Containers)> = told
-        .listed
-        .iter()
-        .map(|(namespace, pod, containers)| (namespace.as_str(), pod.as_str(), matching(containers)))
-        .filter(|(.., containers)| !containers.is_empty())
-        .collect();
-    let recorded: Vec<(&str, Containers)> = told
-        .checkpoint
-        .iter()
-        .map(|(uid, containers)| (uid.as_str(), matching(containers)))
-        .filter(|(_, containers)| !containers.is_empty())
-        .collect();
-    let several = |names: Vec<String>| HolderError::Several(names.join(" and "));
-    if listed.len() > 1 {
-        let names = listed
-            .iter()
-            .map(|(namespace, pod, _)| format!("{namespace}/{pod}"));
-        return Err(several(names.collect()));
-    }
-    if recorded.len() > 1 {
-        let names = recorded.iter().map(|(uid, _)| format!("the pod with UID {uid}"));
-        return Err(several(names.collect()));
-    }
-    match (listed.into_iter().next(), recorded.into_iter().next()) {
-        (Some((namespace, pod, containers)), Some((uid, more))) => {
-            // Also in what else they hold: the same set under the same name in two pods is not one pod.
-            if !containers
-                .iter()
-                .all(|(name, devices)| more.get(name) == Some(devices))
-            {
-                return Err(HolderError::Disagree(format!("{namespace}/{pod}")));
-            }
-            Ok(Holder {
-                namespace: namespace.to_owned(),
-                pod: pod.to_owned(),
-                pod_uid: uid.to_owned(),
-                containers: more,
-            })
-        }
+    match (listed(told, kind, ids)?, recorded(told, kind, ids)?) {
+        (Some(listed), Some(recorded)) => agreed(listed, recorded),
         // A checkpoint that can be read knows whom PodResources know.
-        (Some((namespace, pod, containers)), None) => match told.checkpoint_problem.clone() {
-            None => Err(HolderError::Disagree(format!("{namespace}/{pod}"))),
-            Some(_) => Ok(Holder {
-                namespace: namespace.to_owned(),
-                pod: pod.to_owned(),
-                pod_uid: String::new(),
-                containers,
-            }),
-        },
+        (Some((namespace, pod, _)), None) if told.checkpoint_problem.is_none() => {
+            Err(HolderError::Disagree(format!("{namespace}/{pod}")))
+        }
+        (Some((namespace, pod, containers)), None) => Ok(Holder {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            pod_uid: String::new(),
+            containers,
+        }),
         (None, Some((uid, containers))) => {
             let (namespace, pod) = name_of(told, uid).unwrap_or_default();
             Ok(Holder {
@@ -111,6 +73,66 @@ pub fn holder(told: &Told, kind: Kind, ids: &Ids) -> Result<Holder, HolderError>
             Some(problem) => Err(HolderError::NotListed(ids.len(), problem)),
         },
     }
+}
+
+/// The one pod in PodResources with containers that hold exactly the set.
+fn listed<'a>(told: &'a Told, kind: Kind, ids: &Ids) -> Result<Option<Listed<'a>>, HolderError> {
+    let pods = told.listed.iter();
+    let pods: Vec<Listed<'_>> = pods
+        .map(|(namespace, pod, containers)| (&**namespace, &**pod, matching(containers, kind, ids)))
+        .filter(|(.., containers)| !containers.is_empty())
+        .collect();
+    only(pods, |(namespace, pod, _)| format!("{namespace}/{pod}"))
+}
+
+/// The one pod in the checkpoint with containers that hold exactly the set.
+fn recorded<'a>(told: &'a Told, kind: Kind, ids: &Ids) -> Result<Option<Recorded<'a>>, HolderError> {
+    let pods = told.checkpoint.iter();
+    let pods: Vec<Recorded<'_>> = pods
+        .map(|(uid, containers)| (&**uid, matching(containers, kind, ids)))
+        .filter(|(_, containers)| !containers.is_empty())
+        .collect();
+    only(pods, |(uid, _)| format!("the pod with UID {uid}"))
+}
+
+/// The containers that hold exactly `ids` of this kind.
+fn matching(containers: &Containers, kind: Kind, ids: &Ids) -> Containers {
+    let exact = containers.iter().filter(|(_, devices)| devices.of(kind) == ids);
+    exact
+        .map(|(name, devices)| (name.clone(), devices.clone()))
+        .collect()
+}
+
+/// The only pod, if there is one.
+///
+/// # Errors
+/// There are several; `name` says which.
+fn only<P>(pods: Vec<P>, name: impl Fn(&P) -> String) -> Result<Option<P>, HolderError> {
+    if pods.len() > 1 {
+        let names: Vec<String> = pods.iter().map(name).collect();
+        return Err(HolderError::Several(names.join(" and ")));
+    }
+    Ok(pods.into_iter().next())
+}
+
+/// The holder that both know.
+///
+/// # Errors
+/// They differ, also in what else the containers hold: the same set under the same name in two pods is not one pod.
+fn agreed(
+    (namespace, pod, listed): Listed<'_>,
+    (uid, recorded): Recorded<'_>,
+) -> Result<Holder, HolderError> {
+    let is_recorded = |(name, devices): (&String, &Devices)| recorded.get(name) == Some(devices);
+    if !listed.iter().all(is_recorded) {
+        return Err(HolderError::Disagree(format!("{namespace}/{pod}")));
+    }
+    Ok(Holder {
+        namespace: namespace.to_owned(),
+        pod: pod.to_owned(),
+        pod_uid: uid.to_owned(),
+        containers: recorded,
+    })
 }
 
 /// The name of a pod of which only the checkpoint knows a container: that of the listed pod with one of its others.

@@ -1,6 +1,6 @@
 //! Directories that the node's manager owns: those with a file `grant`, its record of whom the container is for.
 //!
-//! Nobody else removes, replaces or joins them ([`super::Directory::create_or_join`], [`super::remove_dead`]). They live
+//! No other program removes, replaces or joins them ([`super::Directory::create_or_join`], [`super::remove_dead`]). They live
 //! as long as the grant, not as long as a process.
 
 use std::fs::{self, File, OpenOptions};
@@ -91,12 +91,12 @@ fn write_record(directory: &Path, grant: &[u8]) -> io::Result<()> {
     written
 }
 
-/// The record. Only one that nobody else could have written.
+/// The record. Only one that no other user could have written.
 ///
 /// # Errors
 /// There is none, it is a link, another user's, too large, or cannot be read.
 pub fn read_grant(directory: &Path) -> io::Result<Vec<u8>> {
-    // The directory too must be one of ours: then nobody else can have put the record there.
+    // The directory too must be one of ours: then no other user can have put the record there.
     let above = open_directory(directory)?;
     let file = OpenOptions::new()
         .read(true)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::DirectoryError;
 use crate::sys::{self, Lock};
 
-/// A directory half made or half removed: nobody holds it, and the one who began has had time to lock it.
+/// A directory half made or half removed: no process holds it, and the one that began has had time to lock it.
 pub(super) fn is_abandoned(lock: &File) -> bool {
     let age = lock
         .metadata()
@@ -31,7 +31,7 @@ pub(super) fn remove(path: &Path) -> Result<(), DirectoryError> {
     removed.map_err(|error| DirectoryError::Io(path.to_owned(), error))
 }
 
-/// Gives what has this name one under which nobody looks for a tenant.
+/// Gives what has this name one under which no program looks for a tenant.
 pub(super) fn set_aside(path: &Path) -> Result<PathBuf, DirectoryError> {
     let io = |error| DirectoryError::Io(path.to_owned(), error);
     let name = path.file_name().unwrap_or_default().to_string_lossy();

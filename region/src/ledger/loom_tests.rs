@@ -90,7 +90,7 @@ fn loom_what_is_freed_is_never_counted_twice() {
         });
         assert!(
             table.reserve(0, 1),
-            "1 of 10 fits beside the 9 of whoever has them"
+            "1 of 10 fits beside the 9 of the process that has them"
         );
         for other in others {
             other.join().unwrap();

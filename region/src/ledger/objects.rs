@@ -67,7 +67,7 @@ impl Ledger<'_> {
             undecided_bytes: 0,
             changes: 0,
         };
-        self.add_objects(Party::NOBODY, &mut sum);
+        self.add_objects(Party::NONE, &mut sum);
         sum.counted_bytes
     }
 

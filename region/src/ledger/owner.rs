@@ -50,7 +50,7 @@ impl Record {
         }
     }
 
-    /// Whether nobody ever wrote here: the head only grows.
+    /// Whether no process ever wrote here: the head only grows.
     fn is_untouched(&self) -> bool {
         let others = [&self.peak_bytes, &self.denied, &self.overhead_bytes];
         self.head.load(Ordering::Relaxed) == 0 && others.iter().all(|word| word.load(Ordering::Relaxed) == 0)

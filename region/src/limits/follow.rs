@@ -1,6 +1,6 @@
 //! How a running process follows its `limits`.
 //!
-//! It never touches the mapped file: whoever can cut that short (a run's processes are their user's) would end it with
+//! It never touches the mapped file: a process that can cut that short (a run's processes are their user's) would end it with
 //! SIGBUS. It keeps a copy of its own, in which it looks at every allocation and launch, and has the kernel read the file
 //! into it now and then: when [`Usage::limits_notice`] says that a quota has changed, and else every few milliseconds while
 //! it asks for memory or has work on the GPU. A file that cannot be read any more, or is damaged, is a
@@ -25,7 +25,7 @@ use crate::primitive::{AtomicU64, Ordering};
 pub(super) struct Source {
     /// Read by the kernel, never touched.
     file: Mapping<LimitsFile>,
-    /// What was read last. Only ever tried to lock: nobody waits, and a child forked meanwhile opens limits of its own.
+    /// What was read last. Only ever tried to lock: no thread waits, and a child forked meanwhile opens limits of its own.
     image: Mutex<Mapping<LimitsFile>>,
     followed_ns: AtomicU64,
     is_closed: AtomicBool,

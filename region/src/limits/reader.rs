@@ -1,4 +1,4 @@
-//! `limits` as somebody reads them who looks again and again, and neither maps nor writes them.
+//! `limits` as a program reads them that looks again and again, and neither maps nor writes them.
 
 use core::mem::offset_of;
 use std::fs::File;

@@ -6,10 +6,11 @@ use crate::map::Mapped;
 use crate::primitive::Ordering;
 use crate::seqlock::checksum;
 use crate::{DeviceIndex, GpuUuid, MAX_DEVICES};
+use vcuda_limiter::controller::WINDOW_NS;
 use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::{DeviceConfig, Policy, Priority};
 
-/// Writes a whole new `limits` into zeroed memory that nobody reads yet.
+/// Writes a whole new `limits` into zeroed memory that no process reads yet.
 pub(crate) fn fill(file: &LimitsFile, name: &str, devices: &[(GpuUuid, DeviceConfig)], now_ns: u64) {
     let mut bytes = [0; NAME_BYTES];
     for (byte, from) in bytes.iter_mut().zip(name.bytes()) {
@@ -45,7 +46,7 @@ pub(super) fn first_pace(config: &DeviceConfig, now_ns: u64) -> Pace {
         credit_ns: 0,
         rate_permille: config.cap_permille,
         scale_permille: 1000,
-        window_ns: 2_000_000,
+        window_ns: WINDOW_NS,
         metered: config.cap_permille < 1000,
         contended: false,
     }

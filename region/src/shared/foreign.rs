@@ -1,4 +1,4 @@
-//! Adopting an object from outside of the container: it asks for its bytes itself, and whoever wants it drives it.
+//! Adopting an object from outside of the container: it asks for its bytes itself, and a process that wants it drives it.
 
 use super::record::Payer;
 use super::state::{ABANDONED, ASKED, CANCELLED, CLOSING, LIVE};
@@ -28,7 +28,7 @@ impl Ledger<'_> {
                 place
             } else {
                 let object = (key, bytes.min(COUNTABLE_BYTES));
-                let Some(place) = objects.insert(slot, self.device, object, Payer::NOBODY, ASKED) else {
+                let Some(place) = objects.insert(slot, self.device, object, Payer::NONE, ASKED) else {
                     break;
                 };
                 place
@@ -57,7 +57,7 @@ impl Ledger<'_> {
         let mut rank = 0;
         loop {
             let mine = objects.state(place);
-            // Whoever announced it: the look at the others comes after that.
+            // Whichever process announced it: the look at the others comes after that.
             fence(Ordering::SeqCst);
             match mine.status() {
                 LIVE => return Ok(true),

@@ -21,7 +21,7 @@ pub(crate) struct Holds(Mutex<HashMap<usize, u64>>);
 impl Slot<'_> {
     /// Exporter: memory already counted in this slot becomes known to the container. From here on it is given back by
     /// [`Slot::part`] and no longer by [`Slot::release`]. An object that this process holds already is held once more.
-    /// `None`: there is no room, or somebody else counts that object: nothing has changed, and importers pay themselves.
+    /// `None`: there is no room, or another process counts that object: nothing has changed, and importers pay themselves.
     pub fn share(&self, key: ObjectKey, device: DeviceIndex, bytes: u64) -> Option<Shared> {
         let mut holds = self.holds.0.lock();
         let objects = self.usage().objects();
@@ -36,7 +36,7 @@ impl Slot<'_> {
     }
 
     /// Something that may keep the object beside its holders is about to be given away, see [`Outlives`]. `false` if the
-    /// container has no place for the object: nobody would know of it once this process ends.
+    /// container has no place for the object: no process would know of it once this one ends.
     #[must_use]
     pub fn outlive(&self, object: &Shared, by: Outlives) -> bool {
         let holds = self.holds.0.lock();
@@ -49,7 +49,11 @@ impl Slot<'_> {
 
     /// Importer: holds the object of this key, for which nothing more is counted. `None`: the container does not know it.
     pub fn join(&self, key: ObjectKey) -> Option<Shared> {
-        let mut holds = self.holds.0.lock();
+        self.join_known(&mut self.holds.0.lock(), key)
+    }
+
+    /// As [`Slot::join`], with the process's holds locked.
+    fn join_known(&self, holds: &mut HashMap<usize, u64>, key: ObjectKey) -> Option<Shared> {
         let objects = self.usage().objects();
         for _ in 0..ATTEMPTS {
             let place = objects.find(key)?;
@@ -79,10 +83,11 @@ impl Slot<'_> {
         bytes: u64,
         limit_bytes: u64,
     ) -> Result<Shared, Denied> {
-        if let Some(shared) = self.join(key) {
+        // Locked throughout: another thread that wants the same object finds what this one has joined.
+        let mut holds = self.holds.0.lock();
+        if let Some(shared) = self.join_known(&mut holds, key) {
             return Ok(shared);
         }
-        let mut holds = self.holds.0.lock();
         let ledger = self.usage().ledger(device);
         if let Some(place) = ledger.join_foreign(self.index(), key, bytes, limit_bytes)?
             && let Some(shared) = shared_at(&ledger.objects, place)
@@ -90,7 +95,7 @@ impl Slot<'_> {
             *holds.entry(place).or_insert(0) += 1;
             return Ok(shared);
         }
-        // No room in the table: it is counted as memory of this process's own, and again for whoever else joins it.
+        // No room in the table: it is counted as memory of this process's own, and again for each other process that joins it.
         self.reserve(device, bytes, limit_bytes)?.commit();
         Ok(Shared {
             place: None,

@@ -105,7 +105,7 @@ fn loom_who_joins_late_does_not_hold_what_came_after() {
         let thread = loom::thread::spawn(move || {
             part_as_payer(&owner);
             // The place is free, unless the other one has joined.
-            owner.objects().insert(0, 0, (key(2), 3), Payer::NOBODY, LIVE)
+            owner.objects().insert(0, 0, (key(2), 3), Payer::NONE, LIVE)
         });
         let joined = table.objects().hold(0, 1, key(1));
         let again = thread.join().unwrap();
@@ -209,7 +209,7 @@ fn loom_a_late_cleaner_takes_no_hold_of_the_next_owner() {
 fn loom_what_was_announced_and_left_counts_nothing() {
     model(|| {
         let table = Arc::new(Table::new(2, 1));
-        table.objects().insert(1, 0, (key(1), 9), Payer::NOBODY, ASKED);
+        table.objects().insert(1, 0, (key(1), 9), Payer::NONE, ASKED);
         let cleaner = Arc::clone(&table);
         let thread = loom::thread::spawn(move || {
             cleaner.objects().clear(1, || true);

@@ -12,7 +12,7 @@ pub struct ObjectRecord {
     pub(crate) key: [AtomicU64; 2],
     /// What is counted for it (bytes).
     pub(crate) bytes: AtomicU64,
-    /// Who pays, see [`Payer`]; 0 if nobody does.
+    /// The process that pays, see [`Payer`]; 0 if none does.
     pub(crate) payer: AtomicU64,
     /// The last tag of the payer's record that includes it.
     pub(crate) until: AtomicU64,
@@ -29,7 +29,7 @@ pub struct ObjectRecord {
 pub(crate) struct Payer(pub(crate) u64);
 
 impl Payer {
-    pub(crate) const NOBODY: Self = Self(0);
+    pub(crate) const NONE: Self = Self(0);
 
     /// The process that has `slot` now, whose state is `identity`.
     pub(crate) fn of(slot: usize, identity: u64) -> Self {
@@ -93,7 +93,7 @@ impl ObjectRecord {
         self.payer.store(payer.0, Ordering::Relaxed);
         self.until.store(u64::MAX, Ordering::Relaxed);
         self.outlives.store(0, Ordering::Relaxed);
-        // Whoever was about to hold what stood here before finds the word changed.
+        // A process that was about to hold what stood here before finds the word changed.
         for word in &self.holders {
             Self::change(word, |_| true, |_| 0);
         }
@@ -171,7 +171,7 @@ impl ObjectRecord {
         word.load(Ordering::SeqCst) & bit != 0
     }
 
-    /// Whether anybody holds it.
+    /// Whether any process holds it.
     pub(crate) fn is_held(&self) -> bool {
         // After the look at the state, or its change: a holder whom this does not see finds the state changed.
         fence(Ordering::SeqCst);

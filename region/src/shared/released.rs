@@ -41,7 +41,7 @@ impl Usage {
         })
     }
 
-    /// Ends an object of which the caller has proved, after it was told of it here, that nothing keeps it. Whoever came to
+    /// Ends an object of which the caller has proved, after it was told of it here, that nothing keeps it. A process that came to
     /// hold it since keeps it.
     pub fn end_released(&self, object: &Unheld) {
         let objects = self.objects();

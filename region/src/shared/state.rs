@@ -2,7 +2,7 @@
 
 /// A place for an object.
 pub(crate) const FREE: u64 = 0;
-/// Its owner writes the record; nobody else looks at it.
+/// Its owner writes the record; no other process looks at it.
 pub(crate) const WRITING: u64 = 1;
 /// Announced, neither granted nor refused.
 pub(crate) const ASKED: u64 = 2;
@@ -55,7 +55,7 @@ impl State {
         matches!(self.status(), ASKED | CANCELLED | LIVE | CLOSING)
     }
 
-    /// Whether the object was granted, and counts if nobody pays.
+    /// Whether the object was granted, and counts if no process pays.
     #[inline]
     pub(crate) fn is_granted(self) -> bool {
         matches!(self.status(), LIVE | CLOSING)

@@ -134,12 +134,12 @@ impl<'u> Objects<'u> {
         self.close(place);
     }
 
-    /// Frees the object at `place` if nobody holds it and nothing outlives its holders.
+    /// Frees the object at `place` if no process holds it and nothing outlives its holders.
     pub(crate) fn close(&self, place: usize) {
         self.close_if(place, |record| record.outlives() == Outlives::NOTHING);
     }
 
-    /// Frees the object at `place` if nobody holds it. What outlived its holders was proved to be gone, and can come back
+    /// Frees the object at `place` if no process holds it. What outlived its holders was proved to be gone, and can come back
     /// through a holder only.
     #[cfg(not(loom))]
     pub(crate) fn close_released(&self, place: usize) {
@@ -152,14 +152,14 @@ impl<'u> Objects<'u> {
             let state = self.state(place);
             let to = match state.status() {
                 LIVE => CLOSING,
-                // Nobody is left to drive it. Who comes now finds it so.
+                // No process is left to drive it. One that comes now finds it so.
                 ASKED | CANCELLED => ABANDONED,
                 CLOSING | ABANDONED => FREE,
                 _ => return,
             };
             // The holders first: what outlives them is noted while it is held.
             if record.is_held() || (state.is_granted() && !may_end(record)) {
-                // Whoever closed it before may have been killed: no harm, but the next look need not wonder.
+                // The process that closed it before may have been killed: no harm, but the next look need not wonder.
                 if state.status() == CLOSING {
                     self.turn(place, state, state.next(LIVE));
                 }
@@ -181,7 +181,7 @@ impl<'u> Objects<'u> {
         }
     }
 
-    /// Frees the objects that nobody holds: the last of their holders was killed, or stands still.
+    /// Frees the objects that no process holds: the last of their holders was killed, or stands still.
     pub(crate) fn sweep(&self) {
         for (place, word, record) in self.all() {
             let status = State(word.load(Ordering::Acquire)).status();

@@ -1,4 +1,4 @@
-//! Objects that several processes hold: counted once, whoever goes first, and wherever somebody stands still.
+//! Objects that several processes hold: counted once, whichever process goes first, and wherever one stands still.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 const LIMIT: u64 = 100;
 
 /// Processes that do not exist; all numbers above the kernel's largest PID.
-fn nobody(number: u32) -> Identity {
+fn dead_process(number: u32) -> Identity {
     Identity {
         pid: 4_200_000 + number,
         start_ticks: 7,
@@ -25,7 +25,7 @@ fn nobody(number: u32) -> Identity {
 fn survivor() -> Identity {
     Identity {
         pid: std::process::id(),
-        ..nobody(0)
+        ..dead_process(0)
     }
 }
 
@@ -52,8 +52,8 @@ fn export(slot: &Slot<'_>, number: u64, bytes: u64) -> Shared {
 #[test]
 fn an_exported_object_is_counted_once_until_the_last_one_parts() {
     let usage = Usage::in_memory().unwrap();
-    let [exporter, importer, third] = [1, 2, 3].map(|n| usage.claim(&nobody(n)).unwrap());
-    assert_eq!(importer.join(key(7)), None, "nobody has it yet");
+    let [exporter, importer, third] = [1, 2, 3].map(|n| usage.claim(&dead_process(n)).unwrap());
+    assert_eq!(importer.join(key(7)), None, "no process has it yet");
     let exported = export(&exporter, 7, 60);
     assert_eq!((exported.bytes(), exported.device()), (60, device()));
     assert_eq!(
@@ -101,7 +101,7 @@ fn an_exported_object_is_counted_once_until_the_last_one_parts() {
         (100, 60)
     );
     assert_eq!(exporter.used_bytes(device()), 0);
-    assert!(!importer.holds_of_others(device()), "nobody's any more");
+    assert!(!importer.holds_of_others(device()), "no process has it any more");
     assert_eq!(
         [
             importer.unpaid_held_bytes(device()),
@@ -136,7 +136,7 @@ fn unheld_bytes(usage: &Usage) -> u64 {
 #[test]
 fn what_was_given_away_counts_until_its_release_is_proved() {
     let usage = Usage::in_memory().unwrap();
-    let [exporter, importer] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());
+    let [exporter, importer] = [1, 2].map(|n| usage.claim(&dead_process(n)).unwrap());
     let exported = export(&exporter, 7, 60);
     assert!(exporter.outlive(&exported, keeper()));
     assert_eq!(usage.unheld().count(), 0, "its exporter holds it");
@@ -153,7 +153,7 @@ fn what_was_given_away_counts_until_its_release_is_proved() {
         (object.key, object.device, object.bytes, object.outlives),
         (key(7), device(), 60, keeper())
     );
-    // Somebody imports it between the proof and what follows from it.
+    // A process imports it between the proof and what follows from it.
     let imported = importer.join(key(7)).unwrap();
     usage.end_released(&object);
     assert_eq!((usage.used_bytes(device()), unheld_bytes(&usage)), (60, 0));
@@ -172,7 +172,7 @@ fn what_was_given_away_counts_until_its_release_is_proved() {
 #[test]
 fn what_the_dead_gave_away_counts_too() {
     let usage = Usage::in_memory().unwrap();
-    let exporter = usage.claim(&nobody(1)).unwrap();
+    let exporter = usage.claim(&dead_process(1)).unwrap();
     let exported = export(&exporter, 7, 60);
     assert!(exporter.outlive(&exported, keeper()));
     let me = survivor();
@@ -207,7 +207,7 @@ fn clone(object: &Shared) -> Shared {
 #[test]
 fn who_stops_paying_still_holds_it_and_gives_nothing_back_twice() {
     let usage = Usage::in_memory().unwrap();
-    let [exporter, importer] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());
+    let [exporter, importer] = [1, 2].map(|n| usage.claim(&dead_process(n)).unwrap());
     let exported = export(&exporter, 7, 60);
     let imported = importer.join(key(7)).unwrap();
     assert!(!importer.stop_paying(&imported), "it does not pay");
@@ -235,7 +235,7 @@ fn who_stops_paying_still_holds_it_and_gives_nothing_back_twice() {
 #[test]
 fn an_object_from_outside_is_counted_once_for_all_who_join_it() {
     let usage = Usage::in_memory().unwrap();
-    let [first, second] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());
+    let [first, second] = [1, 2].map(|n| usage.claim(&dead_process(n)).unwrap());
     assert!(allocate(&second, 30));
     let denied = first.join_foreign(key(1), device(), 71, LIMIT).unwrap_err();
     assert_eq!(
@@ -261,7 +261,7 @@ fn an_object_from_outside_is_counted_once_for_all_who_join_it() {
 #[test]
 fn objects_of_other_devices_are_not_counted_here() {
     let usage = Usage::in_memory().unwrap();
-    let slot = usage.claim(&nobody(1)).unwrap();
+    let slot = usage.claim(&dead_process(1)).unwrap();
     let other = DeviceIndex::new(4).unwrap();
     let object = slot.join_foreign(key(1), other, 70, LIMIT).unwrap();
     assert_eq!((usage.used_bytes(device()), usage.used_bytes(other)), (0, 70));
@@ -274,25 +274,25 @@ fn objects_of_other_devices_are_not_counted_here() {
 #[cfg_attr(miri, ignore = "asks the kernel for processes")]
 fn the_dead_pay_and_hold_no_longer() {
     let usage = Usage::in_memory().unwrap();
-    let exporter = usage.claim(&nobody(1)).unwrap();
+    let exporter = usage.claim(&dead_process(1)).unwrap();
     let importer = usage.claim(&survivor()).unwrap();
     let object = export(&exporter, 1, 60);
     let _unfinished = export(&exporter, 2, 10);
     let mine = importer.join(key(1)).unwrap();
-    // The payer is found dead, and its slot taken by somebody else who uses memory too.
+    // The payer is found dead, and its slot taken by another process, which uses memory too.
     usage.reap_dead_and_wait(&ProcessView::new(survivor()));
     assert_eq!(
         (usage.used_bytes(device()), usage.unpaid_bytes(device())),
         (60, 60)
     );
-    let next = usage.claim(&nobody(9)).unwrap();
+    let next = usage.claim(&dead_process(9)).unwrap();
     assert_eq!(next.index(), exporter.index());
     assert!(allocate(&next, 20));
     assert!(next.join(key(2)).is_none(), "only the dead had it");
     assert_eq!(usage.used_bytes(device()), 80);
-    // Nobody's hold any more.
+    // No process holds it any more.
     drop(object);
-    let third = usage.claim(&nobody(10)).unwrap();
+    let third = usage.claim(&dead_process(10)).unwrap();
     let theirs = third.join(key(1)).unwrap();
     importer.part(mine);
     assert_eq!(usage.used_bytes(device()), 80);
@@ -304,14 +304,14 @@ fn the_dead_pay_and_hold_no_longer() {
 #[test]
 fn an_exec_ends_the_holds_of_the_program_before() {
     let usage = Usage::in_memory().unwrap();
-    let slot = usage.claim(&nobody(1)).unwrap();
-    let other = usage.claim(&nobody(2)).unwrap();
+    let slot = usage.claim(&dead_process(1)).unwrap();
+    let other = usage.claim(&dead_process(2)).unwrap();
     let (_mine, _outer) = (
         export(&slot, 1, 60),
         slot.join_foreign(key(2), device(), 30, LIMIT).unwrap(),
     );
     let joined = other.join(key(1)).unwrap();
-    let again = usage.claim(&nobody(1)).unwrap();
+    let again = usage.claim(&dead_process(1)).unwrap();
     assert_eq!(again.index(), slot.index());
     assert_eq!(
         (usage.used_bytes(device()), usage.unpaid_bytes(device())),
@@ -325,7 +325,7 @@ fn an_exec_ends_the_holds_of_the_program_before() {
 #[test]
 fn a_full_table_makes_importers_pay_themselves() {
     let usage = Usage::in_memory().unwrap();
-    let [slot, other] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());
+    let [slot, other] = [1, 2].map(|n| usage.claim(&dead_process(n)).unwrap());
     let objects: Vec<Shared> = (0..MAX_OBJECTS as u64)
         .map(|number| slot.join_foreign(key(number), device(), 0, LIMIT).unwrap())
         .collect();
@@ -356,7 +356,7 @@ fn a_full_table_makes_importers_pay_themselves() {
 #[cfg_attr(miri, ignore = "asks the kernel for processes")]
 fn killed_or_stopped_anywhere() {
     let run = |usage: &Usage| {
-        let slot = usage.claim(&nobody(1)).unwrap();
+        let slot = usage.claim(&dead_process(1)).unwrap();
         // Imports what the survivor exports, exports 20 of its own, joins 10 from outside, and parts with all of it.
         let imported = slot.join(key(1)).unwrap();
         let exported = export(&slot, 2, 20);
@@ -372,7 +372,7 @@ fn killed_or_stopped_anywhere() {
         let finished = standing_still_after(accesses, || run(&usage)).is_some();
         let used = usage.used_bytes(device());
         assert!([60, 80, 90, 70].contains(&used), "{used} after {accesses}");
-        // Stopped, it holds up nobody: the other joins what is there, joins the same foreign object, and finds all the room that is left.
+        // Stopped, it holds up no other process: the other joins what is there, joins the same foreign object, and finds all the room that is left.
         let joined = other.join(key(2));
         let foreign = other.join_foreign(key(3), device(), 10, LIMIT).unwrap();
         let now = usage.used_bytes(device());
@@ -415,13 +415,13 @@ fn killed_or_stopped_anywhere() {
     }
 }
 
-/// Room for one: whoever stands still in joining an object, another one joins it all the same.
+/// Room for one: if a process stands still in joining an object, another one joins it all the same.
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel for processes")]
 fn stopped_in_adopting_it_refuses_nobody_the_same_object() {
     for accesses in 0.. {
         let usage = Usage::in_memory().unwrap();
-        let [first, second] = [1, 2].map(|n| usage.claim(&nobody(n)).unwrap());
+        let [first, second] = [1, 2].map(|n| usage.claim(&dead_process(n)).unwrap());
         assert!(allocate(&second, 90));
         let finished = standing_still_after(accesses, || {
             first.join_foreign(key(1), device(), 10, LIMIT).unwrap()
@@ -469,7 +469,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What the container should count: memory of each process, and each object once for as long as anybody holds it.
+/// What the container should count: memory of each process, and each object once for as long as any process holds it.
 #[derive(Default)]
 struct Model {
     own: [u64; 4],
@@ -497,7 +497,7 @@ proptest! {
     #[test]
     fn agrees_with_a_table_of_names(acts in proptest::collection::vec(act(), 0..if cfg!(miri) { 15 } else { 80 })) {
         let usage = Usage::in_memory().unwrap();
-        let mut slots: Vec<Slot<'_>> = (0..4).map(|n| usage.claim(&nobody(n)).unwrap()).collect();
+        let mut slots: Vec<Slot<'_>> = (0..4).map(|n| usage.claim(&dead_process(n)).unwrap()).collect();
         let mut held: [Vec<(u64, Shared)>; 4] = Default::default();
         let mut model = Model::default();
         for act in acts {
@@ -558,7 +558,7 @@ proptest! {
                     held[slot].clear();
                     slots.remove(slot).leave();
                     model.leave(slot);
-                    slots.insert(slot, usage.claim(&nobody(u32::try_from(slot).unwrap())).unwrap());
+                    slots.insert(slot, usage.claim(&dead_process(u32::try_from(slot).unwrap())).unwrap());
                 }
                 Act::StandStill(slot, name, bytes, after) => {
                     // Stopped within, and then killed: whatever it did, nothing of it is left.
@@ -568,7 +568,7 @@ proptest! {
                     held[slot].clear();
                     slots.remove(slot).leave();
                     model.leave(slot);
-                    slots.insert(slot, usage.claim(&nobody(u32::try_from(slot).unwrap())).unwrap());
+                    slots.insert(slot, usage.claim(&dead_process(u32::try_from(slot).unwrap())).unwrap());
                 }
             }
             prop_assert_eq!(usage.used_bytes(device()), model.used());

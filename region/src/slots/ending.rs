@@ -170,7 +170,7 @@ impl Usage {
     }
 
     /// Empties a dead process's slot and frees it. Returns whether this call freed it. `state` is what its death was seen
-    /// in: asked again, the slot may be that of a process which has come since, while somebody else cleared it.
+    /// in: asked again, the slot may be that of a process which has come since, while another process cleared it.
     pub(super) fn clear(&self, index: usize, record: &IdentityRecord, state: State) -> bool {
         let clearing = state.turned(CLEARING);
         if state.status() == FREE || (state != clearing && !record.turn(state, clearing)) {

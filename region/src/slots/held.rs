@@ -66,7 +66,7 @@ impl Held {
         }
     }
 
-    /// Whether nobody has the byte of a slot locked, but perhaps ourselves.
+    /// Whether no process has the byte of a slot locked, but perhaps this one.
     pub(super) fn is_free(&self, slot: usize) -> bool {
         self.file.as_ref().is_some_and(|file| !is_locked(file, slot))
     }

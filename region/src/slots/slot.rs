@@ -8,7 +8,7 @@ use crate::shared::Holds;
 use crate::{DeviceIndex, MAX_DEVICES};
 use vcuda_limiter::token_bucket::Meter;
 
-/// A process's place in `usage`. All its threads share it. It is not given back by a drop: whoever dies is found dead,
+/// A process's place in `usage`. All its threads share it. It is not given back by a drop: a process that dies is found dead,
 /// and a forked child must leave its parent's slot alone.
 #[derive(Debug)]
 pub struct Slot<'u> {
@@ -36,7 +36,7 @@ impl<'u> Slot<'u> {
     }
 
     /// Counts `bytes` on `device` if the container stays within `limit_bytes`. Two callers never pass together, and
-    /// nobody is refused what would have fitted. A refusal that is final is counted with [`Slot::count_denied`].
+    /// no process is refused what would have fitted. A refusal that is final is counted with [`Slot::count_denied`].
     ///
     /// # Errors
     /// It would not fit.
@@ -55,7 +55,7 @@ impl<'u> Slot<'u> {
         outcome.map(|()| Reservation::new(self, device, bytes))
     }
 
-    /// Tells how many ways to the driver past the shim the process knows of.
+    /// Tells why calls of the process reached the driver past the shim: the reasons' bits ([`crate::bypass::Bypass::bit`]).
     pub fn tell_bypasses(&self, bypasses: u64) {
         if let Some(identity) = self.usage.mapping.identities.get(self.index) {
             identity.bypasses.store(bypasses, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl<'u> Slot<'u> {
         self.record(device).release(bytes);
     }
 
-    /// Gives back `bytes` that an object counts from the same instant on, unless nobody holds it.
+    /// Gives back `bytes` that an object counts from the same instant on, unless no process holds it.
     pub(crate) fn hand_over(&self, device: DeviceIndex, bytes: u64, until: &AtomicU64) {
         let _lock = self.lock(device);
         self.record(device).hand_over(bytes, until);

@@ -7,7 +7,7 @@ use crate::process::Liveness;
 const GIB: u64 = 1 << 30;
 
 /// Processes that do not exist; all numbers above the kernel's largest PID.
-fn nobody(number: u32) -> Identity {
+fn dead_process(number: u32) -> Identity {
     Identity {
         pid: 4_200_000 + number,
         start_ticks: 7,
@@ -21,7 +21,7 @@ fn nobody(number: u32) -> Identity {
 fn survivor() -> ProcessView {
     ProcessView::new(Identity {
         pid: std::process::id(),
-        ..nobody(0)
+        ..dead_process(0)
     })
 }
 
@@ -32,15 +32,15 @@ fn device() -> DeviceIndex {
 #[test]
 fn a_slot_knows_its_owner_and_is_taken_over_by_the_same_process_only() {
     let usage = Usage::in_memory().unwrap();
-    let slot = usage.claim(&nobody(1)).unwrap();
+    let slot = usage.claim(&dead_process(1)).unwrap();
     slot.reserve(device(), GIB, 4 * GIB).unwrap().commit();
     slot.charge_overhead(device(), 5);
-    assert_eq!(usage.processes().collect::<Vec<_>>(), [(0, nobody(1))]);
+    assert_eq!(usage.processes().collect::<Vec<_>>(), [(0, dead_process(1))]);
     assert_eq!(usage.processes().next().unwrap().1.command(), "nobody");
     assert_eq!(usage.used_bytes(device()), GIB + 5);
     let later = Identity {
         start_ticks: 8,
-        ..nobody(1)
+        ..dead_process(1)
     };
     assert_eq!(
         usage.claim(&later).unwrap().index(),
@@ -49,7 +49,7 @@ fn a_slot_knows_its_owner_and_is_taken_over_by_the_same_process_only() {
     );
     let after_exec = Identity {
         name: *b"another\0\0\0\0\0\0\0\0\0",
-        ..nobody(1)
+        ..dead_process(1)
     };
     let again = usage.claim(&after_exec).unwrap();
     assert_eq!((again.index(), usage.used_bytes(device())), (0, 0));
@@ -60,7 +60,7 @@ fn a_slot_knows_its_owner_and_is_taken_over_by_the_same_process_only() {
 #[test]
 fn overhead_goes_up_and_down() {
     let usage = Usage::in_memory().unwrap();
-    let slot = usage.claim(&nobody(1)).unwrap();
+    let slot = usage.claim(&dead_process(1)).unwrap();
     slot.charge_overhead(device(), 100);
     slot.charge_overhead(device(), 50);
     slot.release_overhead(device(), 30);
@@ -81,7 +81,7 @@ fn overhead_goes_up_and_down() {
 #[test]
 fn a_reservation_follows_what_the_driver_took_and_is_dropped_whole() {
     let usage = Usage::in_memory().unwrap();
-    let slot = usage.claim(&nobody(1)).unwrap();
+    let slot = usage.claim(&dead_process(1)).unwrap();
     let mut reservation = slot.reserve(device(), 100, 200).unwrap();
     reservation.resize(150, 200).unwrap();
     assert_eq!(usage.used_bytes(device()), 150);
@@ -100,7 +100,9 @@ fn a_reservation_follows_what_the_driver_took_and_is_dropped_whole() {
 fn when_all_slots_are_held_by_the_dead_there_is_room() {
     let usage = Usage::in_memory().unwrap();
     for number in 0..MAX_SLOTS {
-        let slot = usage.claim(&nobody(u32::try_from(number).unwrap())).unwrap();
+        let slot = usage
+            .claim(&dead_process(u32::try_from(number).unwrap()))
+            .unwrap();
         assert_eq!(slot.index(), number);
         slot.reserve(device(), 1, GIB).unwrap().commit();
     }
@@ -109,14 +111,14 @@ fn when_all_slots_are_held_by_the_dead_there_is_room() {
     let blind = Identity {
         pid_namespace: 2,
         pid: std::process::id(),
-        ..nobody(0)
+        ..dead_process(0)
     };
     if !ProcessView::new(blind).sees_all() {
         assert_eq!(usage.claim(&blind).unwrap_err(), SlotsFull);
     }
     let newcomer = Identity {
         pid: std::process::id(),
-        ..nobody(0)
+        ..dead_process(0)
     };
     let slot = usage.claim(&newcomer).unwrap();
     slot.reserve(device(), GIB, GIB).unwrap().commit();
@@ -127,7 +129,7 @@ fn when_all_slots_are_held_by_the_dead_there_is_room() {
 #[cfg_attr(miri, ignore = "asks the kernel for processes")]
 fn killed_anywhere_between_claim_and_release() {
     let run = |usage: &Usage| {
-        let slot = usage.claim(&nobody(1)).unwrap();
+        let slot = usage.claim(&dead_process(1)).unwrap();
         let meter = slot.meter(device());
         if !meter.spend(1000) {
             meter.take(usage.bucket(device()), 1000);
@@ -142,7 +144,7 @@ fn killed_anywhere_between_claim_and_release() {
         let usage = Usage::in_memory().unwrap();
         let neighbour = Identity {
             pid: std::process::id(),
-            ..nobody(0)
+            ..dead_process(0)
         };
         let other = usage.claim(&neighbour).unwrap();
         other.reserve(device(), GIB, 4 * GIB).unwrap().commit();
@@ -162,7 +164,7 @@ fn killed_anywhere_between_claim_and_release() {
             "{level} after {accesses}"
         );
         // The next one gets the place, clean, and all of the memory.
-        let next = usage.claim(&nobody(2)).unwrap();
+        let next = usage.claim(&dead_process(2)).unwrap();
         assert_eq!(next.index(), 1, "after {accesses}");
         assert_eq!(next.meter(device()).launches(), 0);
         next.reserve(device(), 3 * GIB, 4 * GIB).unwrap().commit();
@@ -177,16 +179,16 @@ fn killed_anywhere_between_claim_and_release() {
 #[cfg_attr(miri, ignore = "asks the kernel about processes")]
 fn a_death_that_was_seen_is_not_that_of_the_slots_next_owner() {
     let usage = Usage::in_memory().unwrap();
-    let slow = usage.claim(&nobody(1)).unwrap();
+    let slow = usage.claim(&dead_process(1)).unwrap();
     slow.reserve(device(), 3 * GIB, 4 * GIB).unwrap().commit();
     let record = &usage.mapping.identities[slow.index()];
     let state = record.state();
-    assert_eq!(survivor().liveness(&nobody(1)), Liveness::Dead);
-    // Between the look and the clearing somebody else clears the slot, and a living process takes it.
+    assert_eq!(survivor().liveness(&dead_process(1)), Liveness::Dead);
+    // Between the look and the clearing another process clears the slot, and a living process takes it.
     assert_eq!(usage.reap_dead_and_wait(&survivor()).cleared, 1);
     let neighbour = Identity {
         pid: std::process::id(),
-        ..nobody(0)
+        ..dead_process(0)
     };
     let next = usage.claim(&neighbour).unwrap();
     assert_eq!(next.index(), slow.index());
@@ -199,7 +201,7 @@ fn a_death_that_was_seen_is_not_that_of_the_slots_next_owner() {
 #[test]
 fn threads_of_one_process_share_its_slot() {
     let usage = Usage::in_memory().unwrap();
-    let slot = usage.claim(&nobody(1)).unwrap();
+    let slot = usage.claim(&dead_process(1)).unwrap();
     let rounds = if cfg!(miri) { 5 } else { 20_000 };
     std::thread::scope(|scope| {
         for _ in 0..4 {

@@ -1,5 +1,5 @@
 //! Whether anything in a container's `usage` is not as it was: asked of every container again and again, so of the words
-//! that figures are made of only those are read that anybody has ever used, in one read each for the processes, and for
+//! that figures are made of only those are read that a process has ever used, in one read each for the processes, and for
 //! each device.
 
 use core::mem::offset_of;

@@ -79,6 +79,8 @@ pub struct BucketUse {
     pub measured: Measured,
     /// Time that was measured, as often as several streams or processes had work then (ns).
     pub measured_elapsed_ns: u64,
+    /// The same, as often as several contexts had work then (ns); 0 where an earlier release measured.
+    pub contexts_ns: u64,
     /// A launch waits, or did when its process was killed.
     pub is_waiting: bool,
     /// How late launches went on after a hold.

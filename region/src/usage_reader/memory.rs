@@ -15,7 +15,7 @@ use crate::shared::{MAX_OBJECTS, ObjectRecord, Objects};
 use crate::{DeviceIndex, MAX_SLOTS};
 
 impl UsageReader {
-    /// What the container has on `device`. The dead count until somebody of the container clears them.
+    /// What the container has on `device`. The dead count until a process of the container clears them.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -124,7 +124,7 @@ impl UsageReader {
             },
             identities: &identities,
         };
-        let sum = ledger.others(Party::NOBODY);
+        let sum = ledger.others(Party::NONE);
         let memory = MemoryUse {
             used_bytes: sum.counted_bytes,
             shared_bytes: ledger.unpaid_bytes(),

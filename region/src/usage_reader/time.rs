@@ -58,6 +58,7 @@ impl UsageReader {
             host_copies: word(&bytes, offset_of!(TokenBucket, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(TokenBucket, host_copied_bytes)),
             measured_elapsed_ns: word(&bytes, offset_of!(TokenBucket, measured_elapsed_ns)),
+            contexts_ns: word(&bytes, offset_of!(TokenBucket, contexts_ns)),
             measured: Measured {
                 fresh_ns: word(&bytes, offset_of!(TokenBucket, measured_ns)),
                 charged_ns: word(&bytes, offset_of!(TokenBucket, measured_charge_ns)),

@@ -8,6 +8,7 @@ use vcuda_limiter::predict::{Part, Prediction};
 
 use super::device_limiter::{DeviceLimiter, now_ns};
 use super::settle::charge;
+use super::stream_table::context_of;
 use super::{COSTS, Launches};
 use crate::driver::{Relaxed, real};
 use crate::runtime::capture;
@@ -23,6 +24,7 @@ impl Launches {
     /// (`CLOCK_MONOTONIC`). A stream that is captured meanwhile may not be asked: until that is over its work counts as going on.
     pub(super) fn await_alone(limiter: &DeviceLimiter, stream: Stream, predicted: &Prediction, from_ns: u64) {
         let _relaxed = Relaxed::enter();
+        let context = context_of(stream).map_or(0, |context| context.0);
         let (mut entered_ns, mut charged_ns, mut pause_ns) = (from_ns, 0, LOOKS_NS.0);
         let paid_ns = |charged_ns: u64| predicted.cost_ns.max(charged_ns);
         loop {
@@ -33,7 +35,7 @@ impl Launches {
                 unsafe { real::cuStreamQuery(stream.explicit()) }
             };
             let now = now_ns();
-            let step_ns = charge(limiter, &limiter.view(now), entered_ns, now);
+            let step_ns = charge(limiter, &limiter.view(now), context, (entered_ns, now));
             let before_ns = paid_ns(charged_ns);
             charged_ns += step_ns;
             limiter.bucket.settle(before_ns, paid_ns(charged_ns), 1000);

@@ -10,6 +10,7 @@ use vcuda_quota::DeviceConfig;
 use vcuda_region::limits::NOT_METERED;
 use vcuda_region::{DeviceIndex, clock};
 
+use super::context_maps::ContextMaps;
 use super::turn_queue::TurnQueue;
 
 use crate::runtime::shim::{Region, Shim};
@@ -50,6 +51,8 @@ pub(crate) struct DeviceLimiter {
     /// Neighbours were busy when that was last looked at.
     pub(crate) contended: AtomicBool,
     throttle: Throttle,
+    /// When each of its contexts had work.
+    pub(super) contexts: ContextMaps,
     /// This process among those of the container that wait; nothing of one without a slot.
     pub(super) member: Option<Member>,
     /// Its launches that are held.
@@ -85,6 +88,7 @@ impl DeviceLimiter {
             held: AtomicU32::new(0),
             contended: AtomicBool::new(false),
             throttle: Throttle::default(),
+            contexts: ContextMaps::default(),
             member: shim.slot().map(|slot| Member::new(slot.index())),
             line: TurnQueue::default(),
             passed_long_work_ns: AtomicU64::new(0),

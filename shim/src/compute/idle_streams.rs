@@ -67,7 +67,7 @@ fn drained(stream_state: &StreamState) {
     };
     let unmeasured = stream_state.take_unmeasured();
     if unmeasured.0 > 0 {
-        settle::proved_done(limiter, unmeasured, since_ns, now_ns());
+        settle::proved_done(limiter, stream_state, unmeasured, since_ns, now_ns());
     }
     stream_state.drop_parts();
     stream_state.is_idle_from_now();

@@ -276,13 +276,14 @@ impl Launches {
             let Some(limiter) = stream_state.limiter() else {
                 continue;
             };
-            while stream_state.pending() > 0 {
-                let head = stream_state.head.load(Ordering::Relaxed);
-                settle_unknown(limiter, stream_state, stream_state.timing_event(head));
-                stream_state.head.store(head.wrapping_add(1), Ordering::Release);
+            let since_ns = stream_state.at_work_since_ns();
+            let on_the_way = stream_state.drop_timing_events();
+            let unmeasured = stream_state.take_unmeasured();
+            let all = (on_the_way.0 + unmeasured.0, on_the_way.1 + unmeasured.1);
+            if all.0 > 0 {
+                // Nothing runs in a context that is gone.
+                proved_done(limiter, stream_state, all, since_ns, now_ns());
             }
-            let (count, predicted_ns) = stream_state.take_unmeasured();
-            limiter.settle_as_predicted(predicted_ns, count);
             // The events went with their context.
             for timing_event in &stream_state.timing_events {
                 timing_event.event.store(0, Ordering::Relaxed);
@@ -292,6 +293,9 @@ impl Launches {
         }
         if ended {
             self.contexts.forget(context.0);
+            self.limiters
+                .iter()
+                .for_each(|limiter| limiter.contexts.forget(context.0));
         }
     }
 

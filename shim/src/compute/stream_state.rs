@@ -107,6 +107,11 @@ impl StreamState {
         unsafe { self.limiter.load(Ordering::Relaxed).as_ref() }
     }
 
+    /// Its context's handle.
+    pub(super) fn context(&self) -> usize {
+        self.context.load(Ordering::Relaxed)
+    }
+
     /// When its work should be done (`CLOCK_MONOTONIC`, ns).
     #[inline]
     pub(super) fn busy_until_ns(&self) -> u64 {
@@ -299,6 +304,31 @@ impl StreamState {
             return 0;
         }
         self.entered_to_ns.load(Ordering::Relaxed).saturating_sub(from_ns)
+    }
+
+    /// When what is not settled yet began at the earliest (`CLOCK_MONOTONIC`, ns); 0 if that is not known.
+    pub(super) fn at_work_since_ns(&self) -> u64 {
+        let first = self.timing_event(self.head.load(Ordering::Relaxed));
+        let of = match (self.pending(), first.kind.load(Ordering::Relaxed)) {
+            (0, _) if !self.chained.load(Ordering::Relaxed) => &self.unstarted_since_ns,
+            (1.., START | FIRST | PAIR | BOUNDED) => &first.gap_ns,
+            (0, _) | (_, MEASURED) => &self.settled_to_ns,
+            _ => return 0,
+        };
+        of.load(Ordering::Relaxed)
+    }
+
+    /// Forgets the timing events on the way: how many launches they measure, and what these were charged (ns).
+    pub(super) fn drop_timing_events(&self) -> (u32, u64) {
+        let mut all = (0, 0);
+        while self.pending() > 0 {
+            let head = self.head.load(Ordering::Relaxed);
+            let timing_event = self.timing_event(head);
+            all.0 += timing_event.count.load(Ordering::Relaxed);
+            all.1 += timing_event.predicted_ns.load(Ordering::Relaxed);
+            self.head.store(head.wrapping_add(1), Ordering::Release);
+        }
+        all
     }
 
     /// Whether the stream waits for the host, or will when it comes to that.

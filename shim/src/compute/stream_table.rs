@@ -208,7 +208,7 @@ fn positions(key: u64) -> impl Iterator<Item = usize> {
 }
 
 /// The context of a stream (CUDA Driver API, `cuStreamGetCtx`).
-fn context_of(stream: Stream) -> Option<CUcontext> {
+pub(super) fn context_of(stream: Stream) -> Option<CUcontext> {
     let handle = stream.explicit();
     let mut context = CUcontext::NULL;
     if handle.0 > PER_THREAD {

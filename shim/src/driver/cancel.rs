@@ -35,13 +35,8 @@ impl Shield {
 impl Drop for Shield {
     #[inline]
     fn drop(&mut self) {
-        let mut ours = 0;
-        // SAFETY: the state that the thread had; `raise` ran on this thread, as the hook does not leave it.
-        unsafe { pthread_setcancelstate(self.before, &raw mut ours) };
+        // SAFETY: the state that the thread had; `raise` ran on this thread, as the hook does not leave it. "On Linux, the
+        // oldstate argument is permitted to be NULL" (pthread_setcancelstate(3)).
+        unsafe { pthread_setcancelstate(self.before, core::ptr::null_mut()) };
     }
-}
-
-/// Whether the handlers of a module of hooks are shielded.
-pub(crate) const fn is_shielded(module: &str) -> bool {
-    !matches!(module.as_bytes(), b"launch")
 }

@@ -11,10 +11,14 @@ use vcuda_driver_api::prelude::*;
 
 use super::memory::{freed_as, keep};
 use super::own as hooked;
-use crate::driver::{Call, real};
+use super::table::Handlers;
+use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::{Allocation, Holds, Kind};
 use crate::runtime::devices::{current_context, current_ordinal};
 use crate::runtime::shim;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -27,7 +31,7 @@ pub(super) fn create_v1(
     call: &Call<'_, CUresult>,
     array: *mut CUarray,
     descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1,
-) -> CUresult {
+) -> Handled {
     // SAFETY: not null; the driver is about to read it too.
     let shape = (!descriptor.is_null())
         .then(|| unsafe { descriptor.read() })
@@ -47,7 +51,7 @@ pub(super) fn create(
     call: &Call<'_, CUresult>,
     array: *mut CUarray,
     descriptor: *const CUDA_ARRAY_DESCRIPTOR,
-) -> CUresult {
+) -> Handled {
     // SAFETY: not null; the driver is about to read it too.
     let shape = (!descriptor.is_null())
         .then(|| unsafe { descriptor.read() })
@@ -67,7 +71,7 @@ pub(super) fn create_3d_v1(
     call: &Call<'_, CUresult>,
     array: *mut CUarray,
     descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
-) -> CUresult {
+) -> Handled {
     // SAFETY: not null; the driver is about to read it too.
     let shape = (!descriptor.is_null())
         .then(|| unsafe { descriptor.read() })
@@ -87,7 +91,7 @@ pub(super) fn create_3d(
     call: &Call<'_, CUresult>,
     array: *mut CUarray,
     descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
-) -> CUresult {
+) -> Handled {
     // SAFETY: not null; the driver is about to read it too.
     let shape = (!descriptor.is_null()).then(|| unsafe { descriptor.read() });
     one_array(call, array, shape)
@@ -99,7 +103,7 @@ pub(super) fn create_mipmap(
     mipmap: *mut CUmipmappedArray,
     descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
     levels: c_uint,
-) -> CUresult {
+) -> Handled {
     // SAFETY: not null; the driver is about to read it too.
     let shape = (!descriptor.is_null()).then(|| unsafe { descriptor.read() });
     counted(call, mipmap, shape, levels, Kind::Mipmap, |handle| {
@@ -108,12 +112,12 @@ pub(super) fn create_mipmap(
 }
 
 /// `cuArrayDestroy`.
-pub(super) fn destroy(call: &Call<'_, CUresult>, array: CUarray) -> CUresult {
+pub(super) fn destroy(call: &Call<'_, CUresult>, array: CUarray) -> Handled {
     freed_as(call, array.0 as u64, Kind::Array)
 }
 
 /// `cuMipmappedArrayDestroy`.
-pub(super) fn destroy_mipmap(call: &Call<'_, CUresult>, mipmap: CUmipmappedArray) -> CUresult {
+pub(super) fn destroy_mipmap(call: &Call<'_, CUresult>, mipmap: CUmipmappedArray) -> Handled {
     freed_as(call, mipmap.0 as u64, Kind::Mipmap)
 }
 
@@ -121,7 +125,7 @@ fn one_array(
     call: &Call<'_, CUresult>,
     array: *mut CUarray,
     shape: Option<CUDA_ARRAY3D_DESCRIPTOR>,
-) -> CUresult {
+) -> Handled {
     counted(call, array, shape, 1, Kind::Array, |handle| handle.0 as u64)
 }
 
@@ -132,16 +136,11 @@ fn counted<H: Copy>(
     levels: c_uint,
     kind: Kind,
     name: impl Fn(H) -> u64,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    let Some(shape) = shape.filter(|shape| !place.is_null() && shape.Width > 0) else {
-        return call.real();
-    };
-    let Some(device) = shim.current_device() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
+    let shape = shape.filter(|shape| !place.is_null() && shape.Width > 0);
+    let shape = shape.ok_or(Bypass::BadArgument)?;
+    let device = shim.current_device().ok_or(Bypass::NoContext)?;
     let context = current_context();
     if shape.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) != 0 {
         call.real()?;
@@ -155,7 +154,7 @@ fn counted<H: Copy>(
         Ok(need) => Some(need),
         // The driver knows no such twins, or says what is wrong with the array itself.
         Err(CUerror::INVALID_VALUE | CUerror::NOT_SUPPORTED) => None,
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     let reserved = device.reserve(need.unwrap_or_else(|| bytes_of_elements(&shape, levels)))?;
     call.real()?;

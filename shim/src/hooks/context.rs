@@ -5,14 +5,18 @@
 use vcuda_driver_api::prelude::*;
 
 use super::own as hooked;
+use super::table::Handlers;
 use crate::compute;
 use crate::driver::saved_answer::SavedAnswer;
-use crate::driver::{Call, real};
+use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::Allocation;
 use crate::memory::overhead::{self, ContextCharges, DriverObject, What};
 use crate::runtime::capture;
 use crate::runtime::devices::{Device, current_context};
 use crate::runtime::shim::{self, Shim};
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -26,7 +30,7 @@ pub(super) fn create(
     context: *mut CUcontext,
     _flags: c_uint,
     ordinal: CUdevice,
-) -> CUresult {
+) -> Handled {
     created(call, context, ordinal)
 }
 
@@ -38,7 +42,7 @@ pub(super) fn create_v3(
     _affinities: c_int,
     _flags: c_uint,
     ordinal: CUdevice,
-) -> CUresult {
+) -> Handled {
     created(call, context, ordinal)
 }
 
@@ -49,7 +53,7 @@ pub(super) fn create_v4(
     _parameters: *mut CUctxCreateParams,
     _flags: c_uint,
     ordinal: CUdevice,
-) -> CUresult {
+) -> Handled {
     created(call, context, ordinal)
 }
 
@@ -61,15 +65,13 @@ pub(super) fn create_vdpau(
     ordinal: CUdevice,
     _vdpau: c_uint,
     _get: *mut c_void,
-) -> CUresult {
+) -> Handled {
     created(call, context, ordinal)
 }
 
 /// `cuDevicePrimaryCtxRetain`.
-pub(super) fn retain(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice) -> CUresult {
-    if is_primary_active(ordinal) {
-        return call.real();
-    }
+pub(super) fn retain(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice) -> Handled {
+    Bypass::Uncharged.when(is_primary_active(ordinal))?;
     made(call, context, ordinal, |_| {
         // SAFETY: gives back the reference that the driver has just given.
         let _ = unsafe { hooked::cuDevicePrimaryCtxRelease_v2(ordinal) };
@@ -77,20 +79,18 @@ pub(super) fn retain(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal
 }
 
 /// `cuCtxDestroy`, `_v2`.
-pub(super) fn destroy(call: &Call<'_, CUresult>, context: CUcontext) -> CUresult {
+pub(super) fn destroy(call: &Call<'_, CUresult>, context: CUcontext) -> Handled {
     ending(call, context, || true)
 }
 
 /// `cuCtxDetach`: destroys what nobody else attached to; it is then no longer current.
-pub(super) fn detach(call: &Call<'_, CUresult>, context: CUcontext) -> CUresult {
+pub(super) fn detach(call: &Call<'_, CUresult>, context: CUcontext) -> Handled {
     ending(call, context, || current_context() != context)
 }
 
 /// The handle is never shown to the driver but by the application: it may be wild, and afterwards it is nobody's.
-fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() -> bool) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() -> bool) -> Handled {
+    let shim = shim::managed()?;
     let gone = shim
         .allocations
         .take_all(|allocation| lives_in(allocation, context));
@@ -104,6 +104,7 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
     shim.devices().forget_contexts();
     if ended {
         capture::context_ended(context);
+        drop(streams);
         end(shim, device, &charged, gone);
     } else {
         if let Some(device) = device {
@@ -113,11 +114,11 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
         shim.pool_accounts.put_streams_back(streams);
         shim.allocations.put_back(gone);
     }
-    status
+    Ok(status?)
 }
 
 /// `cuDevicePrimaryCtxRelease`, `_v2`, `cuDevicePrimaryCtxReset`, `_v2`.
-pub(super) fn release_primary(call: &Call<'_, CUresult>, ordinal: CUdevice) -> CUresult {
+pub(super) fn release_primary(call: &Call<'_, CUresult>, ordinal: CUdevice) -> Handled {
     primary_may_end(call, ordinal, None)
 }
 
@@ -127,16 +128,10 @@ pub(super) fn primary_may_end(
     call: &Call<'_, CUresult>,
     ordinal: CUdevice,
     green: Option<CUcontext>,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    let Some(device) = shim.device(ordinal) else {
-        return call.real();
-    };
-    let Some(context) = primary(ordinal) else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
+    let device = shim.device(ordinal).ok_or(Bypass::BadArgument)?;
+    let context = primary(ordinal).ok_or(Bypass::NoContext)?;
     let mut contexts = shim.greens.lock().on(ordinal);
     contexts.push(context);
     let streams = shim.pool_accounts.take_streams(&contexts);
@@ -151,7 +146,9 @@ pub(super) fn primary_may_end(
             capture::context_ended(*context);
         }
     }
-    if !ended {
+    if ended {
+        drop(streams);
+    } else {
         shim.pool_accounts.put_streams_back(streams);
     }
     status?;
@@ -167,7 +164,7 @@ pub(super) fn primary_may_end(
     Ok(())
 }
 
-fn created(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice) -> CUresult {
+fn created(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice) -> Handled {
     made(call, context, ordinal, |context| {
         // SAFETY: just made, and nobody uses it yet. It is no longer current then.
         let _ = unsafe { hooked::cuCtxDestroy_v2(context) };
@@ -180,13 +177,10 @@ fn made(
     place: *mut CUcontext,
     ordinal: CUdevice,
     unmake: impl FnOnce(CUcontext),
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    let Some((device, kept)) = shim.device(ordinal).zip(SavedAnswer::at(place)) else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
+    let device = shim.device(ordinal).ok_or(Bypass::BadArgument)?;
+    let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
     let bytes = overhead::take(device, What::Context, || call.real(), || unmake(kept.take_back()))?;
     let context = kept.now();
     shim.devices().forget_contexts();
@@ -197,7 +191,8 @@ fn made(
     Ok(())
 }
 
-/// Gives back what lived in a context that has ended.
+/// Gives back what lived in a context that has ended. What waited for its streams is given back before: the driver's figure, with
+/// which the ledger is compared here, has none of that any more.
 fn end(
     shim: &'static Shim,
     device: Option<&'static Device>,

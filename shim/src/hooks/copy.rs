@@ -7,9 +7,13 @@ use vcuda_limiter::predict::Transfer;
 
 use super::copy_shapes::{End, Shape, both_on_device};
 use super::memory::Word;
+use super::table::Handlers;
 use crate::compute::{self, Launches};
-use crate::driver::Call;
+use crate::driver::{Bypass, Call, Handled};
 use crate::runtime::stream::Stream;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
@@ -17,18 +21,14 @@ pub(super) fn idle() -> bool {
     compute::idle()
 }
 
-fn within(call: &Call<'_, CUresult>, stream: Stream, bytes: u64) -> CUresult {
-    match Launches::get() {
-        Some(launches) => launches.transfer(call, stream, Transfer::Copy, bytes),
-        None => call.real(),
-    }
+fn within(call: &Call<'_, CUresult>, stream: Stream, bytes: u64) -> Handled {
+    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    Ok(launches.transfer(call, stream, Transfer::Copy, bytes)?)
 }
 
-fn with_host(call: &Call<'_, CUresult>, stream: Stream, bytes: u64) -> CUresult {
-    match Launches::get() {
-        Some(launches) => launches.host_copy(call, stream, bytes),
-        None => call.real(),
-    }
+fn with_host(call: &Call<'_, CUresult>, stream: Stream, bytes: u64) -> Handled {
+    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    Ok(launches.host_copy(call, stream, bytes)?)
 }
 
 /// Copies of which only the ends tell what they are: `parts` are the bytes between each pair.
@@ -36,7 +36,7 @@ fn between(
     call: &Call<'_, CUresult>,
     stream: Stream,
     parts: impl Iterator<Item = (End, End, u64)>,
-) -> CUresult {
+) -> Handled {
     let (mut inside, mut outside) = (0_u64, 0_u64);
     for (from, to, bytes) in parts {
         let sum = if both_on_device(from, to) {
@@ -64,7 +64,7 @@ fn each<T: Copy>(array: *const T, count: usize) -> impl Iterator<Item = T> {
     })
 }
 
-fn shapes<T: Shape>(call: &Call<'_, CUresult>, stream: Stream, array: *const T, count: usize) -> CUresult {
+fn shapes<T: Shape>(call: &Call<'_, CUresult>, stream: Stream, array: *const T, count: usize) -> Handled {
     between(
         call,
         stream,
@@ -86,7 +86,7 @@ macro_rules! copies {
         $batch_v1:ident $batch:ident $shaped_batch_v1:ident $shaped_batch:ident
     ) => {
         /// `cuMemcpyDtoD`.
-        pub(super) fn $device<A, N: Word>(call: &Call<'_, CUresult>, _to: A, _from: A, bytes: N) -> CUresult {
+        pub(super) fn $device<A, N: Word>(call: &Call<'_, CUresult>, _to: A, _from: A, bytes: N) -> Handled {
             within(call, Stream::$stream(CUstream::NULL), bytes.wide())
         }
 
@@ -97,7 +97,7 @@ macro_rules! copies {
             _from: A,
             bytes: N,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             within(call, Stream::$stream(stream), bytes.wide())
         }
 
@@ -108,7 +108,7 @@ macro_rules! copies {
             _: B,
             _: C,
             bytes: N,
-        ) -> CUresult {
+        ) -> Handled {
             within(call, Stream::$stream(CUstream::NULL), bytes.wide())
         }
 
@@ -120,17 +120,12 @@ macro_rules! copies {
             _from: CUarray,
             _from_offset: N,
             bytes: N,
-        ) -> CUresult {
+        ) -> Handled {
             within(call, Stream::$stream(CUstream::NULL), bytes.wide())
         }
 
         /// `cuMemcpyHtoD`, `cuMemcpyDtoH`.
-        pub(super) fn $host<A, B, N: Word>(
-            call: &Call<'_, CUresult>,
-            _to: A,
-            _from: B,
-            bytes: N,
-        ) -> CUresult {
+        pub(super) fn $host<A, B, N: Word>(call: &Call<'_, CUresult>, _to: A, _from: B, bytes: N) -> Handled {
             with_host(call, Stream::$stream(CUstream::NULL), bytes.wide())
         }
 
@@ -141,7 +136,7 @@ macro_rules! copies {
             _from: B,
             bytes: N,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             with_host(call, Stream::$stream(stream), bytes.wide())
         }
 
@@ -152,7 +147,7 @@ macro_rules! copies {
             _: B,
             _: C,
             bytes: N,
-        ) -> CUresult {
+        ) -> Handled {
             with_host(call, Stream::$stream(CUstream::NULL), bytes.wide())
         }
 
@@ -164,7 +159,7 @@ macro_rules! copies {
             _: C,
             bytes: N,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             with_host(call, Stream::$stream(stream), bytes.wide())
         }
 
@@ -174,7 +169,7 @@ macro_rules! copies {
             to: CUdeviceptr,
             from: CUdeviceptr,
             bytes: usize,
-        ) -> CUresult {
+        ) -> Handled {
             $any_in(call, to, from, bytes, CUstream::NULL)
         }
 
@@ -185,7 +180,7 @@ macro_rules! copies {
             from: CUdeviceptr,
             bytes: usize,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             let part = (End::Unified(from), End::Unified(to), bytes as u64);
             between(call, Stream::$stream(stream), core::iter::once(part))
         }
@@ -198,7 +193,7 @@ macro_rules! copies {
             bytes: usize,
             _attributes: *mut CUmemcpyAttributes,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             $any_in(call, to, from, bytes, stream)
         }
 
@@ -210,7 +205,7 @@ macro_rules! copies {
             from: CUdeviceptr,
             from_context: CUcontext,
             bytes: usize,
-        ) -> CUresult {
+        ) -> Handled {
             $peer_in(
                 call,
                 to,
@@ -231,12 +226,12 @@ macro_rules! copies {
             _from_context: CUcontext,
             bytes: usize,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             within(call, Stream::$stream(stream), bytes as u64)
         }
 
         /// `cuMemcpy2D`, `cuMemcpy2DUnaligned`, `cuMemcpy3D`, `cuMemcpy3DPeer`.
-        pub(super) fn $shaped<T: Shape>(call: &Call<'_, CUresult>, shape: *const T) -> CUresult {
+        pub(super) fn $shaped<T: Shape>(call: &Call<'_, CUresult>, shape: *const T) -> Handled {
             shapes(call, Stream::$stream(CUstream::NULL), shape, 1)
         }
 
@@ -245,7 +240,7 @@ macro_rules! copies {
             call: &Call<'_, CUresult>,
             shape: *const T,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             shapes(call, Stream::$stream(stream), shape, 1)
         }
 
@@ -255,7 +250,7 @@ macro_rules! copies {
             operation: *mut CUDA_MEMCPY3D_BATCH_OP,
             _flags: u64,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             shapes(call, Stream::$stream(stream), operation.cast_const(), 1)
         }
 
@@ -272,7 +267,7 @@ macro_rules! copies {
             attribute_count: usize,
             _failed: *mut usize,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             $batch(
                 call,
                 to,
@@ -298,7 +293,7 @@ macro_rules! copies {
             _starts: *mut usize,
             _attribute_count: usize,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             let ends = each(from, count)
                 .zip(each(to, count))
                 .zip(each(sizes, count));
@@ -314,7 +309,7 @@ macro_rules! copies {
             _failed: *mut usize,
             flags: u64,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             $shaped_batch(call, count, operations, flags, stream)
         }
 
@@ -325,7 +320,7 @@ macro_rules! copies {
             operations: *mut CUDA_MEMCPY3D_BATCH_OP,
             _flags: u64,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             shapes(
                 call,
                 Stream::$stream(stream),

@@ -4,9 +4,13 @@ use vcuda_driver_api::prelude::*;
 use vcuda_quota::NO_MEMORY_LIMIT;
 
 use super::memory::Word;
-use crate::driver::Call;
+use super::table::Handlers;
+use crate::driver::{Call, Handled};
 use crate::runtime::devices::Device;
 use crate::runtime::shim;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -15,10 +19,8 @@ pub(super) fn idle() -> bool {
 }
 
 /// `cuMemGetInfo`: total = limit, free = what is left of it and of the GPU.
-pub(super) fn mem_info(call: &Call<'_, CUresult>, free: *mut usize, total: *mut usize) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+pub(super) fn mem_info(call: &Call<'_, CUresult>, free: *mut usize, total: *mut usize) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     let Some(device) = shim.current_device() else {
         return Ok(());
@@ -31,10 +33,8 @@ pub(super) fn mem_info(call: &Call<'_, CUresult>, free: *mut usize, total: *mut 
 }
 
 /// `cuMemGetInfo` before CUDA 3.2: what does not fit 32 bits is said as the largest number.
-pub(super) fn mem_info_v1(call: &Call<'_, CUresult>, free: *mut c_uint, total: *mut c_uint) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+pub(super) fn mem_info_v1(call: &Call<'_, CUresult>, free: *mut c_uint, total: *mut c_uint) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     let Some(device) = shim.current_device() else {
         return Ok(());
@@ -47,21 +47,21 @@ pub(super) fn mem_info_v1(call: &Call<'_, CUresult>, free: *mut c_uint, total: *
 }
 
 /// `cuDeviceTotalMem`.
-pub(super) fn total(call: &Call<'_, CUresult>, bytes: *mut usize, ordinal: CUdevice) -> CUresult {
+pub(super) fn total(call: &Call<'_, CUresult>, bytes: *mut usize, ordinal: CUdevice) -> Handled {
     answer_total(call, bytes, ordinal, |bytes| {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     })
 }
 
 /// `cuDeviceTotalMem` before CUDA 3.2.
-pub(super) fn total_v1(call: &Call<'_, CUresult>, bytes: *mut c_uint, ordinal: CUdevice) -> CUresult {
+pub(super) fn total_v1(call: &Call<'_, CUresult>, bytes: *mut c_uint, ordinal: CUdevice) -> Handled {
     answer_total(call, bytes, ordinal, |bytes| {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     })
 }
 
 #[inline]
-fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: impl Fn(u64) -> W) -> CUresult {
+fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: impl Fn(u64) -> W) -> Handled {
     if free.is_null() || total.is_null() {
         return Ok(());
     }
@@ -96,10 +96,8 @@ fn answer_total<W: Word>(
     bytes: *mut W,
     ordinal: CUdevice,
     narrow: impl Fn(u64) -> W,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     let Some(device) = shim.device(ordinal) else {
         return Ok(());

@@ -10,12 +10,16 @@ use std::sync::Arc;
 use vcuda_driver_api::prelude::*;
 
 use super::memory::freed_as;
-use crate::driver::Call;
+use super::table::Handlers;
+use crate::driver::{Bypass, Call, Handled};
 use crate::memory::allocations::{Allocation, Holds, Kind};
 use crate::memory::charge::Charge;
 use crate::runtime::devices::current_context;
 use crate::runtime::ofd_key;
 use crate::runtime::shim;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -28,18 +32,13 @@ pub(super) fn import(
     call: &Call<'_, CUresult>,
     memory: *mut CUexternalMemory,
     description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if memory.is_null() || description.is_null() {
-        return call.real();
-    }
+) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(memory.is_null() || description.is_null())?;
     // SAFETY: not null; the driver is about to read it too.
     let description = unsafe { description.read() };
-    let Some(device) = shim.current_device().filter(|_| is_plausible(&description)) else {
-        return call.real();
-    };
+    let device = shim.current_device().ok_or(Bypass::NoContext)?;
+    Bypass::BadArgument.when(!is_plausible(&description))?;
     let context = current_context();
     // With success the descriptor is the driver's, so it is looked at before.
     let key = file_of(&description)
@@ -65,7 +64,7 @@ pub(super) fn buffer(
     address: *mut CUdeviceptr,
     memory: CUexternalMemory,
     _description: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
-) -> CUresult {
+) -> Handled {
     mapped(call, address, memory, Kind::Linear, |address| address)
 }
 
@@ -75,12 +74,12 @@ pub(super) fn mipmap(
     mipmap: *mut CUmipmappedArray,
     memory: CUexternalMemory,
     _description: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
-) -> CUresult {
+) -> Handled {
     mapped(call, mipmap, memory, Kind::Mipmap, |mipmap| mipmap.0 as u64)
 }
 
 /// `cuDestroyExternalMemory`: what is mapped from it is freed by itself ("must be explicitly freed").
-pub(super) fn destroy(call: &Call<'_, CUresult>, memory: CUexternalMemory) -> CUresult {
+pub(super) fn destroy(call: &Call<'_, CUresult>, memory: CUexternalMemory) -> Handled {
     freed_as(call, memory.0 as u64, Kind::External)
 }
 
@@ -90,10 +89,8 @@ fn mapped<H: Copy>(
     memory: CUexternalMemory,
     kind: Kind,
     name: impl Fn(H) -> u64,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     let whole = shim.allocations.external(memory.0 as u64);
     call.real()?;
     if let Some(whole) = whole.filter(|_| !place.is_null()) {

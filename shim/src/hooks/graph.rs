@@ -4,13 +4,17 @@
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Key;
 
+use super::table::Handlers;
 use crate::compute::{self, COSTS, Launches};
-use crate::driver::Call;
+use crate::driver::{Call, Handled};
 use crate::memory::graph_memory;
 use crate::runtime::capture;
 use crate::runtime::devices::{context_of_stream, current_context};
 use crate::runtime::shim;
 use crate::runtime::stream::Stream;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -19,17 +23,18 @@ pub(super) fn idle() -> bool {
 }
 
 /// `cuGraphLaunch`.
-pub(super) fn launch(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> CUresult {
+pub(super) fn launch(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> Handled {
     launched(call, graph, Stream::legacy(stream))
 }
 
 /// `cuGraphLaunch_ptsz`.
-pub(super) fn launch_per_thread(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> CUresult {
+pub(super) fn launch_per_thread(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> Handled {
     launched(call, graph, Stream::per_thread(stream))
 }
 
-fn launched(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUresult {
-    super::graph_memory::backed(graph, stream, || meter(call, graph, stream))
+fn launched(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> Handled {
+    let launch = || meter(call, graph, stream);
+    Ok(super::graph_memory::backed(graph, stream, launch)?)
 }
 
 fn meter(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUresult {
@@ -43,16 +48,14 @@ fn meter(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUres
 }
 
 /// `cuGraphExecDestroy`: the handle may come back as another. What it allocated stays with the device's graphs.
-pub(super) fn exec_destroy(call: &Call<'_, CUresult>, graph: CUgraphExec) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+pub(super) fn exec_destroy(call: &Call<'_, CUresult>, graph: CUgraphExec) -> Handled {
+    let shim = shim::managed()?;
     let parts = shim.graphs.take(graph);
     if let Err(error) = call.real() {
         if let Some(parts) = parts {
             shim.graphs.put_back(graph, parts);
         }
-        return Err(error);
+        return Err(error.into());
     }
     COSTS.forget(Key::graph(graph.0));
     Ok(())
@@ -65,7 +68,7 @@ pub(super) fn exec_update(
     from: CUgraph,
     _error_node: *mut CUgraphNode,
     _result: *mut CUgraphExecUpdateResult,
-) -> CUresult {
+) -> Handled {
     updated(call, graph, from)
 }
 
@@ -75,11 +78,11 @@ pub(super) fn exec_update_v2(
     graph: CUgraphExec,
     from: CUgraph,
     _result: *mut CUgraphExecUpdateResultInfo,
-) -> CUresult {
+) -> Handled {
     updated(call, graph, from)
 }
 
-fn updated(call: &Call<'_, CUresult>, graph: CUgraphExec, from: CUgraph) -> CUresult {
+fn updated(call: &Call<'_, CUresult>, graph: CUgraphExec, from: CUgraph) -> Handled {
     call.real()?;
     COSTS.relearn(Key::graph(graph.0));
     if let Some(shim) = shim::get().filter(|_| graph_memory::has_nodes()) {
@@ -89,17 +92,17 @@ fn updated(call: &Call<'_, CUresult>, graph: CUgraphExec, from: CUgraph) -> CUre
 }
 
 /// `cuStreamBeginCapture` before CUDA 10.1, which had no modes.
-pub(super) fn begin_v1(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+pub(super) fn begin_v1(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     begun(call, Stream::legacy(stream))
 }
 
 /// `cuStreamBeginCapture_ptsz`: as [`begin_v1`].
-pub(super) fn begin_v1_per_thread(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+pub(super) fn begin_v1_per_thread(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     begun(call, Stream::per_thread(stream))
 }
 
 /// `cuStreamBeginCapture_v2`.
-pub(super) fn begin(call: &Call<'_, CUresult>, stream: CUstream, _mode: CUstreamCaptureMode) -> CUresult {
+pub(super) fn begin(call: &Call<'_, CUresult>, stream: CUstream, _mode: CUstreamCaptureMode) -> Handled {
     begun(call, Stream::legacy(stream))
 }
 
@@ -108,7 +111,7 @@ pub(super) fn begin_per_thread(
     call: &Call<'_, CUresult>,
     stream: CUstream,
     _mode: CUstreamCaptureMode,
-) -> CUresult {
+) -> Handled {
     begun(call, Stream::per_thread(stream))
 }
 
@@ -121,7 +124,7 @@ pub(super) fn begin_to_graph(
     _edges: *const CUgraphEdgeData,
     _count: usize,
     _mode: CUstreamCaptureMode,
-) -> CUresult {
+) -> Handled {
     begun(call, Stream::legacy(stream))
 }
 
@@ -134,7 +137,7 @@ pub(super) fn begin_to_graph_per_thread(
     _edges: *const CUgraphEdgeData,
     _count: usize,
     _mode: CUstreamCaptureMode,
-) -> CUresult {
+) -> Handled {
     begun(call, Stream::per_thread(stream))
 }
 
@@ -146,7 +149,7 @@ pub(super) fn begin_again(
     _graph: CUgraph,
     _callback: CUgraphRecaptureCallback,
     _data: *mut c_void,
-) -> CUresult {
+) -> Handled {
     begun(call, Stream::legacy(stream))
 }
 
@@ -158,7 +161,7 @@ pub(super) fn begin_again_per_thread(
     _graph: CUgraph,
     _callback: CUgraphRecaptureCallback,
     _data: *mut c_void,
-) -> CUresult {
+) -> Handled {
     begun(call, Stream::per_thread(stream))
 }
 
@@ -167,7 +170,7 @@ pub(super) fn begin_to_cig(
     call: &Call<'_, CUresult>,
     stream: CUstream,
     _parameters: *mut CUstreamCigCaptureParams,
-) -> CUresult {
+) -> Handled {
     begun(call, Stream::legacy(stream))
 }
 
@@ -176,12 +179,12 @@ pub(super) fn begin_to_cig_per_thread(
     call: &Call<'_, CUresult>,
     stream: CUstream,
     _parameters: *mut CUstreamCigCaptureParams,
-) -> CUresult {
+) -> Handled {
     begun(call, Stream::per_thread(stream))
 }
 
 /// Counted before the driver begins, so that no mark of another thread slips between.
-fn begun(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
+fn begun(call: &Call<'_, CUresult>, stream: Stream) -> Handled {
     let context = match context_of_stream(stream.explicit()) {
         CUcontext::NULL => current_context(),
         context => context,
@@ -192,42 +195,42 @@ fn begun(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
     if answer.is_err() {
         beginning.failed();
     }
-    answer
+    Ok(answer?)
 }
 
 /// `cuStreamEndCapture`.
-pub(super) fn end(call: &Call<'_, CUresult>, stream: CUstream, _graph: *mut CUgraph) -> CUresult {
+pub(super) fn end(call: &Call<'_, CUresult>, stream: CUstream, _graph: *mut CUgraph) -> Handled {
     ended(call, Stream::legacy(stream))
 }
 
 /// `cuStreamEndCapture_ptsz`.
-pub(super) fn end_per_thread(call: &Call<'_, CUresult>, stream: CUstream, _graph: *mut CUgraph) -> CUresult {
+pub(super) fn end_per_thread(call: &Call<'_, CUresult>, stream: CUstream, _graph: *mut CUgraph) -> Handled {
     ended(call, Stream::per_thread(stream))
 }
 
 /// `cuStreamEndCaptureToCig`.
-pub(super) fn end_to_cig(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+pub(super) fn end_to_cig(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     ended(call, Stream::legacy(stream))
 }
 
 /// `cuStreamEndCaptureToCig_ptsz`.
-pub(super) fn end_to_cig_per_thread(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+pub(super) fn end_to_cig_per_thread(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     ended(call, Stream::per_thread(stream))
 }
 
 /// An invalidated capture ends with an error; a call on the wrong stream or thread ends nothing. The driver knows.
-fn ended(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
+fn ended(call: &Call<'_, CUresult>, stream: Stream) -> Handled {
     let is_open = || capture::is_capturing(stream.handle, stream.default);
     let was_open = is_open();
     let answer = call.real();
     if answer.is_ok() || (was_open && !is_open()) {
         capture::ended(stream.identity());
     }
-    answer
+    Ok(answer?)
 }
 
 /// `cuStreamDestroy`: its last work, and the last frees in it, are marked first, and a capture that began on it is over.
-pub(super) fn stream_destroy(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+pub(super) fn stream_destroy(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     let stream = Stream::legacy(stream);
     compute::stream_closing(stream);
     if let Some(shim) = shim::get() {

@@ -3,13 +3,17 @@
 
 use vcuda_driver_api::prelude::*;
 
+use super::table::Handlers;
 use crate::compute::graph_cost;
 use crate::compute::{self};
-use crate::driver::Call;
+use crate::driver::{Call, Handled};
 use crate::memory::graph_memory::{self, parts_of, with_memory};
 use crate::runtime::capture;
 use crate::runtime::shim;
 use crate::runtime::stream::Stream;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -25,9 +29,9 @@ pub(super) fn add_allocation(
     _dependencies: *const CUgraphNode,
     _count: usize,
     _parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
-) -> CUresult {
+) -> Handled {
     graph_memory::expect_nodes();
-    call.real()
+    Ok(call.real()?)
 }
 
 /// `cuGraphAddNode`.
@@ -38,7 +42,7 @@ pub(super) fn add_node(
     _dependencies: *const CUgraphNode,
     _count: usize,
     parameters: *mut CUgraphNodeParams,
-) -> CUresult {
+) -> Handled {
     added(call, parameters)
 }
 
@@ -51,11 +55,11 @@ pub(super) fn add_node_v2(
     _data: *const CUgraphEdgeData,
     _count: usize,
     parameters: *mut CUgraphNodeParams,
-) -> CUresult {
+) -> Handled {
     added(call, parameters)
 }
 
-fn added(call: &Call<'_, CUresult>, parameters: *mut CUgraphNodeParams) -> CUresult {
+fn added(call: &Call<'_, CUresult>, parameters: *mut CUgraphNodeParams) -> Handled {
     call.real()?;
     // SAFETY: the driver returned success, so it has just read parameters here, which begin with their type.
     if !parameters.is_null() && unsafe { (*parameters).r#type } == CUgraphNodeType::MEM_ALLOC {
@@ -72,7 +76,7 @@ pub(super) fn instantiate(
     _error_node: *mut CUgraphNode,
     _log: *mut c_char,
     _log_bytes: usize,
-) -> CUresult {
+) -> Handled {
     instantiated(call, made, graph)
 }
 
@@ -82,7 +86,7 @@ pub(super) fn instantiate_with_flags(
     made: *mut CUgraphExec,
     graph: CUgraph,
     _flags: u64,
-) -> CUresult {
+) -> Handled {
     instantiated(call, made, graph)
 }
 
@@ -92,7 +96,7 @@ pub(super) fn instantiate_with_params(
     made: *mut CUgraphExec,
     graph: CUgraph,
     parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-) -> CUresult {
+) -> Handled {
     const UPLOAD: u64 = CUgraphInstantiate_flags::UPLOAD.0 as u64;
     let Some(shim) = shim::get().filter(|_| graph_memory::has_nodes()) else {
         return instantiated(call, made, graph);
@@ -119,7 +123,7 @@ fn expect_cost(made: CUgraphExec, graph: CUgraph) {
     }
 }
 
-fn instantiated(call: &Call<'_, CUresult>, made: *mut CUgraphExec, graph: CUgraph) -> CUresult {
+fn instantiated(call: &Call<'_, CUresult>, made: *mut CUgraphExec, graph: CUgraph) -> Handled {
     call.real()?;
     if made.is_null() {
         return Ok(());
@@ -134,13 +138,13 @@ fn instantiated(call: &Call<'_, CUresult>, made: *mut CUgraphExec, graph: CUgrap
 }
 
 /// `cuGraphUpload`.
-pub(super) fn upload(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> CUresult {
-    backed(graph, Stream::legacy(stream), || call.real())
+pub(super) fn upload(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> Handled {
+    Ok(backed(graph, Stream::legacy(stream), || call.real())?)
 }
 
 /// `cuGraphUpload_ptsz`.
-pub(super) fn upload_per_thread(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> CUresult {
-    backed(graph, Stream::per_thread(stream), || call.real())
+pub(super) fn upload_per_thread(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> Handled {
+    Ok(backed(graph, Stream::per_thread(stream), || call.real())?)
 }
 
 /// A launch or an upload, after which memory stands behind the graph's allocations.
@@ -156,12 +160,12 @@ pub(super) fn backed(graph: CUgraphExec, stream: Stream, launch: impl FnOnce() -
 }
 
 /// `cuDeviceGraphMemTrim`: what graphs have given back is free for others.
-pub(super) fn trim(call: &Call<'_, CUresult>, ordinal: CUdevice) -> CUresult {
+pub(super) fn trim(call: &Call<'_, CUresult>, ordinal: CUdevice) -> Handled {
     let status = call.real();
     if let Some(shim) = shim::get().filter(|shim| shim.pool_accounts.is_any())
         && let Some(device) = shim.device(ordinal)
     {
         shim.pool_accounts.recount_on(device);
     }
-    status
+    Ok(status?)
 }

@@ -10,10 +10,14 @@ use vcuda_driver_api::prelude::*;
 
 use super::context::{is_primary_active, primary, primary_may_end};
 use super::own as hooked;
-use crate::driver::Call;
+use super::table::Handlers;
 use crate::driver::saved_answer::SavedAnswer;
+use crate::driver::{Bypass, Call, Handled};
 use crate::memory::overhead::{self, DriverObject, What};
 use crate::runtime::shim::{self, Shim};
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -75,13 +79,10 @@ pub(super) fn create(
     _description: CUdevResourceDesc,
     ordinal: CUdevice,
     _flags: c_uint,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    let Some((device, kept)) = shim.device(ordinal).zip(SavedAnswer::at(place)) else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
+    let device = shim.device(ordinal).ok_or(Bypass::BadArgument)?;
+    let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
     let unmake = || {
         // SAFETY: just made, and nobody uses it yet.
         let _ = unsafe { hooked::cuGreenCtxDestroy(kept.take_back()) };
@@ -125,29 +126,24 @@ fn note(shim: &'static Shim, green: CUgreenCtx, ordinal: CUdevice) {
 }
 
 /// `cuGreenCtxDestroy`.
-pub(super) fn destroy(call: &Call<'_, CUresult>, green: CUgreenCtx) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+pub(super) fn destroy(call: &Call<'_, CUresult>, green: CUgreenCtx) -> Handled {
+    let shim = shim::managed()?;
     // Taken out first: the handle may come back at once.
-    let Some(known) = shim.greens.lock().known.remove(&green) else {
-        return call.real();
-    };
-    let destroy = || primary_may_end(call, known.ordinal, known.context);
+    let known = shim.greens.lock().known.remove(&green);
+    let known = known.ok_or(Bypass::UnseenHandle)?;
+    let destroy = || call.conclude(primary_may_end(call, known.ordinal, known.context));
     let status = shim
         .overhead
         .end(shim.device(known.ordinal), DriverObject::Green(green), destroy);
     if status.is_err() {
         shim.greens.lock().known.insert(green, known);
     }
-    status
+    Ok(status?)
 }
 
 /// `cuCtxFromGreenCtx`: what is allocated in that context is the primary context's.
-pub(super) fn context(call: &Call<'_, CUresult>, place: *mut CUcontext, green: CUgreenCtx) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+pub(super) fn context(call: &Call<'_, CUresult>, place: *mut CUcontext, green: CUgreenCtx) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     if !place.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.

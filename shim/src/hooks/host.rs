@@ -3,9 +3,13 @@
 
 use vcuda_driver_api::prelude::*;
 
+use super::table::Handlers;
 use crate::compute::{self, Launches};
-use crate::driver::Call;
+use crate::driver::{Bypass, Call, Handled};
 use crate::runtime::stream::Stream;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
@@ -13,18 +17,16 @@ pub(super) fn idle() -> bool {
     compute::idle()
 }
 
-fn feed(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
-    match Launches::get() {
-        Some(launches) => launches.feed(call, stream),
-        None => call.real(),
-    }
+fn feed(call: &Call<'_, CUresult>, stream: Stream) -> Handled {
+    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    Ok(launches.feed(call, stream)?)
 }
 
 /// The calls that take a stream first: what else they take goes to the driver as it came.
 macro_rules! with_stream {
     ($($(#[$meta:meta])* $name:ident $stream:ident ($($argument:ty),*);)*) => {$(
         $(#[$meta])*
-        pub(super) fn $name(call: &Call<'_, CUresult>, stream: CUstream, $(_: $argument),*) -> CUresult {
+        pub(super) fn $name(call: &Call<'_, CUresult>, stream: CUstream, $(_: $argument),*) -> Handled {
             feed(call, Stream::$stream(stream))
         }
     )*};

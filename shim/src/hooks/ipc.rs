@@ -8,11 +8,15 @@
 use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::ObjectKey;
 
-use crate::driver::{Call, real};
+use super::table::Handlers;
+use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::{Allocation, Holds, Kind};
 use crate::memory::charge::Charge;
 use crate::runtime::devices::{Denied, Device, current_context};
 use crate::runtime::shim::{self, Shim};
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -25,10 +29,8 @@ pub(super) fn export(
     call: &Call<'_, CUresult>,
     handle: *mut CUipcMemHandle,
     address: CUdeviceptr,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     if !handle.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
@@ -44,7 +46,7 @@ pub(super) fn open(
     address: *mut CUdeviceptr,
     handle: CUipcMemHandle,
     _flags: c_uint,
-) -> CUresult {
+) -> Handled {
     imported(call, address, key_of(&handle), Kind::Opened, |address| {
         // SAFETY: closes what has just been opened; the application does not know of it yet.
         let _ = unsafe { super::own::cuIpcCloseMemHandle(address) };
@@ -52,16 +54,14 @@ pub(super) fn open(
 }
 
 /// `cuIpcCloseMemHandle`: ends one of the openings.
-pub(super) fn close(call: &Call<'_, CUresult>, address: CUdeviceptr) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+pub(super) fn close(call: &Call<'_, CUresult>, address: CUdeviceptr) -> Handled {
+    let shim = shim::managed()?;
     let ended = shim.allocations.end_opened(address);
     let status = call.real();
     if status.is_err() {
         shim.allocations.undo(address, Kind::Opened, ended);
     }
-    status
+    Ok(status?)
 }
 
 /// What is at an address of this process is known to the container from here on.
@@ -83,13 +83,9 @@ pub(super) fn imported(
     key: ObjectKey,
     kind: Kind,
     close: impl Fn(CUdeviceptr),
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if place.is_null() {
-        return call.real();
-    }
+) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(place.is_null())?;
     let known = Charge::join(shim, key);
     // SAFETY: the application expects the driver to write here.
     let before = unsafe { place.read() };

@@ -3,9 +3,17 @@
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Key;
 
+use super::table::Handlers;
 use crate::compute::{self, Launches};
-use crate::driver::Call;
+use crate::driver::{Bypass, Call, Handled};
 use crate::runtime::stream::Stream;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers {
+    may_move_memory: false,
+    // The two atomic exchanges would be a quarter of the whole hook.
+    defers_cancellation: false,
+};
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
@@ -20,14 +28,10 @@ fn meter(
     blocks: u64,
     shared_bytes: c_uint,
     stream: Stream,
-) -> CUresult {
-    match Launches::get() {
-        Some(launches) => {
-            let key = Key::kernel(function.0, blocks, shared_bytes);
-            launches.launch(call, stream, key, Key::function(function.0))
-        }
-        None => call.real(),
-    }
+) -> Handled {
+    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    let key = Key::kernel(function.0, blocks, shared_bytes);
+    Ok(launches.launch(call, stream, key, Key::function(function.0))?)
 }
 
 /// Blocks of a grid. What wraps is no grid: the driver refuses it.
@@ -55,7 +59,7 @@ macro_rules! with_grid {
             stream: CUstream,
             _params: *mut *mut c_void,
             $($extra: $ty),*
-        ) -> CUresult {
+        ) -> Handled {
             meter(call, function, blocks(grid_x, grid_y, grid_z), shared_bytes, Stream::$stream(stream))
         }
     )*};
@@ -148,7 +152,7 @@ pub(super) fn kernel_ex(
     function: CUfunction,
     _params: *mut *mut c_void,
     _extra: *mut *mut c_void,
-) -> CUresult {
+) -> Handled {
     by_config(call, config, function, Stream::legacy)
 }
 
@@ -160,7 +164,7 @@ pub(super) fn kernel_ex_per_thread(
     function: CUfunction,
     _params: *mut *mut c_void,
     _extra: *mut *mut c_void,
-) -> CUresult {
+) -> Handled {
     by_config(call, config, function, Stream::per_thread)
 }
 
@@ -170,10 +174,8 @@ fn by_config(
     config: *const CUlaunchConfig,
     function: CUfunction,
     stream: impl Fn(CUstream) -> Stream,
-) -> CUresult {
-    if config.is_null() {
-        return call.real();
-    }
+) -> Handled {
+    Bypass::BadArgument.when(config.is_null())?;
     // SAFETY: not null, so it is the structure that the driver is about to read (CUDA Driver API, `cuLaunchKernelEx`).
     let config = unsafe { config.read() };
     let blocks = blocks(config.gridDimX, config.gridDimY, config.gridDimZ);
@@ -187,12 +189,12 @@ fn by_config(
 }
 
 /// `cuLaunch`: one block on the default stream.
-pub(super) fn single(call: &Call<'_, CUresult>, function: CUfunction) -> CUresult {
+pub(super) fn single(call: &Call<'_, CUresult>, function: CUfunction) -> Handled {
     meter(call, function, 1, 0, Stream::legacy(CUstream::NULL))
 }
 
 /// `cuLaunchGrid`: on the default stream.
-pub(super) fn grid(call: &Call<'_, CUresult>, function: CUfunction, width: c_int, height: c_int) -> CUresult {
+pub(super) fn grid(call: &Call<'_, CUresult>, function: CUfunction, width: c_int, height: c_int) -> Handled {
     grid_async(call, function, width, height, CUstream::NULL)
 }
 
@@ -203,7 +205,7 @@ pub(super) fn grid_async(
     width: c_int,
     height: c_int,
     stream: CUstream,
-) -> CUresult {
+) -> Handled {
     let blocks = blocks(width.unsigned_abs(), height.unsigned_abs(), 1);
     meter(call, function, blocks, 0, Stream::legacy(stream))
 }
@@ -217,14 +219,10 @@ pub(super) fn multi_device(
     list: *mut CUDA_LAUNCH_PARAMS,
     devices: c_uint,
     _flags: c_uint,
-) -> CUresult {
-    let Some(launches) = Launches::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
     let count = (devices as usize).min(DEVICES_MAX);
-    if list.is_null() {
-        return call.real();
-    }
+    Bypass::BadArgument.when(list.is_null())?;
     let mut admitted = [const { None }; DEVICES_MAX];
     for (at, place) in admitted.iter_mut().enumerate().take(count) {
         // SAFETY: the list has as many entries as the caller says (CUDA Driver API), and `at` is below that.
@@ -243,5 +241,5 @@ pub(super) fn multi_device(
     for launch in admitted.iter().flatten() {
         launches.admitted(launch, answer.is_ok());
     }
-    answer
+    Ok(answer?)
 }

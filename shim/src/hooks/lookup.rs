@@ -5,8 +5,13 @@ use core::ffi::{c_char, c_int, c_void};
 
 use vcuda_driver_api::prelude::*;
 
-use crate::driver::{Call, elf};
-use crate::runtime::bypass::{self, Bypass};
+use super::table::Handlers;
+use crate::driver::bypass::note;
+use crate::driver::{Bypass, Call, Handled, elf};
+use crate::runtime::bypass;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// Never: a hook must be handed out before it is known whether a limit applies.
 pub(super) const fn idle() -> bool {
@@ -20,12 +25,12 @@ pub(super) fn proc_address(
     function: *mut *mut c_void,
     _version: c_int,
     _flags: u64,
-) -> CUresult {
+) -> Handled {
     let status = call.real();
     if status.is_ok() {
         exchange(symbol, function);
     }
-    status
+    Ok(status?)
 }
 
 /// `cuGetProcAddress` from CUDA 12 on.
@@ -36,7 +41,7 @@ pub(super) fn proc_address_v2(
     version: c_int,
     flags: u64,
     _found: *mut CUdriverProcAddressQueryResult,
-) -> CUresult {
+) -> Handled {
     proc_address(call, symbol, function, version, flags)
 }
 
@@ -45,10 +50,10 @@ pub(super) fn export_table(
     call: &Call<'_, CUresult>,
     table: *mut *const c_void,
     id: *const CUuuid,
-) -> CUresult {
+) -> Handled {
     let status = call.real();
     note_table("cuGetExportTable", table, id.cast(), status.is_ok());
-    status
+    Ok(status?)
 }
 
 /// `nvmlInternalGetExportTable`: passes likewise.
@@ -56,10 +61,10 @@ pub(super) fn nvml_export_table(
     call: &Call<'_, nvmlReturn_t>,
     table: *mut *const c_void,
     id: *const c_void,
-) -> nvmlReturn_t {
+) -> Handled<NvmlError> {
     let status = call.real();
     note_table("nvmlInternalGetExportTable", table, id, status.is_ok());
-    status
+    Ok(status?)
 }
 
 fn note_table(function: &str, table: *mut *const c_void, id: *const c_void, is_given: bool) {
@@ -96,7 +101,7 @@ fn exchange(symbol: *const c_char, function: *mut *mut c_void) {
         // SAFETY: as above.
         unsafe { function.write(hook) };
     } else if crate::hooks::is_variant_hooked(symbol) && !is_exported(address) {
-        Bypass::Address.note();
+        note(Bypass::UnknownAddress);
         if let Some(shim) = crate::runtime::shim::get() {
             bypass::tell(shim);
         }

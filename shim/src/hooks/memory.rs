@@ -3,12 +3,16 @@
 use vcuda_driver_api::prelude::*;
 
 use super::own as hooked;
-use crate::driver::Call;
+use super::table::Handlers;
 use crate::driver::saved_answer::SavedAnswer;
+use crate::driver::{Bypass, Call, Handled};
 use crate::memory::allocations::{Allocation, Ended, Holds, Kind};
 use crate::memory::overhead::{Look, ManagedCharge};
 use crate::runtime::devices::{Device, Reserved, current_context};
 use crate::runtime::shim::{self, Shim};
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -17,12 +21,12 @@ pub(super) fn idle() -> bool {
 }
 
 /// `cuMemAlloc`. Reserves first, so that no two callers pass the limit together (I7).
-pub(super) fn alloc(call: &Call<'_, CUresult>, address: *mut CUdeviceptr, bytes: usize) -> CUresult {
+pub(super) fn alloc(call: &Call<'_, CUresult>, address: *mut CUdeviceptr, bytes: usize) -> Handled {
     counted(call, address, bytes as u64)
 }
 
 /// `cuMemAlloc` before CUDA 3.2.
-pub(super) fn alloc_v1(call: &Call<'_, CUresult>, address: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult {
+pub(super) fn alloc_v1(call: &Call<'_, CUresult>, address: *mut CUdeviceptr_v1, bytes: c_uint) -> Handled {
     counted(call, address, u64::from(bytes))
 }
 
@@ -32,10 +36,8 @@ pub(super) fn managed(
     address: *mut CUdeviceptr,
     bytes: usize,
     _flags: c_uint,
-) -> CUresult {
-    let Some((shim, device, context)) = paying(address, bytes as u64) else {
-        return call.real();
-    };
+) -> Handled {
+    let (shim, device, context) = paying(address, bytes as u64)?;
     let reserved = device.reserve(bytes as u64)?;
     shim.overhead
         .watch_managed(device, bytes as u64, || call.real())?;
@@ -50,12 +52,12 @@ pub(super) fn managed(
 }
 
 /// `cuMemFree`.
-pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr) -> CUresult {
+pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr) -> Handled {
     freed(call, address)
 }
 
 /// `cuMemFree` before CUDA 3.2.
-pub(super) fn free_v1(call: &Call<'_, CUresult>, address: CUdeviceptr_v1) -> CUresult {
+pub(super) fn free_v1(call: &Call<'_, CUresult>, address: CUdeviceptr_v1) -> Handled {
     freed(call, u64::from(address))
 }
 
@@ -83,24 +85,22 @@ impl Word for usize {
     }
 }
 
-/// The device that pays for so many bytes, and the context that they will live in; nothing where the driver's answer is the
-/// answer.
+/// The device that pays for so many bytes, and the context that they will live in.
+///
+/// # Errors
+/// There is no place for the address, no byte, or no context: the driver says what is wrong.
 #[inline]
-fn paying<A>(address: *mut A, bytes: u64) -> Option<(&'static Shim, &'static Device, CUcontext)> {
-    let shim = shim::get()?;
-    // No place or no bytes: the driver says what is wrong. No context: likewise.
-    if address.is_null() || bytes == 0 {
-        return None;
-    }
+fn paying<A>(address: *mut A, bytes: u64) -> Result<(&'static Shim, &'static Device, CUcontext), Bypass> {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(address.is_null() || bytes == 0)?;
     let context = current_context();
-    Some((shim, shim.devices().of_current(shim, context)?, context))
+    let device = shim.devices().of_current(shim, context);
+    Ok((shim, device.ok_or(Bypass::NoContext)?, context))
 }
 
 #[inline]
-fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> CUresult {
-    let Some((shim, device, context)) = paying(address, bytes) else {
-        return call.real();
-    };
+fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> Handled {
+    let (shim, device, context) = paying(address, bytes)?;
     let (expected_bytes, look) = shim.overhead.expect_allocation(device, bytes);
     // Only then: the kernel is asked to read there.
     let look = look.and_then(|look| Some((look, SavedAnswer::at(address)?)));
@@ -137,14 +137,12 @@ fn count_taken<A: Word>(
 
 /// Takes the record out before the driver frees, since the address may be handed out again at once.
 #[inline]
-pub(super) fn freed(call: &Call<'_, CUresult>, address: u64) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    match super::pool::freed_now(shim, call, address) {
+pub(super) fn freed(call: &Call<'_, CUresult>, address: u64) -> Handled {
+    let shim = shim::managed()?;
+    Ok(match super::pool::freed_now(shim, call, address) {
         Some(status) => status,
         None => ended(shim, call, address, Kind::Linear),
-    }
+    }?)
 }
 
 /// A free whose time its stream decides: `leave` gets what stays counted until then.
@@ -152,28 +150,23 @@ pub(super) fn freed_after(
     call: &Call<'_, CUresult>,
     address: u64,
     leave: impl FnOnce(Allocation),
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     let ended = shim.allocations.end(address, Kind::Linear);
     match (call.real(), ended) {
         (Ok(()), Ended::All(allocation)) => leave(allocation),
         (Ok(()), Ended::Unknown | Ended::Opening) => {}
         (Err(error), ended) => {
             shim.allocations.undo(address, Kind::Linear, ended);
-            return Err(error);
+            return Err(error.into());
         }
     }
     Ok(())
 }
 
 /// The end of an address, an array or a mipmapped array.
-pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUresult {
-    match shim::get() {
-        Some(shim) => ended(shim, call, name, kind),
-        None => call.real(),
-    }
+pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> Handled {
+    Ok(ended(shim::managed()?, call, name, kind)?)
 }
 
 #[inline]

@@ -5,12 +5,16 @@
 use vcuda_driver_api::prelude::*;
 
 use super::own as hooked;
+use super::table::Handlers;
 use crate::compute;
 use crate::driver::saved_answer::SavedAnswer;
-use crate::driver::{Call, real};
+use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::overhead::{self, DriverObject, What};
 use crate::runtime::devices::current_context;
 use crate::runtime::shim;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -24,13 +28,10 @@ fn taken(
     what: What,
     thing: impl FnOnce(CUcontext) -> DriverObject,
     unmake: impl FnOnce(),
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    let Some(device) = shim.current_device().filter(|device| device.grant.is_some()) else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
+    let device = shim.current_device().ok_or(Bypass::NoContext)?;
+    Bypass::Uncharged.when(device.grant.is_none())?;
     let bytes = overhead::take(device, what, || call.real(), unmake)?;
     let context = current_context();
     shim.overhead.note(device, context, thing(context), bytes);
@@ -38,10 +39,8 @@ fn taken(
 }
 
 /// A module that does not fit is unloaded again, and its handle with it.
-fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> CUresult {
-    let Some(kept) = SavedAnswer::at(place) else {
-        return call.real();
-    };
+fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> Handled {
+    let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
     taken(
         call,
         What::Code,
@@ -54,10 +53,8 @@ fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> CUresult {
 }
 
 /// A library, as a module. One that is loaded before there is a context takes nothing yet.
-fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> CUresult {
-    let Some(kept) = SavedAnswer::at(place) else {
-        return call.real();
-    };
+fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> Handled {
+    let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
     taken(
         call,
         What::Code,
@@ -70,17 +67,17 @@ fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> CUresult {
 }
 
 /// For what programs call thousands of times, and what cannot be undone.
-fn followed(call: &Call<'_, CUresult>) -> CUresult {
-    overhead::may_take(|| call.real())
+fn followed(call: &Call<'_, CUresult>) -> Handled {
+    Ok(overhead::may_take(|| call.real())?)
 }
 
 /// `cuModuleLoad`.
-pub(super) fn load(call: &Call<'_, CUresult>, place: *mut CUmodule, _path: *const c_char) -> CUresult {
+pub(super) fn load(call: &Call<'_, CUresult>, place: *mut CUmodule, _path: *const c_char) -> Handled {
     module(call, place)
 }
 
 /// `cuModuleLoadData`, `cuModuleLoadFatBinary`.
-pub(super) fn load_data(call: &Call<'_, CUresult>, place: *mut CUmodule, _image: *const c_void) -> CUresult {
+pub(super) fn load_data(call: &Call<'_, CUresult>, place: *mut CUmodule, _image: *const c_void) -> Handled {
     module(call, place)
 }
 
@@ -92,7 +89,7 @@ pub(super) fn load_data_ex(
     _count: c_uint,
     _options: *mut CUjit_option,
     _values: *mut *mut c_void,
-) -> CUresult {
+) -> Handled {
     module(call, place)
 }
 
@@ -108,7 +105,7 @@ pub(super) fn library_load(
     _options: *mut CUlibraryOption,
     _values: *mut *mut c_void,
     _count: c_uint,
-) -> CUresult {
+) -> Handled {
     library(call, place)
 }
 
@@ -124,7 +121,7 @@ pub(super) fn library_load_file(
     _options: *mut CUlibraryOption,
     _values: *mut *mut c_void,
     _count: c_uint,
-) -> CUresult {
+) -> Handled {
     library(call, place)
 }
 
@@ -133,7 +130,7 @@ pub(super) fn library_module(
     call: &Call<'_, CUresult>,
     _module: *mut CUmodule,
     _library: CUlibrary,
-) -> CUresult {
+) -> Handled {
     followed(call)
 }
 
@@ -142,23 +139,21 @@ pub(super) fn kernel_function(
     call: &Call<'_, CUresult>,
     _function: *mut CUfunction,
     _kernel: CUkernel,
-) -> CUresult {
+) -> Handled {
     followed(call)
 }
 
 /// `cuFuncLoad`.
-pub(super) fn function_load(call: &Call<'_, CUresult>, _function: CUfunction) -> CUresult {
+pub(super) fn function_load(call: &Call<'_, CUresult>, _function: CUfunction) -> Handled {
     followed(call)
 }
 
 /// `cuCtxSetLimit`: stacks, heaps and buffers of the device's side. What that takes is known afterwards; a limit that does
 /// not fit is set back.
-pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize) -> CUresult {
+pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize) -> Handled {
     let mut before = 0;
     // SAFETY: the driver writes a number or nothing.
-    if unsafe { real::cuCtxGetLimit(&raw mut before, limit) }.is_err() {
-        return call.real();
-    }
+    unsafe { real::cuCtxGetLimit(&raw mut before, limit) }.map_err(|_| Bypass::BadArgument)?;
     if value < before {
         return lowered(call, DriverObject::Limit(current_context(), limit));
     }
@@ -174,18 +169,15 @@ pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize)
 }
 
 /// A limit is lowered: what that frees is known afterwards too.
-fn lowered(call: &Call<'_, CUresult>, limit: DriverObject) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    let Some(device) = shim.current_device().filter(|device| device.grant.is_some()) else {
-        return call.real();
-    };
-    shim.overhead.lower(device, limit, || call.real())
+fn lowered(call: &Call<'_, CUresult>, limit: DriverObject) -> Handled {
+    let shim = shim::managed()?;
+    let device = shim.current_device().ok_or(Bypass::NoContext)?;
+    Bypass::Uncharged.when(device.grant.is_none())?;
+    Ok(shim.overhead.lower(device, limit, || call.real())?)
 }
 
 /// `cuCtxEnablePeerAccess`: page tables on the current device.
-pub(super) fn enable_peer(call: &Call<'_, CUresult>, peer: CUcontext, _flags: c_uint) -> CUresult {
+pub(super) fn enable_peer(call: &Call<'_, CUresult>, peer: CUcontext, _flags: c_uint) -> Handled {
     taken(call, What::Code, DriverObject::Context, || {
         // SAFETY: the driver has just taken this handle.
         let _ = unsafe { real::cuCtxDisablePeerAccess(peer) };
@@ -193,19 +185,17 @@ pub(super) fn enable_peer(call: &Call<'_, CUresult>, peer: CUcontext, _flags: c_
 }
 
 /// `cuModuleUnload`. Handles of its kernels may come back as others: what they cost is learnt anew.
-pub(super) fn unload(call: &Call<'_, CUresult>, module: CUmodule) -> CUresult {
+pub(super) fn unload(call: &Call<'_, CUresult>, module: CUmodule) -> Handled {
     ended(call, DriverObject::Module(module))
 }
 
 /// `cuLibraryUnload`: as a module.
-pub(super) fn library_unload(call: &Call<'_, CUresult>, library: CUlibrary) -> CUresult {
+pub(super) fn library_unload(call: &Call<'_, CUresult>, library: CUlibrary) -> Handled {
     ended(call, DriverObject::Library(library))
 }
 
-fn ended(call: &Call<'_, CUresult>, thing: DriverObject) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+fn ended(call: &Call<'_, CUresult>, thing: DriverObject) -> Handled {
+    let shim = shim::managed()?;
     let device = shim.current_device().filter(|device| device.grant.is_some());
     shim.overhead.end(device, thing, || call.real())?;
     compute::COSTS.relearn_all();

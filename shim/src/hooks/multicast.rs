@@ -5,9 +5,13 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::driver::Call;
+use super::table::Handlers;
+use crate::driver::{Call, Handled};
 use crate::memory::mappings::{Backing, Binding};
 use crate::runtime::shim::{self, Shim};
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -20,10 +24,8 @@ pub(super) fn create(
     call: &Call<'_, CUresult>,
     object: *mut CUmemGenericAllocationHandle,
     _properties: *const CUmulticastObjectProp,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     if !object.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
@@ -38,10 +40,8 @@ pub(super) fn add_device(
     call: &Call<'_, CUresult>,
     object: CUmemGenericAllocationHandle,
     _device: CUdevice,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     if let Some(object) = shim.mappings.behind(object) {
         object.set_free();
@@ -58,7 +58,7 @@ pub(super) fn bind_mem(
     _memory_offset: usize,
     bytes: usize,
     _flags: u64,
-) -> CUresult {
+) -> Handled {
     bound(call, None, object, offset, bytes, |shim| {
         shim.mappings.behind(memory).into_iter().collect()
     })
@@ -75,7 +75,7 @@ pub(super) fn bind_mem_v2(
     _memory_offset: usize,
     bytes: usize,
     _flags: u64,
-) -> CUresult {
+) -> Handled {
     bound(call, Some(ordinal), object, offset, bytes, |shim| {
         shim.mappings.behind(memory).into_iter().collect()
     })
@@ -89,7 +89,7 @@ pub(super) fn bind_addr(
     address: CUdeviceptr,
     bytes: usize,
     _flags: u64,
-) -> CUresult {
+) -> Handled {
     bound(call, None, object, offset, bytes, |shim| {
         shim.mappings.over(address, bytes as u64)
     })
@@ -104,7 +104,7 @@ pub(super) fn bind_addr_v2(
     address: CUdeviceptr,
     bytes: usize,
     _flags: u64,
-) -> CUresult {
+) -> Handled {
     bound(call, Some(ordinal), object, offset, bytes, |shim| {
         shim.mappings.over(address, bytes as u64)
     })
@@ -117,10 +117,8 @@ pub(super) fn unbind(
     ordinal: CUdevice,
     offset: usize,
     bytes: usize,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     let object = shim.mappings.behind(object);
     let gone = object
         .as_ref()
@@ -131,7 +129,7 @@ pub(super) fn unbind(
             object.bind(binding);
         }
     }
-    status
+    Ok(status?)
 }
 
 fn bound(
@@ -141,10 +139,8 @@ fn bound(
     offset: usize,
     bytes: usize,
     memory: impl Fn(&'static Shim) -> Vec<Arc<Backing>>,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     // Held, should another thread let go of it meanwhile.
     let (object, memory) = (shim.mappings.behind(object), memory(shim));
     call.real()?;

@@ -27,8 +27,12 @@ pub(super) use memory::{attributes, bar1, memory, memory_v2};
 pub(super) use processes::{compute, compute_v1, details, graphics, graphics_v1, mps, mps_v1};
 pub(super) use utilization::{of_processes, of_processes_info, rates, samples};
 
-use crate::driver::real;
+use super::table::Handlers;
+use crate::driver::{Bypass, real};
 use crate::runtime::shim::{self, Region, Shim};
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// Nothing is limited: NVML alone is asked.
 #[inline]
@@ -45,15 +49,18 @@ struct Part {
 }
 
 impl Part {
-    /// The part of a GPU; nothing if NVML's own answer is right: no limits apply, or the handle is none, or none of a GPU.
-    fn of(device: nvmlDevice_t) -> Option<Self> {
-        let shim = shim::get()?;
-        let uuid = uuid_of(device)?;
+    /// The part of a GPU.
+    ///
+    /// # Errors
+    /// NVML's own answer is right: no limits apply, or the handle is none, or none of a GPU.
+    fn of(device: nvmlDevice_t) -> Result<Self, Bypass> {
+        let shim = shim::managed()?;
+        let uuid = uuid_of(device).ok_or(Bypass::BadArgument)?;
         let grant = shim
             .region()
             .and_then(|region| Some((region, region.limits.find(&uuid)?)));
         shim.look_if_due();
-        Some(Self { shim, grant })
+        Ok(Self { shim, grant })
     }
 
     /// The memory limit (bytes), [`vcuda_quota::NO_MEMORY_LIMIT`] where there is none.

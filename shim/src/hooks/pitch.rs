@@ -6,10 +6,14 @@ use vcuda_driver_api::prelude::*;
 
 pub(super) use super::memory::idle;
 use super::memory::{Word, keep};
-use crate::driver::Call;
+use super::table::Handlers;
+use crate::driver::{Bypass, Call, Handled};
 use crate::memory::allocations::Kind;
 use crate::runtime::devices::{Device, current_context};
 use crate::runtime::shim;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// What rows are padded to on every GPU so far (bytes).
 const USUAL_UNIT: u64 = 512;
@@ -22,7 +26,7 @@ pub(super) fn pitch(
     width_bytes: usize,
     height: usize,
     _element_bytes: c_uint,
-) -> CUresult {
+) -> Handled {
     pitched(call, (address, pitch), width_bytes as u64, height as u64)
 }
 
@@ -34,7 +38,7 @@ pub(super) fn pitch_v1(
     width_bytes: c_uint,
     height: c_uint,
     _element_bytes: c_uint,
-) -> CUresult {
+) -> Handled {
     pitched(call, (address, pitch), u64::from(width_bytes), u64::from(height))
 }
 
@@ -43,16 +47,10 @@ fn pitched<A: Word, P: Word>(
     (address, pitch): (*mut A, *mut P),
     width_bytes: u64,
     height: u64,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if address.is_null() || pitch.is_null() || width_bytes == 0 || height == 0 {
-        return call.real();
-    }
-    let Some(device) = shim.current_device() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(address.is_null() || pitch.is_null() || width_bytes == 0 || height == 0)?;
+    let device = shim.current_device().ok_or(Bypass::NoContext)?;
     let context = current_context();
     let bytes = |unit: u64| {
         let row = width_bytes.checked_next_multiple_of(unit);

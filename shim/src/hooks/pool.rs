@@ -9,13 +9,17 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::driver::{Call, Relaxed, real};
+use super::table::Handlers;
+use crate::driver::{Bypass, Call, Handled, Relaxed, real};
 use crate::memory::graph_memory;
 use crate::memory::pool_accounts::{Block, Home, Owed, PoolAccount};
 use crate::runtime::capture;
 use crate::runtime::devices::{Device, context_of_stream, current_context, device_of_context, is_device};
 use crate::runtime::shim::{self, Shim};
 use crate::runtime::stream::Stream;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -29,7 +33,7 @@ pub(super) fn alloc(
     address: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
-) -> CUresult {
+) -> Handled {
     from_stream(call, address, bytes, Stream::legacy(stream))
 }
 
@@ -39,7 +43,7 @@ pub(super) fn alloc_ptsz(
     address: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
-) -> CUresult {
+) -> Handled {
     from_stream(call, address, bytes, Stream::per_thread(stream))
 }
 
@@ -50,7 +54,7 @@ pub(super) fn alloc_from(
     bytes: usize,
     pool: CUmemoryPool,
     stream: CUstream,
-) -> CUresult {
+) -> Handled {
     from_pool(call, address, bytes, pool, Stream::legacy(stream))
 }
 
@@ -61,17 +65,17 @@ pub(super) fn alloc_from_ptsz(
     bytes: usize,
     pool: CUmemoryPool,
     stream: CUstream,
-) -> CUresult {
+) -> Handled {
     from_pool(call, address, bytes, pool, Stream::per_thread(stream))
 }
 
 /// `cuMemFreeAsync`.
-pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUstream) -> CUresult {
+pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUstream) -> Handled {
     freed_in(call, address, Stream::legacy(stream))
 }
 
 /// `cuMemFreeAsync_ptsz`.
-pub(super) fn free_ptsz(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUstream) -> CUresult {
+pub(super) fn free_ptsz(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUstream) -> Handled {
     freed_in(call, address, Stream::per_thread(stream))
 }
 
@@ -102,10 +106,8 @@ pub(super) fn create(
     call: &Call<'_, CUresult>,
     pool: *mut CUmemoryPool,
     properties: *const CUmemPoolProps,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     if pool.is_null() || properties.is_null() {
         return Ok(());
@@ -122,13 +124,9 @@ pub(super) fn create(
 }
 
 /// `cuMemPoolDestroy`: what is allocated from it stays, and is paid for, until it is freed.
-pub(super) fn destroy(call: &Call<'_, CUresult>, pool: CUmemoryPool) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    let Some(home) = shim.pool_accounts.home(pool) else {
-        return call.real();
-    };
+pub(super) fn destroy(call: &Call<'_, CUresult>, pool: CUmemoryPool) -> Handled {
+    let shim = shim::managed()?;
+    let home = shim.pool_accounts.home(pool).ok_or(Bypass::UnseenHandle)?;
     if let Home::Device(pool_account) = &home {
         pool_account.orphan();
     }
@@ -138,18 +136,18 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, pool: CUmemoryPool) -> CUresult
         (Home::Device(pool_account), Err(_)) => pool_account.join_foreign(pool),
         _ => {}
     }
-    status
+    Ok(status?)
 }
 
 /// `cuMemPoolTrimTo`: what the pool has given back is free for others.
-pub(super) fn trim(call: &Call<'_, CUresult>, pool: CUmemoryPool, _keep_bytes: usize) -> CUresult {
+pub(super) fn trim(call: &Call<'_, CUresult>, pool: CUmemoryPool, _keep_bytes: usize) -> Handled {
     let status = call.real();
     if let Some(shim) = shim::get()
         && let Some(Home::Device(pool_account)) = shim.pool_accounts.home(pool)
     {
         pool_account.recount();
     }
-    status
+    Ok(status?)
 }
 
 /// `cuMemPoolSetAttribute`: below a lower threshold the pool gives back at the next synchronisation.
@@ -158,12 +156,12 @@ pub(super) fn set_attribute(
     _pool: CUmemoryPool,
     _attribute: CUmemPool_attribute,
     _value: *mut c_void,
-) -> CUresult {
+) -> Handled {
     let status = call.real();
     if let Some(shim) = shim::get().filter(|shim| shim.pool_accounts.is_any()) {
         shim.pool_accounts.note_shrinking();
     }
-    status
+    Ok(status?)
 }
 
 /// Whose device a pool is on; nothing for a pool on the host. Managed memory is charged where it is made, wherever it
@@ -191,20 +189,14 @@ fn from_stream(
     address: *mut CUdeviceptr,
     bytes: usize,
     stream: Stream,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if address.is_null() || bytes == 0 {
-        return call.real();
-    }
+) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(address.is_null() || bytes == 0)?;
     if capture::is_capturing(stream.handle, stream.default) {
         graph_memory::expect_nodes();
-        return call.real();
+        return Err(Bypass::Capturing.into());
     }
-    let Some((device, mut pool)) = pool_of_stream(shim, stream.handle) else {
-        return call.real();
-    };
+    let (device, mut pool) = pool_of_stream(shim, stream.handle).ok_or(Bypass::NoContext)?;
     for _ in 0..ATTEMPTS {
         // A current pool that nobody noted was made behind our back, and is local to the device.
         let home = shim
@@ -212,7 +204,7 @@ fn from_stream(
             .home(pool)
             .unwrap_or_else(|| shim.pool_accounts.note_on(pool, device));
         let Home::Device(pool_account) = &home else {
-            return call.real();
+            return Err(Bypass::Uncharged.into());
         };
         let ask = || {
             // SAFETY: as the application said; a pool that the driver has just named, and which it judges itself.
@@ -225,17 +217,17 @@ fn from_stream(
         };
         let answer = counted(shim, pool_account, (address, bytes as u64), stream, ask);
         if answer.is_ok() || answer == Err(CUerror::OUT_OF_MEMORY) {
-            return answer;
+            return Ok(answer?);
         }
         let Some((_, now)) = pool_of_stream(shim, stream.handle) else {
-            return answer;
+            return Ok(answer?);
         };
         if now == pool {
-            return answer;
+            return Ok(answer?);
         }
         pool = now;
     }
-    Err(CUerror::OUT_OF_MEMORY)
+    Err(CUerror::OUT_OF_MEMORY.into())
 }
 
 fn from_pool(
@@ -244,16 +236,12 @@ fn from_pool(
     bytes: usize,
     pool: CUmemoryPool,
     stream: Stream,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if address.is_null() || bytes == 0 {
-        return call.real();
-    }
+) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(address.is_null() || bytes == 0)?;
     if capture::is_capturing(stream.handle, stream.default) {
         graph_memory::expect_nodes();
-        return call.real();
+        return Err(Bypass::Capturing.into());
     }
     let home = shim.pool_accounts.home(pool).or_else(|| {
         let device = owner_of(shim, pool)?;
@@ -261,11 +249,11 @@ fn from_pool(
     });
     match home {
         Some(Home::Device(pool_account)) => {
-            counted(shim, &pool_account, (address, bytes as u64), stream, || {
-                call.real()
-            })
+            let request = (address, bytes as u64);
+            Ok(counted(shim, &pool_account, request, stream, || call.real())?)
         }
-        Some(Home::Host | Home::Imported) | None => call.real(),
+        Some(Home::Host | Home::Imported) => Err(Bypass::Uncharged.into()),
+        None => Err(Bypass::UnseenHandle.into()),
     }
 }
 
@@ -337,15 +325,11 @@ fn give_back(
 
 /// In a capture this is a node of the graph: the memory lives on until the graph runs, if it is not the graph's own.
 /// The record is taken out before the driver frees, since the address may be handed out again at once.
-fn freed_in(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: Stream) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if capture::is_capturing(stream.handle, stream.default) {
-        return call.real();
-    }
+fn freed_in(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: Stream) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::Capturing.when(capture::is_capturing(stream.handle, stream.default))?;
     if let Some(block) = shim.pool_accounts.take(address) {
-        return give_back(shim, address, block, stream, || call.real());
+        return Ok(give_back(shim, address, block, stream, || call.real())?);
     }
     super::memory::freed_after(call, address, |allocation| {
         shim.pool_accounts.ordered.after(stream, Owed::Linear(allocation));

@@ -7,10 +7,14 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::ObjectKey;
 
 use super::ipc::imported;
-use crate::driver::Call;
+use super::table::Handlers;
+use crate::driver::{Bypass, Call, Handled};
 use crate::memory::allocations::Kind;
 use crate::memory::pool_accounts::Home;
 use crate::runtime::shim;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -25,10 +29,8 @@ pub(super) fn import(
     _shareable: *mut c_void,
     _kind: CUmemAllocationHandleType,
     _flags: u64,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     if !pool.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
@@ -43,10 +45,8 @@ pub(super) fn export_pointer(
     call: &Call<'_, CUresult>,
     data: *mut CUmemPoolPtrExportData,
     address: CUdeviceptr,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     if !data.is_null() {
         // SAFETY: the driver returned success, so it has just written its data here.
@@ -62,10 +62,8 @@ pub(super) fn import_pointer(
     address: *mut CUdeviceptr,
     _pool: CUmemoryPool,
     data: *mut CUmemPoolPtrExportData,
-) -> CUresult {
-    if data.is_null() {
-        return call.real();
-    }
+) -> Handled {
+    Bypass::BadArgument.when(data.is_null())?;
     // SAFETY: not null; the driver is about to read it too.
     let key = ObjectKey::of(&unsafe { data.read() }.reserved);
     imported(call, address, key, Kind::Imported, |address| {

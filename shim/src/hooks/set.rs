@@ -5,9 +5,13 @@ use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Transfer;
 
 use super::memory::Word;
+use super::table::Handlers;
 use crate::compute::{self, Launches};
-use crate::driver::Call;
+use crate::driver::{Bypass, Call, Handled};
 use crate::runtime::stream::Stream;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
@@ -16,15 +20,11 @@ pub(super) fn idle() -> bool {
 }
 
 /// So many elements of a value's width, in so many rows.
-fn set<V, N: Word>(call: &Call<'_, CUresult>, _value: V, width: N, rows: u64, stream: Stream) -> CUresult {
-    match Launches::get() {
-        Some(launches) => {
-            let elements = width.wide().saturating_mul(rows);
-            let bytes = elements.saturating_mul(size_of::<V>() as u64);
-            launches.transfer(call, stream, Transfer::Set, bytes)
-        }
-        None => call.real(),
-    }
+fn set<V, N: Word>(call: &Call<'_, CUresult>, _value: V, width: N, rows: u64, stream: Stream) -> Handled {
+    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    let elements = width.wide().saturating_mul(rows);
+    let bytes = elements.saturating_mul(size_of::<V>() as u64);
+    Ok(launches.transfer(call, stream, Transfer::Set, bytes)?)
 }
 
 /// `cuMemsetD8`, `D16` and `D32` in one row or, of a pitch, in several; in the default stream or in one that is given. `D`:
@@ -32,7 +32,7 @@ fn set<V, N: Word>(call: &Call<'_, CUresult>, _value: V, width: N, rows: u64, st
 macro_rules! sets {
     ($($line:ident $rows:ident $line_in:ident $rows_in:ident $stream:ident;)*) => {$(
         /// `cuMemsetD8` and its like.
-        pub(super) fn $line<D, V, N: Word>(call: &Call<'_, CUresult>, _to: D, value: V, width: N) -> CUresult {
+        pub(super) fn $line<D, V, N: Word>(call: &Call<'_, CUresult>, _to: D, value: V, width: N) -> Handled {
             set(call, value, width, 1, Stream::$stream(CUstream::NULL))
         }
 
@@ -44,7 +44,7 @@ macro_rules! sets {
             value: V,
             width: N,
             height: N,
-        ) -> CUresult {
+        ) -> Handled {
             set(call, value, width, height.wide(), Stream::$stream(CUstream::NULL))
         }
 
@@ -55,7 +55,7 @@ macro_rules! sets {
             value: V,
             width: N,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             set(call, value, width, 1, Stream::$stream(stream))
         }
 
@@ -68,7 +68,7 @@ macro_rules! sets {
             width: N,
             height: N,
             stream: CUstream,
-        ) -> CUresult {
+        ) -> Handled {
             set(call, value, width, height.wide(), Stream::$stream(stream))
         }
     )*};

@@ -7,12 +7,16 @@
 
 use vcuda_driver_api::prelude::*;
 
-use crate::driver::Call;
+use super::table::Handlers;
+use crate::driver::{Bypass, Call, Handled};
 use crate::memory::allocations::Kind;
 use crate::memory::pool_accounts::Owed;
 use crate::memory::sparse_mappings::Region;
 use crate::runtime::shim;
 use crate::runtime::stream::Stream;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -26,7 +30,7 @@ pub(super) fn map(
     list: *mut CUarrayMapInfo,
     count: c_uint,
     stream: CUstream,
-) -> CUresult {
+) -> Handled {
     mapped(call, list, count, Stream::legacy(stream))
 }
 
@@ -36,17 +40,13 @@ pub(super) fn map_per_thread(
     list: *mut CUarrayMapInfo,
     count: c_uint,
     stream: CUstream,
-) -> CUresult {
+) -> Handled {
     mapped(call, list, count, Stream::per_thread(stream))
 }
 
-fn mapped(call: &Call<'_, CUresult>, list: *mut CUarrayMapInfo, count: c_uint, stream: Stream) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if list.is_null() || count == 0 {
-        return call.real();
-    }
+fn mapped(call: &Call<'_, CUresult>, list: *mut CUarrayMapInfo, count: c_uint, stream: Stream) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(list.is_null() || count == 0)?;
     // Copied and held before the driver is asked: another thread may let go of a handle meanwhile.
     let operations: Vec<_> = (0..count as usize)
         .map(|at| {

@@ -5,11 +5,15 @@
 
 use vcuda_driver_api::prelude::*;
 
+use super::table::Handlers;
 use crate::compute::{self};
-use crate::driver::Call;
+use crate::driver::{Call, Handled};
 use crate::memory::pool_accounts;
 use crate::runtime::shim;
 use crate::runtime::stream::Stream;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// Nothing is on its way back: the driver alone is asked.
 #[inline]
@@ -18,33 +22,33 @@ pub(super) fn idle() -> bool {
 }
 
 /// `cuStreamSynchronize`.
-pub(super) fn stream(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+pub(super) fn stream(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     waited_for(call, Stream::legacy(stream))
 }
 
 /// `cuStreamSynchronize_ptsz`.
-pub(super) fn stream_ptsz(call: &Call<'_, CUresult>, stream: CUstream) -> CUresult {
+pub(super) fn stream_ptsz(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     waited_for(call, Stream::per_thread(stream))
 }
 
 /// `cuEventSynchronize`.
-pub(super) fn event(call: &Call<'_, CUresult>, _event: CUevent) -> CUresult {
-    waited(call)
+pub(super) fn event(call: &Call<'_, CUresult>, _event: CUevent) -> Handled {
+    Ok(waited(call)?)
 }
 
 /// `cuCtxSynchronize`.
-pub(super) fn context(call: &Call<'_, CUresult>) -> CUresult {
+pub(super) fn context(call: &Call<'_, CUresult>) -> Handled {
     let context = crate::runtime::devices::current_context();
-    compute::context_drains(context, || waited(call))
+    Ok(compute::context_drains(context, || waited(call))?)
 }
 
 /// `cuCtxSynchronize_v2`.
-pub(super) fn context_v2(call: &Call<'_, CUresult>, context: CUcontext) -> CUresult {
-    compute::context_drains(context, || waited(call))
+pub(super) fn context_v2(call: &Call<'_, CUresult>, context: CUcontext) -> Handled {
+    Ok(compute::context_drains(context, || waited(call))?)
 }
 
-fn waited_for(call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
-    compute::stream_drains(stream, || waited(call))
+fn waited_for(call: &Call<'_, CUresult>, stream: Stream) -> Handled {
+    Ok(compute::stream_drains(stream, || waited(call))?)
 }
 
 fn waited(call: &Call<'_, CUresult>) -> CUresult {

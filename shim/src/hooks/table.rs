@@ -50,6 +50,29 @@ impl Row {
     }
 }
 
+/// What the table must know of a module's handlers, besides when they are idle. Each module of hooks has a constant `HANDLERS`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Handlers {
+    /// Whether a call may give or take GPU memory, so that no figure of the driver's is compared with the ledger meanwhile
+    /// ([`crate::memory::overhead::in_flight`]). A call that waits for the GPU may last for minutes and must say `false`.
+    pub(crate) may_move_memory: bool,
+    /// Whether `pthread_cancel` waits until the handler has ended ([`crate::driver::cancel`]).
+    pub(crate) defers_cancellation: bool,
+}
+
+impl Handlers {
+    /// Of calls that give or take memory.
+    pub(crate) const MOVING_MEMORY: Self = Self {
+        may_move_memory: true,
+        defers_cancellation: true,
+    };
+    /// Of calls that do not.
+    pub(crate) const MOVING_NOTHING: Self = Self {
+        may_move_memory: false,
+        defers_cancellation: true,
+    };
+}
+
 /// `"cuInit\0"` as a C string.
 #[expect(
     clippy::panic,
@@ -159,11 +182,11 @@ macro_rules! export {
             unsafe extern "C-unwind" fn managed($($arg: $ty),*) -> $ret {
                 // SAFETY: the arguments go on as they came.
                 let real = || unsafe { real::$name($($arg),*) };
-                const SHIELDED: bool = $crate::driver::cancel::is_shielded(stringify!($module));
-                const MOVES: bool = $crate::memory::overhead::in_flight::may_move_memory(stringify!($module));
+                const SHIELDED: bool = super::$module::HANDLERS.defers_cancellation;
                 $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, &real, |call| {
-                    let _in_flight = if MOVES { $crate::memory::overhead::in_flight::enter() } else { None };
-                    super::$module::$handler(call, $($arg),*)
+                    let may_move_memory = super::$module::HANDLERS.may_move_memory;
+                    let _in_flight = may_move_memory.then($crate::memory::overhead::in_flight::enter).flatten();
+                    call.conclude(super::$module::$handler(call, $($arg),*))
                 })
             }
             let next = $crate::hooks::table::unless!({ managed $module $($goes)? } $name ($($arg: $ty),*) -> $ret);

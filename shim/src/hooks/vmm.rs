@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::driver::Call;
+use super::table::Handlers;
+use crate::driver::{Bypass, Call, Handled};
 use crate::memory::mappings::Backing;
 use crate::runtime::devices::is_device;
 use crate::runtime::shim;
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -23,21 +27,13 @@ pub(super) fn create(
     bytes: usize,
     properties: *const CUmemAllocationProp,
     _flags: u64,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if handle.is_null() || properties.is_null() || bytes == 0 {
-        return call.real();
-    }
+) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(handle.is_null() || properties.is_null() || bytes == 0)?;
     // SAFETY: not null; the driver is about to read it too.
     let location = unsafe { (*properties).location };
-    if !is_device(location.r#type) {
-        return call.real();
-    }
-    let Some(device) = shim.device(location.id) else {
-        return call.real();
-    };
+    Bypass::Uncharged.when(!is_device(location.r#type))?;
+    let device = shim.device(location.id).ok_or(Bypass::BadArgument)?;
     let reserved = device.reserve(bytes as u64)?;
     call.real()?;
     // SAFETY: the driver returned success, so it has just written a handle here.
@@ -48,17 +44,15 @@ pub(super) fn create(
 }
 
 /// `cuMemRelease`: one reference less. The memory stays while it is mapped.
-pub(super) fn release(call: &Call<'_, CUresult>, handle: CUmemGenericAllocationHandle) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+pub(super) fn release(call: &Call<'_, CUresult>, handle: CUmemGenericAllocationHandle) -> Handled {
+    let shim = shim::managed()?;
     let held = shim.mappings.release(handle);
     held.iter().for_each(Backing::end);
     let status = call.real();
     if let (Err(_), Some(held)) = (status, held) {
         shim.mappings.retain(handle, held);
     }
-    status
+    Ok(status?)
 }
 
 /// `cuMemRetainAllocationHandle`: one reference more, to what is mapped at the address.
@@ -66,10 +60,8 @@ pub(super) fn retain(
     call: &Call<'_, CUresult>,
     handle: *mut CUmemGenericAllocationHandle,
     address: *mut c_void,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     call.real()?;
     if handle.is_null() {
         return Ok(());
@@ -91,10 +83,8 @@ pub(super) fn map(
     _offset: usize,
     handle: CUmemGenericAllocationHandle,
     _flags: u64,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+) -> Handled {
+    let shim = shim::managed()?;
     let backing = shim.mappings.behind(handle);
     call.real()?;
     let Some(backing) = backing else {
@@ -110,10 +100,8 @@ pub(super) fn map(
 }
 
 /// `cuMemUnmap`: taken out before the driver unmaps, since the addresses may be mapped again at once.
-pub(super) fn unmap(call: &Call<'_, CUresult>, address: CUdeviceptr, bytes: usize) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
+pub(super) fn unmap(call: &Call<'_, CUresult>, address: CUdeviceptr, bytes: usize) -> Handled {
+    let shim = shim::managed()?;
     let gone = shim.mappings.unmap(address, bytes as u64);
     gone.iter().for_each(|(_, _, backing)| Backing::end(backing));
     let status = call.real();
@@ -122,5 +110,5 @@ pub(super) fn unmap(call: &Call<'_, CUresult>, address: CUdeviceptr, bytes: usiz
             shim.mappings.map(mapping);
         }
     }
-    status
+    Ok(status?)
 }

@@ -11,13 +11,17 @@ use std::sync::Arc;
 use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::{ObjectKey, Outlives};
 
+use super::table::Handlers;
 use crate::driver::saved_answer::SavedAnswer;
-use crate::driver::{Call, real};
+use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::charge::Charge;
 use crate::memory::mappings::Backing;
 use crate::runtime::devices::{Denied, Device, is_device};
 use crate::runtime::ofd_key::{self, OfdKey};
 use crate::runtime::shim::{self, Shim};
+
+/// What the table must know of these handlers.
+pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
 #[inline]
@@ -32,13 +36,9 @@ pub(super) fn export(
     handle: CUmemGenericAllocationHandle,
     kind: CUmemAllocationHandleType,
     _flags: u64,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if shareable.is_null() {
-        return call.real();
-    }
+) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(shareable.is_null())?;
     // Held, should another thread let go of it meanwhile.
     let backing = shim.mappings.behind(handle);
     match (kind, backing) {
@@ -50,7 +50,7 @@ pub(super) fn export(
             backing.share(fabric_key(shareable));
             Ok(())
         }
-        _ => call.real(),
+        _ => Err(Bypass::Uncharged.into()),
     }
 }
 
@@ -64,22 +64,14 @@ pub(super) fn export_range(
     _bytes: usize,
     _kind: CUmemRangeHandleType,
     _flags: u64,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if place.is_null() {
-        return call.real();
-    }
+) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(place.is_null())?;
     if let Some(backing) = shim.mappings.at(address) {
         return give_away(call, place.cast(), |file| name_exported(shim, &backing, file));
     }
-    let Some((base, bytes)) = super::ipc::range_of(address) else {
-        return call.real();
-    };
-    let Some(known) = shim.allocations.key(base) else {
-        return call.real();
-    };
+    let (base, bytes) = super::ipc::range_of(address).ok_or(Bypass::BadArgument)?;
+    let known = shim.allocations.key(base).ok_or(Bypass::Uncharged)?;
     give_away(call, place.cast(), |file| {
         let named = ofd_key::name(file, known, bytes, false);
         let (key, keeper) = key_and_keeper(shim, named, file)?;
@@ -93,10 +85,8 @@ fn give_away(
     call: &Call<'_, CUresult>,
     place: *mut c_int,
     note: impl FnOnce(c_int) -> Result<(), Denied>,
-) -> CUresult {
-    let Some(kept) = SavedAnswer::at(place) else {
-        return call.real();
-    };
+) -> Handled {
+    let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
     call.real()?;
     note(kept.now()).map_err(|denied| {
         // SAFETY: closes what has just been made; the application does not know of it yet.
@@ -132,13 +122,9 @@ pub(super) fn import(
     handle: *mut CUmemGenericAllocationHandle,
     shareable: *mut c_void,
     kind: CUmemAllocationHandleType,
-) -> CUresult {
-    let Some(shim) = shim::get() else {
-        return call.real();
-    };
-    if handle.is_null() {
-        return call.real();
-    }
+) -> Handled {
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(handle.is_null())?;
     let tag = match kind {
         #[expect(
             clippy::cast_possible_truncation,

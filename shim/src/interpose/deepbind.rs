@@ -4,18 +4,18 @@
 //! functions, or to libc's functions of this family, are made to lead to ours. All other names stay as they were bound.
 //!
 //! Any other `dlopen` leaves by a tail jump, since glibc looks at the return address (the caller's search path, its
-//! namespace). So does one with `RTLD_DEEPBIND` where the caller's search path decides: that one passes, and is counted.
+//! namespace). So does one with `RTLD_DEEPBIND` where the caller's search path decides: that one passes, and is told.
 //!
 //! `dlmopen` always leaves by a jump. A driver in a namespace of its own is another driver with its own handles, so its
-//! calls cannot be led here; that there is one is counted, and what it takes is measured as overhead.
+//! calls cannot be led here; that there is one is told, and what it takes is measured as overhead.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use super::dlsym::{DLSYM, LibcFunction, Route, answer, early, here, jump, ours};
+use crate::driver::bypass::{Bypass, note};
 use crate::driver::real::Library;
 use crate::driver::{elf, loader};
-use crate::runtime::bypass::Bypass;
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -155,7 +155,7 @@ extern "C" fn route_dlopen(file: *const c_char, mode: c_int, caller: usize) -> R
     }
     // SAFETY: not null, so a C string, which dlopen is about to read too.
     if needs_its_caller(unsafe { CStr::from_ptr(file) }, caller) {
-        Bypass::DeepBind.note();
+        note(Bypass::DeepBind);
         return jump(address);
     }
     // SAFETY: a function of this name has this type.
@@ -176,7 +176,7 @@ extern "C" fn route_dlmopen(namespace: c_long, _file: *const c_char, _mode: c_in
         return loader::early(c"dlmopen").unwrap_or(0);
     }
     if namespace != BASE {
-        Bypass::Namespace.note();
+        note(Bypass::Namespace);
     }
     DLMOPEN.get().unwrap_or(0)
 }
@@ -246,7 +246,7 @@ fn rebind(handle: *mut c_void) {
         // What is ours already, or some third library's, stays.
         let is_theirs = bound != 0 && (bound == candidate.real || is_drivers(bound));
         if is_theirs && !replace(&candidate) {
-            Bypass::DeepBind.note();
+            note(Bypass::DeepBind);
         }
     }
 }

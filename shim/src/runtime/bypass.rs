@@ -1,77 +1,53 @@
-//! Ways to the driver that pass the shim. What cannot be led here is at least known: said once in the log, and counted.
-//! The memory that is taken by such a way is charged all the same, once measured, as overhead.
+//! Tells why calls reached the driver without the shim having a part in them: once in the log, and in the identity record,
+//! which `vcuda doctor` reads. Memory that is taken past the shim is charged all the same, once measured, as overhead.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs;
 
+use crate::driver::bypass::{Bypass, met};
 use crate::driver::elf;
 use crate::driver::real::Library;
 use crate::runtime::shim::Shim;
 
-/// A way past the shim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bypass {
-    /// A library opened with `RTLD_DEEPBIND` that could not be bound to the hooks.
-    DeepBind,
-    /// Another link-map namespace (`dlmopen`). Only a way once a driver is loaded there.
-    Namespace,
-    /// An address for a hooked name that is none of the driver's known functions.
-    Address,
-}
+/// A namespace matters once a driver is loaded there. Until then it is met and not told.
+const NAMESPACE: u64 = Bypass::Namespace.bit();
 
-impl Bypass {
-    const ALL: [Self; 3] = [Self::DeepBind, Self::Namespace, Self::Address];
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::DeepBind => "a library opened with RTLD_DEEPBIND calls the driver directly",
-            Self::Namespace => "a second driver is loaded, in a namespace of dlmopen",
-            Self::Address => "cuGetProcAddress gave an unknown address for a hooked name",
-        }
-    }
-
-    /// Notes that the way was opened. Does nothing but count: it may be called inside the loader.
-    pub(crate) fn note(self) {
-        if let Some(seen) = SEEN.get(self as usize) {
-            seen.fetch_add(1, Ordering::Relaxed);
-            NEWS.store(true, Ordering::Release);
-        }
-    }
-}
-
-static SEEN: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
-static TOLD: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
-static NEWS: AtomicBool = AtomicBool::new(false);
-
-/// Says what was noted since the last time.
+/// Tells what was met since the last time. If the program opened another namespace, looks in `/proc` for a driver there.
 #[inline]
 pub(crate) fn tell(shim: &'static Shim) {
-    if NEWS.load(Ordering::Acquire) {
-        tell_news(shim);
+    let news = met() & !shim.told_bypasses.load(Ordering::Relaxed);
+    if news & NAMESPACE != 0 && is_driver_loaded_twice() {
+        tell_news(shim, news);
+    } else {
+        tell_known(shim);
+    }
+}
+
+/// As [`tell`], but leaves a namespace to be told by that: for those who look often.
+#[inline]
+pub(crate) fn tell_known(shim: &'static Shim) {
+    let known = met() & !NAMESPACE;
+    let news = known & !shim.told_bypasses.load(Ordering::Relaxed);
+    if news != 0 {
+        tell_news(shim, news);
     }
 }
 
 #[cold]
-fn tell_news(shim: &'static Shim) {
-    NEWS.store(false, Ordering::Relaxed);
-    let mut known = 0;
-    for ((way, seen), told) in Bypass::ALL.into_iter().zip(&SEEN).zip(&TOLD) {
-        let seen = seen.load(Ordering::Relaxed);
-        if seen == 0 {
-            continue;
-        }
-        if way == Bypass::Namespace && !told.load(Ordering::Relaxed) && !is_driver_loaded_twice() {
-            // It may yet be: looked for again at the next look.
-            NEWS.store(true, Ordering::Relaxed);
-            continue;
-        }
-        known += u64::from(seen);
-        if !told.swap(true, Ordering::Relaxed) {
-            shim.log(format_args!("{}: past the shim", way.words()));
-        }
+fn tell_news(shim: &'static Shim, news: u64) {
+    let told = shim.told_bypasses.fetch_or(news, Ordering::Relaxed);
+    let is_past = Bypass::of_word(news).any(Bypass::is_past_the_shim);
+    // A process that has no slot takes one only for what an operator should know.
+    if let Some(slot) = if is_past { shim.slot() } else { shim.claimed() } {
+        slot.tell_bypasses(told | news);
     }
-    if let Some(slot) = shim.slot().filter(|_| known > 0) {
-        slot.tell_bypasses(known);
+    for reason in Bypass::of_word(news & !told) {
+        let outcome = if reason.is_past_the_shim() {
+            "past the shim"
+        } else {
+            "the driver alone answered"
+        };
+        shim.log(format_args!("{}: {outcome}", reason.words()));
     }
 }
 

@@ -11,7 +11,7 @@ use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, GpuUuid, ledger};
 
-use crate::driver::real;
+use crate::driver::{Stop, real};
 use crate::runtime::registration::Haste;
 use crate::runtime::shim::{Region, Shim};
 
@@ -30,6 +30,12 @@ pub(crate) struct Denied;
 impl From<Denied> for CUerror {
     fn from(_: Denied) -> Self {
         Self::OUT_OF_MEMORY
+    }
+}
+
+impl From<Denied> for Stop<CUerror> {
+    fn from(denied: Denied) -> Self {
+        CUerror::from(denied).into()
     }
 }
 

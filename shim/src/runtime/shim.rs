@@ -19,6 +19,7 @@ use vcuda_region::{DeviceIndex, clock, directory};
 
 use crate::compute;
 use crate::compute::Launches;
+use crate::driver::Bypass;
 use crate::hooks::green::Greens;
 use crate::memory::allocations::Allocations;
 use crate::memory::exported::Exported;
@@ -76,6 +77,8 @@ pub(crate) struct Shim {
     /// When the driver has released what processes had that were seen to be dead (ns); 0: of none.
     released_ns: AtomicU64,
     look_again_ns: AtomicU64,
+    /// The bits of the bypasses that were told of this process ([`bypass::tell`]).
+    pub(crate) told_bypasses: AtomicU64,
     devices: Devices,
     region: Result<Region, String>,
     slot: OnceCell<Slot<'static>>,
@@ -127,6 +130,7 @@ impl Shim {
             looked_ns: AtomicU64::new(0),
             released_ns: AtomicU64::new(0),
             look_again_ns: AtomicU64::new(0),
+            told_bypasses: AtomicU64::new(0),
             devices: Devices::new(),
             region,
             slot: OnceCell::new(),
@@ -260,6 +264,7 @@ impl Shim {
     /// Clears the dead, measures the driver's own use.
     #[cold]
     fn look_around(&'static self) {
+        bypass::tell_known(self);
         self.follow();
         self.reap(ProcessView::new);
         self.follow_overhead(Haste::Later);
@@ -305,11 +310,20 @@ pub(crate) fn passes() -> bool {
 /// The state, built by the first call; nothing in a process that is not managed.
 #[inline]
 pub(crate) fn get() -> Option<&'static Shim> {
+    managed().ok()
+}
+
+/// As [`get`], for handlers: `?` leaves the call to the driver where no limit applies.
+///
+/// # Errors
+/// [`Bypass::NoLimit`]: the process is not managed.
+#[inline]
+pub(crate) fn managed() -> Result<&'static Shim, Bypass> {
     // Pairs with the store in `build`.
     match fork::word().load(Ordering::Acquire) {
-        PASSES => None,
-        UNBUILT | BUILDING => build(),
-        pointer => Some(at(pointer)),
+        PASSES => Err(Bypass::NoLimit),
+        UNBUILT | BUILDING => build().ok_or(Bypass::NoLimit),
+        pointer => Ok(at(pointer)),
     }
 }
 

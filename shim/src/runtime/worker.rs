@@ -12,6 +12,7 @@ use crate::compute::Launches;
 use crate::compute::device_limiter::{DeviceLimiter, now_ns};
 use crate::compute::settle::Pass;
 use crate::driver::Relaxed;
+use crate::runtime::bypass;
 use crate::runtime::futex;
 use crate::runtime::registration::Registration;
 use crate::runtime::shim;
@@ -243,6 +244,7 @@ fn run() {
 /// Until the next look for threads of the application (ns); nothing if none is left. Then the other thread is told, too.
 fn look() -> Option<u64> {
     let shim = shim::built()?;
+    bypass::tell_known(shim);
     let pause_ns = shim.threads.look();
     if pause_ns.is_none() {
         shim.overhead.end_watch();

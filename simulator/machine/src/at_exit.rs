@@ -1,4 +1,4 @@
-//! A process's normal end: its work is brought up to that moment. After the end nobody knows how long it lived, and
+//! A process's normal end: its work is brought up to that moment. After the end no process knows how long it lived, and
 //! work is counted only up to the last moment at which it is known to have lived (see `process_table`).
 
 use crate::commit::Change;

@@ -6,10 +6,10 @@
 //! 2. stores the *effects* that this core carries (completions into rings, records into the history) in case its writer
 //!    did not live to do so: each by an exchange or to a place that is written once, so doing it again does no harm;
 //! 3. changes its copy, writes it to that one of its own two buffers which the root does not name, and exchanges the
-//!    root. If that fails somebody else was first, and it begins again.
+//!    root. If that fails another process was first, and it begins again.
 //!
 //! A process killed anywhere leaves nothing but its own buffers half written; one that is stopped anywhere finds, when
-//! it goes on, that its exchange fails. Nobody waits for anybody. The version has 48 bits: at a million commits a second
+//! it goes on, that its exchange fails. No process waits for another. The version has 48 bits: at a million commits a second
 //! it comes round after nine years.
 
 use crate::core::Core;
@@ -106,7 +106,7 @@ impl Shared {
             local
                 .words
                 .extend((start..start + length).map(|word| self.map.load(word)));
-            // Pairs with the release fence of `commit`: whoever rewrote a word that was just read had seen another root,
+            // Pairs with the release fence of `commit`: a process that rewrote a word that was just read had seen another root,
             // so it is seen here too.
             fence(Ordering::Acquire);
             if self.map.load(ROOT) != root {
@@ -124,7 +124,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Stores what a committed core says about the world outside it. Can be done any number of times, by anybody.
+    /// Stores what a committed core says about the world outside it. Can be done any number of times, by any process.
     fn apply(&self, core: &Core) {
         for effect in &core.effects {
             let (ring, seq) = split(effect.command);
@@ -135,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// Makes `local.work` the current core; `false`: somebody else was first.
+    /// Makes `local.work` the current core; `false`: another process was first.
     fn commit(&self, local: &mut Local) -> Result<bool, CannotCommit> {
         local.work.encode(&mut local.words);
         let writer = self.writer(local)?;
@@ -187,7 +187,7 @@ impl Shared {
 }
 
 impl Local {
-    /// Whether time on a GPU is going to somebody.
+    /// Whether time on a GPU is going to a process.
     fn is_busy(&self) -> bool {
         self.work
             .gpus

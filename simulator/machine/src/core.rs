@@ -25,6 +25,8 @@ row! {
         used: u64,
         peak: u64,
         busy_ns: u64,
+        /// Time that changes of the resident context took.
+        switched_ns: u64,
         busy: Busy,
     }
 }
@@ -106,7 +108,7 @@ row! {
     /// Who holds an object. An object's rows are in the order in which the holders came; one without rows is gone.
     HoldRow {
         object: u64,
-        /// `DESCRIPTORS`: the file descriptors that were exported of it. `RELEASING`: nobody any more. `INHERITED`: the
+        /// `DESCRIPTORS`: the file descriptors that were exported of it. `RELEASING`: no process any more. `INHERITED`: the
         /// driver's descriptors of a dead process, in children of it.
         client: u64,
         /// How often; of descriptors, a number that each export changes; of what is being released, until when, ns; of
@@ -136,7 +138,7 @@ row! {
 /// `HoldRow::client` of a holder that is no process. Clients count from 1.
 pub(crate) const DESCRIPTORS: u64 = 0;
 
-/// `HoldRow::client` of memory that nobody holds and that the GPU does not have back yet, see `releasing`.
+/// `HoldRow::client` of memory that no process holds and that the GPU does not have back yet, see `releasing`.
 pub(crate) const RELEASING: u64 = u64::MAX;
 
 /// `HoldRow::client` of a dead process's memory that the driver's descriptors keep in children of it, see `releasing`.

@@ -31,7 +31,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// How long the slice that began at `start` lasts (ns): the same whoever asks.
+    /// How long the slice that began at `start` lasts (ns): the same whichever process asks.
     pub(crate) fn slice_ns_from(&self, start: u64) -> u64 {
         let spread_ns = self.slice_ns * self.slice_spread_permille / 1000;
         // A multiplication by a large odd number mixes the low bits into the high ones.
@@ -111,8 +111,8 @@ pub(crate) fn play(
     .run(until, None)
 }
 
-/// Plays `core` until `command` is done, supposing that nobody submits anything more; at most `limit` events.
-/// `CaughtUp`: it never will be without somebody's doing. The core is of no use afterwards but for its time.
+/// Plays `core` until `command` is done, if no process submits anything more; at most `limit` events.
+/// `CaughtUp`: it never will be unless another process acts. The core is of no use afterwards but for its time.
 pub(crate) fn foresee(
     core: &mut Core,
     map: &Mapping,
@@ -135,7 +135,7 @@ pub(crate) fn foresee(
     .run(FAR, Some(command))
 }
 
-/// When the next event after `core`'s time is, supposing that nobody submits anything more; `None`: never.
+/// When the next event after `core`'s time is, if no process submits anything more; `None`: never.
 pub(crate) fn next_event(
     core: &mut Core,
     map: &Mapping,

@@ -14,7 +14,7 @@ use crate::config::RING_ENTRIES;
 /// "VCUDASIM".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VCUDASIM");
 /// Raised with every change of the layout or of what a word means.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 
 /// Processes that can write at a time: each has two buffers.
 pub(crate) const WRITERS: u64 = 256;

@@ -1,9 +1,9 @@
 //! The simulated machine: what the kernel driver and the GPUs would be. No C interface.
 //!
 //! A machine is a directory with `machine.toml` (`Config`) and a sparse mapped file that all its processes share.
-//! There is no service and no lock: whoever touches the machine copies its small core, plays events up to now on the
+//! There is no service and no lock: a process that touches the machine copies its small core, plays events up to now on the
 //! copy and commits the copy with one compare-and-swap (`commit`). A submission is a few stores into the stream's own
-//! ring (`ring`); nobody else is involved until somebody looks.
+//! ring (`ring`); no other process is involved until one looks.
 //!
 //! | module | what |
 //! |---|---|

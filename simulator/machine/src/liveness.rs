@@ -56,7 +56,7 @@ impl Liveness {
         })
     }
 
-    /// Takes a slot that nobody holds.
+    /// Takes a slot that no process holds.
     pub(crate) fn claim(&self, mut slots: impl Iterator<Item = u64>) -> Option<u64> {
         // Two machines opened by one copy of this library share the descriptor, hence the guard.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -95,16 +95,16 @@ impl Liveness {
 
     /// Waits until no other process of the machine has the turn, and takes it. Threads of one process share it.
     pub(crate) fn turn(&self) -> Turn {
-        // Without the lock nobody waits, which harms nobody.
+        // Without the lock no process waits, which does no harm.
         Turn(self.file.filter(|file| lock::await_guard(file, TURN).is_ok()))
     }
 
-    /// The PID of the slot's holder in the namespace of this process; none where it has none there, or nobody holds it.
+    /// The PID of the slot's holder in the namespace of this process; none where it has none there, or no process holds it.
     pub(crate) fn holder(&self, slot: u64) -> Option<u32> {
         self.file.and_then(|file| lock::holder(file, slot))
     }
 
-    /// Whether anybody can die unseen.
+    /// Whether a process can die unseen.
     pub(crate) fn has_others(&self) -> bool {
         self.file.is_some()
     }

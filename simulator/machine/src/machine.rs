@@ -160,7 +160,7 @@ impl Machine {
         record::samples(&self.shared, gpu, since_ns)
     }
 
-    /// The next moment at which anything changes if nobody submits anything more, machine clock, ns: how far a harness
+    /// The next moment at which anything changes if no process submits anything more, machine clock, ns: how far a harness
     /// can step a virtual clock without missing anything. `None`: nothing is going on, or all of it waits for a host.
     #[must_use]
     pub fn next_event_ns(&self) -> Option<u64> {

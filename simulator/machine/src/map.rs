@@ -92,7 +92,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that `map` mapped, and nobody borrows from it any more.
+        // SAFETY: exactly the range that `map` mapped, and nothing borrows from it any more.
         let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * 8) };
     }
 }

@@ -1,8 +1,8 @@
 //! Contents of shared objects: one sparse file each, named by the object's number. And the *control file*, of which each
 //! exported descriptor is an opening.
 //!
-//! A file is made after its object is in the core, and nobody opens one whose object is not; so a file without an object
-//! is of no use to anybody and can go.
+//! A file is made after its object is in the core, and no process opens one whose object is not; so a file without an object
+//! is of no use and can go.
 //!
 //! Descriptors that leave the machine's care are open file descriptions of the control file, as a real driver's are of
 //! its control device `/dev/nvidiactl`: one inode for all objects, and a private note in the kernel of what each stands
@@ -17,7 +17,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The locks of exported descriptors begin here: far beyond any contents, out of the way of anybody else's locks.
+/// The locks of exported descriptors begin here: far beyond any contents, out of the way of other locks.
 const MARKS: u64 = 1 << 61;
 /// The locks of the descriptors that each process has of the driver itself, by client.
 const DRIVERS: u64 = 1 << 62;
@@ -132,7 +132,7 @@ impl ObjectFiles {
         if (this.dev(), this.ino()) != (control.dev(), control.ino()) {
             return None;
         }
-        // A descriptor of the control file that nobody exported stands at its beginning, and object 0 is never made.
+        // A descriptor of the control file that was not exported stands at its beginning, and object 0 is never made.
         sys::position(file).ok().filter(|object| *object > 0)
     }
 

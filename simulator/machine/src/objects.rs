@@ -1,6 +1,6 @@
 //! Memory that more than one process can hold: what becomes of it as holders come and go. Arithmetic on a core.
 //!
-//! An object's bytes count once on its GPU for as long as anybody holds it. They are in the row of the process that has
+//! An object's bytes count once on its GPU for as long as any process holds it. They are in the row of the process that has
 //! held it the longest, at first its maker; when that process lets go or dies, they pass to the next one in the same
 //! commit. While only exported descriptors hold it, its bytes are in no process's row.
 
@@ -17,7 +17,7 @@ impl HoldRow {
 }
 
 impl Core {
-    /// The object, if anybody holds it.
+    /// The object, if a process holds it.
     pub(crate) fn object(&self, id: u64) -> Option<&ObjectRow> {
         let position = self.objects.binary_search_by_key(&id, |row| row.id).ok()?;
         self.objects.get(position)

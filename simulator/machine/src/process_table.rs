@@ -104,7 +104,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes a slot that belonged to nobody. Of a dead process it would be a sign of life, until the successor has joined.
+    /// Takes a slot that belonged to no process. Of a dead process it would be a sign of life, until the successor has joined.
     fn free_slot(&self, local: &mut Local) -> Result<u64, CannotCommit> {
         loop {
             self.refresh(local)?;
@@ -115,7 +115,7 @@ impl Shared {
             if local.base.clients.iter().all(|row| row.slot != slot) {
                 return Ok(slot);
             }
-            // Somebody joined there and died meanwhile.
+            // A process joined there and died meanwhile.
             self.liveness.release(slot);
             self.end_dead_processes(local)?;
         }

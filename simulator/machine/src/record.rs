@@ -46,6 +46,7 @@ fn gpus(shared: &Shared, core: &Core) -> Vec<GpuReport> {
         memory_used_bytes: row.used,
         memory_peak_bytes: row.peak,
         busy_ns: row.busy_ns,
+        switched_ns: row.switched_ns,
     })
     .collect()
 }

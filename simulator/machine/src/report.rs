@@ -24,6 +24,8 @@ pub struct GpuReport {
     pub memory_peak_bytes: u64,
     /// Time during which a kernel ran, ns.
     pub busy_ns: u64,
+    /// Time that changes from one context to another took, ns.
+    pub switched_ns: u64,
 }
 
 /// The record of one process on one GPU.

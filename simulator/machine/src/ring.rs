@@ -1,7 +1,7 @@
-//! A stream's commands: a ring in the mapped file, written by the stream's owner, read by whoever plays the machine.
+//! A stream's commands: a ring in the mapped file, written by the stream's owner, read by each process that plays the machine.
 //!
 //! Entry: kind and multiprocessors or engine | duration, target or time of opening | submitted at, ns | done word.
-//! The done word is `PENDING | seq` until the command has finished, then its time. Whoever commits a completion stores
+//! The done word is `PENDING | seq` until the command has finished, then its time. The process that commits a completion stores
 //! it by exchange, so a late one cannot hit the entry's next command.
 
 use crate::layout::{entry, ring};

@@ -1,5 +1,5 @@
 //! A machine's directory: `machine.toml`, the state file, the lock file. Each appears whole or not at all: it is built
-//! under a name of its own and then linked, so whoever is killed leaves a stray file, never half a machine.
+//! under a name of its own and then linked, so a process that is killed leaves a stray file, never half a machine.
 
 use crate::config::{ClockKind, Config, FNV, fnv1a};
 use crate::core::Core;
@@ -68,7 +68,7 @@ pub(crate) fn open(dir: &Path) -> Result<Shared, MachineError> {
     Ok(Shared::new(map, Some(file), config, liveness, objects))
 }
 
-/// Each start of the computer has a state of its own: the clock begins again, and nobody of the time before lives.
+/// Each start of the computer has a state of its own: the clock begins again, and no process of the time before lives.
 fn state_name() -> String {
     format!("{STATE}.{:016x}", boot())
 }
@@ -122,7 +122,7 @@ pub(crate) fn in_memory(mut config: Config) -> Result<Shared, MachineError> {
     ))
 }
 
-/// Under `/tmp`, where anybody can make a directory of this user's name, only one that is the user's own will do.
+/// Under `/tmp`, where any user can make a directory of this user's name, only one that is the user's own will do.
 fn refuse_foreign(dir: &Path) -> Result<(), MachineError> {
     let (shared, user) = (Path::new("/tmp"), sys::user_id());
     let own = shared.join(format!("vcuda-{user}"));
@@ -131,7 +131,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), MachineError> {
     }
     Err(at("trust", &own)(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        "it is somebody else's",
+        "it is another user's",
     )))
 }
 
@@ -163,7 +163,7 @@ fn appear(path: &Path, build: impl FnOnce(&Path) -> Result<(), MachineError>) ->
     linked
 }
 
-/// A name that nobody else uses: processes of two PID namespaces may share number and directory, not the moment too.
+/// A name that no other process uses: processes of two PID namespaces may share number and directory, not the moment too.
 fn temporary_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}-{}", std::process::id(), sys::monotonic_ns()));

@@ -106,7 +106,7 @@ pub(crate) fn open_in(directory: &File, name: &str, flags: libc::c_int) -> io::R
     if opened < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor just made, owned by nobody else.
+    // SAFETY: the descriptor just made, owned here alone.
     Ok(unsafe { File::from_raw_fd(opened) })
 }
 

@@ -69,6 +69,40 @@ fn a_further_context_never_takes_the_gpu_over_the_quota() {
     );
 }
 
+/// No NVML tells what a context took, and a neighbour allocates meanwhile, so that it seems too large for what the quota has left.
+/// The context that is made to measure it once more must fit beside it.
+#[test]
+fn a_context_made_to_measure_never_takes_the_gpu_over_the_quota() {
+    const QUOTA: u64 = 512 * MIB;
+    let lines = "context_bytes = \"8MiB\"\n[driver]\ncontext_create_ns = 5_000_000";
+    let fixture = machine("h200-580", lines);
+    let folder = tempfile::tempdir().unwrap();
+    let only = crate::without_nvml(folder.path());
+    let mut neighbour = fixture.bare(app("churn", Door::Dlsym));
+    let mut neighbour = Running::start(neighbour.arg("1"));
+    neighbour.wait_for("started");
+    for attempt in 0..10 {
+        let tenant = fixture.keep(&format!("tight{attempt}"), &["--memory", &QUOTA.to_string()]);
+        let mut command = tenant.command(app("obey", Door::Dlsym));
+        // Its first context is measured while nothing else moves.
+        neighbour.signal(libc::SIGSTOP);
+        let mut process = Commanded::start(command.env("LD_LIBRARY_PATH", &only));
+        neighbour.signal(libc::SIGCONT);
+        let (left, _) = process.info();
+        assert_eq!(process.alloc(left - 9 * MIB), Some(0));
+        let made = process.tell("context");
+        assert!(matches!(made.as_deref(), Some([0 | 2])), "{made:?}");
+        let pid = u64::from(process.0.0.id());
+        let report = fixture.report();
+        let mut processes = report["processes"].as_array().unwrap().iter();
+        let own = processes
+            .find(|process| process["pid"] == pid && process["alive"] == true)
+            .unwrap();
+        let peak = own["memory_peak_bytes"].as_u64().unwrap();
+        assert!(peak <= QUOTA, "{peak} of {QUOTA} in attempt {attempt}");
+    }
+}
+
 /// Whether NVML's figure holds managed memory or not: overhead is what it was, and never less. A pool takes whole pieces of 2 MiB.
 #[test]
 fn managed_memory_is_no_overhead_and_hides_none() {

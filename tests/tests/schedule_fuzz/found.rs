@@ -1,7 +1,7 @@
 //! What the fuzzer has found and what was mended, made smaller.
 
 /// Names and cases (`case`).
-pub(crate) const FOUND: [(&str, &str); 8] = [
+pub(crate) const FOUND: [(&str, &str); 13] = [
     (
         "a process whose host functions never end pays for its launches beside another process",
         "cap 10
@@ -40,6 +40,45 @@ pub(crate) const FOUND: [(&str, &str); 8] = [
     (
         "kernels that were never measured go one after the other beside a long one",
         FIRST_LAUNCHES,
+    ),
+    (
+        "contexts of one process count one by one beside a neighbour",
+        "lasts 6000
+     cap 20
+     neighbour 70
+     process 4 4 | L15,4,2615,1 L7,32,7,17 L3,16,186,11 D",
+    ),
+    (
+        "a kernel that is shorter than a slice is not learnt as a part of it",
+        "lasts 6000
+     cap 30
+     neighbour 70
+     process 2 4 | L3,8,13,75 P509 L7,4,9,2 S7
+     at 1000 kill 0
+     at 1700 start 0",
+    ),
+    (
+        "a neighbour keeps what it earns while many contexts have their slices",
+        "lasts 6200
+     cap 30
+     neighbour 70
+     process 3 4 | B10,1 L10,1,952,33 L3,2,952,4 E10 X1 L11,16,952,14 L7,32,106,5 L6,2,192,196 S6
+     process 2 7 | S1 L2,16,6,100 G6,8,28,8 G10,1,146,46 L13,16,29,103 L3,1,28,3 L3,32,3650,7
+     process 2 9 | L15,1,9,55 L14,4,7,14 L15,8,363,2 G10,1,3747,12 L5,2,3747,4 P739 L14,16,3456,4 Q14,355",
+    ),
+    (
+        "a context that waits for its slice is one of those among which slices go round",
+        "lasts 6000
+     cap 50
+     neighbour 50
+     process 3 6 | X2 D L9,8,190,5 L10,8,190,4 D | L2,8,190,97 L6,8,190,2 S6 | L6,2,5,34 L7,1,188,5 D P545 L7,2,5,2 L0,16,484,11 S0 \
+     | L15,16,484,2 L6,1,188,11 L14,32,151,3 S14 | P108 L3,4,11,1 L13,16,484,28 Q13,47",
+    ),
+    (
+        "work in a context that is destroyed right after its launch is charged",
+        "lasts 2000
+     cap 10
+     process 2 4 | C1 G7,32,1001,25",
     ),
 ];
 

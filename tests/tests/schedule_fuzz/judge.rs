@@ -4,13 +4,15 @@
 //! what was in flight ([`in_flight_ns`]), plus what measuring may be wrong by (`ERROR_PERMILLE` of the cap). The worst of all
 //! windows is found in one pass: the excess at a moment is that of the moment before, if positive, plus what came since.
 //!
-//! **Of an honest neighbour**: in each window of `FLOOR_NS` it gets its guarantee but `FLOOR_POINTS`.
+//! **Of an honest neighbour**: in each window of `FLOOR_NS` it gets its guarantee but `FLOOR_POINTS`, of the time that switches between
+//! contexts leave: no limiter can give that to a tenant. Work behind flags and host functions was paid for before, and runs in equal slices
+//! when they let it go: what the tenant gets so above its cap between two looks is its neighbour's loss.
 
 use crate::case::{Case, Event};
 use crate::play::{Look, MS};
 use crate::script::Script;
 
-/// What a tenant may save for later (ns): 5 ms alone, 20 ms beside others, 50 ms for long kernels (docs/limits.md).
+/// More than a tenant may save for later (ns), which is 5 ms alone and 30 ms beside others (docs/limiter.md).
 const BURST_NS: u64 = 50 * MS;
 /// Of the cap: means are within 1 % (docs/results.md), launch calls that take long are believed 2 % of the time.
 const ERROR_PERMILLE: u64 = 20;
@@ -35,7 +37,7 @@ pub(crate) enum Broken {
         /// By how many times as much as it may be the tenant was ahead of its cap.
         times: f64,
     },
-    /// The neighbour got so much (percent) in that window.
+    /// The neighbour got so much (percent of the time that switches leave) in that window.
     Floor {
         window_ns: [u64; 2],
         got: f64,
@@ -85,7 +87,7 @@ impl std::fmt::Display for Broken {
                 guarantee,
             } => write!(
                 f,
-                "from {:.1} to {:.1} s the neighbour got {got:.1} % of {guarantee:.0}",
+                "from {:.1} to {:.1} s the neighbour got {got:.1} % of what switches leave, of {guarantee:.0}",
                 seconds(*from),
                 seconds(*to)
             ),
@@ -169,15 +171,34 @@ fn worst_excess(looks: &[Look]) -> (u64, [u64; 2]) {
     worst
 }
 
+/// What the tenant got above its cap between two looks, of all from one to another (ns).
+fn above_cap_ns(looks: &[Look], from: &Look, to: &Look) -> u64 {
+    let within = looks
+        .windows(2)
+        .filter(|pair| pair[0].at_ns >= from.at_ns && pair[1].at_ns <= to.at_ns);
+    let above = within.map(|pair| {
+        let of_cap_ns = (pair[1].at_ns - pair[0].at_ns) * u64::from(pair[0].cap) / 100;
+        pair[1].tenant_ns.saturating_sub(pair[0].tenant_ns + of_cap_ns)
+    });
+    above.sum()
+}
+
 /// The first window in which the neighbour gets too little.
 fn floor(case: &Case, looks: &[Look]) -> Option<Broken> {
     let guarantee = f64::from(case.neighbour?);
+    let has_gates = case.scripts.iter().any(|script| script.gated_ns() > 0);
     looks.iter().enumerate().find_map(|(position, from)| {
         let to = looks[position..]
             .iter()
             .find(|to| to.at_ns >= from.at_ns + FLOOR_NS)?;
-        let time_ns = to.at_ns - from.at_ns;
-        let got = 100.0 * (to.neighbour_ns - from.neighbour_ns) as f64 / time_ns as f64;
+        let time_ns = to.at_ns - from.at_ns - (to.switched_ns - from.switched_ns);
+        let let_go_ns = if has_gates {
+            above_cap_ns(looks, from, to)
+        } else {
+            0
+        };
+        let got_ns = to.neighbour_ns - from.neighbour_ns + let_go_ns;
+        let got = 100.0 * got_ns as f64 / time_ns as f64;
         (from.at_ns >= FLOOR_FROM_NS && got < guarantee - FLOOR_POINTS).then_some(Broken::Floor {
             window_ns: [from.at_ns, to.at_ns],
             got,

@@ -21,6 +21,8 @@ pub(crate) struct Look {
     /// Service of the tenant, dead processes included, and of its neighbour (ns).
     pub(crate) tenant_ns: u64,
     pub(crate) neighbour_ns: u64,
+    /// What switches between contexts took (ns).
+    pub(crate) switched_ns: u64,
     /// The cap from here to the next look (percent).
     pub(crate) cap: u32,
 }
@@ -107,12 +109,13 @@ impl<'c> Stage<'c> {
     }
 
     fn look(&mut self) -> Done {
-        let service = self.lab.service_ns()?;
+        let (service, switched_ns) = self.lab.record_ns()?;
         let sum = |tenant: usize| service.get(tenant).map_or(0, |all| all.iter().sum());
         self.looks.push(Look {
             at_ns: self.lab.now_ns() - self.start_ns,
             tenant_ns: sum(self.tenant),
             neighbour_ns: if self.case.neighbour.is_some() { sum(0) } else { 0 },
+            switched_ns,
             cap: self.cap,
         });
         Ok(())

@@ -70,11 +70,28 @@ impl Script {
         times.map(|(ns, count)| ns * count).sum()
     }
 
-    /// GPU time that may wait behind flags and host functions at a time (ns).
+    /// GPU time that may wait behind flags and host functions at a time (ns): of each thread what follows one of them, and a round of what
+    /// goes to a stream that has one, or that waits for such a stream: all do once something is launched on a legacy stream.
     pub(crate) fn gated_ns(&self) -> u64 {
+        let steps = || self.threads.iter().flatten();
+        let is_gate = |step: &Step| matches!(step.what, 'V' | 'H');
+        let is_launch = |step: &Step| step.kernels().is_some();
+        let is_legacy = |step: &Step| step.number(0).is_multiple_of(self.streams);
+        let has_legacy = steps().any(|step| is_launch(step) && is_legacy(step));
+        let gates: Vec<u64> = steps()
+            .filter(|step| is_gate(step))
+            .map(|step| step.number(0))
+            .collect();
+        if gates.is_empty() {
+            return 0;
+        }
         let of_thread = |steps: &Vec<Step>| {
-            let behind = steps.iter().skip_while(|step| !matches!(step.what, 'V' | 'H'));
-            let kernels = behind.filter_map(Step::kernels);
+            let mut is_behind = false;
+            let waits = steps.iter().filter(|step| {
+                is_behind |= is_gate(step);
+                is_behind || has_legacy || gates.contains(&step.number(0))
+            });
+            let kernels = waits.filter_map(Step::kernels);
             kernels.map(|(ns, count)| ns * count).sum::<u64>()
         };
         self.threads.iter().map(of_thread).sum()

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use vcuda_limiter::controller::View;
+use vcuda_limiter::controller::{SLICE_NS, View};
 use vcuda_limiter::predict::LEARNT;
 use vcuda_limiter::{Refinement, busy};
 
@@ -42,6 +42,9 @@ pub(super) fn reached(
         settle_unknown(limiter, stream_state, timing_event);
     } else if kind == START {
         tail(limiter, view, stream_state, timing_event, at_ns);
+        if view.contended {
+            waited_for_slice(limiter, stream_state, timing_event, at_ns);
+        }
     } else if kind == PAIR && settled_to_ns >= timing_event.gap_ns.load(Ordering::Relaxed) {
         // Both were queued before the first was reached: the host was not late for the second.
         limiter.note_event_cost(at_ns.saturating_sub(settled_to_ns));
@@ -84,7 +87,13 @@ fn segment(
 ) -> u64 {
     let entered_to_ns = stream_state.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
     let entered_ns = stream_state.entered_charge_ns.load(Ordering::Relaxed);
-    let charged_ns = entered_ns + charge(limiter, view, entered_to_ns, at_ns.max(entered_to_ns));
+    let charged_ns = entered_ns
+        + charge(
+            limiter,
+            view,
+            stream_state.context(),
+            (entered_to_ns, at_ns.max(entered_to_ns)),
+        );
     let paid_ns = timing_event.predicted_ns.load(Ordering::Relaxed).max(entered_ns);
     let elapsed_ns = at_ns.saturating_sub(from_ns);
     settle_measured(limiter, view, timing_event, paid_ns, charged_ns, elapsed_ns);
@@ -103,7 +112,12 @@ fn first(
     let recorded_ns = timing_event.gap_ns.load(Ordering::Relaxed) + CLOCK_DOUBT_NS;
     let entered_to_ns = stream_state.entered_to_ns.load(Ordering::Relaxed);
     let from_ns = entered_to_ns.max(recorded_ns);
-    let rest_ns = charge(limiter, view, from_ns, at_ns.max(from_ns));
+    let rest_ns = charge(
+        limiter,
+        view,
+        stream_state.context(),
+        (from_ns, at_ns.max(from_ns)),
+    );
     limiter.bucket.settle(0, rest_ns, 1000);
     let entered_ns = stream_state.entered_charge_ns.load(Ordering::Relaxed);
     limiter
@@ -143,9 +157,26 @@ fn tail(
     settle_bounded(
         limiter,
         view,
+        stream_state,
         (timing_event.count.load(Ordering::Relaxed), predicted_ns),
         (from_ns, to_ns),
     );
+}
+
+/// A start event that was recorded while the context waited for a time slice was reached at `at_ns`. While other contexts of the process
+/// had work meanwhile, one more had: slices go round all that have.
+fn waited_for_slice(
+    limiter: &DeviceLimiter,
+    stream_state: &StreamState,
+    timing_event: &TimingEvent,
+    at_ns: u64,
+) {
+    let recorded_ns = timing_event.gap_ns.load(Ordering::Relaxed);
+    let counted_ns = limiter.contexts.wait(stream_state.context(), recorded_ns, at_ns);
+    limiter
+        .bucket
+        .contexts_ns
+        .fetch_add(counted_ns, Ordering::Relaxed);
 }
 
 /// Whether a segment without a start event, not or just reached at `at_ns`, is charged by its upper bound, see [`is_longer`].
@@ -174,6 +205,7 @@ pub(crate) fn is_longer(limiter: &DeviceLimiter, predicted_ns: u64, bound_ns: u6
 /// that is so much longer ([`is_longer`]), else as predicted.
 pub(crate) fn proved_done(
     limiter: &DeviceLimiter,
+    stream_state: &StreamState,
     (count, predicted_ns): (u32, u64),
     since_ns: u64,
     now_ns: u64,
@@ -187,6 +219,7 @@ pub(crate) fn proved_done(
     settle_bounded(
         limiter,
         &limiter.view(now_ns),
+        stream_state,
         (count, predicted_ns),
         (since_ns, now_ns),
     );
@@ -196,11 +229,12 @@ pub(crate) fn proved_done(
 fn settle_bounded(
     limiter: &DeviceLimiter,
     view: &View,
+    stream_state: &StreamState,
     (count, predicted_ns): (u32, u64),
     (from_ns, to_ns): (u64, u64),
 ) {
     // Where other work of the tenant was entered then, the prediction stands: this may have run before or after.
-    let charged_ns = charge(limiter, view, from_ns, to_ns).max(predicted_ns);
+    let charged_ns = charge(limiter, view, stream_state.context(), (from_ns, to_ns)).max(predicted_ns);
     limiter.bucket.settle(predicted_ns, charged_ns, 1000);
     limiter.meter.finish(predicted_ns, count);
     limiter.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
@@ -246,7 +280,7 @@ pub(super) fn enter(
     if to_ns < entered_to_ns + ENTER_NS {
         return;
     }
-    let charged_ns = charge(limiter, view, entered_to_ns, to_ns);
+    let charged_ns = charge(limiter, view, stream_state.context(), (entered_to_ns, to_ns));
     stream_state.entered_to_ns.store(to_ns, Ordering::Relaxed);
     let before_ns = stream_state
         .entered_charge_ns
@@ -258,13 +292,21 @@ pub(super) fn enter(
         .settle(paid(before_ns), paid(before_ns + charged_ns), 1000);
 }
 
-/// Enters a span in the busy map; what of it counts (ns).
+/// Enters a span in the busy maps of the tenant and of the context; what of it counts (ns).
 #[inline(never)]
-pub(crate) fn charge(limiter: &DeviceLimiter, view: &View, from_ns: u64, to_ns: u64) -> u64 {
+pub(crate) fn charge(
+    limiter: &DeviceLimiter,
+    view: &View,
+    context: usize,
+    (from_ns, to_ns): (u64, u64),
+) -> u64 {
     let elapsed_ns = to_ns.saturating_sub(from_ns);
+    let in_context_ns = limiter.contexts.enter(context, from_ns, to_ns);
     let fresh_ns = busy::mark(&limiter.bucket.busy, from_ns, to_ns).charge_ns(elapsed_ns);
     let served_ns = view.scaled(fresh_ns);
-    limiter.bucket.count_measured(elapsed_ns, fresh_ns, served_ns);
+    limiter
+        .bucket
+        .count_measured([elapsed_ns, in_context_ns, fresh_ns], served_ns);
     served_ns
 }
 
@@ -289,7 +331,8 @@ fn settle_measured(
         .mispredicted_ns
         .fetch_add(predicted_ns.abs_diff(charged_ns), Ordering::Relaxed);
     // Kernels of several streams that ran together took their time each, though it is charged once.
-    let took_ns = view.scaled(elapsed_ns);
+    // Time that is shorter than a slice has none of a neighbour's in it.
+    let took_ns = view.scaled(elapsed_ns).max(elapsed_ns.min(SLICE_NS));
     let (parts, used) = parts_of(timing_event);
     let parts = parts.get(..used).unwrap_or(&parts);
     let counted: u64 = parts.iter().map(|part| u64::from(part.count)).sum();

@@ -4,27 +4,26 @@ use vcuda_driver_api::prelude::*;
 
 use super::array::{get_all, is_usable, put_all};
 use super::{Part, Process};
-use crate::driver::Call;
 use crate::driver::saved_answer::peek;
+use crate::driver::{Bypass, Call, Handled};
 use crate::hooks::own as hooked;
 
 /// `nvmlDeviceGetAccountingPids`.
 pub(in super::super) fn accounting_pids(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     count: *mut c_uint,
     pids: *mut c_uint,
-) -> nvmlReturn_t {
-    let Some(part) = Part::of(device).filter(|_| is_usable(count, pids)) else {
-        return call.real();
-    };
+) -> Handled<NvmlError> {
+    let part = Part::of(device)?;
+    Bypass::BadArgument.when(!is_usable(count, pids))?;
     let own = part.processes();
     let mut listed = get_all(0, |count, pids| {
         // SAFETY: room for as many PIDs as it says.
         unsafe { hooked::nvmlDeviceGetAccountingPids(device, count, pids) }
     })?;
     listed.retain(|pid| own.iter().any(|process| process.pid == *pid));
-    put_all(count, pids, &listed)
+    Ok(put_all(count, pids, &listed)?)
 }
 
 /// NVML's answer about one process, if it is the container's own. Of others NVML would say the same: there are none.
@@ -33,7 +32,7 @@ fn of_own(
     device: nvmlDevice_t,
     pid: c_uint,
 ) -> Result<Option<Process>, NvmlError> {
-    let Some(part) = Part::of(device) else {
+    let Ok(part) = Part::of(device) else {
         call.real()?;
         return Ok(None);
     };
@@ -49,7 +48,7 @@ pub(in super::super) fn accounting_stats(
     device: nvmlDevice_t,
     pid: c_uint,
     stats: *mut nvmlAccountingStats_t,
-) -> nvmlReturn_t {
+) -> Handled<NvmlError> {
     let before = peek(stats.cast_const());
     match of_own(call, device, pid) {
         Ok(Some(process)) if before.is_some() => {
@@ -63,7 +62,7 @@ pub(in super::super) fn accounting_stats(
                 // SAFETY: readable before; NVML may have written another process's figures here.
                 unsafe { stats.write(before) };
             }
-            Err(why)
+            Err(why.into())
         }
     }
 }
@@ -73,10 +72,8 @@ pub(in super::super) fn accounting_stats_v2(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     stats: *mut nvmlAccountingStats_v2_t,
-) -> nvmlReturn_t {
-    let Some(before) = peek(stats.cast_const()) else {
-        return call.real();
-    };
+) -> Handled<NvmlError> {
+    let before = peek(stats.cast_const()).ok_or(Bypass::BadArgument)?;
     match of_own(call, device, before.pid) {
         Ok(Some(process)) => {
             // SAFETY: NVML returned success, so it has just written the structure.
@@ -87,7 +84,7 @@ pub(in super::super) fn accounting_stats_v2(
         Err(why) => {
             // SAFETY: readable before; NVML may have written another process's figures here.
             unsafe { stats.write(before) };
-            Err(why)
+            Err(why.into())
         }
     }
 }

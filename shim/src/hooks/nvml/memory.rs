@@ -4,7 +4,7 @@ use vcuda_driver_api::prelude::*;
 use vcuda_quota::NO_MEMORY_LIMIT;
 
 use super::Part;
-use crate::driver::Call;
+use crate::driver::{Call, Handled};
 use crate::runtime::shim;
 
 /// What is said of a GPU's memory (bytes).
@@ -16,7 +16,7 @@ struct Told {
 
 /// As `cuMemGetInfo` tells it. Nothing where no memory limit of ours applies.
 fn told(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) -> Option<Told> {
-    let part = Part::of(device)?;
+    let part = Part::of(device).ok()?;
     let limit = part.memory_limit_bytes();
     if limit == NO_MEMORY_LIMIT {
         return None;
@@ -46,7 +46,7 @@ pub(in super::super) fn memory(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_t,
-) -> nvmlReturn_t {
+) -> Handled<NvmlError> {
     call.real()?;
     if memory.is_null() {
         return Ok(());
@@ -65,7 +65,7 @@ pub(in super::super) fn memory_v2(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_v2_t,
-) -> nvmlReturn_t {
+) -> Handled<NvmlError> {
     call.real()?;
     if memory.is_null() {
         return Ok(());
@@ -96,7 +96,7 @@ pub(in super::super) fn bar1(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     window: *mut nvmlBAR1Memory_t,
-) -> nvmlReturn_t {
+) -> Handled<NvmlError> {
     call.real()?;
     if window.is_null() {
         return Ok(());
@@ -122,7 +122,7 @@ pub(in super::super) fn attributes(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     attributes: *mut nvmlDeviceAttributes_t,
-) -> nvmlReturn_t {
+) -> Handled<NvmlError> {
     call.real()?;
     if attributes.is_null() {
         return Ok(());

@@ -4,8 +4,8 @@ use vcuda_driver_api::prelude::*;
 
 use super::array::{get_all, is_usable, put_all};
 use super::{Part, Process};
-use crate::driver::Call;
 use crate::driver::saved_answer::peek;
+use crate::driver::{Bypass, Call, Handled};
 use crate::hooks::own as hooked;
 
 /// One entry of a list, of either version.
@@ -54,34 +54,26 @@ impl Entry for nvmlProcessInfo_t {
 }
 
 /// The container's processes. NVML is not asked: where it lists nobody (another PID namespace, WSL 2) the ledger knows.
-fn own<E: Entry>(
-    call: &Call<'_, nvmlReturn_t>,
-    device: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut E,
-) -> nvmlReturn_t {
-    let Some(part) = Part::of(device).filter(|_| is_usable(count, infos)) else {
-        return call.real();
-    };
+fn own<E: Entry>(device: nvmlDevice_t, count: *mut c_uint, infos: *mut E) -> Handled<NvmlError> {
+    let part = Part::of(device)?;
+    Bypass::BadArgument.when(!is_usable(count, infos))?;
     let entries: Vec<E> = part
         .processes()
         .iter()
         .map(|process| E::NONE.told(process))
         .collect();
-    put_all(count, infos, &entries)
+    Ok(put_all(count, infos, &entries)?)
 }
 
 /// Those of NVML's list that are the container's own.
 fn among<E: Entry>(
-    call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut E,
     ask: impl FnMut(*mut c_uint, *mut E) -> nvmlReturn_t,
-) -> nvmlReturn_t {
-    let Some(part) = Part::of(device).filter(|_| is_usable(count, infos)) else {
-        return call.real();
-    };
+) -> Handled<NvmlError> {
+    let part = Part::of(device)?;
+    Bypass::BadArgument.when(!is_usable(count, infos))?;
     let own = part.processes();
     let listed = get_all(E::NONE, ask)?;
     let entries: Vec<E> = listed
@@ -91,37 +83,37 @@ fn among<E: Entry>(
             Some(entry.told(process))
         })
         .collect();
-    put_all(count, infos, &entries)
+    Ok(put_all(count, infos, &entries)?)
 }
 
 /// `nvmlDeviceGetComputeRunningProcesses`.
 pub(in super::super) fn compute_v1(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_v1_t,
-) -> nvmlReturn_t {
-    own(call, device, count, infos)
+) -> Handled<NvmlError> {
+    own(device, count, infos)
 }
 
 /// `nvmlDeviceGetComputeRunningProcesses_v2`, `_v3`, whose entries have one shape.
 pub(in super::super) fn compute(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
-) -> nvmlReturn_t {
-    own(call, device, count, infos)
+) -> Handled<NvmlError> {
+    own(device, count, infos)
 }
 
 /// `nvmlDeviceGetGraphicsRunningProcesses`.
 pub(in super::super) fn graphics_v1(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_v1_t,
-) -> nvmlReturn_t {
-    among(call, device, count, infos, |count, infos| {
+) -> Handled<NvmlError> {
+    among(device, count, infos, |count, infos| {
         // SAFETY: room for as many entries as it says.
         unsafe { hooked::nvmlDeviceGetGraphicsRunningProcesses(device, count, infos) }
     })
@@ -129,12 +121,12 @@ pub(in super::super) fn graphics_v1(
 
 /// `nvmlDeviceGetGraphicsRunningProcesses_v2`, `_v3`.
 pub(in super::super) fn graphics(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
-) -> nvmlReturn_t {
-    among(call, device, count, infos, |count, infos| {
+) -> Handled<NvmlError> {
+    among(device, count, infos, |count, infos| {
         // SAFETY: as above.
         let newest = unsafe { hooked::nvmlDeviceGetGraphicsRunningProcesses_v3(device, count, infos) };
         if newest != Err(NvmlError::FUNCTION_NOT_FOUND) {
@@ -147,12 +139,12 @@ pub(in super::super) fn graphics(
 
 /// `nvmlDeviceGetMPSComputeRunningProcesses`.
 pub(in super::super) fn mps_v1(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_v1_t,
-) -> nvmlReturn_t {
-    among(call, device, count, infos, |count, infos| {
+) -> Handled<NvmlError> {
+    among(device, count, infos, |count, infos| {
         // SAFETY: as above.
         unsafe { hooked::nvmlDeviceGetMPSComputeRunningProcesses(device, count, infos) }
     })
@@ -160,12 +152,12 @@ pub(in super::super) fn mps_v1(
 
 /// `nvmlDeviceGetMPSComputeRunningProcesses_v2`, `_v3`.
 pub(in super::super) fn mps(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
-) -> nvmlReturn_t {
-    among(call, device, count, infos, |count, infos| {
+) -> Handled<NvmlError> {
+    among(device, count, infos, |count, infos| {
         // SAFETY: as above.
         let newest = unsafe { hooked::nvmlDeviceGetMPSComputeRunningProcesses_v3(device, count, infos) };
         if newest != Err(NvmlError::FUNCTION_NOT_FOUND) {
@@ -178,10 +170,10 @@ pub(in super::super) fn mps(
 
 /// `nvmlDeviceGetRunningProcessDetailList`: modes 0 (compute), 1 (graphics) and 2 (MPS).
 pub(in super::super) fn details(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     list: *mut nvmlProcessDetailList_t,
-) -> nvmlReturn_t {
+) -> Handled<NvmlError> {
     const NONE: nvmlProcessDetail_v1_t = nvmlProcessDetail_v1_t {
         pid: 0,
         usedGpuMemory: 0,
@@ -195,9 +187,8 @@ pub(in super::super) fn details(
             && is_usable(&raw const header.numProcArrayEntries, header.procArray)
     };
     let header = peek(list.cast_const()).filter(usable);
-    let Some((mut header, part)) = header.zip(Part::of(device)) else {
-        return call.real();
-    };
+    let mut header = header.ok_or(Bypass::BadArgument)?;
+    let part = Part::of(device)?;
     let own = part.processes();
     let told = |entry: nvmlProcessDetail_v1_t, process: &Process| nvmlProcessDetail_v1_t {
         pid: process.pid,
@@ -230,5 +221,5 @@ pub(in super::super) fn details(
     let status = put_all(&raw mut header.numProcArrayEntries, header.procArray, &entries);
     // SAFETY: readable above, and NVML would write here too.
     unsafe { list.write_unaligned(header) };
-    status
+    Ok(status?)
 }

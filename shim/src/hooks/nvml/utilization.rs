@@ -9,8 +9,8 @@ use vcuda_region::clock;
 
 use super::Part;
 use super::array::{get_all, is_usable, put_all};
-use crate::driver::Call;
 use crate::driver::saved_answer::peek;
+use crate::driver::{Bypass, Call, Handled};
 use crate::hooks::own as hooked;
 
 /// Over which time a rate is taken.
@@ -91,39 +91,38 @@ pub(in super::super) fn rates(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     rates: *mut nvmlUtilization_t,
-) -> nvmlReturn_t {
-    let Some((before, part)) = peek(rates.cast_const()).zip(Part::of(device)) else {
-        return call.real();
-    };
+) -> Handled<NvmlError> {
+    let before = peek(rates.cast_const()).ok_or(Bypass::BadArgument)?;
+    let part = Part::of(device)?;
     call.real()?;
     let told = percent(&part, device);
     // SAFETY: NVML returned success, so it has just written the structure: the whole GPU's figures.
     unsafe { rates.write(told.unwrap_or(before)) };
-    told.map(|_| ())
+    told?;
+    Ok(())
 }
 
 /// `nvmlDeviceGetProcessUtilization`: NVML's samples of the container's processes.
 pub(in super::super) fn of_processes(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     samples: *mut nvmlProcessUtilizationSample_t,
     count: *mut c_uint,
     seen_us: u64,
-) -> nvmlReturn_t {
+) -> Handled<NvmlError> {
     // Without room NVML tells how much to bring, which need not be exact.
     let is_asked = !samples.is_null() && is_usable(count, samples);
-    let Some(part) = Part::of(device).filter(|_| is_asked) else {
-        return call.real();
-    };
-    put_all(count, samples, &own_samples(&part, device, seen_us)?)
+    Bypass::BadArgument.when(!is_asked)?;
+    let part = Part::of(device)?;
+    Ok(put_all(count, samples, &own_samples(&part, device, seen_us)?)?)
 }
 
 /// `nvmlDeviceGetProcessesUtilizationInfo`: the same with more engines.
 pub(in super::super) fn of_processes_info(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     list: *mut nvmlProcessesUtilizationInfo_t,
-) -> nvmlReturn_t {
+) -> Handled<NvmlError> {
     const NONE: nvmlProcessUtilizationInfo_v1_t = nvmlProcessUtilizationInfo_v1_t {
         timeStamp: 0,
         pid: 0,
@@ -140,9 +139,8 @@ pub(in super::super) fn of_processes_info(
             && is_usable(&raw const header.processSamplesCount, header.procUtilArray)
     };
     let header = peek(list.cast_const()).filter(usable);
-    let Some((mut header, part)) = header.zip(Part::of(device)) else {
-        return call.real();
-    };
+    let mut header = header.ok_or(Bypass::BadArgument)?;
+    let part = Part::of(device)?;
     let mut samples = get_all(NONE, |count, array| {
         // SAFETY: `get_all` gives a number.
         let room = unsafe { count.read() };
@@ -160,7 +158,7 @@ pub(in super::super) fn of_processes_info(
     let own = part.processes();
     samples.retain(|sample| own.iter().any(|process| process.pid == sample.pid));
     if samples.is_empty() {
-        return Err(NvmlError::NOT_FOUND);
+        return Err(NvmlError::NOT_FOUND.into());
     }
     let status = put_all(
         &raw mut header.processSamplesCount,
@@ -169,20 +167,20 @@ pub(in super::super) fn of_processes_info(
     );
     // SAFETY: readable above, and NVML would write here too.
     unsafe { list.write_unaligned(header) };
-    status
+    Ok(status?)
 }
 
 /// `nvmlDeviceGetSamples`: of the utilisation of GPU and memory, one sample, of now. Samples of power and clocks are the
 /// GPU's.
 pub(in super::super) fn samples(
-    call: &Call<'_, nvmlReturn_t>,
+    _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     kind: nvmlSamplingType_t,
     seen_us: u64,
     value_type: *mut nvmlValueType_t,
     count: *mut c_uint,
     array: *mut nvmlSample_t,
-) -> nvmlReturn_t {
+) -> Handled<NvmlError> {
     let is_memory = kind == nvmlSamplingType_t::MEMORY_UTILIZATION_SAMPLES;
     let is_ours = is_memory || kind == nvmlSamplingType_t::GPU_UTILIZATION_SAMPLES;
     let room = peek(count.cast_const());
@@ -192,9 +190,8 @@ pub(in super::super) fn samples(
         && is_usable(count, array)
         && peek(value_type.cast_const()).is_some();
     // Without room NVML tells how much to bring, which need not be exact.
-    let Some(part) = Part::of(device).filter(|_| is_asked) else {
-        return call.real();
-    };
+    Bypass::BadArgument.when(!is_asked)?;
+    let part = Part::of(device)?;
     let told = percent(&part, device)?;
     let sample = nvmlSample_t {
         timeStamp: now_us(),
@@ -203,9 +200,9 @@ pub(in super::super) fn samples(
         },
     };
     if sample.timeStamp <= seen_us {
-        return Err(NvmlError::NOT_FOUND);
+        return Err(NvmlError::NOT_FOUND.into());
     }
     // SAFETY: readable above, and NVML would write here too.
     unsafe { value_type.write(nvmlValueType_t::UNSIGNED_INT) };
-    put_all(count, array, &[sample])
+    Ok(put_all(count, array, &[sample])?)
 }

@@ -72,15 +72,6 @@ pub(crate) fn unsettled() -> Option<Unsettled> {
     Some(Unsettled(shard))
 }
 
-/// Whether the functions of a module of hooks may move memory. One that waits for the GPU may be in for minutes; what it
-/// then finds given back is found by whoever compares as well ([`crate::runtime::devices::Device::own_bytes`]).
-pub(crate) const fn may_move_memory(module: &str) -> bool {
-    !matches!(
-        module.as_bytes(),
-        b"launch" | b"copy" | b"set" | b"host" | b"lookup" | b"nvml" | b"device" | b"synchronise"
-    )
-}
-
 impl InFlightCalls {
     /// By the stack's address, which differs from thread to thread and costs nothing to know.
     #[expect(clippy::indexing_slicing, reason = "reduced to the length of the array")]
@@ -125,16 +116,5 @@ mod tests {
         });
         assert!(in_flight.quiet_epoch().is_some());
         assert_ne!(in_flight.quiet_epoch(), before);
-    }
-
-    #[test]
-    fn launches_and_questions_move_nothing() {
-        assert!(
-            may_move_memory("memory")
-                && may_move_memory("pool")
-                && may_move_memory("context")
-                && may_move_memory("module")
-        );
-        assert!(!may_move_memory("launch") && !may_move_memory("nvml") && !may_move_memory("synchronise"));
     }
 }

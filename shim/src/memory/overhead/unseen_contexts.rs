@@ -52,10 +52,10 @@ impl Overhead {
     /// What a context takes of which nothing tells (bytes): as the container knows, or as a probe context does.
     fn unlisted_context_bytes(device: &'static Device, is_first: bool) -> u64 {
         match device.context_bytes(is_first) {
-            0 => {
-                let probed_bytes = probe::context_bytes(device).unwrap_or(0);
-                device.judge_context(is_first, probed_bytes)
-            }
+            0 => match probe::context_bytes(device) {
+                Some(probed_bytes) => device.judge_context(is_first, probed_bytes),
+                None => device.most_context_bytes(is_first),
+            },
             known_bytes => known_bytes,
         }
     }

@@ -20,7 +20,7 @@ impl ObjectId {
         self.0
     }
 
-    /// Of a number that another process told; it may be nobody's.
+    /// Of a number that another process told; it may name no object.
     #[must_use]
     pub const fn of_number(number: u64) -> ObjectId {
         ObjectId(number)
@@ -97,7 +97,7 @@ impl Client {
         Ok(object)
     }
 
-    /// Makes an object bytes again that this client has taken, if nobody else holds it; else lets go of it, and the
+    /// Makes an object bytes again that this client has taken, if no other process holds it; else lets go of it, and the
     /// bytes are the other holders'. Says whether they are this client's.
     pub fn object_unmake(&self, object: ObjectId) -> bool {
         // Descriptors that were closed hold nothing.
@@ -114,7 +114,7 @@ impl Client {
     /// Holds an object once more; `maker` is a client that must still hold it.
     ///
     /// # Errors
-    /// `Gone` where nobody holds it, or not the maker; `Full`, `DiskFull`.
+    /// `Gone` where no process holds it, or not the maker; `Full`, `DiskFull`.
     pub fn object_hold(&self, object: ObjectId, maker: Option<u64>) -> Result<Object, Refused> {
         // The dead hold nothing.
         self.shared()

@@ -30,7 +30,7 @@ impl Client {
             if let Err(why) = shared.reserve(ring_start(ring), RING_WORDS) {
                 return Change::None(Err(why.into()));
             }
-            // The ring is nobody's: its last owner has ended that stream, or is dead.
+            // The ring has no owner: its last owner has ended that stream, or is dead.
             let head = ring::tail(&shared.map, ring);
             let id = name(ring, head);
             let row = StreamRow {
@@ -155,7 +155,7 @@ impl Client {
             .filter(|end| end.is_open(stream))
     }
 
-    /// Looks which commands have finished. Only what is committed counts: then nobody needs their entries any more.
+    /// Looks which commands have finished. Only what is committed counts: then no process needs their entries any more.
     fn find_room(&self, stream: StreamId) {
         let local = &mut *self.shared().local.lock();
         if self.advance_locked(local).is_ok()

@@ -1,6 +1,6 @@
 //! Asking and waiting for completions.
 //!
-//! A waiter computes on a copy of the core when its command will be done if nobody submits anything more, sleeps until
+//! A waiter computes on a copy of the core when its command will be done if no process submits anything more, sleeps until
 //! shortly before, and looks at the clock for the rest. More work can only delay it; what could hasten it (a rival's
 //! death, a gate that opens) is covered by looking again now and then.
 
@@ -35,7 +35,7 @@ enum Forecast {
     After {
         ns: u64,
     },
-    /// Somebody must do something first.
+    /// Another process must do something first.
     Never,
 }
 
@@ -70,7 +70,7 @@ impl Client {
             .time_of(&self.shared().map, ticket)
     }
 
-    /// When the command will have finished if nobody submits anything more, machine clock, ns; `None`: unknown.
+    /// When the command will have finished if no process submits anything more, machine clock, ns; `None`: unknown.
     #[must_use]
     pub fn predict_ns(&self, ticket: Ticket) -> Option<u64> {
         match self.forecast(ticket) {

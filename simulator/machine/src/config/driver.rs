@@ -25,6 +25,8 @@ pub struct DriverProfile {
     pub nvml_mps_list: bool,
     /// How long `nvmlInit` takes, ns. Processes that initialise NVML at the same time wait for each other.
     pub nvml_init_ns: u64,
+    /// How long the making of a context takes once its memory is taken, ns.
+    pub context_create_ns: u64,
     /// Functions of the driver that are potentially unsafe calls, by exported symbol: unless the caller is in relaxed
     /// mode, such a call answers 900 and invalidates captures of its own thread that are not relaxed, and global captures
     /// of any thread.

@@ -43,6 +43,12 @@ impl Config {
             ),
             ("driver.nvml_init_ns", self.driver.nvml_init_ns, 0, 60_000_000_000),
             (
+                "driver.context_create_ns",
+                self.driver.context_create_ns,
+                0,
+                60_000_000_000,
+            ),
+            (
                 "driver.allocation_unit_bytes",
                 self.driver.allocation_unit_bytes,
                 1,

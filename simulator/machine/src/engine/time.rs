@@ -75,7 +75,7 @@ impl Play<'_> {
             }
             match client {
                 Some(client) => self.serve(gpu, client, now, until),
-                None => self.idle(gpu, until),
+                None => self.idle(gpu, now, until),
             }
         }
         *self.order = order;
@@ -99,10 +99,12 @@ impl Play<'_> {
         }
     }
 
-    /// Nothing ran: whoever comes next on the resident context begins a slice of its own.
-    fn idle(&mut self, gpu: usize, until: u64) {
-        if let Some(row) = self.core.gpus.get_mut(gpu).filter(|row| row.switching_to == 0) {
-            row.slice_start = until;
+    /// Nothing ran: a switch goes on, or what comes next on the resident context begins a slice of its own.
+    fn idle(&mut self, gpu: usize, from: u64, until: u64) {
+        match self.core.gpus.get_mut(gpu) {
+            Some(row) if row.switching_to == 0 => row.slice_start = until,
+            Some(row) => row.switched_ns += until - from,
+            None => {}
         }
     }
 }

@@ -65,7 +65,7 @@ fn work_of_neighbour(client: &Client, stream: StreamId) -> [Ticket; 3] {
     [Command::Marker, kernel(US), Command::Marker].map(|command| client.submit(stream, command).unwrap())
 }
 
-/// The completions were mostly committed by the child. If nobody stored them, the ring does not tell their times.
+/// The completions were mostly committed by the child. If no process stored them, the ring does not tell their times.
 fn check_times(client: &Client, tickets: [Ticket; 3], at: u64) {
     client.wait(tickets[2]);
     let times = tickets.map(|ticket| client.done_ns(ticket));
@@ -89,7 +89,7 @@ fn children(report: &crate::Report) -> impl Iterator<Item = &crate::ProcessRepor
     report.processes.iter().filter(is_child)
 }
 
-/// Objects with contents. What somebody left behind goes when the next process joins.
+/// Objects with contents. What a process left behind goes when the next process joins.
 fn object_files(place: &Place) -> usize {
     drop(place.machine().attach(1, "sweeper").unwrap());
     super::objects::files(place)

@@ -124,7 +124,7 @@ impl Game {
         }
     }
 
-    /// Somebody does something with an object that was made, which may be gone by now.
+    /// A process does something with an object that was made, which may be gone by now.
     fn with_object(&self, player: usize, which: prop::sample::Index, does: impl FnOnce(&Client, ObjectId)) {
         if !self.objects.is_empty() {
             does(&self.players[player].client, *which.get(&self.objects));
@@ -142,7 +142,7 @@ impl Game {
     }
 
     fn play(&mut self, op: &Op) {
-        // No two calls at one instant: whoever comes first there may depend on who looks.
+        // No two calls at one instant: which comes first there may depend on which process looks.
         self.machine.step_clock(1);
         match op {
             Op::Submit(stream, work) => {
@@ -226,7 +226,7 @@ impl Game {
             assert_eq!(used, gpu.memory_used_bytes);
             assert_eq!(
                 service, gpu.busy_ns,
-                "one context at a time: what runs is somebody's"
+                "one context at a time: what runs is a process's"
             );
             assert!(gpu.memory_used_bytes <= gpu.memory_total_bytes && gpu.memory_peak_bytes >= used);
             assert!(gpu.busy_ns >= old.busy_ns && gpu.busy_ns <= self.machine.now_ns());
@@ -248,7 +248,7 @@ proptest! {
         }
     }
 
-    /// The machine is lazy: whether and when anybody looks must make no difference.
+    /// The machine is lazy: whether and when a process looks must make no difference.
     #[test]
     fn looking_changes_nothing(ops in prop::collection::vec(timely(), 1..80)) {
         let (mut lazy, mut eager) = (Game::new(), Game::new());

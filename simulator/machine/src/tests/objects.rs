@@ -207,7 +207,7 @@ fn a_descriptor_holds_an_object_without_any_process() {
         i32::try_from(said % MIB).unwrap(),
     );
     maker.kill();
-    assert_eq!(used(machine), (0, 0, 100), "nobody's, but there");
+    assert_eq!(used(machine), (0, 0, 100), "no process's, but there");
     client.object_hold(object, None).unwrap();
     assert_eq!(used(machine), (100, 0, 100));
     client.object_release(object);

@@ -40,6 +40,7 @@ fn the_report_is_the_documented_json() {
         "memory_used_bytes",
         "memory_peak_bytes",
         "busy_ns",
+        "switched_ns",
     ];
     gpu.sort_unstable();
     assert_eq!(keys(&json["gpus"][0]), gpu);

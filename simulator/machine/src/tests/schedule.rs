@@ -15,7 +15,8 @@ fn contexts_take_turns_and_pay_for_switching() {
     assert_eq!(done(&b, second), 7 * MS + 60 * US);
     assert_eq!(done(&a, first), 8 * MS + 80 * US);
     assert_eq!((service(&machine, 1), service(&machine, 2)), (5 * MS, 3 * MS));
-    assert_eq!(machine.report().gpus[0].busy_ns, 8 * MS);
+    let gpu = &machine.report().gpus[0];
+    assert_eq!((gpu.busy_ns, gpu.switched_ns), (8 * MS, 80 * US));
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn kernels_that_meet_spin_until_all_are_there() {
     machine.step_clock(MS);
     a.advance();
     assert_eq!((done(&a, first), done(&b, other)), (MS + 5 * US, MS + 5 * US));
-    // It spun, which is service; and the next one has nobody to meet.
+    // It spun, which is service; and the next one meets no other.
     assert!(!a.is_done(second));
     assert_eq!((service(&machine, 1), service(&machine, 2)), (2 * MS, 5 * US));
 }

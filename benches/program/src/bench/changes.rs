@@ -1,0 +1,189 @@
+//! How soon a share is there: after idleness, and after it was changed.
+
+use std::time::Duration;
+
+use vcuda_figures::{STEP_NS, first_there};
+use vcuda_region::clock;
+
+use super::plan::{CHANGED, Plan, WARM_UP};
+use super::report::ChangeReport;
+use crate::fixture::interrupt::Interrupt;
+use crate::fixture::protocol::{Request, Work};
+use crate::fixture::record::{Record, Served};
+use crate::fixture::{Fixture, Tenant};
+use vcuda_cli::failure::{Failure, failed};
+use vcuda_cli::set;
+use vcuda_quota::{CoreShare, QuotaChange};
+
+/// For how long a program is idle, and how long between two changes.
+const IDLE: Duration = Duration::from_secs(1);
+const BETWEEN: Duration = Duration::from_millis(200);
+/// What takes longer counts as never.
+const WATCHED: Duration = Duration::from_secs(1);
+/// Submissions in flight: finished work is counted once that many more were submitted.
+const DEPTH: u32 = 4;
+/// A share counts as there at so much of it.
+const THERE: f64 = 0.9;
+/// A changed share counts as felt so close to the new one, either way.
+const FELT: f64 = 0.1;
+/// Goals (ms): of a share after idleness, and of a change, to which the kernel comes that runs.
+const IDLE_GOAL_MS: f64 = 20.0;
+const CHANGE_GOAL_MS: f64 = 50.0;
+
+/// The shares (thousandths): of a program that was idle, and those that are changed one for the other.
+const IDLE_SHARE: u32 = 400;
+const SHARES: [u32; 2] = [300, 700];
+
+/// How many rows there are.
+pub(super) const ROWS: usize = 2;
+
+/// Measures one row after the other.
+#[derive(Debug)]
+pub(super) struct Changes<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) fixture: &'a Fixture,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) iterations_per_ms: u64,
+    /// Who tells what [`CHANGED`] got.
+    pub(super) record: Record,
+}
+
+impl Changes<'_> {
+    /// A program that was idle wants the whole GPU again: from the first step in which it gets any of it.
+    pub(super) fn after_idleness(&self) -> Result<ChangeReport, Failure> {
+        let share = CoreShare(IDLE_SHARE);
+        let mut tenant = self.saturating("bench-idle", share)?;
+        let mut times_ms = Vec::new();
+        for _ in 0..self.plan.changes {
+            tenant.must(Request::Rest)?;
+            self.interrupt.sleep(IDLE)?;
+            tenant.must(Request::Resume)?;
+            let there = |got| got >= THERE * fraction(share);
+            times_ms.push(self.watch(&mut tenant, |looks| ms_since_begun(looks, there))?);
+        }
+        let change = format!("{} after {} s of idleness", share, IDLE.as_secs());
+        Ok(ChangeReport::new(change, &times_ms, IDLE_GOAL_MS))
+    }
+
+    /// A share is changed while its tenant wants the whole GPU: from the moment before.
+    pub(super) fn of_share(&self) -> Result<ChangeReport, Failure> {
+        let name = "bench-changed";
+        let [first, other] = SHARES.map(CoreShare);
+        let mut tenant = self.saturating(name, first)?;
+        let directory = self.fixture.tenant_directory(name);
+        let mut times_ms = Vec::new();
+        for share in [other, first]
+            .into_iter()
+            .cycle()
+            .take(2 * self.plan.changes as usize)
+        {
+            let begin_ns = clock::now_ns();
+            let change = QuotaChange {
+                cores_permille: Some(share.0),
+                ..QuotaChange::default()
+            };
+            set::write(&directory, &change)?;
+            let felt = |got: f64| (got - fraction(share)).abs() <= FELT;
+            times_ms.push(self.watch(&mut tenant, |looks| ms_until(begin_ns, looks, felt))?);
+            self.interrupt.sleep(BETWEEN)?;
+        }
+        let change = format!("{} changed to {} and back", first, other);
+        #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a kernel")]
+        let kernel_ms = CHANGED.submission_ns() as f64 / 1e6;
+        Ok(ChangeReport::new(change, &times_ms, CHANGE_GOAL_MS + kernel_ms))
+    }
+
+    /// A tenant that wants the whole GPU and has had its share of it for a while.
+    fn saturating(&self, name: &str, share: CoreShare) -> Result<Tenant, Failure> {
+        let mut tenant = self.fixture.tenant(name, None, share)?;
+        let work = Work {
+            depth: DEPTH,
+            ..CHANGED.work(self.iterations_per_ms)
+        };
+        tenant.must(Request::Saturate { work })?;
+        self.interrupt.sleep(WARM_UP)?;
+        Ok(tenant)
+    }
+
+    /// Looks at what a tenant has got, now and after each step, until `there` knows how long it took (ms).
+    fn watch(
+        &self,
+        tenant: &mut Tenant,
+        there: impl Fn(&[Served]) -> Option<f64>,
+    ) -> Result<Option<f64>, Failure> {
+        let end_ns = clock::now_ns() + u64::try_from(WATCHED.as_nanos()).map_err(failed)?;
+        let mut looks = Vec::new();
+        loop {
+            let look = self.record.served(self.fixture, tenant)?;
+            looks.push(look);
+            let came = there(&looks);
+            if came.is_some() || look.at_ns > end_ns {
+                return Ok(came);
+            }
+            // From this look on: of a step that was made up for nothing could be told.
+            self.interrupt.sleep(Duration::from_nanos(STEP_NS))?;
+        }
+    }
+}
+
+/// The share between each look and the next.
+pub(super) fn shares(looks: &[Served]) -> Vec<f64> {
+    let pairs = looks.iter().zip(looks.iter().skip(1));
+    pairs.map(|(before, after)| after.share_since(*before)).collect()
+}
+
+/// How long it took from `begin_ns` on until the steps between these looks are as they should be (ms); nothing if they never are.
+#[expect(clippy::cast_precision_loss, reason = "nanoseconds of a second")]
+fn ms_until(begin_ns: u64, looks: &[Served], is_there: impl Fn(f64) -> bool) -> Option<f64> {
+    let there = looks.get(first_there(&shares(looks), is_there)?)?;
+    Some(there.at_ns.saturating_sub(begin_ns) as f64 / 1e6)
+}
+
+/// The same from the first step with service on, and without it: it is the one in which the program begins.
+fn ms_since_begun(looks: &[Served], is_there: impl Fn(f64) -> bool) -> Option<f64> {
+    let first = shares(looks).iter().position(|share| *share > 0.0)?;
+    let (begin, later) = looks.get(first..)?.split_first()?;
+    ms_until(begin.at_ns, later, is_there)
+}
+
+fn fraction(share: CoreShare) -> f64 {
+    f64::from(share.0) / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A step of 5 ms each, with these percent of the GPU.
+    fn looks(percent: &[u64]) -> Vec<Served> {
+        let mut looks = vec![Served {
+            served_ns: 0,
+            at_ns: 1_000_000_000,
+        }];
+        for share in percent {
+            let last = looks[looks.len() - 1];
+            looks.push(Served {
+                served_ns: last.served_ns + share * STEP_NS / 100,
+                at_ns: last.at_ns + STEP_NS,
+            });
+        }
+        looks
+    }
+
+    #[test]
+    fn a_change_is_felt_where_four_steps_have_it_on_average() {
+        let looks = looks(&[30, 30, 50, 80, 60, 70, 70, 70]);
+        let felt = |share: f64| (share - 0.7).abs() <= FELT;
+        assert_eq!(ms_until(999_000_000, &looks, felt), Some(11.0));
+        assert_eq!(ms_until(999_000_000, &looks, |share| share > 0.9), None);
+    }
+
+    #[test]
+    fn idleness_ends_with_the_first_service() {
+        let there = |share: f64| share >= 0.36;
+        let looks = |percent: &[u64]| ms_since_begun(&looks(percent), there);
+        assert_eq!(looks(&[0, 0, 10, 40, 40, 40, 40]), Some(5.0));
+        assert_eq!(looks(&[0, 0, 10, 0, 0, 40, 40, 40, 40]), Some(15.0));
+        assert_eq!(looks(&[0, 0, 0, 0, 0, 0]), None);
+    }
+}

@@ -1,0 +1,31 @@
+//! `vcuda demo`: two tenants on one GPU, held to their quotas before the user's eyes; every claim is a check that can
+//! fail. The tenants are this program again, under `vcuda run` like any other.
+
+mod checks;
+mod live;
+mod node;
+mod output;
+mod scenarios;
+
+use crate::fixture::interrupt::Interrupt;
+use crate::fixture::{Fixture, GpuKind};
+use checks::Checks;
+use output::Output;
+use vcuda_cli::args::bench::DemoArgs;
+use vcuda_cli::config::Environment;
+use vcuda_cli::failure::Failure;
+
+/// Plays the demo on the real GPU, or on a fresh simulated one. Fails if a check does.
+pub(crate) fn demo(args: &DemoArgs, environment: &Environment) -> Result<(), Failure> {
+    let interrupt = Interrupt::catch()?;
+    let fixture = Fixture::set_up(GpuKind::asked(args.sim, GpuKind::Any), None, environment)?;
+    let output = Output::new(args.json);
+    output.say(format_args!("vcuda demo on {}", fixture.description()))?;
+    let mut checks = Checks::new(output);
+    let played = scenarios::play(&fixture, &interrupt, output, &mut checks)
+        .and_then(|()| node::play(&fixture, &interrupt, output, &mut checks));
+    // Whatever happened: nothing is left behind.
+    fixture.clear();
+    played?;
+    checks.summary()
+}

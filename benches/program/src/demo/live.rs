@@ -1,0 +1,79 @@
+//! The live table: redrawn in place on a terminal, a line per look elsewhere.
+
+use super::output::Output;
+use vcuda_cli::failure::Failure;
+use vcuda_cli::inventory::Inventory;
+use vcuda_cli::render::{self, Snapshot};
+use vcuda_cli::smi::Watch;
+use vcuda_quota::{CoreShare, MemorySize};
+
+/// Draws what `vcuda smi` would show.
+#[derive(Debug)]
+pub(crate) struct Live<'a> {
+    inventory: &'a Inventory,
+    watch: Watch,
+    uuid: String,
+    drawn_lines: usize,
+    output: Output,
+}
+
+impl<'a> Live<'a> {
+    /// A table of the GPU `uuid`; the first look shows no shares yet.
+    pub(crate) fn new(inventory: &'a Inventory, watch: Watch, uuid: String, output: Output) -> Live<'a> {
+        Live {
+            inventory,
+            watch,
+            uuid,
+            drawn_lines: 0,
+            output,
+        }
+    }
+
+    /// Looks without drawing.
+    pub(crate) fn look(&mut self) -> Result<Snapshot, Failure> {
+        let mut snapshot = self.watch.look(self.inventory)?;
+        snapshot.gpus.retain(|gpu| gpu.uuid == self.uuid);
+        Ok(snapshot)
+    }
+
+    /// Looks and draws.
+    pub(crate) fn draw(&mut self) -> Result<Snapshot, Failure> {
+        let snapshot = self.look()?;
+        if self.output.is_terminal() {
+            let back = match self.drawn_lines {
+                0 => String::new(),
+                lines => format!("\x1b[{lines}A\x1b[J"),
+            };
+            let table = render::table(&snapshot, true);
+            self.drawn_lines = table.lines().count();
+            self.output.write(format_args!("{back}{table}"))?;
+        } else {
+            self.output.say(format_args!("   {}", line(&snapshot)))?;
+        }
+        Ok(snapshot)
+    }
+
+    /// Leaves the table where it stands: what follows is written below it.
+    pub(crate) fn leave(&mut self) {
+        self.drawn_lines = 0;
+    }
+}
+
+/// `a 29.9 of 30 %, 1 GiB of 4 GiB;  b ...`
+fn line(snapshot: &Snapshot) -> String {
+    let tenants = snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants).map(|tenant| {
+        let used = tenant.core_used_permille;
+        let (cores, limit) = (
+            CoreShare(tenant.core_limit_permille),
+            MemorySize(tenant.memory_limit_bytes),
+        );
+        let memory = MemorySize(tenant.memory_used_bytes);
+        format!(
+            "{} {}.{} of {cores}, {memory} of {limit}",
+            tenant.name,
+            used / 10,
+            used % 10
+        )
+    });
+    tenants.collect::<Vec<_>>().join(";  ")
+}

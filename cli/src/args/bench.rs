@@ -1,0 +1,99 @@
+//! `vcuda demo` and `vcuda bench`: the commands that are the program `vcuda-bench`, declared once for both programs.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::inventory::GpuSelector;
+
+pub(super) const DEMO_EXAMPLES: &str = "\
+Examples:
+  vcuda demo
+  vcuda demo --sim      on the simulated GPU, also where a real one is present
+  vcuda demo --json     for scripts";
+
+pub(super) const BENCH_EXAMPLES: &str = "\
+Examples:
+  vcuda bench                             all tables on this GPU, some 5 minutes
+  vcuda bench --quick --sim               a few rows on the simulated GPU, 30 s
+  vcuda bench --only split --svg s.svg    tenants side by side, with a picture
+  vcuda bench --without-shim              the same work without limits
+  vcuda bench --json | jq .summary";
+
+pub(super) const BENCH_DETAILS: &str = "\
+Tenants keep the GPU busy with kernels whose work is fixed, alone and side by
+side, and each should get its share, soon after it was idle or its share was
+changed. On a real GPU a share is the work that was done over the work of the
+same program alone without the shim; on the simulated one it is the exact
+record. Anything else on the GPU disturbs.
+
+Exit status: 0 measured, whatever came out; 1 failed or interrupted; 64 wrong
+use, also no GPU; 69 vcuda's own libraries, or vcuda-bench, are missing.";
+
+/// A command of `vcuda` that the program `vcuda-bench` carries out.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Two tenants on one GPU, held to their quotas before your eyes
+    #[command(before_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+    /// Measure how exact shares are and what a call costs, on this GPU
+    #[command(before_help = BENCH_EXAMPLES, after_help = BENCH_DETAILS)]
+    Bench(BenchArgs),
+    /// The program that the tenants of `demo` and `bench` run.
+    #[command(hide = true)]
+    FixtureTenant,
+}
+
+// No doc comment: it would stand in the help in the place of the command's own.
+#[expect(missing_docs, reason = "see above")]
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// Use the simulated GPU, also where a real one is present
+    #[arg(long)]
+    pub sim: bool,
+    /// Print the checks as JSON; the story goes to stderr
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A table of `bench`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BenchTable {
+    /// One tenant at a time
+    Alone,
+    /// Tenants side by side
+    Split,
+    /// What the shim adds to a call
+    Overhead,
+    /// How soon a share is there after idleness, and a changed one
+    Changes,
+}
+
+#[expect(missing_docs, reason = "as of `DemoArgs`")]
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Seconds that each row is measured, in windows of one [default: 3, quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: Option<u32>,
+    /// A few rows only, in half a minute
+    #[arg(long)]
+    pub quick: bool,
+    /// Measure this table only
+    #[arg(long, value_enum, value_name = "TABLE")]
+    pub only: Option<BenchTable>,
+    /// Run the tenants without the shim, and so without limits: the baseline
+    #[arg(long)]
+    pub without_shim: bool,
+    /// Draw each tenant's share over time into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Use a fresh simulated GPU, also where a real one is present
+    #[arg(long)]
+    pub sim: bool,
+    /// The GPU, by UUID or by its index in `vcuda smi` [default: most free memory]
+    #[arg(long, value_name = "UUID|INDEX", allow_negative_numbers = true)]
+    pub gpu: Option<GpuSelector>,
+}

@@ -1,0 +1,67 @@
+//! Each command of `vcuda`, by what carries it out.
+
+use std::io::{self, Write as _};
+
+use clap::CommandFactory as _;
+
+use crate::args::{Cli, Command, SimAction, SimArgs};
+use crate::config::Environment;
+use crate::failure::Failure;
+use crate::{arbiter, attached, background, bench, doctor, events, gpu, grant, ps, run, set, sim, smi, top};
+
+/// Carries out what the command line asks for. Returns at once where this process becomes another program only if it
+/// cannot.
+///
+/// # Errors
+/// The command's own.
+pub fn carry_out(line: Cli) -> Result<(), Failure> {
+    let environment = Environment::read();
+    match line.command {
+        Command::Run(run) => run::run(&run, &environment),
+        Command::Sim(SimArgs {
+            action: Some(SimAction::Report { machine, json }),
+            ..
+        }) => sim::report(machine.as_deref(), json, &environment),
+        Command::Sim(sim) => sim::run(&sim, &environment),
+        Command::Smi(smi) => smi::smi(&smi, &environment),
+        Command::Top(top) => top::top(&top, &environment),
+        Command::Ps(ps) => ps::ps(&ps, &environment),
+        Command::Grant(grant) => grant::grant(&grant.action, &environment),
+        Command::Gpu(gpu) => gpu::gpu(&gpu.action, &environment),
+        Command::Events(events) => events::events(&events, &environment),
+        Command::Set(set) => set::set(&set, &environment),
+        Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),
+        Command::OfBench(_) => Err(bench::become_bench()),
+        Command::Completions { shell } => completions(shell),
+        Command::Man { command } => manual(command.as_deref()),
+        Command::Arbiter { detach: true, .. } => background::detach(),
+        Command::Arbiter { alone, .. } => arbiter::arbiter(alone, &environment),
+        Command::Attached(attached) => attached::attached(&attached),
+        Command::DoctorProbe => doctor::probe::probe(&environment),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "vcuda", &mut script);
+    Ok(io::stdout().write_all(&script)?)
+}
+
+fn manual(command: Option<&str>) -> Result<(), Failure> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(described(command)?).render(&mut page)?;
+    Ok(io::stdout().write_all(&page)?)
+}
+
+/// vcuda as clap knows it, or the one of its commands with that name.
+fn described(name: Option<&str>) -> Result<clap::Command, Failure> {
+    let mut whole = Cli::command();
+    whole.build();
+    let Some(name) = name else { return Ok(whole) };
+    let found = whole
+        .get_subcommands()
+        .find(|command| command.get_name() == name && !command.is_hide_set());
+    found
+        .cloned()
+        .ok_or_else(|| Failure::Usage(format!("man {name}: no such command; see `vcuda --help`")))
+}

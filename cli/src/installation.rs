@@ -1,0 +1,157 @@
+//! vcuda's own libraries and programs: found beside the executable. Libraries are handed to commands under names that the
+//! loader looks for.
+
+use std::fs;
+use std::hash::{Hash as _, Hasher as _};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+const SHIM: &str = "libvcuda_shim.so";
+const SIMULATED_CUDA: &str = "libvcuda_simulator_cuda.so";
+const SIMULATED_NVML: &str = "libvcuda_simulator_nvml.so";
+/// What to do about a missing part.
+const REMEDY: &str = "build it with `cargo build --release --workspace`, or install it there";
+
+/// The names under which programs open the driver, and what stands behind each on a simulated machine.
+const DRIVER_NAMES: [(&str, &str); 4] = [
+    ("libcuda.so.1", SIMULATED_CUDA),
+    ("libcuda.so", SIMULATED_CUDA),
+    ("libnvidia-ml.so.1", SIMULATED_NVML),
+    ("libnvidia-ml.so", SIMULATED_NVML),
+];
+
+/// The shim, at a path that `LD_PRELOAD` can carry. The loader splits that variable at colons and spaces, so a path with
+/// either is reached through a link under `root`.
+///
+/// # Errors
+/// It is not beside this executable, or the link cannot be made.
+pub fn shim(root: &Path) -> Result<PathBuf, Failure> {
+    let shim = find(SHIM)?;
+    if !has_separator(&shim) {
+        return Ok(shim);
+    }
+    let links = links_directory(root, &shim)?;
+    link(&shim, &links.join(SHIM))?;
+    checked(links.join(SHIM))
+}
+
+/// A directory for `LD_LIBRARY_PATH` in which the driver's names lead to the simulator.
+///
+/// # Errors
+/// The simulator's libraries are not beside this executable, or a link cannot be made.
+pub fn simulator(root: &Path) -> Result<PathBuf, Failure> {
+    let cuda = find(SIMULATED_CUDA)?;
+    let links = links_directory(root, &cuda)?;
+    for (name, library) in DRIVER_NAMES {
+        link(&find(library)?, &links.join(name))?;
+    }
+    checked(links)
+}
+
+/// Looks beside the executable (`target/release`) and in `../lib` (an installation).
+fn find(library: &str) -> Result<PathBuf, Failure> {
+    let executable = executable()?;
+    let beside = executable.parent().unwrap_or(Path::new("/"));
+    let places = [beside.join(library), beside.join("../lib").join(library)];
+    let found = places.iter().find(|place| place.is_file());
+    found
+        .map(|place| fs::canonicalize(place).unwrap_or_else(|_| place.clone()))
+        .ok_or_else(|| {
+            Failure::Unavailable(format!(
+                "{library} is not beside {} nor in ../lib; {REMEDY}",
+                executable.display()
+            ))
+        })
+}
+
+/// Another program of vcuda, beside this executable.
+///
+/// # Errors
+/// It is not there ([`Failure::Unavailable`]).
+pub fn program(name: &str) -> Result<PathBuf, Failure> {
+    let executable = executable()?;
+    let program = executable.with_file_name(name);
+    if program.is_file() {
+        return Ok(program);
+    }
+    Err(Failure::Unavailable(format!(
+        "{name} is not beside {}; {REMEDY}",
+        executable.display()
+    )))
+}
+
+/// This program.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn executable() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| Failure::access("find", Path::new("/proc/self/exe"), &error))
+}
+
+/// One directory per build, so that two builds of vcuda do not exchange each other's libraries.
+fn links_directory(root: &Path, library: &Path) -> Result<PathBuf, Failure> {
+    let mut hasher = std::hash::DefaultHasher::new();
+    library.parent().hash(&mut hasher);
+    let directory = root.join(format!("lib-{:016x}", hasher.finish()));
+    fs::create_dir_all(&directory).map_err(|error| Failure::access("create", &directory, &error))?;
+    Ok(directory)
+}
+
+/// Points `name` at `target`. Another run may do the same at the same time: the link is made aside and renamed.
+fn link(target: &Path, name: &Path) -> Result<(), Failure> {
+    if fs::read_link(name).is_ok_and(|current| current == target) {
+        return Ok(());
+    }
+    let mut aside = name.as_os_str().to_owned();
+    aside.push(format!(".{}", std::process::id()));
+    let aside = PathBuf::from(aside);
+    let made = symlink(target, &aside).or_else(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Ok(()),
+        _ => Err(error),
+    });
+    made.and_then(|()| fs::rename(&aside, name))
+        .map_err(|error| Failure::access("create", name, &error))
+}
+
+fn has_separator(path: &Path) -> bool {
+    path.as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b' ' | b':' | b';'))
+}
+
+fn checked(path: PathBuf) -> Result<PathBuf, Failure> {
+    if has_separator(&path) {
+        return Err(Failure::Usage(format!(
+            "{} has a space or colon in its path, which the loader cannot carry; set XDG_RUNTIME_DIR to a path without",
+            path.display()
+        )));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_follow_the_build() {
+        let scratch = tempfile::tempdir().unwrap();
+        let name = scratch.path().join("libcuda.so.1");
+        link(Path::new("/first"), &name).unwrap();
+        link(Path::new("/second"), &name).unwrap();
+        assert_eq!(fs::read_link(&name).unwrap(), Path::new("/second"));
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn paths_that_the_loader_would_split() {
+        assert!(has_separator(Path::new("/my builds/x")));
+        assert!(has_separator(Path::new("/a:b")));
+        assert!(!has_separator(Path::new("/a-b")));
+    }
+}

@@ -1,0 +1,37 @@
+//! vcuda: run a command under a GPU quota, and show who uses what.
+//!
+//! `run` makes a tenant's directory (crate `vcuda-region`), sets the preload and *becomes* the command: no process of
+//! vcuda stays behind. Everything else reads those directories, NVML or a simulated machine, and prints. Data goes to
+//! stdout, words to stderr.
+//!
+//! `demo` and `bench` are another program, `vcuda-bench`, which uses the public modules.
+#![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
+
+mod arbiter;
+pub mod args;
+mod attached;
+mod background;
+mod bench;
+mod commands;
+pub mod config;
+mod doctor;
+mod events;
+mod exec;
+pub mod failure;
+mod gpu;
+mod grant;
+pub mod installation;
+pub mod inventory;
+pub mod manager_client;
+pub mod program;
+mod ps;
+pub mod render;
+mod run;
+pub mod set;
+mod sim;
+pub mod smi;
+mod snapshot_source;
+mod top;
+
+pub use commands::carry_out;

@@ -1,0 +1,150 @@
+//! What became of the processes that hold a slot of a container, and what that makes of its figures.
+
+use vcuda_region::DeviceIndex;
+use vcuda_region::limits::OpenError;
+use vcuda_region::process::Identity;
+use vcuda_region::usage_reader::{ProcessUse, UsageReader};
+
+use super::totals::{Recent, Totals};
+use super::{Device, Process};
+use crate::reaper::{Fate, Reaper};
+use crate::registration::{Key, Members};
+
+/// The processes that hold a slot, by what became of them.
+pub(super) struct Fates {
+    /// The living processes, each with its PID on the host if known.
+    living: Vec<(ProcessUse, Option<u32>)>,
+    /// Whether a child keeps memory of a dead one.
+    pub(super) has_kept: bool,
+    /// The other dead, which have nothing any more.
+    dead: Vec<ProcessUse>,
+}
+
+impl Fates {
+    /// Asks of each process whether it lives.
+    pub(super) fn split(
+        processes: Vec<ProcessUse>,
+        reader: &UsageReader,
+        members: &Members,
+        reaper: &mut Reaper,
+        now_ns: u64,
+    ) -> Self {
+        let (mut living, mut has_kept, mut dead) = (Vec::new(), false, Vec::new());
+        for process in processes {
+            match reaper.fate(&process.identity, members, now_ns) {
+                Fate::Alive(host_pid) => living.push((process, host_pid)),
+                Fate::Dead if reader.is_kept(process.slot, &process.identity) => has_kept = true,
+                Fate::Dead => dead.push(process),
+            }
+        }
+        Self {
+            living,
+            has_kept,
+            dead,
+        }
+    }
+
+    /// The living that have not registered, with their PIDs on the host if known.
+    pub(super) fn not_registered(&self, members: &Members) -> Vec<(Identity, Option<u32>)> {
+        let living = self.living.iter();
+        living
+            .filter(|(process, _)| !is_member(members, process))
+            .map(|(process, host_pid)| (process.identity, *host_pid))
+            .collect()
+    }
+
+    /// What the container has of one device now: that of its living processes, what they share, and what children keep of dead
+    /// ones.
+    pub(super) fn figures(
+        &self,
+        device: &mut Device,
+        index: DeviceIndex,
+        reader: &UsageReader,
+        totals: &mut Totals,
+        now_ns: u64,
+    ) -> Result<(), OpenError> {
+        let own = |process: &ProcessUse| process.devices.get(index.get()).copied().unwrap_or_default();
+        device.used_bytes = if self.living.is_empty() && !self.has_kept {
+            0
+        } else {
+            let of_dead = self
+                .dead
+                .iter()
+                .fold(0_u64, |sum, process| sum.saturating_add(own(process).used_bytes));
+            reader.memory(index)?.used_bytes.saturating_sub(of_dead)
+        };
+        let uses = || self.living.iter().map(|(process, _)| own(process));
+        device.overhead_bytes = uses()
+            .fold(0_u64, |sum, one| sum.saturating_add(one.overhead_bytes))
+            .min(device.used_bytes);
+        let peak = uses().map(|one| one.peak_bytes).max().unwrap_or(0);
+        device.peak_bytes = device.peak_bytes.max(device.used_bytes).max(peak);
+        let bucket = reader.bucket(index)?;
+        device.denied = bucket.denied;
+        device.served_ns = bucket.served_ns;
+        device.forgiven_ns = bucket.forgiven_ns;
+        device.host_copies = bucket.host_copies;
+        device.host_copied_bytes = bucket.host_copied_bytes;
+        for process in self.living.iter().map(|(process, _)| process).chain(&self.dead) {
+            let one = own(process);
+            totals.add(
+                process.slot,
+                Key::of(&process.identity),
+                [one.launches, one.held_ns],
+            );
+        }
+        [device.launches, device.held_ns] = totals.sums();
+        device.cores_used_permille = totals.recent(Recent {
+            at_ns: now_ns,
+            served_ns: bucket.served_ns,
+        });
+        Ok(())
+    }
+
+    /// The processes to show: those that hold a slot, and those that have registered without one.
+    pub(super) fn shown(&self, members: &Members) -> Vec<Process> {
+        let mut shown: Vec<Process> = self
+            .living
+            .iter()
+            .map(|(process, host_pid)| Process {
+                host_pid: *host_pid,
+                pid: process.identity.pid,
+                name: process.identity.command(),
+                registered: is_member(members, process),
+                release: release_of(members, process),
+                used_bytes: process.devices.iter().map(|device| device.used_bytes).collect(),
+            })
+            .collect();
+        let has_slot = |key: Key| {
+            self.living
+                .iter()
+                .any(|(process, _)| Key::of(&process.identity) == key)
+        };
+        shown.extend(
+            members
+                .living
+                .iter()
+                .filter(|known| !has_slot(Key::of(&known.identity)))
+                .map(|known| Process {
+                    host_pid: Some(known.host_pid),
+                    pid: known.identity.pid,
+                    name: known.identity.command(),
+                    registered: true,
+                    release: Some(known.release),
+                    used_bytes: Vec::new(),
+                }),
+        );
+        shown
+    }
+}
+
+fn is_member(members: &Members, process: &ProcessUse) -> bool {
+    let key = Key::of(&process.identity);
+    members.living.iter().any(|known| Key::of(&known.identity) == key)
+}
+
+fn release_of(members: &Members, process: &ProcessUse) -> Option<u32> {
+    let key = Key::of(&process.identity);
+    let mut known = members.living.iter();
+    Some(known.find(|known| Key::of(&known.identity) == key)?.release)
+}

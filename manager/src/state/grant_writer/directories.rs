@@ -1,0 +1,134 @@
+//! The directories of grants: brought to what the ledger says, taken away, and looked after.
+
+use std::sync::Arc;
+
+use super::super::{Change, ChangeKind, GrantError};
+use super::GrantWriter;
+use crate::containers::{Containers, Ensured};
+use crate::events::Severity;
+use crate::grant::{Grant, GrantId};
+use crate::grant_table::GrantTable;
+
+impl GrantWriter {
+    /// Brings the directory to what the grant says. `kind` says what has become of the grant; nothing for one that is only
+    /// looked after.
+    pub(super) fn ensure(&mut self, grant: &Arc<Grant>, kind: Option<ChangeKind>) -> Result<(), GrantError> {
+        // One that was released in the same breath has no directory any more.
+        if self.grant_table.by_id(grant.id.as_str()).is_none() {
+            return Ok(());
+        }
+        // Of several changes in one write the last holds.
+        let last = self
+            .grant_table
+            .by_id(grant.id.as_str())
+            .map_or_else(|| Arc::clone(grant), Arc::clone);
+        match self.containers.ensure(&last) {
+            Ok(ensured) => {
+                self.pending.remove(&grant.number);
+                let is_expected = kind.is_some() || ensured == Ensured::Kept;
+                if !is_expected {
+                    self.tell_repaired(&last, &ensured);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let text = format!("{}: {error}", grant.id);
+                self.events.say(
+                    Severity::Error,
+                    "VcudaDirectoryFailed",
+                    text.clone(),
+                    Some(grant.id.as_str()),
+                );
+                Err(GrantError::Unavailable(text))
+            }
+        }
+    }
+
+    /// Takes back grants that have no directory: their callers were told so.
+    pub(super) fn undo(&mut self, undone: &[Arc<Grant>], changes: &mut Vec<Change>) {
+        if undone.is_empty() {
+            return;
+        }
+        let mut next = GrantTable::clone(&self.grant_table);
+        for grant in undone {
+            next.remove(&grant.id);
+        }
+        next.revision += 1;
+        let next = Arc::new(next);
+        match self.ledger.write(&next) {
+            Ok(()) => {
+                self.grant_table = next;
+                for grant in undone {
+                    self.take_away(&grant.id);
+                }
+            }
+            // Then they stay, and repeating the request makes their directories.
+            Err(error) => {
+                self.ledger_failed(&error.to_string());
+                changes.extend(undone.iter().map(|grant| Change {
+                    kind: ChangeKind::Created,
+                    grant: Arc::clone(grant),
+                }));
+            }
+        }
+    }
+
+    /// Takes the directory of a grant that is no more out of sight, and deletes it.
+    pub(super) fn take_away(&mut self, id: &GrantId) {
+        match self.containers.remove(id) {
+            Ok(Some(aside)) => {
+                // What cannot be deleted, a later start deletes.
+                drop(self.runtime.spawn_blocking(move || Containers::discard(&aside)));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let text = format!("{id} is released, and its directory is still there: {error}");
+                self.events
+                    .say(Severity::Warning, "VcudaDirectoryFailed", text, Some(id.as_str()));
+                self.leftovers.insert(id.clone());
+            }
+        }
+    }
+
+    /// What has to be right without anybody asking: the ledger can be written, and each grant has its directory.
+    pub(super) fn look_after(&mut self) {
+        if self.shared.problem.borrow().is_some() {
+            match self.ledger.write(&self.grant_table) {
+                Ok(()) => self.ledger_works(),
+                Err(error) => self.ledger_failed(&error.to_string()),
+            }
+        }
+        let grant_table = Arc::clone(&self.grant_table);
+        for grant in grant_table.grants() {
+            let is_right = !self.pending.contains_key(&grant.number) && self.containers.is_present(&grant.id);
+            if !is_right {
+                // Told, and tried again at the next look.
+                let _ = self.ensure(grant, None);
+            }
+        }
+        for id in std::mem::take(&mut self.leftovers) {
+            if self.containers.is_used(&id) {
+                self.leftovers.insert(id);
+            } else {
+                self.take_away(&id);
+            }
+        }
+    }
+
+    fn tell_repaired(&self, grant: &Grant, ensured: &Ensured) {
+        let what = match ensured {
+            Ensured::Kept => return,
+            Ensured::Made => {
+                "its directory was gone and was made again; processes that run keep the files they have open"
+            }
+            Ensured::Repaired(what) => &format!("its {what} were not as granted and are again"),
+        };
+        let text = format!("{}: {what}", grant.id);
+        self.events.say(
+            Severity::Warning,
+            "VcudaDirectoryRestored",
+            text,
+            Some(grant.id.as_str()),
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! Calls that are not the shim's to handle: the driver alone answers them, the log names the reason once, and `vcuda doctor`
+//! tells of those by which the process gets past the shim.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use vcuda_tests::{Fixture, Running, eventually, release_dir, succeeded};
+
+/// Reads what to do, a word a line; says what the driver answered. `past`: makes a pool by the driver's own function, at
+/// `argv[1]` bytes behind `cuDriverGetVersion`, which has no hook; and destroys it by the hooked one.
+const PROGRAM: &str = "
+import ctypes, struct, sys
+cuda = ctypes.CDLL('libcuda.so.1')
+context, pool = ctypes.c_void_p(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+here = ctypes.cast(cuda.cuDriverGetVersion, ctypes.c_void_p).value
+make = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(here + int(sys.argv[1]))
+pinned_on_gpu_0 = struct.pack('=iiii72x', 1, 0, 1, 0)
+print('ready', flush=True)
+for word in sys.stdin:
+    if word == 'null\\n':
+        status = cuda.cuMemAlloc_v2(None, ctypes.c_size_t(4096))
+    elif word == 'wild\\n':
+        status = cuda.cuMemPoolDestroy(ctypes.c_void_p(0x1230))
+    else:
+        assert make(ctypes.byref(pool), pinned_on_gpu_0) == 0
+        status = cuda.cuMemPoolDestroy(pool)
+    print('answer', status, flush=True)
+";
+
+/// Where a function begins in the simulated driver.
+fn offset_of(function: &str) -> i64 {
+    let library = release_dir().join("libvcuda_simulator_cuda.so");
+    let listed = succeeded(&Command::new("nm").arg("-D").arg(library).output().unwrap());
+    let line = listed
+        .lines()
+        .find(|line| line.ends_with(&format!(" T {function}")));
+    i64::from_str_radix(line.unwrap().split(' ').next().unwrap(), 16).unwrap()
+}
+
+fn answer(program: &mut Running, word: &str) -> String {
+    let input = program.0.stdin.as_mut().unwrap();
+    writeln!(input, "{word}").unwrap();
+    program.wait_for("answer")
+}
+
+fn log_has(log: &Path, words: &str) -> usize {
+    std::fs::read_to_string(log)
+        .unwrap_or_default()
+        .matches(words)
+        .count()
+}
+
+#[test]
+fn the_reasons_are_told() {
+    const JUDGED: &str = "an argument is one that the driver judges: the driver alone answered";
+    const UNSEEN: &str = "the driver accepted a handle that the shim never saw made";
+    let fixture = Fixture::new();
+    let log = fixture.runtime().join("log");
+    let distance = offset_of("cuMemPoolCreate") - offset_of("cuDriverGetVersion");
+    let told_by_doctor = || {
+        let doctor = fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
+        let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+        let findings = findings["findings"].as_array().unwrap().iter();
+        findings
+            .filter_map(|finding| {
+                Some(
+                    finding["seen"]
+                        .as_str()?
+                        .split_once("past the shim: ")?
+                        .1
+                        .to_owned(),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let start = |command: &mut Command| {
+        command.args(["-c", PROGRAM, &distance.to_string()]);
+        let mut program = Running::start(command.stdin(Stdio::piped()));
+        program.wait_for("ready");
+        program
+    };
+    let mut bare = start(&mut fixture.bare("python3"));
+    let mut tenant = start(
+        fixture
+            .tenant(&["--memory", "2GiB"], "python3")
+            .env("VCUDA_LOG", &log),
+    );
+
+    // Wrong arguments get the driver's own answer, and are not told by doctor.
+    for word in ["null", "wild", "null"] {
+        assert_eq!(answer(&mut tenant, word), answer(&mut bare, word), "{word}");
+    }
+    eventually("the log names the reason", Duration::from_secs(60), || {
+        log_has(&log, JUDGED) > 0
+    });
+    assert_eq!(told_by_doctor(), Vec::<String>::new());
+
+    // A pool that the shim never saw made: something in this process reaches the driver without it.
+    assert_eq!(answer(&mut tenant, "past"), "answer 0");
+    eventually("the log names that reason too", Duration::from_secs(60), || {
+        log_has(&log, UNSEEN) > 0
+    });
+    assert_eq!(told_by_doctor(), [UNSEEN]);
+    assert_eq!(
+        (log_has(&log, JUDGED), log_has(&log, UNSEEN)),
+        (1, 1),
+        "each is said once"
+    );
+}
