@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use crate::layout::{LimitsFile, UsageFile};
 use crate::limits::{self, Limits};
 use crate::map::{Mapped, Mapping};
-use crate::process::{Identity, ProcessView};
+use crate::process::{Identity, ProcessView, environment};
 use crate::slots::{self, Usage};
 use crate::sys::{self, Lock};
 use crate::usage_reader::UsageReader;
@@ -321,8 +321,8 @@ fn is_meant_by_a_process(path: &Path) -> bool {
         .flatten()
         .flatten()
         .filter(|entry| is_process(&entry.file_name()) && entry.file_name() != me.as_str())
-        .filter_map(|entry| fs::read(entry.path().join("environ")).ok())
-        .any(|environment| environment.split(|byte| *byte == 0).any(|one| one == meant))
+        .filter_map(|entry| environment(&entry.path()).ok())
+        .any(|variables| variables.split(|byte| *byte == 0).any(|one| one == meant))
 }
 
 /// A `usage` that cannot be read has no slots: its processes, should they live, only harmed themselves. One of another

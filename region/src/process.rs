@@ -1,10 +1,14 @@
 //! Who a process is, and whether it still lives.
 
+mod environment;
+
 use core::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+
+pub use environment::environment;
 
 use crate::sys;
 

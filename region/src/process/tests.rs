@@ -141,3 +141,18 @@ fn the_inner_pid_is_the_last_of_several() {
     assert_eq!(inner_pid("Name:\ta\nNSpid:\t4711\n"), None);
     assert_eq!(inner_pid("Name:\ta\n"), None);
 }
+
+#[test]
+fn the_environment_of_a_process_that_starts_is_waited_for() {
+    for _ in 0..100 {
+        let mut child = Command::new("sleep")
+            .arg("1000")
+            .env("MEANT", "yes")
+            .spawn()
+            .unwrap();
+        let variables = environment(&folder_of(child.id())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(variables.split(|byte| *byte == 0).any(|one| one == b"MEANT=yes"));
+    }
+}
