@@ -93,7 +93,7 @@ fn clear(start: u64, bytes: u64) -> bool {
         )
     });
     let is_private =
-        is_private && memory::find(start).is_some_and(|range| crate::sharing::at(range.base).is_none());
+        is_private && memory::find(start).is_some_and(|range| !crate::sharing::is_shared(range.base));
     let (first, end) = (start.next_multiple_of(PAGE), (start + bytes) / PAGE * PAGE);
     if !is_private || first >= end {
         return false;

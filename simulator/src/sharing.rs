@@ -227,9 +227,10 @@ pub(crate) fn duplicate(descriptor: i32) -> Result<File, CUerror> {
 /// Ranges of an arena that show an object, by first address.
 static RANGES: Mutex<BTreeMap<u64, Range>> = Mutex::new(BTreeMap::new());
 
-/// The object that the range at `base` shows.
-pub(crate) fn at(base: u64) -> Option<Arc<Shared>> {
-    RANGES.lock().get(&base).map(|range| Arc::clone(&range.shared))
+/// Whether the range at `base` shows an object. The object itself is not given out: held for a moment, it would outlive
+/// a release in another thread.
+pub(crate) fn is_shared(base: u64) -> bool {
+    RANGES.lock().contains_key(&base)
 }
 
 /// Makes an object of a range of an arena, whose bytes this process has taken. Its contents stay what they are.

@@ -220,3 +220,24 @@ fn loom_what_was_announced_and_left_counts_nothing() {
         assert_eq!(table.ledger().used_bytes(), LIMIT);
     });
 }
+
+#[test]
+fn loom_a_proof_ends_its_own_object_and_not_the_next_one_at_its_place() {
+    model(|| {
+        let kept = Outlives::UNPROVABLE;
+        let table = exported(1, 1);
+        table.objects().at(0).1.set_outlives(kept);
+        part_as_payer(&table);
+        let prover = Arc::clone(&table);
+        let thread = loom::thread::spawn(move || prover.objects().close_released(0, key(1)));
+        let objects = table.objects();
+        let next = objects.insert(0, 0, (key(2), 1), Payer::NONE, LIVE);
+        if let Some(place) = next {
+            objects.at(place).1.set_outlives(kept);
+            objects.let_go(place, 0);
+        }
+        thread.join().unwrap();
+        assert_eq!(objects.state(0).is_granted(), next.is_some());
+        assert_eq!(table.ledger().unpaid_bytes(), u64::from(next.is_some()));
+    });
+}

@@ -1,6 +1,6 @@
 //! Objects that no process holds and that descriptors may hold: to be asked about, and ended once that is proved.
 
-use super::{ObjectKey, Objects, Outlives};
+use super::{ObjectKey, Outlives};
 use crate::DeviceIndex;
 use crate::ledger::COUNTABLE_BYTES;
 use crate::primitive::Ordering;
@@ -45,14 +45,8 @@ impl Usage {
     /// hold it since keeps it.
     pub fn end_released(&self, object: &Unheld) {
         let objects = self.objects();
-        if objects.is_at(object.place, object.key) {
-            objects.close_released(object.place);
+        if object.place < objects.used() {
+            objects.close_released(object.place, object.key);
         }
-    }
-}
-
-impl Objects<'_> {
-    fn is_at(&self, place: usize, key: ObjectKey) -> bool {
-        place < self.used() && self.state(place).is_granted() && self.at(place).1.is_named(key)
     }
 }

@@ -139,13 +139,14 @@ impl<'u> Objects<'u> {
         self.close_if(place, |record| record.outlives() == Outlives::NOTHING);
     }
 
-    /// Frees the object at `place` if no process holds it. What outlived its holders was proved to be gone, and can come back
-    /// through a holder only.
-    #[cfg(not(loom))]
-    pub(crate) fn close_released(&self, place: usize) {
-        self.close_if(place, |_| true);
+    /// Frees the object of this key at `place` if no process holds it. What outlived its holders was proved to be gone, and
+    /// can come back through a holder only. Of another object that has taken the place nothing is proved.
+    pub(crate) fn close_released(&self, place: usize, key: ObjectKey) {
+        self.close_if(place, |record| record.is_named(key));
     }
 
+    /// Frees the object at `place` if no process holds it and `may_end` says so of its record. It is asked after each look at
+    /// the state, and what follows fails if the state has changed since: so it was true of the object that ends.
     fn close_if(&self, place: usize, may_end: impl Fn(&ObjectRecord) -> bool) {
         let record = self.at(place).1;
         loop {
@@ -165,7 +166,10 @@ impl<'u> Objects<'u> {
                 }
                 return;
             }
-            self.turn(place, state, state.next(to));
+            if self.turn(place, state, state.next(to)) && to == FREE {
+                // Whatever is here by the next look is another object.
+                return;
+            }
         }
     }
 
