@@ -34,8 +34,8 @@ pub struct TokenBucket {
     beside_ns: AtomicU64,
     /// When a launch last went on debt as its wait came to the bound (`CLOCK_MONOTONIC`, ns).
     debt_admitted_ns: AtomicU64,
-    /// Until when each launch is measured (`CLOCK_MONOTONIC`, ns).
-    watched_to_ns: AtomicU64,
+    /// When what ended unseen so far is paid for (`CLOCK_MONOTONIC`, ns): `unseen`.
+    unseen_paid_ns: AtomicU64,
     reserved_level: [AtomicU64; 12],
     /// Futex word for those who wait in this container.
     pub wake: AtomicU32,
@@ -97,7 +97,7 @@ impl Default for TokenBucket {
             level_ns: AtomicI64::new(0),
             beside_ns: AtomicU64::new(0),
             debt_admitted_ns: AtomicU64::new(0),
-            watched_to_ns: AtomicU64::new(0),
+            unseen_paid_ns: AtomicU64::new(0),
             reserved_level: core::array::from_fn(|_| AtomicU64::new(0)),
             wake: AtomicU32::new(0),
             waiters: AtomicU32::new(0),

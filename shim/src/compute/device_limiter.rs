@@ -218,10 +218,13 @@ impl DeviceLimiter {
         is_forgiven
     }
 
-    /// Work of this process ended, and nothing says when: from now on each launch is measured.
-    pub(super) fn ended_unseen(&self, now_ns: u64) {
-        self.bucket.ended_unseen(now_ns);
-        self.segment_ns.store(0, Ordering::Relaxed);
+    /// Work of this process ended, and nothing says when: it may have run for `hidden_ns` longer than predicted. If that is too much, each
+    /// launch is measured from now on.
+    pub(super) fn ended_unseen(&self, hidden_ns: u64, now_ns: u64) {
+        self.bucket.ended_unseen(hidden_ns, now_ns);
+        if self.bucket.is_watched(now_ns) {
+            self.segment_ns.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Launches are done, as far as is known, and stay charged as predicted.

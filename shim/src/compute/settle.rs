@@ -233,7 +233,8 @@ impl Launches {
         stream_state.drop_parts();
         stream_state.chained.store(false, Ordering::Relaxed);
         limiter.settle_as_predicted(predicted_ns, count);
-        limiter.ended_unseen(now);
+        // How long it may have run is not known before the next launch.
+        limiter.ended_unseen(u64::MAX, now);
         pass.progress = true;
     }
 

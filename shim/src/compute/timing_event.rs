@@ -117,7 +117,7 @@ impl Launches {
         let overdue_ns = now_ns.saturating_sub(stream_state.busy_until_ns());
         let (count, predicted_ns) = stream_state.take_unmeasured();
         if count > 0 && settle::is_longer(limiter, predicted_ns, overdue_ns) {
-            limiter.ended_unseen(now_ns);
+            limiter.ended_unseen(overdue_ns, now_ns);
         }
         stream_state.drop_parts();
         let follows_event = stream_state.chained.swap(false, Ordering::Relaxed);

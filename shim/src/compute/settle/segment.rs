@@ -215,7 +215,8 @@ pub(crate) fn proved_done(
         limiter.settle_as_predicted(predicted_ns, count);
         return;
     }
-    limiter.ended_unseen(now_ns);
+    // All of it is charged from here on: the next launch is measured, lest that be too much.
+    limiter.ended_unseen(u64::MAX, now_ns);
     settle_bounded(
         limiter,
         &limiter.view(now_ns),
