@@ -2,6 +2,7 @@
 
 pub(crate) mod bypass;
 pub(crate) mod cancel;
+mod default_stream;
 pub(crate) mod elf;
 pub(crate) mod kernel;
 pub(crate) mod loader;
@@ -20,6 +21,7 @@ use reentrancy::HookGuard;
 use vcuda_driver_api::Status;
 
 pub(crate) use bypass::{Bypass, Handled, Stop};
+pub(crate) use default_stream::DefaultStream;
 pub(crate) use object_list::ObjectList;
 pub(crate) use relaxed::Relaxed;
 
@@ -37,6 +39,8 @@ pub(crate) enum Answer {
 pub(crate) struct Call<'a, R> {
     real: &'a dyn Fn() -> R,
     status: Cell<Option<R>>,
+    /// What stream 0 means in it.
+    pub(crate) default_stream: DefaultStream,
 }
 
 impl<R: core::fmt::Debug> core::fmt::Debug for Call<'_, R>
@@ -91,6 +95,7 @@ where
 #[inline]
 pub(crate) fn guarded<const SHIELDED: bool, R: Answering>(
     answer: Answer,
+    default_stream: DefaultStream,
     real: &dyn Fn() -> R,
     handler: impl FnOnce(&Call<'_, R>) -> R,
 ) -> R {
@@ -101,6 +106,7 @@ pub(crate) fn guarded<const SHIELDED: bool, R: Answering>(
     let call = Call {
         real,
         status: Cell::new(None),
+        default_stream,
     };
     match catch_unwind(AssertUnwindSafe(|| handler(&call))) {
         Ok(status) => status,

@@ -4,10 +4,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::clock::now_ns;
 
 /// How long a process is given to start its program: page faults of a loaded machine, not more.
-const START_TIME: Duration = Duration::from_secs(1);
+const START_TIME_NS: u64 = 1_000_000_000;
 
 /// The variables of the process that `folder` of `/proc` tells of, each ended by a zero byte.
 ///
@@ -18,12 +20,12 @@ const START_TIME: Duration = Duration::from_secs(1);
 /// # Errors
 /// The process has ended, or is another user's.
 pub fn environment(folder: &Path) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + START_TIME;
+    let deadline_ns = now_ns() + START_TIME_NS;
     loop {
         // Asked first: what has started by then has its variables.
         let is_starting = is_starting(folder);
         let variables = fs::read(folder.join("environ"))?;
-        if !variables.is_empty() || !is_starting || Instant::now() > deadline {
+        if !variables.is_empty() || !is_starting || now_ns() > deadline_ns {
             return Ok(variables);
         }
         thread::sleep(Duration::from_micros(200));

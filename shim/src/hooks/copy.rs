@@ -1,6 +1,7 @@
 //! Copies. From device memory to device memory they are the GPU's work as kernels are, charged and held as those; between
 //! the host and the device they are a copy engine's, and only counted. Whatever the shape and the age of the function: what
-//! counts is how many bytes move, between what, and in which stream.
+//! counts is how many bytes move, between what, and in which stream. What a function takes beside bytes and stream is of any
+//! type, so that one handler serves both widths that addresses had, and each kind of end.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Transfer;
@@ -21,12 +22,14 @@ pub(super) fn idle() -> bool {
     compute::idle()
 }
 
-fn within(call: &Call<'_, CUresult>, stream: Stream, bytes: u64) -> Handled {
+fn within(call: &Call<'_, CUresult>, stream: CUstream, bytes: u64) -> Handled {
+    let stream = Stream::of_call(call, stream);
     let launches = Launches::get().ok_or(Bypass::NoLimit)?;
     Ok(launches.transfer(call, stream, Transfer::Copy, bytes)?)
 }
 
-fn with_host(call: &Call<'_, CUresult>, stream: Stream, bytes: u64) -> Handled {
+fn with_host(call: &Call<'_, CUresult>, stream: CUstream, bytes: u64) -> Handled {
+    let stream = Stream::of_call(call, stream);
     let launches = Launches::get().ok_or(Bypass::NoLimit)?;
     Ok(launches.host_copy(call, stream, bytes)?)
 }
@@ -34,7 +37,7 @@ fn with_host(call: &Call<'_, CUresult>, stream: Stream, bytes: u64) -> Handled {
 /// Copies of which only the ends tell what they are: `parts` are the bytes between each pair.
 fn between(
     call: &Call<'_, CUresult>,
-    stream: Stream,
+    stream: CUstream,
     parts: impl Iterator<Item = (End, End, u64)>,
 ) -> Handled {
     let (mut inside, mut outside) = (0_u64, 0_u64);
@@ -64,7 +67,7 @@ fn each<T: Copy>(array: *const T, count: usize) -> impl Iterator<Item = T> {
     })
 }
 
-fn shapes<T: Shape>(call: &Call<'_, CUresult>, stream: Stream, array: *const T, count: usize) -> Handled {
+fn shapes<T: Shape>(call: &Call<'_, CUresult>, stream: CUstream, array: *const T, count: usize) -> Handled {
     between(
         call,
         stream,
@@ -75,274 +78,214 @@ fn shapes<T: Shape>(call: &Call<'_, CUresult>, stream: Stream, array: *const T, 
     )
 }
 
-/// The handlers, for each meaning of the default stream: the names, then what they mean. What a function takes beside bytes
-/// and stream is of any type, so that one handler serves both widths that addresses had, and each kind of end.
-macro_rules! copies {
-    ($stream:ident:
-        $device:ident $device_in:ident $array:ident $arrays:ident
-        $host:ident $host_in:ident $host_array:ident $host_array_in:ident
-        $any:ident $any_in:ident $any_as_told:ident $peer:ident $peer_in:ident
-        $shaped:ident $shaped_in:ident $shaped_as_told:ident
-        $batch_v1:ident $batch:ident $shaped_batch_v1:ident $shaped_batch:ident
-    ) => {
-        /// `cuMemcpyDtoD`.
-        pub(super) fn $device<A, N: Word>(call: &Call<'_, CUresult>, _to: A, _from: A, bytes: N) -> Handled {
-            within(call, Stream::$stream(CUstream::NULL), bytes.wide())
-        }
-
-        /// `cuMemcpyDtoDAsync`.
-        pub(super) fn $device_in<A, N: Word>(
-            call: &Call<'_, CUresult>,
-            _to: A,
-            _from: A,
-            bytes: N,
-            stream: CUstream,
-        ) -> Handled {
-            within(call, Stream::$stream(stream), bytes.wide())
-        }
-
-        /// `cuMemcpyDtoA`, `cuMemcpyAtoD`: an array has an offset.
-        pub(super) fn $array<A, B, C, N: Word>(
-            call: &Call<'_, CUresult>,
-            _: A,
-            _: B,
-            _: C,
-            bytes: N,
-        ) -> Handled {
-            within(call, Stream::$stream(CUstream::NULL), bytes.wide())
-        }
-
-        /// `cuMemcpyAtoA`.
-        pub(super) fn $arrays<N: Word>(
-            call: &Call<'_, CUresult>,
-            _to: CUarray,
-            _to_offset: N,
-            _from: CUarray,
-            _from_offset: N,
-            bytes: N,
-        ) -> Handled {
-            within(call, Stream::$stream(CUstream::NULL), bytes.wide())
-        }
-
-        /// `cuMemcpyHtoD`, `cuMemcpyDtoH`.
-        pub(super) fn $host<A, B, N: Word>(call: &Call<'_, CUresult>, _to: A, _from: B, bytes: N) -> Handled {
-            with_host(call, Stream::$stream(CUstream::NULL), bytes.wide())
-        }
-
-        /// `cuMemcpyHtoDAsync`, `cuMemcpyDtoHAsync`.
-        pub(super) fn $host_in<A, B, N: Word>(
-            call: &Call<'_, CUresult>,
-            _to: A,
-            _from: B,
-            bytes: N,
-            stream: CUstream,
-        ) -> Handled {
-            with_host(call, Stream::$stream(stream), bytes.wide())
-        }
-
-        /// `cuMemcpyHtoA`, `cuMemcpyAtoH`.
-        pub(super) fn $host_array<A, B, C, N: Word>(
-            call: &Call<'_, CUresult>,
-            _: A,
-            _: B,
-            _: C,
-            bytes: N,
-        ) -> Handled {
-            with_host(call, Stream::$stream(CUstream::NULL), bytes.wide())
-        }
-
-        /// `cuMemcpyHtoAAsync`, `cuMemcpyAtoHAsync`.
-        pub(super) fn $host_array_in<A, B, C, N: Word>(
-            call: &Call<'_, CUresult>,
-            _: A,
-            _: B,
-            _: C,
-            bytes: N,
-            stream: CUstream,
-        ) -> Handled {
-            with_host(call, Stream::$stream(stream), bytes.wide())
-        }
-
-        /// `cuMemcpy`.
-        pub(super) fn $any(
-            call: &Call<'_, CUresult>,
-            to: CUdeviceptr,
-            from: CUdeviceptr,
-            bytes: usize,
-        ) -> Handled {
-            $any_in(call, to, from, bytes, CUstream::NULL)
-        }
-
-        /// `cuMemcpyAsync`.
-        pub(super) fn $any_in(
-            call: &Call<'_, CUresult>,
-            to: CUdeviceptr,
-            from: CUdeviceptr,
-            bytes: usize,
-            stream: CUstream,
-        ) -> Handled {
-            let part = (End::Unified(from), End::Unified(to), bytes as u64);
-            between(call, Stream::$stream(stream), core::iter::once(part))
-        }
-
-        /// `cuMemcpyWithAttributesAsync`.
-        pub(super) fn $any_as_told(
-            call: &Call<'_, CUresult>,
-            to: CUdeviceptr,
-            from: CUdeviceptr,
-            bytes: usize,
-            _attributes: *mut CUmemcpyAttributes,
-            stream: CUstream,
-        ) -> Handled {
-            $any_in(call, to, from, bytes, stream)
-        }
-
-        /// `cuMemcpyPeer`.
-        pub(super) fn $peer(
-            call: &Call<'_, CUresult>,
-            to: CUdeviceptr,
-            to_context: CUcontext,
-            from: CUdeviceptr,
-            from_context: CUcontext,
-            bytes: usize,
-        ) -> Handled {
-            $peer_in(
-                call,
-                to,
-                to_context,
-                from,
-                from_context,
-                bytes,
-                CUstream::NULL,
-            )
-        }
-
-        /// `cuMemcpyPeerAsync`.
-        pub(super) fn $peer_in(
-            call: &Call<'_, CUresult>,
-            _to: CUdeviceptr,
-            _to_context: CUcontext,
-            _from: CUdeviceptr,
-            _from_context: CUcontext,
-            bytes: usize,
-            stream: CUstream,
-        ) -> Handled {
-            within(call, Stream::$stream(stream), bytes as u64)
-        }
-
-        /// `cuMemcpy2D`, `cuMemcpy2DUnaligned`, `cuMemcpy3D`, `cuMemcpy3DPeer`.
-        pub(super) fn $shaped<T: Shape>(call: &Call<'_, CUresult>, shape: *const T) -> Handled {
-            shapes(call, Stream::$stream(CUstream::NULL), shape, 1)
-        }
-
-        /// `cuMemcpy2DAsync`, `cuMemcpy3DAsync`, `cuMemcpy3DPeerAsync`.
-        pub(super) fn $shaped_in<T: Shape>(
-            call: &Call<'_, CUresult>,
-            shape: *const T,
-            stream: CUstream,
-        ) -> Handled {
-            shapes(call, Stream::$stream(stream), shape, 1)
-        }
-
-        /// `cuMemcpy3DWithAttributesAsync`.
-        pub(super) fn $shaped_as_told(
-            call: &Call<'_, CUresult>,
-            operation: *mut CUDA_MEMCPY3D_BATCH_OP,
-            _flags: u64,
-            stream: CUstream,
-        ) -> Handled {
-            shapes(call, Stream::$stream(stream), operation.cast_const(), 1)
-        }
-
-        /// `cuMemcpyBatchAsync` before CUDA 13.
-        #[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
-        pub(super) fn $batch_v1(
-            call: &Call<'_, CUresult>,
-            to: *mut CUdeviceptr,
-            from: *mut CUdeviceptr,
-            sizes: *mut usize,
-            count: usize,
-            attributes: *mut CUmemcpyAttributes,
-            starts: *mut usize,
-            attribute_count: usize,
-            _failed: *mut usize,
-            stream: CUstream,
-        ) -> Handled {
-            $batch(
-                call,
-                to,
-                from,
-                sizes,
-                count,
-                attributes,
-                starts,
-                attribute_count,
-                stream,
-            )
-        }
-
-        /// `cuMemcpyBatchAsync`.
-        #[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
-        pub(super) fn $batch(
-            call: &Call<'_, CUresult>,
-            to: *mut CUdeviceptr,
-            from: *mut CUdeviceptr,
-            sizes: *mut usize,
-            count: usize,
-            _attributes: *mut CUmemcpyAttributes,
-            _starts: *mut usize,
-            _attribute_count: usize,
-            stream: CUstream,
-        ) -> Handled {
-            let ends = each(from, count)
-                .zip(each(to, count))
-                .zip(each(sizes, count));
-            let parts = ends.map(|((from, to), bytes)| (End::Unified(from), End::Unified(to), bytes as u64));
-            between(call, Stream::$stream(stream), parts)
-        }
-
-        /// `cuMemcpy3DBatchAsync` before CUDA 13.
-        pub(super) fn $shaped_batch_v1(
-            call: &Call<'_, CUresult>,
-            count: usize,
-            operations: *mut CUDA_MEMCPY3D_BATCH_OP,
-            _failed: *mut usize,
-            flags: u64,
-            stream: CUstream,
-        ) -> Handled {
-            $shaped_batch(call, count, operations, flags, stream)
-        }
-
-        /// `cuMemcpy3DBatchAsync`.
-        pub(super) fn $shaped_batch(
-            call: &Call<'_, CUresult>,
-            count: usize,
-            operations: *mut CUDA_MEMCPY3D_BATCH_OP,
-            _flags: u64,
-            stream: CUstream,
-        ) -> Handled {
-            shapes(
-                call,
-                Stream::$stream(stream),
-                operations.cast_const(),
-                count,
-            )
-        }
-    };
+/// `cuMemcpyDtoD`.
+pub(super) fn device<A, N: Word>(call: &Call<'_, CUresult>, _to: A, _from: A, bytes: N) -> Handled {
+    within(call, CUstream::NULL, bytes.wide())
 }
 
-copies! { legacy:
-    device device_async array arrays
-    host host_async host_array host_array_async
-    any any_async any_as_told peer peer_async
-    shaped shaped_async shaped_as_told
-    batch_v1 batch shaped_batch_v1 shaped_batch
+/// `cuMemcpyDtoDAsync`.
+pub(super) fn device_async<A, N: Word>(
+    call: &Call<'_, CUresult>,
+    _to: A,
+    _from: A,
+    bytes: N,
+    stream: CUstream,
+) -> Handled {
+    within(call, stream, bytes.wide())
 }
 
-copies! { per_thread:
-    device_ptds device_ptsz array_ptds arrays_ptds
-    host_ptds host_ptsz host_array_ptds host_array_ptsz
-    any_ptds any_ptsz any_as_told_ptsz peer_ptds peer_ptsz
-    shaped_ptds shaped_ptsz shaped_as_told_ptsz
-    batch_v1_ptsz batch_ptsz shaped_batch_v1_ptsz shaped_batch_ptsz
+/// `cuMemcpyDtoA`, `cuMemcpyAtoD`: an array has an offset.
+pub(super) fn array<A, B, C, N: Word>(call: &Call<'_, CUresult>, _: A, _: B, _: C, bytes: N) -> Handled {
+    within(call, CUstream::NULL, bytes.wide())
+}
+
+/// `cuMemcpyAtoA`.
+pub(super) fn arrays<N: Word>(
+    call: &Call<'_, CUresult>,
+    _to: CUarray,
+    _to_offset: N,
+    _from: CUarray,
+    _from_offset: N,
+    bytes: N,
+) -> Handled {
+    within(call, CUstream::NULL, bytes.wide())
+}
+
+/// `cuMemcpyHtoD`, `cuMemcpyDtoH`.
+pub(super) fn host<A, B, N: Word>(call: &Call<'_, CUresult>, _to: A, _from: B, bytes: N) -> Handled {
+    with_host(call, CUstream::NULL, bytes.wide())
+}
+
+/// `cuMemcpyHtoDAsync`, `cuMemcpyDtoHAsync`.
+pub(super) fn host_async<A, B, N: Word>(
+    call: &Call<'_, CUresult>,
+    _to: A,
+    _from: B,
+    bytes: N,
+    stream: CUstream,
+) -> Handled {
+    with_host(call, stream, bytes.wide())
+}
+
+/// `cuMemcpyHtoA`, `cuMemcpyAtoH`.
+pub(super) fn host_array<A, B, C, N: Word>(call: &Call<'_, CUresult>, _: A, _: B, _: C, bytes: N) -> Handled {
+    with_host(call, CUstream::NULL, bytes.wide())
+}
+
+/// `cuMemcpyHtoAAsync`, `cuMemcpyAtoHAsync`.
+pub(super) fn host_array_async<A, B, C, N: Word>(
+    call: &Call<'_, CUresult>,
+    _: A,
+    _: B,
+    _: C,
+    bytes: N,
+    stream: CUstream,
+) -> Handled {
+    with_host(call, stream, bytes.wide())
+}
+
+/// `cuMemcpy`.
+pub(super) fn any(call: &Call<'_, CUresult>, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Handled {
+    any_async(call, to, from, bytes, CUstream::NULL)
+}
+
+/// `cuMemcpyAsync`.
+pub(super) fn any_async(
+    call: &Call<'_, CUresult>,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Handled {
+    let part = (End::Unified(from), End::Unified(to), bytes as u64);
+    between(call, stream, core::iter::once(part))
+}
+
+/// `cuMemcpyWithAttributesAsync`.
+pub(super) fn any_as_told(
+    call: &Call<'_, CUresult>,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    _attributes: *mut CUmemcpyAttributes,
+    stream: CUstream,
+) -> Handled {
+    any_async(call, to, from, bytes, stream)
+}
+
+/// `cuMemcpyPeer`.
+pub(super) fn peer(
+    call: &Call<'_, CUresult>,
+    to: CUdeviceptr,
+    to_context: CUcontext,
+    from: CUdeviceptr,
+    from_context: CUcontext,
+    bytes: usize,
+) -> Handled {
+    peer_async(call, to, to_context, from, from_context, bytes, CUstream::NULL)
+}
+
+/// `cuMemcpyPeerAsync`.
+pub(super) fn peer_async(
+    call: &Call<'_, CUresult>,
+    _to: CUdeviceptr,
+    _to_context: CUcontext,
+    _from: CUdeviceptr,
+    _from_context: CUcontext,
+    bytes: usize,
+    stream: CUstream,
+) -> Handled {
+    within(call, stream, bytes as u64)
+}
+
+/// `cuMemcpy2D`, `cuMemcpy2DUnaligned`, `cuMemcpy3D`, `cuMemcpy3DPeer`.
+pub(super) fn shaped<T: Shape>(call: &Call<'_, CUresult>, shape: *const T) -> Handled {
+    shapes(call, CUstream::NULL, shape, 1)
+}
+
+/// `cuMemcpy2DAsync`, `cuMemcpy3DAsync`, `cuMemcpy3DPeerAsync`.
+pub(super) fn shaped_async<T: Shape>(
+    call: &Call<'_, CUresult>,
+    shape: *const T,
+    stream: CUstream,
+) -> Handled {
+    shapes(call, stream, shape, 1)
+}
+
+/// `cuMemcpy3DWithAttributesAsync`.
+pub(super) fn shaped_as_told(
+    call: &Call<'_, CUresult>,
+    operation: *mut CUDA_MEMCPY3D_BATCH_OP,
+    _flags: u64,
+    stream: CUstream,
+) -> Handled {
+    shapes(call, stream, operation.cast_const(), 1)
+}
+
+/// `cuMemcpyBatchAsync` before CUDA 13.
+#[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
+pub(super) fn batch_v1(
+    call: &Call<'_, CUresult>,
+    to: *mut CUdeviceptr,
+    from: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attributes: *mut CUmemcpyAttributes,
+    starts: *mut usize,
+    attribute_count: usize,
+    _failed: *mut usize,
+    stream: CUstream,
+) -> Handled {
+    batch(
+        call,
+        to,
+        from,
+        sizes,
+        count,
+        attributes,
+        starts,
+        attribute_count,
+        stream,
+    )
+}
+
+/// `cuMemcpyBatchAsync`.
+#[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
+pub(super) fn batch(
+    call: &Call<'_, CUresult>,
+    to: *mut CUdeviceptr,
+    from: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    _attributes: *mut CUmemcpyAttributes,
+    _starts: *mut usize,
+    _attribute_count: usize,
+    stream: CUstream,
+) -> Handled {
+    let ends = each(from, count).zip(each(to, count)).zip(each(sizes, count));
+    let parts = ends.map(|((from, to), bytes)| (End::Unified(from), End::Unified(to), bytes as u64));
+    between(call, stream, parts)
+}
+
+/// `cuMemcpy3DBatchAsync` before CUDA 13.
+pub(super) fn shaped_batch_v1(
+    call: &Call<'_, CUresult>,
+    count: usize,
+    operations: *mut CUDA_MEMCPY3D_BATCH_OP,
+    _failed: *mut usize,
+    flags: u64,
+    stream: CUstream,
+) -> Handled {
+    shaped_batch(call, count, operations, flags, stream)
+}
+
+/// `cuMemcpy3DBatchAsync`.
+pub(super) fn shaped_batch(
+    call: &Call<'_, CUresult>,
+    count: usize,
+    operations: *mut CUDA_MEMCPY3D_BATCH_OP,
+    _flags: u64,
+    stream: CUstream,
+) -> Handled {
+    shapes(call, stream, operations.cast_const(), count)
 }

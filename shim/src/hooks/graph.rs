@@ -24,15 +24,7 @@ pub(super) fn idle() -> bool {
 
 /// `cuGraphLaunch`.
 pub(super) fn launch(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> Handled {
-    launched(call, graph, Stream::legacy(stream))
-}
-
-/// `cuGraphLaunch_ptsz`.
-pub(super) fn launch_per_thread(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> Handled {
-    launched(call, graph, Stream::per_thread(stream))
-}
-
-fn launched(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> Handled {
+    let stream = Stream::of_call(call, stream);
     let launch = || meter(call, graph, stream);
     Ok(super::graph_memory::backed(graph, stream, launch)?)
 }
@@ -93,26 +85,12 @@ fn updated(call: &Call<'_, CUresult>, graph: CUgraphExec, from: CUgraph) -> Hand
 
 /// `cuStreamBeginCapture` before CUDA 10.1, which had no modes.
 pub(super) fn begin_v1(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
-    begun(call, Stream::legacy(stream))
-}
-
-/// `cuStreamBeginCapture_ptsz`: as [`begin_v1`].
-pub(super) fn begin_v1_per_thread(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
-    begun(call, Stream::per_thread(stream))
+    begun(call, stream)
 }
 
 /// `cuStreamBeginCapture_v2`.
 pub(super) fn begin(call: &Call<'_, CUresult>, stream: CUstream, _mode: CUstreamCaptureMode) -> Handled {
-    begun(call, Stream::legacy(stream))
-}
-
-/// `cuStreamBeginCapture_v2_ptsz`.
-pub(super) fn begin_per_thread(
-    call: &Call<'_, CUresult>,
-    stream: CUstream,
-    _mode: CUstreamCaptureMode,
-) -> Handled {
-    begun(call, Stream::per_thread(stream))
+    begun(call, stream)
 }
 
 /// `cuStreamBeginCaptureToGraph`.
@@ -125,20 +103,7 @@ pub(super) fn begin_to_graph(
     _count: usize,
     _mode: CUstreamCaptureMode,
 ) -> Handled {
-    begun(call, Stream::legacy(stream))
-}
-
-/// `cuStreamBeginCaptureToGraph_ptsz`.
-pub(super) fn begin_to_graph_per_thread(
-    call: &Call<'_, CUresult>,
-    stream: CUstream,
-    _graph: CUgraph,
-    _dependencies: *const CUgraphNode,
-    _edges: *const CUgraphEdgeData,
-    _count: usize,
-    _mode: CUstreamCaptureMode,
-) -> Handled {
-    begun(call, Stream::per_thread(stream))
+    begun(call, stream)
 }
 
 /// `cuStreamBeginRecaptureToGraph`.
@@ -150,19 +115,7 @@ pub(super) fn begin_again(
     _callback: CUgraphRecaptureCallback,
     _data: *mut c_void,
 ) -> Handled {
-    begun(call, Stream::legacy(stream))
-}
-
-/// `cuStreamBeginRecaptureToGraph_ptsz`.
-pub(super) fn begin_again_per_thread(
-    call: &Call<'_, CUresult>,
-    stream: CUstream,
-    _mode: CUstreamCaptureMode,
-    _graph: CUgraph,
-    _callback: CUgraphRecaptureCallback,
-    _data: *mut c_void,
-) -> Handled {
-    begun(call, Stream::per_thread(stream))
+    begun(call, stream)
 }
 
 /// `cuStreamBeginCaptureToCig`: recorded for a graphics queue, not for a graph.
@@ -171,20 +124,12 @@ pub(super) fn begin_to_cig(
     stream: CUstream,
     _parameters: *mut CUstreamCigCaptureParams,
 ) -> Handled {
-    begun(call, Stream::legacy(stream))
+    begun(call, stream)
 }
 
-/// `cuStreamBeginCaptureToCig_ptsz`.
-pub(super) fn begin_to_cig_per_thread(
-    call: &Call<'_, CUresult>,
-    stream: CUstream,
-    _parameters: *mut CUstreamCigCaptureParams,
-) -> Handled {
-    begun(call, Stream::per_thread(stream))
-}
-
-/// Counted before the driver begins, so that no mark of another thread slips between.
-fn begun(call: &Call<'_, CUresult>, stream: Stream) -> Handled {
+/// Counted before the driver begins, so that no timing event of another thread slips between.
+fn begun(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
+    let stream = Stream::of_call(call, stream);
     let context = match context_of_stream(stream.explicit()) {
         CUcontext::NULL => current_context(),
         context => context,
@@ -200,26 +145,17 @@ fn begun(call: &Call<'_, CUresult>, stream: Stream) -> Handled {
 
 /// `cuStreamEndCapture`.
 pub(super) fn end(call: &Call<'_, CUresult>, stream: CUstream, _graph: *mut CUgraph) -> Handled {
-    ended(call, Stream::legacy(stream))
-}
-
-/// `cuStreamEndCapture_ptsz`.
-pub(super) fn end_per_thread(call: &Call<'_, CUresult>, stream: CUstream, _graph: *mut CUgraph) -> Handled {
-    ended(call, Stream::per_thread(stream))
+    ended(call, stream)
 }
 
 /// `cuStreamEndCaptureToCig`.
 pub(super) fn end_to_cig(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
-    ended(call, Stream::legacy(stream))
-}
-
-/// `cuStreamEndCaptureToCig_ptsz`.
-pub(super) fn end_to_cig_per_thread(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
-    ended(call, Stream::per_thread(stream))
+    ended(call, stream)
 }
 
 /// An invalidated capture ends with an error; a call on the wrong stream or thread ends nothing. The driver knows.
-fn ended(call: &Call<'_, CUresult>, stream: Stream) -> Handled {
+fn ended(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
+    let stream = Stream::of_call(call, stream);
     let is_open = || capture::is_capturing(stream.handle, stream.default);
     let was_open = is_open();
     let answer = call.real();
@@ -229,9 +165,9 @@ fn ended(call: &Call<'_, CUresult>, stream: Stream) -> Handled {
     Ok(answer?)
 }
 
-/// `cuStreamDestroy`: its last work, and the last frees in it, are marked first, and a capture that began on it is over.
+/// `cuStreamDestroy`: its last work, and the last frees in it, get their events first, and a capture that began on it is over.
 pub(super) fn stream_destroy(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
-    let stream = Stream::legacy(stream);
+    let stream = Stream::of_call(call, stream);
     compute::stream_closing(stream);
     if let Some(shim) = shim::get() {
         shim.pool_accounts.stream_closing(stream.handle);

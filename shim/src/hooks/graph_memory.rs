@@ -139,12 +139,7 @@ fn instantiated(call: &Call<'_, CUresult>, made: *mut CUgraphExec, graph: CUgrap
 
 /// `cuGraphUpload`.
 pub(super) fn upload(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> Handled {
-    Ok(backed(graph, Stream::legacy(stream), || call.real())?)
-}
-
-/// `cuGraphUpload_ptsz`.
-pub(super) fn upload_per_thread(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUstream) -> Handled {
-    Ok(backed(graph, Stream::per_thread(stream), || call.real())?)
+    Ok(backed(graph, Stream::of_call(call, stream), || call.real())?)
 }
 
 /// A launch or an upload, after which memory stands behind the graph's allocations.

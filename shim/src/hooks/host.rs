@@ -17,44 +17,57 @@ pub(super) fn idle() -> bool {
     compute::idle()
 }
 
-fn feed(call: &Call<'_, CUresult>, stream: Stream) -> Handled {
+fn feed(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
+    let stream = Stream::of_call(call, stream);
     let launches = Launches::get().ok_or(Bypass::NoLimit)?;
     Ok(launches.feed(call, stream)?)
 }
 
-/// The calls that take a stream first: what else they take goes to the driver as it came.
-macro_rules! with_stream {
-    ($($(#[$meta:meta])* $name:ident $stream:ident ($($argument:ty),*);)*) => {$(
-        $(#[$meta])*
-        pub(super) fn $name(call: &Call<'_, CUresult>, stream: CUstream, $(_: $argument),*) -> Handled {
-            feed(call, Stream::$stream(stream))
-        }
-    )*};
+/// `cuLaunchHostFunc`.
+pub(super) fn function(call: &Call<'_, CUresult>, stream: CUstream, _: CUhostFn, _: *mut c_void) -> Handled {
+    feed(call, stream)
 }
 
-with_stream! {
-    /// `cuLaunchHostFunc`.
-    function legacy (CUhostFn, *mut c_void);
-    /// `cuLaunchHostFunc_ptsz`.
-    function_per_thread per_thread (CUhostFn, *mut c_void);
-    /// `cuLaunchHostFunc_v2`.
-    function_v2 legacy (CUhostFn, *mut c_void, c_uint);
-    /// `cuLaunchHostFunc_v2_ptsz`.
-    function_v2_per_thread per_thread (CUhostFn, *mut c_void, c_uint);
-    /// `cuStreamAddCallback`.
-    callback legacy (CUstreamCallback, *mut c_void, c_uint);
-    /// `cuStreamAddCallback_ptsz`.
-    callback_per_thread per_thread (CUstreamCallback, *mut c_void, c_uint);
-    /// `cuStreamWaitValue32`, both versions.
-    wait_value_32 legacy (CUdeviceptr, u32, c_uint);
-    /// `cuStreamWaitValue32_ptsz`, both versions.
-    wait_value_32_per_thread per_thread (CUdeviceptr, u32, c_uint);
-    /// `cuStreamWaitValue64`, both versions.
-    wait_value_64 legacy (CUdeviceptr, u64, c_uint);
-    /// `cuStreamWaitValue64_ptsz`, both versions.
-    wait_value_64_per_thread per_thread (CUdeviceptr, u64, c_uint);
-    /// `cuStreamBatchMemOp`, both versions: one of its operations may be a wait.
-    batch legacy (c_uint, *mut CUstreamBatchMemOpParams, c_uint);
-    /// `cuStreamBatchMemOp_ptsz`, both versions.
-    batch_per_thread per_thread (c_uint, *mut CUstreamBatchMemOpParams, c_uint);
+/// `cuLaunchHostFunc_v2`.
+pub(super) fn function_v2(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _: CUhostFn,
+    _: *mut c_void,
+    _: c_uint,
+) -> Handled {
+    feed(call, stream)
+}
+
+/// `cuStreamAddCallback`.
+pub(super) fn callback(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _: CUstreamCallback,
+    _: *mut c_void,
+    _: c_uint,
+) -> Handled {
+    feed(call, stream)
+}
+
+/// `cuStreamWaitValue32` and `64`, both versions: `V` is the value.
+pub(super) fn wait_value<V>(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _: CUdeviceptr,
+    _: V,
+    _: c_uint,
+) -> Handled {
+    feed(call, stream)
+}
+
+/// `cuStreamBatchMemOp`, both versions: one of its operations may be a wait.
+pub(super) fn batch(
+    call: &Call<'_, CUresult>,
+    stream: CUstream,
+    _: c_uint,
+    _: *mut CUstreamBatchMemOpParams,
+    _: c_uint,
+) -> Handled {
+    feed(call, stream)
 }

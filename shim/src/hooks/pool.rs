@@ -27,24 +27,59 @@ pub(super) fn idle() -> bool {
     shim::passes()
 }
 
+/// How often the current pool of a device is asked for again, because another thread has destroyed it meanwhile.
+const ATTEMPTS: u32 = 64;
+
 /// `cuMemAllocAsync`: from the current pool of the stream's device.
+///
+/// The pool that is charged is named to the driver: another thread may make another pool the current one meanwhile, or
+/// destroy this one, and the request would be served by a pool that is not charged for it. Both functions mean the same
+/// (CUDA Driver API, `cuMemAllocAsync`: "The allocation comes from the memory pool current to the stream's device").
 pub(super) fn alloc(
     call: &Call<'_, CUresult>,
     address: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
 ) -> Handled {
-    from_stream(call, address, bytes, Stream::legacy(stream))
-}
-
-/// `cuMemAllocAsync_ptsz`.
-pub(super) fn alloc_ptsz(
-    call: &Call<'_, CUresult>,
-    address: *mut CUdeviceptr,
-    bytes: usize,
-    stream: CUstream,
-) -> Handled {
-    from_stream(call, address, bytes, Stream::per_thread(stream))
+    let stream = Stream::of_call(call, stream);
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(address.is_null() || bytes == 0)?;
+    if capture::is_capturing(stream.handle, stream.default) {
+        graph_memory::expect_nodes();
+        return Err(Bypass::Capturing.into());
+    }
+    let (device, mut pool) = pool_of_stream(shim, stream.handle).ok_or(Bypass::NoContext)?;
+    for _ in 0..ATTEMPTS {
+        // A current pool that nobody noted was made behind our back, and is local to the device.
+        let home = shim
+            .pool_accounts
+            .home(pool)
+            .unwrap_or_else(|| shim.pool_accounts.note_on(pool, device));
+        let Home::Device(pool_account) = &home else {
+            return Err(Bypass::Uncharged.into());
+        };
+        let ask = || {
+            // SAFETY: as the application said; a pool that the driver has just named, and which it judges itself.
+            let status =
+                unsafe { super::own::cuMemAllocFromPoolAsync(address, bytes, pool, stream.explicit()) };
+            if status.is_ok() {
+                call.answered(status);
+            }
+            status
+        };
+        let answer = counted(shim, pool_account, (address, bytes as u64), stream, ask);
+        if answer.is_ok() || answer == Err(CUerror::OUT_OF_MEMORY) {
+            return Ok(answer?);
+        }
+        let Some((_, now)) = pool_of_stream(shim, stream.handle) else {
+            return Ok(answer?);
+        };
+        if now == pool {
+            return Ok(answer?);
+        }
+        pool = now;
+    }
+    Err(CUerror::OUT_OF_MEMORY.into())
 }
 
 /// `cuMemAllocFromPoolAsync`.
@@ -55,28 +90,42 @@ pub(super) fn alloc_from(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Handled {
-    from_pool(call, address, bytes, pool, Stream::legacy(stream))
-}
-
-/// `cuMemAllocFromPoolAsync_ptsz`.
-pub(super) fn alloc_from_ptsz(
-    call: &Call<'_, CUresult>,
-    address: *mut CUdeviceptr,
-    bytes: usize,
-    pool: CUmemoryPool,
-    stream: CUstream,
-) -> Handled {
-    from_pool(call, address, bytes, pool, Stream::per_thread(stream))
+    let stream = Stream::of_call(call, stream);
+    let shim = shim::managed()?;
+    Bypass::BadArgument.when(address.is_null() || bytes == 0)?;
+    if capture::is_capturing(stream.handle, stream.default) {
+        graph_memory::expect_nodes();
+        return Err(Bypass::Capturing.into());
+    }
+    let home = shim.pool_accounts.home(pool).or_else(|| {
+        let device = owner_of(shim, pool)?;
+        Some(shim.pool_accounts.note_on(pool, device))
+    });
+    match home {
+        Some(Home::Device(pool_account)) => {
+            let request = (address, bytes as u64);
+            Ok(counted(shim, &pool_account, request, stream, || call.real())?)
+        }
+        Some(Home::Host | Home::Imported) => Err(Bypass::Uncharged.into()),
+        None => Err(Bypass::UnseenHandle.into()),
+    }
 }
 
 /// `cuMemFreeAsync`.
+///
+/// In a capture this is a node of the graph: the memory lives on until the graph runs, if it is not the graph's own.
+/// The record is taken out before the driver frees, since the address may be handed out again at once.
 pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUstream) -> Handled {
-    freed_in(call, address, Stream::legacy(stream))
-}
-
-/// `cuMemFreeAsync_ptsz`.
-pub(super) fn free_ptsz(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUstream) -> Handled {
-    freed_in(call, address, Stream::per_thread(stream))
+    let stream = Stream::of_call(call, stream);
+    let shim = shim::managed()?;
+    Bypass::Capturing.when(capture::is_capturing(stream.handle, stream.default))?;
+    if let Some(block) = shim.pool_accounts.take(address) {
+        return Ok(give_back(shim, address, block, stream, || call.real())?);
+    }
+    super::memory::freed_after(call, address, |allocation| {
+        shim.pool_accounts.ordered.after(stream, Owed::Linear(allocation));
+        shim.pool_accounts.note_shrinking();
+    })
 }
 
 /// `cuMemFree` of a piece of a pool; nothing if the address is none.
@@ -178,85 +227,6 @@ fn device_of(shim: &'static Shim, properties: &CUmemPoolProps) -> Option<&'stati
     }
 }
 
-/// How often the current pool of a device is asked for again, because another thread has destroyed it meanwhile.
-const ATTEMPTS: u32 = 64;
-
-/// The pool that is charged is named to the driver: another thread may make another pool the current one meanwhile, or
-/// destroy this one, and the request would be served by a pool that is not charged for it. Both functions mean the same
-/// (CUDA Driver API, `cuMemAllocAsync`: "The allocation comes from the memory pool current to the stream's device").
-fn from_stream(
-    call: &Call<'_, CUresult>,
-    address: *mut CUdeviceptr,
-    bytes: usize,
-    stream: Stream,
-) -> Handled {
-    let shim = shim::managed()?;
-    Bypass::BadArgument.when(address.is_null() || bytes == 0)?;
-    if capture::is_capturing(stream.handle, stream.default) {
-        graph_memory::expect_nodes();
-        return Err(Bypass::Capturing.into());
-    }
-    let (device, mut pool) = pool_of_stream(shim, stream.handle).ok_or(Bypass::NoContext)?;
-    for _ in 0..ATTEMPTS {
-        // A current pool that nobody noted was made behind our back, and is local to the device.
-        let home = shim
-            .pool_accounts
-            .home(pool)
-            .unwrap_or_else(|| shim.pool_accounts.note_on(pool, device));
-        let Home::Device(pool_account) = &home else {
-            return Err(Bypass::Uncharged.into());
-        };
-        let ask = || {
-            // SAFETY: as the application said; a pool that the driver has just named, and which it judges itself.
-            let status =
-                unsafe { super::own::cuMemAllocFromPoolAsync(address, bytes, pool, stream.explicit()) };
-            if status.is_ok() {
-                call.answered(status);
-            }
-            status
-        };
-        let answer = counted(shim, pool_account, (address, bytes as u64), stream, ask);
-        if answer.is_ok() || answer == Err(CUerror::OUT_OF_MEMORY) {
-            return Ok(answer?);
-        }
-        let Some((_, now)) = pool_of_stream(shim, stream.handle) else {
-            return Ok(answer?);
-        };
-        if now == pool {
-            return Ok(answer?);
-        }
-        pool = now;
-    }
-    Err(CUerror::OUT_OF_MEMORY.into())
-}
-
-fn from_pool(
-    call: &Call<'_, CUresult>,
-    address: *mut CUdeviceptr,
-    bytes: usize,
-    pool: CUmemoryPool,
-    stream: Stream,
-) -> Handled {
-    let shim = shim::managed()?;
-    Bypass::BadArgument.when(address.is_null() || bytes == 0)?;
-    if capture::is_capturing(stream.handle, stream.default) {
-        graph_memory::expect_nodes();
-        return Err(Bypass::Capturing.into());
-    }
-    let home = shim.pool_accounts.home(pool).or_else(|| {
-        let device = owner_of(shim, pool)?;
-        Some(shim.pool_accounts.note_on(pool, device))
-    });
-    match home {
-        Some(Home::Device(pool_account)) => {
-            let request = (address, bytes as u64);
-            Ok(counted(shim, &pool_account, request, stream, || call.real())?)
-        }
-        Some(Home::Host | Home::Imported) => Err(Bypass::Uncharged.into()),
-        None => Err(Bypass::UnseenHandle.into()),
-    }
-}
-
 fn counted(
     shim: &'static Shim,
     pool_account: &Arc<PoolAccount>,
@@ -321,20 +291,6 @@ fn give_back(
     }
     shim.pool_accounts.note_shrinking();
     Ok(())
-}
-
-/// In a capture this is a node of the graph: the memory lives on until the graph runs, if it is not the graph's own.
-/// The record is taken out before the driver frees, since the address may be handed out again at once.
-fn freed_in(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: Stream) -> Handled {
-    let shim = shim::managed()?;
-    Bypass::Capturing.when(capture::is_capturing(stream.handle, stream.default))?;
-    if let Some(block) = shim.pool_accounts.take(address) {
-        return Ok(give_back(shim, address, block, stream, || call.real())?);
-    }
-    super::memory::freed_after(call, address, |allocation| {
-        shim.pool_accounts.ordered.after(stream, Owed::Linear(allocation));
-        shim.pool_accounts.note_shrinking();
-    })
 }
 
 /// The device of a stream, and its current pool.

@@ -1,5 +1,6 @@
 //! Sets of device memory: the GPU's work as kernels are, charged and held as those. Whatever the width, the shape and the
-//! age of the function: what counts is how many bytes are written, and in which stream.
+//! age of the function: what counts is how many bytes are written, and in which stream. An address has either width that
+//! addresses had, so its type is a parameter.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Transfer;
@@ -20,61 +21,51 @@ pub(super) fn idle() -> bool {
 }
 
 /// So many elements of a value's width, in so many rows.
-fn set<V, N: Word>(call: &Call<'_, CUresult>, _value: V, width: N, rows: u64, stream: Stream) -> Handled {
+fn set<V, N: Word>(call: &Call<'_, CUresult>, _value: V, width: N, rows: u64, stream: CUstream) -> Handled {
+    let stream = Stream::of_call(call, stream);
     let launches = Launches::get().ok_or(Bypass::NoLimit)?;
     let elements = width.wide().saturating_mul(rows);
     let bytes = elements.saturating_mul(size_of::<V>() as u64);
     Ok(launches.transfer(call, stream, Transfer::Set, bytes)?)
 }
 
-/// `cuMemsetD8`, `D16` and `D32` in one row or, of a pitch, in several; in the default stream or in one that is given. `D`:
-/// an address, of either width that addresses had.
-macro_rules! sets {
-    ($($line:ident $rows:ident $line_in:ident $rows_in:ident $stream:ident;)*) => {$(
-        /// `cuMemsetD8` and its like.
-        pub(super) fn $line<D, V, N: Word>(call: &Call<'_, CUresult>, _to: D, value: V, width: N) -> Handled {
-            set(call, value, width, 1, Stream::$stream(CUstream::NULL))
-        }
-
-        /// `cuMemsetD2D8` and its like.
-        pub(super) fn $rows<D, V, N: Word>(
-            call: &Call<'_, CUresult>,
-            _to: D,
-            _pitch: N,
-            value: V,
-            width: N,
-            height: N,
-        ) -> Handled {
-            set(call, value, width, height.wide(), Stream::$stream(CUstream::NULL))
-        }
-
-        /// `cuMemsetD8Async` and its like.
-        pub(super) fn $line_in<D, V, N: Word>(
-            call: &Call<'_, CUresult>,
-            _to: D,
-            value: V,
-            width: N,
-            stream: CUstream,
-        ) -> Handled {
-            set(call, value, width, 1, Stream::$stream(stream))
-        }
-
-        /// `cuMemsetD2D8Async` and its like.
-        pub(super) fn $rows_in<D, V, N: Word>(
-            call: &Call<'_, CUresult>,
-            _to: D,
-            _pitch: N,
-            value: V,
-            width: N,
-            height: N,
-            stream: CUstream,
-        ) -> Handled {
-            set(call, value, width, height.wide(), Stream::$stream(stream))
-        }
-    )*};
+/// `cuMemsetD8` and its like, in the default stream.
+pub(super) fn line<D, V, N: Word>(call: &Call<'_, CUresult>, to: D, value: V, width: N) -> Handled {
+    line_async(call, to, value, width, CUstream::NULL)
 }
 
-sets! {
-    line rows line_async rows_async legacy;
-    line_ptds rows_ptds line_ptsz rows_ptsz per_thread;
+/// `cuMemsetD8Async` and its like.
+pub(super) fn line_async<D, V, N: Word>(
+    call: &Call<'_, CUresult>,
+    _to: D,
+    value: V,
+    width: N,
+    stream: CUstream,
+) -> Handled {
+    set(call, value, width, 1, stream)
+}
+
+/// `cuMemsetD2D8` and its like, in the default stream.
+pub(super) fn rows<D, V, N: Word>(
+    call: &Call<'_, CUresult>,
+    to: D,
+    pitch: N,
+    value: V,
+    width: N,
+    height: N,
+) -> Handled {
+    rows_async(call, to, pitch, value, width, height, CUstream::NULL)
+}
+
+/// `cuMemsetD2D8Async` and its like.
+pub(super) fn rows_async<D, V, N: Word>(
+    call: &Call<'_, CUresult>,
+    _to: D,
+    _pitch: N,
+    value: V,
+    width: N,
+    height: N,
+    stream: CUstream,
+) -> Handled {
+    set(call, value, width, height.wide(), stream)
 }

@@ -31,20 +31,7 @@ pub(super) fn map(
     count: c_uint,
     stream: CUstream,
 ) -> Handled {
-    mapped(call, list, count, Stream::legacy(stream))
-}
-
-/// `cuMemMapArrayAsync_ptsz`.
-pub(super) fn map_per_thread(
-    call: &Call<'_, CUresult>,
-    list: *mut CUarrayMapInfo,
-    count: c_uint,
-    stream: CUstream,
-) -> Handled {
-    mapped(call, list, count, Stream::per_thread(stream))
-}
-
-fn mapped(call: &Call<'_, CUresult>, list: *mut CUarrayMapInfo, count: c_uint, stream: Stream) -> Handled {
+    let stream = Stream::of_call(call, stream);
     let shim = shim::managed()?;
     Bypass::BadArgument.when(list.is_null() || count == 0)?;
     // Copied and held before the driver is asked: another thread may let go of a handle meanwhile.

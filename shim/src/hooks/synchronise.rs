@@ -23,12 +23,8 @@ pub(super) fn idle() -> bool {
 
 /// `cuStreamSynchronize`.
 pub(super) fn stream(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
-    waited_for(call, Stream::legacy(stream))
-}
-
-/// `cuStreamSynchronize_ptsz`.
-pub(super) fn stream_ptsz(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
-    waited_for(call, Stream::per_thread(stream))
+    let stream = Stream::of_call(call, stream);
+    Ok(compute::stream_drains(stream, || waited(call))?)
 }
 
 /// `cuEventSynchronize`.
@@ -45,10 +41,6 @@ pub(super) fn context(call: &Call<'_, CUresult>) -> Handled {
 /// `cuCtxSynchronize_v2`.
 pub(super) fn context_v2(call: &Call<'_, CUresult>, context: CUcontext) -> Handled {
     Ok(compute::context_drains(context, || waited(call))?)
-}
-
-fn waited_for(call: &Call<'_, CUresult>, stream: Stream) -> Handled {
-    Ok(compute::stream_drains(stream, || waited(call))?)
 }
 
 fn waited(call: &Call<'_, CUresult>) -> CUresult {

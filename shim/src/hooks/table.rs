@@ -7,7 +7,9 @@
 //! }
 //! ```
 //! The first word is the answer if the shim itself breaks before the driver was called: `deny` says "out of memory",
-//! `pass` calls the driver. The prototype comes from driver-api. A row yields
+//! `pass` calls the driver. The prototype comes from driver-api. The end of the name says what stream 0 means
+//! ([`DefaultStream`](crate::driver::DefaultStream)): variants with `_ptsz` and `_ptds` share their handlers with those
+//! without. A row yields
 //! - the exported C function of that name (link-time symbol), which goes straight to the driver while the
 //!   handler's module is `idle()`, or if the row's function behind `unless` has done with the arguments what there is to
 //!   do, and else runs the handler under the guard ([`crate::driver::guarded`]);
@@ -183,7 +185,8 @@ macro_rules! export {
                 // SAFETY: the arguments go on as they came.
                 let real = || unsafe { real::$name($($arg),*) };
                 const SHIELDED: bool = super::$module::HANDLERS.defers_cancellation;
-                $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, &real, |call| {
+                const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
+                $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |call| {
                     let may_move_memory = super::$module::HANDLERS.may_move_memory;
                     let _in_flight = may_move_memory.then($crate::memory::overhead::in_flight::enter).flatten();
                     call.conclude(super::$module::$handler(call, $($arg),*))
@@ -196,15 +199,16 @@ macro_rules! export {
 }
 pub(crate) use export;
 
-/// What an exported function that is not idle goes on with: the handler, or first the row's function behind `unless`. If that
-/// says so, the call ends in a jump to the driver, as an idle one does.
+/// What an exported function that is not idle goes on with: the handler, or first the row's function behind `unless`, which is
+/// also told what stream 0 means. If that says so, the call ends in a jump to the driver, as an idle one does.
 macro_rules! unless {
     ({ $managed:ident $module:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => { $managed };
     ({ $managed:ident $module:ident $goes:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{
         #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
         #[inline(never)]
         unsafe extern "C-unwind" fn may_go($($arg: $ty),*) -> $ret {
-            $crate::hooks::table::jump!(super::$module::$goes($($arg),*), $managed, $name ($($arg: $ty),*) -> $ret)
+            const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
+            $crate::hooks::table::jump!(super::$module::$goes(DEFAULT_STREAM, $($arg),*), $managed, $name ($($arg: $ty),*) -> $ret)
         }
         may_go
     }};

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use vcuda_driver_api::prelude::*;
 
-use crate::driver::real;
+use crate::driver::{DefaultStream, real};
 
 /// Captures begun and not ended in this process.
 static OPEN: AtomicU32 = AtomicU32::new(0);
@@ -136,31 +136,22 @@ pub(crate) fn any_open() -> bool {
     OPEN.load(Ordering::Relaxed) != 0
 }
 
-/// What stream 0 means in the function that was called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Default {
-    /// The legacy stream, for all threads.
-    Legacy,
-    /// The calling thread's own (`_ptsz`).
-    PerThread,
-}
-
 /// Whether work on `stream` is captured. What the driver refuses to say counts as captured: it answers with 906 on the
 /// legacy stream while a capture forbids it (CUDA Driver API, `cuStreamIsCapturing`).
 #[inline]
-pub(crate) fn is_capturing(stream: CUstream, default: Default) -> bool {
+pub(crate) fn is_capturing(stream: CUstream, default: DefaultStream) -> bool {
     any_open() && is_captured(stream, default)
 }
 
 /// As [`is_capturing`], also of a capture that began unseen: the driver is asked at once.
 #[cold]
-pub(crate) fn is_captured(stream: CUstream, default: Default) -> bool {
+pub(crate) fn is_captured(stream: CUstream, default: DefaultStream) -> bool {
     let mut status = CUstreamCaptureStatus::NONE;
     let answer = match default {
         // SAFETY: the driver writes a status or nothing; the question is allowed during a capture.
-        Default::Legacy => unsafe { real::cuStreamIsCapturing(stream, &raw mut status) },
+        DefaultStream::Legacy => unsafe { real::cuStreamIsCapturing(stream, &raw mut status) },
         // SAFETY: as above.
-        Default::PerThread => unsafe { real::cuStreamIsCapturing_ptsz(stream, &raw mut status) },
+        DefaultStream::PerThread => unsafe { real::cuStreamIsCapturing_ptsz(stream, &raw mut status) },
     };
     answer.is_err() || status != CUstreamCaptureStatus::NONE
 }

@@ -2,8 +2,8 @@
 
 use vcuda_driver_api::prelude::*;
 
-use super::capture::Default;
 use super::devices::current_context;
+use crate::driver::{Call, DefaultStream};
 
 /// A stream as a launch names it.
 #[derive(Debug, Clone, Copy)]
@@ -11,23 +11,24 @@ pub(crate) struct Stream {
     /// The handle.
     pub(crate) handle: CUstream,
     /// What handle 0 means.
-    pub(crate) default: Default,
+    pub(crate) default: DefaultStream,
 }
 
 impl Stream {
+    /// As a call of the application means it.
+    #[inline]
+    pub(crate) fn of_call(call: &Call<'_, CUresult>, handle: CUstream) -> Self {
+        Self {
+            handle,
+            default: call.default_stream,
+        }
+    }
+
     /// As a function without `_ptsz` means it.
     pub(crate) const fn legacy(handle: CUstream) -> Self {
         Self {
             handle,
-            default: Default::Legacy,
-        }
-    }
-
-    /// As a function with `_ptsz` means it.
-    pub(crate) const fn per_thread(handle: CUstream) -> Self {
-        Self {
-            handle,
-            default: Default::PerThread,
+            default: DefaultStream::Legacy,
         }
     }
 
@@ -39,7 +40,7 @@ impl Stream {
     /// The handle that means this stream in every function.
     pub(crate) fn explicit(self) -> CUstream {
         match (self.handle.0, self.default) {
-            (0, Default::PerThread) => CUstream(PER_THREAD),
+            (0, DefaultStream::PerThread) => CUstream(PER_THREAD),
             _ => self.handle,
         }
     }

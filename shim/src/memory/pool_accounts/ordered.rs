@@ -13,7 +13,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::freeing::Place;
 use super::{Block, MAY_SHRINK, PoolAccount};
-use crate::driver::{Relaxed, real};
+use crate::driver::{DefaultStream, Relaxed, real};
 use crate::memory::allocations::Allocation;
 use crate::memory::mappings::Backing;
 use crate::runtime::capture;
@@ -217,7 +217,7 @@ fn mark(stream: CUstream, context: CUcontext) -> Mark {
 
 fn record(stream: CUstream) -> Option<CUevent> {
     // Recorded during a capture of this very stream, it would become a part of the graph.
-    if capture::is_capturing(stream, capture::Default::Legacy) {
+    if capture::is_capturing(stream, DefaultStream::Legacy) {
         return None;
     }
     let mut event = CUevent::NULL;
