@@ -8,6 +8,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
+use tonic::Code;
 use tracing::info;
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
@@ -20,6 +21,7 @@ use crate::ids::{Ids, Kind, Slot};
 use crate::manager::Manager;
 use crate::node::{Known, Seen};
 use crate::pods::{Holder, Pods, holder};
+use crate::room::Asks;
 
 mod error;
 mod facts;
@@ -57,8 +59,20 @@ pub struct Binder {
     store: Store,
     node: Known,
     competitions: Arc<dyn Competitions>,
+    room: Asks,
     /// One container at a time from here on: what one takes away, another must not be giving.
     turn: Mutex<()>,
+}
+
+/// A container at its start.
+struct Bound<'a> {
+    slot: Slot,
+    /// The container's name.
+    name: &'a str,
+    /// Whether it gets the shim.
+    is_limited: bool,
+    holder: &'a Holder,
+    held: Holding,
 }
 
 impl Binder {
@@ -71,6 +85,7 @@ impl Binder {
         store: Store,
         node: Known,
         competitions: Arc<dyn Competitions>,
+        room: Asks,
     ) -> Self {
         Self {
             rules,
@@ -79,6 +94,7 @@ impl Binder {
             store,
             node,
             competitions,
+            room,
             turn: Mutex::default(),
         }
     }
@@ -145,20 +161,39 @@ impl Binder {
             ids,
         };
         let request = self.request(&slot, &holder, name, &wanted).await?;
-        let asked = amounts::text(&request.amounts.unwrap_or_default());
+        let one = Bound {
+            slot,
+            name,
+            is_limited: wanted.memory_bytes.is_some() || self.rules.shim_for_whole_cards,
+            holder: &holder,
+            held,
+        };
+        let given = self.give(&one, request.clone()).await;
+        match given {
+            // What ended pods hold is free as soon as it is looked for.
+            Err(BindError::Refused(error))
+                if error.code() == Code::ResourceExhausted && self.room.make().await =>
+            {
+                self.give(&one, request).await
+            }
+            given => given,
+        }
+    }
 
+    /// Grants, and writes the container's files.
+    async fn give(&self, one: &Bound<'_>, request: v1::CreateGrantRequest) -> Result<(), BindError> {
+        let asked = amounts::text(&request.amounts.unwrap_or_default());
         let _turn = self.turn.lock().await;
-        self.supersede(&slot, &held).await?;
-        let grant = self.granted(&slot, &holder, request, &asked).await?;
+        self.supersede(&one.slot, &one.held).await?;
+        let grant = self.granted(&one.slot, one.holder, request, &asked).await?;
         let facts = self.facts().await?;
-        let is_whole = wanted.memory_bytes.is_none();
         let grant = cdi::Grant {
-            slot: slot.clone(),
+            slot: one.slot.clone(),
             id: grant.id,
             directory: grant.directory.into(),
             gpus: grant.gpu_uuids,
-            is_limited: !is_whole || self.rules.shim_for_whole_cards,
-            held,
+            is_limited: one.is_limited,
+            held: one.held.clone(),
             asked,
         };
         let spec = cdi::spec(&facts, &grant)?;
@@ -166,8 +201,8 @@ impl Binder {
         let record = grant.record();
         blocking(move || store.write(&record, &spec)).await?;
         info!(
-            pod = pod_name(&holder),
-            container = name,
+            pod = pod_name(one.holder),
+            container = one.name,
             grant = grant.id,
             gpus = grant.gpus.join(" "),
             "bound"

@@ -29,5 +29,6 @@ pub mod recency;
 pub mod register;
 pub mod release;
 pub mod resources;
+pub mod room;
 pub mod run;
 pub mod serve;

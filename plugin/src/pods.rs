@@ -2,6 +2,7 @@
 //! out: plain init containers, and pods' UIDs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,15 +116,22 @@ pub struct Told {
 }
 
 impl Told {
-    /// All containers of which either speaks.
-    pub fn containers(&self) -> impl Iterator<Item = &Devices> {
-        let listed = self
-            .listed
+    /// The containers that PodResources list. Plain init containers are not among them.
+    pub fn listed(&self) -> impl Iterator<Item = &Devices> {
+        self.listed
             .iter()
-            .flat_map(|(_, _, containers)| containers.values());
-        listed.chain(self.checkpoint.values().flat_map(BTreeMap::values))
+            .flat_map(|(_, _, containers)| containers.values())
+    }
+
+    /// The containers in the checkpoint. Those of pods that ended since it was written are among them.
+    pub fn recorded(&self) -> impl Iterator<Item = &Devices> {
+        self.checkpoint.values().flat_map(BTreeMap::values)
     }
 }
+
+/// One writing of the checkpoint: kubelet replaces the file each time (inode, time of its change).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written(u64, i64, i64);
 
 /// Kubelet, asked who holds what.
 #[derive(Debug)]
@@ -189,6 +197,13 @@ impl Pods {
             answer: Some(answer.clone()),
         };
         answer
+    }
+
+    /// Which writing of the checkpoint lies there now. None: there is no file.
+    #[must_use]
+    pub fn written(&self) -> Option<Written> {
+        let metadata = std::fs::metadata(&self.checkpoint).ok()?;
+        Some(Written(metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
     }
 
     async fn ask_kubelet(&self) -> Result<Told, PodsError> {

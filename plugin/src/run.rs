@@ -31,6 +31,7 @@ use crate::recency::Recency;
 use crate::register::changes::Changes;
 use crate::register::{Directories, Registrar};
 use crate::release::Releaser;
+use crate::room::room;
 use crate::serve::{Readers, Resource, Shared};
 use vcuda_kubelet_api::CHECKPOINT;
 
@@ -142,6 +143,7 @@ impl Parts {
             Arc::clone(&instruments),
         );
         let node = follower.known();
+        let (asks, asked) = room();
         let binder = Arc::new(Binder::new(
             rules(config),
             Arc::clone(&pods),
@@ -149,6 +151,7 @@ impl Parts {
             store.clone(),
             node.clone(),
             competitions(cluster.as_ref()),
+            asks,
         ));
         let shared = Arc::new(Shared {
             node: node.clone(),
@@ -165,7 +168,8 @@ impl Parts {
                 tasks.spawn(pod_events::run(client, node, manager));
             }
         }
-        let connected = register_all(config, &shared, &mut tasks);
+        let readers = Readers::default();
+        let connected = register_all(config, &shared, &readers, &mut tasks);
         let [of_shares, ..] = &connected;
         let releaser = Releaser {
             pace: config.release,
@@ -174,6 +178,8 @@ impl Parts {
             store,
             recency: Arc::clone(&shared.recency),
             is_connected: of_shares.clone(),
+            readers,
+            asked,
         };
         tasks.spawn(releaser.run());
         Self {
@@ -221,10 +227,12 @@ fn rules(config: &Config) -> Rules {
     }
 }
 
-/// Starts a task for each resource that keeps it registered with kubelet. Returns whether each is.
+/// Starts a task for each resource that keeps it registered with kubelet. Kubelet's streams of the shares' list are counted in
+/// `of_shares`. Returns whether each resource is registered.
 fn register_all(
     config: &Config,
     shared: &Arc<Shared>,
+    of_shares: &Readers,
     tasks: &mut JoinSet<()>,
 ) -> [watch::Receiver<bool>; 3] {
     let directories = &config.directories;
@@ -238,7 +246,10 @@ fn register_all(
             kind,
             name: config.names.of(kind).to_owned(),
             shared: Arc::clone(shared),
-            readers: Readers::default(),
+            readers: match kind {
+                Kind::Gpu => of_shares.clone(),
+                Kind::Memory | Kind::Cores => Readers::default(),
+            },
         };
         let registrar = Registrar::new(directories.clone(), config.ways, resource, changes.clone());
         let connected = registrar.is_connected();

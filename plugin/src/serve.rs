@@ -35,6 +35,8 @@ pub struct Readers {
     open: watch::Sender<usize>,
     /// Streams of an earlier number end.
     round: watch::Sender<u64>,
+    /// Counts how often the same list was to be sent once more.
+    repeats: watch::Sender<u64>,
 }
 
 impl Default for Readers {
@@ -42,6 +44,7 @@ impl Default for Readers {
         Self {
             open: watch::Sender::new(0),
             round: watch::Sender::new(0),
+            repeats: watch::Sender::new(0),
         }
     }
 }
@@ -56,6 +59,11 @@ impl Readers {
     /// Ends all streams: kubelet has to have seen that before it is registered with anew.
     pub fn close(&self) {
         self.round.send_modify(|round| *round += 1);
+    }
+
+    /// Sends the list once more, unchanged. Kubelet writes its checkpoint for each list that it reads.
+    pub fn repeat(&self) {
+        self.repeats.send_modify(|repeats| *repeats += 1);
     }
 }
 
@@ -176,6 +184,8 @@ impl DevicePlugin for Resource {
         let mut node = self.shared.node.clone();
         let mut round = self.readers.round.subscribe();
         round.mark_unchanged();
+        let mut repeats = self.readers.repeats.subscribe();
+        repeats.mark_unchanged();
         let reader = Reader::new(&self.readers);
         info!(resource = name, "kubelet reads the list");
         tokio::spawn(async move {
@@ -189,8 +199,12 @@ impl DevicePlugin for Resource {
                             return;
                         }
                     }
-                    if node.changed().await.is_err() {
-                        return;
+                    tokio::select! {
+                        changed = node.changed() => if changed.is_err() {
+                            return;
+                        },
+                        // The sender is a part of this resource: it outlives the stream.
+                        _ = repeats.changed() => told = None,
                     }
                 }
             };

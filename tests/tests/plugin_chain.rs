@@ -106,8 +106,6 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
     let other = kubelet.admit(PodSpec::share("b", 16, 30)).unwrap();
     let of_other = kubelet.started(&other).directory();
     kubelet.remove(&other);
-    // Kubelet writes its checkpoint when it gives devices out, not when it takes them back.
-    kubelet.admit(PodSpec::share("c", 16, 10)).unwrap();
     looks(5);
     assert!(of_other.exists());
     drop(patient);
@@ -124,8 +122,37 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
     looks(10);
     assert!(directory.exists());
     kubelet.remove(&pod);
-    kubelet.admit(PodSpec::share("d", 16, 10)).unwrap();
     eventually("the grant has ended", SOON, || !directory.exists());
+    kubelet.assert_no_wrongs();
+}
+
+/// Kubelet writes its checkpoint when it gives devices out, or reads a list, and never because a pod has ended.
+#[test]
+fn the_last_pods_grant_ends_though_kubelets_checkpoint_keeps_it() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin();
+    kubelet.wait_for_devices();
+    // A plain init container with a share of its own: PodResources never list it.
+    let share = |chunks| [("gpu", 1), ("memory", chunks), ("cores", 10)];
+    let with_init = PodSpec::new("init")
+        .with("init", Role::Init, &[("gpu", 1), ("memory", 8), ("cores", 20)])
+        .with("c", Role::Main, &[]);
+    let with_init = kubelet.admit(with_init).unwrap();
+    let of_init = kubelet.start_container(&with_init, "init").unwrap().directory();
+    let pod = PodSpec::new("two").with("c", Role::Main, &share(16));
+    let pod = kubelet.admit(pod.with("d", Role::Main, &share(4))).unwrap();
+    let directories = ["c", "d"].map(|name| kubelet.start_container(&pod, name).unwrap().directory());
+    kubelet.remove(&pod);
+    eventually("both grants of the pod have ended", SOON, || {
+        directories.iter().all(|directory| !directory.exists())
+    });
+    // Only the checkpoint knows it, before and after it was written again.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(of_init.exists());
+    kubelet.remove(&with_init);
+    eventually("the init container's grant has ended", SOON, || !of_init.exists());
     kubelet.assert_no_wrongs();
 }
 

@@ -178,7 +178,9 @@ fn no_gpu_fits_until_one_does() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let _manager = fixture.manager_with_shim();
     let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
+    // So seldom that no look on time can help.
+    let seldom = "[release]\ninterval = \"60s\"\ngrace = \"60s\"\n";
+    let _plugin = fixture.plugin_named("seldom", seldom);
     kubelet.wait_for_devices();
     let half = |name: &str| kubelet.admit(PodSpec::share(name, 48, 40)).unwrap();
     let (one, two) = (half("one"), half("two"));
@@ -191,11 +193,10 @@ fn no_gpu_fits_until_one_does() {
         why.contains("15 GiB") && why.contains("not free on 1 GPU: GPU-"),
         "{why}"
     );
+    // No other pod is admitted, so that kubelet's checkpoint goes on naming the first.
     kubelet.remove(&one);
-    // What the next pod is admitted with tells that the first is gone.
-    let small = kubelet.admit(PodSpec::share("small", 1, 1)).unwrap();
-    kubelet.started(&small);
-    assert_eq!(kubelet.started(&large).limits()[0].1, 15 * GIB);
+    let started = kubelet.start_container(&large, "c").unwrap();
+    assert_eq!(started.limits()[0].1, 15 * GIB);
     kubelet.assert_no_wrongs();
 }
 
