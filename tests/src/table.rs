@@ -9,6 +9,8 @@ pub struct Row {
     pub name: String,
     /// The handler's module in `shim/src/hooks/`.
     pub module: String,
+    /// The handler in that module, with what stands behind it.
+    pub handler: String,
 }
 
 /// All rows, in the order of the table.
@@ -32,10 +34,11 @@ fn parse(table: &str) -> Vec<Row> {
             let line = line.trim();
             let row = line.strip_prefix("deny ").or(line.strip_prefix("pass "))?;
             let (name, handler) = row.split_once("=>")?;
-            let (module, _) = handler.trim().split_once("::")?;
+            let (module, handler) = handler.trim().split_once("::")?;
             Some(Row {
                 name: name.trim().to_owned(),
                 module: module.to_owned(),
+                handler: handler.trim_end_matches(';').to_owned(),
             })
         })
         .collect()

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use vcuda_tests::table::row_names;
+use vcuda_tests::table::{row_names, rows};
 use vcuda_tests::{release_dir, succeeded};
 
 #[test]
@@ -33,4 +33,27 @@ fn every_row_is_a_function_of_the_driver() {
         missing.is_empty(),
         "not exported by the simulated driver: {missing:?}"
     );
+}
+
+/// Variants differ from their base functions in the default stream alone, which the table derives from the name.
+#[test]
+fn a_variant_has_the_handler_of_its_base_function() {
+    let rows = rows();
+    let mut variants = 0;
+    for row in &rows {
+        let stripped = row.name.strip_suffix("_ptsz");
+        let Some(base) = stripped.or(row.name.strip_suffix("_ptds")) else {
+            continue;
+        };
+        variants += 1;
+        let base = rows.iter().find(|other| other.name == base);
+        let base = base.unwrap_or_else(|| panic!("{}: its base function has no row", row.name));
+        assert_eq!(
+            (&row.module, &row.handler),
+            (&base.module, &base.handler),
+            "{}",
+            row.name
+        );
+    }
+    assert!(variants > 50, "{variants}");
 }

@@ -12,7 +12,7 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::{ObjectKey, Outlives};
 
 use super::table::Handlers;
-use crate::driver::saved_answer::SavedAnswer;
+use crate::driver::saved_answer::{SavedAnswer, peek};
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::charge::Charge;
 use crate::memory::mappings::Backing;
@@ -47,7 +47,10 @@ pub(super) fn export(
         }
         (CUmemAllocationHandleType::FABRIC, Some(backing)) => {
             call.real()?;
-            backing.share(fabric_key(shareable));
+            // SAFETY: the driver returned success, so it has just written a handle here, of any alignment.
+            backing.share(fabric_key(&unsafe {
+                shareable.cast::<FabricHandle>().read_unaligned()
+            }));
             Ok(())
         }
         _ => Err(Bypass::Uncharged.into()),
@@ -124,7 +127,7 @@ pub(super) fn import(
     kind: CUmemAllocationHandleType,
 ) -> Handled {
     let shim = shim::managed()?;
-    Bypass::BadArgument.when(handle.is_null())?;
+    let kept = SavedAnswer::at(handle).ok_or(Bypass::BadArgument)?;
     let tag = match kind {
         #[expect(
             clippy::cast_possible_truncation,
@@ -132,8 +135,8 @@ pub(super) fn import(
         )]
         #[expect(clippy::cast_possible_wrap, reason = "as above")]
         CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR => ofd_key::read(shareable as usize as c_int),
-        CUmemAllocationHandleType::FABRIC if !shareable.is_null() => Some(OfdKey {
-            key: fabric_key(shareable),
+        CUmemAllocationHandleType::FABRIC => peek(shareable.cast_const().cast()).map(|handle| OfdKey {
+            key: fabric_key(&handle),
             bytes: 0,
             is_free: false,
         }),
@@ -143,11 +146,8 @@ pub(super) fn import(
     let known = tag
         .filter(|tag| !tag.is_free)
         .and_then(|tag| Charge::join(shim, tag.key));
-    // SAFETY: the application expects the driver to write here.
-    let before = unsafe { handle.read() };
     call.real()?;
-    // SAFETY: the driver returned success, so it has just written a handle here.
-    let imported = unsafe { handle.read() };
+    let imported = kept.now();
     let found = match known {
         Some(charge) => Ok(Some(Backing::charged(charge))),
         None => from_outside(shim, imported, tag, || name(shareable, kind)),
@@ -157,9 +157,7 @@ pub(super) fn import(
         Ok(None) => {} // not on a GPU of this process
         Err(denied) => {
             // SAFETY: gives back what has just been imported; the application does not know of it yet.
-            let _ = unsafe { super::own::cuMemRelease(imported) };
-            // SAFETY: as above.
-            unsafe { handle.write(before) };
+            let _ = unsafe { super::own::cuMemRelease(kept.take_back()) };
             return Err(denied.into());
         }
     }
@@ -202,10 +200,12 @@ fn name(shareable: *mut c_void, kind: CUmemAllocationHandleType) -> Option<OfdKe
         .flatten()
 }
 
+/// The bytes of a `CUmemFabricHandle`.
+type FabricHandle = [u8; 64];
+
 /// A fabric handle names its memory in all processes.
-fn fabric_key(shareable: *mut c_void) -> ObjectKey {
-    // SAFETY: a fabric handle has 64 bytes (`CUmemFabricHandle`), which the driver has written or is about to read.
-    ObjectKey::of(&unsafe { shareable.cast::<[u8; 64]>().read_unaligned() })
+fn fabric_key(handle: &FabricHandle) -> ObjectKey {
+    ObjectKey::of(handle)
 }
 
 /// Where imported memory is; nothing if it is not on a GPU, or is no memory but a multicast object.

@@ -8,7 +8,8 @@
     X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, (void *, int, CUdeviceptr))
 #include "../driver.h"
 #include "second.h"
-enum { FILE_DESCRIPTOR = 1, WIN32 = 2, ALLOWED_HANDLE_TYPES = 14 };
+enum { FILE_DESCRIPTOR = 1, WIN32 = 2, FABRIC = 8, ALLOWED_HANDLE_TYPES = 14 };
+#define UNMAPPED ((void *)16)
 #define SIZE (64ul << 20)
 static const AllocationProp SHAREABLE = {
     .type = 1 /* pinned */, .requested_handle_types = FILE_DESCRIPTOR, .location = {1 /* device */, 0}};
@@ -103,10 +104,17 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "importer")) return importer();
     if (argc > 1 && !strcmp(argv[1], "maker")) return maker();
+    driver_open();
+    /* Not initialised: refused before either pointer is touched. */
+    CUmemHandle handle = 0, other_handle = 0;
+    EXPECT(NOT_INITIALIZED, cuMemImportFromShareableHandle(UNMAPPED, as_handle(0), FILE_DESCRIPTOR));
+    EXPECT(NOT_INITIALIZED, cuMemImportFromShareableHandle(&handle, UNMAPPED, FABRIC));
+    EXPECT(NOT_INITIALIZED, cuMemImportFromShareableHandle(&handle, NULL, FABRIC));
+    EXPECT(NOT_INITIALIZED, cuMemExportToShareableHandle(UNMAPPED, handle, FABRIC, 0));
+    CHECK(handle == 0);
     setup();
     AllocationProp plain = SHAREABLE;
     plain.requested_handle_types = 0;
-    CUmemHandle handle = 0, other_handle = 0;
     int fd = -1;
     size_t alone = free_bytes();
     OK(cuMemCreate(&handle, SIZE, &plain, 0));
