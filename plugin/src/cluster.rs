@@ -26,6 +26,9 @@ use crate::competition::Competitions;
 /// How long a container that starts waits for its pod to be seen: kubelet and this plugin are told of it at the same time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Names, on the mirror of a static pod, the UID under which kubelet runs it.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// The API server cannot be asked, as it is configured.
 #[derive(Debug, Error)]
 pub enum ClusterError {
@@ -144,12 +147,15 @@ impl Cluster {
     fn annotations(&self, holder: &v1::Holder) -> Option<BTreeMap<String, String>> {
         let pod = ObjectRef::new(&holder.pod).within(&holder.namespace);
         let pod: Arc<PartialObjectMeta<Pod>> = self.pods.get(&pod)?;
+        let annotations = pod.metadata.annotations.clone().unwrap_or_default();
+        // Of a static pod the API server shows a mirror with a UID of its own; kubelet's UID is in its annotation.
+        let uid = annotations.get(MIRROR).or(pod.metadata.uid.as_ref());
         // Another pod of this name, before or after this one.
-        let is_other = match (&pod.metadata.uid, holder.pod_uid.as_str()) {
+        let is_other = match (uid, holder.pod_uid.as_str()) {
             (_, "") | (None, _) => false,
             (Some(uid), held) => uid != held,
         };
-        (!is_other).then(|| pod.metadata.annotations.clone().unwrap_or_default())
+        (!is_other).then_some(annotations)
     }
 }
 
