@@ -233,7 +233,7 @@ impl Binder {
             pod_uid: holder.pod_uid.clone(),
         };
         let wrong = |why| BindError::Choice(named(holder, name), why);
-        let choice: QuotaChange = self.competitions.of(&words).await.map_err(wrong)?;
+        let choice: QuotaChange = self.competitions.of(&words, &holder.names).await.map_err(wrong)?;
         let amounts = amounts(wanted, &choice).map_err(|error| wrong(error.to_string()))?;
         let request = v1::CreateGrantRequest {
             request_id: request_id(slot, &words, &amounts),

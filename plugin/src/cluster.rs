@@ -1,7 +1,7 @@
 //! The node's pods as the API server has them, for their annotations. Without an API server every pod competes as the node's
 //! default says; when one answers, running pods follow it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,10 +107,15 @@ impl Cluster {
     }
 
     /// What the pod's annotations choose for its container; nothing, for a pod that the API server does not show in time.
+    /// `names` are those that [`choice`] takes.
     ///
     /// # Errors
     /// The annotation that is wrong.
-    pub async fn choice(&self, holder: &v1::Holder) -> Result<QuotaChange, AnnotationError> {
+    pub async fn choice(
+        &self,
+        holder: &v1::Holder,
+        names: &BTreeSet<String>,
+    ) -> Result<QuotaChange, AnnotationError> {
         let mut seen = self.seen.clone();
         let found = async {
             loop {
@@ -123,7 +128,7 @@ impl Cluster {
             }
         };
         match timeout(PATIENCE, found).await {
-            Ok(Some(annotations)) => choice(&annotations, &holder.container),
+            Ok(Some(annotations)) => choice(&annotations, &holder.container, names),
             Ok(None) | Err(_) => Ok(QuotaChange::default()),
         }
     }
@@ -134,7 +139,8 @@ impl Cluster {
     /// The annotation that is wrong.
     pub fn known(&self, holder: &v1::Holder) -> Option<Result<QuotaChange, AnnotationError>> {
         let annotations = self.annotations(holder)?;
-        Some(choice(&annotations, &holder.container))
+        // A wrong name was refused at the start, where the names are known.
+        Some(choice(&annotations, &holder.container, &BTreeSet::new()))
     }
 
     /// Waits until something of a pod has changed.
@@ -161,7 +167,8 @@ impl Cluster {
 
 #[tonic::async_trait]
 impl Competitions for Cluster {
-    async fn of(&self, holder: &v1::Holder) -> Result<QuotaChange, String> {
-        self.choice(holder).await.map_err(|error| error.to_string())
+    async fn of(&self, holder: &v1::Holder, names: &BTreeSet<String>) -> Result<QuotaChange, String> {
+        let choice = self.choice(holder, names).await;
+        choice.map_err(|error| error.to_string())
     }
 }

@@ -75,6 +75,12 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
             "there is none of this name",
         ),
         ("more", "vcuda.io/memory", "8Gi", "annotations only lower"),
+        (
+            "nobodys",
+            "vcuda.io/policy.mian",
+            "burst",
+            "no container of this name with a share of a GPU; it has c",
+        ),
     ] {
         let pod = kubelet.admit(PodSpec::share(name, 16, 10)).unwrap();
         server.put("default", name, &pod.uid, &[(key, value)]);
