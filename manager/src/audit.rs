@@ -108,7 +108,8 @@ impl Auditor {
                 let snapshot = Arc::clone(&sources.snapshots.borrow());
                 let actions = sources.actions.borrow().clone();
                 let is_kill = |id: &str| actions.of(&(sources.namespaces)(id)) == Action::Kill;
-                audit.look(&snapshot, &*sources.processes, &is_kill);
+                let is_pod = |id: &str| !(sources.namespaces)(id).is_empty();
+                audit.look(&snapshot, &*sources.processes, &is_kill, &is_pod);
                 std::thread::park_timeout(every);
             }
         })?;

@@ -34,6 +34,42 @@ impl Default for Bound {
     }
 }
 
+/// Which amounts a caller chose. What it did not choose is a default, which follows the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen {
+    /// The policy.
+    pub policy: bool,
+    /// The priority.
+    pub priority: bool,
+    /// The most GPU time of `burst`.
+    pub cores_max: bool,
+}
+
+impl Bound {
+    /// These amounts with defaults that are within the bound. What was chosen stays as it is.
+    fn clamped(&self, amounts: &Quota, chosen: Chosen) -> Quota {
+        let mut amounts = *amounts;
+        if !chosen.priority {
+            amounts.priority = amounts.priority.min(self.priority_max);
+        }
+        if !chosen.policy
+            && !self.policies.contains(&amounts.policy)
+            && let Some(first) = self.policies.first()
+        {
+            amounts.policy = *first;
+            amounts.cores_max_permille = match first {
+                Policy::Burst => CoreShare::WHOLE.0,
+                Policy::Fixed | Policy::BestEffort => amounts.cores_permille,
+            };
+        }
+        if !chosen.cores_max && amounts.policy == Policy::Burst {
+            let most = self.cores_max_permille.max(amounts.cores_permille);
+            amounts.cores_max_permille = amounts.cores_max_permille.min(most);
+        }
+        amounts
+    }
+}
+
 /// The bounds of all namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
@@ -49,6 +85,24 @@ impl Bounds {
         Self { own, others }
     }
 
+    /// The bound of a namespace, and the key under which it stands.
+    fn of<'a>(&'a self, namespace: &'a str) -> (&'a str, &'a Bound) {
+        match self.own.get(namespace) {
+            Some(bound) => (namespace, bound),
+            None => (ALL_OTHERS, &self.others),
+        }
+    }
+
+    /// The amounts of a container of `namespace`, with defaults that are within its bound: a default policy becomes the first
+    /// that is allowed, a default priority or maximum becomes the highest.
+    #[must_use]
+    pub fn clamped(&self, namespace: &str, amounts: &Quota, chosen: Chosen) -> Quota {
+        match namespace {
+            "" => *amounts,
+            _ => self.of(namespace).1.clamped(amounts, chosen),
+        }
+    }
+
     /// Whether containers of `namespace` may have these amounts.
     ///
     /// # Errors
@@ -57,10 +111,7 @@ impl Bounds {
         if namespace.is_empty() {
             return Ok(());
         }
-        let (place, bound) = match self.own.get(namespace) {
-            Some(bound) => (namespace, bound),
-            None => (ALL_OTHERS, &self.others),
-        };
+        let (place, bound) = self.of(namespace);
         let denied = |key: &str, value: String, most: String| {
             Err(format!(
                 "{key} {value}: pods of namespace {namespace} may have {most}; the bound is namespaces.\"{place}\" in the \
@@ -152,6 +203,47 @@ mod tests {
         bounds()
             .check("web", &amounts(Policy::Burst, Priority::Low, 500, Some(300)))
             .unwrap();
+    }
+
+    #[test]
+    fn a_default_is_clamped_and_a_wish_is_refused() {
+        const NOTHING: Chosen = Chosen {
+            policy: false,
+            priority: false,
+            cores_max: false,
+        };
+        const ALL: Chosen = Chosen {
+            policy: true,
+            priority: true,
+            cores_max: true,
+        };
+        let burst_only = Bound {
+            policies: vec![Policy::Burst, Policy::BestEffort],
+            cores_max_permille: 500,
+            ..Bound::default()
+        };
+        let bounds = Bounds {
+            own: [("burst".to_owned(), burst_only)].into(),
+            ..bounds()
+        };
+        let default = amounts(Policy::Fixed, Priority::Normal, 300, None);
+        let low = bounds.clamped("web", &default, NOTHING);
+        assert_eq!(low, amounts(Policy::Fixed, Priority::Low, 300, None));
+        bounds.check("web", &low).unwrap();
+        let burst = bounds.clamped("burst", &default, NOTHING);
+        assert_eq!(burst, amounts(Policy::Burst, Priority::Normal, 500, None));
+        bounds.check("burst", &burst).unwrap();
+        // Its own share is never taken from a container.
+        let large = Quota {
+            cores_permille: 700,
+            ..amounts(Policy::Burst, Priority::Normal, 1000, None)
+        };
+        assert_eq!(bounds.clamped("burst", &large, NOTHING).cores_max_permille, 700);
+        for namespace in ["web", "burst"] {
+            assert_eq!(bounds.clamped(namespace, &default, ALL), default);
+            bounds.check(namespace, &default).unwrap_err();
+        }
+        assert_eq!(bounds.clamped("", &default, NOTHING), default);
     }
 
     #[test]

@@ -87,6 +87,24 @@ pub fn amounts(wanted: &Wanted, choice: &QuotaChange) -> Result<v1::Amounts, Amo
     Ok(amounts)
 }
 
+/// These amounts as the manager is asked for them: what no annotation chose is left out, so that the manager's defaults, and
+/// the bounds of the namespace, decide.
+#[must_use]
+pub fn chosen(amounts: &v1::Amounts, choice: &QuotaChange) -> v1::Amounts {
+    let mut chosen = *amounts;
+    // A hundred percent are promised by `burst`, which is then no default.
+    if choice.policy.is_none() && chosen.policy() == v1::Policy::Fixed {
+        chosen.set_policy(v1::Policy::Unspecified);
+    }
+    if choice.priority.is_none() {
+        chosen.set_priority(v1::Priority::Unspecified);
+    }
+    if choice.cores_max_permille.is_none() {
+        chosen.cores_max_permille = 0;
+    }
+    chosen
+}
+
 /// The amounts as a text that is equal for equal amounts. It stays in each container's record, and a later release compares it:
 /// a changed text would undo what an operator has changed since.
 #[must_use]
@@ -163,6 +181,25 @@ mod tests {
                 .unwrap_err()
                 .contains("the most of vcuda.io/policy \"burst\"")
         );
+    }
+
+    #[test]
+    fn what_no_annotation_chose_is_the_managers_to_choose() {
+        let asked = wanted(Some(4 << 30), 300);
+        let none = QuotaChange::default();
+        let default = chosen(&of(&asked, &none).unwrap(), &none);
+        assert_eq!(default.policy(), v1::Policy::Unspecified);
+        assert_eq!(default.priority(), v1::Priority::Unspecified);
+        assert_eq!((default.memory_bytes, default.cores_permille), (4 << 30, 300));
+        let wish = QuotaChange {
+            policy: Some(Policy::Fixed),
+            priority: Some(Priority::Normal),
+            ..none
+        };
+        let explicit = of(&asked, &wish).unwrap();
+        assert_eq!(chosen(&explicit, &wish), explicit);
+        let all = chosen(&of(&wanted(Some(1), 1000), &none).unwrap(), &none);
+        assert_eq!((all.policy(), all.cores_max_permille), (v1::Policy::Burst, 0));
     }
 
     /// What version 0.1.0 wrote into records.

@@ -1,7 +1,7 @@
 //! What a pod's annotations choose for its containers. They lower what the pod asked kubelet for, or choose how it competes;
 //! how far that goes for a namespace is the manager's to say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 use vcuda_quota::{CoreShare, MemorySize, ParseError, QuotaChange, parse_weight};
@@ -18,6 +18,14 @@ pub enum AnnotationError {
          cores, each also for one container, such as vcuda.io/policy.main"
     )]
     Unknown(String),
+    /// It is for a container that the pod does not have, or that has no share.
+    #[error("annotation {key}: the pod has no container of this name with a share of a GPU; it has {names}")]
+    Container {
+        /// Which.
+        key: String,
+        /// Those that it has.
+        names: String,
+    },
     /// Its value.
     #[error("annotation {key} \"{value}\": {problem}")]
     Value {
@@ -30,13 +38,15 @@ pub enum AnnotationError {
     },
 }
 
-/// What `annotations` choose for `container`: keys that name it win over those that name none.
+/// What `annotations` choose for `container`: keys that name it win over those that name none. `names` are those of all
+/// containers of the pod that have a share; empty if they are not known.
 ///
 /// # Errors
 /// The first that is wrong, also one for another container.
 pub fn choice(
     annotations: &BTreeMap<String, String>,
     container: &str,
+    names: &BTreeSet<String>,
 ) -> Result<QuotaChange, AnnotationError> {
     let mut choice = QuotaChange::default();
     let ours = || {
@@ -63,6 +73,13 @@ pub fn choice(
                 value: value.clone(),
                 problem,
             })?;
+        if whose.is_some_and(|whose| !names.is_empty() && !names.contains(whose)) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            return Err(AnnotationError::Container {
+                key: key.clone(),
+                names: names.join(", "),
+            });
+        }
     }
     Ok(choice)
 }
@@ -94,7 +111,7 @@ mod tests {
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect();
-        choice(&annotations, container).map_err(|error| error.to_string())
+        choice(&annotations, container, &BTreeSet::new()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -137,6 +154,20 @@ mod tests {
         )
         .unwrap();
         assert_eq!(most.cores_max_permille, Some(800));
+    }
+
+    #[test]
+    fn a_container_that_there_is_not_is_named_with_those_there_are() {
+        let annotations = [("vcuda.io/policy.mian".to_owned(), "burst".to_owned())].into();
+        let names = ["init", "main"].map(str::to_owned).into();
+        let error = choice(&annotations, "main", &names).unwrap_err().to_string();
+        assert!(
+            error.contains("vcuda.io/policy.mian") && error.ends_with("it has init, main"),
+            "{error}"
+        );
+        choice(&annotations, "main", &BTreeSet::new()).unwrap();
+        let right = [("vcuda.io/policy.init".to_owned(), "burst".to_owned())].into();
+        choice(&right, "main", &names).unwrap();
     }
 
     #[test]

@@ -73,6 +73,8 @@ struct Bound<'a> {
     is_limited: bool,
     holder: &'a Holder,
     held: Holding,
+    /// The amounts that it wants, defaults included, as a text to compare.
+    asked: String,
 }
 
 impl Binder {
@@ -160,13 +162,14 @@ impl Binder {
             pod_uid: holder.pod_uid.clone(),
             ids,
         };
-        let request = self.request(&slot, &holder, name, &wanted).await?;
+        let (request, asked) = self.request(&slot, &holder, name, &wanted).await?;
         let one = Bound {
             slot,
             name,
             is_limited: wanted.memory_bytes.is_some() || self.rules.shim_for_whole_cards,
             holder: &holder,
             held,
+            asked,
         };
         let given = self.give(&one, request.clone()).await;
         match given {
@@ -182,10 +185,9 @@ impl Binder {
 
     /// Grants, and writes the container's files.
     async fn give(&self, one: &Bound<'_>, request: v1::CreateGrantRequest) -> Result<(), BindError> {
-        let asked = amounts::text(&request.amounts.unwrap_or_default());
         let _turn = self.turn.lock().await;
         self.supersede(&one.slot, &one.held).await?;
-        let grant = self.granted(&one.slot, one.holder, request, &asked).await?;
+        let grant = self.granted(&one.slot, one.holder, request, &one.asked).await?;
         let facts = self.facts().await?;
         let grant = cdi::Grant {
             slot: one.slot.clone(),
@@ -194,7 +196,7 @@ impl Binder {
             gpus: grant.gpu_uuids,
             is_limited: one.is_limited,
             held: one.held.clone(),
-            asked,
+            asked: one.asked.clone(),
         };
         let spec = cdi::spec(&facts, &grant)?;
         let store = self.store.clone();
@@ -216,13 +218,14 @@ impl Binder {
             .map_err(|error| BindError::Demand(named(holder, name), error))
     }
 
+    /// The request to the manager, and its amounts as a text with all defaults.
     async fn request(
         &self,
         slot: &Slot,
         holder: &Holder,
         name: &str,
         wanted: &Wanted,
-    ) -> Result<v1::CreateGrantRequest, BindError> {
+    ) -> Result<(v1::CreateGrantRequest, String), BindError> {
         let words = v1::Holder {
             namespace: holder.namespace.clone(),
             pod: holder.pod.clone(),
@@ -230,17 +233,18 @@ impl Binder {
             pod_uid: holder.pod_uid.clone(),
         };
         let wrong = |why| BindError::Choice(named(holder, name), why);
-        let choice: QuotaChange = self.competitions.of(&words).await.map_err(wrong)?;
+        let choice: QuotaChange = self.competitions.of(&words, &holder.names).await.map_err(wrong)?;
         let amounts = amounts(wanted, &choice).map_err(|error| wrong(error.to_string()))?;
-        Ok(v1::CreateGrantRequest {
+        let request = v1::CreateGrantRequest {
             request_id: request_id(slot, &words, &amounts),
             key: slot.to_string(),
             holder: Some(words),
-            amounts: Some(amounts),
+            amounts: Some(amounts::chosen(&amounts, &choice)),
             gpu_count: wanted.gpus,
             include_gpu_uuids: wanted.among.clone(),
             ..v1::CreateGrantRequest::default()
-        })
+        };
+        Ok((request, amounts::text(&amounts)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The node's pods as the API server has them, for their annotations. Without an API server every pod competes as the node's
 //! default says; when one answers, running pods follow it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,9 @@ use crate::competition::Competitions;
 
 /// How long a container that starts waits for its pod to be seen: kubelet and this plugin are told of it at the same time.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Names, on the mirror of a static pod, the UID under which kubelet runs it.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The API server cannot be asked, as it is configured.
 #[derive(Debug, Error)]
@@ -104,10 +107,15 @@ impl Cluster {
     }
 
     /// What the pod's annotations choose for its container; nothing, for a pod that the API server does not show in time.
+    /// `names` are those that [`choice`] takes.
     ///
     /// # Errors
     /// The annotation that is wrong.
-    pub async fn choice(&self, holder: &v1::Holder) -> Result<QuotaChange, AnnotationError> {
+    pub async fn choice(
+        &self,
+        holder: &v1::Holder,
+        names: &BTreeSet<String>,
+    ) -> Result<QuotaChange, AnnotationError> {
         let mut seen = self.seen.clone();
         let found = async {
             loop {
@@ -120,7 +128,7 @@ impl Cluster {
             }
         };
         match timeout(PATIENCE, found).await {
-            Ok(Some(annotations)) => choice(&annotations, &holder.container),
+            Ok(Some(annotations)) => choice(&annotations, &holder.container, names),
             Ok(None) | Err(_) => Ok(QuotaChange::default()),
         }
     }
@@ -131,7 +139,8 @@ impl Cluster {
     /// The annotation that is wrong.
     pub fn known(&self, holder: &v1::Holder) -> Option<Result<QuotaChange, AnnotationError>> {
         let annotations = self.annotations(holder)?;
-        Some(choice(&annotations, &holder.container))
+        // A wrong name was refused at the start, where the names are known.
+        Some(choice(&annotations, &holder.container, &BTreeSet::new()))
     }
 
     /// Waits until something of a pod has changed.
@@ -144,18 +153,22 @@ impl Cluster {
     fn annotations(&self, holder: &v1::Holder) -> Option<BTreeMap<String, String>> {
         let pod = ObjectRef::new(&holder.pod).within(&holder.namespace);
         let pod: Arc<PartialObjectMeta<Pod>> = self.pods.get(&pod)?;
+        let annotations = pod.metadata.annotations.clone().unwrap_or_default();
+        // Of a static pod the API server shows a mirror with a UID of its own; kubelet's UID is in its annotation.
+        let uid = annotations.get(MIRROR).or(pod.metadata.uid.as_ref());
         // Another pod of this name, before or after this one.
-        let is_other = match (&pod.metadata.uid, holder.pod_uid.as_str()) {
+        let is_other = match (uid, holder.pod_uid.as_str()) {
             (_, "") | (None, _) => false,
             (Some(uid), held) => uid != held,
         };
-        (!is_other).then(|| pod.metadata.annotations.clone().unwrap_or_default())
+        (!is_other).then_some(annotations)
     }
 }
 
 #[tonic::async_trait]
 impl Competitions for Cluster {
-    async fn of(&self, holder: &v1::Holder) -> Result<QuotaChange, String> {
-        self.choice(holder).await.map_err(|error| error.to_string())
+    async fn of(&self, holder: &v1::Holder, names: &BTreeSet<String>) -> Result<QuotaChange, String> {
+        let choice = self.choice(holder, names).await;
+        choice.map_err(|error| error.to_string())
     }
 }

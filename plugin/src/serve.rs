@@ -17,8 +17,8 @@ use vcuda_kubelet_api::v1beta1::{
     PreferredAllocationResponse,
 };
 
-use crate::bind::Binder;
-use crate::cdi;
+use crate::bind::{BindError, Binder};
+use crate::cdi::{self, StoreError};
 use crate::ids::{self, Ids, Kind, Slot};
 use crate::metrics::Instruments;
 use crate::node::Known;
@@ -139,7 +139,11 @@ impl Resource {
             )));
         }
         let slot = Slot::of(&ids);
-        self.shared.binder.forget(&slot).await?;
+        match self.shared.binder.forget(&slot).await {
+            // Where there is no directory there is no former specification; the container's start says so, and is tried again.
+            Err(BindError::Store(StoreError::Missing(_))) => {}
+            done => done?,
+        }
         self.shared.recency.used(&ids);
         Ok(ContainerAllocateResponse {
             cdi_devices: vec![CdiDevice {

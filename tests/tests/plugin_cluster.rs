@@ -75,6 +75,12 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
             "there is none of this name",
         ),
         ("more", "vcuda.io/memory", "8Gi", "annotations only lower"),
+        (
+            "nobodys",
+            "vcuda.io/policy.mian",
+            "burst",
+            "no container of this name with a share of a GPU; it has c",
+        ),
     ] {
         let pod = kubelet.admit(PodSpec::share(name, 16, 10)).unwrap();
         server.put("default", name, &pod.uid, &[(key, value)]);
@@ -96,6 +102,15 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
     );
     kubelet.started(&namesake);
     assert_eq!(granted(&fixture, &namesake)["policy"], "fixed");
+    // A static pod's mirror has another UID, and names kubelet's.
+    let fixed = kubelet.admit(PodSpec::share("static-node-a", 16, 10)).unwrap();
+    let of_mirror = [
+        ("kubernetes.io/config.mirror", fixed.uid.as_str()),
+        ("vcuda.io/policy", "burst"),
+    ];
+    server.put("default", "static-node-a", "the-mirrors-own-uid", &of_mirror);
+    kubelet.started(&fixed);
+    assert_eq!(granted(&fixture, &fixed)["policy"], "burst");
     kubelet.assert_no_wrongs();
     server.assert_no_wrongs();
     drop(plugin);

@@ -305,13 +305,16 @@ fn a_directory_of_specifications_that_cannot_be_used_is_named() {
 
     fs::rename(&cdi, &aside).unwrap();
     assert!(why().contains("cdi is not there: create it"), "{}", why());
-    // Where nothing can be taken away, nothing is admitted either.
-    let admission = kubelet.admit(PodSpec::share("b", 1, 1)).unwrap_err();
+    // A refusal of Allocate would be final: who is admitted meanwhile waits for the directory at its start.
+    let other = kubelet.admit(PodSpec::share("b", 1, 1)).unwrap();
+    let waits = kubelet.start_container(&other, "c").unwrap_err();
     assert!(
-        admission.contains("UnexpectedAdmissionError") && admission.contains("is not there"),
-        "{admission}"
+        waits.starts_with("CreateContainerConfigError") && waits.contains("is not there"),
+        "{waits}"
     );
     fs::rename(&aside, &cdi).unwrap();
+    kubelet.started(&other);
+    kubelet.remove(&other);
 
     let started = kubelet.started(&pod);
     let name = fs::read_dir(&cdi).unwrap().next().unwrap().unwrap().file_name();

@@ -114,7 +114,12 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
             _ => Finding::note(
                 &link,
                 format!("{seen}; {denied} allocation(s) denied because they would not have fitted"),
-                format!("vcuda set {name} --memory SIZE raises the limit while it runs"),
+                match path == Path::new(directory::MANAGED) {
+                    true => "in a pod, its annotation vcuda.io/memory raises the limit while it runs, at most to what the pod \
+                             requests; more takes a new pod"
+                        .to_owned(),
+                    false => format!("vcuda set {name} --memory SIZE raises the limit while it runs"),
+                },
             ),
         });
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 use vcuda_region::GpuUuid;
 
 use super::attribution::Whose;
@@ -67,6 +68,7 @@ impl Audit {
         snapshot: &Snapshot,
         processes: &Processes,
         is_kill: &dyn Fn(&str) -> bool,
+        is_pod: &dyn Fn(&str) -> bool,
     ) {
         self.whose.refresh(snapshot);
         let found = findings_in(snapshot, &self.uses(snapshot, processes));
@@ -87,7 +89,7 @@ impl Audit {
         *self.audited.lock() = audited;
         *self.findings.lock() = standing;
         self.end_naked(snapshot, &naked, is_kill);
-        self.look_at_denials(snapshot);
+        self.look_at_denials(snapshot, is_pod);
     }
 
     /// What NVML says that processes use, each with the container that it belongs to, if that is known.
@@ -176,7 +178,7 @@ impl Audit {
     }
 
     /// Refusals since the last look. Those before the manager's first look are not reported.
-    fn look_at_denials(&mut self, snapshot: &Snapshot) {
+    fn look_at_denials(&mut self, snapshot: &Snapshot, is_pod: &dyn Fn(&str) -> bool) {
         let mut now = HashMap::new();
         for container in &snapshot.containers {
             for device in &container.devices {
@@ -186,9 +188,14 @@ impl Audit {
                 let more = device.denied.saturating_sub(before);
                 if more > 0 {
                     self.count(MEMORY_DENIED);
+                    let limit = match device.config.memory_limit_bytes {
+                        NO_MEMORY_LIMIT => "the whole GPU".to_owned(),
+                        bytes => MemorySize(bytes).to_string(),
+                    };
                     let text = format!(
-                        "memory was refused {more} times: {} of {} bytes are used; give it more with `vcuda set`, or let it ask for less",
-                        device.used_bytes, device.config.memory_limit_bytes
+                        "memory was refused {more} times: {} of {limit} are used; {}",
+                        MemorySize(device.used_bytes),
+                        more_memory(is_pod(&container.id)),
                     );
                     self.tell(Finding::new(
                         MEMORY_DENIED,
@@ -239,5 +246,16 @@ fn add(audited: &mut Audited, finding: &Finding, snapshot: &Snapshot) {
             audited.over_bytes.insert((container.clone(), gpu), finding.bytes);
         }
         _ => {}
+    }
+}
+
+/// What helps against refused memory, in the words of the one who can do it.
+fn more_memory(is_pod: bool) -> &'static str {
+    match is_pod {
+        true => {
+            "raise its pod's annotation vcuda.io/memory, at most to what the pod requests, or request more in a new pod; or let \
+             it ask for less"
+        }
+        false => "give it more with `vcuda set`, or let it ask for less",
     }
 }

@@ -56,7 +56,9 @@ impl Bench {
         let uses: Vec<_> = uses.iter().map(|(pid, bytes)| (*pid, Some(*bytes))).collect();
         let processes = move |_: &GpuUuid| Ok(uses.clone());
         for _ in 0..looks {
-            self.audit.look(&self.snapshot, &processes, &|_| false);
+            self.audit.look(&self.snapshot, &processes, &|_| false, &|id| {
+                id.starts_with("pod")
+            });
         }
         let (events, _) = self.audit.events.listen(0);
         events
@@ -168,6 +170,32 @@ fn damaged_files_and_refusals_are_told() {
 }
 
 #[test]
+fn a_refusal_names_what_its_reader_can_do_and_no_bytes() {
+    let mut bench = Bench::new(vec![
+        container("pod-1", GIB, GIB / 2),
+        container("run", GIB, GIB / 2),
+    ]);
+    bench.told(1, &[]);
+    for container in &mut bench.snapshot.containers {
+        container.devices[0].denied = 1;
+    }
+    bench.told(1, &[]);
+    let (events, _) = bench.audit.events.listen(0);
+    let texts: Vec<String> = events.into_iter().map(|event| event.report.message).collect();
+    assert!(
+        texts
+            .iter()
+            .all(|text| text.contains("512 MiB of 1 GiB are used")),
+        "{texts:?}"
+    );
+    assert!(
+        texts[0].contains("annotation vcuda.io/memory") && !texts[0].contains("vcuda set"),
+        "{texts:?}"
+    );
+    assert!(texts[1].contains("vcuda set"), "{texts:?}");
+}
+
+#[test]
 fn a_refusal_in_a_containers_first_second_is_news() {
     let mut bench = Bench::new(vec![container("a", GIB, 0)]);
     bench.told(1, &[]);
@@ -183,7 +211,9 @@ fn an_nvml_that_does_not_answer_finds_nothing() {
     for _ in 0..5 {
         bench
             .audit
-            .look(&bench.snapshot, &|_| Err("gone".to_owned()), &|_| true);
+            .look(&bench.snapshot, &|_| Err("gone".to_owned()), &|_| true, &|_| {
+                false
+            });
     }
     assert!(bench.audit.events.listen(0).0.is_empty());
 }

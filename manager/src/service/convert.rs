@@ -8,6 +8,7 @@ use vcuda_quota::Quota;
 use vcuda_region::{GpuUuid, MAX_DEVICES};
 
 use crate::admission::Placement;
+use crate::bounds::Chosen;
 use crate::grant::{Grant, Holder, KEY_MAX, REQUEST_MAX, is_key, is_name};
 use crate::state::{Asked, Create, GrantError, Resize};
 
@@ -46,6 +47,7 @@ pub(super) fn create(request: v1::CreateGrantRequest) -> Result<Create, Status> 
         request_id: request_id(request.request_id)?,
         key: key("key", request.key)?,
         holder: holder(request.holder.unwrap_or_default())?,
+        chosen: chosen(&request.amounts.unwrap_or_default()),
         amounts: amounts(request.amounts)?,
         asked: asked(
             &request.gpu_uuids,
@@ -61,6 +63,7 @@ pub(super) fn resize(request: v1::ResizeGrantRequest) -> Result<Resize, Status> 
     Ok(Resize {
         request_id: request_id(request.request_id)?,
         id: id(request.id)?,
+        chosen: chosen(&request.amounts.unwrap_or_default()),
         amounts: amounts(request.amounts)?,
         expected_generation: (request.expected_generation != 0).then_some(request.expected_generation),
     })
@@ -126,6 +129,15 @@ fn holder(holder: v1::Holder) -> Result<Holder, Status> {
         container: holder.container,
         pod_uid: holder.pod_uid,
     })
+}
+
+/// What a request leaves out is a default.
+fn chosen(given: &v1::Amounts) -> Chosen {
+    Chosen {
+        policy: given.policy() != v1::Policy::Unspecified,
+        priority: given.priority() != v1::Priority::Unspecified,
+        cores_max: given.cores_max_permille != 0,
+    }
 }
 
 fn amounts(given: Option<v1::Amounts>) -> Result<Quota, Status> {

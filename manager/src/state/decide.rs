@@ -118,6 +118,11 @@ impl World<'_> {
         grant_table: &mut GrantTable,
         create: &Create,
     ) -> Result<(Arc<Grant>, bool), GrantError> {
+        let namespace = &create.holder.namespace;
+        let create = &Create {
+            amounts: self.bounds.clamped(namespace, &create.amounts, create.chosen),
+            ..create.clone()
+        };
         if let Some(grant) = repeated(grant_table, create)? {
             return Ok((grant, false));
         }
@@ -182,6 +187,11 @@ impl World<'_> {
             .by_id(&resize.id)
             .cloned()
             .ok_or_else(|| GrantError::NotFound(format!("{}: no such grant", resize.id)))?;
+        let namespace = &before.holder.namespace;
+        let resize = &Resize {
+            amounts: self.bounds.clamped(namespace, &resize.amounts, resize.chosen),
+            ..resize.clone()
+        };
         if before.changed_by.as_ref() == Some(&resize.request_id) {
             return if before.amounts == resize.amounts {
                 Ok((before, None))

@@ -4,6 +4,7 @@ use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
 
 use crate::admission::Placement;
+use crate::bounds::Chosen;
 use crate::grant::{GrantId, Holder};
 
 /// A container to be admitted.
@@ -17,6 +18,8 @@ pub struct Create {
     pub holder: Holder,
     /// Of each GPU.
     pub amounts: Quota,
+    /// Which of the amounts are no defaults.
+    pub chosen: Chosen,
     /// Which GPUs.
     pub asked: Asked,
 }
@@ -59,6 +62,8 @@ pub struct Resize {
     pub id: String,
     /// In place of its own.
     pub amounts: Quota,
+    /// Which of the amounts are no defaults.
+    pub chosen: Chosen,
     /// Refused unless the grant is of this generation.
     pub expected_generation: Option<u64>,
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use vcuda_manager::bounds::Chosen;
 use vcuda_manager::grant::{Grant, Holder};
 use vcuda_manager::ledger::{Disk, RealDisk};
 use vcuda_manager::state::{Asked, Create, GrantError, Resize};
@@ -100,12 +101,20 @@ fn amounts(memory_bytes: u64) -> Quota {
     Quota::fixed(Some(memory_bytes), 10)
 }
 
+/// No amount is a default.
+const ALL: Chosen = Chosen {
+    policy: true,
+    priority: true,
+    cores_max: true,
+};
+
 fn create(key: &str) -> Create {
     Create {
         request_id: format!("r-{key}"),
         key: key.to_owned(),
         holder: Holder::default(),
         amounts: amounts(GIB),
+        chosen: ALL,
         asked: Asked::Any {
             count: 1,
             placement: None,
@@ -156,6 +165,7 @@ async fn child() {
                 request_id: format!("s{round}"),
                 id: oldest.id.to_string(),
                 amounts: amounts(GIB / 2),
+                chosen: ALL,
                 expected_generation: None,
             };
             if kept.grants.resize(resize).await.is_ok() {
@@ -382,6 +392,7 @@ async fn a_failed_change_changes_nothing() {
                 request_id: "s".to_owned(),
                 id: "a-1".to_owned(),
                 amounts: amounts(2 * GIB),
+                chosen: ALL,
                 expected_generation: None,
             };
             kept.grants.resize(resize).await.unwrap_err();

@@ -76,7 +76,7 @@ impl Binder {
         let resize = v1::ResizeGrantRequest {
             request_id: request_id(&record.slot, &grant.holder.clone().unwrap_or_default(), &amounts),
             id: grant.id.clone(),
-            amounts: Some(amounts),
+            amounts: Some(amounts::chosen(&amounts, choice)),
             expected_generation: grant.generation,
         };
         self.manager

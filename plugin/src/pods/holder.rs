@@ -1,6 +1,6 @@
 //! Who holds these devices: proven by equal sets, refused in doubt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
@@ -18,6 +18,9 @@ pub struct Holder {
     pub pod_uid: String,
     /// Those that hold exactly the set: one; or an init container and whom kubelet gave its devices to.
     pub containers: Containers,
+    /// Names of all containers of the pod that hold devices of ours. Empty where the checkpoint tells nothing: plain init
+    /// containers would be missing.
+    pub names: BTreeSet<String>,
 }
 
 /// It is not known who holds these devices. A later look may tell.
@@ -48,7 +51,7 @@ type Recorded<'a> = (&'a str, Containers);
 /// In any doubt: see [`HolderError`].
 pub fn holder(told: &Told, kind: Kind, ids: &Ids) -> Result<Holder, HolderError> {
     match (listed(told, kind, ids)?, recorded(told, kind, ids)?) {
-        (Some(listed), Some(recorded)) => agreed(listed, recorded),
+        (Some(listed), Some(recorded)) => agreed(told, listed, recorded),
         // A checkpoint that can be read knows whom PodResources know.
         (Some((namespace, pod, _)), None) if told.checkpoint_problem.is_none() => {
             Err(HolderError::Disagree(format!("{namespace}/{pod}")))
@@ -58,6 +61,7 @@ pub fn holder(told: &Told, kind: Kind, ids: &Ids) -> Result<Holder, HolderError>
             pod: pod.to_owned(),
             pod_uid: String::new(),
             containers,
+            names: BTreeSet::new(),
         }),
         (None, Some((uid, containers))) => {
             let (namespace, pod) = name_of(told, uid).unwrap_or_default();
@@ -66,6 +70,7 @@ pub fn holder(told: &Told, kind: Kind, ids: &Ids) -> Result<Holder, HolderError>
                 pod,
                 pod_uid: uid.to_owned(),
                 containers,
+                names: names_of(told, uid),
             })
         }
         (None, None) => match told.checkpoint_problem.clone() {
@@ -120,6 +125,7 @@ fn only<P>(pods: Vec<P>, name: impl Fn(&P) -> String) -> Result<Option<P>, Holde
 /// # Errors
 /// They differ, also in what else the containers hold: the same set under the same name in two pods is not one pod.
 fn agreed(
+    told: &Told,
     (namespace, pod, listed): Listed<'_>,
     (uid, recorded): Recorded<'_>,
 ) -> Result<Holder, HolderError> {
@@ -132,7 +138,18 @@ fn agreed(
         pod: pod.to_owned(),
         pod_uid: uid.to_owned(),
         containers: recorded,
+        names: names_of(told, uid),
     })
+}
+
+/// The containers of a pod that hold devices of ours.
+fn names_of(told: &Told, uid: &str) -> BTreeSet<String> {
+    let containers = told.checkpoint.get(uid);
+    containers
+        .into_iter()
+        .flat_map(Containers::keys)
+        .cloned()
+        .collect()
 }
 
 /// The name of a pod of which only the checkpoint knows a container: that of the listed pod with one of its others.
