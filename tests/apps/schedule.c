@@ -5,7 +5,7 @@
  *   L k,g,us,n  n kernels of us microseconds and grid g on stream k
  *   G k,g,us,n  the same n kernels as one graph
  *   B k,mode    begins to capture stream k (0 global, 1 of the thread, 2 relaxed)
- *   E k         ends that, launches the graph there and throws it away
+ *   E k         ends that, launches the graph there and throws it away; one that other threads have put work in is not launched
  *   R k,e       records event e      W k,e  stream k waits for event e      Y e  the thread waits for event e
  *   S k         the thread waits for stream k      D  for its current context      Q k,us  polls stream k every us
  *   H k,us      a host function that takes us
@@ -40,6 +40,9 @@ static unsigned long long contexts, streams;
 static CUdeviceptr flags;
 static CUstream writer; /* in which flags come */
 static unsigned rounds[FLAGS];
+/* What this thread has launched on the stream that it captures. */
+static __thread unsigned long long captured_stream;
+static __thread size_t captured_launches;
 
 static CUstream new_stream(unsigned long long number)
 {
@@ -105,7 +108,10 @@ static void end_capture(CUstream captured)
     CUgraph graph = NULL;
     CUgraphExec made = NULL;
     if (cuStreamEndCapture(captured, &graph) != SUCCESS || !graph) return;
-    if (cuGraphInstantiateWithFlags(&made, graph, 0) == SUCCESS) {
+    size_t nodes = 0;
+    /* Others may launch thousands while the capture is open: how long such a graph takes, the script does not say. */
+    int is_own = cuGraphGetNodes(graph, NULL, &nodes) == SUCCESS && nodes <= captured_launches;
+    if (is_own && cuGraphInstantiateWithFlags(&made, graph, 0) == SUCCESS) {
         cuGraphLaunch(made, captured);
         cuGraphExecDestroy(made);
     }
@@ -130,10 +136,15 @@ static void play(struct step *s)
 {
     switch (s->what) {
     case 'L':
+        if (s->a == captured_stream) captured_launches += s->d;
         for (unsigned long long i = 0; i < s->d; i++) kernel(s);
         break;
     case 'G': launch_graph(s); break;
-    case 'B': cuStreamBeginCapture_v2(stream_of(s->a), (int)s->b); break;
+    case 'B':
+        if (cuStreamBeginCapture_v2(stream_of(s->a), (int)s->b) != SUCCESS) break;
+        captured_stream = s->a;
+        captured_launches = 0;
+        break;
     case 'E': end_capture(stream_of(s->a)); break;
     case 'R': cuEventRecord(event_of(s->b), stream_of(s->a)); break;
     case 'W': cuStreamWaitEvent(stream_of(s->a), event_of(s->b), 0); break;

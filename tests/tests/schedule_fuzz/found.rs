@@ -1,7 +1,7 @@
 //! What the fuzzer has found and what was mended, made smaller.
 
 /// Names and cases (`case`).
-pub(crate) const FOUND: [(&str, &str); 13] = [
+pub(crate) const FOUND: [(&str, &str); 15] = [
     (
         "a process whose host functions never end pays for its launches beside another process",
         "cap 10
@@ -22,6 +22,18 @@ pub(crate) const FOUND: [(&str, &str); 13] = [
         "work beside a capture of the same thread is measured",
         "cap 30
      process 1 4 | B2,2 L3,8,1000,8 P100 E2",
+    ),
+    (
+        "a graph has what its thread captured, and what others launch between captures is charged",
+        "lasts 2500
+     cap 50
+     process 1 4 | B15,1 L6,32,2334,6 E15 | L15,16,3116,1",
+    ),
+    (
+        "threads launch on a stream while another thread captures it",
+        "lasts 5000
+     cap 30
+     process 2 11 | D L19,16,282,15 | | B4,1 L2,32,2087,8 E4 | L4,32,282,91",
     ),
     (
         "a kernel that is long now and then is measured, though nothing waits for it",
