@@ -64,6 +64,11 @@ def pod(where, things, access):
     check((manager["name"], plugin["name"]) == ("manager", "plugin"), where, "two containers, manager first")
     check(not spec.get("hostNetwork") and not spec.get("hostIPC"), where, "is in the host's network or IPC")
     check(spec["priorityClassName"] == "system-node-critical", where, "may be evicted")
+    update = daemon_set["spec"]["updateStrategy"]
+    check(update["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}, where, "a rollout leaves a gap:", update)
+    check("--wait" in manager["command"], where, "the new manager does not wait for the old one")
+    for part in (manager, plugin):
+        check(part.get("readinessProbe", {}).get("httpGet", {}).get("path") == "/readyz", where, part["name"], "is never unready")
     drop = {"drop": ["ALL"]}
     check(plugin["securityContext"].get("capabilities") == drop and not plugin["securityContext"].get("privileged"),
           where, "the plugin has a power")
