@@ -198,7 +198,7 @@ def main():
                 validate(name, thing)
             config = next(thing for thing in things if thing["kind"] == "ConfigMap" and "manager.toml" in thing["data"])
             configurations(name, config, programs)
-            pod(name, things, values.get("gpuAccess", "toolkit"))
+            pod(name, things, "simulator" if "simulator" in values else values.get("gpuAccess", "toolkit"))
         # What is wrong is refused before anything reaches a cluster.
         for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}}, {"resources": {"chunk": 256}},
                       {"admission": {"memoryOvercommit": 0.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
