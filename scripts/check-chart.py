@@ -64,6 +64,11 @@ def pod(where, things, access):
     check((manager["name"], plugin["name"]) == ("manager", "plugin"), where, "two containers, manager first")
     check(not spec.get("hostNetwork") and not spec.get("hostIPC"), where, "is in the host's network or IPC")
     check(spec["priorityClassName"] == "system-node-critical", where, "may be evicted")
+    update = daemon_set["spec"]["updateStrategy"]
+    check(update["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}, where, "a rollout leaves a gap:", update)
+    check("--wait" in manager["command"], where, "the new manager does not wait for the old one")
+    for part in (manager, plugin):
+        check(part.get("readinessProbe", {}).get("httpGet", {}).get("path") == "/readyz", where, part["name"], "is never unready")
     drop = {"drop": ["ALL"]}
     check(plugin["securityContext"].get("capabilities") == drop and not plugin["securityContext"].get("privileged"),
           where, "the plugin has a power")
@@ -193,7 +198,7 @@ def main():
                 validate(name, thing)
             config = next(thing for thing in things if thing["kind"] == "ConfigMap" and "manager.toml" in thing["data"])
             configurations(name, config, programs)
-            pod(name, things, values.get("gpuAccess", "toolkit"))
+            pod(name, things, "simulator" if "simulator" in values else values.get("gpuAccess", "toolkit"))
         # What is wrong is refused before anything reaches a cluster.
         for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}}, {"resources": {"chunk": 256}},
                       {"admission": {"memoryOvercommit": 0.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},

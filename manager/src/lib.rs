@@ -34,4 +34,5 @@ pub mod service;
 pub mod settings;
 pub mod standby;
 pub mod state;
+mod succession;
 mod watchers;

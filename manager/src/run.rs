@@ -17,6 +17,7 @@ use crate::config::{Config, Flags};
 use crate::library;
 use crate::parts::Parts;
 use crate::standby;
+use crate::succession;
 
 /// Where container specifications lie (Container Device Interface, section "CDI spec files").
 const SPECIFICATIONS: &str = "/var/run/cdi";
@@ -39,6 +40,15 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
         "starting"
     );
     raise_descriptors();
+    if flags.wait {
+        tokio::select! {
+            waited = succession::await_turn(&config) => waited?,
+            name = signals.ends.next() => {
+                info!(signal = name, "ending; another manager runs here");
+                return Ok(());
+            }
+        }
+    }
     let shim = Arc::new(library::Current::default());
     install(&config, &shim);
     let parts = Parts::start(&config, &shim).await?;

@@ -17,6 +17,8 @@ use crate::resources::{self, Held, List, MEMORY_IDS_MAX, NodeGpu, State};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same, until the GPUs are known: kubelet refuses pods for good as long as no list is read.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
 /// How long an answer without a GPU is not believed after a start: a list that is too short is final for the pods that a
 /// node brings along from before its reboot.
 const BELIEVE: u32 = 3;
@@ -88,19 +90,27 @@ impl Follower {
 
     /// Looks until it is dropped.
     pub async fn run(self) {
-        let mut ticks = tokio::time::interval(LOOK);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut empty = 0;
         loop {
-            ticks.tick().await;
-            match self.manager.gpus().await {
-                Ok(answer) if answer.gpus.is_empty() && empty < BELIEVE => empty += 1,
+            let pause = match self.manager.gpus().await {
+                Ok(answer) if answer.gpus.is_empty() && empty < BELIEVE => {
+                    empty += 1;
+                    LOOK
+                }
                 Ok(answer) => {
                     let seen = self.see(answer).await;
                     self.publish(seen);
+                    LOOK
                 }
-                Err(error) => self.keep(&error),
-            }
+                Err(error) => {
+                    self.keep(&error);
+                    match self.seen.borrow().is_some() {
+                        true => LOOK,
+                        false => FIRST_LOOK,
+                    }
+                }
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube::Client;
@@ -35,6 +35,9 @@ use crate::room::room;
 use crate::serve::{Readers, Resource, Shared};
 use vcuda_kubelet_api::CHECKPOINT;
 
+/// Between looks whether another plugin has ended.
+const TURN_LOOK: Duration = Duration::from_millis(20);
+
 /// Runs until a signal ends it.
 ///
 /// # Errors
@@ -60,15 +63,27 @@ async fn live(config: Config) -> Result<(), RunError> {
         manager = %config.manager.display(),
         "starting"
     );
-    let _alone = alone(&config.directories).await?;
-    let cluster = cluster(&config).await?;
-    let mut parts = Parts::start(&config, cluster);
+    let mut tasks = JoinSet::new();
+    // Before its turn comes: who takes over registers at once, as far as it depends on itself.
+    let base = Base::start(&config, &mut tasks);
+    let problems: Arc<OnceLock<Problems>> = Arc::default();
+    let (waiting, waits) = watch::channel(vec!["the plugin is starting".to_owned()]);
     if let Some(listener) = listener {
-        parts.serve_metrics(listener);
+        let (instruments, known) = (Arc::clone(&base.instruments), Arc::clone(&problems));
+        let problems: Problems = Arc::new(move || match known.get() {
+            Some(problems) => Problems::as_ref(problems)(),
+            None => waits.borrow().clone(),
+        });
+        let pages = pages(Arc::new(move || instruments.text()), problems);
+        tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
+    let _alone = alone(&config.directories, &waiting).await;
+    let cluster = cluster(&config).await?;
+    // It is set once.
+    let _ = problems.set(start(&config, cluster, &base, &mut tasks));
     info!("ready");
     // No part ends by itself.
-    match parts.tasks.join_next().await {
+    match tasks.join_next().await {
         Some(Err(error)) => Err(RunError::Failed(error.to_string())),
         _ => Err(RunError::Failed("a part has ended".to_owned())),
     }
@@ -88,23 +103,29 @@ async fn cluster(config: &Config) -> Result<Option<(Client, Cluster)>, RunError>
     Ok(client.map(start))
 }
 
-/// There is one plugin at a time on a node: two would take each other's sockets away. Who comes second waits.
-async fn alone(directories: &Directories) -> Result<Flock<File>, RunError> {
+/// Waits until this is the only plugin of the node: two would take each other's sockets away. `problems` is told what is in
+/// the way; another plugin is none, so that a rollout ends it as soon as this one stands by.
+async fn alone(directories: &Directories, problems: &watch::Sender<Vec<String>>) -> Flock<File> {
     let path = directories.own().join("plugin.lock");
     let mut told = false;
     loop {
-        let why = match lock(&path) {
-            Ok(lock) => return Ok(lock),
+        let (why, is_problem) = match lock(&path) {
+            Ok(lock) => return lock,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                "another device plugin is at work on this node; this one waits for its end".to_owned()
+                let why = "another device plugin is at work on this node; this one waits for its end";
+                (why.to_owned(), false)
             }
-            Err(error) => format!("{}: {error}; is kubelet's directory mounted?", path.display()),
+            Err(error) => {
+                let why = format!("{}: {error}; is kubelet's directory mounted?", path.display());
+                (why, true)
+            }
         };
         if !told {
             warn!("{why}");
             told = true;
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        problems.send_replace(if is_problem { vec![why] } else { Vec::new() });
+        tokio::time::sleep(TURN_LOOK).await;
     }
 }
 
@@ -116,26 +137,19 @@ fn lock(path: &Path) -> io::Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
-/// Everything that runs, until it is dropped.
-struct Parts {
-    tasks: JoinSet<()>,
+/// What changes nothing on the node, so that it may run beside another plugin: it follows the manager's GPUs.
+struct Base {
     instruments: Arc<Instruments>,
-    problems: Problems,
+    manager: Arc<Manager>,
+    store: Store,
+    node: Known,
 }
 
-impl Parts {
-    fn start(config: &Config, cluster: Option<(Client, Cluster)>) -> Self {
+impl Base {
+    fn start(config: &Config, tasks: &mut JoinSet<()>) -> Self {
         let instruments = Arc::new(Instruments::default());
         let manager = Arc::new(Manager::new(&config.manager));
         let store = Store::new(&config.cdi);
-        if let Err(error) = store.tidy() {
-            warn!("{error}");
-        }
-        let pods = Arc::new(Pods::new(
-            &config.directories.pod_resources(),
-            &config.directories.device_plugins().join(CHECKPOINT),
-            config.names.clone(),
-        ));
         let follower = Follower::new(
             Arc::clone(&manager),
             store.clone(),
@@ -143,60 +157,76 @@ impl Parts {
             Arc::clone(&instruments),
         );
         let node = follower.known();
-        let (asks, asked) = room();
-        let binder = Arc::new(Binder::new(
-            rules(config),
-            Arc::clone(&pods),
-            Arc::clone(&manager),
-            store.clone(),
-            node.clone(),
-            competitions(cluster.as_ref()),
-            asks,
-        ));
-        let shared = Arc::new(Shared {
-            node: node.clone(),
-            binder: Arc::clone(&binder),
-            recency: Arc::new(recency(&store)),
-            instruments: Arc::clone(&instruments),
-        });
-        let mut tasks = JoinSet::new();
         tasks.spawn(follower.run());
-        if let Some((client, cluster)) = cluster {
-            tasks.spawn(follow::run(cluster, binder));
-            if config.cluster.events {
-                let (node, manager) = (config.cluster.node.clone(), Arc::clone(&manager));
-                tasks.spawn(pod_events::run(client, node, manager));
-            }
-        }
-        let readers = Readers::default();
-        let connected = register_all(config, &shared, &readers, &mut tasks);
-        let [of_shares, ..] = &connected;
-        let releaser = Releaser {
-            pace: config.release,
-            pods,
+        Self {
+            instruments,
             manager,
             store,
-            recency: Arc::clone(&shared.recency),
-            is_connected: of_shares.clone(),
-            readers,
-            asked,
-        };
-        tasks.spawn(releaser.run());
-        Self {
-            tasks,
-            instruments,
-            problems: problems(config, node, connected),
+            node,
         }
     }
+}
 
-    fn serve_metrics(&mut self, listener: tokio::net::TcpListener) {
-        let (instruments, problems) = (Arc::clone(&self.instruments), Arc::clone(&self.problems));
-        self.tasks.spawn(http::serve(
-            listener,
-            pages(Arc::new(move || instruments.text()), problems),
-            std::future::pending(),
-        ));
+/// Starts everything else: registration first, as kubelet refuses pods for good until it reads the lists. Returns what is
+/// wrong, as it changes.
+fn start(
+    config: &Config,
+    cluster: Option<(Client, Cluster)>,
+    base: &Base,
+    tasks: &mut JoinSet<()>,
+) -> Problems {
+    let Base {
+        instruments,
+        manager,
+        store,
+        node,
+    } = base;
+    let pods = Arc::new(Pods::new(
+        &config.directories.pod_resources(),
+        &config.directories.device_plugins().join(CHECKPOINT),
+        config.names.clone(),
+    ));
+    let (asks, asked) = room();
+    let binder = Arc::new(Binder::new(
+        rules(config),
+        Arc::clone(&pods),
+        Arc::clone(manager),
+        store.clone(),
+        node.clone(),
+        competitions(cluster.as_ref()),
+        asks,
+    ));
+    let shared = Arc::new(Shared {
+        node: node.clone(),
+        binder: Arc::clone(&binder),
+        recency: Arc::new(recency(store)),
+        instruments: Arc::clone(instruments),
+    });
+    if let Err(error) = store.tidy() {
+        warn!("{error}");
     }
+    let readers = Readers::default();
+    let connected = register_all(config, &shared, &readers, tasks);
+    if let Some((client, cluster)) = cluster {
+        tasks.spawn(follow::run(cluster, binder));
+        if config.cluster.events {
+            let (node, manager) = (config.cluster.node.clone(), Arc::clone(manager));
+            tasks.spawn(pod_events::run(client, node, manager));
+        }
+    }
+    let [of_shares, ..] = &connected;
+    let releaser = Releaser {
+        pace: config.release,
+        pods,
+        manager: Arc::clone(manager),
+        store: store.clone(),
+        recency: Arc::clone(&shared.recency),
+        is_connected: of_shares.clone(),
+        readers,
+        asked,
+    };
+    tasks.spawn(releaser.run());
+    problems(config, node.clone(), connected)
 }
 
 /// Where a pod's competition is read: of its annotations, if there is an API server to ask.

@@ -244,6 +244,39 @@ fn two_managers_on_one_root_are_refused() {
     succeeded(&fixture.vcuda(["grant", "list"]).output().unwrap());
 }
 
+/// As a rollout with `maxSurge` starts the new pod before it ends the old one.
+#[test]
+fn a_manager_that_waits_takes_over_with_all_grants() {
+    let fixture = Fixture::new();
+    let mut manager = fixture.manager();
+    create(&fixture, &["web", "--memory", "2GiB"]);
+    let log = fixture.home().join("second.log");
+    let written = fs::File::create(&log).unwrap();
+    let mut second = fixture.manager_command(&["--wait".to_owned()]);
+    let mut second = Running::start(second.stderr(written));
+    let says = |word: &str| fs::read_to_string(&log).unwrap().contains(word);
+    eventually("it waits", SOON, || says("this one waits for its end"));
+    succeeded(&fixture.vcuda(["grant", "list"]).output().unwrap());
+    assert!(second.is_alive());
+    manager.signal(libc::SIGTERM);
+    manager.finish();
+    eventually("it has taken over", SOON, || says("ready"));
+    assert_eq!(tenant(&fixture, "web-1")["memory_limit_bytes"], 2 * GIB);
+    succeeded(
+        &fixture
+            .vcuda(["set", "web-1", "--memory", "1GiB"])
+            .output()
+            .unwrap(),
+    );
+    // One that waits ends like any other.
+    let mut third = Running::start(&mut fixture.manager_command(&["--wait".to_owned()]));
+    assert!(!third.prints_within(Duration::from_millis(300)));
+    third.signal(libc::SIGTERM);
+    assert_eq!(third.finish().code(), Some(0));
+    second.signal(libc::SIGTERM);
+    assert_eq!(second.finish().code(), Some(0));
+}
+
 #[test]
 fn a_cordoned_gpu_gets_nothing_new_and_stays_so() {
     let fixture = Fixture::with_gpus(2, "24GiB");

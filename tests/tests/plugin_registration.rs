@@ -134,6 +134,11 @@ fn of_two_plugins_on_one_node_the_second_waits() {
         second.log().contains("another device plugin is at work")
     });
     registered(&kubelet, "watched");
+    // A rollout with `maxSurge` ends the old pod when the new one is ready.
+    eventually("the second is ready to take over", SOON, || {
+        get(&second.address(), "/readyz").contains("200 OK")
+    });
+    assert!(second.log().contains("the node's shares, chunks and percents"));
     // As a rolling upgrade ends the old one.
     first.running().signal(libc::SIGTERM);
     assert_eq!(first.running().finish().code(), Some(0), "{}", first.log());
@@ -145,6 +150,35 @@ fn of_two_plugins_on_one_node_the_second_waits() {
     kubelet.started(&pod);
     kubelet.assert_no_wrongs();
     second.kill();
+}
+
+/// Kubelet admits a pod that is bound while the plugin is away, and refuses it for good (Kubernetes issue 118559).
+#[test]
+fn what_is_lost_while_the_plugin_is_away_is_replaced_by_a_new_pod() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let mut plugin = fixture.plugin();
+    registered(&kubelet, "watched");
+    let pod = kubelet.admit(PodSpec::share("web-1", 16, 30)).unwrap();
+    let before = kubelet.started(&pod).directory();
+    plugin.kill();
+    eventually("kubelet has lost the plugin", SOON, || {
+        kubelet.allocatable("vcuda.io/gpu") == 0
+    });
+    let why = kubelet.admit(PodSpec::share("web-2", 16, 30)).unwrap_err();
+    assert!(
+        why.contains("UnexpectedAdmissionError")
+            && why.contains("cannot allocate unhealthy devices vcuda.io/"),
+        "{why}"
+    );
+    plugin.start();
+    kubelet.wait_for_devices();
+    // As its controller makes it.
+    let instead = kubelet.admit(PodSpec::share("web-3", 16, 30)).unwrap();
+    assert_ne!(kubelet.started(&instead).directory(), before);
+    assert!(before.exists());
+    kubelet.assert_no_wrongs();
 }
 
 #[test]

@@ -60,6 +60,9 @@ pub struct Flags {
     /// Only divide GPU time, until there is a manager or no container is in use
     #[arg(long, hide = true, alias = "caretaker", requires = "root")]
     pub standby: bool,
+    /// Wait for the end of a manager that owns the runtime directory, instead of failing
+    #[arg(long, env = "VCUDA_MANAGER_WAIT")]
+    pub wait: bool,
     /// Check the configuration and end
     #[arg(long)]
     pub check: bool,

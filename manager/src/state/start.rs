@@ -133,6 +133,18 @@ pub fn start(
     Ok((grants, Keeping { thread, _root: lock }))
 }
 
+/// Whether no manager owns the root now.
+///
+/// # Errors
+/// It cannot be used.
+pub(crate) fn is_free(root: &Path) -> Result<bool, StartError> {
+    match claim(root) {
+        Ok(_) => Ok(true),
+        Err(StartError::Running(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes the root if it is not there, and takes it for this manager alone.
 fn claim(root: &Path) -> Result<Flock<File>, StartError> {
     let mut builder = DirBuilder::new();

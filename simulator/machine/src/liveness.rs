@@ -134,6 +134,8 @@ fn lock_file(path: &Path) -> io::Result<&'static File> {
         .truncate(false)
         .mode(0o600)
         .open(path)?;
+    // Of another user, it is shared already.
+    let _ = crate::store::share(&file);
     // Leaked on purpose: closing it would drop the locks.
     let file: &'static File = Box::leak(Box::new(file));
     let there = file.metadata()?;

@@ -44,6 +44,8 @@ impl Opened {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let directory = File::open(path)?;
         let control = sys::open_in(&directory, CONTROL, libc::O_RDWR | libc::O_CREAT)?;
+        // Of another user, they are shared already.
+        let _ = crate::store::share(&directory).and_then(|()| crate::store::share(&control));
         Ok(Opened { directory, control })
     }
 }
@@ -87,6 +89,7 @@ impl ObjectFiles {
         }
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
         let file = sys::open_in(&self.opened()?.directory, &name(object), flags)?;
+        crate::store::share(&file)?;
         file.set_len(bytes)
     }
 

@@ -12,10 +12,10 @@ use crate::map::Mapping;
 use crate::object_files::ObjectFiles;
 use crate::shared::Shared;
 use crate::{MachineError, sys};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "machine.toml";
@@ -170,6 +170,18 @@ fn temporary_name(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Lets all users share a file or directory of the machine as its owner does. Who may enter the machine's directory decides
+/// who they are: it is its owner's alone unless it was made otherwise, as for pods of several users.
+pub(crate) fn share(file: &File) -> io::Result<()> {
+    let mode = file.metadata()?.mode() & 0o777;
+    let owner = mode & 0o700;
+    let shared = owner | (owner >> 3) | (owner >> 6);
+    match mode == shared {
+        true => Ok(()),
+        false => file.set_permissions(Permissions::from_mode(shared)),
+    }
+}
+
 fn write_state(path: &Path, config: &Config) -> Result<(), MachineError> {
     let options = &mut OpenOptions::new();
     let file = options
@@ -179,6 +191,7 @@ fn write_state(path: &Path, config: &Config) -> Result<(), MachineError> {
         .mode(0o600)
         .open(path)
         .map_err(at("make", path))?;
+    share(&file).map_err(at("share", path))?;
     file.set_len(TOTAL_WORDS as u64 * 8).map_err(at("size", path))?;
     sys::reserve(&file, 0, 4096).map_err(at("reserve space for", path))?;
     sys::reserve(&file, buffer(BIRTH_BUFFER) as u64 * 8, 32_768).map_err(at("reserve space for", path))?;

@@ -90,7 +90,7 @@ pub(crate) fn reserve(file: &File, start: u64, length: u64) -> io::Result<()> {
     }
 }
 
-/// Opens a file of `directory` for this process alone (mode 0600 if it is made).
+/// Opens a file of `directory` (mode 0600 if it is made).
 pub(crate) fn open_in(directory: &File, name: &str, flags: libc::c_int) -> io::Result<File> {
     let name = CString::new(name)?;
     let mode: libc::c_uint = 0o600;

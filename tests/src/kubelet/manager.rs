@@ -272,6 +272,11 @@ impl Node {
                 .get(resource)
                 .map(|endpoint| endpoint.healthy.clone());
             let healthy = healthy.unwrap_or_default();
+            if healthy.is_empty() {
+                return Err(format!(
+                    "no healthy devices present; cannot allocate unhealthy devices {resource}"
+                ));
+            }
             let in_use = devices.in_use(resource);
             let must: BTreeSet<String> = reused.intersection(&healthy).take(count).cloned().collect();
             let free = healthy.difference(&in_use).cloned();

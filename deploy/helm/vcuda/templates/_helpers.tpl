@@ -47,3 +47,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- range .Values.namespaces }}{{ $actions = append $actions (default "report" .auditAction) }}{{ end -}}
 {{- if has "kill" $actions }}[SYS_PTRACE, KILL]{{ else }}[SYS_PTRACE]{{ end -}}
 {{- end }}
+
+{{/* Where the driver's files are on the node. */}}
+{{- define "vcuda.driverRoot" -}}
+{{- .Values.simulator | default .Values.driverRoot -}}
+{{- end }}

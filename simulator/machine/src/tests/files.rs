@@ -19,6 +19,27 @@ fn refusal(dir: &Path) -> String {
     message
 }
 
+/// A pod's user is seldom the one that made the machine.
+#[test]
+fn other_users_can_open_what_is_in_a_directory_that_they_may_enter() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::none("shared");
+    let machine = Machine::open_or_create(&place.dir).unwrap();
+    let _client = machine.attach(1, "a").unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&place.dir), 0o700, "its own directory keeps others out");
+    for entry in std::fs::read_dir(&place.dir).unwrap() {
+        let entry = entry.unwrap();
+        let wanted = match entry.file_type().unwrap().is_dir() {
+            true => 0o777,
+            false => 0o666,
+        };
+        if entry.file_name() != "machine.toml" {
+            assert_eq!(mode(&entry.path()), wanted, "{entry:?}");
+        }
+    }
+}
+
 #[test]
 fn a_machine_is_made_once_and_opened_by_all() {
     let place = Place::none("made");
