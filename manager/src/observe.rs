@@ -67,6 +67,8 @@ pub struct Device {
     pub served_ns: u64,
     /// Time that launches were held, since the directory was made (ns).
     pub held_ns: u64,
+    /// Launches that went ahead on debt after they had been held for the longest time, as `held_ns`.
+    pub debt_admits: u64,
     /// Debt forgiven, since the directory was made (ns).
     pub forgiven_ns: u64,
     /// GPU time of the last second (thousandths of the GPU's).
@@ -91,6 +93,7 @@ impl Device {
             launches: 0,
             served_ns: 0,
             held_ns: 0,
+            debt_admits: 0,
             forgiven_ns: 0,
             cores_used_permille: 0,
             host_copies: 0,

@@ -182,6 +182,9 @@ impl Page<'_> {
             Value::seconds(device.used.served_ns)
         })?;
         each(&series::HELD, &|_, device| Value::seconds(device.used.held_ns))?;
+        each(&series::ON_DEBT, &|_, device| {
+            Value::Whole(device.used.debt_admits)
+        })?;
         each(&series::FORGIVEN, &|_, device| {
             Value::seconds(device.used.forgiven_ns)
         })?;

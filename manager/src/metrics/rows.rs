@@ -47,6 +47,7 @@ pub(super) struct Used {
     pub(super) launches: u64,
     pub(super) served_ns: u64,
     pub(super) held_ns: u64,
+    pub(super) debt_admits: u64,
     pub(super) forgiven_ns: u64,
     pub(super) cores_permille: u32,
 }
@@ -83,6 +84,7 @@ impl From<&Device> for Used {
             launches: device.launches,
             served_ns: device.served_ns,
             held_ns: device.held_ns,
+            debt_admits: device.debt_admits,
             forgiven_ns: device.forgiven_ns,
             cores_permille: device.cores_used_permille,
         }

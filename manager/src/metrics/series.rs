@@ -214,6 +214,13 @@ pub(super) const HELD: Series = series(
     ON_GPU,
     "Time for which launches were held back for the container's share",
 );
+pub(super) const ON_DEBT: Series = series(
+    "vcuda_container_launches_on_debt",
+    Counter,
+    Count,
+    ON_GPU,
+    "Launches that went ahead on debt after they had been held for a second",
+);
 pub(super) const FORGIVEN: Series = series(
     "vcuda_container_forgiven",
     Counter,
@@ -338,6 +345,7 @@ pub const ALL: &[(&str, &[Series])] = &[
             LAUNCHES,
             GPU_SECONDS,
             HELD,
+            ON_DEBT,
             FORGIVEN,
             GENERATION,
             AUDIT_OVER,

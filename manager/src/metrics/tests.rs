@@ -77,6 +77,7 @@ fn used(gpu: u8, memory_limit_bytes: u64) -> Device {
         launches: 1_000_000,
         served_ns: 1_500_000_000,
         held_ns: 250_000_000,
+        debt_admits: 3,
         forgiven_ns: 0,
         cores_used_permille: 301,
         ..Device::unused(uuid(gpu), DeviceConfig::new(memory_limit_bytes, 300))
@@ -220,6 +221,7 @@ fn what_is_used_is_shown_with_what_is_granted() {
         (format!("vcuda_container_launches_total{granted}"), 1e6),
         (format!("vcuda_container_gpu_seconds_total{granted}"), 1.5),
         (format!("vcuda_container_held_seconds_total{granted}"), 0.25),
+        (format!("vcuda_container_launches_on_debt_total{granted}"), 3.0),
         (format!("vcuda_container_limits_generation{granted}"), 3.0),
         (format!("vcuda_audit_over_bytes{granted}"), 6.0),
         (format!("vcuda_audit_over_bytes{run}"), 0.0),

@@ -90,10 +90,10 @@ impl Fates {
             totals.add(
                 process.slot,
                 Key::of(&process.identity),
-                [one.launches, one.held_ns],
+                [one.launches, one.held_ns, one.debt_admits],
             );
         }
-        [device.launches, device.held_ns] = totals.sums();
+        [device.launches, device.held_ns, device.debt_admits] = totals.sums();
         device.cores_used_permille = totals.recent(Recent {
             at_ns: now_ns,
             served_ns: bucket.served_ns,

@@ -11,9 +11,9 @@ const RECENT_NS: u64 = 1_000_000_000;
 /// what those that were dead by then had counted is not in it.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    sums: [u64; 2],
+    sums: [u64; 3],
     /// What each slot said last, and whose it was.
-    last: HashMap<usize, (Key, [u64; 2])>,
+    last: HashMap<usize, (Key, [u64; 3])>,
     recent: VecDeque<Recent>,
 }
 
@@ -27,17 +27,17 @@ pub(super) struct Recent {
 impl Totals {
     /// Takes what the process in a slot says that it has counted. A count that falls was a lie or a new life of the slot:
     /// nothing is taken back.
-    pub(super) fn add(&mut self, slot: usize, key: Key, now: [u64; 2]) {
+    pub(super) fn add(&mut self, slot: usize, key: Key, now: [u64; 3]) {
         let before = self.last.insert(slot, (key, now));
         let before = before
             .filter(|(known, _)| *known == key)
-            .map_or([0; 2], |(_, counts)| counts);
+            .map_or([0; 3], |(_, counts)| counts);
         for ((sum, now), before) in self.sums.iter_mut().zip(now).zip(before) {
             *sum = sum.saturating_add(now.saturating_sub(before));
         }
     }
 
-    pub(super) fn sums(&self) -> [u64; 2] {
+    pub(super) fn sums(&self) -> [u64; 3] {
         self.sums
     }
 
@@ -79,16 +79,20 @@ mod tests {
             pid_namespace: 1,
         };
         let mut totals = Totals::default();
-        totals.add(0, key(1), [10, 1]);
-        totals.add(0, key(1), [15, 1]);
-        totals.add(1, key(2), [100, 0]);
-        assert_eq!(totals.sums(), [115, 1]);
-        totals.add(0, key(3), [4, 0]);
-        assert_eq!(totals.sums(), [119, 1], "another process in the slot");
-        totals.add(0, key(3), [1, 0]);
-        totals.add(0, key(3), [u64::MAX, 0]);
-        totals.add(1, key(2), [u64::MAX, 0]);
-        assert_eq!(totals.sums(), [u64::MAX, 1], "nonsense stays within its bounds");
+        totals.add(0, key(1), [10, 1, 0]);
+        totals.add(0, key(1), [15, 1, 2]);
+        totals.add(1, key(2), [100, 0, 0]);
+        assert_eq!(totals.sums(), [115, 1, 2]);
+        totals.add(0, key(3), [4, 0, 0]);
+        assert_eq!(totals.sums(), [119, 1, 2], "another process in the slot");
+        totals.add(0, key(3), [1, 0, 0]);
+        totals.add(0, key(3), [u64::MAX, 0, 0]);
+        totals.add(1, key(2), [u64::MAX, 0, 0]);
+        assert_eq!(
+            totals.sums(),
+            [u64::MAX, 1, 2],
+            "nonsense stays within its bounds"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The hooked functions that the shim also calls itself, most of them to undo what does not fit. The other functions that it
-//! calls, and why these calls are made in relaxed capture mode: `ffi/real/own.rs`.
+//! calls, and why these calls are made in relaxed capture mode: `driver/real/own.rs`.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_driver_api::signature;
