@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use std::cmp::Reverse;
 
-use vcuda_quota::Quota;
+use vcuda_quota::{MemorySize, Quota};
 use vcuda_region::GpuUuid;
 
 use crate::gpu::{Gpu, Health};
@@ -134,6 +134,20 @@ impl Rules {
             },
             is_empty: load.sharers == 0,
         }
+    }
+
+    /// Says that a container has less memory than one context takes, if it has: it starts, and its programs then fail.
+    #[must_use]
+    pub fn too_small(&self, amounts: &Quota) -> Option<String> {
+        let bytes = amounts
+            .memory_bytes
+            .filter(|bytes| *bytes < self.reserve_bytes_per_sharer)?;
+        Some(format!(
+            "{} is less than the {} that are kept for a container's contexts (admission.reserve): the first context of a program \
+             may not fit; ask for more",
+            MemorySize(bytes),
+            MemorySize(self.reserve_bytes_per_sharer)
+        ))
     }
 
     /// Whether one more container with these amounts fits beside `load`.

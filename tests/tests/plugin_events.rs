@@ -64,6 +64,17 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
     assert_eq!(event["reportingInstance"], NODE, "{event}");
     let note = event["note"].as_str().unwrap();
     assert!(note.starts_with("container c: memory was refused"), "{note}");
+    assert!(
+        note.contains("annotation vcuda.io/memory") && note.contains("4 GiB"),
+        "{note}"
+    );
+
+    // A chunk holds no context: the container starts, and its owner is told what will come.
+    let small = kubelet.admit(PodSpec::share("small", 1, 1)).unwrap();
+    kubelet.started(&small);
+    eventually("the pod is told", SOON, || {
+        on_pod(&server, "small", "VcudaSmallMemory").len() == 1
+    });
 
     // Five processes of one container are five events of the manager, and one on the pod.
     let Some(room) = fixture.granted_container(&ids[0], Mounted::Directory) else {

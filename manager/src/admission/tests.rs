@@ -27,6 +27,18 @@ fn amounts(memory_bytes: Option<u64>, cores_permille: u32) -> Quota {
     Quota::fixed(memory_bytes, cores_permille)
 }
 
+#[test]
+fn less_than_one_context_is_told() {
+    let rules = Rules {
+        reserve_bytes_per_sharer: GIB / 2,
+        ..Rules::default()
+    };
+    let told = |bytes| rules.too_small(&amounts(bytes, 300));
+    let text = told(Some(GIB / 4)).unwrap();
+    assert!(text.starts_with("256 MiB is less than the 512 MiB"), "{text}");
+    assert_eq!((told(Some(GIB / 2)), told(None)), (None, None));
+}
+
 fn any(count: usize, placement: Placement) -> Requested<'static> {
     Requested::Any {
         count,

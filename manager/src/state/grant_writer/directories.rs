@@ -29,6 +29,9 @@ impl GrantWriter {
                 if !is_expected {
                     self.tell_repaired(&last, &ensured);
                 }
+                if kind == Some(ChangeKind::Created) {
+                    self.tell_small(&last);
+                }
                 Ok(())
             }
             Err(error) => {
@@ -112,6 +115,15 @@ impl GrantWriter {
             } else {
                 self.take_away(&id);
             }
+        }
+    }
+
+    /// Warns of a grant that no context fits into. After the grant is there: who hears of it asks whose it is.
+    fn tell_small(&self, grant: &Grant) {
+        let rules = *self.shared.rules.lock();
+        if let Some(text) = rules.too_small(&grant.amounts) {
+            let id = Some(grant.id.as_str());
+            self.events.say(Severity::Warning, "VcudaSmallMemory", text, id);
         }
     }
 
