@@ -94,7 +94,7 @@ def pod(where, things, access):
             check(mount["name"] in volumes, where, part["name"], "mounts no volume:", mount["name"])
             # Container runtimes and kubelet are told these paths: they are the node's.
             check(host in (None, mount["mountPath"]) or mount["name"].startswith("driver"), where, mount["mountPath"], "is", host)
-    check(mounted == set(volumes), where, "volumes that nobody mounts:", set(volumes) - mounted)
+    check(mounted == set(volumes), where, "volumes that no container mounts:", set(volumes) - mounted)
     paths = {volume["hostPath"]["path"] for volume in volumes.values() if "hostPath" in volume}
     check(not paths & {"/", "/dev", "/etc", "/proc", "/run"} or access == "privileged", where, "too much of the host:", paths)
     config = tomllib.loads(by_kind["ConfigMap"]["data"]["device-plugin.toml"])
@@ -121,7 +121,7 @@ def pod(where, things, access):
         check(by_kind["PrometheusRule"]["spec"] == rules, where, "the rules are not those of deploy/alerts.yaml")
         job = {relabel["replacement"] for point in by_kind["ServiceMonitor"]["spec"]["endpoints"] for relabel in point["relabelings"]}
         named = set(re.findall(r'job="([^"]+)"', json.dumps(rules).replace('\\"', '"')))
-        check(named and named <= job, where, "alerts name jobs that nobody has:", named - job)
+        check(named and named <= job, where, "alerts name jobs that do not exist:", named - job)
     for thing in things:
         if thing["kind"] == "ConfigMap" and "vcuda.json" in thing["data"]:
             dashboard = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())

@@ -52,7 +52,7 @@ step "the built library and the crate edges"
 scripts/check-deps.sh
 scripts/check-shim.sh
 
-step "the Helm chart, the examples, the smoke test, the systemd unit"
+step "the Helm chart, the examples, the smoke test, the systemd units"
 chart=0
 scripts/chart.sh "$VCUDA_TEST_BUILD" >target/chart.log 2>&1 || chart=$?
 case $chart in
@@ -63,13 +63,15 @@ esac
 
 scripts/check-smoke.sh
 
-unit=0
-scripts/check-unit.sh >target/unit.log 2>&1 || unit=$?
-case $unit in
-0) tail -n 1 target/unit.log ;;
-77) skip "the systemd unit: $(tail -n 1 target/unit.log)" ;;
-*) cat target/unit.log && exit 1 ;;
-esac
+for units in check-unit.sh run-units.sh; do
+    unit=0
+    scripts/$units "$VCUDA_TEST_BUILD" >target/unit.log 2>&1 || unit=$?
+    case $unit in
+    0) tail -n 1 target/unit.log ;;
+    77) skip "the systemd units: $(tail -n 1 target/unit.log)" ;;
+    *) cat target/unit.log && exit 1 ;;
+    esac
+done
 
 step "the library for other people's images: glibc 2.17, loaded into Debian 11; compiled for aarch64"
 portable=0
@@ -116,6 +118,17 @@ grep -E "^test result" target/loom.log
 step "the demo"
 "$VCUDA_TEST_BUILD/vcuda" demo >target/demo.log 2>&1 || { cat target/demo.log; exit 1; }
 tail -n 1 target/demo.log
+
+step "the chart on a real node of Kubernetes"
+kubernetes=0
+if [ -n "${VCUDA_KUBERNETES:-}" ]; then
+    VCUDA_PROGRAMS=$VCUDA_TEST_BUILD scripts/kubernetes-e2e.sh "$VCUDA_KUBERNETES" --only two-pods --only resize --only requests \
+        --only kinds --only leaked >target/kubernetes.log 2>&1 || kubernetes=$?
+    [ $kubernetes = 0 ] || { cat target/kubernetes.log; exit 1; }
+    sed -n '/^| /p' target/kubernetes.log
+else
+    skip "a real node of Kubernetes: VCUDA_KUBERNETES names no folder with its programs (scripts/kubernetes-node.sh)"
+fi
 
 step "done"
 if [ -s "$VCUDA_TEST_SKIPS" ]; then

@@ -1,4 +1,4 @@
-//! What tenants that are gone owe: a program that is run again under the same name starts with it (I16).
+//! Debts of tenants that are gone: a program that is run again under the same name starts with them (I16).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl Debts {
         self.by_path.retain(|_, (until_ns, _)| now_ns < *until_ns);
     }
 
-    /// What the next tenant of `path` starts with, which is remembered no more.
+    /// Debt with which the next tenant of `path` starts; it is then forgotten.
     pub(crate) fn take(&mut self, path: &Path) -> Vec<(GpuUuid, i64)> {
         self.by_path
             .remove(path)

@@ -20,11 +20,11 @@ const HUNG_MISSED: u32 = 60;
 /// Which of the locks under a root. Arbiters of other releases use the same files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Of the process that arbitrates.
+    /// Lock of the process that arbitrates.
     Leader,
-    /// Of the process that takes over from it.
+    /// Lock of the process that takes over from it.
     Standby,
-    /// Of the manager, as long as it lives. Other arbiters of the root end as soon as they see it.
+    /// Lock of the manager, held as long as it lives. Other arbiters of the root end as soon as they see it.
     Manager,
 }
 

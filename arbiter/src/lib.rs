@@ -27,26 +27,29 @@ use rounds::Rounds;
 pub use runner::{Role, Runner, Step, is_running, processes};
 use tenants::Tenants;
 
-/// Between two looks whether anybody begins or was changed, beside one that works, else, and where there is but one (ns).
+/// Time between two looks for a tenant that begins or was changed: beside one that works, otherwise, and if there is only
+/// one (ns).
 const WATCH_NS: u64 = 5_000_000;
 const DOZE_NS: u64 = 20_000_000;
 const ALONE_NS: u64 = 40_000_000;
-/// How often it is looked who got what while tenants compete, and for so long the rates have not changed (ns).
+/// Interval of looks at the tenants' use while they compete, and the time for which the rates must not have changed
+/// (ns).
 const STEADY_NS: (u64, u64) = (20_000_000, 500_000_000);
-/// What the tenants have not reported yet is not looked at (ns): they enter running work every half millisecond.
+/// Age below which reports of the tenants are not complete and not read (ns): they enter running work every half
+/// millisecond.
 const REPORT_LAG_NS: u64 = 3_000_000;
-/// Containers are listed at least this often (ns), and when their folder has changed.
+/// Tenants' directories are listed at least this often (ns), and when their folder has changed.
 const RELIST_NS: u64 = 1_000_000_000;
 /// Tenants count as competing for this long after they last did (ns).
 const CALM_NS: u64 = 500_000_000;
 
-/// What an arbiter knows of the containers under its root.
+/// An arbiter's knowledge of the tenants under its root.
 #[derive(Debug, Default)]
 pub struct Arbiter {
     tenants: Tenants,
     rounds: Rounds,
     listed_ns: u64,
-    /// When the containers were last listed with nothing to come (ns), and when their folder had last changed.
+    /// When the directories were last listed with nothing to come (ns), and when their folder had last changed.
     read_ns: u64,
     changed: Option<SystemTime>,
     due_ns: u64,
@@ -55,7 +58,7 @@ pub struct Arbiter {
 }
 
 impl Arbiter {
-    /// Looks which containers there are, when that is due. Whether it was.
+    /// Lists the tenants' directories, if that is due. Whether it was.
     ///
     /// # Errors
     /// `root` cannot be read.
@@ -102,7 +105,7 @@ impl Arbiter {
         }
     }
 
-    /// How long after `now_ns` to come again (ns).
+    /// Time after `now_ns` until the next look is due (ns).
     #[must_use]
     pub fn pause_ns(&self, now_ns: u64) -> u64 {
         let watch_ns = if self.tenants.may_meet() {
@@ -116,12 +119,12 @@ impl Arbiter {
     }
 }
 
-/// When a container last came or went.
+/// When a tenant last came or went.
 fn modified(root: &Path) -> Option<SystemTime> {
     root.join("containers").metadata().ok()?.modified().ok()
 }
 
-/// What a look found, at one tenant or at all.
+/// Result of a look, at one tenant or at all.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
     /// Tenants compete.
@@ -197,7 +200,7 @@ fn arbitrate_gpu(tenants: &mut Tenants, uuid: GpuUuid, users: &[(usize, DeviceIn
     found
 }
 
-/// What one look said about one tenant on one GPU.
+/// Result of one look at one tenant on one GPU.
 #[derive(Debug)]
 struct Finding {
     overlap: Overlap,

@@ -9,7 +9,7 @@ use vcuda_region::{DeviceIndex, GpuUuid};
 use super::REPORT_LAG_NS;
 use crate::tenants::Tenants;
 
-/// What was read so long ago (ns) is gone into: by now, all who are not held up have entered what they did before.
+/// Age above which a reading is complete (ns): by then, all processes that run have entered their earlier work.
 const BEHIND_NS: u64 = 47_000_000;
 /// Words of which the maps tell at most: half a round of theirs.
 const WORDS_MOST: u64 = 2_000;
@@ -18,7 +18,7 @@ const WORDS_MOST: u64 = 2_000;
 #[derive(Debug, Default)]
 struct Gpu {
     turns: Turns,
-    /// Whose turns they are, in the order in which `turns` knows them.
+    /// The users whose turns they are, in the order in which `turns` knows them.
     users: Vec<(u64, u64)>,
     /// The next word of the busy maps.
     next: u64,

@@ -14,14 +14,14 @@ use vcuda_region::{clock, directory};
 
 use crate::{Arbiter, Kind, LeaderLock};
 
-/// How often a process removes the directories of dead tenants, and looks whether it is still needed (ns).
+/// Interval at which a process removes the directories of dead tenants, and looks whether it is still needed (ns).
 const CLEAN_NS: u64 = 1_000_000_000;
-/// How often a leader is looked at by what waits for its end (ns).
+/// Interval at which the processes that wait for a leader's end look at it (ns).
 const LOOK_NS: u64 = 50_000_000;
 /// Between two attempts of the manager to lead: the leader is about to end.
 const ATTEMPT: Duration = Duration::from_millis(2);
 
-/// What runs the arbiter.
+/// The kind of process that runs the arbiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A thread of the manager. It waits until it can lead, and leads until it is told to end.

@@ -1,12 +1,12 @@
-//! What the arbiter remembers of a tenant on one GPU, and who is quiet: there may be a thousand of them that do nothing, so
-//! what has not changed is not read again.
+//! The arbiter's state of a tenant on one GPU, and which tenants are quiet. A thousand tenants may do nothing, so what has
+//! not changed is not read again.
 
 use crate::unsettled::Unsettled;
 use vcuda_limiter::controller::{Contexts, Measured, Scale, Settlement};
 
-/// Who has been idle for so long is quiet (ns): there may be a thousand of them, so less is read of each.
+/// A tenant that has been idle for so long is quiet (ns): a thousand may be, so less is read of each.
 const QUIET_AFTER_NS: u64 = 1_000_000_000;
-/// What the arbiter remembers of a tenant on one GPU.
+/// The arbiter's state of a tenant on one GPU.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) scale: Scale,
@@ -36,7 +36,7 @@ impl State {
             && now_ns >= self.contended_until_ns
     }
 
-    /// What the bucket says at a look.
+    /// Takes over the bucket's figures of a look.
     pub(crate) fn follow(&mut self, idle_at: Option<i64>, measured: Measured, now_ns: u64) {
         if idle_at.is_none() || idle_at != self.idle_at || measured != self.measured {
             self.idle_since_ns = now_ns;

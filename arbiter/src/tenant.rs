@@ -1,26 +1,29 @@
 //! One tenant as the arbiter knows it: its two files, kept open, and what it was last told.
 
+mod demand;
+
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{CALM_NS, Finding, Found};
-use crate::state::State;
-use crate::unsettled;
-use vcuda_limiter::busy;
-use vcuda_limiter::controller::{Activity, Busy, Contender, Got, Measured, RECENT_NS, STALE_BEAT_NS, Scale};
+use vcuda_limiter::controller::{Busy, Contender, Got, Measured, STALE_BEAT_NS, Scale};
 use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::{Policy, Priority};
 use vcuda_region::limits::LimitsWriter;
 use vcuda_region::process::ProcessView;
-use vcuda_region::usage_reader::{BucketUse, UsageReader, Work};
+use vcuda_region::usage_reader::{UsageReader, Work};
 use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, MAX_SLOTS};
 
-/// How often a tenant's `limits` are read again and the beat written there (ns).
+use self::demand::demand_permille;
+use super::{CALM_NS, Finding, Found};
+use crate::state::State;
+use crate::unsettled;
+
+/// Interval at which a tenant's `limits` are read again and the beat is written there (ns).
 const BEAT_NS: u64 = 95_000_000;
 /// The scale is written when it has changed by this much (thousandths), and at once if by that much.
 const SCALE_STEP: (u32, u32) = (2, 20);
-/// What was charged too much or too little is settled when it has come to this much (ns), and at once if to that much.
+/// Sum of wrong charges at which they are settled (ns), and the sum at which they are settled at once.
 const DUE_STEP_NS: (u64, u64) = (20_000, 400_000);
 /// Between two times that small changes are written (ns).
 const WRITE_NS: u64 = 38_000_000;
@@ -31,9 +34,6 @@ const QUIET_BEAT_NS: u64 = 285_000_000;
 const QUIET_READ_NS: u64 = 950_000_000;
 const QUIET_WATCH_NS: u64 = 18_000_000;
 const _: () = assert!(QUIET_BEAT_NS * 2 < STALE_BEAT_NS);
-
-/// Words of the busy map that tell of the recent time.
-const RECENT_WORDS: usize = (RECENT_NS / (busy::BIN_NS * busy::BINS_PER_WORD)) as usize;
 
 /// One whose files cannot be read: it has no demand.
 pub(crate) const ABSENT: Contender = Contender {
@@ -64,30 +64,6 @@ pub(crate) struct Tenant {
     /// Since when this arbiter is at work (`CLOCK_MONOTONIC`, ns), and how it sees processes.
     since_ns: u64,
     view: Option<ProcessView>,
-}
-
-/// What a tenant with this bucket and busy map demands of the GPU (permille).
-fn demand_permille(bucket: &BucketUse, pace: &Pace, map: &[u64], now_ns: u64) -> u32 {
-    let recent = map.len().saturating_sub(RECENT_WORDS);
-    let activity = Activity {
-        busy_permille: busy_permille(map),
-        recent_permille: busy_permille(map.get(recent..).unwrap_or_default()),
-        is_waiting: bucket.is_waiting,
-        // What is not metered owes nothing.
-        tokens_ns: if pace.metered {
-            pace.credit_at(now_ns).saturating_sub(bucket.level_ns)
-        } else {
-            0
-        },
-    };
-    activity.demand_permille()
-}
-
-/// The part of these words' time that is marked as busy (thousandths).
-fn busy_permille(map: &[u64]) -> u32 {
-    let busy: u64 = map.iter().map(|bins| u64::from(bins.count_ones())).sum();
-    let all = map.len() as u64 * busy::BINS_PER_WORD;
-    u32::try_from(busy * 1000 / all.max(1)).unwrap_or(1000)
 }
 
 pub(crate) fn file_of(path: &Path) -> Option<(u64, u64)> {
@@ -337,7 +313,7 @@ impl Tenant {
         }
     }
 
-    /// What it got in the words of the last look back, all of which was entered at `entered_ns`.
+    /// Settles the tenant's use in the words of the last look back, all of which was entered at `entered_ns`.
     pub(crate) fn settle(&mut self, device: DeviceIndex, got: Got, entered_ns: u64) {
         if let Some(state) = self.devices.get_mut(device.get()) {
             state.settlement.follow(got, entered_ns);

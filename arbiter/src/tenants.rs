@@ -12,7 +12,7 @@ use vcuda_region::process::{Identity, ProcessView};
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
     tenants: Vec<Tenant>,
-    /// How this process sees others; nothing before the first refresh, and where `/proc` cannot be read.
+    /// This process's view of others; nothing before the first refresh, and if `/proc` cannot be read.
     view: Option<ProcessView>,
     since_ns: u64,
     debts: Debts,

@@ -8,16 +8,14 @@ use std::collections::BTreeMap;
 
 use vcuda_limiter::busy::{BIN_NS, BINS_PER_WORD};
 use vcuda_limiter::controller::{Measured, word_at};
+use vcuda_region::slots::SILENT_NS;
 use vcuda_region::usage_reader::Work;
 
 /// Most that is charged for one process that does not settle (ns), and for how long a tenant's name keeps its debt.
 pub(crate) const LONGEST_NS: u64 = 2_000_000_000;
-/// A living process with work in flight whose worker has not looked for so long is silent (ns). An idle worker looks each
-/// 250 ms.
-const SILENT_NS: u64 = 400_000_000;
 /// After so long it may be (ns): a busy worker looks each 16 ms.
 const SUSPECT_NS: u64 = 50_000_000;
-/// What the tenant's other processes have not entered in the busy map yet is not looked at (ns).
+/// Age below which the busy map is not read (ns): the tenant's other processes have not entered their work yet.
 const ENTER_LAG_NS: u64 = 20_000_000;
 /// A word of the busy map in which all bins are busy.
 const FULL: u64 = (1 << BINS_PER_WORD) - 1;
@@ -28,7 +26,7 @@ pub(crate) struct Look<'a> {
     pub(crate) now_ns: u64,
     /// Since when this arbiter charges (`CLOCK_MONOTONIC`, ns): what was before, another one has charged.
     pub(crate) since_ns: u64,
-    /// What elapsed time is worth (thousandths).
+    /// Value of elapsed time (thousandths).
     pub(crate) scale_permille: u32,
     /// Whether a process has ended, and nothing keeps its contexts.
     pub(crate) is_gone: &'a dyn Fn(&Work) -> bool,
@@ -44,7 +42,7 @@ struct Process {
     settled_ns: u64,
     /// No work of it that is in flight began before (ns).
     from_ns: u64,
-    /// What is in flight is charged until then at most (ns).
+    /// Latest time up to which work in flight is charged (ns).
     until_ns: u64,
     /// When it was first seen with work in flight since its worker last looked (ns).
     at_work_ns: Option<u64>,
@@ -53,7 +51,7 @@ struct Process {
     is_over: bool,
 }
 
-/// What one tenant is charged on one GPU for work that its processes do not settle.
+/// Charges to one tenant on one GPU for work that its processes do not settle.
 #[derive(Debug, Default)]
 pub(crate) struct Unsettled {
     /// By slot.
@@ -171,12 +169,12 @@ impl Unsettled {
         }
     }
 
-    /// What was charged and not given back so far.
+    /// Sum charged and not given back so far.
     pub(crate) fn charged(&self) -> Measured {
         self.charged
     }
 
-    /// What is to be charged now (ns of GPU time); below zero, what is to be given back.
+    /// Amount to be charged now (ns of GPU time); below zero, to be given back.
     pub(crate) fn due_ns(&self) -> i64 {
         self.due_ns
     }

@@ -1,4 +1,4 @@
-//! How exact shares of GPU time are: cases in virtual time ([`crate::lab`]), what they gave, and what was promised.
+//! Accuracy of shares of GPU time: cases in virtual time ([`crate::lab`]), their results, and the promises.
 
 mod cases;
 mod contended;
@@ -23,13 +23,13 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Virtual time before anything is measured (ns): predictions are learnt, and the arbiter knows who is there.
 const WARM_UP_NS: u64 = 2 * SECOND_NS;
 
-/// What measures: the program compiled, and for how long it runs.
+/// The compiled program, and the duration of its runs.
 #[derive(Debug)]
 pub struct Bench {
     dir: tempfile::TempDir,
     /// Windows of one second in which a case is measured.
     pub windows: usize,
-    /// How long the simulated GPU lets a context run (ns).
+    /// Time that the simulated GPU lets a context run (ns).
     pub slice_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How allocating scales when many threads of two processes do it at once, with the shim and without.
+//! Scaling of allocations if many threads of two processes make them at once, with the shim and without.
 //!
 //! ```text
 //! cargo build --release --workspace && cargo run --release -p vcuda-benches --bin contention [-- --check] [--brief]
@@ -17,12 +17,12 @@ use anyhow::{Context as _, Result, ensure};
 use vcuda_benches::{Driver, Options, Stage, median, printed};
 use vcuda_region::clock::now_ns;
 
-/// How long is measured, and how long before that the processes are started (s).
+/// Duration of a measurement, and of the start of the processes before it (s).
 #[derive(Clone, Copy)]
 struct Span {
     lead: f64,
     measured: f64,
-    /// How late a process may end (s).
+    /// Latest end of a process (s).
     late: f64,
 }
 

@@ -17,8 +17,8 @@ use crate::{cc, release_dir};
 
 mod processes;
 
-/// How long a process may take to begin (real time).
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time that a process may take to begin (real time).
+const BEGINS_WITHIN: Duration = Duration::from_secs(20);
 /// Virtual time in which a tenant's directory is made and its program begins (ns).
 const START_NS: u64 = 100_000_000;
 
@@ -44,14 +44,14 @@ struct Tenant {
     processes: Vec<Process>,
 }
 
-/// What is asked of the limiter: `vcuda run`'s options, and what the program does (`apps/load.c`).
+/// Load on the limiter: `vcuda run`'s options, and the program (`apps/load.c`).
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
     /// As `vcuda run` takes them.
     pub quota: &'a [&'a str],
     /// Arguments of the program.
     pub program: &'a [&'a str],
-    /// How many of it.
+    /// Number of processes.
     pub processes: usize,
 }
 
@@ -132,7 +132,7 @@ impl Lab {
         self.world.take_part(command);
         let child = command.spawn()?;
         ensure!(
-            self.world.await_part(child.id(), PATIENCE),
+            self.world.await_part(child.id(), BEGINS_WITHIN),
             "{command:?} did not begin"
         );
         Ok(child)

@@ -1,4 +1,4 @@
-//! What the benchmarks share: the release build, the driver that does nothing, and programs beside it.
+//! Common parts of the benchmarks: the release build, the driver that does nothing, and programs beside it.
 #![warn(clippy::too_many_lines)]
 
 pub mod accuracy;
@@ -19,20 +19,20 @@ pub enum Driver {
     Simulated,
 }
 
-/// How a benchmark was called: `[--check] [--brief] [NUMBER...]`.
+/// Options of a benchmark: `[--check] [--brief] [NUMBER...]`.
 #[derive(Debug, Default)]
 pub struct Options {
     /// Exit with 1 if a goal is missed. Timings depend on what else the machine does: not for CI.
     pub check: bool,
     /// As short as can be, to see that it works; the figures mean nothing.
     pub brief: bool,
-    /// What the benchmark counts by.
+    /// Sizes over which the benchmark runs.
     pub numbers: Vec<usize>,
     missed: Vec<String>,
 }
 
 impl Options {
-    /// Of this program.
+    /// Options of this program.
     ///
     /// # Errors
     /// An argument that is none of those.
@@ -122,7 +122,15 @@ impl Stage {
         let library = stage.dir.path().join("libcuda.so.1");
         let source = |name: &str| here.join("apps").join(name).with_extension("c");
         cc(Command::new("cc")
-            .args(["-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"])
+            // As a real driver's, its calls of its own functions go past all hooks.
+            .args([
+                "-O2",
+                "-shared",
+                "-fPIC",
+                "-Wl,-Bsymbolic",
+                "-Wl,-soname,libcuda.so.1",
+                "-o",
+            ])
             .arg(&library)
             .arg(source("noop")))?;
         cc(Command::new("cc")
@@ -247,7 +255,7 @@ fn cc(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What a command has printed.
+/// Output of a command.
 ///
 /// # Errors
 /// It cannot be started, or failed.

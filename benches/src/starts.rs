@@ -1,4 +1,4 @@
-//! What the shim adds to the start of many GPU programs at once.
+//! Cost that the shim adds to the start of many GPU programs at once.
 //!
 //! ```text
 //! cargo build --release --workspace && cargo run --release -p vcuda-benches --bin starts [-- PROCESSES PAIRS] [--check]

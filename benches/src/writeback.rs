@@ -1,5 +1,5 @@
-//! What an access to `usage` costs while the disk is written to: a shared mapping of a file on a disk faults at
-//! writeback, one on a tmpfs does not.
+//! Cost of an access to `usage` while the disk is written to: a shared mapping of a file on a disk faults at writeback,
+//! one on a tmpfs does not.
 //!
 //! ```text
 //! cargo run --release -p vcuda-benches --bin writeback -- [FOLDER]...

@@ -111,7 +111,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "vcuda", version, before_help = MAIN_EXAMPLES, disable_help_subcommand = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -136,14 +136,14 @@ pub(crate) enum Command {
     /// Change a tenant's quota while it runs
     #[command(before_help = SET_EXAMPLES, after_help = SET_DETAILS)]
     Set(SetArgs),
-    /// What a container may use of the node's GPUs, as its manager keeps it
+    /// Quota of a tenant on the node's GPUs, as the manager keeps it
     #[command(before_help = GRANT_EXAMPLES, after_help = GRANT_DETAILS)]
     Grant(GrantArgs),
     /// The node's GPUs, and which of them are given out
     // `vcuda node gpus|cordon|uncordon` is what the release before called it.
     #[command(before_help = GPU_EXAMPLES, after_help = GPU_DETAILS, alias = "node")]
     Gpu(GpuArgs),
-    /// What happened on this node
+    /// Events of this node
     #[command(before_help = EVENTS_EXAMPLES, after_help = EVENTS_DETAILS)]
     Events(EventsArgs),
     /// Check each link between a program and its quota, with a remedy for each that is broken

@@ -54,7 +54,8 @@ pub(crate) fn detach() -> Result<(), Failure> {
         .map_err(|error| Failure::access("start", &executable, &error))
 }
 
-/// Closes what the user's shell had open beyond stdin, stdout and stderr: a pipe held by the arbiter would never end.
+/// Closes all descriptors of the user's shell beyond stdin, stdout and stderr: a pipe held by the arbiter would never
+/// end.
 fn close_inherited() {
     let Ok(entries) = std::fs::read_dir(Path::new("/proc/self/fd")) else {
         return;

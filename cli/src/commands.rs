@@ -1,4 +1,4 @@
-//! Each command of `vcuda`, by what carries it out.
+//! The code behind each command of `vcuda`.
 
 use std::io::{self, Write as _};
 

@@ -19,14 +19,14 @@ pub(crate) const ENV_MANAGER: &str = "VCUDA_MANAGER";
 pub(crate) const ENV_PRELOAD: &str = "LD_PRELOAD";
 /// Directories that the loader searches first.
 pub(crate) const ENV_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
-/// Which GPUs the CUDA driver shows to a program.
+/// Variable that names the GPUs that the CUDA driver shows to a program.
 pub const ENV_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-/// Where a user's runtime files live (XDG Base Directory Specification).
+/// Variable that names a user's runtime directory (XDG Base Directory Specification).
 pub const ENV_RUNTIME: &str = "XDG_RUNTIME_DIR";
 /// Set by an MPS control daemon's users: where its pipes are.
 pub(crate) const ENV_MPS_PIPES: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// What the environment says. Empty variables count as unset.
+/// Settings of the environment. Empty variables count as unset.
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// `VCUDA_DIR`: this process runs inside a tenant.
@@ -69,10 +69,10 @@ impl Environment {
     }
 
     /// The directory of this user's tenants: `$XDG_RUNTIME_DIR/vcuda`, else `/run/vcuda` where it can be written, else
-    /// `/tmp/vcuda-$UID`. Created if missing; it must belong to this user, since whoever owns it owns the quotas.
+    /// `/tmp/vcuda-$UID`. Created if missing. It must belong to this user, since its owner controls the quotas.
     ///
     /// # Errors
-    /// It cannot be created, is a symbolic link, or belongs to somebody else.
+    /// It cannot be created, is a symbolic link, or belongs to another user.
     pub fn runtime_root(&self) -> Result<PathBuf, Failure> {
         if let Some(runtime) = &self.runtime {
             if !runtime.is_dir() {
@@ -101,14 +101,15 @@ impl Environment {
     }
 }
 
-/// Makes `path` with mode 0700 unless it is there, and proves that it is a directory of this user that nobody else writes.
+/// Makes `path` with mode 0700 unless it is there, and proves that it is a directory of this user that no other user
+/// writes.
 fn owned_directory(path: PathBuf) -> Result<PathBuf, Failure> {
     match fs::DirBuilder::new().mode(0o700).create(&path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(Failure::access("create", &path, &error)),
     }
-    // Not following links: in /tmp anybody may have put one there.
+    // Without following links: in /tmp any user may have made one.
     let found = fs::symlink_metadata(&path).map_err(|error| Failure::access("read", &path, &error))?;
     let owner = nix::unistd::geteuid().as_raw();
     if !found.is_dir() || found.uid() != owner {

@@ -1,4 +1,4 @@
-//! `vcuda doctor`: each link between a program and its quota, and what to do about the one that is broken.
+//! `vcuda doctor`: each link between a program and its quota, and the remedy for the one that is broken.
 
 mod chain;
 pub(crate) mod container;
@@ -19,7 +19,7 @@ use crate::args::DoctorArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
 
-/// How a link is.
+/// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Health {
@@ -31,15 +31,15 @@ pub(crate) enum Health {
     Broken,
 }
 
-/// What was found out about one link.
+/// Finding about one link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) health: Health,
-    /// Which link.
+    /// Name of the link.
     pub(crate) link: String,
-    /// What was seen.
+    /// Observation.
     pub(crate) seen: String,
-    /// What to do, unless all is well.
+    /// Remedy, unless all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `vcuda events`: what the node's manager has to tell.
+//! `vcuda events`: the events of the node's manager.
 
 use std::io::Write as _;
 
@@ -48,7 +48,7 @@ pub(crate) fn events(args: &EventsArgs, environment: &Environment) -> Result<(),
         } else {
             writeln!(out, "{}", line(&event))?;
         }
-        // Whoever reads along wants it now.
+        // Flushed, as a reader that follows wants each line at once.
         Ok(out.flush()?)
     })
 }

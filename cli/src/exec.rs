@@ -19,7 +19,7 @@ pub(crate) fn become_command(command: &[OsString], changes: &[(&str, OsString)])
     refused(&program.to_string_lossy(), &child.exec())
 }
 
-/// What shells say and return when a command cannot be started.
+/// Words and status of shells if a command cannot be started.
 fn refused(program: &str, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::NotFound if program.contains('/') => {

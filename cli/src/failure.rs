@@ -1,4 +1,4 @@
-//! How a command of vcuda ends when it does not succeed: one line for the user, one exit status for scripts.
+//! Failure of a command of vcuda: one line for the user, one exit status for scripts.
 
 use std::fmt::Display;
 use std::io;
@@ -11,8 +11,8 @@ use thiserror::Error;
 /// process. Each message names what was given and what to do next.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// What was typed, or what a configuration says, cannot be meant on this machine: also a GPU that is not there.
-    /// Status 64 (`EX_USAGE`).
+    /// Arguments or a configuration that cannot be meant on this machine, such as a GPU that is not there. Status 64
+    /// (`EX_USAGE`).
     #[error("{0}")]
     Usage(String),
     /// It was tried and did not work, or a check failed. Status 1.
@@ -30,7 +30,7 @@ pub enum Failure {
     /// Checks failed and the report on stdout has said so. Status 1, nothing more to say.
     #[error("")]
     Reported,
-    /// The reader of our output has gone (`vcuda smi | head -1`). Status 0: nobody misses anything.
+    /// The reader of our output has gone (`vcuda smi | head -1`). Status 0: nothing is lost.
     #[error("")]
     OutputClosed,
 }
@@ -42,7 +42,7 @@ impl Failure {
     }
 }
 
-/// What the operating system said and, where the remedy is not in the words, what to do about it.
+/// Words of the operating system and, if the remedy is not in them, what to do about it.
 pub(crate) fn reason(error: &io::Error) -> String {
     let remedy = match error.kind() {
         io::ErrorKind::StorageFull => {
@@ -55,7 +55,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
     format!("{}{remedy}", plain(error))
 }
 
-/// "No space left on device (os error 28)" without the number, which helps nobody who reads the line.
+/// "No space left on device (os error 28)" without the number, which does not help a reader of the line.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

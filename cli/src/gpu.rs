@@ -13,7 +13,7 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
 
-/// Does what was asked for.
+/// Carries out the command.
 pub(crate) fn gpu(action: &GpuAction, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let (gpus, cordoned) = match action {
@@ -21,7 +21,7 @@ pub(crate) fn gpu(action: &GpuAction, environment: &Environment) -> Result<(), F
         GpuAction::Cordon { gpu } => (gpu, true),
         GpuAction::Uncordon { gpu } => (gpu, false),
     };
-    // All are known before the first is changed.
+    // All are looked up before the first is changed.
     for uuid in node.chosen("GPU", gpus)? {
         node.cordon(uuid, cordoned)?;
     }

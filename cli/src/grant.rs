@@ -1,4 +1,4 @@
-//! `vcuda grant`: what a container may use of the node's GPUs, asked of the manager.
+//! `vcuda grant`: a tenant's quota on the node's GPUs, asked of the manager.
 
 use std::io::Write as _;
 
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::manager_client::{ManagerClient, view};
 use crate::render::clipped;
 
-/// Does what was asked for.
+/// Carries out the command.
 pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     match action {
@@ -79,7 +79,7 @@ pub(crate) fn resize(node: &ManagerClient, grant: &Grant, args: &QuotaArgs) -> R
         request_id: request_id(),
         id: grant.id.clone(),
         amounts: Some((&quota).into()),
-        // What another has changed meanwhile is not undone.
+        // Changes that another caller made meanwhile are not undone.
         expected_generation: grant.generation,
     })
     .map(drop)
@@ -90,7 +90,7 @@ fn request_id() -> String {
     format!("cli-{}-{}", std::process::id(), vcuda_region::clock::now_ns())
 }
 
-/// What the grant's container may use of each of its GPUs.
+/// Quota of the grant's tenant on each of its GPUs.
 fn quota(grant: &Grant) -> Quota {
     Quota::from(&grant.amounts.unwrap_or_default())
 }

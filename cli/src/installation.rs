@@ -13,10 +13,10 @@ use crate::failure::Failure;
 const SHIM: &str = "libvcuda_shim.so";
 const SIMULATED_CUDA: &str = "libvcuda_simulator_cuda.so";
 const SIMULATED_NVML: &str = "libvcuda_simulator_nvml.so";
-/// What to do about a missing part.
+/// Remedy for a missing part.
 const REMEDY: &str = "build it with `cargo build --release --workspace`, or install it there";
 
-/// The names under which programs open the driver, and what stands behind each on a simulated machine.
+/// The names under which programs open the driver, and the library behind each on a simulated machine.
 const DRIVER_NAMES: [(&str, &str); 4] = [
     ("libcuda.so.1", SIMULATED_CUDA),
     ("libcuda.so", SIMULATED_CUDA),

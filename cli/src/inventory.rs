@@ -58,19 +58,19 @@ impl FromStr for GpuSelector {
 /// One GPU, as far as a quota or a table needs it.
 #[derive(Clone, Debug)]
 pub struct Gpu {
-    /// What it is known by.
+    /// Its UUID.
     pub uuid: GpuUuid,
     /// The product's name, for people.
     pub name: String,
-    /// All of it, with what the driver keeps.
+    /// All of it, including the driver's own part (bytes).
     pub memory_total_bytes: u64,
-    /// Of all processes, tenants or not.
+    /// Use of all processes, of tenants or not.
     pub memory_used_bytes: u64,
-    /// What the driver keeps for itself and never gives to a program (bytes).
+    /// Memory that the driver keeps for itself and never gives to a program (bytes).
     pub memory_reserved_bytes: u64,
 }
 
-/// Where GPUs are.
+/// The source of GPUs.
 #[derive(Debug)]
 pub enum Inventory {
     /// Behind NVIDIA's driver.
@@ -100,7 +100,7 @@ impl Inventory {
         Ok(Inventory::Simulated(sim::open(directory)?))
     }
 
-    /// What `smi` and `set` look at: the simulated machine if asked for (by the option or `VCUDA_SIM`), else the real GPUs,
+    /// GPUs for `smi` and `set`: the simulated machine if asked for (by the option or `VCUDA_SIM`), else the real GPUs,
     /// else the user's simulated machine if there is one.
     pub(crate) fn find(environment: &Environment, is_simulated: bool) -> Result<Inventory, Failure> {
         if is_simulated || environment.machine.is_some() {
@@ -112,7 +112,7 @@ impl Inventory {
         })
     }
 
-    /// All GPUs, by index, with what they use now.
+    /// All GPUs, by index, with their present use.
     pub fn gpus(&self) -> Result<Vec<Gpu>, Failure> {
         match self {
             Inventory::Real(nvml) => real_gpus(nvml).map_err(failed),
@@ -146,8 +146,8 @@ fn real_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlProblem> {
     Ok(gpus)
 }
 
-/// What a GPU has, and what is in use of it (bytes). If NVML does not tell (GB10), the CUDA driver tells what it has, and NVML
-/// what its processes use.
+/// Memory of a GPU, and its use (bytes). If NVML does not tell (GB10), the CUDA driver tells what it has, and NVML what its
+/// processes use.
 fn real_memory(nvml: &Nvml, gpu: NvmlGpu, uuid: &GpuUuid) -> Result<(u64, u64), NvmlProblem> {
     let untold = match nvml.memory(gpu) {
         Ok(memory) => return Ok((memory.total, memory.used)),
@@ -178,7 +178,7 @@ fn simulated_gpus(machine: &Machine) -> Result<Vec<Gpu>, Failure> {
 /// The GPUs that `selectors` mean, each once and in the order given; all of them if there are none.
 ///
 /// # Errors
-/// Names the selector that means no GPU, or more than one, and what there is.
+/// An error for a selector that means no GPU, or more than one, with the GPUs that exist.
 pub fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>, Failure> {
     if selectors.is_empty() {
         return Ok(gpus.to_vec());
@@ -275,7 +275,7 @@ mod tests {
         assert!(fits(MemorySize(40 << 30), &gpus).is_ok());
         let refused = fits(MemorySize((40 << 30) + 1), &gpus).unwrap_err().to_string();
         assert!(refused.contains("42949672960 bytes"), "{refused}");
-        // What the driver keeps is nobody's.
+        // The driver's own memory belongs to no process.
         gpus[1].memory_reserved_bytes = 1 << 30;
         assert!(fits(MemorySize(39 << 30), &gpus).is_ok());
         let refused = fits(MemorySize(40 << 30), &gpus).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! vcuda: run a command under a GPU quota, and show who uses what.
+//! vcuda: runs a command under a GPU quota, and shows the use of all tenants.
 //!
 //! `run` makes a tenant's directory (crate `vcuda-region`), sets the preload and *becomes* the command: no process of
 //! vcuda stays behind. Everything else reads those directories, NVML or a simulated machine, and prints. Data goes to

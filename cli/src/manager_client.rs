@@ -1,4 +1,5 @@
-//! The node's manager, asked over its socket. Commands that show things do without one; those that change a grant need it.
+//! The node's manager, asked over its socket. Commands that show figures work without one; those that change a grant
+//! need it.
 
 pub mod view;
 
@@ -22,7 +23,7 @@ use crate::config::{ENV_MANAGER, Environment};
 use crate::failure::{Failure, failed};
 use crate::inventory::GpuSelector;
 
-/// Where a node's own manager listens.
+/// Socket of a node's own manager.
 const SYSTEM_SOCKET: &str = "/run/vcuda/manager.sock";
 /// A call that has not ended by then has failed. The manager answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -60,7 +61,8 @@ impl ManagerClient {
         for socket in sockets(environment)? {
             match ManagerClient::at(&socket) {
                 Ok(node) => return Ok(node),
-                // Of several, the one that is there and shuts us out says more than one that is not there.
+                // Of several sockets, one that exists and refuses this user matters more than one that does not
+                // exist.
                 Err(Unreached::Socket(error @ ConnectError::Absent(_))) => {
                     problem.get_or_insert(Unreached::Socket(error));
                 }
@@ -76,7 +78,7 @@ impl ManagerClient {
     /// The manager that listens at `socket`.
     ///
     /// # Errors
-    /// Nobody does.
+    /// No manager does.
     pub fn at_socket(socket: &Path) -> Result<ManagerClient, Failure> {
         Ok(ManagerClient::at(socket)?)
     }
@@ -96,7 +98,7 @@ impl ManagerClient {
         })
     }
 
-    /// Where it listens.
+    /// Path of its socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
@@ -254,7 +256,7 @@ impl From<Unreached> for Failure {
     }
 }
 
-/// The manager's own words; the status is by whose turn it is to do something else.
+/// The manager's own words. The exit status tells which side has to act.
 fn refused(status: &Status) -> Failure {
     let words = status.message();
     match status.code() {

@@ -28,7 +28,7 @@ fn ending(outcome: Result<(), Failure>) -> ExitCode {
     ExitCode::from(&failure)
 }
 
-/// What clap found: help and version are answers; the rest is wrong use, said in one line.
+/// Result of clap's parsing: help and version are answers; the rest is wrong use, said in one line.
 fn usage(error: &clap::Error) -> Result<(), Failure> {
     use clap::error::ErrorKind;
     match error.kind() {

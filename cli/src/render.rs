@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use vcuda_quota::{CoreShare, MemorySize, Priority, Quota};
 
-/// What `vcuda smi --json` prints. The keys are a promise to other programs.
+/// Content of `vcuda smi --json`. The keys are a promise to other programs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Snapshot {
     /// In the order of their indices.
@@ -27,23 +27,23 @@ pub struct GpuView {
     pub tenants: Vec<TenantView>,
 }
 
-/// A tenant's quota on one GPU and what it uses of it.
+/// A tenant's quota on one GPU, and its use.
 #[derive(Clone, Debug, Serialize)]
 pub struct TenantView {
     /// As `vcuda run --name` or its grant has it.
     pub name: String,
-    /// Of a container that the manager granted: whose it is, as `namespace/pod/container`.
+    /// Owner of a tenant that the manager granted, as `namespace/pod/container`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holder: Option<String>,
     /// Its quota.
     pub memory_limit_bytes: u64,
-    /// Of all its processes.
+    /// Memory of all its processes.
     pub memory_used_bytes: u64,
     /// Allocations denied since the tenant began.
     pub(crate) memory_denied: u64,
-    /// What it never exceeds.
+    /// Share that it never exceeds.
     pub core_limit_permille: u32,
-    /// What is always there.
+    /// Share that is always there.
     pub(crate) core_guarantee_permille: u32,
     /// Over the last second.
     pub core_used_permille: u32,
@@ -53,7 +53,7 @@ pub struct TenantView {
     pub(crate) host_copies: u64,
     pub(crate) host_copied_bytes: u64,
     pub(crate) policy: String,
-    /// Its part of what nobody was promised.
+    /// Its part of the time that no tenant was promised.
     pub(crate) weight: u32,
     pub(crate) priority: String,
     /// The weight or the priority was chosen: both are shown to people.
@@ -148,7 +148,7 @@ fn tenant_lines(text: &mut String, gpu: &GpuView, bars: bool) {
             rows.push(vec![name, MemorySize(process.memory_used_bytes).to_string()]);
         }
     }
-    // The names take what the figures leave of the line.
+    // The names take the rest of the line beside the figures.
     let figures: usize = (1..heading(bars).len())
         .map(|column| 1 + width_of(&rows, column))
         .sum();

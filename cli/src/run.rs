@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     Err(become_command(&args.command, &variables))
 }
 
-/// Runs the command in a container's directory that the manager made: it has the quota, and stays when the command ends.
+/// Runs the command in a tenant's directory that the manager made: it has the quota, and stays when the command ends.
 fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let grant = node.grant(name)?.ok_or_else(|| grant::unknown(&node, name))?;
@@ -104,9 +104,9 @@ fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Dir
     };
     let tenant = Tenant { name, devices };
     let enter = || Directory::create_or_join(root, &tenant, &me, clock::now_ns());
-    // First the run itself: it takes over what a dead one of its name owes.
+    // The run itself comes first: it takes over the debt of a dead run of the same name.
     let entered = enter();
-    // What is left of earlier runs must not hinder this one: a directory that cannot be removed is the next one's concern.
+    // Remains of earlier runs must not hinder this one: a directory that cannot be removed is left to a later run.
     let _ = directory::remove_dead(root, &me);
     let (directory, origin) = entered.or_else(|_| enter()).map_err(|error| refused(&error))?;
     let is_metered = match origin {
@@ -116,7 +116,7 @@ fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Dir
     Ok((directory, is_metered))
 }
 
-/// `<cmd>-<pid>`, from the command's file name; what a directory's name cannot hold becomes `_`.
+/// `<cmd>-<pid>`, from the command's file name. Characters that a directory's name cannot have become `_`.
 fn default_name(command: &[OsString], pid: u32) -> String {
     let program = command
         .first()
@@ -164,7 +164,7 @@ fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<bool
     Ok(is_metered)
 }
 
-/// The first option that asks for something else than `now`, and what `now` is.
+/// The first option that differs from `now`, and its value in `now`.
 fn difference(now: &Quota, asked: &QuotaChange) -> Option<String> {
     if asked
         .memory_bytes

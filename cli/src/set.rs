@@ -44,7 +44,7 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
     }
     if let Some(memory) = args.quota.memory {
         let writer = LimitsWriter::open(&path).map_err(failed)?;
-        // GPUs of another machine than the one seen here cannot be checked; the driver will refuse what they lack.
+        // GPUs of another machine cannot be checked; the driver will refuse the excess.
         let seen = Inventory::find(environment, false)
             .and_then(|inventory| inventory.gpus())
             .unwrap_or_default();

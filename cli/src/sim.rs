@@ -41,7 +41,7 @@ pub(crate) fn open(directory: &Path) -> Result<Machine, Failure> {
     Machine::open_or_create(directory).map_err(|error| refused(&error))
 }
 
-/// What a program needs to find the simulated driver and its machine.
+/// Variables by which a program finds the simulated driver and its machine.
 pub(crate) fn variables(
     machine: &Path,
     environment: &Environment,

@@ -28,7 +28,7 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
         let snapshot = snapshots.look()?;
         let mut out = io::stdout().lock();
         if args.json {
-            // One document per line when watching, so that a reader knows where each ends.
+            // One document a line while watching, so that a reader knows where each ends.
             if args.watch {
                 serde_json::to_writer(&mut out, &snapshot)?;
             } else {
@@ -52,7 +52,7 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
     }
 }
 
-/// Whose tenants are shown.
+/// Owner of the tenants that are shown.
 #[derive(Clone, Debug)]
 pub enum Scope {
     /// All of this user's.
@@ -85,7 +85,7 @@ impl Scope {
     }
 }
 
-/// Clears what dead runs left. What cannot be removed now is the next command's concern.
+/// Removes directories of dead runs. Those that cannot be removed now are left to the next command.
 pub(crate) fn remove_dead(root: &Path) {
     if let Ok(me) = Identity::current() {
         let _ = directory::remove_dead(root, &me);
@@ -98,7 +98,7 @@ pub struct Watch {
     scope: Scope,
     witness: Witness,
     last: HashMap<(String, GpuUuid), Served>,
-    /// Why tenants are missing from the last look.
+    /// The reasons why tenants are missing from the last look.
     missing: Vec<String>,
 }
 
@@ -122,7 +122,7 @@ impl Watch {
         })
     }
 
-    /// Why tenants are missing from the last look.
+    /// The reasons why tenants are missing from the last look.
     pub(crate) fn missing(&self) -> &[String] {
         &self.missing
     }
@@ -146,7 +146,7 @@ impl Watch {
             let (limits, reader) = match open(&path) {
                 Ok(opened) => opened,
                 Err(failure) => {
-                    // One that ended while we look is not missed.
+                    // A tenant that ended during the look is not reported as missing.
                     if path.exists() {
                         self.missing.push(failure.to_string());
                     }
@@ -200,7 +200,8 @@ impl Watch {
                 });
             }
         }
-        // What several processes hold together stands in the record of one of them or, once that one has let go, in none.
+        // Memory that several processes hold stands in the record of one of them or, once that one has let go, in
+        // none.
         let memory = reader.memory_of_living(device, &self.witness).ok()?;
         let before = self.last.get(&(limits.name().to_owned(), gpu.uuid));
         let limit_bytes = quota.memory_bytes.unwrap_or(gpu.memory_total_bytes);

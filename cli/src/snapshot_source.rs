@@ -1,4 +1,4 @@
-//! Where `smi` and `top` get what they show: from the node's manager, or, without one, from the tenants' own files.
+//! The source of the figures of `smi` and `top`: the node's manager, or, without one, the tenants' own files.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -17,7 +17,7 @@ const SHARE_WINDOW: Duration = Duration::from_secs(1);
 /// A place to look from.
 #[derive(Debug)]
 pub(crate) enum SnapshotSource {
-    /// Over all containers of the node.
+    /// Over all tenants of the node.
     Manager(ManagerClient),
     /// Over this user's tenants, or the one that this process belongs to.
     Own {
@@ -39,7 +39,7 @@ impl SnapshotSource {
         }
         let inventory = Inventory::find(environment, is_simulated)?;
         let mut watch = Watch::new(scope)?;
-        // What is used is a difference: this is the first look.
+        // Use over time is a difference: this is the first look.
         watch.look(&inventory)?;
         Ok(SnapshotSource::Own { watch, inventory })
     }
@@ -62,7 +62,7 @@ impl SnapshotSource {
         }
     }
 
-    /// Why tenants are missing from the last look.
+    /// The reasons why tenants are missing from the last look.
     pub(crate) fn missing(&self) -> &[String] {
         match self {
             SnapshotSource::Manager(_) => &[],

@@ -19,7 +19,7 @@ use crate::snapshot_source::SnapshotSource;
 
 /// Between two looks (ns): as often as shares are measured.
 const LOOK_NS: u64 = 1_000_000_000;
-/// How many looks the history of a tenant has.
+/// Number of looks in a tenant's history.
 const HISTORY: usize = 60;
 
 /// Draws until `q`.
@@ -40,16 +40,16 @@ pub(crate) fn top(args: &TopArgs, environment: &Environment) -> Result<(), Failu
     ended
 }
 
-/// What is on the screen.
+/// Content of the screen.
 #[derive(Debug)]
 struct Screen {
-    /// Where the figures come from.
+    /// The source of the figures, in words.
     source: String,
     sort: SortKey,
     snapshot: Snapshot,
     /// GPU time of each tenant on each GPU (thousandths), the newest last.
     history: HashMap<(String, String), VecDeque<u64>>,
-    /// Why the last look failed.
+    /// The reason why the last look failed.
     problem: Option<String>,
     /// Lines that are scrolled away.
     scrolled: usize,
@@ -67,7 +67,7 @@ impl Screen {
         }
     }
 
-    /// A manager that restarts is no reason to end: what was seen last stays, with a word about it.
+    /// A manager that restarts does not end `top`: the last figures stay, with a note.
     fn take(&mut self, seen: Result<Snapshot, Failure>) {
         let mut snapshot = match seen {
             Ok(snapshot) => snapshot,
@@ -90,7 +90,7 @@ impl Screen {
             }
             table::sort(&mut gpu.tenants, self.sort);
         }
-        // Those of tenants that are gone are dropped with the old map.
+        // Figures of tenants that are gone are dropped with the old map.
         self.history = history;
         self.snapshot = snapshot;
     }

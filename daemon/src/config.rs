@@ -23,7 +23,7 @@ pub enum ConfigError {
         file: PathBuf,
         /// From 1.
         line: usize,
-        /// What is wrong, and what to write.
+        /// The fault, and what to write instead.
         message: String,
     },
     /// Values that are fine alone do not go together.
@@ -44,7 +44,7 @@ pub fn read<'a>(named: Option<&'a Path>, default: &'a Path) -> Result<(&'a Path,
     }
 }
 
-/// What `text`, the file at `path`, says.
+/// Content of `text`, the file at `path`.
 ///
 /// # Errors
 /// [`ConfigError::Line`].

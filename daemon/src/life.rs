@@ -1,4 +1,4 @@
-//! How a daemon starts and ends: flags, threads, signals, exit statuses.
+//! Start and end of a daemon: flags, threads, signals, exit statuses.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -8,12 +8,12 @@ use tracing_subscriber::{EnvFilter, Layer as _, Registry, reload};
 
 use crate::value::{Filter, LogFormat};
 
-/// What is logged, and how.
+/// Messages that are logged, and their format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// What.
+    /// Filter of messages.
     pub filter: Filter,
-    /// How. It stays as it was at the start.
+    /// Format of messages. It stays as it was at the start.
     pub format: LogFormat,
 }
 

@@ -1,4 +1,5 @@
-//! What a daemon serves over HTTP: `/metrics`, `/healthz` (the process answers) and `/readyz` (it can do its work).
+//! Pages that a daemon serves over HTTP: `/metrics`, `/healthz` (the process answers) and `/readyz` (it can do its
+//! work).
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use tracing_subscriber::EnvFilter;
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for Interval {
     }
 }
 
-/// What is logged, in the words of `tracing-subscriber`'s `EnvFilter`.
+/// Filter of messages, in the words of `tracing-subscriber`'s `EnvFilter`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter(String);
 

@@ -3,7 +3,7 @@
 //! Everything is a fact of the C interface: names, prototypes, values and layouts as CUDA 13.5 and NVML 13 declare
 //! them (and as older versions declared what is gone from the newest). There is no behaviour here.
 //!
-//! - [`result`]: [`CUresult`], [`nvmlReturn_t`]. Codes are open: a number that nobody knows yet is a valid error.
+//! - [`result`]: [`CUresult`], [`nvmlReturn_t`]. Codes are open: an unknown number is a valid error.
 //! - [`cuda`]: handles, structures, values; its `functions/` hold **the** list of prototypes.
 //! - [`nvml`]: the same for NVML.
 //! - [`names`]: every name that a driver library exports, typed here or not.

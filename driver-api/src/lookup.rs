@@ -1,4 +1,4 @@
-//! What `cuGetProcAddress` answers: which exported symbol serves a base name at a CUDA version.
+//! Answers of `cuGetProcAddress`: the exported symbol that serves a base name at a CUDA version.
 //!
 //! Source: measured on driver 550.163.01, every name, version and flag; for signatures newer than that driver, the
 //! toolkit's declarations (`data/`, and the rule in `build.rs`). CUDA Driver API, "Driver Entry Point Access".

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// What both result types have in common: a C status of 32 bits.
+/// Common part of both result types: a C status of 32 bits.
 pub trait Status: Copy + PartialEq + fmt::Debug {
     /// The number that C sees; 0 is success.
     fn code(self) -> u32;
@@ -118,7 +118,7 @@ const fn terminated(text: &'static str) -> &'static CStr {
 open_codes! {
     /// An error of the CUDA driver API (CUDA Driver API, "Data types used by CUDA driver": `CUresult`).
     CUerror,
-    /// What a function of the CUDA driver API returns.
+    /// Result of a function of the CUDA driver API.
     CUresult, "CUDA_ERROR_" {
         INVALID_VALUE = 1, c"invalid argument";
         OUT_OF_MEMORY = 2, c"out of memory";
@@ -231,7 +231,7 @@ open_codes! {
 open_codes! {
     /// An error of NVML (NVML API reference, `nvmlReturn_t`).
     NvmlError,
-    /// What a function of NVML returns.
+    /// Result of a function of NVML.
     nvmlReturn_t, "NVML_ERROR_" {
         UNINITIALIZED = 1, c"Uninitialized";
         INVALID_ARGUMENT = 2, c"Invalid Argument";

@@ -32,7 +32,7 @@ pub enum CudaProblem {
     Refused {
         /// The function.
         call: &'static str,
-        /// What it answered.
+        /// The driver's answer.
         error: CUerror,
     },
 }
@@ -113,7 +113,7 @@ impl Cuda {
         checked!(cuInit, unsafe { init(0) })
     }
 
-    /// How many GPUs the driver shows.
+    /// Number of GPUs that the driver shows.
     pub fn device_count(&self) -> Result<c_int, CudaProblem> {
         let get = function!(self, cuDeviceGetCount);
         let mut count: c_int = 0;

@@ -1,5 +1,5 @@
-//! How vcuda's programs open NVIDIA's driver: calls of its C functions behind safe ones. The shim has its own way, as it is
-//! loaded into programs that have opened the driver.
+//! Access of vcuda's programs to NVIDIA's driver: calls of its C functions behind safe ones. The shim has its own way, as
+//! it is loaded into programs that have opened the driver.
 #![expect(unsafe_code, reason = "calls into C libraries")]
 
 mod cuda;

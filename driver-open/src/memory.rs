@@ -1,5 +1,5 @@
-//! How much memory the GPUs have, as the CUDA driver says. NVML does not tell that of GPUs that share their memory with the
-//! processor (`NVML_ERROR_NOT_SUPPORTED` on a GB10: nvtop issue 466).
+//! Memory of the GPUs, as the CUDA driver says. NVML does not tell that of GPUs that share their memory with the processor
+//! (`NVML_ERROR_NOT_SUPPORTED` on a GB10: nvtop issue 466).
 
 use std::path::Path;
 

@@ -33,7 +33,7 @@ pub enum NvmlProblem {
     Refused {
         /// The function.
         call: &'static str,
-        /// What it answered.
+        /// NVML's answer.
         error: NvmlError,
     },
 }
@@ -162,7 +162,7 @@ impl Nvml {
         Ok(memory)
     }
 
-    /// What the compute processes on the GPU have together (bytes), as far as NVML tells.
+    /// Sum of the memory of the compute processes on the GPU (bytes), as far as NVML tells.
     pub fn used_by_processes(&self, gpu: NvmlGpu) -> Result<u64, NvmlProblem> {
         let list = function!(self, nvmlDeviceGetComputeRunningProcesses_v3);
         let empty = nvmlProcessInfo_t {
@@ -187,7 +187,7 @@ impl Nvml {
         Ok(of_each.values().sum())
     }
 
-    /// What the driver keeps for itself (bytes); 0 where it does not tell.
+    /// Memory that the driver keeps for itself (bytes); 0 if it does not tell.
     pub fn reserved_bytes(&self, gpu: NvmlGpu) -> u64 {
         let ask = || {
             let get = function!(self, nvmlDeviceGetMemoryInfo_v2);
@@ -205,7 +205,7 @@ impl Nvml {
         ask().unwrap_or(0)
     }
 
-    /// Who may make contexts on the GPU.
+    /// Compute mode: which processes may make contexts on the GPU.
     pub fn compute_mode(&self, gpu: NvmlGpu) -> Result<nvmlComputeMode_t, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetComputeMode);
         let mut mode = nvmlComputeMode_t::DEFAULT;

@@ -1,4 +1,4 @@
-//! A message on a container's `manager.sock`: it is refused, or means what it says.
+//! A message on a tenant's `manager.sock`: it is refused, or means what it says.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

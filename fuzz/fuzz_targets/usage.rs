@@ -1,5 +1,5 @@
-//! A `usage` file in which a tenant has scribbled: the observer (the node's side) answers or says that it cannot, the
-//! tenant's own processes go on, nobody panics or takes for ever.
+//! A `usage` file in which a tenant has scribbled: the reader (the node's side) answers or says that it cannot, the
+//! tenant's own processes go on, none panics or takes for ever.
 #![no_main]
 
 use std::fs;

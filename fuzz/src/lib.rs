@@ -1,4 +1,4 @@
-//! What the fuzz targets share: a tenant's directory, and how fuzzer's bytes become damage to its files.
+//! Common parts of the fuzz targets: a tenant's directory, and how fuzzer's bytes become damage to its files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

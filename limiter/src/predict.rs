@@ -2,7 +2,7 @@
 //!
 //! The table is static memory of the process (no allocation on the launch path), 1024 sets of four entries, relaxed
 //! atomics throughout: a lost update costs a little accuracy of one prediction, and every prediction is corrected by the
-//! next measured segment anyway. A set's keys and costs share one cache line.
+//! next measured segment anyway. A set is one cache line.
 
 mod misprediction;
 
@@ -23,9 +23,14 @@ const COLLECTIVE: u64 = 0x80;
 const SETS: usize = 1024;
 const WAYS: usize = 4;
 const MOST_NS: u64 = 1 << 52;
-const ANY_GRID: u64 = 63;
+/// Kinds of what is launched.
+const KERNEL: u64 = 1;
+const GRAPH: u64 = 2;
+const TRANSFER: u64 = 3;
+/// Class of no grid: a grid has fewer than 2^63 blocks (CUDA C++ Programming Guide, "Compute Capabilities").
+const ANY_GRID: u64 = 0;
 
-/// Identity of what is launched: kind (2 bits), grid class (6), shared-memory class (4), handle (52).
+/// Identity of what is launched: handle (52 bits), grid class (6), shared-memory class (4), kind (2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key(u64);
 
@@ -34,28 +39,27 @@ impl Key {
     #[inline]
     #[must_use]
     pub fn kernel(handle: usize, blocks: u64, shared_bytes: u32) -> Self {
-        // A grid has fewer than 2^63 blocks (CUDA C++ Programming Guide, "Compute Capabilities").
-        let grid = u64::from((blocks | 1).ilog2());
+        let grid = u64::from((blocks | 1).leading_zeros());
         // Most kernels have none.
         let shared = match shared_bytes {
             0 => 0,
             some => u64::from(32 - some.leading_zeros()) / 3,
         };
-        Self::pack(1, handle, (grid << 4) | shared)
+        Self::pack(KERNEL, handle, (grid << 4) | shared)
     }
 
     /// The same kernel whatever its grid: the fallback when this grid was never seen.
     #[inline]
     #[must_use]
     pub fn function(handle: usize) -> Self {
-        Self::pack(1, handle, ANY_GRID << 4)
+        Self::pack(KERNEL, handle, ANY_GRID << 4)
     }
 
     /// A graph by its executable handle.
     #[inline]
     #[must_use]
     pub fn graph(handle: usize) -> Self {
-        Self::pack(2, handle, 0)
+        Self::pack(GRAPH, handle, 0)
     }
 
     /// A copy or a set of device memory, by its size (as a power of two): all of a kind and size cost alike.
@@ -63,14 +67,14 @@ impl Key {
     #[must_use]
     pub fn transfer(kind: Transfer, bytes: u64) -> Self {
         let size = u64::from(64 - bytes.leading_zeros());
-        Self::pack(3, kind as usize, size)
+        Self::pack(TRANSFER, kind as usize, size)
     }
 
     /// The handle of a kernel; nothing of what is no kernel.
     #[must_use]
     pub fn kernel_handle(self) -> Option<usize> {
-        if self.0 >> 62 == 1 {
-            usize::try_from((self.0 & HANDLE_BITS) << 2).ok()
+        if self.0 & 3 == KERNEL {
+            usize::try_from(self.0 >> 12 << 2).ok()
         } else {
             None
         }
@@ -78,7 +82,7 @@ impl Key {
 
     /// Handles are at least 4-aligned addresses below 2^54, so nothing of them is lost.
     const fn pack(kind: u64, handle: usize, class: u64) -> Self {
-        Self((kind << 62) | ((class & 0x3ff) << 52) | ((handle as u64 >> 2) & HANDLE_BITS))
+        Self((handle as u64) << 10 | class << 2 | kind)
     }
 
     const fn set(self) -> usize {
@@ -101,8 +105,6 @@ pub enum Transfer {
 pub const fn transfer_ns(bytes: u64) -> u64 {
     2_000 + bytes / 1_000
 }
-
-const HANDLE_BITS: u64 = (1 << 52) - 1;
 
 /// One prediction: what to charge, and where to post the correction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,19 +129,24 @@ pub struct Part {
 }
 
 #[derive(Debug)]
-#[repr(align(128))]
-struct Set {
-    keys: [AtomicU64; WAYS],
+struct Entry {
+    /// The [`Key`]; 0: free.
+    key: AtomicU64,
     /// `cost_ns << 8 | samples`, and [`COLLECTIVE`].
-    costs: [AtomicU64; WAYS],
-    /// The way that the next stranger takes.
-    next: AtomicU32,
+    cost: AtomicU64,
 }
+
+/// The entries that a key can have.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Set([Entry; WAYS]);
 
 /// The table. It may live in a `static`.
 #[derive(Debug)]
 pub struct Table {
     sets: [Set; SETS],
+    /// The way that the next key takes whose set is full.
+    next: AtomicU32,
 }
 
 impl Default for Table {
@@ -154,12 +161,14 @@ impl Table {
     pub const fn new() -> Self {
         Self {
             sets: [const {
-                Set {
-                    keys: [const { AtomicU64::new(0) }; WAYS],
-                    costs: [const { AtomicU64::new(0) }; WAYS],
-                    next: AtomicU32::new(0),
-                }
+                Set([const {
+                    Entry {
+                        key: AtomicU64::new(0),
+                        cost: AtomicU64::new(0),
+                    }
+                }; WAYS])
             }; SETS],
+            next: AtomicU32::new(0),
         }
     }
 
@@ -217,37 +226,45 @@ impl Table {
         })
     }
 
-    /// The entry of `key`, if it has one, and what stands there.
+    /// The entry of `key`, if it has one: its index, and what stands there.
     #[inline(always)]
     fn word_of(&self, key: Key) -> Option<(u16, u64)> {
+        let (index, entry) = self.entry_of(key)?;
+        Some((index, entry.cost.load(Ordering::Relaxed)))
+    }
+
+    #[inline(always)]
+    fn entry_of(&self, key: Key) -> Option<(u16, &Entry)> {
         let number = key.set();
-        let set = self.sets.get(number)?;
-        let mut entries = set.keys.iter().zip(&set.costs).enumerate();
-        let (way, (_, cost)) = entries.find(|(_, (held, _))| held.load(Ordering::Relaxed) == key.0)?;
-        Some((index_of(number, way), cost.load(Ordering::Relaxed)))
+        let Set(entries) = self.sets.get(number)?;
+        let is_its = |(_, entry): &(usize, &Entry)| entry.key.load(Ordering::Relaxed) == key.0;
+        let (way, entry) = entries.iter().enumerate().find(is_its)?;
+        Some((index_of(number, way), entry))
+    }
+
+    /// The entry at an index.
+    fn entry(&self, index: u16) -> Option<&Entry> {
+        let index = usize::from(index);
+        self.sets.get(index / WAYS)?.0.get(index % WAYS)
     }
 
     /// Gives `key` an entry that starts at `start_ns`, in place of a free or an older one. An estimate counts as one sample:
     /// a copy's by its size, a graph's by its nodes, all of which were measured. What has no sample goes alone.
+    #[expect(clippy::indexing_slicing, reason = "taken modulo the lengths")]
     #[cold]
     pub fn insert(&self, key: Key, start_ns: u64, is_estimate: bool) -> Prediction {
-        let number = key.set();
         let start_ns = start_ns.clamp(LEAST_NS, MOST_NS);
-        let Some(set) = self.sets.get(number) else {
-            return Prediction {
-                index: 0,
-                samples: 0,
-                is_collective: false,
-                cost_ns: start_ns,
-            };
-        };
-        let free = set.keys.iter().position(|held| held.load(Ordering::Relaxed) == 0);
-        let way = free.unwrap_or_else(|| set.next.fetch_add(1, Ordering::Relaxed) as usize % WAYS);
         let samples = u8::from(is_estimate);
-        if let (Some(held), Some(cost)) = (set.keys.get(way), set.costs.get(way)) {
-            held.store(key.0, Ordering::Relaxed);
-            cost.store(start_ns << 8 | u64::from(samples), Ordering::Relaxed);
-        }
+        let number = key.set();
+        let Set(entries) = &self.sets[number];
+        let free = entries
+            .iter()
+            .position(|entry| entry.key.load(Ordering::Relaxed) == 0);
+        let way = free.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) as usize % WAYS);
+        entries[way].key.store(key.0, Ordering::Relaxed);
+        entries[way]
+            .cost
+            .store(start_ns << 8 | u64::from(samples), Ordering::Relaxed);
         Prediction {
             index: index_of(number, way),
             samples,
@@ -259,21 +276,17 @@ impl Table {
     /// Notes that the entry is a collective kernel, until it is learnt anew.
     #[cold]
     pub fn note_collective(&self, index: u16) {
-        let (number, way) = parts_of(index);
-        if let Some(cost) = self.sets.get(number).and_then(|set| set.costs.get(way)) {
-            cost.fetch_or(COLLECTIVE, Ordering::Relaxed);
+        if let Some(entry) = self.entry(index) {
+            entry.cost.fetch_or(COLLECTIVE, Ordering::Relaxed);
         }
     }
 
     /// What an entry costs now, by its index.
     #[must_use]
     pub fn at(&self, index: u16) -> (u64, u8) {
-        let (number, way) = parts_of(index);
         let word = self
-            .sets
-            .get(number)
-            .and_then(|set| set.costs.get(way))
-            .map_or(0, |cost| cost.load(Ordering::Relaxed));
+            .entry(index)
+            .map_or(0, |entry| entry.cost.load(Ordering::Relaxed));
         (cost_of(word), samples_of(word))
     }
 
@@ -311,11 +324,10 @@ impl Table {
         }
         for part in parts {
             let (square, count) = uncertainty(part);
-            let (number, way) = parts_of(part.index);
-            let Some(cell) = self.sets.get(number).and_then(|set| set.costs.get(way)) else {
+            let Some(entry) = self.entry(part.index) else {
                 continue;
             };
-            let word = cell.load(Ordering::Relaxed);
+            let word = entry.cost.load(Ordering::Relaxed);
             let samples = samples_of(word);
             let gain = match samples {
                 0 => 1.0,
@@ -324,7 +336,7 @@ impl Table {
             };
             let cost = cost_of(word) as f64 + gain * error * count * square / total;
             let cost = cost.clamp(LEAST_NS as f64, MOST_NS as f64) as u64;
-            cell.store(
+            entry.cost.store(
                 (cost << 8) | (word & COLLECTIVE) | u64::from((samples + 1).min(SAMPLES_MAX)),
                 Ordering::Relaxed,
             );
@@ -333,31 +345,25 @@ impl Table {
 
     /// Drops an entry: its handle was destroyed and may come back as something else.
     pub fn forget(&self, key: Key) {
-        if let Some(set) = self.sets.get(key.set()) {
-            for held in &set.keys {
-                let _ = held.compare_exchange(key.0, 0, Ordering::Relaxed, Ordering::Relaxed);
-            }
+        if let Some((_, entry)) = self.entry_of(key) {
+            let _ = entry
+                .key
+                .compare_exchange(key.0, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
     /// Keeps the estimate of one key but learns it anew (an executable graph was updated).
     pub fn relearn(&self, key: Key) {
-        if let Some(set) = self.sets.get(key.set()) {
-            for (held, cost) in set.keys.iter().zip(&set.costs) {
-                if held.load(Ordering::Relaxed) == key.0 {
-                    cost.fetch_and(!0xff, Ordering::Relaxed);
-                }
-            }
+        if let Some((_, entry)) = self.entry_of(key) {
+            entry.cost.fetch_and(!0xff, Ordering::Relaxed);
         }
     }
 
     /// Learns every entry anew, from its present estimate (a module was unloaded: its handles may be reused).
     pub fn relearn_all(&self) {
-        for set in &self.sets {
-            for (held, cost) in set.keys.iter().zip(&set.costs) {
-                if held.load(Ordering::Relaxed) != 0 {
-                    cost.fetch_and(!0xff, Ordering::Relaxed);
-                }
+        for entry in self.sets.iter().flat_map(|Set(entries)| entries) {
+            if entry.key.load(Ordering::Relaxed) != 0 {
+                entry.cost.fetch_and(!0xff, Ordering::Relaxed);
             }
         }
     }
@@ -367,10 +373,6 @@ impl Table {
 #[inline]
 const fn index_of(set: usize, way: usize) -> u16 {
     (set * WAYS + way) as u16
-}
-
-const fn parts_of(index: u16) -> (usize, usize) {
-    (index as usize / WAYS, index as usize % WAYS)
 }
 
 #[inline]

@@ -14,13 +14,12 @@ mod beside;
 mod contexts;
 mod counts;
 mod lateness;
+mod meter;
 mod pace;
 mod unseen;
 pub use lateness::{Lateness, LatenessUse};
+pub use meter::{LEASE_PART_NS, Lease, Meter, PREDICTION_MAX_NS};
 pub use pace::Pace;
-
-/// GPU time that a process takes from its container's bucket at once (ns), beside what the launch at hand needs.
-pub const LEASE_PART_NS: u64 = 200_000;
 
 /// Words of a device's busy map, see [`crate::busy`]. (Loom and miri follow each word; their tests do not use the map.)
 pub const BUSY_WORDS: usize = if cfg!(any(loom, miri)) { 16 } else { 4096 };
@@ -52,7 +51,7 @@ pub struct TokenBucket {
     /// Reservations of memory that were refused.
     pub denied: AtomicU64,
     context_bytes: [AtomicU64; 2],
-    doubted_context_bytes: [AtomicU64; 2],
+    reserved_context: [AtomicU64; 2],
     /// Copies between host and device.
     pub host_copies: AtomicU64,
     /// What they moved (bytes).
@@ -69,26 +68,6 @@ pub struct TokenBucket {
     pub contexts_ns: AtomicU64,
     /// When the device was busy for this container.
     pub busy: [AtomicU64; BUSY_WORDS],
-}
-
-/// One process's GPU time on one device.
-#[repr(C, align(64))]
-#[derive(Debug, Default)]
-pub struct Meter {
-    lease: AtomicU64,
-    taken_ns: AtomicI64,
-    settled_ns: AtomicI64,
-    settled_launches: AtomicU64,
-    /// GPU time charged by measurement (ns).
-    pub charged_ns: AtomicU64,
-    /// Time that launches were held (ns).
-    pub held_ns: AtomicU64,
-    /// How often a launch was held.
-    pub holds: AtomicU32,
-    /// How often a wait came to its bound and the launch went on debt.
-    pub debt_admits: AtomicU32,
-    /// Sum of the differences between prediction and truth (ns).
-    pub mispredicted_ns: AtomicU64,
 }
 
 impl Default for TokenBucket {
@@ -108,7 +87,7 @@ impl Default for TokenBucket {
             reserved_percentile: AtomicU64::new(0),
             denied: AtomicU64::new(0),
             context_bytes: core::array::from_fn(|_| AtomicU64::new(0)),
-            doubted_context_bytes: core::array::from_fn(|_| AtomicU64::new(0)),
+            reserved_context: core::array::from_fn(|_| AtomicU64::new(0)),
             host_copies: AtomicU64::new(0),
             host_copied_bytes: AtomicU64::new(0),
             collective_ns: AtomicU64::new(0),
@@ -133,21 +112,6 @@ impl TokenBucket {
     #[inline]
     pub fn tokens(&self, pace: &Pace, now_ns: u64) -> i64 {
         pace.credit_at(now_ns).saturating_sub(self.level_ns())
-    }
-
-    /// When the tokens will be positive if nothing is consumed meanwhile (`CLOCK_MONOTONIC`, ns): `now_ns` if it is,
-    /// `u64::MAX` if it never will be.
-    pub fn due_at(&self, pace: &Pace, now_ns: u64) -> u64 {
-        let tokens = self.tokens(pace, now_ns);
-        if tokens > 0 {
-            return now_ns;
-        }
-        if pace.rate_permille == 0 {
-            return u64::MAX;
-        }
-        let missing = u128::from(tokens.unsigned_abs()) + 1;
-        let wait = (missing * 1000).div_ceil(u128::from(pace.rate_permille));
-        now_ns.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))
     }
 
     /// Charges GPU time without a lease (ns); a negative amount gives back.
@@ -218,202 +182,6 @@ impl TokenBucket {
     /// Debt forgiven so far (ns).
     pub fn forgiven_ns(&self) -> u64 {
         self.forgiven_ns.load(Ordering::Relaxed)
-    }
-}
-
-/// What a lease word says: how much of the part is left, and how many launches were counted (modulo 2^20).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lease {
-    /// What is left (ns); negative while a launch that did not fit waits.
-    pub left_ns: i64,
-    /// Launches counted, modulo 2^20.
-    pub launches: u32,
-}
-
-/// Bits of the lease word that hold nanoseconds: plus or minus 2.4 hours. The rest counts launches.
-const LEASE_BITS: u32 = 44;
-const COUNT_MASK: u32 = (1 << (64 - LEASE_BITS)) - 1;
-/// Longest prediction that a lease word takes (ns), about 18 minutes.
-pub const PREDICTION_MAX_NS: u64 = 1 << 40;
-
-impl Lease {
-    #[expect(
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss,
-        reason = "two's complement fields of one word"
-    )]
-    #[inline]
-    fn of_word(word: u64) -> Self {
-        let left_ns = ((word << (64 - LEASE_BITS)) as i64) >> (64 - LEASE_BITS);
-        Self {
-            left_ns,
-            launches: (word.wrapping_sub(left_ns as u64) >> LEASE_BITS) as u32,
-        }
-    }
-}
-
-impl Meter {
-    /// Counts a launch of `predicted_ns` and pays it from the lease, if that suffices. One atomic addition.
-    ///
-    /// `false`: the lease did not suffice and is now in debt by what is missing. The caller waits for its turn and then
-    /// calls [`Meter::take`] with the same prediction.
-    #[inline]
-    #[must_use]
-    pub fn spend(&self, predicted_ns: u64) -> bool {
-        let predicted = predicted_ns.min(PREDICTION_MAX_NS);
-        let word = self
-            .lease
-            .fetch_add((1_u64 << LEASE_BITS).wrapping_sub(predicted), Ordering::Relaxed);
-        Lease::of_word(word).left_ns >= to_i64(predicted)
-    }
-
-    /// Takes from `bucket` what a launch of `predicted_ns` needs and a part for the next ones. The bucket is
-    /// charged first: killed in between, the process has cost the container a part, never given it one.
-    pub fn take(&self, bucket: &TokenBucket, predicted_ns: u64) {
-        self.take_with(bucket, predicted_ns, LEASE_PART_NS);
-    }
-
-    /// As [`Meter::take`], with at most `portion_ns` for the next launches; with nothing, each is asked about.
-    pub fn take_with(&self, bucket: &TokenBucket, predicted_ns: u64, portion_ns: u64) {
-        let amount = predicted_ns.min(PREDICTION_MAX_NS) + portion_ns.min(LEASE_PART_NS);
-        bucket.charge(to_i64(amount));
-        self.taken_ns.fetch_add(to_i64(amount), Ordering::Relaxed);
-        self.lease.fetch_add(amount, Ordering::Relaxed);
-    }
-
-    /// Takes back a launch that the driver refused.
-    pub fn refund(&self, predicted_ns: u64) {
-        let predicted = predicted_ns.min(PREDICTION_MAX_NS);
-        self.lease
-            .fetch_add(predicted.wrapping_sub(1_u64 << LEASE_BITS), Ordering::Relaxed);
-    }
-
-    /// Gives what is left of the lease back to `bucket` (ns returned). A lease in debt is charged instead.
-    #[expect(clippy::cast_sign_loss, reason = "two's complement field of the word")]
-    pub fn give_back(&self, bucket: &TokenBucket) -> i64 {
-        let mut word = self.lease.load(Ordering::Relaxed);
-        loop {
-            let left_ns = Lease::of_word(word).left_ns;
-            if left_ns == 0 {
-                return 0;
-            }
-            let emptied = word.wrapping_sub(left_ns as u64);
-            match self
-                .lease
-                .compare_exchange_weak(word, emptied, Ordering::Relaxed, Ordering::Relaxed)
-            {
-                Ok(_) => {
-                    self.taken_ns.fetch_sub(left_ns, Ordering::Relaxed);
-                    bucket.charge(-left_ns);
-                    return left_ns;
-                }
-                Err(now) => word = now,
-            }
-        }
-    }
-
-    /// Marks work as finished: `launches` of them, predicted together at `predicted_ns`.
-    pub fn finish(&self, predicted_ns: u64, launches: u32) {
-        self.settled_ns.fetch_add(to_i64(predicted_ns), Ordering::Relaxed);
-        self.settled_launches
-            .fetch_add(u64::from(launches), Ordering::Relaxed);
-    }
-
-    /// Launches finished so far.
-    pub fn finished(&self) -> u64 {
-        self.settled_launches.load(Ordering::Relaxed)
-    }
-
-    /// What is left of the lease.
-    pub fn lease(&self) -> Lease {
-        Lease::of_word(self.lease.load(Ordering::Relaxed))
-    }
-
-    /// Work launched and not yet finished, as predicted (ns).
-    pub fn in_flight_ns(&self) -> u64 {
-        let spent = self
-            .taken_ns
-            .load(Ordering::Relaxed)
-            .saturating_sub(self.lease().left_ns);
-        u64::try_from(spent.saturating_sub(self.settled_ns.load(Ordering::Relaxed))).unwrap_or(0)
-    }
-
-    /// Launches not yet finished (or waiting to be admitted).
-    pub fn in_flight_launches(&self) -> u32 {
-        self.launches_since(self.settled_launches.load(Ordering::Relaxed))
-    }
-
-    /// Launches so far.
-    pub fn launches(&self) -> u64 {
-        let settled = self.settled_launches.load(Ordering::Relaxed);
-        settled.saturating_add(u64::from(self.launches_since(settled)))
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "both counts are taken modulo 2^20"
-    )]
-    fn launches_since(&self, settled: u64) -> u32 {
-        self.lease().launches.wrapping_sub(settled as u32) & COUNT_MASK
-    }
-
-    /// A record read elsewhere, from the eight words of its layout.
-    #[expect(clippy::cast_possible_truncation, reason = "two counts share a word")]
-    pub fn of_words(words: &[u64; 8]) -> Self {
-        let [
-            lease,
-            taken,
-            settled,
-            settled_launches,
-            charged,
-            held,
-            counts,
-            mispredicted,
-        ] = *words;
-        let [holds, debt_admits] = if cfg!(target_endian = "little") {
-            [counts as u32, (counts >> 32) as u32]
-        } else {
-            [(counts >> 32) as u32, counts as u32]
-        };
-        Self {
-            lease: AtomicU64::new(lease),
-            taken_ns: AtomicI64::new(taken.cast_signed()),
-            settled_ns: AtomicI64::new(settled.cast_signed()),
-            settled_launches: AtomicU64::new(settled_launches),
-            charged_ns: AtomicU64::new(charged),
-            held_ns: AtomicU64::new(held),
-            holds: AtomicU32::new(holds),
-            debt_admits: AtomicU32::new(debt_admits),
-            mispredicted_ns: AtomicU64::new(mispredicted),
-        }
-    }
-
-    /// Makes the record its new owner's. What a dead owner left in the lease goes back to `bucket`. Nothing is written
-    /// where nobody ever wrote.
-    pub fn begin(&self, bucket: &TokenBucket) {
-        let words = [
-            &self.lease,
-            &self.settled_launches,
-            &self.charged_ns,
-            &self.held_ns,
-            &self.mispredicted_ns,
-        ];
-        let times = [&self.taken_ns, &self.settled_ns];
-        let counts = [&self.holds, &self.debt_admits];
-        if words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
-            && times.iter().all(|word| word.load(Ordering::Relaxed) == 0)
-            && counts.iter().all(|word| word.load(Ordering::Relaxed) == 0)
-        {
-            return;
-        }
-        self.give_back(bucket);
-        self.taken_ns.store(0, Ordering::Relaxed);
-        for word in words {
-            word.store(0, Ordering::Relaxed);
-        }
-        self.settled_ns.store(0, Ordering::Relaxed);
-        self.holds.store(0, Ordering::Relaxed);
-        self.debt_admits.store(0, Ordering::Relaxed);
     }
 }
 

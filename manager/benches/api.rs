@@ -53,10 +53,10 @@ fn serve_in(scratch: &Path) -> Grants {
     let events = Arc::new(Events::default());
     // The benchmark's process keeps them until it ends.
     let (gpus, inventory) = watch::channel(Arc::new(inventory));
-    let (containers, snapshot) = watch::channel(Arc::new(Snapshot::default()));
+    let (tenants, snapshot) = watch::channel(Arc::new(Snapshot::default()));
     let (stop, stopped) = watch::channel(false);
     let (grants, keeping) = start(&settings, Box::new(RealDisk), &events, inventory, snapshot).unwrap();
-    std::mem::forget((gpus, containers, stop, keeping));
+    std::mem::forget((gpus, tenants, stop, keeping));
     let deadline = settings.api.deadline;
     let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
     let about = About {

@@ -1,6 +1,6 @@
-//! What a node full of containers costs the manager: `cargo bench -p vcuda-manager --bench node -- [CONTAINERS] [FOLDER]`.
-//! Registrations at once with the time until their answers, and the looks at all containers, idle and all busy: processor
-//! time, and reads as the kernel counts them. Figures of one run, to be read with the machine they come from.
+//! Cost of a full node to the manager: `cargo bench -p vcuda-manager --bench node -- [CONTAINERS] [FOLDER]`. Registrations
+//! at once with the time until their answers, and the looks at all tenants, idle and all busy: processor time, and reads
+//! as the kernel counts them. Figures of one run, to be read with the machine they come from.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -35,24 +35,24 @@ const SPAN: Duration = Duration::from_secs(5);
 
 fn main() {
     let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
-    let containers: usize = args.next().map_or(100, |text| text.parse().unwrap());
+    let tenants: usize = args.next().map_or(100, |text| text.parse().unwrap());
     let folder = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let root = tempfile::tempdir_in(folder).unwrap();
-    let paths = make(root.path(), containers);
+    let paths = make(root.path(), tenants);
     let registrar = Registrar::start(root.path(), Box::new(|_| Ok(Vec::new()))).unwrap();
     while !paths.iter().all(|path| path.join(SOCKET).exists()) {
         std::thread::sleep(Duration::from_millis(5));
     }
     registrations(&paths);
     let observatory = Observatory::start(root.path(), Arc::clone(registrar.registry())).unwrap();
-    look("idle", containers, &observatory, || ());
+    look("idle", tenants, &observatory, || ());
     let files: Vec<_> = paths
         .iter()
         .map(|path| fs::File::options().write(true).open(path.join("usage")).unwrap())
         .collect();
     let mut turn = 0_u32;
-    // A word that no figure is made of, among those that are compared: each container is looked at anew.
-    look("all changing", containers, &observatory, || {
+    // A word that no figure is made of, among those that are compared: each tenant is looked at anew.
+    look("all changing", tenants, &observatory, || {
         turn += 1;
         files
             .iter()
@@ -65,9 +65,9 @@ fn main() {
     );
 }
 
-fn make(root: &Path, containers: usize) -> Vec<PathBuf> {
+fn make(root: &Path, tenants: usize) -> Vec<PathBuf> {
     let me = Identity::current().unwrap();
-    let made = (0..containers).map(|number| {
+    let made = (0..tenants).map(|number| {
         let uuid = GpuUuid::from_bytes([u8::try_from(number % 64).unwrap(); 16]);
         let tenant = Tenant {
             name: format!("c{number}"),
@@ -116,7 +116,7 @@ fn registrations(paths: &[PathBuf]) {
                 left -= 1;
             }
         }
-        // The allowance of one container is not what is measured.
+        // The allowance of one tenant is not what is measured.
         std::thread::sleep(Duration::from_millis(20));
     }
     times_us.sort_unstable();
@@ -129,7 +129,7 @@ fn registrations(paths: &[PathBuf]) {
     );
 }
 
-fn look(what: &str, containers: usize, observatory: &Observatory, mut between: impl FnMut()) {
+fn look(what: &str, tenants: usize, observatory: &Observatory, mut between: impl FnMut()) {
     let snapshots = observatory.snapshots();
     let number = || snapshots.borrow().number;
     let (first, began_ns, cpu, reads) = (number(), clock::now_ns(), cpu_us(), reads());
@@ -143,15 +143,15 @@ fn look(what: &str, containers: usize, observatory: &Observatory, mut between: i
     let rounds = (number() - first).max(1);
     let per_round = (cpu_us() - cpu) as f64 / rounds as f64;
     println!(
-        "{containers} containers, {what}: {:.2} ms of processor time and {} reads a look, {:.2} us and {:.1} reads a container",
+        "{tenants} containers, {what}: {:.2} ms of processor time and {} reads a look, {:.2} us and {:.1} reads a container",
         per_round / 1000.0,
         (self::reads() - reads) / rounds,
-        per_round / containers as f64,
-        (self::reads() - reads) as f64 / rounds as f64 / containers as f64
+        per_round / tenants as f64,
+        (self::reads() - reads) as f64 / rounds as f64 / tenants as f64
     );
 }
 
-/// Of this process, user and system (us): what the program does itself besides is little.
+/// Processor time of this process, user and system (us): the program itself does little besides.
 fn cpu_us() -> u64 {
     fs::read_dir("/proc/self/task")
         .unwrap()

@@ -1,4 +1,4 @@
-//! What a scrape costs on a large node: 64 GPUs, 1,000 containers of one GPU each.
+//! Cost of a scrape on a large node: 64 GPUs, 1,000 tenants of one GPU each.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use vcuda_manager::gpu::{Gpu, Health, Inventory};
 use vcuda_manager::grant::{Grant, GrantId, Holder};
 use vcuda_manager::metrics::{Metrics, Sources};
-use vcuda_manager::observe::{Container, Device, Snapshot};
+use vcuda_manager::observe::{Device, Snapshot, Tenant};
 use vcuda_quota::{DeviceConfig, Quota};
 use vcuda_region::GpuUuid;
 
@@ -55,7 +55,7 @@ fn grant(number: u64, gpus: u64) -> Grant {
     }
 }
 
-fn container(grant: &Grant) -> Container {
+fn tenant(grant: &Grant) -> Tenant {
     let device = |gpu: &GpuUuid| Device {
         used_bytes: 3 << 30,
         peak_bytes: 4 << 30,
@@ -65,18 +65,18 @@ fn container(grant: &Grant) -> Container {
         held_ns: 123_456_789,
         ..Device::unused(*gpu, DeviceConfig::new(5 << 30, 60))
     };
-    Container {
+    Tenant {
         id: grant.id.as_str().to_owned(),
         is_granted: true,
         limits_generation: 1,
         devices: grant.gpus.iter().map(device).collect(),
         attached: true,
-        ..Container::default()
+        ..Tenant::default()
     }
 }
 
-fn node(gpus: u64, containers: u64) -> Metrics {
-    let grants: Vec<Arc<Grant>> = (1..=containers)
+fn node(gpus: u64, tenants: u64) -> Metrics {
+    let grants: Vec<Arc<Grant>> = (1..=tenants)
         .map(|number| Arc::new(grant(number, gpus)))
         .collect();
     let inventory = Inventory {
@@ -86,23 +86,23 @@ fn node(gpus: u64, containers: u64) -> Metrics {
     };
     let snapshot = Snapshot {
         number: 1,
-        containers: grants.iter().map(|grant| container(grant)).collect(),
+        tenants: grants.iter().map(|grant| tenant(grant)).collect(),
         ..Snapshot::default()
     };
     let sources = Sources {
         node: "node-a".to_owned(),
         inventory: watch::channel(Arc::new(inventory)).1,
-        containers: watch::channel(Arc::new(snapshot)).1,
+        tenants: watch::channel(Arc::new(snapshot)).1,
         grants: Arc::new(move || grants.clone()),
     };
     Metrics::new(sources, Arc::default())
 }
 
 fn scrape(criterion: &mut Criterion) {
-    for (gpus, containers) in [(8, 100), (64, 1000)] {
-        let metrics = node(gpus, containers);
+    for (gpus, tenants) in [(8, 100), (64, 1000)] {
+        let metrics = node(gpus, tenants);
         let bytes = metrics.scrape().map_or(0, |text| text.len());
-        let name = format!("scrape/{gpus} GPUs, {containers} containers, {} KiB", bytes >> 10);
+        let name = format!("scrape/{gpus} GPUs, {tenants} containers, {} KiB", bytes >> 10);
         criterion.bench_function(&name, |bencher| bencher.iter(|| black_box(metrics.scrape())));
     }
 }

@@ -1,7 +1,8 @@
-//! Who gets what of which GPU: arithmetic alone, exact to the byte, the same for the same question.
+//! Admission: which tenant gets how much of which GPU. Arithmetic alone, exact to the byte, the same for the same
+//! question.
 //!
-//! A GPU can give what its driver leaves of its memory, less a reserve for the contexts of each container on it, times
-//! the factor of overcommit; a thousand thousandths of its time, times that factor; and a number of places.
+//! A GPU can give what its driver leaves of its memory, less a reserve for the contexts of each tenant on it, times the
+//! factor of overcommit; a thousand thousandths of its time, times that factor; and a number of places.
 
 use serde::Deserialize;
 use std::cmp::Reverse;
@@ -18,7 +19,7 @@ mod tests;
 
 pub use refusal::Refusal;
 
-/// How the manager chooses among GPUs that have room.
+/// The manager's choice among GPUs that have room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
@@ -31,16 +32,16 @@ pub enum Placement {
     Topology,
 }
 
-/// How much of a GPU may be given.
+/// Bounds on the amount of a GPU that may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Kept for the contexts of each container on a GPU (bytes).
+    /// Kept for the contexts of each tenant on a GPU (bytes).
     pub reserve_bytes_per_sharer: u64,
-    /// What of the memory may be granted (thousandths); 1000 is all of it, once.
+    /// Part of the memory that may be granted (thousandths); 1000 is all of it, once.
     pub memory_overcommit_permille: u32,
-    /// What of the time may be promised (thousandths); 1000 is all of it, once.
+    /// Part of the time that may be promised (thousandths); 1000 is all of it, once.
     pub cores_overcommit_permille: u32,
-    /// Containers on one GPU.
+    /// Tenants on one GPU.
     pub sharers_max: u32,
     /// If the caller does not say.
     pub placement: Placement,
@@ -58,21 +59,21 @@ impl Default for Rules {
     }
 }
 
-/// What is taken of one GPU.
+/// Amounts taken of one GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     /// Memory limits together (bytes).
     pub memory_bytes: u64,
     /// Promised shares together (thousandths).
     pub promised_permille: u32,
-    /// Containers.
+    /// Tenants.
     pub sharers: u32,
     /// One of them has all the memory.
     pub is_whole: bool,
 }
 
 impl Load {
-    /// With one more container.
+    /// With one more tenant.
     pub fn add(&mut self, memory_bytes: Option<u64>, promised_permille: u32) {
         self.sharers = self.sharers.saturating_add(1);
         self.promised_permille = self.promised_permille.saturating_add(promised_permille);
@@ -88,13 +89,13 @@ impl Load {
 pub struct Candidate<'a> {
     /// The GPU.
     pub gpu: &'a Gpu,
-    /// What is taken.
+    /// Amounts taken.
     pub load: Load,
     /// Out of placement.
     pub is_cordoned: bool,
 }
 
-/// What a GPU has left for one more container.
+/// Amounts that a GPU has left for one more tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Free {
     /// Memory (bytes).
@@ -103,12 +104,12 @@ pub struct Free {
     pub cores_permille: u32,
     /// Places.
     pub sharers: u32,
-    /// Nobody is on it.
+    /// No tenant is on it.
     pub is_empty: bool,
 }
 
 impl Rules {
-    /// All that `gpu` can give to `sharers` containers together (bytes).
+    /// All that `gpu` can give to `sharers` tenants together (bytes).
     #[must_use]
     pub fn memory_capacity_bytes(&self, gpu: &Gpu, sharers: u32) -> u64 {
         let reserve = self.reserve_bytes_per_sharer.saturating_mul(u64::from(sharers));
@@ -117,7 +118,7 @@ impl Rules {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
-    /// What is left for one more container.
+    /// Amounts left for one more tenant.
     #[must_use]
     pub fn free(&self, gpu: &Gpu, load: &Load) -> Free {
         let capacity = self.memory_capacity_bytes(gpu, load.sharers.saturating_add(1));
@@ -136,21 +137,21 @@ impl Rules {
         }
     }
 
-    /// Says that a container has less memory than one context takes, if it has: it starts, and its programs then fail.
+    /// Warns of a tenant with less memory than one context takes: it starts, and its programs then fail.
     #[must_use]
     pub fn too_small(&self, amounts: &Quota) -> Option<String> {
         let bytes = amounts
             .memory_bytes
             .filter(|bytes| *bytes < self.reserve_bytes_per_sharer)?;
         Some(format!(
-            "{} is less than the {} that are kept for a container's contexts (admission.reserve): the first context of a program \
+            "{} is less than the {} that are kept for a tenant's contexts (admission.reserve): the first context of a program \
              may not fit; ask for more",
             MemorySize(bytes),
             MemorySize(self.reserve_bytes_per_sharer)
         ))
     }
 
-    /// Whether one more container with these amounts fits beside `load`.
+    /// Whether one more tenant with these amounts fits beside `load`.
     #[must_use]
     pub fn fits(&self, gpu: &Gpu, load: &Load, amounts: &Quota) -> bool {
         let free = self.free(gpu, load);
@@ -180,10 +181,10 @@ pub enum Requested<'a> {
     },
 }
 
-/// The GPUs for a new container, in the order in which it will see them.
+/// The GPUs for a new tenant, in the order in which it will see them.
 ///
 /// # Errors
-/// There is no room, or not on a GPU that may be used; the text says what is free on each.
+/// Fails if there is no room, or none on a GPU that may be used; the text says what is free on each.
 pub fn place(
     rules: &Rules,
     candidates: &[Candidate<'_>],
@@ -244,8 +245,8 @@ pub fn place(
     }
 }
 
-/// Whether a container that has `before` on these GPUs can have `after`. `candidates` are without the container itself. What
-/// does not grow is never refused.
+/// Whether a tenant that has `before` on these GPUs can have `after`. `candidates` are without the tenant itself. What does
+/// not grow is never refused.
 ///
 /// # Errors
 /// No room, or a GPU is gone.
@@ -268,7 +269,7 @@ pub fn resize(
     for uuid in gpus {
         let candidate = find(candidates, uuid)?;
         let free = rules.free(candidate.gpu, &candidate.load);
-        // What it keeps it is not asked for again: on a node that was overcommitted it may still grow in the other.
+        // Amounts that it keeps are not checked again: on an overcommitted node it may still grow in the other one.
         let memory_fits = memory_stays
             || match after.memory_bytes {
                 Some(bytes) => bytes <= free.memory_bytes,
@@ -287,7 +288,7 @@ fn find<'c, 'a>(candidates: &'c [Candidate<'a>], uuid: &GpuUuid) -> Result<&'c C
     found.ok_or_else(|| Refusal::unknown(uuid, candidates))
 }
 
-/// Why nothing new may be put on the GPU.
+/// The reason why no new grant may be placed on the GPU; `None` if one may.
 fn why_unusable(candidate: &Candidate<'_>) -> Option<String> {
     match &candidate.gpu.health {
         Health::Unhealthy(why) => Some(format!("unhealthy: {why}")),
@@ -296,7 +297,7 @@ fn why_unusable(candidate: &Candidate<'_>) -> Option<String> {
     }
 }
 
-/// How full a GPU is (millionths of its memory and of its time together), then by its containers.
+/// Fullness of a GPU (millionths of its memory and of its time together), then by its tenants.
 fn fullness(rules: &Rules, candidate: &Candidate<'_>) -> (u128, u32) {
     let part = |taken: u64, of: u64| u128::from(taken) * 1_000_000 / u128::from(of.max(1));
     let capacity = rules.memory_capacity_bytes(candidate.gpu, candidate.load.sharers);

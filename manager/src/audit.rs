@@ -1,12 +1,13 @@
-//! What the figures do not say of themselves (I15): each second, what NVML knows of the GPUs' processes is laid beside what
-//! has registered and what `usage` says.
+//! Comparison of the tenants' figures with NVML's (I15). Each second, NVML's list of the GPUs' processes is compared
+//! with the registrations and `usage`.
 //!
-//! Found are processes that use a managed GPU and that nothing binds ([`UNREGISTERED`]), processes of a container that use
-//! its GPU without having loaded its limits ([`NOT_ATTACHED`]), use above a quota ([`OVER_LIMIT`]), files that were damaged
-//! or replaced and figures below the truth ([`TAMPERED`]), processes whose files were deleted under them ([`DETACHED`]),
-//! that have memory and never registered ([`NOT_REGISTERED`]) or loaded an older library ([`OLDER_SHIM`]), and refusals of
-//! memory ([`MEMORY_DENIED`]). What is found is counted, stands in the snapshot as long as it holds, and is told as an event.
-//! Nothing is done about it, but for [`NOT_ATTACHED`] where the operator wants it ([`Action::Kill`]): that process is ended.
+//! The audit finds processes that use a managed GPU and belong to no tenant ([`UNREGISTERED`]), processes of a tenant
+//! that use its GPU without having loaded its limits ([`NOT_ATTACHED`]), use above a quota ([`OVER_LIMIT`]), files
+//! that were damaged or replaced and figures below the truth ([`TAMPERED`]), processes whose files were deleted under
+//! them ([`DETACHED`]), processes that have memory and never registered ([`NOT_REGISTERED`]) or loaded an older
+//! library ([`OLDER_SHIM`]), and refusals of memory ([`MEMORY_DENIED`]). A finding is counted, stands in the snapshot
+//! as long as it holds, and is reported as an event. It has no other effect, except that a [`NOT_ATTACHED`] process
+//! is ended if the operator wants that ([`Action::Kill`]).
 
 mod action;
 mod attribution;
@@ -34,47 +35,47 @@ use looks::Audit;
 
 /// A process uses a managed GPU, and nothing says whose it is.
 pub const UNREGISTERED: &str = "VcudaUnregistered";
-/// A container has more of a GPU than its limit.
+/// A tenant has more of a GPU than its limit.
 pub const OVER_LIMIT: &str = "VcudaOverLimit";
-/// A container's files were damaged or replaced, or say less than the truth.
+/// A tenant's files were damaged or replaced, or say less than the truth.
 pub const TAMPERED: &str = "VcudaTampered";
-/// A process of a container uses a GPU and has not loaded the container's limits.
+/// A process of a tenant uses a GPU and has not loaded the tenant's limits.
 pub const NOT_ATTACHED: &str = "VcudaNotAttached";
-/// A process of a container uses a GPU with files that were deleted.
+/// A process of a tenant uses a GPU with files that were deleted.
 pub const DETACHED: &str = "VcudaDetached";
-/// A process of a container has memory and has not registered.
+/// A process of a tenant has memory and has not registered.
 pub const NOT_REGISTERED: &str = "VcudaNotRegistered";
-/// A process of a container has loaded a library of an older release than the manager's.
+/// A process of a tenant has loaded a library of an older release than the manager's.
 pub const OLDER_SHIM: &str = "VcudaOlderShim";
-/// A process of a container used a GPU without the container's limits, and was ended.
+/// A process of a tenant used a GPU without the tenant's limits, and was ended.
 pub const KILLED: &str = "VcudaKilled";
 /// ... and could not be ended.
 pub const KILL_FAILED: &str = "VcudaKillFailed";
-/// A container was refused memory.
+/// A tenant was refused memory.
 pub const MEMORY_DENIED: &str = "VcudaMemoryDenied";
 
-/// What NVML and `usage` say are of two moments: it must hold in so many looks in a row.
+/// The figures of NVML and `usage` are from two moments, so a difference must hold in this many looks in a row.
 const LOOKS: u32 = 3;
 
-/// Processes on a GPU, as NVML knows them: PID on the host and memory in bytes, if it says.
+/// Processes on a GPU by NVML: PID on the host, and memory in bytes if NVML tells it.
 pub type Processes = dyn Fn(&GpuUuid) -> Result<Vec<(u32, Option<u64>)>, String> + Send;
 
-/// The Kubernetes namespace of a container; empty if it has none.
+/// The Kubernetes namespace of a tenant; empty if it has none.
 pub type Namespaces = dyn Fn(&str) -> String + Send;
 
-/// What the auditor is told, and whom it asks.
+/// Inputs of the auditor, and its sources.
 pub struct Sources {
     /// The [`crate::observe::Observatory`]'s.
     pub snapshots: watch::Receiver<Arc<Snapshot>>,
     /// The same one's.
     pub findings: Arc<Findings>,
-    /// Where it tells.
+    /// The log of events.
     pub events: Arc<Events>,
     /// NVML.
     pub processes: Box<Processes>,
-    /// Whose containers are.
+    /// Namespaces of the tenants.
     pub namespaces: Box<Namespaces>,
-    /// What is to be done, now and later.
+    /// Actions to be taken, now and later.
     pub actions: watch::Receiver<Actions>,
 }
 
@@ -84,7 +85,7 @@ impl std::fmt::Debug for Sources {
     }
 }
 
-/// How often each was found, by reason.
+/// Number of findings of each kind, by reason.
 pub type Counts = BTreeMap<&'static str, u64>;
 
 /// Looks each second until it is dropped.
@@ -120,7 +121,7 @@ impl Auditor {
         })
     }
 
-    /// How often each was found, by reason; once for as long as it holds.
+    /// Number of findings, by reason; once for as long as it holds.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts.lock().clone()

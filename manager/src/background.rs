@@ -1,4 +1,4 @@
-//! A thread of the manager's own, for what blocks: it is asked to end, woken, and waited for when its owner is dropped.
+//! A thread of the manager for blocking work. When its owner is dropped, it is asked to end, woken, and waited for.
 
 use std::io;
 use std::sync::Arc;

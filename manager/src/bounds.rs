@@ -1,6 +1,6 @@
-//! What the pods of a namespace may choose by annotations. Whoever may create a pod may annotate it, so an annotation alone
-//! gives nothing: the node's operator says for each namespace how far it goes. Grants of no namespace (`vcuda grant`) come
-//! from whoever owns the socket, and are not bounded by this.
+//! Bounds on the amounts that pods of a namespace may choose by annotations. A user who may create a pod may annotate
+//! it, so an annotation alone gives nothing: the node's operator sets the bound of each namespace. Grants without a
+//! namespace (`vcuda grant`) come from users who may open the socket, and are not bounded.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use vcuda_quota::{CoreShare, Policy, Priority, Quota};
 /// The key of the bound for namespaces that have none of their own.
 pub const ALL_OTHERS: &str = "*";
 
-/// How far a namespace's choice goes.
+/// Limit of a namespace's choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
     /// Policies to choose from.
     pub policies: Vec<Policy>,
     /// The highest priority.
     pub priority_max: Priority,
-    /// The most GPU time that `burst` and `best-effort` may have where others leave it (thousandths).
+    /// Most GPU time that `burst` and `best-effort` may have if others leave it (thousandths).
     pub cores_max_permille: u32,
     /// The greatest weight.
     pub weight_max: u32,
@@ -28,13 +28,13 @@ impl Default for Bound {
             policies: Policy::ALL.to_vec(),
             priority_max: Priority::Normal,
             cores_max_permille: 1000,
-            // What a container of 100 % has without saying so.
+            // Weight that a tenant of 100 % has without saying so.
             weight_max: 1000,
         }
     }
 }
 
-/// Which amounts a caller chose. What it did not choose is a default, which follows the bound.
+/// The amounts that a caller chose. The others are defaults, which follow the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen {
     /// The policy.
@@ -46,7 +46,7 @@ pub struct Chosen {
 }
 
 impl Bound {
-    /// These amounts with defaults that are within the bound. What was chosen stays as it is.
+    /// The amounts with their defaults within the bound. Chosen amounts stay.
     fn clamped(&self, amounts: &Quota, chosen: Chosen) -> Quota {
         let mut amounts = *amounts;
         if !chosen.priority {
@@ -78,7 +78,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// These, by namespace; that of [`ALL_OTHERS`] is for those that have none.
+    /// The bounds by namespace; [`ALL_OTHERS`] is for namespaces without one.
     #[must_use]
     pub fn new(mut own: BTreeMap<String, Bound>) -> Self {
         let others = own.remove(ALL_OTHERS).unwrap_or_default();
@@ -93,7 +93,7 @@ impl Bounds {
         }
     }
 
-    /// The amounts of a container of `namespace`, with defaults that are within its bound: a default policy becomes the first
+    /// The amounts of a tenant of `namespace`, with defaults that are within its bound: a default policy becomes the first
     /// that is allowed, a default priority or maximum becomes the highest.
     #[must_use]
     pub fn clamped(&self, namespace: &str, amounts: &Quota, chosen: Chosen) -> Quota {
@@ -103,7 +103,7 @@ impl Bounds {
         }
     }
 
-    /// Whether containers of `namespace` may have these amounts.
+    /// Whether tenants of `namespace` may have these amounts.
     ///
     /// # Errors
     /// A sentence that names the value and where the bound stands.
@@ -233,7 +233,7 @@ mod tests {
         let burst = bounds.clamped("burst", &default, NOTHING);
         assert_eq!(burst, amounts(Policy::Burst, Priority::Normal, 500, None));
         bounds.check("burst", &burst).unwrap();
-        // Its own share is never taken from a container.
+        // Its own share is never taken from a tenant.
         let large = Quota {
             cores_permille: 700,
             ..amounts(Policy::Burst, Priority::Normal, 1000, None)

@@ -1,4 +1,4 @@
-//! How the manager's records lie in files: one header line with kind, version, checksum and length, then JSON.
+//! Layout of the manager's records in files: one header line with kind, version, checksum and length, then JSON.
 //!
 //! ```text
 //! vcuda-ledger 2 89abcdef 1234
@@ -61,7 +61,7 @@ pub(crate) struct Opened<'b> {
 }
 
 impl Opened<'_> {
-    /// Why it cannot be used where nothing may come after it.
+    /// The reason why a file with surplus bytes cannot be used.
     pub(crate) fn is_longer(&self) -> Damage {
         Damage::Size {
             found: self.json.len() + self.rest.len(),

@@ -1,4 +1,4 @@
-//! The configuration: a file, over it the environment, over that the flags. Everything is checked before anything starts.
+//! The configuration: a file, variables over it, flags over both. All of it is checked before anything starts.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ mod value;
 
 pub use flags::Flags;
 
-/// Where the file is unless a flag says otherwise. That one may be missing.
+/// Path of the file if no flag names another. This one may be missing.
 pub const DEFAULT_FILE: &str = "/etc/vcuda/manager.toml";
 
 /// Everything that can be configured, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Runtime directory: containers, and the API's socket. On a tmpfs.
+    /// Runtime directory: tenants' directories, and the API's socket. On a tmpfs.
     pub root: PathBuf,
     /// The ledger, and the installed libraries. On a disk.
     pub state: PathBuf,
@@ -39,21 +39,21 @@ pub struct Config {
     pub shim_library: Option<PathBuf>,
     /// The `vcuda` command to be installed beside it, if any.
     pub vcuda_program: Option<PathBuf>,
-    /// Who may use the API.
+    /// Users that may use the API.
     pub api: Api,
-    /// What fits on a GPU.
+    /// Rules by which grants fit on a GPU.
     pub admission: Rules,
-    /// What the pods of a namespace may choose.
+    /// Bounds on the choice of a namespace's pods.
     pub namespaces: Bounds,
-    /// When a GPU is given up.
+    /// Rules for an unhealthy GPU.
     pub health: Health,
-    /// Where metrics are served; nowhere if none.
+    /// Address of the metrics; `None` if they are not served.
     pub metrics: Option<SocketAddr>,
-    /// How often the audit looks.
+    /// Interval of the audit.
     pub audit_interval: Duration,
-    /// What it does about processes without their limits.
+    /// Action on processes without their limits.
     pub audit_actions: Actions,
-    /// What is logged, and how.
+    /// Messages that are logged, and their format.
     pub log: Log,
 }
 
@@ -81,14 +81,14 @@ impl Health {
     /// As the inventory wants it.
     ///
     /// # Errors
-    /// What cannot be, with the remedy.
+    /// The policy of health. Fails, with the remedy, if the values contradict each other.
     pub fn policy(&self) -> Result<Policy, PolicyError> {
         Policy::new(&self.ignored_xids, &self.fatal_xids, self.clean_probes)
     }
 }
 
 impl Config {
-    /// Reads the file that `flags` name (or the default one, where it exists) and puts the flags over it.
+    /// Reads the file that `flags` name (or the default one, if it exists) and applies the flags over it.
     ///
     /// # Errors
     /// Names file, line and value: see [`ConfigError`].
@@ -148,7 +148,7 @@ impl Config {
         Ok(self)
     }
 
-    /// What of `next` takes effect only with a restart, by name.
+    /// Names of the settings in `next` that take effect only with a restart.
     #[must_use]
     pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
         let differences = [

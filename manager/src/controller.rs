@@ -1,4 +1,4 @@
-//! The arbitration of GPU time by the manager: the same as `vcuda arbiter` ([`vcuda_arbiter`]), in a thread of its own.
+//! Arbitration of GPU time by the manager, like `vcuda arbiter` ([`vcuda_arbiter`]), in a thread of its own.
 //!
 //! A user's arbiter sees within a tenth of a second that the manager is there and ends, its standby too. Once the manager has
 //! ended, the next `vcuda run` or `vcuda set` starts one again; until then shims see that the beat is missing and go by
@@ -18,7 +18,7 @@ use crate::background::{Background, Stop};
 /// Arbitrates under a root until it is dropped.
 #[derive(Debug)]
 pub struct Controller {
-    /// When it was last at work (`CLOCK_MONOTONIC`, ns); 0 before it leads.
+    /// Time at which the arbiter last worked (`CLOCK_MONOTONIC`, ns); 0 before it leads.
     beat_ns: Arc<AtomicU64>,
     _thread: Background,
 }
@@ -27,7 +27,8 @@ impl Controller {
     /// Starts it: it takes over as soon as another arbiter has ended.
     ///
     /// # Errors
-    /// Another manager is at work under this root (`AddrInUse`), its files cannot be used, or no thread is left.
+    /// Fails if another manager works under this root (`AddrInUse`), if its files cannot be used, or if no thread is
+    /// left.
     pub fn start(root: &Path) -> io::Result<Self> {
         let runner = Runner::new(root, Role::Manager)?;
         let beat_ns = Arc::new(AtomicU64::new(0));
@@ -39,7 +40,7 @@ impl Controller {
         })
     }
 
-    /// When it last arbitrated (`CLOCK_MONOTONIC`, ns): for the watchdog. 0 while another leads.
+    /// Time at which it last arbitrated (`CLOCK_MONOTONIC`, ns), for the watchdog. 0 while another arbiter leads.
     #[must_use]
     pub fn beat_ns(&self) -> u64 {
         self.beat_ns.load(Ordering::Relaxed)
@@ -76,7 +77,7 @@ mod tests {
     use vcuda_region::process::Identity;
 
     #[test]
-    fn containers_see_the_beat_while_it_runs() {
+    fn tenants_see_the_beat_while_it_runs() {
         let root = tempfile::tempdir().unwrap();
         let tenant = Tenant {
             name: "a".to_owned(),

@@ -1,6 +1,6 @@
-//! What happened, for people: the last events are kept, and whoever listens gets new ones.
+//! Events, for people. The last ones are kept, and each listener gets new ones.
 //!
-//! The same event (reason, container, GPU, process) within [`REPEAT`] is counted on the first and not told again: a tenant
+//! The same event (reason, tenant, GPU, process) within [`REPEAT`] is counted on the first and not told again: a tenant
 //! that is denied a million times writes one line.
 
 use std::collections::VecDeque;
@@ -9,35 +9,35 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-/// How many are kept.
+/// Number of events kept.
 pub const KEPT: usize = 4096;
-/// How many a listener may be behind.
+/// Number of events that a listener may be behind.
 const BEHIND: usize = 1024;
 /// Within this time, the same is told once.
 pub const REPEAT: Duration = Duration::from_secs(30);
 
-/// How bad it is.
+/// Urgency of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Nothing is wrong.
     Info,
-    /// Somebody should look.
+    /// A person should look.
     Warning,
     /// Something does not work.
     Error,
 }
 
-/// What somebody has to tell.
+/// An event as a part of the manager reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// How bad.
+    /// Urgency.
     pub severity: Severity,
     /// One word, such as `VcudaMemoryDenied` (docs/operations.md lists them).
     pub reason: &'static str,
     /// A sentence: what, whose, and what to do.
     pub message: String,
-    /// Container, if it is about one.
-    pub container: Option<String>,
+    /// The tenant's id, if the event is about one.
+    pub tenant: Option<String>,
     /// GPU, if it is about one.
     pub gpu: Option<String>,
     /// Process on the host, if it is about one.
@@ -49,11 +49,11 @@ pub struct Report {
 pub struct Event {
     /// From 1, without gaps.
     pub number: u64,
-    /// When it came first (milliseconds since 1970-01-01 UTC).
+    /// Time of its first occurrence (milliseconds since 1970-01-01 UTC).
     pub unix_ms: i64,
-    /// How often within [`REPEAT`].
+    /// Number of times within [`REPEAT`].
     pub count: u64,
-    /// What.
+    /// The event itself.
     pub report: Report,
 }
 
@@ -92,7 +92,7 @@ impl Events {
             .events
             .iter_mut()
             .rev()
-            // A clock that was set back makes an event look new: it is told twice, and nothing worse.
+            // A clock that was set back makes an event look new: it is reported twice, which does no harm.
             .take_while(|event| (0..repeat_ms).contains(&now_ms.saturating_sub(event.unix_ms)))
             .find(|event| event.report.is_same(&report));
         if let Some(event) = same {
@@ -110,22 +110,22 @@ impl Events {
             kept.events.pop_front();
         }
         kept.events.push_back(event.clone());
-        // Under the lock, so that listeners get them in order. Nobody listening is no failure.
+        // Under the lock, so that listeners get them in order. A listener may be missing: that is no failure.
         let _ = self.told.send(event);
     }
 
-    /// Reports something that is about a container, or about none, and logs it.
-    pub fn say(&self, severity: Severity, reason: &'static str, message: String, container: Option<&str>) {
+    /// Reports an event about a tenant, or about none, and logs it.
+    pub fn say(&self, severity: Severity, reason: &'static str, message: String, tenant: Option<&str>) {
         match severity {
-            Severity::Info => tracing::info!(reason, container, "{message}"),
-            Severity::Warning => tracing::warn!(reason, container, "{message}"),
-            Severity::Error => tracing::error!(reason, container, "{message}"),
+            Severity::Info => tracing::info!(reason, container = tenant, "{message}"),
+            Severity::Warning => tracing::warn!(reason, container = tenant, "{message}"),
+            Severity::Error => tracing::error!(reason, container = tenant, "{message}"),
         }
         self.report(Report {
             severity,
             reason,
             message,
-            container: container.map(str::to_owned),
+            tenant: tenant.map(str::to_owned),
             gpu: None,
             host_pid: None,
         });
@@ -148,7 +148,7 @@ impl Events {
 impl Report {
     fn is_same(&self, other: &Report) -> bool {
         self.reason == other.reason
-            && self.container == other.container
+            && self.tenant == other.tenant
             && self.gpu == other.gpu
             && self.host_pid == other.host_pid
     }
@@ -165,12 +165,12 @@ pub fn unix_ms() -> i64 {
 mod tests {
     use super::*;
 
-    fn denied(container: &str) -> Report {
+    fn denied(tenant: &str) -> Report {
         Report {
             severity: Severity::Warning,
             reason: "VcudaMemoryDenied",
             message: "denied".to_owned(),
-            container: Some(container.to_owned()),
+            tenant: Some(tenant.to_owned()),
             gpu: None,
             host_pid: None,
         }

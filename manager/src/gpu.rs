@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use vcuda_region::GpuUuid;
 
-/// What is known of one GPU. Everything that NVML does not tell stays empty.
+/// Facts about one GPU. Everything that NVML does not tell stays empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
     /// Its identity.
@@ -13,7 +13,7 @@ pub struct Gpu {
     pub name: String,
     /// All of its memory (bytes).
     pub memory_total_bytes: u64,
-    /// What the driver keeps for itself (bytes).
+    /// Memory that the driver keeps for itself (bytes).
     pub memory_reserved_bytes: u64,
     /// Used by all processes (bytes).
     pub memory_used_bytes: u64,
@@ -29,11 +29,11 @@ pub struct Gpu {
     pub pci_bus_id: String,
     /// The PCI root above it, such as `pci0000:3a`.
     pub pci_root: String,
-    /// Of its device node, `/dev/nvidia<minor>`.
+    /// Minor number of its device node, `/dev/nvidia<minor>`.
     pub minor_number: Option<u32>,
     /// GPUs behind its NVLinks.
     pub nvlinks: Vec<GpuUuid>,
-    /// Whether new containers may have it.
+    /// Whether new tenants may have it.
     pub health: Health,
 }
 
@@ -53,11 +53,11 @@ pub struct Inventory {
     pub gpus: Vec<Gpu>,
     /// The driver's release; empty while unknown.
     pub driver_version: String,
-    /// Why there are none, or not all.
+    /// The reason why there are no GPUs, or not all.
     pub problem: Option<String>,
     /// MIG instances of GPUs in MIG mode: shown, never granted.
     pub mig_instances: Vec<MigInstance>,
-    /// How often each XID of each GPU came since the manager's start, also of GPUs that are gone.
+    /// Number of each XID of each GPU since the manager's start, also of GPUs that are gone.
     pub xids: BTreeMap<(GpuUuid, u64), u64>,
 }
 
@@ -104,7 +104,7 @@ impl Gpu {
         }
     }
 
-    /// The most that containers can have of it with `reserve_bytes` kept for contexts (bytes).
+    /// The most that tenants can have of it with `reserve_bytes` kept for contexts (bytes).
     #[must_use]
     pub fn grantable_bytes(&self, reserve_bytes: u64) -> u64 {
         self.memory_total_bytes

@@ -1,4 +1,4 @@
-//! The manager's record of a container's quota, as the ledger and the container's directory hold it.
+//! The manager's record of a tenant's quota, as the ledger and the tenant's directory hold it.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use vcuda_quota::Quota;
 use vcuda_region::{GpuUuid, MAX_DEVICES};
 
-/// Name of a grant, and of its container's directory: `<key>-<number>`. No two grants of a node ever have the same.
+/// Name of a grant, and of its tenant's directory: `<key>-<number>`. No two grants of a node ever have the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GrantId(String);
@@ -37,7 +37,7 @@ impl fmt::Display for GrantId {
     }
 }
 
-/// Whom a grant is for, as its caller proved it. Shown in events, metrics and tables.
+/// The pod and container of a grant, as its caller proved them. Shown in events, metrics and tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// Kubernetes namespace.
@@ -50,20 +50,20 @@ pub struct Holder {
     pub pod_uid: String,
 }
 
-/// One container's part of the node: a line of the ledger.
+/// One tenant's part of the node: a line of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// `<key>-<number>`.
     pub id: GrantId,
-    /// What the caller calls the container; unique among living grants.
+    /// The caller's name of the tenant; unique among living grants.
     pub key: String,
     /// Never given twice.
     pub number: u64,
     /// For whom.
     pub holder: Holder,
-    /// Of each GPU.
+    /// Amounts of each GPU.
     pub amounts: Quota,
-    /// The GPUs, in the order in which the container sees them.
+    /// The GPUs, in the order in which the tenant sees them.
     #[serde(with = "uuids")]
     pub gpus: Vec<GpuUuid>,
     /// Milliseconds since 1970-01-01 UTC.
@@ -97,7 +97,7 @@ pub const KEY_MAX: usize = 40;
 /// The longest request id (characters).
 pub const REQUEST_MAX: usize = 64;
 
-/// Whether this may be a container's key: it begins the name of its directory.
+/// Whether this may be a tenant's key: it begins the name of its directory.
 #[must_use]
 pub fn is_key(text: &str) -> bool {
     is_name(text, KEY_MAX) && !text.starts_with('.')

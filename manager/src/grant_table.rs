@@ -9,7 +9,7 @@ use crate::grant::{Grant, GrantId};
 
 mod text;
 
-/// All that the manager must not forget. Copied for each change: what is not changed is shared.
+/// All that the manager must remember. It is copied for each change; unchanged parts are shared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GrantTable {
     /// The highest number that was ever given to a grant.
@@ -28,7 +28,7 @@ impl GrantTable {
         self.grants.values()
     }
 
-    /// How many there are.
+    /// Number of grants.
     #[must_use]
     pub fn len(&self) -> usize {
         self.grants.len()

@@ -1,8 +1,8 @@
-//! The node's GPUs: what they are, how they are, and who uses them, through NVML.
+//! The node's GPUs through NVML: their facts, their health, and their processes.
 //!
-//! Three threads, none of them tokio's, as NVML's functions block and may hang with a broken GPU. The owner of NVML
-//! ([`owner`]) looks at the GPUs and answers questions; a listener ([`xids`]) waits for the driver's errors; the follower
-//! ([`mod@follow`]) makes of both the [`Inventory`] that everybody watches, and says so when the owner says nothing.
+//! There are three threads, none of them tokio's, as NVML's functions block and may hang with a broken GPU. The owner
+//! of NVML ([`owner`]) looks at the GPUs and answers questions. A listener ([`xids`]) waits for the driver's errors.
+//! The follower ([`mod@follow`]) makes the [`Inventory`] of both, which all parts watch, and reports a silent owner.
 //!
 //! | module | what |
 //! |---|---|
@@ -36,28 +36,28 @@ use health::Policy;
 use health_file::HealthFile;
 use owner::{Owner, Question};
 
-/// How long an answer about processes may take.
+/// Time that an answer about processes may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Questions that may wait for NVML.
 const QUESTIONS: usize = 64;
 /// Observations that may wait for the follower.
 const OBSERVATIONS: usize = 256;
 
-/// How the inventory is taken.
+/// Settings of the inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// NVML; none: the loader finds `libnvidia-ml.so.1`.
     pub nvml_library: Option<PathBuf>,
     /// The CUDA driver, asked where NVML does not tell how much memory a GPU has; none: the loader finds `libcuda.so.1`.
     pub cuda_library: Option<PathBuf>,
-    /// What makes a GPU unhealthy.
+    /// Conditions that make a GPU unhealthy.
     pub policy: Policy,
-    /// Where the health of GPUs is remembered; none: nowhere.
+    /// File that keeps the GPUs' health; `None`: it is not kept.
     pub state: Option<PathBuf>,
     /// Time between two looks at the GPUs.
     pub look_every: Duration,
-    /// Where the kernel module's list of GPUs cannot be read, NVML is opened anew after this time, as GPUs that were added
-    /// are seen then only. XIDs of that moment are missed.
+    /// Time after which NVML is opened anew if the kernel module's list of GPUs cannot be read, as
+    /// added GPUs are seen only then. XIDs of that moment are missed.
     pub reopen_after: Duration,
     /// ... and after so many looks in a row at which a GPU did not answer.
     pub failures_to_reopen: u32,
@@ -92,7 +92,7 @@ impl Default for Settings {
     }
 }
 
-/// Why a GPU's processes are not known.
+/// The reason why a GPU's processes are not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessesError {
     /// NVML cannot be used at all.
@@ -117,7 +117,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts the threads. There need not be an NVML, now or ever: [`Inventory::problem`] says what is wrong.
+    /// Starts the threads. NVML may be missing, now or always: [`Inventory::problem`] tells why.
     ///
     /// # Errors
     /// The system's, if a thread cannot be started.
@@ -149,7 +149,7 @@ impl Node {
     /// most 2 s: not for a task of tokio's.
     ///
     /// # Errors
-    /// [`ProcessesError`]: nothing is known then, which is not the same as that there are none.
+    /// [`ProcessesError`]: the processes are not known, which does not mean that there are none.
     pub fn processes(&self, gpu: &GpuUuid) -> Result<Vec<(u32, Option<u64>)>, ProcessesError> {
         let (reply, answer) = sync_channel(1);
         let question = Question { gpu: *gpu, reply };
@@ -192,7 +192,7 @@ fn follow(
         for report in follower.see(next) {
             events.report(report);
         }
-        // Before anybody learns of it: who was told that a GPU is unhealthy finds it so after a restart.
+        // Saved before the change is published: a client that heard of an unhealthy GPU finds it so after a restart.
         file.keep(follower.kept(), events);
         let now = Arc::new(follower.inventory());
         publish.send_if_modified(|before| {

@@ -1,19 +1,17 @@
-//! The ledger on disk: one file, a snapshot of all grants and behind it the changes since.
+//! The ledger on disk: one file with all grants.
 //!
-//! A change, or a group of them, is written at the end of the file; what it costs does not depend on how many grants there
-//! are. A manager's first write, the one after any that failed, and now and then one between are of a whole new file, which
-//! takes the old one's place by rename.
+//! Each write makes a whole new file, which takes the old one's place by rename. Changes that wait together share a write.
 //!
 //! A change counts when [`Ledger::write`] has returned: it, and the name that leads to it, are then on the disk. A crash
-//! before leaves the file without it, whole or with an unfinished record at its end ([`record`]), or with it: a change that
-//! was not yet answered may or may not have happened.
+//! before leaves the old file or the new one: a change that was not yet answered may or may not have happened.
+//!
+//! The release before wrote changes behind the grants ([`appended`]). Its file is read, and replaced at the next write.
 
 use std::fmt::Debug;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
@@ -22,10 +20,9 @@ use thiserror::Error;
 use crate::checked_file::{self, Damage};
 use crate::events::unix_ms;
 use crate::grant_table::GrantTable;
-use record::Next;
 
+mod appended;
 mod highest_number;
-mod record;
 #[cfg(test)]
 mod tests;
 
@@ -34,13 +31,12 @@ pub const NAME: &str = "ledger.json";
 const NEW: &str = "ledger.json.new";
 const LOCK: &str = "ledger.lock";
 const KIND: &str = "vcuda-ledger";
-/// 1 had no changes behind the snapshot: it is still read. A manager of that release sets this one aside and rebuilds.
+/// The release before, which appended changes, reads this form too: it is one of its own without changes.
 const VERSION: u32 = 2;
-const WITHOUT_CHANGES: u32 = 1;
+/// The form to which no release appended anything.
+const NEVER_APPENDED: u32 = 1;
 /// The largest ledger that is read (bytes): of some hundred thousand grants.
 const SIZE_MAX: u64 = 256 << 20;
-/// Changes behind a snapshot, at most (bytes); or as many as the snapshot has.
-const CHANGES_MAX: u64 = 256 << 10;
 
 /// The steps of a write. There is one that does them, and tests have others that fail or die in between.
 pub trait Disk: Debug + Send + 'static {
@@ -111,7 +107,7 @@ pub enum LedgerError {
     Write(PathBuf, io::Error),
 }
 
-/// What was in the file.
+/// Content of the file.
 #[derive(Debug)]
 pub enum Loaded {
     /// There is none.
@@ -120,9 +116,9 @@ pub enum Loaded {
     Sound(GrantTable),
     /// Something that is no ledger of ours.
     Damaged {
-        /// What is wrong.
+        /// The damage found.
         damage: Damage,
-        /// Where it was put.
+        /// Path to which it was moved.
         aside: PathBuf,
         /// The highest number that can be seen in it.
         highest_number: u64,
@@ -135,30 +131,6 @@ pub struct Ledger {
     directory: PathBuf,
     disk: Box<dyn Disk>,
     _lock: Flock<File>,
-    /// The last that was written, if it is known to be there.
-    written: Option<Written>,
-}
-
-/// The file as this manager left it.
-#[derive(Debug)]
-struct Written {
-    grant_table: Arc<GrantTable>,
-    file: File,
-    snapshot_bytes: u64,
-    bytes: u64,
-}
-
-impl Written {
-    /// Whether the next change may be put behind what is there: it is ours to the last byte, and not too long.
-    fn can_grow(&self, path: &Path) -> bool {
-        let is_ours = match (path.symlink_metadata(), self.file.metadata()) {
-            (Ok(there), Ok(ours)) => {
-                (there.dev(), there.ino(), there.len()) == (ours.dev(), ours.ino(), self.bytes)
-            }
-            _ => false,
-        };
-        is_ours && self.bytes - self.snapshot_bytes < self.snapshot_bytes.max(CHANGES_MAX)
-    }
 }
 
 impl Ledger {
@@ -181,7 +153,6 @@ impl Ledger {
             directory: directory.to_owned(),
             disk,
             _lock: lock(&directory.join(LOCK))?,
-            written: None,
         };
         let path = ledger.path();
         let bytes = match read(&path) {
@@ -204,103 +175,48 @@ impl Ledger {
         Ok((ledger, loaded))
     }
 
-    /// Where it is.
+    /// Path of the ledger's file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.join(NAME)
     }
 
-    /// Puts into the ledger what is new in `grant_table`. On return it is on the disk.
+    /// Replaces the ledger by `grant_table`. On return it is on the disk.
     ///
     /// # Errors
     /// A step failed. Then the ledger is as before; or, if the last step failed, perhaps as it should be.
-    pub fn write(&mut self, grant_table: &Arc<GrantTable>) -> Result<(), LedgerError> {
+    pub fn write(&self, grant_table: &GrantTable) -> Result<(), LedgerError> {
         let path = self.path();
-        // Should this fail, nobody knows what is at the end of the file: the next one is new.
-        let before = self.written.take();
-        let before = before
-            .filter(|before| before.grant_table.revision < grant_table.revision && before.can_grow(&path));
-        let written = match before {
-            Some(before) => self.append(before, grant_table),
-            None => self.replace(&path, grant_table),
-        };
-        self.written = Some(written.map_err(|error| LedgerError::Write(path, error))?);
-        Ok(())
+        self.replace(&path, grant_table)
+            .map_err(|error| LedgerError::Write(path, error))
     }
 
-    fn append(&self, before: Written, grant_table: &Arc<GrantTable>) -> io::Result<Written> {
-        let Written {
-            grant_table: old,
-            mut file,
-            snapshot_bytes,
-            bytes,
-        } = before;
-        let record = record::seal(&grant_table.change_to_json(&old)?);
-        let appended = self.disk.write(&mut file, &record);
-        if let Err(error) = appended.and_then(|()| self.disk.sync(&file)) {
-            // It was refused: it need not be found after a crash, and takes room that the next attempt needs.
-            let _ = file.set_len(bytes);
-            return Err(error);
-        }
-        Ok(Written {
-            grant_table: Arc::clone(grant_table),
-            file,
-            snapshot_bytes,
-            bytes: bytes + record.len() as u64,
-        })
-    }
-
-    fn replace(&self, path: &Path, grant_table: &Arc<GrantTable>) -> io::Result<Written> {
-        let snapshot = checked_file::seal(KIND, VERSION, &grant_table.to_json()?);
+    fn replace(&self, path: &Path, grant_table: &GrantTable) -> io::Result<()> {
+        let bytes = checked_file::seal(KIND, VERSION, &grant_table.to_json()?);
         let new = self.directory.join(NEW);
         let written = self.disk.create(&new).and_then(|mut file| {
-            self.disk.write(&mut file, &snapshot)?;
-            self.disk.sync(&file)?;
-            Ok(file)
+            self.disk.write(&mut file, &bytes)?;
+            self.disk.sync(&file)
         });
-        let renamed = written.and_then(|file| self.disk.rename(&new, path).map(|()| file));
+        let renamed = written.and_then(|()| self.disk.rename(&new, path));
         if renamed.is_err() {
-            // What was written of it takes room that the next attempt needs.
+            // The part that was written takes room that the next attempt needs.
             let _ = fs::remove_file(&new);
         }
-        let file = renamed?;
-        self.disk.sync_directory(&self.directory)?;
-        Ok(Written {
-            grant_table: Arc::clone(grant_table),
-            file,
-            snapshot_bytes: snapshot.len() as u64,
-            bytes: snapshot.len() as u64,
-        })
+        renamed?;
+        self.disk.sync_directory(&self.directory)
     }
 }
 
 /// The table of grants of a ledger with these bytes.
 fn table_of(bytes: &[u8]) -> Result<GrantTable, Damage> {
-    let snapshot = checked_file::split(KIND, VERSION, bytes)?;
-    let mut grant_table = GrantTable::of_json(snapshot.json).map_err(Damage::Content)?;
-    if snapshot.version == WITHOUT_CHANGES && !snapshot.rest.is_empty() {
-        return Err(snapshot.is_longer());
+    let ledger = checked_file::split(KIND, VERSION, bytes)?;
+    let mut grant_table = GrantTable::of_json(ledger.json).map_err(Damage::Content)?;
+    if ledger.version == NEVER_APPENDED && !ledger.rest.is_empty() {
+        return Err(ledger.is_longer());
     }
-    let end = snapshot.rest.iter().rposition(|byte| *byte != 0);
-    let mut rest = snapshot
-        .rest
-        .get(..end.map_or(0, |last| last + 1))
-        .unwrap_or_default();
-    loop {
-        match record::take(rest)? {
-            Next::Change { json, rest: behind } => {
-                grant_table.change_by_json(json).map_err(Damage::Content)?;
-                rest = behind;
-            }
-            Next::End => return Ok(grant_table),
-            Next::Unfinished => {
-                tracing::info!(
-                    "the last change of the ledger was not finished when its manager ended: nobody has it"
-                );
-                return Ok(grant_table);
-            }
-        }
-    }
+    appended::add(&mut grant_table, ledger.rest)?;
+    Ok(grant_table)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

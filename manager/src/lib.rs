@@ -1,9 +1,9 @@
-//! The node daemon: owns the GPUs of a node and who was granted what of them (docs/operations.md).
+//! The node's manager: it owns the GPUs of a node and the record of their grants (docs/operations.md).
 //!
-//! The story of one grant: a request comes in through [`vcuda_manager_api`], is checked and turned into a
-//! [`grant::Grant`], written to the ledger on disk, and then into the container's directory, where the shims of its
-//! processes read it. Nothing of this is on a launch's way: manager and shims meet in mapped memory, and a manager that is
-//! gone is missed by nobody until something has to change.
+//! The path of a grant: a request comes in through [`vcuda_manager_api`], is checked and turned into a
+//! [`grant::Grant`], written to the ledger on disk, and then into the tenant's directory, where the shims of its processes
+//! read it. Nothing of this is on a launch's path: manager and shims meet in mapped memory, and an absent manager is not
+//! missed until something has to change.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 #![warn(clippy::too_many_lines)]
 
@@ -13,7 +13,6 @@ mod background;
 pub mod bounds;
 pub mod checked_file;
 pub mod config;
-pub mod containers;
 pub mod controller;
 pub mod events;
 pub mod gpu;
@@ -35,4 +34,5 @@ pub mod settings;
 pub mod standby;
 pub mod state;
 mod succession;
+pub mod tenant_directories;
 mod watchers;

@@ -28,7 +28,7 @@ pub struct Installed {
     pub program: Option<PathBuf>,
 }
 
-/// The version that new containers get at this moment, for who asks. None: none could be installed yet.
+/// The version that new containers get now. `None` if none could be installed yet.
 #[derive(Debug, Default)]
 pub struct Current(Mutex<Option<Installed>>);
 
@@ -194,11 +194,12 @@ fn mapped_inodes(proc: &Path) -> io::Result<Vec<u64>> {
     let mut inodes = Vec::new();
     for entry in fs::read_dir(proc)? {
         let name = entry?.file_name();
-        // The first process of the node is in no container, and may have rights that shut us out.
+        // The first process of the node is in no container, and this manager may not have the right to look at it.
         if name == "1" || !name.as_encoded_bytes().iter().all(u8::is_ascii_digit) {
             continue;
         }
-        // One that has just ended maps nothing. One that we may not look at (without CAP_SYS_PTRACE) could map anything.
+        // A process that has just ended maps nothing. One that may not be looked at (without CAP_SYS_PTRACE) could
+        // map anything.
         let maps = match fs::read_to_string(proc.join(&name).join("maps")) {
             Ok(maps) => maps,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
@@ -213,7 +214,7 @@ fn mapped_inodes(proc: &Path) -> io::Result<Vec<u64>> {
     Ok(inodes)
 }
 
-/// The specifications that name something of ours. None if the directory is not there.
+/// The specifications that name a file of vcuda. `None` if the directory does not exist.
 fn texts(specifications: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(specifications) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -321,7 +322,7 @@ mod tests {
             format!("{{\"hostPath\": \"/x/{name}\"}}"),
         )
         .unwrap();
-        fs::write(lib.join("somebody's.txt"), "").unwrap();
+        fs::write(lib.join("another.txt"), "").unwrap();
         fs::write(lib.join(format!("{PREFIX}1.0.0-aa.so.new-999999999")), "").unwrap();
 
         let removed = collect(&lib, current, &cdi).unwrap();

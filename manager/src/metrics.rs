@@ -1,7 +1,7 @@
 //! The node's figures for Prometheus, as OpenMetrics text over HTTP.
 //!
-//! A scrape makes them anew of what the others share anyway: the [`Inventory`], the [`Snapshot`] of the containers, the
-//! grants. Only what happens in between (calls, registrations) is counted as it happens, in [`Instruments`].
+//! A scrape computes them from what the other parts share anyway: the [`Inventory`], the [`Snapshot`] of the tenants,
+//! the grants. Only calls and registrations are counted as they happen, in [`Instruments`].
 //!
 //! | module | what |
 //! |---|---|
@@ -31,15 +31,15 @@ use crate::observe::Snapshot;
 use encode::Scraped;
 pub use instruments::{Audited, Instruments, Registration};
 
-/// Where the figures come from.
+/// The parts of the manager that the figures come from.
 #[derive(Clone)]
 pub struct Sources {
     /// The node's name, a label of all.
     pub node: String,
     /// The GPUs.
     pub inventory: watch::Receiver<Arc<Inventory>>,
-    /// The containers.
-    pub containers: watch::Receiver<Arc<Snapshot>>,
+    /// The tenants.
+    pub tenants: watch::Receiver<Arc<Snapshot>>,
     /// The grants that hold now.
     pub grants: Arc<dyn Fn() -> Vec<Arc<Grant>> + Send + Sync>,
 }
@@ -59,7 +59,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Of these sources and of what is counted in `instruments`.
+    /// Metrics of these sources and of the counts in `instruments`.
     #[must_use]
     pub fn new(sources: Sources, instruments: Arc<Instruments>) -> Self {
         let node = labels::bounded(&sources.node).into_owned();
@@ -69,7 +69,7 @@ impl Metrics {
         Self { registry }
     }
 
-    /// Everything now. Takes milliseconds on a large node: not for a task of tokio's.
+    /// All figures now. Takes milliseconds on a large node: not for a task of tokio's.
     ///
     /// # Errors
     /// None in practice: writing into memory does not fail.

@@ -1,9 +1,9 @@
-//! The containers as they are: what is read of their `usage` again and again, shared by service, metrics and audit.
+//! The tenants' state: what is read of their `usage` again and again, shared by service, metrics and audit.
 //!
 //! Every figure of a [`Snapshot`] is what the tenants' processes wrote, bounded and not believed (I12, I15).
 
-mod container;
 mod fates;
+mod tenant;
 mod totals;
 mod watch;
 
@@ -14,25 +14,25 @@ use crate::grant::Grant;
 
 pub use watch::{Findings, Observatory};
 
-/// All containers of the node at one moment, those of `vcuda run` under the same root too.
+/// All tenants of the node at one moment, those of `vcuda run` under the same root too.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
-    /// Counts the snapshots, from 1; 0: nobody has looked yet.
+    /// Counts the snapshots, from 1; 0: there was no look yet.
     pub number: u64,
-    /// When it was begun (`CLOCK_MONOTONIC`, ns).
+    /// Time at which it was begun (`CLOCK_MONOTONIC`, ns).
     pub taken_ns: u64,
     /// In the order of their names.
-    pub containers: Vec<Container>,
+    pub tenants: Vec<Tenant>,
 }
 
-/// One container.
+/// One tenant.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Container {
+pub struct Tenant {
     /// Name of its directory: for a granted one, the grant's id.
     pub id: String,
     /// Whether its directory has a `grant` file. Else it is one of `vcuda run`.
     pub is_granted: bool,
-    /// How often its limits were written.
+    /// Number of times that its limits were written.
     pub limits_generation: u64,
     /// Its GPUs, in the order in which it sees them.
     pub devices: Vec<Device>,
@@ -42,32 +42,32 @@ pub struct Container {
     pub attached: bool,
     /// Findings of the audit that hold now, a sentence each.
     pub findings: Vec<String>,
-    /// Why its files cannot be read. Then its figures are the last that could be.
+    /// The reason why its files cannot be read. Its figures are then the last that could be.
     pub problem: Option<String>,
 }
 
-/// What a container has of one GPU.
+/// One tenant's use of one GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Device {
     /// The GPU.
     pub gpu: GpuUuid,
-    /// What its limits say.
+    /// Values in its limits.
     pub config: DeviceConfig,
     /// Memory counted now, overhead included (bytes).
     pub used_bytes: u64,
     /// Most memory counted at once (bytes).
     pub peak_bytes: u64,
-    /// Of it, what the driver itself takes (bytes).
+    /// Part of it that the driver itself takes (bytes).
     pub overhead_bytes: u64,
     /// Reservations refused since the directory was made, of processes that are gone too.
     pub denied: u64,
     /// Launches since the directory was made, of processes that are gone too.
     pub launches: u64,
-    /// GPU time that counts as the container's, since its directory was made (ns).
+    /// GPU time that counts as the tenant's, since its directory was made (ns).
     pub served_ns: u64,
-    /// Time that launches were held, since the directory was made (ns).
+    /// Time that launches waited, since the directory was made (ns).
     pub held_ns: u64,
-    /// Launches that went ahead on debt after they had been held for the longest time, as `held_ns`.
+    /// Launches that proceeded on debt after a wait, as `held_ns`.
     pub debt_admits: u64,
     /// Debt forgiven, since the directory was made (ns).
     pub forgiven_ns: u64,
@@ -75,7 +75,7 @@ pub struct Device {
     pub cores_used_permille: u32,
     /// Copies between the host and the GPU while its time was metered.
     pub host_copies: u64,
-    /// What they moved (bytes).
+    /// Bytes that they moved.
     pub host_copied_bytes: u64,
 }
 
@@ -102,10 +102,10 @@ impl Device {
     }
 }
 
-/// A process of a container.
+/// A process of a tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Process {
-    /// In the host's PID namespace; nothing while unknown (it has not registered).
+    /// PID in the host's PID namespace; `None` if unknown (it has not registered).
     pub host_pid: Option<u32>,
     /// In its own.
     pub pid: u32,
@@ -113,13 +113,13 @@ pub struct Process {
     pub name: String,
     /// It has registered.
     pub registered: bool,
-    /// Release of its library, as it said when it registered ([`vcuda_region::release::NUMBER`]).
+    /// Release of its library, by its registration ([`vcuda_region::release::NUMBER`]).
     pub release: Option<u32>,
-    /// Memory (bytes) by GPU, in the order of the container's devices.
+    /// Memory (bytes) by GPU, in the order of the tenant's devices.
     pub used_bytes: Vec<u64>,
 }
 
-impl Container {
+impl Tenant {
     /// One that was granted just now.
     #[must_use]
     pub fn unused(grant: &Grant) -> Self {
@@ -138,14 +138,14 @@ impl Container {
 }
 
 impl Snapshot {
-    /// The container of this id.
+    /// The tenant of this id.
     #[must_use]
-    pub fn find(&self, id: &str) -> Option<&Container> {
+    pub fn find(&self, id: &str) -> Option<&Tenant> {
         let place = self
-            .containers
-            .binary_search_by(|container| container.id.as_str().cmp(id))
+            .tenants
+            .binary_search_by(|tenant| tenant.id.as_str().cmp(id))
             .ok()?;
-        self.containers.get(place)
+        self.tenants.get(place)
     }
 }
 
@@ -154,13 +154,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_is_found_by_its_id() {
-        let named = |id: &str| Container {
+    fn a_tenant_is_found_by_its_id() {
+        let named = |id: &str| Tenant {
             id: id.to_owned(),
-            ..Container::default()
+            ..Tenant::default()
         };
         let snapshot = Snapshot {
-            containers: ["a-1", "a-10", "a-2", "b-3"].map(named).to_vec(),
+            tenants: ["a-1", "a-10", "a-2", "b-3"].map(named).to_vec(),
             ..Snapshot::default()
         };
         assert_eq!(snapshot.find("a-10").unwrap().id, "a-10");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
@@ -26,7 +27,8 @@ use crate::state::Grants;
 use crate::state::start::{Keeping, StartError, start};
 use crate::watchers::Watchers;
 
-/// How long the API stays closed for want of NVML's first answer. A real driver takes 1 to 3 s without persistence mode.
+/// Time that the API stays closed for want of NVML's first answer. A real driver takes 1 to 3 s without persistence
+/// mode.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// Everything that runs.
@@ -40,7 +42,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Starts them. Containers that run notice nothing of it, but that somebody watches.
+    /// Starts them. Running tenants notice only that the manager is back.
     ///
     /// # Errors
     /// Another manager is at work here, or a directory, socket or address cannot be used.
@@ -89,16 +91,7 @@ impl Parts {
         })];
         if let Some(listener) = metrics_listener {
             let metrics = Metrics::new(sources(config, &node, snapshot, grants.clone()), instruments);
-            let asked = grants.clone();
-            let pages = pages(
-                Arc::new(move || metrics.scrape()),
-                Arc::new(move || asked.problems()),
-            );
-            serving.push(tokio::spawn(http::serve(
-                listener,
-                pages,
-                serve::stopped(stopped),
-            )));
+            serving.push(serve_pages(listener, metrics, grants.clone(), stopped));
         }
         Ok(Parts {
             grants,
@@ -115,14 +108,14 @@ impl Parts {
         self.watchers.follow(config.audit_actions.clone());
     }
 
-    /// Whether the threads that must not hang have been at work of late: what the watchdog is told.
+    /// Whether the threads that must not hang have worked lately: for the watchdog.
     pub(crate) fn are_alive(&self) -> bool {
         self.watchers.are_alive()
     }
 
-    /// Lets open requests end, finishes what was begun, and leaves the containers as they are.
+    /// Lets open requests end, finishes what was begun, and leaves the tenants as they are.
     pub(crate) async fn end(self) {
-        // Nobody listening has ended already.
+        // A closed channel means that the other side has ended already.
         let _ = self.stop.send(true);
         for serving in self.serving {
             let _ = serving.await;
@@ -138,6 +131,20 @@ impl Parts {
     }
 }
 
+/// Serves metrics, health and readiness until `stopped` says so.
+fn serve_pages(
+    listener: TcpListener,
+    metrics: Metrics,
+    grants: Grants,
+    stopped: watch::Receiver<bool>,
+) -> JoinHandle<()> {
+    let pages = pages(
+        Arc::new(move || metrics.scrape()),
+        Arc::new(move || grants.problems()),
+    );
+    tokio::spawn(http::serve(listener, pages, serve::stopped(stopped)))
+}
+
 /// Waits for NVML's first answer, so that the first request of a node that has just started is not refused for want of
 /// it. A driver that hangs does not keep the manager from answering.
 async fn first_answer(node: &Node) {
@@ -149,7 +156,7 @@ async fn first_answer(node: &Node) {
     }
 }
 
-/// The namespaces of granted containers, by id.
+/// The namespaces of granted tenants, by id.
 fn namespaces(grants: Grants) -> Box<Namespaces> {
     Box::new(move |id| {
         let grant_table = grants.grant_table();
@@ -158,7 +165,7 @@ fn namespaces(grants: Grants) -> Box<Namespaces> {
     })
 }
 
-/// What the manager says of itself.
+/// Facts about this manager for `GetStatus`.
 fn about(config: &Config, shim: &Arc<library::Current>) -> About {
     About {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -170,17 +177,17 @@ fn about(config: &Config, shim: &Arc<library::Current>) -> About {
     }
 }
 
-/// Where the metrics come from.
+/// Sources of the metrics.
 fn sources(
     config: &Config,
     node: &Node,
-    containers: watch::Receiver<Arc<crate::observe::Snapshot>>,
+    tenants: watch::Receiver<Arc<crate::observe::Snapshot>>,
     grants: Grants,
 ) -> Sources {
     Sources {
         node: config.node.clone(),
         inventory: node.inventory(),
-        containers,
+        tenants,
         grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
     }
 }

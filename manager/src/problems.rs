@@ -1,10 +1,10 @@
-//! What of the manager does not work now, for `GetStatus`: each part says so, and takes it back.
+//! Present failures of the manager's parts, for `GetStatus`: each part reports its own, and takes it back.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// What does not work now, by the part that says so.
+/// Present failures, by the part that reports them.
 #[derive(Debug, Default)]
 pub struct Problems(Mutex<BTreeMap<&'static str, String>>);
 

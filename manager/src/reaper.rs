@@ -1,11 +1,11 @@
-//! Which of a container's slots are dead people's, so that no figure holds what they had; and the removal of directories
-//! of `vcuda run` whose processes are all gone.
+//! Search for a tenant's slots whose processes are dead, so that no figure holds their use; and the removal of
+//! directories of `vcuda run` whose processes are all gone.
 //!
 //! `usage` is the tenant's own, and the manager maps nothing that a tenant can cut short: it does not clear the dead there.
-//! The container's living processes do that, every quarter of a second. Where none lives, the dead stay in the file until a
-//! next process comes, and nothing is lost by it: their bytes are in nobody's way, and whoever reads the file through here
-//! leaves them out. A process that has registered is known to be dead the moment its pidfd says so; of any other, `/proc`
-//! is asked again at each look.
+//! The tenant's living processes do that, every quarter of a second. If none lives, the dead stay in the file until a next
+//! process comes, and nothing is lost by it: their bytes hinder no process, and every reader of the file through this
+//! module leaves them out. A process that has registered is known to be dead the moment its pidfd says so; of any other,
+//! `/proc` is asked again at each look.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,23 +19,23 @@ use vcuda_region::process::{Identity, Liveness, ProcessView};
 use crate::background::Background;
 use crate::registration::{Key, Members};
 
-/// How often all processes are looked through for those that have not registered (ns).
+/// Interval of the search for processes that have not registered (ns).
 const SCAN_NS: u64 = 2_000_000_000;
 /// Not registered and not yet ended, at most, that are remembered.
 const MOST_FOUND: usize = 65_536;
-/// How often directories are looked through.
+/// Interval of the search for directories to remove.
 const CLEAN: Duration = Duration::from_secs(2);
 
-/// What became of the holder of a slot.
+/// Fate of the holder of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It lives, or cannot be told from one that does; its PID on the host, if that is known.
+    /// It lives, or may live; its PID on the host, if that is known.
     Alive(Option<u32>),
     /// It is gone.
     Dead,
 }
 
-/// Who lives.
+/// Processes that live.
 #[derive(Debug)]
 pub struct Reaper {
     me: Identity,
@@ -46,7 +46,7 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// One that knows nobody yet.
+    /// A reaper that knows no process yet.
     ///
     /// # Errors
     /// `/proc` cannot be read.
@@ -60,7 +60,7 @@ impl Reaper {
         })
     }
 
-    /// What became of the process that a slot names.
+    /// Fate of the process that a slot names.
     pub fn fate(&mut self, holder: &Identity, members: &Members, now_ns: u64) -> Fate {
         let key = Key::of(holder);
         if let Some(known) = members
@@ -90,7 +90,8 @@ impl Reaper {
         }
     }
 
-    /// A process of another PID namespace, as it is seen from here. All are looked through for it, though not often.
+    /// The identity of a process of another PID namespace, as seen from here. All processes are searched for it,
+    /// though not often.
     fn find(&mut self, key: Key, holder: &Identity, now_ns: u64) -> Option<Identity> {
         if let Some(on_host) = self.found.get(&key) {
             return Some(*on_host);
@@ -171,26 +172,22 @@ mod tests {
     #[test]
     fn a_neighbour_that_has_not_registered_dies() {
         let mut reaper = Reaper::new().unwrap();
-        let nobody = Members::default();
+        let none = Members::default();
         let mut child = Command::new("sleep")
             .arg("1000")
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
         let holder = Identity::of(child.id()).unwrap();
-        assert_eq!(reaper.fate(&holder, &nobody, 1), Fate::Alive(Some(child.id())));
+        assert_eq!(reaper.fate(&holder, &none, 1), Fate::Alive(Some(child.id())));
         let before = Identity {
             start_ticks: holder.start_ticks - 1,
             ..holder
         };
-        assert_eq!(
-            reaper.fate(&before, &nobody, 1),
-            Fate::Dead,
-            "the PID is another's"
-        );
+        assert_eq!(reaper.fate(&before, &none, 1), Fate::Dead, "the PID is another's");
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(reaper.fate(&holder, &nobody, 1), Fate::Dead);
+        assert_eq!(reaper.fate(&holder, &none, 1), Fate::Dead);
     }
 
     #[test]

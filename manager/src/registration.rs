@@ -1,11 +1,13 @@
-//! Registration: each container's directory has a socket over which its processes say that they are there
-//! ([`vcuda_region::registration`]). The kernel tells who is at the other end (`SO_PEERCRED`) and of its death (a pidfd).
+//! Registration: each tenant's directory has a socket over which its processes register
+//! ([`vcuda_region::registration`]). The kernel tells which process is at the other end (`SO_PEERCRED`), and when it
+//! dies (a pidfd).
 //!
-//! One thread of its own serves all sockets: a message is taken, checked and answered at once, and the connection closed.
-//! Nothing is waited for. Whoever connects and says nothing is closed after [`PATIENCE`]; who comes too often is left in the
-//! kernel's queue, where it costs nothing ([`allowance`]). A container can only fill its own queue and its own table.
+//! One thread serves all sockets: it takes a message, checks it, answers at once, and closes the connection. It waits
+//! for nothing. A peer that connects and stays silent is disconnected after [`SILENCE_LIMIT`]. Peers that come too
+//! often are left in the kernel's queue, where they cost nothing ([`allowance`]). A tenant can only fill its own
+//! queue and its own table.
 //!
-//! A process may also ask what NVML says of its memory; [`memory`] answers from another thread.
+//! A process may also ask for NVML's figure of its memory; [`memory`] answers from another thread.
 
 mod allowance;
 mod listener;
@@ -29,16 +31,16 @@ use server::Server;
 
 pub use table::{Counts, Key, Members, Registered, Registry};
 
-/// How long a peer may be silent.
-pub const PATIENCE: Duration = Duration::from_secs(1);
-/// Processes of one container, at most.
+/// Time that a peer may be silent.
+pub const SILENCE_LIMIT: Duration = Duration::from_secs(1);
+/// Processes of one tenant, at most.
 pub const MOST_PROCESSES: usize = vcuda_region::MAX_SLOTS;
-/// Silent peers of one container, and of all of them, at most.
+/// Silent peers of one tenant, and of all of them, at most.
 const MOST_SILENT: usize = 512;
 const MOST_SILENT_IN_ALL: usize = 4096;
 
-/// The thread that serves the sockets of all containers under a root, until this is dropped. The sockets stay then: shims
-/// find nobody there, and go on.
+/// The thread that serves the sockets of all tenants under a root, until this is dropped. The sockets stay then: shims
+/// get no answer there, and go on.
 #[derive(Debug)]
 pub struct Registrar {
     registry: Arc<Registry>,
@@ -66,7 +68,7 @@ impl Registrar {
         })
     }
 
-    /// Who has registered.
+    /// The registered processes.
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry

@@ -19,7 +19,7 @@ use crate::parts::Parts;
 use crate::standby;
 use crate::succession;
 
-/// Where container specifications lie (Container Device Interface, section "CDI spec files").
+/// Folder of container specifications (Container Device Interface, section "CDI spec files").
 const SPECIFICATIONS: &str = "/var/run/cdi";
 
 /// Runs until a signal ends it.
@@ -80,7 +80,7 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
         Ok(None) => {}
         Err(failure) => {
             warn!(
-                "nobody divides GPU time until the next manager is there, shims go by themselves: {failure}"
+                "no process divides GPU time until the next manager is there, shims go by themselves: {failure}"
             );
         }
     }
@@ -153,7 +153,7 @@ fn reload(config: &mut Config, flags: &Flags, logging: &Logging, shim: &library:
     info!("the configuration was read again");
 }
 
-/// What a signal, or systemd's watchdog, asks for.
+/// Requests of a signal, or of systemd's watchdog.
 enum Asked {
     /// The signal's name.
     End(&'static str),

@@ -35,10 +35,10 @@ const HEADER_BYTES: u32 = 16 << 10;
 /// The API cannot be served.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// Somebody answers there.
+    /// A process answers there.
     #[error("{}: another manager answers there; stop it, or give this one a root of its own", .0.display())]
     Taken(PathBuf),
-    /// What is there is no socket.
+    /// The file there is no socket.
     #[error("{}: it is no socket; remove it", .0.display())]
     Foreign(PathBuf),
     /// The socket cannot be made.
@@ -49,11 +49,11 @@ pub enum ServeError {
     Server(#[from] tonic::transport::Error),
 }
 
-/// Makes the socket in `root`, with its permissions before anybody can connect. One that a dead manager left behind is
-/// replaced.
+/// Makes the socket in `root`, with its permissions before any client can connect. One that a dead manager left behind
+/// is replaced.
 ///
 /// # Errors
-/// Somebody listens there; or the socket cannot be made.
+/// Fails if a process listens there, or if the socket cannot be made.
 pub fn listen(root: &Path, api: &Api) -> Result<UnixListener, ServeError> {
     let path = root.join(SOCKET_NAME);
     match fs::symlink_metadata(&path) {
@@ -63,7 +63,7 @@ pub fn listen(root: &Path, api: &Api) -> Result<UnixListener, ServeError> {
         Ok(_) if UnixStream::connect(&path).is_ok() => return Err(ServeError::Taken(path)),
         Ok(_) => {}
     }
-    // Under a name that only we can reach, until it has its permissions.
+    // Under a name that only this user can reach, until it has its permissions.
     let private = root.join(format!(".api-{}", std::process::id()));
     let made = make(&private, api).and_then(|listener| {
         fs::rename(private.join(SOCKET_NAME), &path)?;
@@ -107,12 +107,12 @@ pub async fn serve(
     let incoming = peer::accept(listener, api, node.events(), stop.clone());
     let router = Server::builder()
         .layer(MapResponseLayer::new(dated))
-        // The service answers earlier, and better; this ends also those who never finish their request.
+        // The service answers earlier, and better. This also ends peers that never finish their request.
         .timeout(api.deadline + Duration::from_secs(1))
         .max_concurrent_streams(api.requests_per_connection)
         .http2_max_header_list_size(HEADER_BYTES)
-        .http2_keepalive_interval(Some(api.patience))
-        .http2_keepalive_timeout(Some(api.patience))
+        .http2_keepalive_interval(Some(api.peer_timeout))
+        .http2_keepalive_timeout(Some(api.peer_timeout))
         .add_service(health_service)
         .add_service(Timed::new(
             GrantsServer::new(grants).max_decoding_message_size(api.request_bytes),
@@ -144,12 +144,12 @@ fn dated<B>(mut answer: Response<B>) -> Response<B> {
     answer
 }
 
-/// Until the manager is to stop, or nobody is left who could say so.
+/// Waits until the manager is to stop, or no sender is left that could say so.
 pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Without a ledger that can be written, grants are not served; the node is.
+/// Without a writable ledger, grants are not served, but the node's state is.
 async fn follow_health(
     health: tonic_health::server::HealthReporter,
     grants: Grants,

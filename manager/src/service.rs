@@ -1,4 +1,4 @@
-//! The API: what comes in is checked and turned into our own words, and answers into its.
+//! The API: requests are checked and turned into the manager's types, results into answers.
 
 mod convert;
 mod deadline;

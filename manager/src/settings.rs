@@ -1,4 +1,4 @@
-//! What grants and the API are told at their start.
+//! Settings of grants and the API, given at their start.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use crate::bounds::Bounds;
 /// All of it.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Runtime directory: containers, and the API's socket.
+    /// Runtime directory: tenants' directories, and the API's socket.
     pub root: PathBuf,
-    /// Where the ledger is.
+    /// Directory of the ledger.
     pub state: PathBuf,
     /// The node's name.
     pub node: String,
-    /// How much may be given.
+    /// Bounds on the amounts that may be given.
     pub rules: Rules,
-    /// What the pods of a namespace may choose.
+    /// Bounds on the choice of a namespace's pods.
     pub bounds: Bounds,
-    /// Who may use the API.
+    /// Users that may use the API.
     pub api: Api,
 }
 
@@ -32,17 +32,17 @@ pub struct Api {
     pub group: Option<u32>,
     /// Connections at a time.
     pub connections: usize,
-    /// Of one user.
+    /// Connections of one user.
     pub connections_per_user: usize,
     /// Requests at a time on one connection.
     pub requests_per_connection: u32,
-    /// A request's time if it brings none, and the most that it can bring.
+    /// Time limit of a request that brings none, and the longest that one can bring.
     pub deadline: Duration,
-    /// Until a new connection has said what it is, and until a silent one has answered.
-    pub patience: Duration,
+    /// Time until a new connection must have spoken, and until a silent one must have answered.
+    pub peer_timeout: Duration,
     /// The largest request (bytes).
     pub request_bytes: usize,
-    /// How long open requests may go on when the manager stops.
+    /// Time that open requests may go on when the manager stops.
     pub drain: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Default for Api {
             connections_per_user: 256,
             requests_per_connection: 64,
             deadline: Duration::from_secs(30),
-            patience: Duration::from_secs(10),
+            peer_timeout: Duration::from_secs(10),
             request_bytes: 1 << 20,
             drain: Duration::from_secs(5),
         }

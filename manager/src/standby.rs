@@ -1,8 +1,9 @@
-//! The process that a manager leaves behind when it is ended and containers go on: it divides GPU time while no manager runs.
+//! The process that a manager leaves behind when it ends while tenants run: it divides GPU time until a manager is
+//! back.
 //!
 //! It has the leader lock and nothing else: no socket, no ledger, no NVML. It ends as soon as a manager is there, and when no
-//! process of a container is left. Under systemd none is left behind: what a unit has started ends with it, and systemd
-//! starts the unit again. After a SIGKILL there is none either; shims go by themselves then, as without an arbiter.
+//! process of a tenant is left. Under systemd none is left behind: what a unit has started ends with it, and systemd starts
+//! the unit again. After a SIGKILL there is none either; shims go by themselves then, as without an arbiter.
 
 use std::ffi::OsStr;
 use std::io;
@@ -20,7 +21,7 @@ pub const FLAG: &str = "--standby";
 /// Set by a service manager that wants to be told (sd_notify(3)).
 const SERVICE: &str = "NOTIFY_SOCKET";
 
-/// Leaves one behind if containers under `root` are in use. Its process ID.
+/// Leaves a standby if tenants under `root` are in use. Returns its process ID.
 ///
 /// # Errors
 /// It cannot be started, or the root not be read.
@@ -28,7 +29,7 @@ pub fn leave_behind(root: &Path) -> io::Result<Option<u32>> {
     if std::env::var_os(SERVICE).is_some() || !is_any_used(root)? {
         return Ok(None);
     }
-    // As it was started: also where the file has been replaced by another release.
+    // The program that was started, even if its file has been replaced by another release.
     let child = Command::new("/proc/self/exe")
         .args([OsStr::new(FLAG), OsStr::new("--root"), root.as_os_str()])
         .current_dir("/")
@@ -41,7 +42,7 @@ pub fn leave_behind(root: &Path) -> io::Result<Option<u32>> {
     Ok(Some(child.id()))
 }
 
-/// Divides GPU time under `root` until there is a manager, or no container is in use.
+/// Divides GPU time under `root` until there is a manager, or no tenant is in use.
 ///
 /// # Errors
 /// The locks cannot be used, or `/proc` not be read.

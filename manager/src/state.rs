@@ -16,11 +16,11 @@ use vcuda_region::clock::now_ns;
 
 use crate::admission::{Candidate, Refusal, Rules};
 use crate::bounds::Bounds;
-use crate::containers::Containers;
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
 use crate::observe::Snapshot;
+use crate::tenant_directories::TenantDirectories;
 
 mod decide;
 mod grant_writer;
@@ -39,7 +39,7 @@ const BEHIND: usize = 4096;
 /// Between looks at whether all directories are there.
 const TICK: Duration = Duration::from_secs(2);
 
-/// Why a grant was not made, changed or ended.
+/// The reason why a grant was not made, changed or ended.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GrantError {
     /// There is no such grant or GPU.
@@ -54,7 +54,7 @@ pub enum GrantError {
     /// It does not fit.
     #[error("{0}")]
     NoRoom(String),
-    /// A GPU cannot be used, or the container still is.
+    /// A GPU cannot be used, or the tenant still is in use.
     #[error("{0}")]
     Refused(String),
     /// The namespace's bounds.
@@ -75,7 +75,7 @@ impl From<Refusal> for GrantError {
     }
 }
 
-/// What became of a grant.
+/// Kind of a change of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// It is new.
@@ -89,13 +89,13 @@ pub enum ChangeKind {
 /// One change, after it is on the disk.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// What.
+    /// Kind of the change.
     pub kind: ChangeKind,
     /// The grant as it is now; a released one as it was.
     pub grant: Arc<Grant>,
 }
 
-/// What everybody may see.
+/// State that every thread may read.
 #[derive(Debug)]
 struct Shared {
     grant_table: Mutex<Arc<GrantTable>>,
@@ -106,12 +106,12 @@ struct Shared {
 }
 
 impl Shared {
-    /// The table of grants and what led to it, in one step for who listens.
+    /// The table of grants and the change that led to it, in one step for listeners.
     fn publish(&self, grant_table: &Arc<GrantTable>, changes: Vec<Change>) {
         let mut shown = self.grant_table.lock();
         *shown = Arc::clone(grant_table);
         for change in changes {
-            // Nobody listening is no failure.
+            // A listener may be missing: that is no failure.
             let _ = self.changes.send(change);
         }
     }
@@ -122,10 +122,10 @@ impl Shared {
 pub struct Grants {
     commands: mpsc::Sender<Command>,
     shared: Arc<Shared>,
-    containers: Containers,
+    directories: TenantDirectories,
     inventory: watch::Receiver<Arc<Inventory>>,
     snapshot: watch::Receiver<Arc<Snapshot>>,
-    /// When grants were first not named by their caller (`CLOCK_MONOTONIC`, ns), by number.
+    /// Times at which grants were first not named by their caller (`CLOCK_MONOTONIC`, ns), by number.
     missing: Arc<Mutex<HashMap<u64, u64>>>,
 }
 
@@ -143,13 +143,13 @@ impl Grants {
         (Arc::clone(&shown), self.shared.changes.subscribe())
     }
 
-    /// Why nothing can be changed now; changes when that does.
+    /// The reason why nothing can be changed now; the receiver is notified of changes.
     #[must_use]
     pub fn problem(&self) -> watch::Receiver<Option<String>> {
         self.shared.problem.subscribe()
     }
 
-    /// Why no GPU can be given out now, a line each.
+    /// The reasons why no GPU can be granted now, a line each.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let gpus = self.inventory().problem.clone();
@@ -160,10 +160,10 @@ impl Grants {
             .collect()
     }
 
-    /// The containers' directories.
+    /// The tenants' directories.
     #[must_use]
-    pub fn containers(&self) -> &Containers {
-        &self.containers
+    pub fn directories(&self) -> &TenantDirectories {
+        &self.directories
     }
 
     /// The GPUs as they are now.
@@ -172,7 +172,7 @@ impl Grants {
         Arc::clone(&self.inventory.borrow())
     }
 
-    /// The containers as they are now.
+    /// The tenants as they are now.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.borrow())
@@ -190,19 +190,19 @@ impl Grants {
         )
     }
 
-    /// How much may be given.
+    /// Bounds on the amounts that may be given.
     #[must_use]
     pub fn rules(&self) -> Rules {
         *self.shared.rules.lock()
     }
 
-    /// Other rules and bounds, for all that is decided from now on. Grants that there are stay.
+    /// Replaces rules and bounds for all later decisions. Existing grants stay.
     pub fn set_rules(&self, rules: Rules, bounds: Bounds) {
         *self.shared.rules.lock() = rules;
         *self.shared.bounds.lock() = Arc::new(bounds);
     }
 
-    /// Admits a container. The same request twice is the same grant.
+    /// Admits a tenant. The same request twice is the same grant.
     ///
     /// # Errors
     /// See [`GrantError`].
@@ -221,7 +221,7 @@ impl Grants {
     /// Ends a grant. Returns whether there was one.
     ///
     /// # Errors
-    /// A process of it lives, and `even_if_used` is not set; or the ledger cannot be written.
+    /// Fails if a process of it lives and `even_if_used` is not set, or if the ledger cannot be written.
     pub async fn release(&self, id: &str, even_if_used: bool) -> Result<bool, GrantError> {
         let Some(grant) = self.grant_table().by_id(id).cloned() else {
             return Ok(false);
@@ -306,17 +306,17 @@ impl Grants {
         (gone, missing)
     }
 
-    /// Those of `ids` that no process uses. A look at files that tenants can write: not on the writer's thread.
+    /// The grants of `ids` that no process uses. It reads files that tenants can write, so it does not run on the
+    /// writer's thread.
     async fn unused(&self, ids: Vec<GrantId>) -> Result<Vec<GrantId>, GrantError> {
-        let containers = self.containers.clone();
+        let directories = self.directories.clone();
         let snapshot = self.snapshot();
         let look = tokio::task::spawn_blocking(move || {
             let is_registered = |id: &GrantId| {
-                let container = snapshot.find(id.as_str());
-                container
-                    .is_some_and(|container| container.processes.iter().any(|process| process.registered))
+                let tenant = snapshot.find(id.as_str());
+                tenant.is_some_and(|tenant| tenant.processes.iter().any(|process| process.registered))
             };
-            let is_free = |id: &GrantId| !containers.is_used(id) && !is_registered(id);
+            let is_free = |id: &GrantId| !directories.is_used(id) && !is_registered(id);
             ids.into_iter().filter(is_free).collect()
         });
         look.await

@@ -1,4 +1,5 @@
-//! A manager that is started while another one runs here (`--wait`): it waits for that one's end, and is ready to take over.
+//! A manager that is started while another one runs here (`--wait`): it waits for the other's end, ready to take
+//! over.
 //!
 //! A rollout that starts the new pod before it ends the old one (`maxSurge`) leaves the node without a manager for the time of
 //! one start, instead of the time that a new pod takes.

@@ -1,4 +1,4 @@
-//! Who watches the containers: registration, the picture of all, arbitration, the audit, and the cleaning up.
+//! Watchers of the tenants: registration, the picture of all, arbitration, the audit, and the cleaning up.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::problems::Problems;
 use crate::reaper::Cleaner;
 use crate::registration::{Counts, Registrar};
 
-/// How often figures are handed on.
+/// Interval at which figures are handed on.
 const TICK: Duration = Duration::from_secs(1);
 /// A thread that has not been at work for so long hangs (ns).
 const HUNG_NS: u64 = 20_000_000_000;
@@ -39,7 +39,7 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    /// Starts them. `snapshots` is told what the containers are, again and again; `namespaces` knows whose they are.
+    /// Starts them. `snapshots` is told the tenants' state, again and again; `namespaces` knows their namespaces.
     ///
     /// # Errors
     /// Another manager arbitrates here; no descriptor or thread is left.
@@ -102,7 +102,7 @@ impl Watchers {
         self.actions.send_replace(actions);
     }
 
-    /// Whether containers are looked at and GPU time is divided.
+    /// Whether tenants are looked at and GPU time is divided.
     pub(crate) fn are_alive(&self) -> bool {
         let since = |beat_ns: u64| clock::now_ns().saturating_sub(beat_ns);
         let beat_ns = self.controller.beat_ns();

@@ -1,5 +1,5 @@
-//! What is written elsewhere about the metrics is true: docs/metrics.md, the golden list of names, the dashboard and the
-//! alerts in deploy/. `VCUDA_UPDATE=1` writes the first two anew.
+//! Every statement about the metrics is true: docs/metrics.md, the golden list of names, the dashboard and the alerts in
+//! deploy/. `VCUDA_UPDATE=1` writes the first two anew.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -179,7 +179,7 @@ fn walk<'e>(expression: &'e Expr, selectors: &mut Vec<&'e VectorSelector>, named
     }
 }
 
-/// What is wrong with an expression.
+/// Faults of an expression.
 fn problems(expression: &str) -> Vec<String> {
     let parsed = match parser::parse(expression) {
         Ok(parsed) => parsed,

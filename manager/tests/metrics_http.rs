@@ -29,7 +29,7 @@ async fn served() -> Served {
     let sources = Sources {
         node: "n".to_owned(),
         inventory: watch::channel(Arc::new(Inventory::default())).1,
-        containers: watch::channel(Arc::new(Snapshot::default())).1,
+        tenants: watch::channel(Arc::new(Snapshot::default())).1,
         grants: Arc::new(Vec::new),
     };
     let metrics = Metrics::new(sources, Arc::default());
@@ -120,7 +120,7 @@ async fn nonsense_and_large_headers_are_refused() {
 
 /// More peers that never finish their request than there may be connections: the next one is served all the same.
 #[tokio::test]
-async fn slow_peers_keep_nobody_away() {
+async fn slow_peers_keep_no_other_away() {
     let served = served().await;
     let mut slow = Vec::new();
     for _ in 0..200 {

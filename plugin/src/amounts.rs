@@ -1,4 +1,4 @@
-//! What the manager is asked for: what a container's devices count, less what its pod's annotations give up.
+//! The request to the manager: the amounts by a container's devices, lowered by its pod's annotations.
 
 use thiserror::Error;
 use vcuda_manager_api::v1;
@@ -6,7 +6,7 @@ use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Quota, QuotaChan
 
 use crate::demand::Wanted;
 
-/// Annotations that do not go with what the pod asks for.
+/// Annotations that contradict the pod's request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AmountsError {
     /// More memory than was asked for.
@@ -49,7 +49,7 @@ impl From<Contradiction> for AmountsError {
 /// The amounts of each of its GPUs.
 ///
 /// # Errors
-/// The annotations and what is asked for contradict each other.
+/// The annotations contradict the request.
 pub fn amounts(wanted: &Wanted, choice: &QuotaChange) -> Result<v1::Amounts, AmountsError> {
     let Some(most_bytes) = wanted.memory_bytes else {
         return match Quota::UNLIMITED.merge(choice) {
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!((all.policy(), all.cores_max_permille), (v1::Policy::Burst, 0));
     }
 
-    /// What version 0.1.0 wrote into records.
+    /// Texts that version 0.1.0 wrote into records.
     #[test]
     fn texts_in_records_of_earlier_releases_are_still_equal() {
         let choice = QuotaChange {

@@ -1,4 +1,5 @@
-//! What a pod's annotations choose for its containers. They lower what the pod asked kubelet for, or choose how it competes;
+//! Choices of a pod's annotations for its containers. They lower the pod's request to kubelet, or choose how it
+//! competes;
 //! how far that goes for a namespace is the manager's to say.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,24 +22,24 @@ pub enum AnnotationError {
     /// It is for a container that the pod does not have, or that has no share.
     #[error("annotation {key}: the pod has no container of this name with a share of a GPU; it has {names}")]
     Container {
-        /// Which.
+        /// Name of the annotation.
         key: String,
-        /// Those that it has.
+        /// Names of the pod's containers.
         names: String,
     },
     /// Its value.
     #[error("annotation {key} \"{value}\": {problem}")]
     Value {
-        /// Which.
+        /// Name of the annotation.
         key: String,
-        /// What it says.
+        /// Value of the annotation.
         value: String,
-        /// What is wrong, and what to write.
+        /// The fault, and the value to write instead.
         problem: ParseError,
     },
 }
 
-/// What `annotations` choose for `container`: keys that name it win over those that name none. `names` are those of all
+/// Choices of `annotations` for `container`: keys that name it win over those that name none. `names` are those of all
 /// containers of the pod that have a share; empty if they are not known.
 ///
 /// # Errors
@@ -60,7 +61,7 @@ pub fn choice(
         let (word, whose) = word
             .split_once('.')
             .map_or((word, None), |(word, whose)| (word, Some(whose)));
-        // One that is for another container is checked all the same: it will be wrong there.
+        // An annotation for another container is checked all the same: it will be wrong there.
         let mut elsewhere = QuotaChange::default();
         let target = match whose {
             Some(whose) if whose != container => &mut elsewhere,

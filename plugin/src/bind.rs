@@ -1,5 +1,5 @@
-//! Binding at a container's start: who this is, what it was promised, which GPUs it gets; and the files that tell it so.
-//! In any doubt it does not start, and kubelet asks again.
+//! Binding at a container's start: which container this is, what it was promised, which GPUs it gets; and the files that
+//! tell it so. In any doubt it does not start, and kubelet asks again.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use vcuda_quota::QuotaChange;
 
 use crate::amounts::{self, amounts};
 use crate::cdi::{self, Holding, Inject, Store, StoreError};
-use crate::competition::Competitions;
 use crate::demand::{Demand, Wanted, wanted};
 use crate::ids::{Ids, Kind, Slot};
 use crate::manager::Manager;
 use crate::node::{Known, Seen};
+use crate::pod_choices::PodChoices;
 use crate::pods::{Holder, Pods, holder};
 use crate::room::Asks;
 
@@ -33,18 +33,18 @@ pub use error::BindError;
 /// For all of it: kubelet waits 30 s.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What does not change.
+/// Facts that do not change.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Of a chunk of memory.
+    /// Size of a chunk of memory.
     pub chunk_bytes: u64,
     /// Whether a container that has its GPUs alone gets the shim too.
     pub shim_for_whole_cards: bool,
     /// Whether a container starts only if the shim is loaded in it.
     pub strict: bool,
-    /// Where device nodes are.
+    /// Folder of the device nodes.
     pub devices: PathBuf,
-    /// Who brings device nodes and the driver's libraries.
+    /// The part that brings device nodes and the driver's libraries.
     pub inject: Inject,
     /// The driver's root on the host, and where it is seen from here.
     pub driver: (PathBuf, PathBuf),
@@ -58,9 +58,9 @@ pub struct Binder {
     manager: Arc<Manager>,
     store: Store,
     node: Known,
-    competitions: Arc<dyn Competitions>,
+    pod_choices: Arc<dyn PodChoices>,
     room: Asks,
-    /// One container at a time from here on: what one takes away, another must not be giving.
+    /// One container at a time from here on: one must not take a grant away that another is giving.
     turn: Mutex<()>,
 }
 
@@ -86,7 +86,7 @@ impl Binder {
         manager: Arc<Manager>,
         store: Store,
         node: Known,
-        competitions: Arc<dyn Competitions>,
+        pod_choices: Arc<dyn PodChoices>,
         room: Asks,
     ) -> Self {
         Self {
@@ -95,13 +95,13 @@ impl Binder {
             manager,
             store,
             node,
-            competitions,
+            pod_choices,
             room,
             turn: Mutex::default(),
         }
     }
 
-    /// Takes the specification of a slot away: what comes is another container.
+    /// Removes the specification of a slot before another container gets the slot.
     ///
     /// # Errors
     /// It may still be there.
@@ -173,7 +173,7 @@ impl Binder {
         };
         let given = self.give(&one, request.clone()).await;
         match given {
-            // What ended pods hold is free as soon as it is looked for.
+            // Devices of ended pods are free as soon as they are looked for.
             Err(BindError::Refused(error))
                 if error.code() == Code::ResourceExhausted && self.room.make().await =>
             {
@@ -233,7 +233,11 @@ impl Binder {
             pod_uid: holder.pod_uid.clone(),
         };
         let wrong = |why| BindError::Choice(named(holder, name), why);
-        let choice: QuotaChange = self.competitions.of(&words, &holder.names).await.map_err(wrong)?;
+        let choice: QuotaChange = self
+            .pod_choices
+            .quota_change(&words, &holder.names)
+            .await
+            .map_err(wrong)?;
         let amounts = amounts(wanted, &choice).map_err(|error| wrong(error.to_string()))?;
         let request = v1::CreateGrantRequest {
             request_id: request_id(slot, &words, &amounts),

@@ -1,5 +1,5 @@
-//! What a container receives, as a CDI specification (Container Device Interface 0.5.0): one file for each slot, with one
-//! device, by whose name kubelet's runtime finds it; beside it, for ourselves, whose it is.
+//! Content of a container, as a CDI specification (Container Device Interface 0.5.0): one file for each slot, with one
+//! device, by whose name kubelet's runtime finds it; beside it, for ourselves, its owner.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,15 +23,16 @@ pub use store::{Store, StoreError};
 const VERSION: &str = "0.5.0";
 /// Vendor and class of our devices.
 pub const KIND: &str = "vcuda.io/slot";
-/// Where a container finds the library: as the manager writes it into the file for `/etc/ld.so.preload`.
+/// Path of the library in a container, as the manager writes it into the file for `/etc/ld.so.preload`.
 const LIBRARIES_IN_CONTAINER: &str = "/usr/lib/vcuda";
-/// Where a container finds the `vcuda` command: in every image's usual PATH, and seldom taken.
+/// Path of the `vcuda` command in a container: in every image's usual PATH, and seldom taken.
 const PROGRAM_IN_CONTAINER: &str = "/usr/local/bin/vcuda";
-/// Where kubelet reads why a container has ended, unless the pod says otherwise (`terminationMessagePath`).
+/// Path from which kubelet reads why a container has ended, unless the pod names another (`terminationMessagePath`).
 const TERMINATION: &str = "/dev/termination-log";
-/// Where NVIDIA's toolkit looks for mounts that name devices (nvidia-container-toolkit, `internal/config/image`).
+/// Path at which NVIDIA's toolkit looks for mounts that name devices (nvidia-container-toolkit,
+/// `internal/config/image`).
 const TOOLKIT_MOUNTS: &str = "/var/run/nvidia-container-devices";
-/// Where a container finds its limits.
+/// Path of a container's limits.
 const DIRECTORY_IN_CONTAINER: &str = "/etc/vcuda";
 
 /// The name by which kubelet's runtime finds the slot's device.
@@ -49,7 +50,7 @@ pub struct Shim {
     pub preload: PathBuf,
 }
 
-/// Who brings a container its device nodes and the driver's libraries.
+/// The part that brings a container its device nodes and the driver's libraries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inject {
@@ -63,18 +64,18 @@ pub enum Inject {
     ToolkitMounts,
 }
 
-/// What is the same for all containers of a node at a moment.
+/// Facts that are the same for all containers of a node at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// What is preloaded. None: nothing can be limited.
+    /// Library that is preloaded. None: nothing can be limited.
     pub shim: Option<Shim>,
     /// The `vcuda` command, if containers get one.
     pub program: Option<PathBuf>,
     /// Whether a container starts only if the shim is loaded in it.
     pub is_strict: bool,
-    /// Who brings the rest.
+    /// The part that brings the rest.
     pub inject: Inject,
-    /// Where the host has its device nodes.
+    /// Folder of the host's device nodes.
     pub devices: PathBuf,
     /// Names of the device nodes of all GPUs.
     pub control_nodes: Vec<String>,
@@ -84,7 +85,7 @@ pub struct Facts {
     pub driver: Vec<Bound>,
 }
 
-/// What one container was granted.
+/// Grant of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// Its slot.
@@ -104,7 +105,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// What has to be known of it later.
+    /// Facts that have to be known of it later.
     #[must_use]
     pub fn record(&self) -> Record {
         Record {
@@ -167,7 +168,7 @@ pub fn spec(facts: &Facts, grant: &Grant) -> Result<Spec, FactsError> {
     })
 }
 
-/// What makes the container's GPUs, and no others, visible in it.
+/// Edits that make the container's GPUs, and no others, visible in it.
 fn gpus(facts: &Facts, grant: &Grant) -> Result<ContainerEdits, FactsError> {
     let visible = |which: &str| vec![format!("NVIDIA_VISIBLE_DEVICES={which}")];
     match facts.inject {
@@ -180,7 +181,7 @@ fn gpus(facts: &Facts, grant: &Grant) -> Result<ContainerEdits, FactsError> {
             let nodes = nodes.into_iter().chain(&facts.control_nodes);
             let driver = facts.driver.iter();
             Ok(ContainerEdits {
-                // Else an image that says "all" would get every GPU from NVIDIA's runtime.
+                // Without this an image that asks for "all" would get every GPU from NVIDIA's runtime.
                 env: visible("void"),
                 device_nodes: nodes.map(|name| DeviceNode::new(&facts.devices, name)).collect(),
                 mounts: driver
@@ -236,7 +237,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Whether it is what we write for this slot.
+    /// Whether the plugin wrote it for this slot.
     #[must_use]
     pub fn is_of(&self, slot: &Slot) -> bool {
         self.kind == KIND && matches!(self.devices.as_slice(), [device] if device.name == slot.as_str())

@@ -21,10 +21,11 @@ use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
 
 use crate::annotations::{AnnotationError, choice};
-use crate::competition::Competitions;
+use crate::pod_choices::PodChoices;
 
-/// How long a container that starts waits for its pod to be seen: kubelet and this plugin are told of it at the same time.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time that a container that starts waits for its pod to be seen: kubelet and this plugin are told of it at the same
+/// time.
+const POD_SEEN_WITHIN: Duration = Duration::from_secs(2);
 
 /// Names, on the mirror of a static pod, the UID under which kubelet runs it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -35,7 +36,7 @@ pub enum ClusterError {
     /// The file that names it.
     #[error("kubeconfig {0}: {1}")]
     Kubeconfig(String, String),
-    /// What kubelet puts into every pod is not there, or wrong.
+    /// The service account that kubelet puts into every pod is missing, or wrong.
     #[error("this pod's service account: {0}; set automountServiceAccountToken, or [cluster] api = \"off\"")]
     ServiceAccount(String),
     /// No client can be made of it.
@@ -47,11 +48,11 @@ pub enum ClusterError {
 #[derive(Debug, Clone)]
 pub struct Cluster {
     pods: Store<PartialObjectMeta<Pod>>,
-    /// Counts what was seen of them.
+    /// Counts the pods that were seen.
     seen: watch::Receiver<u64>,
 }
 
-/// How the API server is reached: by a file, or as any pod does. None where this is no pod.
+/// Client of the API server: by a file, or as in any pod. None where this is no pod.
 ///
 /// # Errors
 /// It is configured, and cannot work.
@@ -106,7 +107,7 @@ impl Cluster {
         Self { pods: reader, seen }
     }
 
-    /// What the pod's annotations choose for its container; nothing, for a pod that the API server does not show in time.
+    /// Choices of the pod's annotations for its container; nothing, for a pod that the API server does not show in time.
     /// `names` are those that [`choice`] takes.
     ///
     /// # Errors
@@ -127,7 +128,7 @@ impl Cluster {
                 }
             }
         };
-        match timeout(PATIENCE, found).await {
+        match timeout(POD_SEEN_WITHIN, found).await {
             Ok(Some(annotations)) => choice(&annotations, &holder.container, names),
             Ok(None) | Err(_) => Ok(QuotaChange::default()),
         }
@@ -166,8 +167,12 @@ impl Cluster {
 }
 
 #[tonic::async_trait]
-impl Competitions for Cluster {
-    async fn of(&self, holder: &v1::Holder, names: &BTreeSet<String>) -> Result<QuotaChange, String> {
+impl PodChoices for Cluster {
+    async fn quota_change(
+        &self,
+        holder: &v1::Holder,
+        names: &BTreeSet<String>,
+    ) -> Result<QuotaChange, String> {
         let choice = self.choice(holder, names).await;
         choice.map_err(|error| error.to_string())
     }

@@ -18,7 +18,7 @@ mod value;
 
 pub use flags::Flags;
 
-/// Where the file is unless a flag says otherwise. That one may be missing.
+/// Path of the file if no flag names another. This one may be missing.
 pub const DEFAULT_FILE: &str = "/etc/vcuda/device-plugin.toml";
 
 /// Everything that can be configured, checked.
@@ -28,11 +28,11 @@ pub struct Config {
     pub manager: PathBuf,
     /// Kubelet's directories.
     pub directories: Directories,
-    /// Where container specifications lie.
+    /// Folder of container specifications.
     pub cdi: PathBuf,
-    /// Where device nodes are.
+    /// Folder of device nodes.
     pub devices: PathBuf,
-    /// Who brings device nodes and the driver's libraries.
+    /// The part that brings device nodes and the driver's libraries.
     pub inject: Inject,
     /// The driver's root on the host, and where it is seen from here.
     pub driver: (PathBuf, PathBuf),
@@ -40,19 +40,19 @@ pub struct Config {
     pub cluster: Cluster,
     /// Under which names kubelet knows our resources.
     pub names: Names,
-    /// Of a chunk of memory.
+    /// Size of a chunk of memory.
     pub chunk_bytes: u64,
-    /// How to register.
+    /// Kinds of registration.
     pub ways: Ways,
     /// Whether a container that has its GPUs alone gets the shim too.
     pub shim_for_whole_cards: bool,
     /// Whether a container starts only if the shim is loaded in it.
     pub strict: bool,
-    /// When grants without a container end.
+    /// Times of the release of grants without a container.
     pub release: Pace,
-    /// Where metrics and health are served; nowhere if none.
+    /// Address of metrics and health; `None` if they are not served.
     pub metrics: Option<SocketAddr>,
-    /// What is logged, and how.
+    /// Messages that are logged, and their format.
     pub log: Log,
 }
 
@@ -63,9 +63,9 @@ pub struct Cluster {
     pub node: String,
     /// Whether it is asked.
     pub api: Api,
-    /// How it is reached, if not as any pod does.
+    /// Path of its configuration, if not that of any pod.
     pub kubeconfig: Option<PathBuf>,
-    /// Whether what the manager tells of a container is written on its pod, as an event.
+    /// Whether the manager's events about a container are written on its pod, as an event.
     pub events: bool,
 }
 

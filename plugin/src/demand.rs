@@ -1,4 +1,4 @@
-//! What a container asks for: counts of devices, turned into amounts of each of its GPUs. Arithmetic alone.
+//! Demand of a container: counts of devices, turned into amounts of each of its GPUs. Arithmetic alone.
 
 use thiserror::Error;
 use vcuda_quota::MemorySize;
@@ -30,7 +30,7 @@ impl Demand {
         }
     }
 
-    /// Of each the greater: what kubelet holds for an init container and its heir.
+    /// The greater of each amount: kubelet holds it for an init container and its heir.
     #[must_use]
     pub fn or_more(self, other: Self) -> Self {
         Self {
@@ -41,14 +41,14 @@ impl Demand {
     }
 }
 
-/// What is to be granted.
+/// Amounts to be granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// Different GPUs.
     pub gpus: u32,
-    /// Of each (bytes). None: all of it, and nobody else there.
+    /// Amount of each GPU (bytes). None: all of it, and no other container there.
     pub memory_bytes: Option<u64>,
-    /// Of each (thousandths).
+    /// Amount of each GPU (thousandths).
     pub cores_permille: u32,
     /// Only these, by UUID; any if empty.
     pub among: Vec<String>,
@@ -60,9 +60,9 @@ pub enum DemandError {
     /// A resource is missing beside others.
     #[error("it asks for {asked} and for no {missing}: add {missing}: {example}")]
     Missing {
-        /// What there is.
+        /// Devices that are there.
         asked: String,
-        /// What there is not.
+        /// Devices that are missing.
         missing: String,
         /// A value for it.
         example: String,
@@ -73,9 +73,9 @@ pub enum DemandError {
          ask for {less} or {more}"
     )]
     Uneven {
-        /// Which.
+        /// Name of the resource.
         resource: String,
-        /// How many.
+        /// Number of devices.
         count: u32,
         /// GPUs.
         gpus: u32,
@@ -87,9 +87,9 @@ pub enum DemandError {
     /// More than a GPU's time.
     #[error("{resource}: {count} is more than {gpus} of {CORES_PER_GPU} percent, all the time of its GPUs")]
     MoreThanACard {
-        /// Which.
+        /// Name of the resource.
         resource: String,
-        /// How many.
+        /// Number of devices.
         count: u32,
         /// GPUs.
         gpus: u32,
@@ -99,20 +99,20 @@ pub enum DemandError {
         "{resource}: {count} is {size} on each of {gpus} GPUs; the largest that this node has gives {most}"
     )]
     TooLarge {
-        /// Which.
+        /// Name of the resource.
         resource: String,
-        /// How many.
+        /// Number of devices.
         count: u32,
-        /// Of each.
+        /// Size on each GPU.
         size: MemorySize,
         /// GPUs.
         gpus: u32,
-        /// What the largest gives.
+        /// Size that the largest GPU gives.
         most: MemorySize,
     },
 }
 
-/// What a container with this demand gets of each of its GPUs, with chunks of `chunk_bytes`.
+/// Amounts that a container with this demand gets of each of its GPUs, with chunks of `chunk_bytes`.
 ///
 /// All chunks of a GPU and all its time are the whole GPU: no other container is put there.
 ///
@@ -155,7 +155,7 @@ pub fn wanted(
     let size = |chunks: u32| u64::from(chunks).saturating_mul(chunk_bytes);
     let known = gpus.iter().filter(|gpu| gpu.state != State::Unhealthy);
     let most = known.map(|gpu| gpu.chunks).max();
-    // Without a GPU that is well, the manager says which are not.
+    // If no GPU is healthy, the manager tells which are not.
     if let Some(most) = most.filter(|most| chunks_each > *most) {
         return Err(DemandError::TooLarge {
             resource: names.of(Kind::Memory).to_owned(),

@@ -42,7 +42,7 @@ const LIBRARIES: [&str; 18] = [
 const NEEDED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 /// Programs of a driver that people expect in a container.
 const PROGRAMS: [&str; 1] = ["usr/bin/nvidia-smi"];
-/// Where the loaders of Debian's and of Red Hat's families look without a cache (ld.so(8), "default path").
+/// Folders that the loaders of Debian's and of Red Hat's families search without a cache (ld.so(8), "default path").
 #[cfg(target_arch = "aarch64")]
 const SEARCHED: [&str; 2] = ["usr/lib/aarch64-linux-gnu", "usr/lib64"];
 #[cfg(not(target_arch = "aarch64"))]
@@ -66,9 +66,9 @@ pub enum DriverError {
          inject = \"toolkit-env\" where NVIDIA's container toolkit is the runtime"
     )]
     Missing {
-        /// Which.
+        /// Name of the library.
         library: &'static str,
-        /// Where it was looked for, on the host.
+        /// Folder on the host in which it was looked for.
         root: PathBuf,
     },
     /// The loader's cache is not one.

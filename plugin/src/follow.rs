@@ -12,12 +12,12 @@ use crate::cluster::Cluster;
 
 /// Changes that come together are followed together.
 const SETTLE: Duration = Duration::from_millis(50);
-/// A change that was refused is tried again: what it needs may have become free.
+/// Pause before a refused change is tried again: the amounts may have become free.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Follows until it is dropped.
 pub async fn run(mut cluster: Cluster, binder: Arc<Binder>) {
-    // What was told of which grant, so that it is told once.
+    // The text that was reported for each grant, so that it is reported once.
     let mut told: BTreeMap<String, String> = BTreeMap::new();
     loop {
         // A look on time is as good as one for a change.

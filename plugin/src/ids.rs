@@ -1,4 +1,4 @@
-//! Device IDs: what kubelet counts with. An ID names a share, a chunk or a percent, and never a GPU.
+//! Device IDs: the units that kubelet counts. An ID names a share, a chunk or a percent, and never a GPU.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-/// What is counted.
+/// Kind of resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A share of one GPU.
@@ -21,7 +21,7 @@ impl Kind {
     /// All three.
     pub const ALL: [Kind; 3] = [Kind::Gpu, Kind::Memory, Kind::Cores];
 
-    /// What is this kind's of three, in the order of [`Kind::ALL`].
+    /// The item of this kind among three, in the order of [`Kind::ALL`].
     #[must_use]
     pub fn of<T>(self, [gpu, memory, cores]: &[T; 3]) -> &T {
         match self {
@@ -70,7 +70,7 @@ impl Kind {
     pub fn number(self, id: &str) -> Option<u32> {
         let digits = id.strip_prefix(self.letter())?.strip_prefix('-')?;
         let number: u32 = digits.parse().ok()?;
-        // "s-+7" and "s-007" are other IDs, which we never gave out.
+        // "s-+7" and "s-007" are other IDs, which the plugin never gave out.
         (self.id(number) == id).then_some(number)
     }
 }
@@ -168,7 +168,7 @@ pub fn ranges(ids: &Ids) -> String {
     texts.join(",")
 }
 
-/// What [`ranges`] wrote. None: it was not that.
+/// IDs in a text of [`ranges`]. None: it was not that.
 #[must_use]
 pub fn of_ranges(text: &str) -> Option<Ids> {
     /// More than a node ever has.

@@ -16,10 +16,10 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// The largest answer (bytes): the grants of a whole node.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// The manager did not do what it was asked.
+/// The error if the manager did not carry out a request.
 #[derive(Debug, Error)]
 pub enum ManagerError {
-    /// Nobody answers.
+    /// The manager does not answer.
     #[error(transparent)]
     Away(#[from] ConnectError),
     /// It refuses.
@@ -28,7 +28,7 @@ pub enum ManagerError {
 }
 
 impl ManagerError {
-    /// What it refuses with.
+    /// Code of its refusal.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
@@ -63,14 +63,14 @@ impl Manager {
         }
     }
 
-    /// Gives up the channel when nobody is at its other end: the next call says more than "transport error".
+    /// Gives up the channel if its other end is closed: the next call says more than "transport error".
     async fn checked<T>(&self, answer: Result<tonic::Response<T>, Status>) -> Result<T, ManagerError> {
         match answer {
             Ok(answer) => Ok(answer.into_inner()),
             Err(status) => {
                 if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled) {
                     *self.channel.lock().await = None;
-                    // A manager that was restarted is a good answer's way away; one that is not there is named.
+                    // A restarted manager may answer at the next try. One that is absent is named.
                     self.channel().await?;
                 }
                 Err(ManagerError::Refused(status))
@@ -101,7 +101,7 @@ impl Manager {
         self.checked(answer).await
     }
 
-    /// What it has told and tells from now on, as it comes.
+    /// Its events so far, and later ones as they come.
     pub async fn events(&self) -> Result<tonic::Streaming<v1::Event>, ManagerError> {
         let request = v1::WatchEventsRequest::default();
         let answer = self.node().await?.watch_events(request).await;

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 
 use crate::ids::Kind;
 
-/// What became of a registration.
+/// Outcome of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registered {
     /// Kubelet reads the list.
@@ -50,7 +50,7 @@ impl EncodeLabelSet for Of {
 
 type Durations = Family<Outcome, Histogram, fn() -> Histogram>;
 
-/// What is counted as it happens.
+/// Counters of events, raised as they happen.
 #[derive(Debug)]
 pub struct Instruments {
     registry: Mutex<Registry>,

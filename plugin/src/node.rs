@@ -1,4 +1,4 @@
-//! The node's GPUs, followed: what the manager says of them becomes what kubelet is told.
+//! The node's GPUs: the lists for kubelet, made from the manager's answers and kept up to date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::resources::{self, Held, List, MEMORY_IDS_MAX, NodeGpu, State};
 const LOOK: Duration = Duration::from_secs(1);
 /// The same, until the GPUs are known: kubelet refuses pods for good as long as no list is read.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
-/// How long an answer without a GPU is not believed after a start: a list that is too short is final for the pods that a
-/// node brings along from before its reboot.
+/// Time after a start in which an answer without a GPU is not believed: a list that is too short is final for the pods
+/// that a node brings along from before its reboot.
 const BELIEVE: u32 = 3;
 
 /// Chunks of a GPU, at most: sums of them are numbers.
@@ -29,16 +29,16 @@ const CHUNKS_MAX: u32 = 1 << 20;
 /// The node at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Its GPUs, also those that cannot be used.
+    /// Its GPUs, including those that cannot be used.
     pub gpus: Vec<NodeGpu>,
     /// The list of each resource, by [`Kind`].
     lists: [List; 3],
-    /// Why there are no GPUs, or not all, or the manager does not answer.
+    /// The reason why there are no GPUs, or not all, or why the manager does not answer.
     pub problem: Option<String>,
 }
 
 impl Seen {
-    /// What kubelet is told of one resource.
+    /// Kubelet's list of one resource.
     #[must_use]
     pub fn devices(&self, kind: Kind) -> Vec<Device> {
         resources::devices(kind, self.list(kind), resources::common_numa_node(&self.gpus))
@@ -56,7 +56,7 @@ impl Seen {
     }
 }
 
-/// What is known of the node: nothing, until the manager has said it for the first time.
+/// Knowledge of the node: nothing, until the manager has said it for the first time.
 pub type Known = watch::Receiver<Option<Arc<Seen>>>;
 
 /// Follows the manager.
@@ -82,7 +82,7 @@ impl Follower {
         }
     }
 
-    /// What it sees.
+    /// Present knowledge of the node.
     #[must_use]
     pub fn known(&self) -> Known {
         self.seen.subscribe()
@@ -123,7 +123,7 @@ impl Follower {
         let problem = problem(&answer.problem, &gpus);
         let is_well = gpus.iter().all(|gpu| gpu.state == State::Usable);
         let before = self.seen.borrow().clone();
-        // While all is well it makes no difference who is where.
+        // While all GPUs are healthy it makes no difference which IDs are on which.
         let lists = match before.filter(|before| is_well && before.gpus == gpus) {
             Some(before) => before.lists.clone(),
             None => {
@@ -134,7 +134,7 @@ impl Follower {
         Seen { gpus, lists, problem }
     }
 
-    /// Which IDs are on which GPU, by what we wrote for the containers.
+    /// The IDs that are in use on each GPU, by the plugin's own files.
     async fn held(&self) -> Vec<(String, [Ids; 3])> {
         let store = self.store.clone();
         let records = spawn_blocking(move || store.records()).await;
@@ -202,7 +202,7 @@ impl Follower {
     }
 }
 
-/// What is wrong with the GPUs, by the manager's words and by ours.
+/// Problem of the GPUs, in the manager's words and in ours.
 fn problem(managers: &str, gpus: &[NodeGpu]) -> Option<String> {
     let chunks: u64 = gpus.iter().map(|gpu| u64::from(gpu.chunks)).sum();
     let too_many = (chunks > u64::from(MEMORY_IDS_MAX)).then(|| {

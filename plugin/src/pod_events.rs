@@ -1,5 +1,5 @@
-//! What the manager tells of a container, written on its pod as a Kubernetes event, where `kubectl describe pod` shows it. For
-//! people alone: nothing waits for it, and nothing else suffers where it cannot be done.
+//! Events of the manager about a container, written on its pod as Kubernetes events, where `kubectl describe pod` shows them.
+//! For people alone: nothing waits for it, and nothing else suffers where it cannot be done.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use vcuda_manager_api::v1::event::Severity;
 
 use crate::manager::{Manager, ManagerError};
 
-/// Who says so (`reportingController`: a qualified name).
+/// Reporter of the events (`reportingController`: a qualified name).
 const CONTROLLER: &str = "vcuda.io/device-plugin";
-/// Of one reason, a pod gets one event in this time. All of them are in `vcuda events`.
+/// A pod gets one event of one reason in this time. All of them are in `vcuda events`.
 const EVERY: Duration = Duration::from_secs(60);
 /// The longest note that the API server takes (bytes; events.k8s.io/v1).
 const NOTE_BYTES: usize = 1024;
-/// For one event. What comes meanwhile waits at the manager.
+/// Longest time for one event. Events that come meanwhile wait at the manager.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Without the right, it is tried again so seldom.
 const FORBIDDEN: Duration = Duration::from_secs(600);
@@ -30,7 +30,7 @@ const FORBIDDEN: Duration = Duration::from_secs(600);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Pods and reasons that are remembered.
 const MOST: usize = 10_000;
-/// What was told so long before it is heard is no news (milliseconds).
+/// An event that is older when it arrives is no news (milliseconds).
 const OLD_MS: i64 = 60_000;
 
 /// Lets one event of a kind through in [`EVERY`].
@@ -78,12 +78,12 @@ pub async fn run(client: Client, node: String, manager: Arc<Manager>) {
 struct Writer {
     recorder: Recorder,
     manager: Arc<Manager>,
-    /// Of grants, which keep their holder as long as they are.
+    /// Holders of grants, which keep them as long as they are.
     holders: HashMap<String, v1::Holder>,
     limiter: Limiter,
-    /// Of the newest event that was heard (milliseconds since 1970).
+    /// Time of the newest event that arrived (milliseconds since 1970).
     told_ms: i64,
-    /// What does not work, so that it is logged once.
+    /// Present failure, so that it is logged once.
     trouble: Option<String>,
     closed_until: Option<Instant>,
 }
@@ -91,7 +91,8 @@ struct Writer {
 impl Writer {
     /// Until the manager ends.
     async fn listen(&mut self) -> Result<(), ManagerError> {
-        // All that is kept comes again, from a manager that was restarted with other numbers: times tell what was heard.
+        // A manager that was restarted sends all kept events again, with other numbers: their times tell which are
+        // known.
         let heard_ms = self.told_ms;
         let mut events = self.manager.events().await?;
         while let Some(Ok(event)) = events.next().await {
@@ -146,7 +147,7 @@ impl Writer {
         self.trouble = Some(why);
     }
 
-    /// The pod's container that the grant is for; nobody, for grants that are no pod's.
+    /// The pod's container that the grant is for; `None` for grants that are no pod's.
     async fn holder(&mut self, id: &str) -> Option<v1::Holder> {
         if !self.holders.contains_key(id) {
             let grants = self.manager.list().await.ok()?;
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn it_forgets_nobody_for_the_sake_of_a_flood() {
+    fn it_forgets_no_pod_for_the_sake_of_a_flood() {
         let mut limiter = Limiter::default();
         let start = Instant::now();
         for number in 0..2 * MOST {

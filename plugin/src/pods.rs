@@ -25,10 +25,10 @@ mod holder;
 pub use checkpoint::CheckpointError;
 pub use holder::{Holder, HolderError, holder};
 
-/// Between two questions: kubelet answers 100 a second to all who ask, and refuses what is more
+/// Pause between two questions: kubelet answers 100 a second to all clients, and refuses more
 /// (pkg/kubelet/apis/podresources).
 const BETWEEN: Duration = Duration::from_millis(15);
-/// How often a question is repeated that kubelet refuses for that.
+/// Number of repeats of a question that kubelet refuses for that.
 const REPEATS: u32 = 20;
 /// For one answer.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ impl Names {
         Self { names }
     }
 
-    /// Of one resource.
+    /// Name of one resource.
     #[must_use]
     pub fn of(&self, kind: Kind) -> &str {
         kind.of::<String>(&self.names)
@@ -60,7 +60,7 @@ impl Names {
     }
 }
 
-/// Kubelet does not say who holds what: nobody answers.
+/// PodResources does not answer which container holds which devices.
 #[derive(Debug, Clone, Error)]
 #[error("kubelet's PodResources ({}) does not answer: {why}", .socket.display())]
 pub struct PodsError {
@@ -104,14 +104,14 @@ impl Devices {
 /// A pod's containers that have devices of ours, by name.
 pub type Containers = BTreeMap<String, Devices>;
 
-/// What kubelet said at a moment.
+/// Kubelet's answers at a moment.
 #[derive(Debug, Default)]
 pub struct Told {
     /// By PodResources: namespace and name of a pod, and its containers but for plain init containers.
     pub listed: Vec<(String, String, Containers)>,
     /// By the checkpoint: by the pod's UID, all of its containers.
     pub checkpoint: BTreeMap<String, Containers>,
-    /// Why the checkpoint told nothing.
+    /// The reason why the checkpoint could not be used.
     pub checkpoint_problem: Option<CheckpointError>,
 }
 
@@ -123,7 +123,7 @@ impl Told {
             .flat_map(|(_, _, containers)| containers.values())
     }
 
-    /// The containers in the checkpoint. Those of pods that ended since it was written are among them.
+    /// The containers in the checkpoint, including those of pods that ended since it was written.
     pub fn recorded(&self) -> impl Iterator<Item = &Devices> {
         self.checkpoint.values().flat_map(BTreeMap::values)
     }
@@ -133,14 +133,14 @@ impl Told {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written(u64, i64, i64);
 
-/// Kubelet, asked who holds what.
+/// Kubelet, asked which containers hold which devices.
 #[derive(Debug)]
 pub struct Pods {
     socket: PathBuf,
     checkpoint: PathBuf,
     names: Names,
     channel: Mutex<Option<Channel>>,
-    /// Who has asked so far.
+    /// Number of callers so far.
     asked: AtomicU64,
     last: Mutex<Last>,
 }
@@ -174,9 +174,9 @@ impl Pods {
         &self.names
     }
 
-    /// Who holds what now. A checkpoint that cannot be used is said, and left out.
+    /// Holders of all devices now. A checkpoint that cannot be used is said, and left out.
     ///
-    /// Of those who ask at the same time one asks kubelet. Nobody gets an answer that was asked for before it came.
+    /// One of the callers at the same time asks kubelet. No caller gets an answer that was asked for before its call.
     ///
     /// # Errors
     /// PodResources do not answer.
@@ -199,7 +199,7 @@ impl Pods {
         answer
     }
 
-    /// Which writing of the checkpoint lies there now. None: there is no file.
+    /// The present version of the checkpoint's file; `None` if there is no file.
     #[must_use]
     pub fn written(&self) -> Option<Written> {
         let metadata = std::fs::metadata(&self.checkpoint).ok()?;

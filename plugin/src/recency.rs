@@ -1,4 +1,5 @@
-//! Which shares were in use last, so that new containers get those that were not for longest: nobody's remains are met.
+//! Order in which shares were last used, so that new containers get those that were free for longest: they meet no
+//! remains of another.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::ids::Ids;
 
-/// When each share was in use last, in steps of our own.
+/// Time of each share's last use, in steps of a counter.
 #[derive(Debug, Default)]
 pub struct Recency(Mutex<Order>);
 

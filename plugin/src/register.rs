@@ -4,6 +4,7 @@
 //! Kubelet has to have seen the end of one stream of lists before the next begins: it looks plugins up by name when a stream
 //! ends, and would end the new one. So what is open is closed first, and whenever a stream ends we register anew.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ mod watched;
 use changes::Changes;
 use watched::Asked;
 
-/// How long kubelet may take to ask at the watched socket before it is taken for one that does not watch.
+/// Time that kubelet may take to ask at the watched socket before it is taken for one that does not watch.
 const ASKS_WITHIN: Duration = Duration::from_secs(5);
 /// Until kubelet has seen the end of a stream.
 const SEEN_WITHIN: Duration = Duration::from_millis(150);
@@ -55,13 +56,13 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Of kubelet's own socket, its checkpoint, and classic plugins' sockets.
+    /// Directory of kubelet's own socket, its checkpoint, and classic plugins' sockets.
     #[must_use]
     pub fn device_plugins(&self) -> PathBuf {
         self.kubelet.join("device-plugins")
     }
 
-    /// Which kubelet watches.
+    /// Folder that kubelet watches.
     #[must_use]
     pub fn registry(&self) -> PathBuf {
         self.kubelet.join("plugins_registry")
@@ -114,12 +115,6 @@ pub struct Registrar {
     is_connected: watch::Sender<bool>,
 }
 
-/// Why one way of registration is left.
-enum Left {
-    /// Kubelet does not watch, or refuses what it was told there.
-    NotWatched,
-}
-
 impl Registrar {
     /// One for `resource`.
     #[must_use]
@@ -144,12 +139,12 @@ impl Registrar {
 
     /// Registers, and again, until it is dropped.
     pub async fn run(mut self) {
-        // Nothing is said before it is known: devices that are missing from the first list end pods.
+        // Nothing is announced before it is known: devices that are missing from the first list end pods.
         if self.node.wait_for(Option::is_some).await.is_err() {
             return;
         }
         if self.ways != Ways::Classic {
-            let Left::NotWatched = self.watched().await;
+            self.watched().await;
             info!(
                 resource = self.resource.name,
                 "kubelet does not ask at the sockets that it should watch: it is asked to register us"
@@ -166,71 +161,82 @@ impl Registrar {
         listen(path, self.routes())
     }
 
-    /// By the directory that kubelet watches. Returns only if it does not.
-    async fn watched(&mut self) -> Left {
+    /// Registers by the directory that kubelet watches. Returns only if kubelet does not watch it, or refuses.
+    async fn watched(&mut self) {
         let mut backoff = Backoff::default();
         let mut up = Up::default();
-        let mut told = false;
+        let mut is_warned = false;
         loop {
-            // What was open has ended, or was closed, before another socket is there.
+            // The old connections have ended, or were closed, before another socket is there.
             self.close().await;
-            let (asked, mut answers) = watch::channel(Asked::default());
-            let offered = self.offer(asked);
-            let (_service, registration) = match offered {
-                Ok(both) => both,
+            let (asked, answers) = watch::channel(Asked::default());
+            match self.offer(asked) {
+                Ok((_service, registration)) => {
+                    is_warned = false;
+                    let outcome = self.while_offered(&registration, answers, &mut backoff, &mut up);
+                    if outcome.await.is_break() {
+                        return;
+                    }
+                }
                 Err(error) => {
-                    if !told {
+                    if !is_warned {
                         warn!(
                             resource = self.resource.name,
                             "cannot be offered to kubelet yet: {error}"
                         );
-                        told = true;
+                        is_warned = true;
                     }
                     backoff.wait(&mut self.changes).await;
-                    continue;
                 }
-            };
-            told = false;
-            // Kubelet comes by itself, also after its own restart; a new socket is for one that missed the last.
-            let mut renew = Instant::now() + ASKS_WITHIN;
-            loop {
-                if self.is_read() {
-                    self.connected("watched");
-                    (backoff, up) = (Backoff::default(), Up::default());
-                    self.while_read(&registration).await;
-                    renew = Instant::now() + RETURNS_WITHIN;
-                }
-                if !registration.is_intact() {
-                    break;
-                }
-                let answer = answers.borrow_and_update().clone();
-                if let Some(why) = answer.refused {
-                    warn!(resource = self.resource.name, "kubelet refuses: {why}");
-                    self.instruments
-                        .registered(self.resource.kind, Registered::Refused);
-                    if self.ways == Ways::Both {
-                        return Left::NotWatched;
-                    }
-                    backoff.wait(&mut self.changes).await;
-                    break;
-                }
-                match up.since(&self.directories.kubelet_socket()).await {
-                    Some(since)
-                        if self.ways == Ways::Both && since.elapsed() >= ASKS_WITHIN && !answer.came =>
-                    {
-                        return Left::NotWatched;
-                    }
-                    Some(_) if Instant::now() >= renew => break,
-                    Some(_) => {}
-                    // The time runs while there is a kubelet.
-                    None => renew = Instant::now() + ASKS_WITHIN,
-                }
-                self.changes.next(Duration::from_millis(100)).await;
             }
         }
     }
 
-    /// By kubelet's service.
+    /// Serves one socket until another has to replace it. Breaks if kubelet does not watch the directory, or refuses.
+    async fn while_offered(
+        &mut self,
+        registration: &Listening,
+        mut answers: watch::Receiver<Asked>,
+        backoff: &mut Backoff,
+        up: &mut Up,
+    ) -> ControlFlow<()> {
+        // Kubelet comes by itself, also after its own restart; a new socket is for one that missed the last.
+        let mut renew = Instant::now() + ASKS_WITHIN;
+        loop {
+            if self.is_read() {
+                self.connected("watched");
+                (*backoff, *up) = (Backoff::default(), Up::default());
+                self.while_read(registration).await;
+                renew = Instant::now() + RETURNS_WITHIN;
+            }
+            if !registration.is_intact() {
+                return ControlFlow::Continue(());
+            }
+            let answer = answers.borrow_and_update().clone();
+            if let Some(why) = answer.refused {
+                warn!(resource = self.resource.name, "kubelet refuses: {why}");
+                self.instruments
+                    .registered(self.resource.kind, Registered::Refused);
+                if self.ways == Ways::Both {
+                    return ControlFlow::Break(());
+                }
+                backoff.wait(&mut self.changes).await;
+                return ControlFlow::Continue(());
+            }
+            match up.since(&self.directories.kubelet_socket()).await {
+                Some(since) if self.ways == Ways::Both && since.elapsed() >= ASKS_WITHIN && !answer.came => {
+                    return ControlFlow::Break(());
+                }
+                Some(_) if Instant::now() >= renew => return ControlFlow::Continue(()),
+                Some(_) => {}
+                // The time runs while there is a kubelet.
+                None => renew = Instant::now() + ASKS_WITHIN,
+            }
+            self.changes.next(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Registers by kubelet's service.
     async fn classic(&mut self) {
         let mut backoff = Backoff::default();
         loop {
@@ -284,7 +290,7 @@ impl Registrar {
         sleep(SEEN_WITHIN).await;
     }
 
-    /// Ends what is open, and gives kubelet the time to see it.
+    /// Ends what is open, and gives kubelet the time to notice.
     async fn close(&self) {
         if self.is_read() {
             self.readers.close();

@@ -1,4 +1,4 @@
-//! What containers no longer hold goes back: by what kubelet says, twice, and never while it is away.
+//! Release of grants whose containers are gone: by two answers of kubelet, and never while it is away.
 //!
 //! Kubelet says it in two places. PodResources lists the containers of living pods, but no plain init containers. The checkpoint
 //! has those too, and it has ended pods until it is written again: at the next Allocate, or when a plugin sends a list. So a
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, MissedTickBehavior, sleep};
+use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
 use tracing::{debug, info, warn};
 use vcuda_manager_api::v1;
 
@@ -24,12 +24,12 @@ use crate::serve::Readers;
 
 /// Between the two looks if a container waits for room. Kubelet writes a fresh checkpoint for each.
 const HURRIED: Duration = Duration::from_secs(1);
-/// How long kubelet may take to write its checkpoint after it was sent a list.
+/// Time that kubelet may take to write its checkpoint after it was sent a list.
 const WRITES_WITHIN: Duration = Duration::from_secs(2);
 /// Between looks whether it has.
 const WRITES_LOOK: Duration = Duration::from_millis(20);
 
-/// When what is not held is given back.
+/// Times after which unused grants are released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// Between two looks.
@@ -41,7 +41,7 @@ pub struct Pace {
 /// Gives back.
 #[derive(Debug)]
 pub struct Releaser {
-    /// When.
+    /// Times of the release.
     pub pace: Pace,
     /// Kubelet.
     pub pods: Arc<Pods>,
@@ -49,7 +49,7 @@ pub struct Releaser {
     pub manager: Arc<Manager>,
     /// The specifications.
     pub store: Store,
-    /// Which shares were used last.
+    /// Last use of the shares.
     pub recency: Arc<Recency>,
     /// Whether kubelet reads our list: if it does not, it is away.
     pub is_connected: watch::Receiver<bool>,
@@ -59,8 +59,26 @@ pub struct Releaser {
     pub asked: Asked,
 }
 
-/// When each slot was first seen to be gone.
+/// Time at which each slot was first seen to be gone.
 type Since = HashMap<Slot, Instant>;
+
+/// The earliest time to come at which a slot has been gone for `grace`.
+fn due(since: &Since, grace: Duration) -> Option<Instant> {
+    let now = Instant::now();
+    since
+        .values()
+        .map(|first| *first + grace)
+        .filter(|due| *due > now)
+        .min()
+}
+
+/// Ends at this time; never, if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
 
 impl Releaser {
     /// Looks until it is dropped.
@@ -71,6 +89,10 @@ impl Releaser {
         loop {
             tokio::select! {
                 _ = ticks.tick() => {
+                    self.look(self.pace.grace, &mut since).await;
+                }
+                // The look that ends a grant comes as soon as it may: the next tick can be a whole interval later.
+                () = at(due(&since, self.pace.grace)) => {
                     self.look(self.pace.grace, &mut since).await;
                 }
                 changed = self.is_connected.changed() => {
@@ -102,7 +124,7 @@ impl Releaser {
         first + self.look(grace, since).await
     }
 
-    /// Gives back what has been gone for `grace`. Returns how many slots that were.
+    /// Releases slots that have been gone for `grace`. Returns how many those were.
     async fn look(&self, grace: Duration, since: &mut Since) -> usize {
         let is_connected = *self.is_connected.borrow();
         let looked = match is_connected {
@@ -115,7 +137,7 @@ impl Releaser {
         })
     }
 
-    /// None: kubelet or manager do not say what there is.
+    /// `None` if kubelet or the manager does not answer.
     async fn look_at_kubelet(&self, grace: Duration, since: &mut Since) -> Option<usize> {
         let grants = match self.manager.list().await {
             Ok(grants) => grants,
@@ -137,8 +159,9 @@ impl Releaser {
         let gone = self.gone(all).await?;
         since.retain(|slot, _| gone.contains(slot));
         let mut given_back = 0;
+        // What is first missed at one look is due at one look.
+        let now = Instant::now();
         for slot in gone {
-            let now = Instant::now();
             let first = *since.entry(slot.clone()).or_insert(now);
             if now.duration_since(first) < grace {
                 continue;
@@ -158,7 +181,7 @@ impl Releaser {
         Some(given_back)
     }
 
-    /// Those of `slots` whose container kubelet knows no more. None: it does not say.
+    /// The slots of `slots` whose container kubelet no longer knows. `None` if it does not answer.
     async fn gone(&self, slots: BTreeSet<Slot>) -> Option<BTreeSet<Slot>> {
         let told = self.told().await?;
         let listed = held(told.listed());
@@ -169,7 +192,7 @@ impl Releaser {
         }
         let told = match self.written_again().await {
             true => self.told().await?,
-            // A checkpoint that is not known to be fresh proves nobody's end.
+            // A checkpoint that is not known to be fresh proves no container's end.
             false => told,
         };
         let living: BTreeSet<Slot> = held(told.listed())
@@ -179,7 +202,7 @@ impl Releaser {
         Some(unlisted.difference(&living).cloned().collect())
     }
 
-    /// What kubelet says, if it says all.
+    /// Kubelet's complete answers, if it gives them.
     async fn told(&self) -> Option<Arc<Told>> {
         let told = match self.pods.ask().await {
             Ok(told) => told,

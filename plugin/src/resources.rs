@@ -17,12 +17,12 @@ pub const CORES_PER_GPU: u32 = 100;
 /// Memory IDs of a node, at most: kubelet looks at each in every allocation, and a message is at most 4 MiB.
 pub const MEMORY_IDS_MAX: u32 = 5_000;
 
-/// What of a GPU can be given out.
+/// State of a GPU as a source of grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// All of it.
     Usable,
-    /// What runs there stays; nothing is added.
+    /// The containers there stay; nothing is added.
     Cordoned,
     /// Nothing, and what runs there is told.
     Unhealthy,
@@ -33,11 +33,11 @@ pub enum State {
 pub struct NodeGpu {
     /// Its GPU.
     pub uuid: String,
-    /// Of its device node.
+    /// Minor number of its device node.
     pub minor_number: Option<u32>,
     /// Whole chunks of memory that one container alone could have.
     pub chunks: u32,
-    /// What can be given out.
+    /// State of the GPU.
     pub state: State,
     /// The node of memory and processors that it is near to.
     pub numa_node: Option<u32>,
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!((ill.len(), healthy(&ill)), (30, 10));
         assert!([1, 2, 3].iter().all(|number| !ill[number]), "{ill:?}");
         assert!([0, 5].iter().all(|number| ill[number]), "{ill:?}");
-        // Cordoned: what runs there stays.
+        // Cordoned: running containers stay.
         gpus[1].state = State::Cordoned;
         let cordoned = list(Kind::Memory, &gpus, &held);
         assert_eq!(healthy(&cordoned), 13);
@@ -230,7 +230,7 @@ mod tests {
                 .enumerate()
                 .map(|(n, (chunks, state))| gpu(&n.to_string(), *chunks, states[usize::from(*state)]))
                 .collect();
-            // No container holds what another holds, nor more than the GPU has.
+            // No container holds another's devices, nor more than the GPU has.
             let mut taken = Ids::new();
             let held: Held = gpus
                 .iter()

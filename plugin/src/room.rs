@@ -24,7 +24,7 @@ pub fn room() -> (Asks, Asked) {
 }
 
 impl Asks {
-    /// Waits until what ended pods hold was looked for. Returns whether anything was given back.
+    /// Waits until devices of ended pods were looked for. Returns whether anything was given back.
     pub async fn make(&self) -> bool {
         let (answer, answered) = oneshot::channel();
         let asked = async {
@@ -36,7 +36,7 @@ impl Asks {
 }
 
 impl Asked {
-    /// The next question, and all that came with it: one look answers them together. None if nobody can ask any more.
+    /// The next question, and all that came with it: one look answers them together. None: no asker is left.
     pub(crate) async fn next(&mut self) -> Option<Vec<oneshot::Sender<usize>>> {
         let mut all = vec![self.0.recv().await?];
         while let Ok(more) = self.0.try_recv() {

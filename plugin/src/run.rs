@@ -18,13 +18,13 @@ use vcuda_daemon::pages::{Problems, pages};
 use crate::bind::{Binder, Rules};
 use crate::cdi::Store;
 use crate::cluster::{self, Cluster};
-use crate::competition::{Competitions, Same};
 use crate::config::{Api, Config};
 use crate::follow;
 use crate::ids::Kind;
 use crate::manager::Manager;
 use crate::metrics::Instruments;
 use crate::node::{Follower, Known};
+use crate::pod_choices::{NoChoices, PodChoices};
 use crate::pod_events;
 use crate::pods::Pods;
 use crate::recency::Recency;
@@ -77,9 +77,9 @@ async fn live(config: Config) -> Result<(), RunError> {
         let pages = pages(Arc::new(move || instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
-    let _alone = alone(&config.directories, &waiting).await;
+    let _alone = alone(&config.directories, &base.node, &waiting).await;
     let cluster = cluster(&config).await?;
-    // It is set once.
+    // It is set only once.
     let _ = problems.set(start(&config, cluster, &base, &mut tasks));
     info!("ready");
     // No part ends by itself.
@@ -104,8 +104,12 @@ async fn cluster(config: &Config) -> Result<Option<(Client, Cluster)>, RunError>
 }
 
 /// Waits until this is the only plugin of the node: two would take each other's sockets away. `problems` is told what is in
-/// the way; another plugin is none, so that a rollout ends it as soon as this one stands by.
-async fn alone(directories: &Directories, problems: &watch::Sender<Vec<String>>) -> Flock<File> {
+/// the way; another plugin is none once `node` is known, so that a rollout ends it as soon as this one can register at once.
+async fn alone(
+    directories: &Directories,
+    node: &Known,
+    problems: &watch::Sender<Vec<String>>,
+) -> Flock<File> {
     let path = directories.own().join("plugin.lock");
     let mut told = false;
     loop {
@@ -124,9 +128,18 @@ async fn alone(directories: &Directories, problems: &watch::Sender<Vec<String>>)
             warn!("{why}");
             told = true;
         }
-        problems.send_replace(if is_problem { vec![why] } else { Vec::new() });
+        problems.send_replace(match is_problem {
+            true => vec![why],
+            false => unknown(node).into_iter().collect(),
+        });
         tokio::time::sleep(TURN_LOOK).await;
     }
+}
+
+/// The problem of a node whose GPUs the manager has not told.
+fn unknown(node: &Known) -> Option<String> {
+    let is_unknown = node.borrow().is_none();
+    is_unknown.then(|| "the manager has not said yet which GPUs there are".to_owned())
 }
 
 fn lock(path: &Path) -> io::Result<Flock<File>> {
@@ -137,7 +150,7 @@ fn lock(path: &Path) -> io::Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
-/// What changes nothing on the node, so that it may run beside another plugin: it follows the manager's GPUs.
+/// Parts that change nothing on the node, so that they may run beside another plugin: they follow the manager's GPUs.
 struct Base {
     instruments: Arc<Instruments>,
     manager: Arc<Manager>,
@@ -193,7 +206,7 @@ fn start(
         Arc::clone(manager),
         store.clone(),
         node.clone(),
-        competitions(cluster.as_ref()),
+        pod_choices(cluster.as_ref()),
         asks,
     ));
     let shared = Arc::new(Shared {
@@ -229,15 +242,15 @@ fn start(
     problems(config, node.clone(), connected)
 }
 
-/// Where a pod's competition is read: of its annotations, if there is an API server to ask.
-fn competitions(cluster: Option<&(Client, Cluster)>) -> Arc<dyn Competitions> {
+/// Source of pods' choices: their annotations, if there is an API server to ask.
+fn pod_choices(cluster: Option<&(Client, Cluster)>) -> Arc<dyn PodChoices> {
     match cluster {
         Some((_, cluster)) => Arc::new(cluster.clone()),
-        None => Arc::new(Same),
+        None => Arc::new(NoChoices),
     }
 }
 
-/// Which GPUs were given out of late, as far as the specifications on disk say.
+/// The GPUs that were given out lately, by the specifications on disk.
 fn recency(store: &Store) -> Recency {
     let recency = Recency::default();
     for record in store.records().unwrap_or_default() {
@@ -291,10 +304,9 @@ fn register_all(
 fn problems(config: &Config, node: Known, connected: [watch::Receiver<bool>; 3]) -> Problems {
     let names = config.names.clone();
     Arc::new(move || {
-        let mut problems = Vec::new();
-        match node.borrow().as_deref() {
-            None => problems.push("the manager has not said yet which GPUs there are".to_owned()),
-            Some(seen) => problems.extend(seen.problem.clone()),
+        let mut problems: Vec<String> = unknown(&node).into_iter().collect();
+        if let Some(seen) = node.borrow().as_deref() {
+            problems.extend(seen.problem.clone());
         }
         for (kind, connected) in Kind::ALL.into_iter().zip(&connected) {
             if !*connected.borrow() {

@@ -50,7 +50,7 @@ impl Default for Readers {
 }
 
 impl Readers {
-    /// How many there are, as it changes.
+    /// Number of readers, as it changes.
     #[must_use]
     pub fn count(&self) -> watch::Receiver<usize> {
         self.open.subscribe()
@@ -83,29 +83,29 @@ impl Drop for Reader {
     }
 }
 
-/// What all three services share.
+/// State that all three services share.
 #[derive(Debug)]
 pub struct Shared {
     /// The node.
     pub node: Known,
     /// Binds containers.
     pub binder: Arc<Binder>,
-    /// Which shares were used last.
+    /// Last use of the shares.
     pub recency: Arc<Recency>,
-    /// What is counted.
+    /// Counters of the plugin.
     pub instruments: Arc<Instruments>,
 }
 
 /// The service of one resource.
 #[derive(Debug, Clone)]
 pub struct Resource {
-    /// Which.
+    /// Kind of the resource.
     pub kind: Kind,
     /// Kubelet's name for it.
     pub name: String,
     /// With the others.
     pub shared: Arc<Shared>,
-    /// Of its list.
+    /// Readers of its list.
     pub readers: Readers,
 }
 
@@ -140,7 +140,7 @@ impl Resource {
         }
         let slot = Slot::of(&ids);
         match self.shared.binder.forget(&slot).await {
-            // Where there is no directory there is no former specification; the container's start says so, and is tried again.
+            // If there is no directory there is no former specification; the container's start says so, and is tried again.
             Err(BindError::Store(StoreError::Missing(_))) => {}
             done => done?,
         }
@@ -176,7 +176,7 @@ impl DevicePlugin for Resource {
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
         Ok(Response::new(DevicePluginOptions {
-            // Of all three: a container with chunks and no share is told so before it starts.
+            // True of all three: a container with chunks and no share is told so before it starts.
             pre_start_required: true,
             get_preferred_allocation_available: self.kind == Kind::Gpu,
         }))

@@ -1,4 +1,4 @@
-//! How tenants compete for GPU time: policy, priority and weight (docs/policies.md).
+//! Competition of tenants for GPU time: policy, priority and weight (docs/policies.md).
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use crate::ParseError;
 /// The weights that a tenant may have.
 pub const WEIGHTS: RangeInclusive<u32> = 1..=10_000;
 
-/// How a tenant's share of GPU time limits it.
+/// Way in which a tenant's share of GPU time limits it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]

@@ -1,11 +1,11 @@
-//! What a quota means in the file `limits`.
+//! Form of a quota in the file `limits`.
 
 use crate::{Policy, Priority, WEIGHTS};
 
 /// The memory limit of a tenant that may use all memory of the GPU.
 pub const NO_MEMORY_LIMIT: u64 = u64::MAX;
 
-/// What `limits` says of one tenant on one GPU.
+/// Values in `limits` for one tenant on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceConfig {
     /// Memory limit in bytes, or [`NO_MEMORY_LIMIT`].
@@ -16,14 +16,14 @@ pub struct DeviceConfig {
     pub cap_permille: u32,
     /// Weight when idle time is divided, one of [`WEIGHTS`].
     pub weight: u32,
-    /// How the share limits the tenant.
+    /// Way in which the share limits the tenant.
     pub policy: Policy,
     /// Rank among tenants where there is not enough GPU time for all.
     pub priority: Priority,
-    /// How much unused GPU time may be banked (ns).
+    /// Unused GPU time that may be banked (ns).
     pub burst_ns: u64,
-    /// How long a launch waits for tokens or for its turn until it may proceed on debt (ns). One launch of the tenant does so in each such
-    /// time, however many wait. It is stored in `limits`, so a new default reaches a tenant with its next quota.
+    /// Time that a launch waits for tokens or for its turn until it may proceed on debt (ns). One launch of the tenant does so in each
+    /// such time, however many wait. It is stored in `limits`, so a new default reaches a tenant with its next quota.
     pub hold_max_ns: u64,
     /// Largest debt; more is forgiven and counted (ns).
     pub debt_max_ns: u64,

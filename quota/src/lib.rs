@@ -1,4 +1,4 @@
-//! What a tenant may use of one GPU: memory, GPU time, and how it competes. Declared once for every crate.
+//! Quota of a tenant on one GPU: memory, GPU time, and how it competes. Declared once for every crate.
 //!
 //! | type | what it is |
 //! |---|---|

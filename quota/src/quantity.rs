@@ -18,7 +18,7 @@ pub enum ParseError {
     },
     /// A unit that Kubernetes does not know either.
     UnknownUnit {
-        /// What followed the number.
+        /// Text behind the number.
         unit: String,
     },
     /// Zero, or less than one byte.

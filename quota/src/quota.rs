@@ -5,7 +5,7 @@ use crate::{DeviceConfig, NO_MEMORY_LIMIT, Policy, Priority, WEIGHTS};
 /// All of a GPU's time (thousandths).
 const WHOLE_PERMILLE: u32 = 1000;
 
-/// What a tenant may use of each of its GPUs.
+/// Quota of a tenant on each of its GPUs.
 ///
 /// The manager's ledger holds it as JSON under these names of fields, which therefore never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Quota {
     pub cores_permille: u32,
     /// The most that a `burst` tenant gets (thousandths). With other policies it equals `cores_permille`.
     pub cores_max_permille: u32,
-    /// How the share limits the tenant.
+    /// Way in which the share limits the tenant.
     pub policy: Policy,
     /// Rank among tenants where there is not enough GPU time for all.
     pub priority: Priority,
@@ -34,7 +34,7 @@ pub struct QuotaChange {
     pub cores_permille: Option<u32>,
     /// The most that a `burst` tenant gets (thousandths).
     pub cores_max_permille: Option<u32>,
-    /// How the share limits the tenant.
+    /// Way in which the share limits the tenant.
     pub policy: Option<Policy>,
     /// Rank among tenants.
     pub priority: Option<Priority>,
@@ -131,7 +131,7 @@ impl Quota {
         *self != Self::fixed(self.memory_bytes, WHOLE_PERMILLE)
     }
 
-    /// What of the GPU's time is always there for the tenant (thousandths).
+    /// Part of the GPU's time that is always there for the tenant (thousandths).
     #[must_use]
     pub fn promised_permille(&self) -> u32 {
         match self.policy {
@@ -140,8 +140,8 @@ impl Quota {
         }
     }
 
-    /// What of the GPU's time is reserved for the tenant when others are admitted (thousandths): what it was promised. `fixed`
-    /// with all of the time reserves nothing: it means all that others were not promised.
+    /// Part of the GPU's time that is reserved for the tenant when others are admitted (thousandths): what it was promised.
+    /// `fixed` with all of the time reserves nothing: it means all that others were not promised.
     #[must_use]
     pub fn reserved_permille(&self) -> u32 {
         match self.policy {
@@ -156,7 +156,7 @@ impl Quota {
         self.weight.unwrap_or_else(|| self.cores_permille.max(1))
     }
 
-    /// What the quota means in `limits`, with the defaults of [`DeviceConfig::new`] for all that a quota does not name.
+    /// Form of the quota in `limits`, with the defaults of [`DeviceConfig::new`] for all that a quota does not name.
     #[must_use]
     pub fn config(&self) -> DeviceConfig {
         let memory_limit_bytes = self.memory_bytes.unwrap_or(NO_MEMORY_LIMIT);

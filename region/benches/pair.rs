@@ -1,4 +1,4 @@
-//! What one call costs in here: nanoseconds per operation, the least of several rounds.
+//! Cost of one call of this crate: nanoseconds per operation, the least of several rounds.
 //! `cargo bench -p vcuda-region --bench pair`
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 
@@ -53,50 +53,51 @@ fn contended(me: &Identity, device: DeviceIndex, threads: u32) -> Result<f64, Bo
     Ok(median as f64 / f64::from(ROUNDS))
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let device = DeviceIndex::new(0).ok_or("device 0")?;
-    let uuid = GpuUuid::from_bytes([7; 16]);
-    let limits = Limits::in_memory("bench", &[(uuid, DeviceConfig::new(4 * GIB, 300))], now_ns())?;
-    let limits = limits.limits();
-    let me = Identity::current()?;
-    for neighbours in [0, 1, 7, 63] {
-        let usage = Usage::in_memory()?;
-        for pid in 1..=neighbours {
-            let other = usage.claim(&Identity {
-                pid,
-                start_ticks: 1,
-                ..me
-            })?;
-            other.reserve(device, 4096, 4 * GIB)?.commit();
-        }
-        let slot = usage.claim(&me)?;
-        measure(
-            &format!("reserve + commit + release, {neighbours} neighbours"),
-            || {
-                if let Ok(limit) = limits.memory_limit_bytes(device)
-                    && let Ok(reservation) = slot.reserve(device, black_box(2 << 20), limit)
-                {
-                    reservation.commit();
-                    slot.release(device, black_box(2 << 20));
-                }
-            },
-        );
-        measure(&format!("refused, {neighbours} neighbours"), || {
-            let _ = black_box(slot.reserve(device, black_box(8 * GIB), 4 * GIB));
-        });
-        measure(&format!("used_bytes, {neighbours} neighbours"), || {
-            black_box(usage.used_bytes(device));
-        });
-    }
-    for threads in [1, 2, 8] {
-        println!(
-            "{:<44} {:>8.1} ns",
-            format!("reserve + commit + release, {threads} threads at once"),
-            contended(&me, device, threads)?
-        );
-    }
+/// Calls of one process beside others that hold slots and memory.
+fn beside(
+    neighbours: u32,
+    me: &Identity,
+    limits: &Limits,
+    device: DeviceIndex,
+) -> Result<(), Box<dyn std::error::Error>> {
     let usage = Usage::in_memory()?;
-    let slot = usage.claim(&me)?;
+    for pid in 1..=neighbours {
+        let other = usage.claim(&Identity {
+            pid,
+            start_ticks: 1,
+            ..*me
+        })?;
+        other.reserve(device, 4096, 4 * GIB)?.commit();
+    }
+    let slot = usage.claim(me)?;
+    measure(
+        &format!("reserve + commit + release, {neighbours} neighbours"),
+        || {
+            if let Ok(limit) = limits.memory_limit_bytes(device)
+                && let Ok(reservation) = slot.reserve(device, black_box(2 << 20), limit)
+            {
+                reservation.commit();
+                slot.release(device, black_box(2 << 20));
+            }
+        },
+    );
+    measure(&format!("refused, {neighbours} neighbours"), || {
+        let _ = black_box(slot.reserve(device, black_box(8 * GIB), 4 * GIB));
+    });
+    measure(&format!("used_bytes, {neighbours} neighbours"), || {
+        black_box(usage.used_bytes(device));
+    });
+    Ok(())
+}
+
+/// The calls on the way of a launch.
+fn of_a_launch(
+    me: &Identity,
+    limits: &Limits,
+    device: DeviceIndex,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let usage = Usage::in_memory()?;
+    let slot = usage.claim(me)?;
     let meter = slot.meter(device);
     measure("memory_limit_bytes", || {
         let _ = black_box(limits.memory_limit_bytes(black_box(device)));
@@ -116,4 +117,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         black_box(now_ns());
     });
     Ok(())
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let device = DeviceIndex::new(0).ok_or("device 0")?;
+    let uuid = GpuUuid::from_bytes([7; 16]);
+    let limits = Limits::in_memory("bench", &[(uuid, DeviceConfig::new(4 * GIB, 300))], now_ns())?;
+    let limits = limits.limits();
+    let me = Identity::current()?;
+    for neighbours in [0, 1, 7, 63] {
+        beside(neighbours, &me, limits, device)?;
+    }
+    for threads in [1, 2, 8] {
+        println!(
+            "{:<44} {:>8.1} ns",
+            format!("reserve + commit + release, {threads} threads at once"),
+            contended(&me, device, threads)?
+        );
+    }
+    of_a_launch(&me, limits, device)
 }

@@ -1,5 +1,5 @@
-//! Why a call reached the driver without the shim having a part in it. A process of a tenant tells the reasons that it has met in
-//! its identity record ([`crate::layout::IdentityRecord::bypasses`]). `vcuda doctor` names those that an operator should know.
+//! The reasons why a call reached the driver without the shim. A process notes those that it has met in its identity
+//! record ([`crate::layout::IdentityRecord::bypasses`]). `vcuda doctor` names those that an operator should know.
 
 /// A reason. Its number is its bit in the identity record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Bypass {
         }
     }
 
-    /// Whether the process may use the GPU past the shim. All other calls are only the driver's to answer.
+    /// Whether the process may use the GPU past the shim. In all other cases the driver's answer is the right one.
     #[must_use]
     pub const fn is_past_the_shim(self) -> bool {
         matches!(
@@ -64,7 +64,7 @@ impl Bypass {
         )
     }
 
-    /// Gives this reason if `condition` holds: `Bypass::BadArgument.when(place.is_null())?`.
+    /// Returns this reason as an error if `condition` holds: `Bypass::BadArgument.when(place.is_null())?`.
     ///
     /// # Errors
     /// The reason itself.
@@ -79,7 +79,7 @@ impl Bypass {
         1 << self as u32
     }
 
-    /// The reasons whose bits are set in `word`. Other bits mean nothing: the word is a tenant's.
+    /// The reasons whose bits are set in `word`. Unknown bits are ignored: the word is a tenant's.
     pub fn of_word(word: u64) -> impl Iterator<Item = Self> {
         Self::ALL
             .into_iter()

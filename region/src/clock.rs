@@ -1,4 +1,4 @@
-//! The one place that asks the machine for the time.
+//! The only place of the crate that reads the machine's clock.
 
 use crate::sys;
 

@@ -1,10 +1,10 @@
-//! Which files a program can use: the first words of `limits` and `usage`, and the rule of versions.
+//! The rule of versions: which files a program can use, by the first words of `limits` and `usage`.
 //!
-//! A program uses the files of its own version, those of older ones down to the oldest that it knows ([`release::layouts`]), and those of a newer one
-//! whose header says that its layout begins with this program's, each word where it was and meaning what it meant
-//! (`compatible_version`). Such a file may be longer: what was appended, this program neither reads nor writes. Every
-//! other file is refused, with both versions in the message: a quota is never read from words that may mean something
-//! else (I11, I13).
+//! A program uses the files of its own version, and those of older versions down to the oldest that it knows
+//! ([`release::layouts`]). It also uses files of a newer version whose header says that their layout begins with this
+//! program's, with the same words in the same places (`compatible_version`). Such a file may be longer: this program
+//! neither reads nor writes the rest. Every other file is refused, with both versions in the message: a quota is
+//! never read from words that may mean something else (I11, I13).
 
 use crate::layout::Header;
 use crate::primitive::Ordering;
@@ -16,7 +16,7 @@ pub(crate) const HEADER_BYTES: usize = 24;
 const _: () = assert!(HEADER_BYTES == size_of::<Header>());
 
 impl Header {
-    /// Makes it the header of a file of this version. The first word is the last to be written.
+    /// Fills the header of a file of this version. The first word is written last.
     pub(crate) fn fill(&self, magic: u64, size_bytes: usize) {
         let (oldest, own) = release::layouts();
         self.version.store(own, Ordering::Relaxed);
@@ -53,14 +53,15 @@ impl Words {
         is_compatible(self.version, self.compatible_version, oldest, own)
     }
 
-    /// Whether a file of `found` bytes has the size that its version has. Ours takes `own` bytes, as did those before.
+    /// Whether a file of `found` bytes has the size of its version. `own`: the size in this version, and in older
+    /// ones.
     pub(crate) fn has_size(&self, found: u64, own: u64) -> bool {
         self.size_bytes == found && (found == own || (found > own && self.version > release::layouts().1))
     }
 }
 
-/// Whether a program that is `own` and reads files from `oldest` on can use one of `version`, which the programs from
-/// `compatible` on can use.
+/// Whether a program of version `own` that reads files from version `oldest` on can use a file of `version` that
+/// programs from `compatible` on can use.
 fn is_compatible(version: u32, compatible: u32, oldest: u32, own: u32) -> bool {
     if version > own {
         compatible <= own
@@ -86,7 +87,7 @@ mod tests {
         // Its own, each uses.
         assert!(is_compatible(newer, newer, newer, newer));
         assert!(is_compatible(newer, older, older, newer));
-        // What an older file says of still older ones is nothing to us; nor can it let in what is too old.
+        // What an older file says of still older versions does not matter. Nor can it let in a file that is too old.
         assert!(!is_compatible(6, 0, older, newer));
         assert!(is_compatible(u32::MAX, newer, older, newer));
     }

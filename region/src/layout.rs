@@ -1,8 +1,9 @@
-//! The two files of a container's directory as they lie in memory, word for word.
+//! The two files of a tenant's directory as they lie in memory, word for word.
 //!
-//! Atomic integers only: no `bool`, enum, float, reference or hidden padding, so that any bytes are a valid value and
-//! what a stranger wrote can be read. All zero is a valid, empty `usage`. The numbers are the machine's own (the files
-//! never leave it). A change of layout changes [`VERSION`]; which versions go together, [`crate::header`] says.
+//! Atomic integers only: no `bool`, enum, float, reference or hidden padding. So any bytes are a valid value, and
+//! words that a stranger wrote can be read. All zero is a valid, empty `usage`. The numbers have the machine's byte
+//! order, as the files never leave it. A change of layout changes [`VERSION`]; [`crate::header`] decides which
+//! versions go together.
 
 use crate::ledger::Record;
 use crate::primitive::{AtomicU32, AtomicU64};
@@ -19,23 +20,23 @@ pub const LIMITS_MAGIC: u64 = u64::from_le_bytes(*b"vculimit");
 pub const USAGE_MAGIC: u64 = u64::from_le_bytes(*b"vcuusage");
 /// Version of both layouts.
 pub const VERSION: u32 = 6;
-/// The oldest version whose files this program uses, and whose programs can use this one's files. There is no
-/// release yet: version 5 has the same layout and was never written. It exists so that the tests can upgrade from it.
+/// The oldest version whose files this program uses, and whose programs can use this one's files. There is no release
+/// yet: version 5 has the same layout, and exists only so that the tests can upgrade from it.
 pub const OLDEST_VERSION: u32 = 5;
-/// Bytes reserved for a container's name.
+/// Bytes reserved for a tenant's name.
 pub const NAME_BYTES: usize = 128;
 /// Words of a device's configuration, its checksum included.
 pub const CONFIG_WORDS: usize = 9;
 /// Words of a device's pace, its checksum included.
 pub const PACE_WORDS: usize = 6;
 
-/// What a reader checks first in either file. The same in every version.
+/// Fields that a reader checks first in either file. The same in every version.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Header {
     /// [`LIMITS_MAGIC`] or [`USAGE_MAGIC`].
     pub magic: AtomicU64,
-    /// [`VERSION`] of who made the file.
+    /// [`VERSION`] of the program that made the file.
     pub version: AtomicU32,
     /// The oldest version whose programs can use the file.
     pub compatible_version: AtomicU32,
@@ -49,7 +50,7 @@ pub struct Header {
 pub struct LimitsFile {
     /// Magic, versions, size.
     pub header: Header,
-    /// How many of `devices` are in use.
+    /// Number of entries of `devices` in use.
     pub device_count: AtomicU32,
     /// Bytes of the name.
     pub name_bytes: AtomicU32,
@@ -59,14 +60,14 @@ pub struct LimitsFile {
     pub checksum: AtomicU64,
     /// Number of configurations written so far.
     pub generation: AtomicU64,
-    /// When the arbiter was last at work (`CLOCK_MONOTONIC`, ns).
+    /// Time at which the arbiter last worked (`CLOCK_MONOTONIC`, ns).
     pub arbiter_beat_ns: AtomicU64,
     reserved: [AtomicU64; 9],
     /// The GPUs.
     pub devices: [DeviceLimits; MAX_DEVICES],
 }
 
-/// What a container may use of one GPU.
+/// Quota of a tenant on one GPU.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct DeviceLimits {
@@ -88,21 +89,21 @@ pub struct DeviceLimits {
 pub struct UsageFile {
     /// Magic, versions, size.
     pub header: Header,
-    /// One more than the highest slot ever used: how far a sum has to look. Never falls.
+    /// One more than the highest slot ever used: the number of slots that a sum covers. Never falls.
     pub slots_used: AtomicU32,
     /// One more than the highest place of an object ever used. Never falls.
     pub objects_used: AtomicU32,
-    /// Counts changes of `limits` that the container's processes should look at soon. A hint: what they believe stands in
-    /// `limits`.
+    /// Counts changes of `limits` that the tenant's processes should look at soon. It is only a hint: the values
+    /// stand in `limits`.
     pub limits_notice: AtomicU32,
     reserved: [AtomicU32; 23],
-    /// Who holds which slot.
+    /// Owner of each slot.
     pub identities: [IdentityRecord; MAX_SLOTS],
     /// Memory and GPU time of each process, per device: a sum over one device walks through adjacent lines.
     pub devices: [[SlotDevice; MAX_SLOTS]; MAX_DEVICES],
-    /// The container's bucket of GPU time, per device.
+    /// The tenant's bucket of GPU time, per device.
     pub buckets: [TokenBucket; MAX_DEVICES],
-    /// What each object that processes share is at the moment. See [`crate::shared`].
+    /// State of each object that processes share. See [`crate::shared`].
     pub object_states: [AtomicU64; MAX_OBJECTS],
     /// The objects.
     pub objects: [ObjectRecord; MAX_OBJECTS],
@@ -114,7 +115,7 @@ pub struct UsageFile {
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct IdentityRecord {
-    /// Incarnation, pid and state in one word, so that one exchange claims the slot *and* tells for whom.
+    /// Incarnation, pid and status in one word, so that one exchange claims the slot and names its owner.
     pub state: AtomicU64,
     /// Start time in clock ticks since boot (`/proc/PID/stat`, field 22), 0 until written.
     pub start_ticks: AtomicU64,
@@ -122,14 +123,16 @@ pub struct IdentityRecord {
     pub namespaces: AtomicU64,
     /// The command's name as the kernel has it (`/proc/PID/comm`, 15 bytes).
     pub name: [AtomicU64; 2],
-    /// Why calls of the process reached the driver past the shim: a bit for each reason ([`crate::bypass::Bypass::bit`]).
+    /// Reasons why calls of the process reached the driver past the shim, a bit each
+    /// ([`crate::bypass::Bypass::bit`]).
     pub bypasses: AtomicU64,
-    /// The state under which the holder has the slot's byte of the file locked; anything else if it has not.
+    /// The state under which the owner has locked the slot's byte of the file. Any other value: not locked.
     pub locked_state: AtomicU64,
-    /// When its holder's death was last seen to leave memory behind: see [`crate::slots::Usage::reap_dead`]. 0 before.
+    /// Time at which its owner's death was last seen to leave memory behind: see [`crate::slots::Usage::reap_dead`].
+    /// 0 before.
     pub gone: AtomicU64,
-    /// When its worker last settled what was done of the process's work (`CLOCK_MONOTONIC`, ns): see
-    /// [`crate::slots::Slot::tell_settled`]. 0 before its first launch that is metered.
+    /// Time at which the worker last settled the finished work of the process (`CLOCK_MONOTONIC`, ns): see
+    /// [`crate::slots::Slot::tell_settled`]. 0 before its first metered launch.
     pub settled_ns: AtomicU64,
     reserved: [AtomicU64; 7],
 }
@@ -183,7 +186,7 @@ const _: () = {
     assert!(offset_of!(UsageFile, object_states) == buckets + MAX_DEVICES * size_of::<TokenBucket>());
     assert!(offset_of!(UsageFile, objects) == offset_of!(UsageFile, object_states) + MAX_OBJECTS * 8);
     let objects_end = offset_of!(UsageFile, objects) + MAX_OBJECTS * size_of::<ObjectRecord>();
-    // Nothing is rounded up but where the tables are small, for miri.
+    // Only here is anything rounded up, and only for miri, whose tables are small.
     let queues = objects_end.next_multiple_of(128);
     assert!(offset_of!(UsageFile, queues) == queues);
     assert!(size_of::<Queue>() == 128 + (MAX_SLOTS * 8).next_multiple_of(128));

@@ -1,13 +1,14 @@
 //! The memory that shim and manager share: limits, usage, ledger, bucket.
 //!
-//! A container (or one `vcuda run`) has a directory with two files. `limits` is written by the manager or by
-//! `vcuda run` and only read by the container: what it may use. `usage` is written by the container's processes: what
-//! they do use. Neither side calls the other: both look into mapped memory.
+//! A tenant (a container, or one `vcuda run`) has a directory with two files. The manager or `vcuda run` writes
+//! `limits`, and the container only reads it: it says what the tenant may use. The tenant's processes write `usage`:
+//! what they use of it. Neither side calls the other: both look into mapped memory.
 //!
-//! The story of one allocation: [`directory::resolve`] finds the tenant's directory, [`limits::Limits`] tells the limit,
-//! [`slots::Usage::claim`] gives the process its slot, [`slots::Slot::reserve`] counts the bytes before the driver is
-//! asked (the sum over the slots is the truth, see [`ledger`]), and the [`reservation::Reservation`] is committed, or its
-//! drop gives the bytes back. A launch is paid from the process's lease on the container's [`bucket`](vcuda_limiter::token_bucket).
+//! The path of one allocation: [`directory::resolve`] finds the tenant's directory, and [`limits::Limits`] tells the
+//! limit. [`slots::Usage::claim`] gives the process its slot. [`slots::Slot::reserve`] counts the bytes before the
+//! driver is asked; the sum over the slots is the truth, see [`ledger`]. The [`reservation::Reservation`] is
+//! committed, or dropping it gives the bytes back. A launch is paid from the process's lease on the tenant's
+//! [`bucket`](vcuda_limiter::token_bucket).
 //!
 //! Time is an argument everywhere; [`clock`] alone asks the machine for it. No function here prints, allocates on a hot
 //! path, starts a thread, or reads the environment.
@@ -30,7 +31,7 @@ mod map;
 mod open;
 #[cfg(not(loom))]
 pub mod usage_reader;
-// The same atomics as the limiter's, counted in the tests of this crate too.
+// The limiter's atomics, counted in the tests of this crate too.
 #[path = "../../limiter/src/primitive.rs"]
 mod primitive;
 #[cfg(not(loom))]
@@ -54,16 +55,16 @@ pub use sys::aside;
 pub use uuid::GpuUuid;
 pub use vcuda_limiter::MAX_SLOTS;
 
-/// How many GPUs one container can hold.
+/// Number of GPUs that one tenant can hold.
 pub const MAX_DEVICES: usize = 16;
 
-/// The position of a GPU in the container's `limits`. It means nothing outside this container's two files (I10):
-/// callers find it by UUID with [`limits::Limits::find`].
+/// The position of a GPU in the tenant's `limits`. It means nothing outside this tenant's two files (I10): callers
+/// find it by UUID with [`limits::Limits::find`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceIndex(u8);
 
 impl DeviceIndex {
-    /// The device at `index`, or nothing if a container cannot have that many.
+    /// The device at `index`; `None` if a tenant cannot have that many.
     #[must_use]
     pub fn new(index: usize) -> Option<Self> {
         u8::try_from(index).ok().filter(|_| index < MAX_DEVICES).map(Self)
@@ -76,7 +77,7 @@ impl DeviceIndex {
         usize::from(self.0)
     }
 
-    /// Every position a container can have.
+    /// Every position a tenant can have.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..MAX_DEVICES).filter_map(Self::new)
     }

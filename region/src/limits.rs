@@ -1,4 +1,4 @@
-//! `limits`: what the container may use. Written by one at a time, read by all the container's processes.
+//! `limits`: the quota of a tenant. One process writes it at a time; all the tenant's processes read it.
 
 use core::fmt;
 use std::fs::File;
@@ -26,13 +26,13 @@ pub(crate) use words::fill;
 pub use writer::{LimitsWriter, WriteError};
 
 /// The value of a device's metered word when its GPU time is not metered. Every other value means metered, so that
-/// damage never frees a container of its share.
+/// damage never frees a tenant of its share.
 pub const NOT_METERED: u32 = 0x6f70_656e;
 
-/// How often a file that looks damaged is read: a value may have changed twice while it was read.
+/// Attempts to read a file that looks damaged: a value may have changed twice while it was read.
 const READ_ATTEMPTS: u32 = 8;
 
-/// What was read from `limits` cannot be right. A managed process then gets no GPU memory (I11).
+/// The error for values read from `limits` that cannot be right. A managed process then gets no GPU memory (I11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damaged;
 
@@ -44,7 +44,7 @@ impl fmt::Display for Damaged {
 
 impl std::error::Error for Damaged {}
 
-/// A container's limits, as they were when they were read ([`Limits::read`]) or last followed ([`Limits::open`],
+/// A tenant's limits, as they were when they were read ([`Limits::read`]) or last followed ([`Limits::open`],
 /// [`Limits::follow`]).
 #[derive(Debug)]
 pub struct Limits {
@@ -55,7 +55,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Opens, checks and maps `limits` in `directory`: for the container's own processes, which [`Limits::follow`] them.
+    /// Opens, checks and maps `limits` in `directory`: for the tenant's own processes, which [`Limits::follow`] them.
     ///
     /// # Errors
     /// Missing, a link, not a file, of another version or size, or damaged: see [`OpenError`].
@@ -70,8 +70,8 @@ impl Limits {
         })
     }
 
-    /// Reads and checks `limits` in `directory` as they are now: for everybody else. Nothing stays open or mapped, so
-    /// whatever becomes of the file later is no matter.
+    /// Reads and checks `limits` in `directory` as they are now, for programs outside of the tenant. Nothing stays
+    /// open or mapped, so later changes of the file have no effect.
     ///
     /// # Errors
     /// As [`Limits::open`].
@@ -81,7 +81,7 @@ impl Limits {
         Self::copied(&path, &file)
     }
 
-    /// A sound copy of what is in `file`. A writer that was at work is given time to finish.
+    /// A sound copy of `file`. A writer that is at work is given time to finish.
     fn copied(path: &Path, file: &File) -> Result<Self, OpenError> {
         for _ in 0..READ_ATTEMPTS {
             let bytes = read_bytes::<LimitsFile>(path, file)?;
@@ -130,18 +130,18 @@ impl Limits {
         })
     }
 
-    /// The container's name.
+    /// The tenant's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The container's GPUs.
+    /// The tenant's GPUs.
     pub fn devices(&self) -> impl Iterator<Item = (DeviceIndex, GpuUuid)> + '_ {
         DeviceIndex::all().zip(self.devices.iter().copied())
     }
 
-    /// Where `uuid` stands in the container's limits; nothing if the container was not given this GPU.
+    /// Position of `uuid` in the tenant's limits; `None` if the tenant was not given this GPU.
     #[must_use]
     pub fn find(&self, uuid: &GpuUuid) -> Option<DeviceIndex> {
         self.devices()
@@ -149,13 +149,14 @@ impl Limits {
             .map(|(device, _)| device)
     }
 
-    /// How often a configuration was written.
+    /// Number of times that a configuration was written.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.mapping.generation.load(Ordering::Acquire)
     }
 
-    /// The memory limit of `device` in bytes, or [`vcuda_quota::NO_MEMORY_LIMIT`]. Five loads: for every allocation.
+    /// The memory limit of `device` in bytes, or [`vcuda_quota::NO_MEMORY_LIMIT`]. It takes five loads, as every
+    /// allocation needs it.
     ///
     /// # Errors
     /// The value does not agree with its check word: nothing may be allocated.
@@ -198,7 +199,7 @@ impl Limits {
         pace_of_words(device, self.device(device).pace.read()).ok_or(Damaged)
     }
 
-    /// When the arbiter was last at work (`CLOCK_MONOTONIC`, ns), 0 if it never was.
+    /// Time at which the arbiter last worked (`CLOCK_MONOTONIC`, ns), 0 if it never did.
     #[must_use]
     pub fn arbiter_beat_ns(&self) -> u64 {
         self.mapping.arbiter_beat_ns.load(Ordering::Relaxed)

@@ -1,4 +1,5 @@
-//! Files mapped into memory, and memory that looks like one. With [`crate::sys`] the only unsafe code of the crate.
+//! Files mapped into memory, and anonymous memory of the same form. With [`crate::sys`] the only unsafe code of the
+//! crate.
 //!
 //! The mapped types are `repr(C)` records of atomic integers: every byte pattern is a valid value, and another process
 //! may write at any time. That is why a shared reference to them is sound.
@@ -17,7 +18,7 @@ use std::os::fd::AsRawFd;
 use crate::layout::{LIMITS_MAGIC, LimitsFile, USAGE_MAGIC, UsageFile};
 use crate::sys;
 
-/// A record that may be laid over bytes that others write.
+/// A record that may be laid over bytes that other processes write.
 ///
 /// # Safety
 /// The type is `repr(C)`, made of atomic integers and arrays of them only, without padding, so that any bytes are a
@@ -91,8 +92,8 @@ impl<T: Mapped> Mapping<T> {
         Ok(copy)
     }
 
-    /// Copies what is mapped into `copy`, without touching it: a file that was cut short is an error and no fault. Nobody
-    /// else may be reading or writing `copy`.
+    /// Copies the mapped bytes into `copy` without touching them: a file that was cut short is an error and no fault.
+    /// No other thread may read or write `copy` meanwhile.
     ///
     /// # Errors
     /// The file is shorter than `T`.
@@ -101,7 +102,7 @@ impl<T: Mapped> Mapping<T> {
         // SAFETY: `copy` is a mapping of `size_of::<T>()` bytes, and ours alone.
         match unsafe { sys::copy_own(from, to, size_of::<T>()) } {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-                // The call is not to be had: touched, as any mapping is.
+                // The system call is not available: the mapping is read directly.
                 for at in 0..size_of::<T>() / 8 {
                     // SAFETY: within the mapping, aligned; others may write it meanwhile, and any bytes are a value.
                     let word = unsafe { from.cast::<u64>().wrapping_add(at).read_volatile() };

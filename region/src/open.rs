@@ -1,4 +1,4 @@
-//! Opening the files of a container's directory, in which its processes may have put anything.
+//! Opening of the files of a tenant's directory, in which its processes may have put anything.
 
 use core::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -10,7 +10,7 @@ use crate::header::{HEADER_BYTES, Words};
 use crate::map::Mapped;
 use crate::{release, sys};
 
-/// A file of the container's directory cannot be used. The caller denies a managed process GPU memory then (I11).
+/// A file of the tenant's directory cannot be used. The caller denies a managed process GPU memory then (I11).
 #[derive(Debug)]
 pub enum OpenError {
     /// It cannot be opened, read or mapped.
@@ -21,13 +21,13 @@ pub enum OpenError {
     NotAFile(PathBuf),
     /// It does not begin with the right word.
     Foreign(PathBuf),
-    /// It was made by another version of vcuda, with which this one does not go together.
+    /// It was made by another version of vcuda, which this one is not compatible with.
     Version {
         /// The file.
         path: PathBuf,
         /// The version that made it.
         found: u32,
-        /// The oldest version that can use it, as it says.
+        /// The oldest version that can use it, by its header.
         compatible: u32,
     },
     /// It is shorter or longer than its layout.
@@ -36,7 +36,7 @@ pub enum OpenError {
         path: PathBuf,
         /// Its size in bytes.
         found: u64,
-        /// What its layout needs.
+        /// Size that its layout needs.
         expected: u64,
     },
     /// Its checksum or a value in it is wrong.
@@ -44,7 +44,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether the file may be sound, and only not for this program.
+    /// Whether the file may be sound, and is only of another version.
     pub(crate) fn is_of_another_version(&self) -> bool {
         matches!(self, Self::Version { .. })
     }
@@ -103,7 +103,7 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// Opens a file of layout `T`: follows no link, waits for no pipe and no lease, and checks kind, versions and size.
+/// Opens a file of layout `T`, and checks kind, versions and size. Follows no link, and waits for no pipe or lease.
 pub(crate) fn open_checked<T: Mapped>(path: &Path, writable: bool) -> Result<File, OpenError> {
     let file = OpenOptions::new()
         .read(true)
@@ -118,7 +118,8 @@ pub(crate) fn open_checked<T: Mapped>(path: &Path, writable: bool) -> Result<Fil
     check::<T>(path, &file).map(|_| file)
 }
 
-/// As [`open_checked`], to be mapped: a hole, which a full disk could not fill when it is touched, is filled now.
+/// As [`open_checked`], for mapping. Holes in the file are filled now, as a full disk could not fill them when they
+/// are touched.
 pub(crate) fn open_to_write<T: Mapped>(path: &Path) -> Result<File, OpenError> {
     let file = open_checked::<T>(path, true)?;
     let io = |error| OpenError::Io(path.to_owned(), error);
@@ -129,7 +130,7 @@ pub(crate) fn open_to_write<T: Mapped>(path: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// Checks what is open as `file`, which may have been changed since.
+/// Checks the file that is open as `file`, which may have changed since.
 pub(crate) fn check<T: Mapped>(path: &Path, file: &File) -> Result<Metadata, OpenError> {
     let io = |error| OpenError::Io(path.to_owned(), error);
     let metadata = file.metadata().map_err(io)?;
@@ -164,7 +165,7 @@ pub(crate) fn check<T: Mapped>(path: &Path, file: &File) -> Result<Metadata, Ope
     Ok(metadata)
 }
 
-/// The bytes of a layout `T` as they are now: never from a mapping, which another process could cut off.
+/// The current bytes of a layout `T`. Never from a mapping, which another process could cut off.
 pub(crate) fn read_bytes<T: Mapped>(path: &Path, file: &File) -> Result<Vec<u8>, OpenError> {
     let mut bytes = vec![0; size_of::<T>()];
     match file.read_exact_at(&mut bytes, 0) {

@@ -1,4 +1,4 @@
-//! Who a process is, and whether it still lives.
+//! The identity of a process, and whether it is alive.
 
 mod environment;
 
@@ -12,7 +12,7 @@ pub use environment::environment;
 
 use crate::sys;
 
-/// What tells one process from every other: a PID alone is reused.
+/// Facts that tell one process from every other: a PID alone is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// PID in its own PID namespace.
@@ -31,7 +31,8 @@ impl Identity {
     /// The calling process.
     ///
     /// # Errors
-    /// `/proc` is not mounted or not readable: then a process cannot be told from the next one of the same PID.
+    /// Fails if `/proc` is not mounted or not readable: then a process cannot be told from the next one of the same
+    /// PID.
     pub fn current() -> io::Result<Self> {
         let text = read("/proc/self/stat")?;
         let stat =
@@ -49,16 +50,17 @@ impl Identity {
         })
     }
 
-    /// Another process, by its PID in the caller's namespace, as it can be seen from here: with the PID in its own
-    /// namespace, the start time by the caller's clock, and 0 for each namespace that is hidden from the caller.
+    /// The identity of another process, by its PID in the caller's namespace, as far as the caller can see it. It has
+    /// the PID in its own namespace, the start time by the caller's clock, and 0 for each namespace that is hidden
+    /// from the caller.
     ///
     /// # Errors
-    /// There is none of this PID, or `/proc` does not show it.
+    /// Fails if there is no process of this PID, or `/proc` does not show it.
     pub fn of(host_pid: u32) -> io::Result<Self> {
         Self::seen(host_pid, None)
     }
 
-    /// As [`Identity::of`], asked by `self`, in half the time for a process of the same PID namespace.
+    /// As [`Identity::of`], with `self` as the caller: in half the time for a process of the same PID namespace.
     ///
     /// # Errors
     /// As [`Identity::of`].
@@ -76,7 +78,7 @@ impl Identity {
             *byte = from;
         }
         let pid_namespace = namespace(&process, "pid").unwrap_or(0);
-        // The longest of the texts, and made anew for each who reads it.
+        // The longest of the files, and the kernel makes it anew for each read.
         let pid = if own_namespace == Some(pid_namespace) {
             host_pid
         } else {
@@ -118,15 +120,16 @@ impl fmt::Display for Identity {
 /// Whether a process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// It does.
+    /// It is alive.
     Alive,
-    /// It is gone: the kernel says so.
+    /// It is gone, as the kernel says.
     Dead,
-    /// It cannot be seen from here. It counts as alive: quota that is not used is better than quota used twice.
+    /// It cannot be seen from here, and counts as alive: quota that is not used is better than quota used twice.
     Unknown,
 }
 
-/// The inode of one of a process's namespaces. If the main thread has ended, the kernel tells it of the other threads only.
+/// The inode of one of a process's namespaces. If the main thread has ended, the kernel tells it only for the other
+/// threads.
 fn namespace(process: &str, kind: &str) -> io::Result<u32> {
     let file = format!("ns/{kind}");
     let found = fs::metadata(format!("{process}/{file}"));
@@ -146,8 +149,8 @@ fn of_any_thread(process: &str, file: &str) -> Option<fs::Metadata> {
         .next()
 }
 
-/// The folder of `/proc` that tells of a process: its own, or, once its main thread has ended, one of another thread. The
-/// kernel knows no root, mappings or environment of a thread that has ended.
+/// The folder of `/proc` that describes a process: its own, or, once its main thread has ended, that of another
+/// thread. The kernel shows no root, mappings or environment of a thread that has ended.
 #[must_use]
 pub fn folder_of(pid: u32) -> PathBuf {
     let process = format!("/proc/{pid}");
@@ -168,14 +171,15 @@ pub fn folder_of(pid: u32) -> PathBuf {
         .unwrap_or(main_thread)
 }
 
-/// The path of a file of `/proc/self`, such as `maps`. The main thread's own are empty once it has ended, so the calling
-/// thread's are named.
+/// The path of a file of `/proc/self`, such as `maps`. It names the calling thread's file: the main thread's files
+/// are empty once that thread has ended.
 #[must_use]
 pub fn own_file(name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/task/{}/{name}", sys::thread_id()))
 }
 
-/// A file of `/proc`, in one read: the kernel makes the text anew for each. The name in it need not be UTF-8: the kernel cuts it after 15 bytes, also within a character.
+/// A file of `/proc`, in one read: the kernel makes the text anew for each. Invalid UTF-8 is replaced: the kernel
+/// cuts names after 15 bytes, even within a character.
 fn read(path: &str) -> io::Result<String> {
     let mut text = [0; 4096];
     let length = fs::File::open(path)?.read(&mut text)?;
@@ -183,7 +187,7 @@ fn read(path: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(text).into_owned())
 }
 
-/// What is used of `/proc/PID/stat` (proc(5)).
+/// The fields used of `/proc/PID/stat` (proc(5)).
 struct Stat<'a> {
     name: &'a str,
     state: &'a str,
@@ -208,7 +212,7 @@ impl<'a> Stat<'a> {
         })
     }
 
-    /// A zombie has given everything back, unless other threads of it still run.
+    /// Whether it has ended. A zombie has given everything back, unless other threads of it still run.
     fn is_dead(&self) -> bool {
         matches!(self.state, "Z" | "X" | "x") && self.threads <= 1
     }
@@ -217,12 +221,12 @@ impl<'a> Stat<'a> {
 /// Inode of the PID namespace that the kernel boots with; from there every process can be seen.
 const FIRST_PID_NAMESPACE: u32 = 0xefff_fffc;
 
-/// How the calling process sees others.
+/// The calling process's view of others.
 ///
-/// The processes of one container normally share a PID namespace, and there the kernel's answer is exact. A process of
-/// another namespace is looked for in `/proc`, where an ancestor namespace sees it under another PID: the host's tools
-/// and the arbiter therefore find every dead one. Where a namespace cannot be seen at all, its processes are
-/// [`Liveness::Unknown`] and keep what they hold until someone who can see it looks.
+/// The processes of one tenant normally share a PID namespace, and there the kernel's answer is exact. A process of
+/// another namespace is looked for in `/proc`, where an ancestor namespace sees it under another PID. So the host's
+/// tools and the arbiter find every dead one. If a namespace cannot be seen at all, its processes are
+/// [`Liveness::Unknown`]. They keep what they hold until a process that sees the namespace looks.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessView {
     me: Identity,
@@ -234,7 +238,7 @@ impl ProcessView {
     /// The view of the calling process, whose identity is `me`.
     #[must_use]
     pub fn new(me: Identity) -> Self {
-        // A `/proc` mounted in another PID namespace shows other processes under our numbers.
+        // A `/proc` mounted in another PID namespace shows other processes under these numbers.
         let listed = fs::read_link("/proc/self").ok();
         let proc_is_ours = listed.and_then(|pid| pid.to_str()?.parse().ok()) == Some(me.pid);
         Self {
@@ -244,8 +248,8 @@ impl ProcessView {
         }
     }
 
-    /// A look of a microsecond a process, for those who look often: only processes of the same PID namespace, and not
-    /// whether a PID belongs to another process by now.
+    /// A view for frequent callers, which takes a microsecond a process. It sees only processes of the same PID
+    /// namespace, and does not notice that a PID belongs to another process by now.
     #[must_use]
     pub fn brief(me: Identity) -> Self {
         Self {
@@ -255,7 +259,7 @@ impl ProcessView {
         }
     }
 
-    /// Whether `other` lives.
+    /// Whether `other` is alive.
     #[must_use]
     pub fn liveness(&self, other: &Identity) -> Liveness {
         if self.me.is_same(other) {
@@ -273,12 +277,12 @@ impl ProcessView {
         self.proc_is_ours && self.me.pid_namespace == FIRST_PID_NAMESPACE
     }
 
-    /// Whether nothing that this view looks at tells of `other`: its PID namespace is another, and not one below.
+    /// Whether this view cannot see `other`: its PID namespace is another, and not one below.
     pub(crate) fn cannot_see(&self, other: &Identity) -> bool {
         !self.is_brief && other.pid_namespace != self.me.pid_namespace
     }
 
-    /// Whether no process has this PID, where no more is known of it than that.
+    /// Whether no process has this PID, if nothing else is known of the process.
     pub(crate) fn pid_is_gone(&self, pid: u32) -> bool {
         !sys::process_exists(pid)
     }
@@ -306,8 +310,8 @@ impl ProcessView {
         self.verdict(&stat, other)
     }
 
-    /// On `other`, where its PID now shows `stat`. The PID may be another process's by now; so may the number of a
-    /// namespace, which the kernel gives out again as soon as the last container to have it is gone.
+    /// The liveness of `other`, given the `stat` that its PID shows now. The PID may belong to another process by
+    /// now. So may the number of a namespace, which the kernel gives out again once its last container is gone.
     fn verdict(&self, stat: &Stat<'_>, other: &Identity) -> Liveness {
         let same_clock = other.time_namespace == self.me.time_namespace;
         if stat.is_dead() || (same_clock && stat.start_ticks != other.start_ticks) {
@@ -339,13 +343,13 @@ impl ProcessView {
             let Ok(status) = read(&format!("{path}/status")) else {
                 continue;
             };
-            // Ours, and so not of another namespace.
+            // In the caller's namespace, so not the process that is looked for.
             let Some(pid) = inner_pid(&status) else { continue };
             let same_pid = pid == other.pid;
             match namespace(path, "pid") {
                 Ok(inode) if inode == other.pid_namespace => sees_namespace = true,
                 Ok(_) => continue,
-                // Another user's process: its namespace is hidden, so the number alone must do.
+                // Another user's process: its namespace is hidden, so only the number can be compared.
                 Err(_) if same_pid => return Liveness::Unknown,
                 Err(_) => continue,
             }
@@ -362,8 +366,8 @@ impl ProcessView {
     }
 }
 
-/// The last number of the line `NSpid` (proc(5)), the PID in the process's own namespace, if that is not the one of this
-/// `/proc`, for which it is the only number.
+/// The last number of the line `NSpid` (proc(5)): the PID in the process's own namespace. `None` if that namespace is
+/// the one of this `/proc`, as the line then has one number only.
 fn inner_pid(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     line.split_ascii_whitespace().skip(1).last()?.parse().ok()

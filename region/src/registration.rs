@@ -1,13 +1,13 @@
-//! What a process says to the manager when it registers, and what it is answered: one message each way over the
-//! `manager.sock` in its container's directory, of fixed size and little-endian.
+//! Messages between a process that registers and the manager. One goes each way over the `manager.sock` in the
+//! tenant's directory, of fixed size and little-endian.
 //!
-//! The socket is of the kind `SOCK_SEQPACKET`: a message comes whole or not at all, so neither side ever holds half of one,
-//! and a peer that is gone is seen. Connecting needs no more than to see the socket: it works through a read-only mount, and
-//! with any libc. Who the process is, the manager does not take from the message but from the kernel (`SO_PEERCRED`); the
-//! message only says which of the container's slots is its own.
+//! The socket is of the kind `SOCK_SEQPACKET`. A message comes whole or not at all, so neither side ever holds half
+//! of one, and a peer that is gone is noticed. Connecting only needs the path of the socket: it works through a
+//! read-only mount, and with any libc. The kernel tells the manager which process it is (`SO_PEERCRED`). The message
+//! only tells which of the tenant's slots is its own.
 //!
-//! Versions: the process offers a range, the manager chooses the newest that both know. The first [`HELLO_BYTES`] of a
-//! message mean in every version what they mean here; a later one may append to them, as a [`Question`] does.
+//! Versions: the process offers a range, and the manager chooses the newest that both know. The first [`HELLO_BYTES`]
+//! of a message have the same meaning in every version. A later version may append to them, as a [`Question`] does.
 
 mod question;
 
@@ -16,25 +16,25 @@ pub use question::{ProcessMemory, QUESTION_BYTES, Question, REPLY_BYTES, Reply};
 use crate::process::Identity;
 use crate::release;
 
-/// Name of the socket in the container's directory.
+/// Name of the socket in the tenant's directory.
 pub const SOCKET: &str = "manager.sock";
-/// The protocol's version of this source; what a program speaks, [`release::protocols`] says.
+/// The protocol version of this source; [`release::protocols`] tells the versions of a program.
 pub const VERSION: u32 = 1;
-/// The oldest that is still spoken.
+/// The oldest version that is still supported.
 pub const OLDEST: u32 = 1;
 /// Bytes of a [`Hello`].
 pub const HELLO_BYTES: usize = 64;
-/// The longest message that any version may send (bytes). What is longer is malformed.
+/// The longest message of any version (bytes). A longer one is malformed.
 pub const MOST_BYTES: usize = 256;
 /// Bytes of an [`Answer`].
 pub const ANSWER_BYTES: usize = 16;
-/// Stands for no slot.
+/// The value for no slot.
 pub const NO_SLOT: u32 = u32::MAX;
 
 const HELLO_MAGIC: u64 = u64::from_le_bytes(*b"vcuhello");
 const ANSWER_MAGIC: u64 = u64::from_le_bytes(*b"vcuanswr");
 
-/// What a process says of itself.
+/// Message of a process about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// The oldest and the newest version that it speaks.
@@ -43,7 +43,7 @@ pub struct Hello {
     pub pid: u32,
     /// Its slot in `usage`, or [`NO_SLOT`].
     pub slot: u32,
-    /// Start time (clock ticks since boot) as it sees it.
+    /// Start time (clock ticks since boot), by the process's own clock.
     pub start_ticks: u64,
     /// Inode of its PID namespace.
     pub pid_namespace: u32,
@@ -55,37 +55,37 @@ pub struct Hello {
     pub release: u32,
 }
 
-/// How a registration ended.
+/// Outcome of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Status {
-    /// The process is known from now on.
+    /// The process is registered now.
     Accepted = 0,
     /// No version is common.
     Version = 1,
-    /// The message makes no sense.
+    /// The message is malformed.
     Malformed = 2,
-    /// The container has too many processes; try again later.
+    /// The tenant has too many processes; try again later.
     Full = 3,
-    /// The kernel says something else about the process.
+    /// The kernel's facts about the process differ from the message.
     Stranger = 4,
 }
 
-/// What the manager answers.
+/// The manager's answer to a [`Hello`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// The version chosen; the manager's newest if none is common.
     pub version: u32,
-    /// How it ended.
+    /// Outcome of the registration.
     pub status: Status,
 }
 
-/// A message that is none.
+/// The error for a malformed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
 impl Hello {
-    /// That of the process `me` in `slot`.
+    /// The hello of the process `me` in `slot`.
     #[must_use]
     pub fn new(me: &Identity, slot: Option<usize>) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Hello {
         }
     }
 
-    /// As it is sent.
+    /// The bytes to send.
     #[must_use]
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -121,10 +121,10 @@ impl Hello {
         bytes
     }
 
-    /// What was received.
+    /// Decodes a received message.
     ///
     /// # Errors
-    /// It is no hello, or one that no program of these versions would send.
+    /// Fails if it is no hello, or if no program of these versions would send it.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         if bytes.len() > MOST_BYTES {
             return Err(Malformed);
@@ -168,7 +168,7 @@ impl Hello {
         })
     }
 
-    /// The version to go on with, for one who speaks those from `oldest` to `newest`; nothing if none is common.
+    /// The version to use with a peer that supports `oldest` to `newest`; `None` if none is common.
     #[must_use]
     pub fn choose(&self, oldest: u32, newest: u32) -> Option<u32> {
         let common = self.versions.1.min(newest);
@@ -177,7 +177,7 @@ impl Hello {
 }
 
 impl Answer {
-    /// As it is sent.
+    /// The bytes to send.
     #[must_use]
     pub fn encode(&self) -> [u8; ANSWER_BYTES] {
         let rest = u64::from(self.version) | u64::from(self.status as u32) << 32;
@@ -188,10 +188,10 @@ impl Answer {
         bytes
     }
 
-    /// What was received.
+    /// Decodes a received message.
     ///
     /// # Errors
-    /// It is no answer.
+    /// Fails if it is no answer.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let ([magic, rest], []) = bytes.as_chunks::<8>() else {
             return Err(Malformed);

@@ -1,22 +1,22 @@
-//! What this program says of its release to programs of others: which layouts of the files it uses, which versions of the
-//! registration's protocol it speaks, and its own number.
+//! Facts about this release for programs of other releases: the layouts of the files that it uses, the versions of
+//! the registration protocol that it supports, and its own number.
 //!
-//! These words lie in one place of the built file, behind [`MAGIC`], and are read from there as the program runs: so what
-//! speaks which version can be read off a library or program without running it, and the tests make of one build the
-//! programs of the releases before and after, by changing them there (`tests/tests/manager_upgrade.rs`).
+//! These words lie together in the built file, behind [`MAGIC`], and the program reads them from there. So the
+//! versions of a library or program can be read from its file without running it. The tests make the programs of the
+//! releases before and after from one build, by changing these words (`tests/tests/manager_upgrade.rs`).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{layout, registration};
 
-/// What stands before the words in the built file.
+/// Bytes before the words in the built file.
 pub const MAGIC: [u8; 16] = *b"vcuda-release-1\0";
-/// This source's release as one number, in which a later one is greater: major, minor and patch, a byte each.
+/// This source's release as one number that grows with each release: major, minor and patch, a byte each.
 pub const NUMBER: u32 = part(env!("CARGO_PKG_VERSION_MAJOR")) << 16
     | part(env!("CARGO_PKG_VERSION_MINOR")) << 8
     | part(env!("CARGO_PKG_VERSION_PATCH"));
 
-/// As it lies in the file. Atomics, so that no value is built in where it is used.
+/// The words as they lie in the file. Atomics, so that the compiler builds no value in where it is used.
 #[repr(C)]
 struct Stamp {
     magic: [u8; 16],
@@ -42,7 +42,7 @@ pub fn layouts() -> (u32, u32) {
     (oldest.load(Ordering::Relaxed), newest.load(Ordering::Relaxed))
 }
 
-/// The oldest and the newest version of the registration's protocol that this program speaks.
+/// The oldest and the newest version of the registration protocol that this program supports.
 #[must_use]
 pub fn protocols() -> (u32, u32) {
     let [_, _, newest, oldest, _] = &STAMP.words;
@@ -56,7 +56,7 @@ pub fn number() -> u32 {
     number.load(Ordering::Relaxed)
 }
 
-/// A release's number as people write it.
+/// A release's number as text.
 #[must_use]
 pub fn name(number: u32) -> String {
     let [_, major, minor, patch] = number.to_be_bytes();

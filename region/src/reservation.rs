@@ -4,7 +4,8 @@ use crate::DeviceIndex;
 use crate::ledger::Denied;
 use crate::slots::Slot;
 
-/// Bytes counted before the driver is asked. Dropped, they are given back; committed, they stay until [`Slot::release`].
+/// Bytes counted before the driver is asked. Dropping gives them back. Once committed they stay until
+/// [`Slot::release`].
 #[must_use = "dropping it gives the bytes back"]
 #[derive(Debug)]
 pub struct Reservation<'s, 'u> {
@@ -24,7 +25,7 @@ impl<'s, 'u> Reservation<'s, 'u> {
         self.bytes
     }
 
-    /// The device they are counted on.
+    /// The device that they are counted on.
     #[must_use]
     pub fn device(&self) -> DeviceIndex {
         self.device
@@ -33,7 +34,7 @@ impl<'s, 'u> Reservation<'s, 'u> {
     /// Changes the amount to what the driver really took (a pitch, a granularity).
     ///
     /// # Errors
-    /// It takes more, and that does not fit: the reservation is unchanged.
+    /// Fails if that is more and does not fit; the reservation is then unchanged.
     pub fn resize(&mut self, bytes: u64, limit_bytes: u64) -> Result<(), Denied> {
         if let Some(more) = bytes.checked_sub(self.bytes) {
             self.slot.reserve(self.device, more, limit_bytes)?.commit();
@@ -44,7 +45,7 @@ impl<'s, 'u> Reservation<'s, 'u> {
         Ok(())
     }
 
-    /// The allocation exists: the bytes stay counted. Cannot fail.
+    /// Keeps the bytes counted, as the allocation exists now. Cannot fail.
     #[inline]
     pub fn commit(self) {
         core::mem::forget(self);

@@ -1,7 +1,7 @@
 //! A value of several words that one writer changes and many readers read: two copies and a sequence word.
 //!
-//! The writer fills the copy that no reader is told to read, then bumps the sequence. A writer that is killed midway leaves
-//! the old copy good. A reader repeats only if a writer finished while it read: it never waits for one.
+//! The writer fills the copy that readers do not use, then increments the sequence. A writer that is killed midway
+//! leaves the used copy intact. A reader repeats only if a writer finished while it read: it never waits for one.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
@@ -10,7 +10,7 @@ use crate::primitive::{AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub struct Versioned<const N: usize> {
     sequence: AtomicU64,
-    // The even one first, see `stores`.
+    // The copy for even sequences comes first, see `stores`.
     copies: [[AtomicU64; N]; 2],
 }
 
@@ -27,8 +27,8 @@ impl<const N: usize> Versioned<N> {
     /// Replaces the value. Writers must exclude each other: only one may be here at a time.
     pub fn write(&self, words: [u64; N]) {
         let sequence = self.sequence.load(Ordering::Relaxed);
-        // A reader that sees one of the stores below in the copy it was told to read also sees, at its second look at
-        // the sequence, that the sequence has moved on: pairs with the acquire fence in `read_first`.
+        // A reader that sees one of the stores below in the copy that it uses also sees, at its second look, that the
+        // sequence has changed: pairs with the acquire fence in `read_first`.
         fence(Ordering::Release);
         for (word, value) in self.copy(sequence.wrapping_add(1)).iter().zip(words) {
             word.store(value, Ordering::Relaxed);
@@ -37,9 +37,9 @@ impl<const N: usize> Versioned<N> {
         self.sequence.store(sequence.wrapping_add(1), Ordering::Release);
     }
 
-    /// What [`Versioned::write`] stores, for who can reach the memory only by writing to its file: offsets in bytes from
-    /// the start of the value, to be written in this order. Bytes may arrive one after another: which copy is read hangs on
-    /// one bit of the sequence, and both copies are whole when it changes.
+    /// The stores of [`Versioned::write`], for a writer that can reach the memory only through its file: offsets in
+    /// bytes from the start of the value, to be written in this order. Bytes may arrive one after another. One bit of
+    /// the sequence selects the copy, and both copies are complete when it changes.
     #[cfg(not(loom))]
     pub(crate) fn stores(&self, words: [u64; N]) -> [(usize, Vec<u8>); 2] {
         let next = self.sequence.load(Ordering::Relaxed).wrapping_add(1);
@@ -55,13 +55,13 @@ impl<const N: usize> Versioned<N> {
         ]
     }
 
-    /// The value as some writer left it.
+    /// The value that the last finished write left.
     #[inline]
     pub fn read(&self) -> [u64; N] {
         self.read_first::<N>()
     }
 
-    /// The first `M` words, all of one and the same write.
+    /// The first `M` words, all of the same write.
     #[inline]
     pub fn read_first<const M: usize>(&self) -> [u64; M] {
         const { assert!(M <= N) };

@@ -1,31 +1,35 @@
-//! Objects that more than one process of the container may hold (memory opened by IPC, shareable handles, imported pool
+//! Objects that more than one process of the tenant may hold (memory opened by IPC, shareable handles, imported pool
 //! pointers, external memory), each charged once.
 //!
-//! An object has a [state](state::State) and an [`ObjectRecord`] in a table of `usage`. It is counted in one of two ways:
-//! - its *payer's* own record in the ledger includes it: memory that a process of the container has allocated and then
-//!   [`Slot::share`]d with others, and
-//! - else the object itself counts: memory from outside, which a process has [`Slot::join_foreign`], and memory whose payer
-//!   let go or died while others held it.
+//! An object has a [state](state::State) and an [`ObjectRecord`] in a table of `usage`. It is counted in one of two
+//! ways:
 //!
-//! *Never uncounted, never twice*: the payer's record includes the object as long as its slot is still the same
-//! process's, its head is not empty, and the head's tag is at most the object's `until`. The payer first sets `until` to
-//! the tag that its record has, and then gives the bytes back: the one store of the head that takes them out of the record
-//! is what makes the object count. The dead are emptied by an exchange of the head, with the same effect. Once not
-//! paid, an object is never paid again, so that a sum which reads the records first and the objects then cannot miss it.
+//! * Its *payer's* own record in the ledger includes it. So it is for memory that a process of the tenant has
+//!   allocated and then [`Slot::share`]d with others.
+//! * Else the object counts itself. So it is for memory from outside, which a process has joined
+//!   ([`Slot::join_foreign`]), and for memory whose payer let go or died while others held it.
 //!
-//! *Outliving*: an object of which descriptors were given away may be held by them alone. Without holders it stays, and
+//! *Never uncounted, never twice*: the payer's record includes the object as long as three things hold. Its slot is
+//! still the same process's, its head is not empty, and the head's tag is at most the object's `until`. The payer
+//! first sets `until` to the tag that its record has, and then gives the bytes back. The one store of the head that
+//! takes them out of the record makes the object count. An exchange of the head empties the record of a dead process,
+//! with the same effect. An object that is no longer paid is never paid again. So a sum that reads the records first
+//! and the objects then cannot miss it.
+//!
+//! *Outliving*: an object that was exported as descriptors may be held by them alone. Without holders it stays, and
 //! counts by itself, until a process proves that no descriptor is open ([`Outlives`], [`Unheld`]).
 //!
-//! *Held*: each holder has a bit, set by itself and cleared by itself or by those who clear its slot when it is dead. A process
-//! that finds an object without holders, and with nothing that outlives them, marks it closing, looks again, and frees it. A holder that
-//! arrives meanwhile sees the mark and takes it away.
+//! *Held*: each holder has a bit. It sets the bit itself, and clears it itself, or the bit is cleared with the slot
+//! of a dead holder. A process may find an object without holders, and with nothing that outlives them. It then marks
+//! the object closing, looks again, and frees it. A holder that arrives meanwhile sees the mark and takes it away.
 //!
-//! *One object a key*: an object to be joined is a party of the ledger like a process: it is announced, then all other
-//! parties' records and objects are read, and then it is granted by one exchange, or cancelled by others. A process that wants the
-//! same object meanwhile holds it too and drives it on. Of two of the same key one yields before any is granted.
+//! *One object a key*: an object to be joined is a party of the ledger like a process. It is announced, then all
+//! other parties' records and objects are read. Then it is granted by one exchange, or cancelled by others. A process
+//! that wants the same object meanwhile holds it too and continues these steps. Of two objects with the same key one
+//! yields before any is granted.
 //!
-//! Every step can be the last one of its process or take for ever: no process waits for another, and what was left half done
-//! counts nothing or is finished by others. The bytes of the table are the tenant's: all of them are valid.
+//! Every step may be the last one of its process or take for ever. No process waits for another: what is left half
+//! done counts nothing or is finished by others. The bytes of the table are the tenant's: all of them are valid.
 
 #[cfg(doc)]
 use crate::slots::Slot;
@@ -51,7 +55,7 @@ pub(crate) use record::Payer;
 pub use released::Unheld;
 pub(crate) use table::Objects;
 
-/// How many objects a container can share at a time. (Miri follows each word of their records.)
+/// Number of objects that a tenant can share at a time. (Miri follows each word of their records.)
 pub const MAX_OBJECTS: usize = if cfg!(miri) { 8 } else { 1024 };
 
 /// Holders that one word names.
@@ -63,12 +67,12 @@ pub(crate) const HOLDER_WORDS: usize = if cfg!(loom) {
     MAX_SLOTS.div_ceil(HOLDERS_A_WORD)
 };
 
-/// A process's hold on an object that others may hold too, until [`Slot::part`]. A forked child must leave its parent's
-/// alone, as it does with the slot.
+/// A process's hold on an object that others may hold too, until [`Slot::part`]. A forked child must leave its
+/// parent's alone, as it must leave the slot.
 #[must_use = "the object is held until `Slot::part`"]
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Shared {
-    /// Where it stands in the table; nothing if it is counted in its process's own record like memory of its own.
+    /// Place in the table. `None` if it is counted in its process's own record, like memory of its own.
     place: Option<usize>,
     device: DeviceIndex,
     bytes: u64,
@@ -81,7 +85,7 @@ impl Shared {
         self.device
     }
 
-    /// What is counted for it, once in the container (bytes).
+    /// Bytes counted for it, once for the tenant.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes

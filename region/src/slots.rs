@@ -1,9 +1,9 @@
-//! `usage`: one slot per process of the container, claimed, cleared when its process is dead, and never moved.
+//! `usage`: one slot per process of the tenant, claimed, cleared when its process is dead, and never moved.
 //!
-//! A slot's state is one word: incarnation, PID and status, so that a claim is one exchange that also tells for whom. Any
-//! process may clear a dead one, several may at once, and each may be killed in it: every step can be repeated, and the
-//! slot is freed last. Its records of memory are emptied by exchanges that fail once a next owner has written, and what
-//! else the next owner needs clean, it cleans itself.
+//! A slot's state is one word: incarnation, PID and status. So a claim is one exchange that also names its owner. Any
+//! process may clear a dead one. Several may at once, and each may be killed in it: every step can be repeated, and
+//! the slot is freed last. Its memory records are emptied by exchanges that fail once a next owner has written. The
+//! next owner itself clears the rest.
 
 use core::fmt;
 use std::path::Path;
@@ -27,7 +27,11 @@ use held::Held;
 pub(crate) use held::is_locked;
 pub use slot::Slot;
 
-/// A container's usage, mapped for reading and writing.
+/// A living process with work in flight whose worker has not looked for so long is silent (ns): it is stopped, or gets no
+/// processor. (An idle worker looks each 250 ms, a busy one each 16 ms.)
+pub const SILENT_NS: u64 = 400_000_000;
+
+/// A tenant's usage, mapped for reading and writing.
 #[derive(Debug)]
 pub struct Usage {
     mapping: Mapping<UsageFile>,
@@ -36,10 +40,10 @@ pub struct Usage {
 
 /// Status of a slot, bits 0 to 7 of its state.
 const FREE: u64 = 0;
-/// Its owner is writing who it is; nothing is counted.
+/// Its owner is writing its identity; nothing is counted.
 const CLAIMED: u64 = 1;
 const LIVE: u64 = 2;
-/// Its owner is dead and someone is emptying it.
+/// Its owner is dead and another process is emptying it.
 const CLEARING: u64 = 3;
 
 /// Status, PID (32 bits) and incarnation (24 bits) of a slot.
@@ -99,7 +103,7 @@ impl IdentityRecord {
         self.settled_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Who holds the slot, if it is live now.
+    /// Owner of the slot, if it is live now.
     fn identity(&self, state: State) -> Option<Identity> {
         let words = [&self.start_ticks, &self.namespaces, &self.name[0], &self.name[1]];
         let words = words.map(|word| word.load(Ordering::Acquire));
@@ -157,11 +161,11 @@ impl Usage {
         Ok(Self { mapping, held })
     }
 
-    /// Takes a slot for the process `me`. A slot that `me` already holds (from before an `exec`, or taken for it by
-    /// `vcuda run`) is emptied and taken over. Call it once per process.
+    /// Takes a slot for the process `me`. If `me` holds one already (from before an `exec`, or taken for it by `vcuda
+    /// run`), that one is emptied and taken over. Called once per process.
     ///
     /// # Errors
-    /// All slots are held by living processes.
+    /// Fails if all slots are held by living processes.
     pub fn claim(&self, me: &Identity) -> Result<Slot<'_>, SlotsFull> {
         let found = self.claim_own(me).or_else(|| self.claim_free(me));
         if let Some(slot) = found {
@@ -177,11 +181,12 @@ impl Usage {
             if !record.identity(state)?.is_same(me) {
                 return None;
             }
-            // A child of the program before an `exec` has the driver's descriptors, and may keep what that program had.
+            // A child of the program before an `exec` has the driver's descriptors, and may keep that program's
+            // memory.
             if record.locked_state.load(Ordering::Relaxed) == state.0 && !self.held.is_free(index) {
                 return None;
             }
-            // What the program before an `exec` held is cleared like a dead process's.
+            // The memory of the program before an `exec` is cleared like a dead process's.
             let is_cleared = self.clear(index, record, state);
             self.objects().sweep();
             (is_cleared && self.take(index, record, record.state(), me)).then(|| self.slot(index))
@@ -204,7 +209,7 @@ impl Usage {
         if state.status() != FREE {
             return false;
         }
-        // Before the slot is held, and so before anything is announced in it: a process that adds up or clears must look this far.
+        // Raised before the slot is held, and so before anything is announced in it: sums and clearing must cover it.
         let needed = u32::try_from(index + 1).unwrap_or(u32::MAX);
         self.mapping.slots_used.fetch_max(needed, Ordering::SeqCst);
         let claimed = state.claimed_for(me.pid);
@@ -222,7 +227,8 @@ impl Usage {
         let locked_state = if self.held.take(index) { live.0 } else { 0 };
         record.locked_state.store(locked_state, Ordering::Relaxed);
         record.gone.store(0, Ordering::Relaxed);
-        // Fails if someone took us for dead: then nothing was ours yet, and another slot will do.
+        // Fails if another process took this one for dead: then the slot was never this one's, and another slot will
+        // do.
         record.turn(claimed, live)
     }
 
@@ -236,14 +242,15 @@ impl Usage {
             .filter_map(|(index, record)| Some((index, record.identity(record.state())?)))
     }
 
-    /// What all processes of the container have on `device` (bytes), unfinished reservations left out.
+    /// Memory of all processes of the tenant on `device` (bytes), unfinished reservations left out.
     #[inline]
     #[must_use]
     pub fn used_bytes(&self, device: DeviceIndex) -> u64 {
         self.ledger(device).used_bytes()
     }
 
-    /// What the process of a slot has on `device`, and had at most (bytes). Slots are as [`Usage::processes`] numbers them.
+    /// Memory of the process of a slot on `device`, and the most it had (bytes). Slots are as [`Usage::processes`] numbers
+    /// them.
     #[must_use]
     pub fn used_and_peak_bytes(&self, device: DeviceIndex, slot: usize) -> (u64, u64) {
         if slot >= MAX_SLOTS {
@@ -253,8 +260,8 @@ impl Usage {
         (record.used_bytes(), record.peak_bytes.load(Ordering::Relaxed))
     }
 
-    /// The word that changes when `limits` has, for who keeps its address: a process then calls [`Limits::follow`]. It lies
-    /// in the tenant's hands; what it says is when to look.
+    /// The word that changes when `limits` has, for a caller that keeps its address: a process then calls
+    /// [`Limits::follow`]. It lies in the tenant's hands and is only a hint.
     ///
     /// [`Limits::follow`]: crate::limits::Limits::follow
     #[inline]
@@ -263,13 +270,13 @@ impl Usage {
         &self.mapping.limits_notice
     }
 
-    /// What of it no process counts: objects from outside of the container, and those whose payer is gone (bytes).
+    /// The part that no process counts: objects from outside of the tenant, and those whose payer is gone (bytes).
     #[must_use]
     pub fn unpaid_bytes(&self, device: DeviceIndex) -> u64 {
         self.ledger(device).unpaid_bytes()
     }
 
-    /// The container's bucket of GPU time on `device`.
+    /// The tenant's bucket of GPU time on `device`.
     #[expect(
         clippy::indexing_slicing,
         reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
@@ -280,7 +287,7 @@ impl Usage {
         &self.mapping.buckets[device.get()]
     }
 
-    /// The container's processes that wait for GPU time on `device`.
+    /// The tenant's processes that wait for GPU time on `device`.
     #[expect(
         clippy::indexing_slicing,
         reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
@@ -291,7 +298,7 @@ impl Usage {
         &self.mapping.queues[device.get()]
     }
 
-    /// How many slots were ever used.
+    /// Number of slots ever used.
     #[must_use]
     pub fn slots_used(&self) -> usize {
         self.mapping.slots_used.load(Ordering::Relaxed) as usize
@@ -302,11 +309,18 @@ impl Usage {
         self.slots_used() > 1
     }
 
-    /// Work of all living processes of the container on `device`, launched and not yet finished: nanoseconds as
-    /// predicted, and launches.
+    /// Work of the tenant's processes on `device`, launched and not yet finished: nanoseconds as predicted, and launches. A
+    /// process that is dead or stopped (no word of it for [`SILENT_NS`] before `now_ns`) says of none that it has finished:
+    /// its work does not count.
     #[must_use]
-    pub fn in_flight(&self, device: DeviceIndex) -> (u64, u64) {
-        self.meters(device).fold((0, 0), |(ns, count), meter| {
+    pub fn in_flight(&self, device: DeviceIndex, now_ns: u64) -> (u64, u64) {
+        let is_silent = |record: &IdentityRecord| {
+            let settled_ns = record.settled_ns.load(Ordering::Relaxed);
+            settled_ns != 0 && now_ns.saturating_sub(settled_ns) > SILENT_NS
+        };
+        let heard = self.living().filter(|(_, record)| !is_silent(record));
+        heard.fold((0, 0), |(ns, count), (index, _)| {
+            let meter = &self.line(device, index).meter;
             (
                 ns.saturating_add(meter.in_flight_ns()),
                 count + u64::from(meter.in_flight_launches()),
@@ -314,12 +328,16 @@ impl Usage {
         })
     }
 
-    /// The meters of the processes that hold a slot now, save those that were seen to be dead.
+    /// The meters of the processes that hold a slot now, without those that were seen to be dead.
     pub fn meters(&self, device: DeviceIndex) -> impl Iterator<Item = &Meter> {
-        let live = self
-            .identities()
-            .filter(|(_, record)| record.state().is_live() && record.gone_ns().is_none());
-        live.map(move |(index, _)| &self.line(device, index).meter)
+        self.living()
+            .map(move |(index, _)| &self.line(device, index).meter)
+    }
+
+    /// The identities of the processes that hold a slot now, without those that were seen to be dead.
+    fn living(&self) -> impl Iterator<Item = (usize, &IdentityRecord)> {
+        self.identities()
+            .filter(|(_, record)| record.state().is_live() && record.gone_ns().is_none())
     }
 
     /// The identities that were ever used.
@@ -373,7 +391,7 @@ pub(crate) fn fill(file: &UsageFile) {
     file.header.fill(UsageFile::MAGIC, size_of::<UsageFile>());
 }
 
-/// All slots are held by living processes.
+/// The error if all slots are held by living processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotsFull;
 

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Whether `pid` exists in our PID namespace, be it ours or another user's, running or a zombie.
+/// Whether `pid` exists in this process's PID namespace, whoever its user is, running or a zombie.
 pub(crate) fn process_exists(pid: u32) -> bool {
     let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else {
         return false;
@@ -19,12 +19,12 @@ pub(crate) fn process_exists(pid: u32) -> bool {
     answer == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
-/// Whether the process `pid` of our PID namespace has ended, all its threads with it: a zombie has.
+/// Whether the process `pid` of this PID namespace has ended with all its threads; a zombie has.
 ///
 /// A pidfd is readable from that moment on (pidfd_open(2)).
 ///
 /// # Errors
-/// No pidfd: a kernel before 5.3, a filter of system calls, no descriptor left.
+/// Fails without a pidfd: a kernel before 5.3, a filter of system calls, no descriptor left.
 pub(crate) fn has_ended(pid: u32) -> io::Result<bool> {
     let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else {
         return Ok(true);
@@ -61,14 +61,15 @@ pub(crate) fn thread_id() -> libc::pid_t {
     libc::pid_t::try_from(id).unwrap_or(0)
 }
 
-/// Copies `size` bytes of our own memory. Where they cannot be read, as beyond the end of a mapped file, that is an error
-/// and no fault.
+/// Copies `size` bytes of this process's memory. If they cannot be read, as beyond the end of a mapped file, that is
+/// an error and no fault.
 ///
 /// # Safety
 /// `to` is valid for writing `size` bytes.
 ///
 /// # Errors
-/// Not all of them can be read; or the kernel, or a filter of system calls, has not this call (process_vm_readv(2)).
+/// Fails if not all of them can be read, or if the kernel, or a filter of system calls, lacks the call
+/// (process_vm_readv(2)).
 pub(crate) unsafe fn copy_own(from: *const u8, to: *mut u8, size: usize) -> io::Result<()> {
     let (from, to) = (
         libc::iovec {
@@ -80,7 +81,8 @@ pub(crate) unsafe fn copy_own(from: *const u8, to: *mut u8, size: usize) -> io::
             iov_len: size,
         },
     );
-    // Not the process: once its main thread has ended, the kernel finds no memory under that number.
+    // The thread's number, not the process's: once the main thread has ended, the kernel finds no memory under that
+    // one.
     let me = thread_id();
     // SAFETY: the caller's word that `to` may be written; the kernel itself checks that `from` may be read.
     let copied = unsafe { libc::process_vm_readv(me, &raw const to, 1, &raw const from, 1, 0) };
@@ -104,14 +106,14 @@ pub(crate) fn monotonic_ns() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// A lock by `flock`: dropped by the kernel with the last descriptor of this opening.
+/// A lock by `flock`, which the kernel drops with the last descriptor of this opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lock {
     Shared,
     Exclusive,
 }
 
-/// Tries to lock; `false` if another holds it.
+/// Tries to lock. Returns `false` if another opening holds it.
 pub(crate) fn try_lock(file: &File, lock: Lock) -> io::Result<bool> {
     let operation = if lock == Lock::Shared {
         libc::LOCK_SH
@@ -172,7 +174,7 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 /// Locks a byte for this opening of the file (fcntl(2), `F_OFD_SETLK`).
 ///
 /// # Errors
-/// Another opening has it, or the file system has no locks.
+/// Fails if another opening has it, or the file system has no locks.
 pub(crate) fn try_lock_byte(file: &File, byte: u64) -> io::Result<()> {
     control_lock(file, libc::F_OFD_SETLK, byte, libc::F_WRLCK).map(drop)
 }
@@ -182,7 +184,7 @@ pub(crate) fn unlock_byte(file: &File, byte: u64) {
     let _ = control_lock(file, libc::F_OFD_SETLK, byte, libc::F_UNLCK);
 }
 
-/// Whether a byte is locked by another opening of the file than this one, in whatever process.
+/// Whether a byte is locked by another opening of the file, in any process.
 ///
 /// # Errors
 /// The file system has no locks.
@@ -218,17 +220,17 @@ fn ask_for_lock(
     Ok(request)
 }
 
-/// A second descriptor of the same opening that stays open across `exec`, numbered out of the way of programs that
-/// expect theirs from 3 on.
+/// A second descriptor of the same opening that stays open across `exec`. It has a high number, as programs expect
+/// theirs from 3 on.
 pub(crate) fn inheritable(file: &File) -> io::Result<File> {
     duplicate(file, libc::F_DUPFD)
 }
 
-/// A second descriptor of the same opening that is closed on `exec`, numbered out of the way of programs that expect theirs
+/// A second descriptor of the same opening that is closed on `exec`. It has a high number, as programs expect theirs
 /// from 3 on.
 ///
 /// # Errors
-/// No descriptor is left.
+/// Fails if no descriptor is left.
 pub fn aside(file: &File) -> io::Result<File> {
     duplicate(file, libc::F_DUPFD_CLOEXEC)
 }
@@ -249,14 +251,15 @@ fn duplicate(file: &File, command: libc::c_int) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// A descriptor that keeps the opening of `file` until after all other descriptors of a process are released that the process
-/// closes with it: by its end, an `exec` or one system call. Closed on `exec`.
+/// A descriptor that keeps the opening of `file` until all other descriptors are released that the process closes
+/// together with it: by its end, an `exec` or one system call. Closed on `exec`.
 ///
-/// It is of a socket in whose queue the opening lies (unix(7), `SCM_RIGHTS`). The kernel finds the opening when it releases the
-/// socket, and puts it behind what it is about to release already (`task_work_run`, `fput` in its sources).
+/// It is of a socket in whose queue the opening lies (unix(7), `SCM_RIGHTS`). The kernel finds the opening when it
+/// releases the socket, and puts it behind what it is about to release already (`task_work_run`, `fput` in its
+/// sources).
 ///
 /// # Errors
-/// No socket, or no descriptor is left.
+/// Fails if there is no socket, or no descriptor is left.
 pub(crate) fn released_last(file: &File) -> io::Result<OwnedFd> {
     let (ours, other) = UnixStream::pair()?;
     send_opening(&other, file)?;
@@ -307,7 +310,7 @@ fn send_opening(socket: &UnixStream, file: &File) -> io::Result<()> {
     }
 }
 
-/// Our effective user.
+/// The effective user of this process.
 pub(crate) fn effective_uid() -> u32 {
     // SAFETY: the call takes nothing and cannot fail.
     unsafe { libc::geteuid() }

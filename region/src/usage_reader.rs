@@ -1,5 +1,5 @@
-//! `usage` as others read it: with `pread`, never mapped, so that a tenant who truncates or scribbles in it harms no other process
-//! else. Every figure is what the tenant wrote, bounded but not believed (I12, I15).
+//! `usage` as other programs read it: with `pread`, never mapped. So a tenant that truncates it or scribbles in it
+//! harms no other process. Every figure is what the tenant wrote, bounded but not believed (I12, I15).
 
 use core::mem::offset_of;
 use std::fs::File;
@@ -22,7 +22,7 @@ pub use digest::UsageDigest;
 pub use figures::{BucketUse, DeviceUse, MemoryUse, ProcessUse, Work};
 use words::{half, identity_of_record, use_of_line, word};
 
-/// A container's `usage`, opened for reading.
+/// A tenant's `usage`, opened for reading.
 #[derive(Debug)]
 pub struct UsageReader {
     file: File,
@@ -40,8 +40,8 @@ impl UsageReader {
         Ok(Self { file, path })
     }
 
-    /// The processes that hold a slot, with their use of the first `device_count` devices; without those that `view` knows to
-    /// be dead, unless a child may keep their memory.
+    /// The processes that hold a slot, with their use of the first `device_count` devices. Processes that `view`
+    /// knows to be dead are left out, unless a child may keep their memory.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -54,19 +54,23 @@ impl UsageReader {
     /// Whether a child of the process in a slot may keep its memory beyond its death: see [`crate::slots::Usage::reap_dead`].
     #[must_use]
     pub fn is_kept(&self, slot: usize, identity: &Identity) -> bool {
-        let record =
-            offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
-        let Ok(bytes) = self.read(record, size_of::<IdentityRecord>()) else {
-            return false;
-        };
-        let state = State(word(&bytes, offset_of!(IdentityRecord, state)));
-        state.is_live()
-            && state.pid() == identity.pid
-            && word(&bytes, offset_of!(IdentityRecord, locked_state)) == state.0
-            && slots::is_locked(&self.file, slot)
+        self.is_locked(slot, identity) == Some(true)
     }
 
-    /// The processes that hold a slot, the dead too, with their use of the first `device_count` devices.
+    /// Whether the lock of the process in a slot is held, by itself or by a child of it; nothing if it never had one, or has left
+    /// the slot.
+    fn is_locked(&self, slot: usize, identity: &Identity) -> Option<bool> {
+        let record =
+            offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
+        let bytes = self.read(record, size_of::<IdentityRecord>()).ok()?;
+        let state = State(word(&bytes, offset_of!(IdentityRecord, state)));
+        let has_locked = state.is_live()
+            && state.pid() == identity.pid
+            && word(&bytes, offset_of!(IdentityRecord, locked_state)) == state.0;
+        has_locked.then(|| slots::is_locked(&self.file, slot))
+    }
+
+    /// The processes that hold a slot, including dead ones, with their use of the first `device_count` devices.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -92,8 +96,7 @@ impl UsageReader {
         Ok(found)
     }
 
-    /// Whether any process that holds a slot lives, or cannot be told from one that does, or has left memory that a child
-    /// may keep.
+    /// Whether any process that holds a slot lives, or may live, or has left memory that a child may keep.
     pub(crate) fn has_living(&self, view: &ProcessView) -> Result<bool, OpenError> {
         Ok(self
             .identities()?
@@ -101,10 +104,19 @@ impl UsageReader {
             .any(|(slot, identity)| !self.is_gone(*slot, identity, view)))
     }
 
-    /// Whether `view` knows the process in a slot to be dead, and no child may keep its memory and contexts.
+    /// Whether the process in a slot is dead, and no child may keep its memory and contexts. Of a PID namespace that `view`
+    /// cannot see, the lock tells, as in [`crate::slots::Usage::reap_dead`]: a manager on a node that is itself a container
+    /// sees none of a container that has ended. One in the machine's first PID namespace sees all but what it may not
+    /// read: that is in use.
     #[must_use]
     pub fn is_gone(&self, slot: usize, identity: &Identity, view: &ProcessView) -> bool {
-        view.liveness(identity) == Liveness::Dead && !self.is_kept(slot, identity)
+        match view.liveness(identity) {
+            Liveness::Alive => false,
+            Liveness::Dead => !self.is_kept(slot, identity),
+            Liveness::Unknown => {
+                !view.sees_all() && view.cannot_see(identity) && self.is_locked(slot, identity) == Some(false)
+            }
+        }
     }
 
     fn identities(&self) -> Result<Vec<(usize, Identity)>, OpenError> {
@@ -120,8 +132,8 @@ impl UsageReader {
             .collect())
     }
 
-    /// The lines of `device` of the first `slots` slots, each with its head. A record is read between two looks at its
-    /// head, so that both amounts are of the same moment; one that never stands still is taken as it comes.
+    /// The lines of `device` of the first `slots` slots, each with its head. A record is read between two looks at
+    /// its head, so that both amounts are of the same moment. One that changes all the time is taken as it was read.
     fn lines(&self, device: DeviceIndex, slots: usize) -> Result<Vec<(Vec<u8>, u64)>, OpenError> {
         const LINE: usize = size_of::<SlotDevice>();
         let offset = offset_of!(UsageFile, devices) + device.get() * MAX_SLOTS * LINE;
@@ -144,7 +156,7 @@ impl UsageReader {
         Ok(found.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// Why calls of the process in `slot` reached the driver past the shim: the reasons' bits
+    /// Reasons why calls of the process in `slot` reached the driver past the shim, as bits
     /// ([`Bypass::of_word`](crate::bypass::Bypass::of_word)).
     ///
     /// # Errors

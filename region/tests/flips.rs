@@ -1,5 +1,5 @@
 //! Every byte of the two files, changed while they are in use: readers, writers and the processes themselves answer, and
-//! nobody panics, hangs or takes a wrong limit for a right one. `VCUDA_SOAK` changes each bit.
+//! none panics, hangs or takes a wrong limit for a right one. `VCUDA_SOAK` changes each bit.
 #![cfg(not(any(loom, miri)))]
 #![expect(
     clippy::unwrap_used,
@@ -31,10 +31,10 @@ use vcuda_region::{DeviceIndex, GpuUuid};
 
 const LIMIT: u64 = 1 << 30;
 const CAP: u32 = 300;
-/// What is changed, by name and place.
+/// Name and place of the bytes changed.
 type Part = (&'static str, Range<usize>);
 
-/// What a byte is changed by: `few` of a commit's run.
+/// Masks by which a byte is changed: `few` in a commit's run.
 fn masks(few: &[u8]) -> Vec<u8> {
     match std::env::var_os("VCUDA_SOAK") {
         None => few.to_vec(),
@@ -85,6 +85,30 @@ fn each_changed(path: &Path, parts: &[Part], few: &[u8], mut look: impl FnMut(&s
     });
 }
 
+/// Whatever is written in `usage` while two processes use one device.
+fn parts_of_usage() -> [Part; 6] {
+    let slots = 2;
+    let identities = offset_of!(UsageFile, identities);
+    let lines = offset_of!(UsageFile, devices);
+    let bucket = offset_of!(UsageFile, buckets);
+    let (states, objects) = (
+        offset_of!(UsageFile, object_states),
+        offset_of!(UsageFile, objects),
+    );
+    [
+        ("the header", 0..identities),
+        (
+            "the identities",
+            identities..identities + slots * size_of::<IdentityRecord>(),
+        ),
+        ("the records", lines..lines + slots * size_of::<SlotDevice>()),
+        // The busy map behind it is 32 KiB of the same word.
+        ("the bucket", bucket..bucket + offset_of!(TokenBucket, busy) + 16),
+        ("the states", states..states + 16),
+        ("the objects", objects..objects + 2 * size_of::<ObjectRecord>()),
+    ]
+}
+
 #[test]
 fn every_byte_of_usage() {
     let root = tempfile::tempdir().unwrap();
@@ -97,13 +121,12 @@ fn every_byte_of_usage() {
     slot.set_overhead(device, 4096);
     // A neighbour that lives, with memory, and memory that both hold.
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    let neighbour = usage
-        .claim(&Identity {
-            pid: child.id(),
-            start_ticks: start_of(child.id()),
-            ..me
-        })
-        .unwrap();
+    let of_child = Identity {
+        pid: child.id(),
+        start_ticks: start_of(child.id()),
+        ..me
+    };
+    let neighbour = usage.claim(&of_child).unwrap();
     neighbour.reserve(device, 1 << 20, LIMIT).unwrap().commit();
     let key = ObjectKey::of(b"shared");
     let theirs = neighbour.join_foreign(key, device, 1 << 20, LIMIT).unwrap();
@@ -111,55 +134,30 @@ fn every_byte_of_usage() {
     let reader = UsageReader::open(directory.path()).unwrap();
     let view = ProcessView::new(me);
 
-    let slots = 2;
-    let identities = offset_of!(UsageFile, identities);
-    let lines = offset_of!(UsageFile, devices);
-    let bucket = offset_of!(UsageFile, buckets);
-    let (states, objects) = (
-        offset_of!(UsageFile, object_states),
-        offset_of!(UsageFile, objects),
-    );
-    let parts: [Part; 6] = [
-        ("the header", 0..identities),
-        (
-            "the identities",
-            identities..identities + slots * size_of::<IdentityRecord>(),
-        ),
-        ("the records", lines..lines + slots * size_of::<SlotDevice>()),
-        // The busy map behind it is 32 KiB of the same word.
-        ("the bucket", bucket..bucket + offset_of!(TokenBucket, busy) + 16),
-        ("the states", states..states + 16),
-        ("the objects", objects..objects + 2 * size_of::<ObjectRecord>()),
-    ];
     let mut looks = 0;
-    each_changed(
-        &directory.path().join("usage"),
-        &parts,
-        &[0xff],
-        |name, offset| {
-            from_outside(&reader, directory.path(), &view);
+    let (path, parts) = (directory.path().join("usage"), parts_of_usage());
+    each_changed(&path, &parts, &[0xff], |name, offset| {
+        from_outside(&reader, directory.path(), &view);
+        use_slot(&slot, device);
+        let _ = (
+            usage.used_bytes(device),
+            usage.unpaid_bytes(device),
+            usage.in_flight(device, now_ns()),
+        );
+        usage.reap_dead_and_wait(&view);
+        // A newcomer finds a slot, or is told that there is none.
+        let newcomer = Identity { start_ticks: 1, ..me };
+        if let Ok(slot) = usage.claim(&newcomer) {
             use_slot(&slot, device);
-            let _ = (
-                usage.used_bytes(device),
-                usage.unpaid_bytes(device),
-                usage.in_flight(device),
-            );
-            usage.reap_dead_and_wait(&view);
-            // Who comes new finds a slot, or is told that there is none.
-            let newcomer = Identity { start_ticks: 1, ..me };
-            if let Ok(slot) = usage.claim(&newcomer) {
-                use_slot(&slot, device);
-                slot.leave();
-            }
-            if offset < 24 {
-                // The header: who opens the file now may be refused, never misled.
-                let _ = Usage::open(directory.path()).map(|usage| usage.used_bytes(device));
-            } else {
-                Usage::open(directory.path()).unwrap_or_else(|error| panic!("{name}, {offset}: {error}"));
-            }
-            looks += 1;
-        },
-    );
+            slot.leave();
+        }
+        match Usage::open(directory.path()) {
+            Ok(usage) => _ = usage.used_bytes(device),
+            // The header: an opener may be refused, never misled.
+            Err(error) => assert!(offset < 24, "{name}, {offset}: {error}"),
+        }
+        looks += 1;
+    });
     assert!(looks > 1000, "{looks}");
     // Put right again, all is as it was.
     assert_eq!(usage.used_bytes(device), (8 << 20) + 4096 + (1 << 20) + (1 << 20));
@@ -172,7 +170,7 @@ fn every_byte_of_usage() {
     assert_eq!(usage.used_bytes(device), (8 << 20) + 4096);
 }
 
-/// What `vcuda smi` and the arbiter ask.
+/// Questions of `vcuda smi` and the arbiter.
 fn from_outside(reader: &UsageReader, path: &Path, view: &ProcessView) {
     assert!(reader.processes(2, view).unwrap().len() <= 512);
     for device in DeviceIndex::all().take(2) {
@@ -184,7 +182,7 @@ fn from_outside(reader: &UsageReader, path: &Path, view: &ProcessView) {
     assert_eq!(Limits::read(path).unwrap().name(), "a");
 }
 
-/// What a process does with its slot.
+/// Operations of a process on its slot.
 fn use_slot(slot: &Slot<'_>, device: DeviceIndex) {
     if let Ok(reservation) = slot.reserve(device, 4096, LIMIT) {
         reservation.commit();

@@ -15,7 +15,7 @@ use vcuda_region::layout::UsageFile;
 use vcuda_region::limits::{Limits, LimitsWriter};
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::ObjectKey;
-use vcuda_region::slots::Usage;
+use vcuda_region::slots::{Slot, Usage};
 use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
@@ -30,6 +30,35 @@ fn scribble(path: &Path, at: f64, bytes: &[u8]) {
     )]
     let offset = 24 + (at * (size - 24 - bytes.len() as u64) as f64) as u64;
     file.write_all_at(bytes, offset).unwrap();
+}
+
+/// Operations of a process on its slot, with a shared object of this key among others.
+fn use_slot(slot: Slot<'_>, maybe_left: ObjectKey) {
+    let device = DeviceIndex::new(0).unwrap();
+    if let Ok(reservation) = slot.reserve(device, 4096, 1 << 30) {
+        reservation.commit();
+        slot.release(device, 4096);
+    }
+    slot.set_overhead(device, 7);
+    let key = ObjectKey::of(b"key");
+    let objects = [
+        slot.share(key, device, 100),
+        slot.join(key),
+        slot.join_foreign(ObjectKey::of(b"other"), device, 100, 1 << 30)
+            .ok(),
+        slot.join(maybe_left),
+    ];
+    let usage = slot.usage();
+    let _ = usage.unpaid_bytes(device);
+    for object in objects.into_iter().flatten() {
+        slot.part(object);
+    }
+    let _ = (
+        usage.in_flight(device, now_ns()),
+        slot.meter(device).launches(),
+        usage.bucket(device).denied(),
+    );
+    slot.leave();
 }
 
 proptest! {
@@ -73,26 +102,8 @@ proptest! {
         let usage = Usage::open(path).unwrap();
         usage.reap_dead_and_wait(&view);
         if let Ok(slot) = usage.claim(&me) {
-            let device = DeviceIndex::new(0).unwrap();
-            if let Ok(reservation) = slot.reserve(device, 4096, 1 << 30) {
-                reservation.commit();
-                slot.release(device, 4096);
-            }
-            slot.set_overhead(device, 7);
-            let key = ObjectKey::of(b"key");
-            let objects = [
-                slot.share(key, device, 100),
-                slot.join(key),
-                slot.join_foreign(ObjectKey::of(b"other"), device, 100, 1 << 30).ok(),
-                // A name and an amount that the scribbles may have left there.
-                slot.join(ObjectKey::from_parts(u64::from_ne_bytes([head[0]; 8]), 0)),
-            ];
-            let _ = usage.unpaid_bytes(device);
-            for object in objects.into_iter().flatten() {
-                slot.part(object);
-            }
-            let _ = (usage.in_flight(device), slot.meter(device).launches(), usage.bucket(device).denied());
-            slot.leave();
+            // A name and an amount that the scribbles may have left there.
+            use_slot(slot, ObjectKey::from_parts(u64::from_ne_bytes([head[0]; 8]), 0));
         }
         if let Ok(limits) = Limits::open(path) {
             // What passes is what was written.
@@ -162,7 +173,7 @@ fn limits_that_are_cut_under_a_running_process_are_a_limit_of_nothing() {
         assert!(limits.is_metered(device));
         assert!(writer.set_config(device, &config, now_ns()).is_err());
         assert!(writer.refresh().is_err());
-        assert_eq!(file.metadata().unwrap().len(), size, "nobody makes it longer");
+        assert_eq!(file.metadata().unwrap().len(), size, "no reader makes it longer");
         file.write_all_at(&sound, 0).unwrap();
         assert!(limits.follow(now_ns()));
         assert_eq!(limits.config(device), Ok(config));

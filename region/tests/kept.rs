@@ -20,11 +20,21 @@ fn device() -> DeviceIndex {
     DeviceIndex::new(0).unwrap()
 }
 
+/// The directory of a tenant with 4 GiB of one GPU.
+fn tenant_directory(root: &Path, me: &Identity) -> Directory {
+    let tenant = Tenant {
+        name: "a".to_owned(),
+        devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(4 * GIB, 1000))],
+    };
+    let (directory, _) = Directory::create_or_join(root, &tenant, me, now_ns()).unwrap();
+    directory
+}
+
 fn pipe() -> (File, File) {
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-    // SAFETY: both were just made, and belong to nobody else.
+    // SAFETY: both were just made, and no other code has them.
     let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
     (read.into(), write.into())
 }
@@ -72,12 +82,8 @@ fn start(directory: &Path, then_forks: bool) -> (i32, i32) {
 #[test]
 fn a_forked_child_keeps_what_its_dead_parent_had() {
     let root = tempfile::tempdir().unwrap();
-    let tenant = Tenant {
-        name: "a".to_owned(),
-        devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(4 * GIB, 1000))],
-    };
     let me = Identity::current().unwrap();
-    let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+    let directory = tenant_directory(root.path(), &me);
     let usage = Usage::open(directory.path()).unwrap();
     let reader = UsageReader::open(directory.path()).unwrap();
     let view = ProcessView::new(me);
@@ -140,7 +146,7 @@ fn is_open(path: &Path) -> bool {
 fn slow_to_release(number: i32) -> File {
     // SAFETY: makes a file of that name, and touches nothing else.
     let made = unsafe { libc::syscall(libc::SYS_memfd_create, c"slow".as_ptr(), libc::MFD_CLOEXEC) };
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, and no other code has it.
     let file = unsafe { File::from_raw_fd(i32::try_from(made).unwrap()) };
     // SAFETY: an open descriptor.
     let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, 128 << 20) };
@@ -151,7 +157,7 @@ fn slow_to_release(number: i32) -> File {
 fn at_number(file: &File, number: i32) -> File {
     // SAFETY: an open descriptor; the answer is a new one.
     let duplicate = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, number) };
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, and no other code has it.
     unsafe { File::from_raw_fd(duplicate) }
 }
 
@@ -160,12 +166,8 @@ fn at_number(file: &File, number: i32) -> File {
 #[test]
 fn a_childs_lock_goes_after_all_files_that_were_open() {
     let root = tempfile::tempdir().unwrap();
-    let tenant = Tenant {
-        name: "a".to_owned(),
-        devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(4 * GIB, 1000))],
-    };
     let me = Identity::current().unwrap();
-    let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+    let directory = tenant_directory(root.path(), &me);
     let [below, above] = ["below", "above"].map(|name| root.path().join(name));
     let (mut read, mut write) = pipe();
     let parent = forked(|| {
@@ -197,4 +199,38 @@ fn a_childs_lock_goes_after_all_files_that_were_open() {
     kill(i32::from_ne_bytes(child));
     while usage.reap_dead(&view) == Reaped::default() {}
     assert_eq!([&below, &above].map(|path| is_open(path)), [false; 2]);
+}
+
+/// A manager in a PID namespace below the machine's first one, as on a node that is itself a container, cannot see the PID
+/// namespace of a container that has ended. The lock tells.
+#[test]
+fn death_in_a_namespace_that_cannot_be_seen_is_told_by_the_lock() {
+    let root = tempfile::tempdir().unwrap();
+    let me = Identity::current().unwrap();
+    let directory = tenant_directory(root.path(), &me);
+    let reader = UsageReader::open(directory.path()).unwrap();
+    let elsewhere = ProcessView::new(Identity {
+        pid_namespace: 1,
+        ..me
+    });
+    let count = || reader.processes(1, &elsewhere).unwrap().len();
+    for then_forks in [false, true] {
+        let (parent, child) = start(directory.path(), then_forks);
+        assert_eq!(count(), 1);
+        kill(parent);
+        // SAFETY: our own child; its status is not asked for.
+        unsafe { libc::waitpid(parent, core::ptr::null_mut(), 0) };
+        if then_forks {
+            assert_eq!(count(), 1, "the child has the lock");
+            kill(child);
+            // A child of a dead process is not ours to wait for.
+            while count() > 0 {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(count(), 0);
+        Usage::open(directory.path())
+            .unwrap()
+            .reap_dead_and_wait(&ProcessView::new(me));
+    }
 }

@@ -27,7 +27,7 @@ enum Status {
     Cancelled,
 }
 
-/// What the others see of a party.
+/// The part of a party that others see.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Cell {
     version: u8,
@@ -44,6 +44,15 @@ impl Cell {
             } else {
                 0
             }
+    }
+
+    fn write(&mut self, status: Status, used: u8, asked: u8) {
+        *self = Cell {
+            version: self.version + 1,
+            status,
+            used,
+            asked,
+        };
     }
 }
 
@@ -134,102 +143,112 @@ impl State {
     fn step(&self, me: usize, script: &Script, patient: bool) -> Self {
         let mut next = self.clone();
         let op = self.op(me, script).expect("an operation is left");
-        let party = &mut next.parties[me];
-        let own = self.cells[me];
-        let (wish, is_release) = match op {
-            Op::Reserve(bytes) => (bytes, false),
-            Op::Release(bytes) => (bytes, true),
-        };
-        match party.at {
-            At::Idle => {
-                party.was_full = false;
-                party.at = if is_release { At::Release } else { At::Announce };
-            }
-            At::Release => {
-                let back = if party.last_refused { 0 } else { wish };
-                next.cells[me] = Cell {
-                    version: own.version + 1,
-                    status: Status::Settled,
-                    used: own.counted() - back,
-                    asked: 0,
-                };
-                party.finish(false);
-            }
-            At::Announce => {
-                next.cells[me] = Cell {
-                    version: own.version + 1,
-                    status: Status::Asking,
-                    used: own.counted(),
-                    asked: wish,
-                };
-                party.collect_from(me);
-            }
-            At::Collect(other) => {
-                let cell = self.cells[other];
-                party.seen[other] = Some((cell.version, cell.status));
-                party.counted += cell.counted();
-                party.asked += if cell.status == Status::Asking {
-                    cell.asked
-                } else {
-                    0
-                };
-                party.at = match following(other, me) {
-                    Some(other) => At::Collect(other),
-                    None if own.used + wish + party.counted + party.asked <= LIMIT => At::Grant,
-                    None if own.used + wish + party.counted > LIMIT => At::Verify(first_other(me)),
-                    None => At::Conflict,
-                };
-            }
-            At::Grant => {
-                if own.status == Status::Asking {
-                    next.cells[me].status = Status::Granted;
-                    party.finish(false);
-                } else {
-                    party.at = At::Announce;
-                }
-            }
-            At::Verify(other) => {
-                let cell = self.cells[other];
-                if party.seen[other] == Some((cell.version, cell.status)) {
-                    party.at = following(other, me).map_or(At::Withdraw, At::Verify);
-                } else {
-                    party.collect_from(me);
-                }
-            }
-            At::Withdraw => {
-                next.cells[me] = Cell {
-                    version: own.version + 1,
-                    status: Status::Settled,
-                    used: own.used,
-                    asked: 0,
-                };
-                party.finish(true);
-            }
-            At::Conflict => {
-                let rival =
-                    (0..PARTIES).find(|other| matches!(party.seen[*other], Some((_, Status::Asking))));
-                if own.status != Status::Asking {
-                    party.at = At::Announce;
-                } else if patient {
-                    party.collect_from(me);
-                } else {
-                    party.at = At::Cancel(rival.expect("a conflict has a rival"));
-                }
-            }
-            At::Cancel(other) => {
-                let cell = self.cells[other];
-                if party.seen[other] == Some((cell.version, cell.status)) {
-                    next.cells[other].status = Status::Cancelled;
-                }
-                let more = (other + 1..PARTIES).find(|o| matches!(party.seen[*o], Some((_, Status::Asking))));
-                match more {
-                    Some(other) => party.at = At::Cancel(other),
-                    None => party.collect_from(me),
-                }
-            }
+        let (Op::Reserve(wish) | Op::Release(wish)) = op;
+        match self.parties[me].at {
+            At::Idle => next.begin(me, op),
+            At::Release => next.give_back(me, wish),
+            At::Announce => next.announce(me, wish),
+            At::Collect(other) => next.collect(me, other, wish),
+            At::Grant => next.grant(me),
+            At::Verify(other) => next.verify(me, other),
+            At::Withdraw => next.withdraw(me),
+            At::Conflict => next.settle_conflict(me, patient),
+            At::Cancel(other) => next.cancel(me, other),
         }
         next.note_fullness(script);
         next
+    }
+
+    fn begin(&mut self, me: usize, op: Op) {
+        let party = &mut self.parties[me];
+        party.was_full = false;
+        party.at = match op {
+            Op::Reserve(_) => At::Announce,
+            Op::Release(_) => At::Release,
+        };
+    }
+
+    fn give_back(&mut self, me: usize, bytes: u8) {
+        let own = &mut self.cells[me];
+        let back = if self.parties[me].last_refused { 0 } else { bytes };
+        own.write(Status::Settled, own.counted() - back, 0);
+        self.parties[me].finish(false);
+    }
+
+    fn announce(&mut self, me: usize, wish: u8) {
+        let own = &mut self.cells[me];
+        own.write(Status::Asking, own.counted(), wish);
+        self.parties[me].collect_from(me);
+    }
+
+    fn collect(&mut self, me: usize, other: usize, wish: u8) {
+        let (own, cell) = (self.cells[me], self.cells[other]);
+        let party = &mut self.parties[me];
+        party.seen[other] = Some((cell.version, cell.status));
+        party.counted += cell.counted();
+        party.asked += if cell.status == Status::Asking {
+            cell.asked
+        } else {
+            0
+        };
+        party.at = match following(other, me) {
+            Some(other) => At::Collect(other),
+            None if own.used + wish + party.counted + party.asked <= LIMIT => At::Grant,
+            None if own.used + wish + party.counted > LIMIT => At::Verify(first_other(me)),
+            None => At::Conflict,
+        };
+    }
+
+    fn grant(&mut self, me: usize) {
+        if self.cells[me].status == Status::Asking {
+            self.cells[me].status = Status::Granted;
+            self.parties[me].finish(false);
+        } else {
+            self.parties[me].at = At::Announce;
+        }
+    }
+
+    fn verify(&mut self, me: usize, other: usize) {
+        if self.is_as_seen(me, other) {
+            self.parties[me].at = following(other, me).map_or(At::Withdraw, At::Verify);
+        } else {
+            self.parties[me].collect_from(me);
+        }
+    }
+
+    fn withdraw(&mut self, me: usize) {
+        let own = &mut self.cells[me];
+        own.write(Status::Settled, own.used, 0);
+        self.parties[me].finish(true);
+    }
+
+    fn settle_conflict(&mut self, me: usize, patient: bool) {
+        let party = &mut self.parties[me];
+        let rival = party.rival(0);
+        if self.cells[me].status != Status::Asking {
+            party.at = At::Announce;
+        } else if patient {
+            party.collect_from(me);
+        } else {
+            party.at = At::Cancel(rival.expect("a conflict has a rival"));
+        }
+    }
+
+    fn cancel(&mut self, me: usize, other: usize) {
+        if self.is_as_seen(me, other) {
+            self.cells[other].status = Status::Cancelled;
+        }
+        let party = &mut self.parties[me];
+        match party.rival(other + 1) {
+            Some(other) => party.at = At::Cancel(other),
+            None => party.collect_from(me),
+        }
+    }
+
+    /// Whether the other's cell is what `me` last read of it.
+    fn is_as_seen(&self, me: usize, other: usize) -> bool {
+        let cell = self.cells[other];
+        self.parties[me].seen[other] == Some((cell.version, cell.status))
     }
 
     /// The ghost of every party that has a reservation under way.
@@ -276,6 +295,11 @@ impl Party {
         self.counted = 0;
         self.asked = 0;
         self.at = At::Collect(first_other(me));
+    }
+
+    /// The first other from here on that was seen asking.
+    fn rival(&self, from: usize) -> Option<usize> {
+        (from..PARTIES).find(|other| matches!(self.seen[*other], Some((_, Status::Asking))))
     }
 
     fn finish(&mut self, refused: bool) {
@@ -349,7 +373,7 @@ fn three_parties_one_frozen_anywhere() {
         [&[Reserve(4)], &[Reserve(4)], &[Reserve(4)]],
         // Any one fits.
         [&[Reserve(6)], &[Reserve(6)], &[Reserve(10)]],
-        // All fit, to the byte: nobody may be refused.
+        // All fit, to the byte: no process may be refused.
         [&[Reserve(3), Reserve(1)], &[Reserve(3)], &[Reserve(3)]],
         // Bytes that move from one to another must not be seen twice.
         [

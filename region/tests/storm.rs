@@ -97,7 +97,7 @@ fn churn(slot: &Slot<'_>, seed: u64, rounds: u32, most: u64, granted: &AtomicU64
 #[test]
 fn many_processes_are_never_over_and_never_refused_in_vain() {
     let usage = Usage::in_memory().unwrap();
-    // At most all they can have at once fits in the second round, so that nobody may be refused.
+    // In the second round the most that all can have at once fits, so that no process may be refused.
     for (most, all_fit) in [(400, false), (LIMIT / 8, true)] {
         let granted = shared_word();
         let refusals = shared_word();
@@ -254,7 +254,7 @@ fn what_is_held_is_counted_whoever_is_killed() {
     for pid in children {
         wait(pid);
     }
-    assert_eq!(usage.used_bytes(device()), 0, "before anybody is cleared");
+    assert_eq!(usage.used_bytes(device()), 0, "before any process is cleared");
     usage.reap_dead_and_wait(&ProcessView::new(me));
     assert_eq!(failed.load(Ordering::SeqCst), 0);
     assert_eq!((usage.used_bytes(device()), usage.processes().count()), (0, 0));
@@ -271,7 +271,7 @@ impl Drop for Mortal {
 }
 
 #[test]
-fn the_stopped_hold_up_nobody() {
+fn stopped_processes_hold_up_no_other() {
     let usage = Usage::in_memory().unwrap();
     let mut numbers = Numbers(3);
     for round in 0..40 {

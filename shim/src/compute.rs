@@ -1,11 +1,10 @@
-//! GPU time: what a launch is charged, when it is measured, and where it waits (ARCHITECTURE.md, "The story of
-//! one launch").
+//! GPU time: what a launch is charged, when it is measured, and where it waits (docs/limiter.md).
 //!
-//! The story of one launch. [`Launches::launch`] finds the stream's [`stream_state`], predicts the cost
-//! ([`vcuda_limiter::predict`]), and pays it from the process's lease: one atomic addition. Only when the lease is used up
-//! is the container's bucket looked at ([`admission`]), and only if that is overdrawn does the launch wait. The driver is
-//! called. Now and then a timing event is recorded behind the work ([`timing_event`]); the [`crate::runtime::worker`] sees it done, takes the
-//! elapsed time since the timing event before, and corrects bucket and prediction by the difference.
+//! [`Launches::launch`] finds the [`stream_state`], predicts the cost ([`vcuda_limiter::predict`]), and pays it from
+//! the process's lease with one atomic addition. If the lease is used up, [`admission`] looks at the container's
+//! bucket. If the bucket is overdrawn, the launch waits. Then the driver is called. Now and then a timing event is
+//! recorded behind the work ([`timing_event`]). The [`worker`] sees that it was reached and takes the
+//! time since the timing event before. It corrects bucket and prediction by the difference.
 
 mod admission;
 mod alone;
@@ -23,16 +22,17 @@ mod stream_table;
 mod timing_event;
 mod transfer;
 mod turn_queue;
+mod worker;
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::{Key, LEARNT, Prediction, Table};
-#[cfg(doc)]
-use vcuda_region::slots::Usage;
 
 use crate::driver::Call;
-use crate::runtime::shim::{self, Region, Shim};
+use crate::runtime::limits::{follow, have_limits_changed, meter_nothing};
+use crate::runtime::shim::{Region, Shim};
 use crate::runtime::stream::Stream;
 use crate::runtime::{capture, fork};
 use device_limiter::DeviceLimiter;
@@ -41,79 +41,11 @@ use stream_state::StreamState;
 use stream_table::StreamTable;
 
 pub(crate) use at_once::at_once;
-pub(crate) use idle_streams::{context_drains, stream_drains};
+pub(crate) use idle_streams::{context_drains, event_is_reached, stream_drains};
 
-/// What kernels and graphs of this process cost. Handles are process-wide, so one table serves all devices.
+/// The costs that are known of this process's kernels and graphs. Handles are process-wide, so one table serves all
+/// devices.
 pub(crate) static COSTS: Table = Table::new();
-
-/// A word that never changes.
-static STILL: AtomicU32 = AtomicU32::new(0);
-/// The word that changes when `limits` may have: one that never does, or [`Usage::limits_notice`].
-static NOTICE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const STILL).cast_mut());
-/// What the notice was when `limits` were last followed.
-static FOLLOWED_AT: AtomicU32 = AtomicU32::new(0);
-/// What the notice was when no launch was found to be metered; [`METERED`] if launches are, or nothing is known.
-static UNMETERED_AT: AtomicU64 = AtomicU64::new(METERED);
-/// No value of the notice.
-const METERED: u64 = u64::MAX;
-
-/// What the notice says now.
-#[inline]
-fn notice() -> u32 {
-    // Relaxed: whoever sees the new pointer sees a word that was mapped before the process could launch anything.
-    let word = NOTICE.load(Ordering::Relaxed);
-    // SAFETY: a static, or a word of `usage`, which stays mapped for the life of the process and of its children.
-    let word = unsafe { &*word };
-    word.load(Ordering::Relaxed)
-}
-
-/// Whether no launch of this process is metered: three loads and a branch.
-#[inline]
-pub(crate) fn idle() -> bool {
-    u64::from(notice()) == UNMETERED_AT.load(Ordering::Relaxed)
-}
-
-/// No launch of this process is ever metered.
-fn pass_all() {
-    NOTICE.store((&raw const STILL).cast_mut(), Ordering::Relaxed);
-    UNMETERED_AT.store(u64::from(STILL.load(Ordering::Relaxed)), Ordering::Relaxed);
-}
-
-/// Whether `limits` may have changed since they were last followed. A process that has never followed them does so at its
-/// first look around, allocation or launch.
-#[inline]
-pub(crate) fn have_limits_changed() -> bool {
-    notice() != FOLLOWED_AT.load(Ordering::Relaxed)
-}
-
-/// Follows `limits` if they are older than `age_ns` or have changed.
-#[inline]
-pub(crate) fn follow_if_due(region: &'static Region, age_ns: u64, now_ns: u64) {
-    if have_limits_changed() || region.limits.are_older(age_ns, now_ns) {
-        follow(region, now_ns);
-    }
-}
-
-/// Takes over what `limits` say now, and whether launches of this process are metered.
-#[cold]
-pub(crate) fn follow(region: &'static Region, now_ns: u64) {
-    // Before `limits` are read: what is changed after that changes the notice again.
-    let word = region.usage.limits_notice();
-    let seen = word.load(Ordering::Acquire);
-    if !region.limits.follow(now_ns) {
-        // Another thread is at it, and knows only later what it has seen.
-        return;
-    }
-    let mut devices = region.limits.devices();
-    let only = devices.next().filter(|_| devices.next().is_none());
-    let unmetered = only.is_some_and(|(device, _)| !region.limits.is_metered(device));
-    FOLLOWED_AT.store(seen, Ordering::Relaxed);
-    NOTICE.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
-    UNMETERED_AT.store(
-        if unmetered { u64::from(seen) } else { METERED },
-        Ordering::Relaxed,
-    );
-}
 
 /// A stream that was predicted to be done for this long is taken to have run dry (ns).
 const IDLE_NS: u64 = 20_000;
@@ -121,41 +53,40 @@ const IDLE_NS: u64 = 20_000;
 /// The launching side of one process.
 #[derive(Debug)]
 pub(crate) struct Launches {
+    shim: &'static Shim,
     limiters: Vec<DeviceLimiter>,
     streams: StreamTable,
     contexts: EventClocks,
-    /// A thread settles timing events.
+    /// Set while a thread settles timing events.
     settling: AtomicBool,
-    /// The worker's thread runs.
-    pub(crate) reaping: AtomicBool,
     /// Futex word by which the worker is woken; its low bits tell how it sleeps.
-    pub(crate) wake_word: AtomicU32,
+    wake_word: AtomicU32,
 }
 
 impl Launches {
-    fn new(shim: &'static Shim) -> Option<Self> {
-        let region = shim.region()?;
+    fn new(shim: &'static Shim, region: &'static Region) -> Self {
         clock::begin();
         let limiters = region
             .limits
             .devices()
             .map(|(device, _)| DeviceLimiter::new(shim, region, device))
             .collect();
-        Some(Self {
+        Self {
+            shim,
             limiters,
             streams: StreamTable::new(),
             contexts: EventClocks::new(),
             settling: AtomicBool::new(false),
-            reaping: AtomicBool::new(false),
             wake_word: AtomicU32::new(0),
-        })
+        }
     }
 
-    /// The state of this process, made at its first launch; nothing in one that is not managed.
+    /// The state of this process, made at its first launch. `None` if no launch is metered. `shim`: the state of the process;
+    /// `None` if the process is not managed.
     #[inline]
-    pub(crate) fn get() -> Option<&'static Self> {
-        let Some(shim) = shim::get() else {
-            pass_all();
+    pub(crate) fn get(shim: Option<&'static Shim>) -> Option<&'static Self> {
+        let Some(shim) = shim else {
+            meter_nothing();
             return None;
         };
         if have_limits_changed()
@@ -163,26 +94,27 @@ impl Launches {
         {
             follow(region, device_limiter::now_ns());
         }
-        match shim.launches.get() {
-            Some(launches) => launches.as_ref(),
-            None => Self::make(shim),
-        }
+        Self::made().or_else(|| Self::make(shim))
     }
 
     /// The state, if a launch has made it already.
+    #[inline(always)]
     pub(crate) fn made() -> Option<&'static Self> {
-        shim::get()?.launches.get()?.as_ref()
+        // Pairs with the exchange in `make`.
+        let launches = fork::launches().load(Ordering::Acquire);
+        // SAFETY: null, or the state of this process, which stays.
+        unsafe { launches.cast::<Self>().as_ref() }
     }
 
     #[cold]
     fn make(shim: &'static Shim) -> Option<&'static Self> {
-        // Nobody may look at it again if launches are all that this process does.
+        // A process that only launches has no later call that would look at its contexts.
         if let Some(device) = shim.current_device() {
             device.notice_contexts();
         }
         let Some(region) = shim.region() else {
             // Damaged limits deny memory; launches go to the driver.
-            pass_all();
+            meter_nothing();
             return None;
         };
         follow(region, device_limiter::now_ns());
@@ -192,11 +124,19 @@ impl Launches {
         {
             return None;
         }
-        let launches = shim.launches.get_or_init(|| Self::new(shim)).as_ref()?;
-        let address = core::ptr::from_ref(launches).cast_mut().cast();
-        // Pairs with the load in `at_once`.
-        fork::launches().store(address, Ordering::Release);
-        Some(launches)
+        let launches = Box::into_raw(Box::new(Self::new(shim, region)));
+        // Pairs with the load in `made`.
+        let first = fork::launches().compare_exchange(
+            ptr::null_mut(),
+            launches.cast(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if first.is_err() {
+            // SAFETY: never shared: another thread was first.
+            drop(unsafe { Box::from_raw(launches) });
+        }
+        Self::made()
     }
 
     /// The limiters of all devices.
@@ -240,7 +180,7 @@ impl Launches {
     /// The stream's device, if GPU time is metered there.
     #[inline]
     fn limiter_of(&self, stream_state: &StreamState) -> Option<&'static DeviceLimiter> {
-        // The gate has asked already if there is but one device.
+        // The hook has asked already if there is but one device.
         stream_state
             .limiter()
             .filter(|limiter| self.limiters.len() == 1 || limiter.is_metered())
@@ -265,7 +205,7 @@ impl Launches {
         if predicted.is_collective {
             self.count_collective(limiter);
         }
-        // At each launch: a pause before it must not be measured as work.
+        // Read at each launch, so that a pause before it is not measured as work.
         let now = stream_state.clock.now_ns();
         let idle = held || now > stream_state.busy_until_ns() + IDLE_NS;
         // A kernel that only ever follows another one on an idle stream is measured for itself, too.
@@ -299,8 +239,8 @@ impl Launches {
         }
     }
 
-    /// As [`Self::launch`], in two steps: for a launch on several streams, each of which is paid before any goes. Nothing
-    /// if it is not metered.
+    /// As [`Self::launch`], in two steps: for a launch on several streams, each of which is paid before any goes.
+    /// `None` if the launch is not metered.
     pub(crate) fn admit(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
         if capture::is_capturing(stream.handle, stream.default) {
             return None;
@@ -358,7 +298,7 @@ impl Launches {
         answer
     }
 
-    /// A launch on a stream that no event measures: see [`alone`].
+    /// Pays for a launch on a stream that no event measures: see [`alone`].
     #[cold]
     fn admit_unlisted(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
         let limiter = self
@@ -410,7 +350,7 @@ pub(crate) fn capture_begins(stream: Stream) {
         if let Some((stream_state, limiter)) =
             stream_state.and_then(|stream_state| Some((stream_state, stream_state.limiter()?)))
         {
-            launches.timing_event(limiter, stream_state, stream, 0);
+            launches.end_segment(limiter, stream_state, stream);
         }
     }
 }
@@ -423,8 +363,8 @@ pub(crate) fn context_closing(context: CUcontext) {
     }
 }
 
-/// The context of [`context_closing`] has `ended`, and its events with it: what was in flight there counts as predicted.
-/// Or it lives on.
+/// The destruction announced by [`context_closing`] has `ended` the context or not. If it has, its events are gone,
+/// and work in flight there counts as predicted.
 pub(crate) fn context_closed(context: CUcontext, ended: bool) {
     if let Some(launches) = Launches::made().filter(|_| !context.is_null()) {
         launches.closed_context(context, ended);

@@ -4,6 +4,7 @@ pub(crate) mod bypass;
 pub(crate) mod cancel;
 mod default_stream;
 pub(crate) mod elf;
+pub(crate) mod graph;
 pub(crate) mod kernel;
 pub(crate) mod loader;
 mod object_list;
@@ -25,7 +26,7 @@ pub(crate) use default_stream::DefaultStream;
 pub(crate) use object_list::ObjectList;
 pub(crate) use relaxed::Relaxed;
 
-/// What a hook answers if the shim itself breaks before the driver was called: the first word of its row.
+/// Answer of a hook if the shim itself breaks before the driver was called: the first word of its row.
 #[expect(non_camel_case_types, reason = "the words of the table's rows")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
@@ -39,7 +40,7 @@ pub(crate) enum Answer {
 pub(crate) struct Call<'a, R> {
     real: &'a dyn Fn() -> R,
     status: Cell<Option<R>>,
-    /// What stream 0 means in it.
+    /// Meaning of stream 0 in it.
     pub(crate) default_stream: DefaultStream,
 }
 
@@ -77,7 +78,7 @@ impl<E: Copy> Call<'_, Result<(), E>>
 where
     Result<(), E>: Answering + Status,
 {
-    /// What the application gets of a handler's outcome: for a bypass, the driver's answer.
+    /// Turns a handler's outcome into the application's answer: for a bypass, the driver's.
     #[inline]
     pub(crate) fn conclude(&self, outcome: Handled<E>) -> Result<(), E> {
         match outcome {

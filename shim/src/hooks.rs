@@ -9,7 +9,7 @@ mod external;
 mod find;
 mod graph;
 mod graph_memory;
-pub(crate) mod green;
+mod green;
 mod host;
 mod ipc;
 mod launch;
@@ -18,7 +18,6 @@ mod memory;
 mod module;
 mod multicast;
 mod nvml;
-pub(crate) mod own;
 mod pitch;
 mod pool;
 mod pool_share;
@@ -29,7 +28,6 @@ pub(crate) mod table;
 mod vmm;
 mod vmm_share;
 
-pub(crate) use context::primary as primary_context;
 pub(crate) use find::{find_all, hook_behind, hook_of, is_same, is_variant_hooked, row};
 
 use vcuda_driver_api::{CUresult, nvmlReturn_t};

@@ -1,5 +1,6 @@
-//! How the application's look-ups of the driver's functions lead to the hooks: `dlsym`, `dlvsym`, and `dlopen` with
+//! Look-ups of the driver's functions by the application and the way to the hooks: `dlsym`, `dlvsym`, and `dlopen` with
 //! `RTLD_DEEPBIND`.
 
 mod deepbind;
 pub(crate) mod dlsym;
+mod libc_function;

@@ -1,16 +1,20 @@
-//! The state of the process: its limits, devices and configuration, its registration, its one worker thread, and what a fork
-//! does to all of it.
+//! The state of the process: limits, devices, configuration, registration, threads and their chores, and the effect of a
+//! fork on all of it.
 
+pub(crate) mod by_number;
 pub(crate) mod bypass;
 pub(crate) mod capture;
+pub(crate) mod chores;
 pub(crate) mod config;
 pub(crate) mod devices;
 pub(crate) mod fork;
 pub(crate) mod futex;
+pub(crate) mod in_flight;
+pub(crate) mod limits;
 pub(crate) mod log;
 pub(crate) mod ofd_key;
 pub(crate) mod registration;
 pub(crate) mod shim;
 pub(crate) mod stream;
 pub(crate) mod threads;
-pub(crate) mod worker;
+pub(crate) mod visits;

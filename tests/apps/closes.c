@@ -47,7 +47,7 @@ int main(void)
     printf("after closing %d %d\n", first, second);
     OK(cuMemGetInfo_v2(&after, &total));
     CHECK(first || after == before);
-    for (int fd = 3; fd < 64; fd++) CHECK(fcntl(fd, F_GETFD) >= 0); /* nobody closed the application's files */
+    for (int fd = 3; fd < 64; fd++) CHECK(fcntl(fd, F_GETFD) >= 0); /* the application's files are open */
     CHECK(cuMemFree_v2(held) == SUCCESS);
     OK(cuMemGetInfo_v2(&after, &total));
     CHECK(first || after == before + (64 << 20));

@@ -49,7 +49,7 @@ static void *takes_turns(void *argument)
         note(who, cuMemFreeAsync(p, streams[which]));
         note(who, cuCtxPopCurrent_v2(&now));
         pthread_barrier_wait(&turn);
-        usleep(3000); /* at work, and current to nobody */
+        usleep(3000); /* at work, and current in no thread */
         pthread_barrier_wait(&turn);
     }
     return NULL;

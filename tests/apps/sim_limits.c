@@ -1,4 +1,4 @@
-/* What cuCtxSetLimit and local memory cost on the simulated machine (simulator/src/limits.rs). */
+/* What cuCtxSetLimit and local memory cost on the simulated machine (simulator/src/object/limits.rs). */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuCtxSetLimit, cuCtxSetLimit, 3010, (unsigned, size_t))                                                          \
     X(cuCtxGetLimit, cuCtxGetLimit, 3010, (size_t *, unsigned))

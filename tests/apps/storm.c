@@ -130,7 +130,7 @@ static void *run(void *argument)
         CUstream stream = streams[(h - held) % STREAMS];
         CUresult code;
         switch (rand_r(&seed) % 32) {
-        case 0: /* nobody's address: the driver says no, nobody is credited */
+        case 0: /* an address of no allocation: the driver refuses, and nothing is credited */
             if ((code = cuMemFree_v2(0x7000000000000000ull + rand_r(&seed))) == SUCCESS) wrong("free of nothing", code);
             break;
         case 1:

@@ -1,5 +1,5 @@
 //! A stand-in for the API server: pods' metadata, listed and watched as Kubernetes' API conventions say, to one client with
-//! the rights that the chart gives, and to nobody else.
+//! the rights that the chart gives, and to no other.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ struct Events {
 #[derive(Debug, Default)]
 struct Pods {
     metadata: BTreeMap<(String, String), Value>,
-    /// What happened, with its version.
+    /// Events, each with its version.
     history: Vec<(u64, &'static str, Value)>,
     /// Before it, history is forgotten.
     compacted: u64,
@@ -87,7 +87,7 @@ impl ApiServer {
     /// Listens, again where it did before.
     ///
     /// # Panics
-    /// Somebody else does now.
+    /// Another process does now.
     pub fn resume(&mut self) {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind(self.address)).unwrap();
@@ -116,7 +116,7 @@ impl ApiServer {
         }
     }
 
-    /// How to reach it.
+    /// Path of a configuration with which the server is reached.
     ///
     /// # Panics
     /// The disk is full.
@@ -159,7 +159,7 @@ impl ApiServer {
         self.shared.events.lock().written.clone()
     }
 
-    /// How often the plugin wanted to write one.
+    /// Number of times that the plugin wanted to write one.
     pub fn events_tried(&self) -> usize {
         self.shared.events.lock().tried
     }
@@ -205,6 +205,34 @@ impl Shared {
         Some(Self::status(StatusCode::FORBIDDEN, why))
     }
 
+    /// Checks that the client asks for the metadata of its own node's pods; else a status and the reason.
+    fn permit_pods(
+        &self,
+        query: &BTreeMap<String, String>,
+        headers: &HeaderMap,
+    ) -> Result<(), (StatusCode, String)> {
+        let header = |name: &str| {
+            headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+        };
+        if header("authorization") != format!("Bearer {TOKEN}") {
+            return Err((StatusCode::UNAUTHORIZED, "no token".to_owned()));
+        }
+        // The specifications of pods, with their secrets' names, are withheld from the client.
+        if !header("accept").contains("as=PartialObjectMetadata") {
+            let why = format!("asks for whole pods: {headers:?}");
+            return Err((StatusCode::NOT_ACCEPTABLE, why));
+        }
+        let selector = query.get("fieldSelector").map_or("", String::as_str);
+        if selector != format!("spec.nodeName={}", self.node) {
+            let why = format!("pods of other nodes: {selector:?}");
+            return Err((StatusCode::FORBIDDEN, why));
+        }
+        Ok(())
+    }
+
     fn refuse(&self, status: StatusCode, why: String) -> Response {
         let answer = Self::status(status, &why);
         self.wrongs.lock().push(why);
@@ -228,7 +256,8 @@ async fn forbidden(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     )
 }
 
-/// What the API server checks of a new event (events.k8s.io/v1, `pkg/apis/core/validation/events.go`).
+/// Creates an event; refuses what the API server refuses of a new event (events.k8s.io/v1,
+/// `pkg/apis/core/validation/events.go`).
 async fn create_event(
     State(shared): State<Arc<Shared>>,
     Path(namespace): Path<String>,
@@ -298,28 +327,8 @@ async fn pods(
     Query(query): Query<BTreeMap<String, String>>,
     headers: HeaderMap,
 ) -> Response {
-    let header = |name: &str| {
-        headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
-    };
-    if header("authorization") != format!("Bearer {TOKEN}") {
-        return shared.refuse(StatusCode::UNAUTHORIZED, "no token".to_owned());
-    }
-    // The specifications of pods, with their secrets' names, are nobody's business.
-    if !header("accept").contains("as=PartialObjectMetadata") {
-        return shared.refuse(
-            StatusCode::NOT_ACCEPTABLE,
-            format!("asks for whole pods: {headers:?}"),
-        );
-    }
-    let selector = query.get("fieldSelector").map_or("", String::as_str);
-    if selector != format!("spec.nodeName={}", shared.node) {
-        return shared.refuse(
-            StatusCode::FORBIDDEN,
-            format!("pods of other nodes: {selector:?}"),
-        );
+    if let Err((status, why)) = shared.permit_pods(&query, &headers) {
+        return shared.refuse(status, why);
     }
     if query.get("watch").is_none_or(|watch| watch != "true") {
         let pods = shared.pods.lock();

@@ -17,7 +17,7 @@ impl Commanded {
         Commanded(running)
     }
 
-    /// What it answers to a line; nothing if it has ended.
+    /// Answer to a line; nothing if the program has ended.
     pub fn tell(&mut self, line: &str) -> Option<Vec<u64>> {
         writeln!(self.0.0.stdin.as_mut().unwrap(), "{line}").ok()?;
         let word = line.split(' ').next().unwrap();

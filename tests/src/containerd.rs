@@ -30,11 +30,12 @@ pub use container::{Container, Ended, Named};
 /// the line 2, which does so by itself. `scripts/test.sh` fetches both.
 pub const RELEASES: [&str; 2] = ["trixie", "sid"];
 
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A process and mount namespace of its own: nothing outlives containerd, the one process that has to be ended, and what it
-/// writes in `/run` is nobody else's. This machine's userland is under something that can be written, where mounts go.
+/// writes in `/run` is visible to no other process. This machine's userland is under something that can be written, where
+/// mounts go.
 const SCRIPT: &str = r#"
 set -eu
 scratch=$1 programs=$2
@@ -164,7 +165,7 @@ impl<'b> Containerd<'b> {
         });
     }
 
-    /// What it says it is.
+    /// Its version, in its own words.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -180,7 +181,7 @@ impl<'b> Containerd<'b> {
     /// Makes this pod's sandbox, with the node's network.
     ///
     /// # Errors
-    /// What containerd says.
+    /// Creates a pod; fails with containerd's words.
     pub fn pod(&self, pod: &Pod) -> Result<Sandbox<'_>, String> {
         let logs = self.scratch.path().join("logs").join(&pod.uid);
         fs::create_dir(&logs).unwrap();
@@ -256,7 +257,7 @@ fn namespaces() -> cri::Namespaces {
     }
 }
 
-/// What docs/kubernetes.md tells an operator, and where everything lies.
+/// Configuration that docs/kubernetes.md recommends to an operator, with the places of this machine.
 fn configuration(release: &str, scratch: &Path, cdi: &Path) -> String {
     let at = |name: &str| scratch.join(name).display().to_string();
     let enabled = if release == RELEASES[0] {

@@ -18,7 +18,7 @@ use crate::workspace;
 pub struct Kind {
     /// The word in `passed.txt`.
     pub word: &'static str,
-    /// What it says of a function.
+    /// Meaning of the treatment for a function.
     pub meaning: &'static str,
     /// Whether a function that has to do with device memory may be passed for it.
     pub is_free: bool,
@@ -73,7 +73,7 @@ pub const KINDS: &[Kind] = &[
 pub struct Passed {
     /// A word of [`KINDS`].
     pub kind: String,
-    /// What they have in common.
+    /// Title of the group.
     pub title: String,
     /// Why they are passed through.
     pub reason: String,
@@ -90,7 +90,7 @@ pub struct Coverage {
     pub hooked: Vec<Row>,
     /// The reasons to pass the others.
     pub passed: Vec<Passed>,
-    /// What a function does with device memory, by its name.
+    /// Effect of a function on device memory, by its name.
     pub memory: BTreeMap<String, String>,
 }
 
@@ -128,7 +128,7 @@ impl Coverage {
         }
     }
 
-    /// What is wrong: nothing, for a tree that covers every name.
+    /// Problems found: none, for a tree that covers every name.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut seen: BTreeMap<&str, &str> = BTreeMap::new();

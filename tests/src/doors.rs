@@ -1,4 +1,4 @@
-//! What `apps/doors.c` reads: how each row of the hook table is asked for.
+//! Input of `apps/doors.c`: the ways in which each row of the hook table is asked for.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ pub fn questions(twins: &BTreeMap<String, String>) -> String {
     table
 }
 
-/// How `cuGetProcAddress` is asked for each symbol: base name, version, flags.
+/// Questions of `cuGetProcAddress` for each symbol: base name, version, flags.
 fn answered() -> BTreeMap<&'static str, (&'static str, i32, u64)> {
     let mut answered = BTreeMap::new();
     for base in base_names() {

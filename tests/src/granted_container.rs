@@ -1,4 +1,4 @@
-//! A granted container as a runtime would make it: a mount namespace of its own in which `/etc/vcuda` is the container's
+//! A granted container as a runtime would make it: a mount namespace of its own in which `/etc/vcuda` is the tenant's
 //! directory, read-only, with `usage` to write. Needs root, for the mounts.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ fi
 mount --bind "$directory/usage" /etc/vcuda/usage
 exec "$@""#;
 
-/// What of a container's directory is mounted.
+/// Part of a tenant's directory that is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mounted {
     /// All of it, as docs/operations.md says.
@@ -46,7 +46,7 @@ pub struct GrantedContainer<'b> {
 }
 
 impl Fixture {
-    /// The container of this grant; none where nobody may mount.
+    /// The container of this grant; none if this user may not mount.
     pub fn granted_container(&self, grant: &str, mounted: Mounted) -> Option<GrantedContainer<'_>> {
         self.granted_container_by(&|args| self.vcuda(args), grant, mounted)
     }
@@ -83,7 +83,7 @@ impl Fixture {
 }
 
 impl GrantedContainer<'_> {
-    /// The container's directory, as the manager has it.
+    /// The tenant's directory, as the manager has it.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

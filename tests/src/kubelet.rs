@@ -2,6 +2,17 @@
 //! what a plugin sees of it (docs/kubernetes.md). It has no API server, no scheduler and no containers: tests
 //! admit pods, start their containers and remove them.
 //!
+//! What others observed on Kubernetes 1.36 with containerd 2.1, and this imitates:
+//!
+//! - After its restart kubelet dials sockets in `plugins_registry` again. The oldest that does so for device plugins is not
+//!   known; after 5 s without a call the plugin registers the classic way.
+//! - Allocate comes once for each resource, in any order; an answer without content is accepted for memory and cores. If it
+//!   fails, the pod ends with `UnexpectedAdmissionError`.
+//! - PreStartContainer comes at each start, except after kubelet's restart and before the plugin is back. PodResources lists
+//!   the container before; plain init containers are only in kubelet's checkpoint. If it fails, the container's state is
+//!   `CreateContainerConfigError`. Texts reach the events unchanged.
+//! - IDs that are not healthy leave `allocatable` within seconds.
+//!
 //! | module | what |
 //! |---|---|
 //! | `clients` | plugins: registered both ways, dialled back, their lists read, lost |
@@ -26,23 +37,24 @@ use vcuda_kubelet_api::{CHECKPOINT, KUBELET_SOCKET};
 use crate::eventually;
 
 mod clients;
+mod devices;
 mod manager;
 mod pods;
 mod raw;
 mod runtime;
 mod told;
 
-use manager::Devices;
+use devices::Devices;
 pub use pods::{ContainerSpec, Pod, PodSpec, Role};
 pub use runtime::Started;
 pub use told::Mood;
 
 /// The names of the resources, unless a test says otherwise.
 pub const RESOURCES: [&str; 3] = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"];
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// What kubelet writes as `:authority` at the sockets that it watches.
+/// Value that kubelet writes as `:authority` at the sockets that it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authority {
     /// `localhost`, as at all other sockets.
@@ -58,7 +70,7 @@ pub enum Authority {
 pub struct Release {
     /// Whether it registers device plugins by the directory that it watches.
     pub watches: bool,
-    /// How it names itself there.
+    /// Its name for itself there.
     pub authority: Authority,
     /// Whether it removes all files but its checkpoint at its start, not only sockets.
     pub wipes_all: bool,
@@ -79,27 +91,27 @@ impl Default for Release {
 #[derive(Debug)]
 pub struct Kubelet {
     node: Arc<Node>,
-    /// What runs; nothing while kubelet is stopped.
+    /// Running threads; nothing while kubelet is stopped.
     running: Option<Runtime>,
     seed: u64,
 }
 
-/// What outlives a kubelet's process, and what its threads share.
+/// State that outlives a kubelet's process, and that its threads share.
 #[derive(Debug)]
 struct Node {
     directory: PathBuf,
     cdi: PathBuf,
     release: Release,
     devices: Mutex<Devices>,
-    /// What the API server says runs here, by UID.
+    /// Pods that run here by the API server's word, by UID.
     pods: Mutex<BTreeMap<String, Pod>>,
     random: Mutex<fastrand::Rng>,
     mood: Mutex<Mood>,
     /// Calls that PodResources still answers, and since when (seconds).
     allowance: Mutex<(f64, SystemTime)>,
-    /// How often PodResources was asked.
+    /// Number of questions to PodResources.
     asked: AtomicUsize,
-    /// What a plugin did and must not.
+    /// Acts of a plugin that are forbidden.
     wrongs: Mutex<Vec<String>>,
 }
 
@@ -149,12 +161,12 @@ impl Kubelet {
         kubelet
     }
 
-    /// What makes a failure come again.
+    /// Seed with which a failure comes again.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// As SIGKILL would: nothing is said to anybody. Containers run on.
+    /// As SIGKILL would: no peer is told. Containers run on.
     pub fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             running.shutdown_timeout(Duration::from_secs(5));
@@ -203,7 +215,7 @@ impl Kubelet {
             .unwrap_or_else(|| panic!("kubelet is stopped"))
     }
 
-    /// How PodResources answers from now on.
+    /// Sets the answers of PodResources from now on.
     pub fn set_mood(&self, mood: Mood) {
         *self.node.mood.lock() = mood;
     }
@@ -230,7 +242,7 @@ impl Kubelet {
         self.node.devices.lock().numa_nodes(resource)
     }
 
-    /// How often PodResources was asked.
+    /// Number of questions to PodResources.
     pub fn asked(&self) -> usize {
         self.node.asked.load(Ordering::Relaxed)
     }
@@ -254,7 +266,7 @@ impl Kubelet {
     /// Calls the plugin of a resource directly, as a kubelet with a fault might.
     ///
     /// # Errors
-    /// What the plugin answered.
+    /// The plugin's answer.
     pub fn allocate_rubbish(&self, resource: &str, ids: &[&str]) -> Result<Vec<String>, String> {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
         let answer = self.runtime().block_on(self.node.call_allocate(resource, ids));
@@ -264,7 +276,7 @@ impl Kubelet {
     /// Likewise, before a container's start.
     ///
     /// # Errors
-    /// What the plugin answered.
+    /// The plugin's answer.
     pub fn start_rubbish(&self, resource: &str, ids: &[&str]) -> Result<(), String> {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
         self.runtime().block_on(self.node.call_start(resource, ids))

@@ -42,13 +42,15 @@ mod programs;
 mod release;
 pub mod runc;
 mod running;
+pub mod seccomp;
+pub mod sources;
 mod tenant;
 mod tmpfs;
 pub mod virtual_time;
 pub use commanded::Commanded;
 pub use granted_container::{GrantedContainer, Mounted, holding};
 pub use manager::Manager;
-pub use plugin::Plugin;
+pub use plugin::{Node, Plugin};
 pub use programs::{Programs, Speaks};
 pub use release::of_release;
 pub use running::Running;
@@ -73,7 +75,7 @@ pub fn workspace() -> PathBuf {
         .to_path_buf()
 }
 
-/// How a C program reaches the driver's functions (`apps/driver.h`).
+/// Ways in which a C program reaches the driver's functions (`apps/driver.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Door {
     /// Undefined symbols that the loader resolves: `-lcuda`.
@@ -277,12 +279,12 @@ impl Fixture {
         command
     }
 
-    /// What `vcuda sim report --json` says.
+    /// Output of `vcuda sim report --json`.
     pub fn report(&self) -> Value {
         self.json(["sim", "report", "--json"])
     }
 
-    /// What `vcuda smi --json` says.
+    /// Output of `vcuda smi --json`.
     pub fn smi(&self) -> Value {
         self.json(["smi", "--json"])
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::{Fixture, Running, eventually, release_dir};
 
-/// How long a start may take on a machine that does other things.
+/// Time that a start may take on a machine that does other things.
 const START: Duration = Duration::from_secs(30);
 
 /// A manager that runs; killed when this is dropped.
@@ -120,7 +120,7 @@ impl Manager<'_> {
         self.fixture.home.path().join("state")
     }
 
-    /// What it has logged since it was started last.
+    /// Its log since its last start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.fixture.manager_log()).unwrap()
     }
@@ -133,7 +133,7 @@ impl Manager<'_> {
         rest.split('/').next().unwrap().to_owned()
     }
 
-    /// What it says to Prometheus.
+    /// Its metrics for Prometheus.
     pub fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(self.metrics_address()).unwrap();
         stream

@@ -18,7 +18,18 @@ pub struct Plugin<'b> {
     running: Option<Running>,
 }
 
-/// What the tests' plugins are configured with, unless they say otherwise.
+/// A node whose kubelet has the plugin's devices.
+#[derive(Debug)]
+pub struct Node<'b> {
+    /// The plugin, whose log is `plugin.log`.
+    pub plugin: Plugin<'b>,
+    /// The kubelet, of the usual release.
+    pub kubelet: Kubelet,
+    /// The manager, which has a shim for containers.
+    pub manager: Manager<'b>,
+}
+
+/// Configuration of the tests' plugins, unless they say otherwise.
 const CONFIGURATION: &str = "[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n[log]\nfilter = \"debug,h2=info,tower=info,hyper_util=info\"\n";
 
 impl Fixture {
@@ -36,12 +47,36 @@ impl Fixture {
         ])
     }
 
+    /// Starts manager, kubelet and plugin, and waits for the devices.
+    pub fn node(&self) -> Node<'_> {
+        self.node_with(CONFIGURATION)
+    }
+
+    /// As [`Fixture::node`], with this configuration of the plugin.
+    pub fn node_with(&self, configuration: &str) -> Node<'_> {
+        let manager = self.manager_with_shim();
+        let kubelet = self.kubelet(Release::default());
+        let plugin = self.plugin_named("plugin", configuration);
+        kubelet.wait_for_devices();
+        Node {
+            plugin,
+            kubelet,
+            manager,
+        }
+    }
+
+    /// As [`Fixture::node_with`], on a node of this name.
+    pub fn node_named(&self, name: &str, configuration: &str) -> Node<'_> {
+        fs::write(self.home.path().join("plugin.node"), name).unwrap();
+        self.node_with(configuration)
+    }
+
     /// Starts a kubelet on this fixture's directories.
     pub fn kubelet(&self, release: Release) -> Kubelet {
         Kubelet::start(&self.kubelet_directory(), &self.cdi(), release)
     }
 
-    /// What would be `/var/lib/kubelet`.
+    /// Folder in the place of `/var/lib/kubelet`.
     pub fn kubelet_directory(&self) -> PathBuf {
         self.home.path().join("kubelet")
     }
@@ -59,12 +94,6 @@ impl Fixture {
     /// One that registers this way.
     pub fn plugin_registering(&self, way: &str) -> Plugin<'_> {
         self.plugin_named("plugin", &format!("registration = \"{way}\"\n{CONFIGURATION}"))
-    }
-
-    /// One with this configuration, on a node of this name.
-    pub fn plugin_of_node(&self, name: &'static str, configuration: &str, node: &str) -> Plugin<'_> {
-        fs::write(self.home.path().join(format!("{name}.node")), node).unwrap();
-        self.plugin_named(name, configuration)
     }
 
     /// One with this configuration; its log has this name. The driver that it gives to containers is the simulated one.
@@ -104,7 +133,7 @@ impl Fixture {
                 "nvidia-uvm",
                 "nvidia-uvm-tools",
             ] {
-                // As root only: nobody else starts containers here.
+                // As root only: no other user starts containers here.
                 let null = Command::new("mknod")
                     .args(["-m", "666"])
                     .arg(devices.join(name))
@@ -192,7 +221,13 @@ impl Plugin<'_> {
 }
 
 impl Started {
-    /// The container's memory limits (bytes) and shares of time (thousandths), by GPU, from its `limits` file.
+    /// The tenant's name for the manager.
+    pub fn id(&self) -> String {
+        let directory = self.directory();
+        directory.file_name().unwrap().to_string_lossy().into_owned()
+    }
+
+    /// The tenant's memory limits (bytes) and shares of time (thousandths), by GPU, from its `limits` file.
     pub fn limits(&self) -> Vec<(String, u64, u32)> {
         let limits = Limits::read(&self.directory()).unwrap();
         let devices = limits.devices();

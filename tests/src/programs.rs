@@ -10,11 +10,11 @@ use vcuda_region::release::{MAGIC, NUMBER};
 
 use crate::release_dir;
 
-/// What is different about each release: the file's programs.
+/// Programs of a release's files that differ in each release.
 const STAMPED: [&str; 3] = ["vcuda", "vcuda-manager", "libvcuda_shim.so"];
 const SHARED: [&str; 2] = ["libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"];
 
-/// What a release speaks: the oldest and the newest of each.
+/// Versions that a release speaks: the oldest and the newest of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Speaks {
     /// Layouts of `limits` and `usage`.

@@ -1,4 +1,4 @@
-//! A container's two files as another release would have made them: until there is one, a header changed by hand. The
+//! A tenant's two files as another release would have made them: until there is one, a header changed by hand. The
 //! offsets stand here a second time on purpose: they are what two releases have in common.
 
 use std::fs::{self, OpenOptions};

@@ -3,16 +3,22 @@
 
 use std::fs;
 use std::os::linux::fs::MetadataExt as _;
-use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::kubelet::Started;
-use crate::{Fixture, release_dir, skip, succeeded, text};
+use crate::{Fixture, skip, succeeded, text};
 
-/// What runtimes give a container without asking (containerd, `oci.WithDefaultUnixCaps`), as far as it matters here.
+mod image;
+
+use image::ACCOUNTS;
+pub use image::{Image, link_userland};
+
+/// Capabilities that runtimes give a container without asking (containerd, `oci.WithDefaultUnixCaps`), as far as it
+/// matters here.
 const CAPABILITIES: [&str; 6] = [
     "CAP_SETUID",
     "CAP_SETGID",
@@ -21,11 +27,8 @@ const CAPABILITIES: [&str; 6] = [
     "CAP_FSETID",
     "CAP_AUDIT_WRITE",
 ];
-/// Who is root may become anybody.
-const PERMITTED: &str = "auth required pam_permit.so\naccount required pam_permit.so\npassword required pam_permit.so\n\
-                         session required pam_permit.so\n";
-/// Nobody makes device files in a user namespace, so runc mounts those of the host, at the same path. Here the host has no
-/// GPU: a `/dev` that has the stand-ins, for runc alone.
+/// Device files cannot be made in a user namespace, so runc mounts those of the host, at the same path. Here the host has
+/// no GPU: a `/dev` that has the stand-ins, for runc alone.
 const WITH_CARDS: &str = r#"set -e
 aside=$1 gpus=$2
 shift 2
@@ -38,15 +41,6 @@ exec "$@""#;
 /// As many users as a container's user namespace has.
 const USERS: u32 = 65_536;
 
-/// Where a container's programs come from.
-#[derive(Debug, Clone)]
-pub enum Image {
-    /// This machine's own userland.
-    Host,
-    /// musl's loader and nothing else, with this program as `/app`.
-    Musl(PathBuf),
-}
-
 /// A change of a runtime's configuration, before it is written.
 pub type Change<'a> = &'a dyn Fn(&mut Value);
 
@@ -56,7 +50,7 @@ pub type Change<'a> = &'a dyn Fn(&mut Value);
 pub struct Container<'a> {
     /// Where the simulated machine is.
     pub fixture: &'a Fixture,
-    /// What kubelet's runtime was told.
+    /// Words of kubelet's runtime.
     pub started: &'a Started,
     /// The user of its first process.
     pub uid: u32,
@@ -66,7 +60,7 @@ pub struct Container<'a> {
     pub image: Image,
     /// The host's user that is root in the container's own user namespace, if it has one.
     pub root_user: Option<u32>,
-    /// What a pod, an image or a broken runtime makes other.
+    /// Change that a pod, an image or a broken runtime makes.
     pub change: Option<Change<'a>>,
 }
 
@@ -109,7 +103,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Of another user.
+    /// The same for another user.
     pub fn of(self, uid: u32) -> Self {
         Self { uid, ..self }
     }
@@ -141,46 +135,16 @@ impl<'a> Container<'a> {
         fs::write(&termination, "").unwrap();
         // As kubelet makes it.
         fs::set_permissions(&termination, fs::Permissions::from_mode(0o666)).unwrap();
-        for (file, content) in [
-            (
-                "etc/passwd",
-                "root:x:0:0::/:/bin/sh\nsomeone:x:1000:1000::/:/bin/sh\n",
-            ),
-            ("etc/group", "root:x:0:\nsomeone:x:1000:\n"),
-            ("etc/pam.d/su", PERMITTED),
-            // PAM gives up where this one is missing.
-            ("etc/pam.d/other", PERMITTED),
-        ] {
+        for (file, content) in ACCOUNTS {
             fs::write(root.join(file), content).unwrap();
         }
-        let data = |name: &str| over.path().join(name).display().to_string();
         let mut mounts = vec![
             json!({"destination": "/proc", "type": "proc", "source": "proc"}),
             json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]}),
             bind(&termination, "/dev/termination-log", "rw"),
             bind(&self.fixture.machine(), "/machine", "rw"),
         ];
-        match &self.image {
-            Image::Host => {
-                for link in ["bin", "sbin", "lib", "lib64"] {
-                    if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
-                        symlink(target, root.join(link)).unwrap();
-                    }
-                }
-                fs::create_dir(root.join("app")).unwrap();
-                mounts.push(json!({
-                    "destination": "/usr", "type": "overlay", "source": "overlay", "options": [
-                        "lowerdir=/usr", format!("upperdir={}", data("upper")), format!("workdir={}", data("work"))],
-                }));
-                mounts.push(bind(&release_dir().join("test-apps"), "/app", "ro"));
-            }
-            Image::Musl(program) => {
-                fs::create_dir(root.join("lib")).unwrap();
-                let loader = format!("lib/ld-musl-{}.so.1", std::env::consts::ARCH);
-                fs::copy(Path::new("/").join(&loader), root.join(&loader)).unwrap();
-                fs::copy(program, root.join("app")).unwrap();
-            }
-        }
+        mounts.extend(self.image.unpack(&root, over.path()));
         let namespaces = ["pid", "mount", "ipc", "uts", "network"].map(|kind| json!({"type": kind}));
         let mut config = json!({
             "ociVersion": "1.0.2",
@@ -200,16 +164,7 @@ impl<'a> Container<'a> {
             config["linux"]["gidMappings"] = mapping;
             let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
             namespaces.push(json!({"type": "user"}));
-            // An image's folders are its root's; those of this machine's /usr become so where something is mounted in them.
-            for inside in self.started.mounted() {
-                if let Ok(inside) = inside.strip_prefix("/usr") {
-                    let parent = inside.parent().unwrap();
-                    fs::create_dir_all(over.path().join("upper").join(parent)).unwrap();
-                }
-            }
-            for path in [dir.path(), over.path()] {
-                own(path, first);
-            }
+            self.give_to(first, dir.path(), over.path());
         }
         for edits in &self.started.edits {
             edit(&mut config, edits);
@@ -219,6 +174,20 @@ impl<'a> Container<'a> {
         }
         fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
         Bundle { dir, over }
+    }
+
+    /// Gives the container's files to the user that is root in it.
+    fn give_to(&self, root_user: u32, dir: &Path, over: &Path) {
+        // An image's folders are its root's; those of this machine's /usr become so where something is mounted in them.
+        for inside in self.started.mounted() {
+            if let Ok(inside) = inside.strip_prefix("/usr") {
+                let parent = inside.parent().unwrap();
+                fs::create_dir_all(over.join("upper").join(parent)).unwrap();
+            }
+        }
+        for path in [dir, over] {
+            own(path, root_user);
+        }
     }
 
     /// runc, to run what the bundle says.
@@ -283,7 +252,7 @@ impl<'a> Container<'a> {
             .is_ok_and(|output| !is_refused(&output))
     }
 
-    /// What it prints, if it succeeds.
+    /// Its output, if it succeeds.
     pub fn printed(&self, args: &[&str]) -> String {
         succeeded(&self.run(args).unwrap())
     }

@@ -30,7 +30,7 @@ impl Running {
     /// Waits until the program has printed a line of which this holds, and returns it. Fails the test, naming `what` was
     /// awaited, when that takes minutes, however many other lines came.
     pub fn wait_for_line(&mut self, what: &str, holds: impl Fn(&str) -> bool) -> String {
-        let end = SystemTime::now() + patience();
+        let end = SystemTime::now() + timeout();
         let mut last = String::new();
         loop {
             let awaited = format!("{what} (the last one before: {last:?})");
@@ -81,9 +81,9 @@ impl Drop for Running {
     }
 }
 
-/// How long a program may keep a test waiting for a line: far longer than any takes on a busy machine, but for the long
-/// forms, in which one works for as long as it was asked to.
-fn patience() -> Duration {
+/// Time that a program may keep a test waiting for a line: far longer than any takes on a busy machine, except in the
+/// long forms, in which one works for as long as it was asked to.
+fn timeout() -> Duration {
     let is_soak = std::env::var_os("VCUDA_SOAK").is_some();
     Duration::from_secs(if is_soak { 4 * 3600 } else { 180 })
 }
@@ -124,5 +124,5 @@ fn is_readable(from: &ChildStdout, within: Duration) -> bool {
 
 /// As [`Running::next_line`], of a program that is not [`Running`].
 pub(crate) fn next_line(from: &mut ChildStdout) -> Result<String, String> {
-    read_line(from, "its next line", SystemTime::now() + patience())
+    read_line(from, "its next line", SystemTime::now() + timeout())
 }

@@ -60,7 +60,7 @@ impl Tenant<'_> {
         self.keeper.0.id()
     }
 
-    /// What `vcuda smi --json` says of it on a GPU.
+    /// Its entry in `vcuda smi --json` on a GPU.
     pub fn smi(&self, gpu: usize) -> Value {
         let all = self.fixture.smi();
         let tenants = all["gpus"][gpu]["tenants"].as_array().unwrap();
@@ -70,7 +70,7 @@ impl Tenant<'_> {
             .clone()
     }
 
-    /// What the container has on GPU 0 (bytes), as `vcuda smi` says.
+    /// Memory of the tenant on GPU 0 (bytes), as `vcuda smi` says.
     pub fn used_bytes(&self) -> u64 {
         self.smi(0)["memory_used_bytes"].as_u64().unwrap()
     }

@@ -73,7 +73,7 @@ impl Traced {
             program: 0..0,
         };
         traced.wait();
-        // Should the test fail, nobody is left standing.
+        // If the test fails, no process is left stopped.
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACECLONE;
         traced.ask(libc::PTRACE_SETOPTIONS, 0, c_long::from(options));
         traced

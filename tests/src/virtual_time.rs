@@ -25,7 +25,7 @@ pub fn lab(machine: &str, program: &Path, tenants: &[(&[&str], &[&str])]) -> Lab
     lab
 }
 
-/// What each tenant gets of the GPU in two seconds from now (percent).
+/// Share of each tenant in two seconds from now (percent of the GPU).
 ///
 /// # Panics
 /// A tenant does not go on.

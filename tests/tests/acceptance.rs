@@ -102,7 +102,7 @@ fn its_slower_programs_answer() {
     });
 }
 
-/// What the simulated driver does is what the programs say: a profile's facts come back as figures.
+/// Test programs report what the simulated driver does: a profile's facts come back as figures.
 #[test]
 fn its_programs_see_what_a_profile_says() {
     let ask = |machine: &str, name: &str, figure: &str| {
@@ -158,7 +158,7 @@ fn unpacked(stage: &str) -> TempDir {
     folder
 }
 
-/// What the script says of that stage, on the simulated GPU; the archive lies in the folder.
+/// Verdict of the script about that stage, on the simulated GPU; the archive lies in the folder.
 fn verdict(folder: &Path, mode: &str) -> Output {
     let fixture = Fixture::new();
     let mut command = Command::new(workspace().join("scripts/gpu-acceptance.sh"));

@@ -58,8 +58,8 @@ fn processes_and_threads_of_a_tenant_share_its_cap_alike() {
     ]);
 }
 
-/// Nobody is let in because it asks more often: of sixteen such processes some had ten times as much as others, and they had
-/// 2 % too much together.
+/// No process is let in because it asks more often: of sixteen such processes some had ten times as much as others, and they
+/// had 2 % too much together.
 #[test]
 fn processes_with_short_kernels_are_served_in_turn() {
     let bench = Bench::new(2).unwrap();
@@ -67,7 +67,8 @@ fn processes_with_short_kernels_are_served_in_turn() {
     are_met(&rows);
 }
 
-/// Who waits for its turn wakes in time: a share that needs nearly all of the GPU is reached by several processes too.
+/// A process that waits for its turn wakes in time: a share that needs nearly all of the GPU is reached by several
+/// processes too.
 #[test]
 fn processes_that_take_turns_leave_no_gaps() {
     let bench = Bench::new(2).unwrap();

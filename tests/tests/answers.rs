@@ -1,5 +1,5 @@
-//! One answer: whoever asks how much there is and who has it is told the same, by CUDA, by every version of NVML's
-//! questions, and by `vcuda smi`; and nobody is told of another tenant (I9).
+//! One answer: every question how much memory there is and which process has it gets the same answer, from CUDA, from
+//! every version of NVML's questions, and from `vcuda smi`; and no answer shows another tenant (I9).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -60,14 +60,14 @@ impl Asker {
     }
 }
 
-/// Who has how much (bytes) by a list of NVML's.
+/// Memory of each process (bytes) in a list of NVML's.
 fn by_pid(list: &Value) -> BTreeMap<u64, u64> {
     let list = list.as_object().unwrap().iter();
     list.map(|(pid, figure)| (pid.parse().unwrap(), figure.as_u64().unwrap()))
         .collect()
 }
 
-/// Who has how much (bytes) by `vcuda smi`.
+/// Memory of each process (bytes) in `vcuda smi`.
 fn by_smi(tenant: &Value) -> BTreeMap<u64, u64> {
     let list = tenant["processes"].as_array().unwrap().iter();
     list.map(|one| {
@@ -79,7 +79,7 @@ fn by_smi(tenant: &Value) -> BTreeMap<u64, u64> {
     .collect()
 }
 
-/// What a tenant's quota on the first GPU is in these tests, and what it says of the second.
+/// Quota of a tenant on each of its GPUs in these tests.
 const QUOTA: [&str; 2] = ["--memory", "4GiB"];
 
 fn uuid(fixture: &Fixture, gpu: usize) -> String {
@@ -124,6 +124,28 @@ fn agree(told: &Value, gpu: &str, limit: u64) -> BTreeMap<u64, u64> {
     processes
 }
 
+/// Attributes that speak of memory are the GPU's, of which a quota changes none.
+fn attributes_are_the_gpus(fixture: &Fixture, gpus: &[String], told: &Value) {
+    let mut bare = Asker::start(&mut fixture.bare(app("answers", Door::Dlsym)));
+    let whole_gpu = bare.told();
+    bare.ends();
+    for gpu in gpus {
+        let gpu = gpu.as_str();
+        assert_eq!(
+            whole_gpu["cuda"][gpu]["attributes"],
+            told["cuda"][gpu]["attributes"]
+        );
+        assert_eq!(whole_gpu["nvml"][gpu]["index"], told["nvml"][gpu]["index"]);
+    }
+    assert!(
+        whole_gpu["cuda"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .eq(told["cuda"].as_object().unwrap().keys())
+    );
+}
+
 #[test]
 fn every_question_of_every_process_has_one_answer() {
     let fixture = Fixture::with_config(MACHINE);
@@ -147,38 +169,20 @@ fn every_question_of_every_process_has_one_answer() {
         assert_eq!(told["pid"], asker.pid);
         assert_eq!(agree(&told, gpu, 4 * GIB), mine);
         assert_eq!(told["nvml"][gpu]["memory"]["used"], smi["memory_used_bytes"]);
-        // What depends on nobody's clock is the same for all.
+        // What depends on no process's clock is the same for all.
         assert_eq!(told["cuda"], first["cuda"]);
         assert_eq!(told["nvml"][gpu]["accounting"], first["nvml"][gpu]["accounting"]);
         // The pool is a part of what this process is said to have.
         let pool = |what: &str| told["pool"][what].as_u64().unwrap();
         assert!(pool("used") <= pool("reserved") && pool("reserved") < mine[&asker.pid]);
-        // The second GPU: as large as the quota there, and nobody's.
+        // The second GPU: as large as the quota there, and unused.
         let idle = &told["nvml"][gpus[1].as_str()];
         assert_eq!(idle["memory"]["total"], 4 * GIB);
         assert_eq!(told["cuda"][gpus[1].as_str()]["total"], 4 * GIB);
         assert_eq!(idle["memory"]["used"], 0);
         assert!(by_pid(&idle["compute"]).is_empty());
     }
-    // Attributes that speak of memory are the GPU's, of which a quota changes none.
-    let mut bare = Asker::start(&mut fixture.bare(app("answers", Door::Dlsym)));
-    let whole_gpu = bare.told();
-    bare.ends();
-    for gpu in &gpus {
-        let gpu = gpu.as_str();
-        assert_eq!(
-            whole_gpu["cuda"][gpu]["attributes"],
-            first["cuda"][gpu]["attributes"]
-        );
-        assert_eq!(whole_gpu["nvml"][gpu]["index"], first["nvml"][gpu]["index"]);
-    }
-    assert!(
-        whole_gpu["cuda"]
-            .as_object()
-            .unwrap()
-            .keys()
-            .eq(first["cuda"].as_object().unwrap().keys())
-    );
+    attributes_are_the_gpus(&fixture, &gpus, &first);
     // The other tenant is told the same of its own, and of its own alone.
     let told = foreign.told();
     let theirs = agree(&told, gpu, 3 * GIB);
@@ -229,7 +233,7 @@ fn a_tenant_with_the_whole_gpu_sees_its_own_processes() {
     foreign.ends();
 }
 
-/// The container's own use of the GPU's time, never another's.
+/// The tenant's own use of the GPU's time, never another's.
 #[test]
 fn utilization_is_the_tenants_own() {
     for cap in [None, Some("60")] {
@@ -240,7 +244,7 @@ fn utilization_is_the_tenants_own() {
         let mut foreign = Asker::of(&idle, MIB);
         let gpu = uuid(&fixture, 0);
         works.works(400);
-        // Its neighbour in the container is told the same as it is itself.
+        // Its neighbour in the tenant is told the same as it is itself.
         for asker in [&mut works, &mut rests] {
             let pid = asker.pid;
             let told = asker.told()["nvml"][gpu.as_str()].clone();
@@ -265,7 +269,7 @@ fn utilization_is_the_tenants_own() {
     }
 }
 
-/// In a PID namespace the processes have the PIDs that this namespace has for them; what others of the container have is in
+/// In a PID namespace the processes have the PIDs that this namespace has for them; what others of the tenant have is in
 /// the sums.
 #[test]
 fn a_pid_namespace_has_its_own_numbers() {

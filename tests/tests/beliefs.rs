@@ -1,5 +1,5 @@
 //! `docs/hardware.md` is the one place of what the code believes about NVIDIA's driver: what refers to a row of it finds the
-//! row, each program of `apps/hardware` is named there, and no other file of the code or the documentation says "assumed".
+//! row, each program of `apps/hardware` names one, and no other file of the code or the documentation says "assumed".
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
+use vcuda_tests::sources::{files, in_one_line};
 use vcuda_tests::workspace;
 
 const PAGE: &str = "docs/hardware.md";
@@ -22,34 +22,6 @@ fn rows() -> BTreeSet<String> {
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
     headings.chain(columns).map(str::to_owned).collect()
-}
-
-/// All files below these folders and with these endings, but build results.
-fn files(folders: &[&str], endings: &[&str]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut open: Vec<PathBuf> = folders.iter().map(|folder| workspace().join(folder)).collect();
-    while let Some(folder) = open.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-            if path.is_dir() && !path.ends_with("target") {
-                open.push(path);
-            } else if endings.contains(&ending) {
-                found.push(path);
-            }
-        }
-    }
-    found
-}
-
-/// The text as one line, without the beginnings of comment lines, so that a reference may go over a line's end.
-fn in_one_line(text: &str) -> String {
-    let beginning = |line: &str| -> String {
-        let line = line.trim_start();
-        let rest = line.trim_start_matches(['/', '!', '*', '#']);
-        rest.trim_start().to_owned()
-    };
-    text.lines().map(beginning).collect::<Vec<_>>().join(" ")
 }
 
 /// The names that follow `docs/hardware.md, `: one in quotation marks, or several with commas or "and" between.
@@ -124,15 +96,14 @@ fn nothing_else_is_marked() {
 }
 
 #[test]
-fn each_program_and_profile_is_on_the_page() {
+fn each_program_names_its_rows_and_each_profile_is_on_the_page() {
     let page = fs::read_to_string(workspace().join(PAGE)).unwrap();
-    let named = |path: &Path| {
+    for path in files(&["tests/apps/hardware"], &["c"]) {
+        let rows = references(&fs::read_to_string(&path).unwrap());
+        assert!(!rows.is_empty(), "{}: no row of {PAGE}", path.display());
+    }
+    for path in files(&["simulator/profiles"], &["toml"]) {
         let name = path.file_stem().unwrap().to_str().unwrap();
-        page.contains(&format!("`{name}`")) || page.contains(&format!("`{name}-"))
-    };
-    let programs = files(&["tests/apps/hardware"], &["c"]);
-    let profiles = files(&["simulator/profiles"], &["toml"]);
-    for path in programs.iter().chain(&profiles) {
-        assert!(named(path), "{} is not in {PAGE}", path.display());
+        assert!(page.contains(&format!("`{name}`")), "{name} is not in {PAGE}");
     }
 }

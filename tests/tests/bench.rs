@@ -1,5 +1,5 @@
-//! `vcuda bench` on the simulated GPU: its tables, its picture, what it refuses, and that it leaves nobody behind. That the
-//! shares hold is asserted loosely; exact figures are what the command is for.
+//! `vcuda bench` on the simulated GPU: its tables, its picture, what it refuses, and that it leaves no process behind. That
+//! the shares hold is asserted loosely; exact figures are what the command is for.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -36,20 +36,11 @@ fn figure(of: &Value, key: &str) -> f64 {
     of[key].as_f64().unwrap_or_else(|| panic!("no {key} in {of}"))
 }
 
-#[test]
-fn quick_measures_each_table_and_draws_each_tenant() {
-    let fixture = Fixture::new();
-    let svg = fixture.runtime().join("shares.svg");
-    let report = bench(&fixture, &["--quick", "--svg", svg.to_str().unwrap()]);
-    assert_eq!(report["gpu"]["simulated"], true, "{report}");
-    assert_eq!(report["with_shim"], true, "{report}");
-
-    let caps: Vec<f64> = tenants(&report)
-        .iter()
-        .map(|t| figure(t, "cap_percent"))
-        .collect();
+/// The rows are those of `--quick`, and each tenant's windows agree with its share.
+fn each_tenant_keeps_to_its_cap(report: &Value) {
+    let caps: Vec<f64> = tenants(report).iter().map(|t| figure(t, "cap_percent")).collect();
     assert_eq!(caps, [30.0, 50.0, 30.0, 70.0]);
-    for tenant in tenants(&report) {
+    for tenant in tenants(report) {
         let (cap, share) = (figure(tenant, "cap_percent"), figure(tenant, "share_percent"));
         assert!(share > 0.0 && share < cap + 5.0, "{share} % instead of {cap} %");
         let windows = tenant["windows_percent"].as_array().unwrap();
@@ -61,6 +52,17 @@ fn quick_measures_each_table_and_draws_each_tenant() {
             "{tenant}"
         );
     }
+}
+
+#[test]
+fn quick_measures_each_table_and_draws_each_tenant() {
+    let fixture = Fixture::new();
+    let svg = fixture.runtime().join("shares.svg");
+    let report = bench(&fixture, &["--quick", "--svg", svg.to_str().unwrap()]);
+    assert_eq!(report["gpu"]["simulated"], true, "{report}");
+    assert_eq!(report["with_shim"], true, "{report}");
+
+    each_tenant_keeps_to_its_cap(&report);
     let split = &report["shares"][2];
     assert!(figure(split, "weighted_jain") <= 1.0 + 1e-9, "{split}");
     assert!(figure(split, "used_of_caps") < 1.05, "{split}");
@@ -90,7 +92,11 @@ fn quick_measures_each_table_and_draws_each_tenant() {
         assert!(figure(row, "holds") > 0.0, "{row}");
         assert!(figure(row, "programs_cpu_percent") > 0.0, "{row}");
         assert!(figure(row, "arbiter_cpu_percent") > 0.0, "{row}");
-        assert!(figure(row, "late_median_us") > 0.0, "{row}");
+        // On an overloaded machine a launch or two waited, none of them for the clock.
+        assert!(
+            figure(row, "holds") < 10.0 || figure(row, "late_median_us") > 0.0,
+            "{row}"
+        );
         assert!(figure(row, "sleep_late_median_us") > 0.0, "{row}");
     }
     for key in ["alone_mean_error_percent", "split_worst_ratio_error_percent"] {
@@ -124,7 +130,7 @@ fn one_line_for_each_tenant(svg: &Path, report: &Value) {
 }
 
 #[test]
-fn without_the_shim_nobody_is_held() {
+fn without_the_shim_no_launch_waits() {
     let fixture = Fixture::new();
     let report = bench(
         &fixture,
@@ -220,7 +226,7 @@ fn living(folder: &Path) -> usize {
 }
 
 #[test]
-fn interrupted_it_leaves_nobody_behind() {
+fn interrupted_it_leaves_no_process_behind() {
     let fixture = Fixture::new();
     let root = fixture.runtime().join("vcuda");
     let folder_of_bench = || {
@@ -238,6 +244,8 @@ fn interrupted_it_leaves_nobody_behind() {
     running.signal(libc::SIGINT);
     assert_eq!(running.finish().code(), Some(1));
     // The arbiter and its standby end by themselves, once they see that no tenant is left.
-    eventually("nobody is left", Duration::from_secs(10), || living(&folder) == 0);
+    eventually("no process is left", Duration::from_secs(10), || {
+        living(&folder) == 0
+    });
     assert!(!folder.exists(), "{}", folder.display());
 }

@@ -80,11 +80,11 @@ fn wrong_use_is_64_and_names_the_value() {
     assert_eq!(none.status.code(), Some(64), "{}", text(&none));
     refused(
         &fixture
-            .vcuda(["set", "nobody", "--memory", "1GiB"])
+            .vcuda(["set", "unknown", "--memory", "1GiB"])
             .output()
             .unwrap(),
         64,
-        "nobody",
+        "unknown",
     );
     refused(&fixture.vcuda(["frobnicate"]).output().unwrap(), 64, "frobnicate");
 }

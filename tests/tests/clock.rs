@@ -48,8 +48,8 @@ impl Stage {
 
 /// The numbers that a program has printed, which has come to its end in virtual time.
 fn numbers(mut running: Running) -> Vec<u64> {
-    let patience = Duration::from_secs(20);
-    eventually("it ends", patience, || running.0.try_wait().unwrap().is_some());
+    let timeout = Duration::from_secs(20);
+    eventually("it ends", timeout, || running.0.try_wait().unwrap().is_some());
     let lines = std::iter::from_fn(|| running.next_line().ok());
     let numbers = lines.map(|line| line.parse().unwrap()).collect();
     assert!(running.finish().success());
@@ -172,7 +172,7 @@ fn a_process_that_is_stopped_goes_on_when_it_is_continued() {
 }
 
 #[test]
-fn nobody_is_left_waiting_when_the_owner_is_gone() {
+fn no_thread_is_left_waiting_when_the_owner_is_gone() {
     let stage = Stage::new();
     let mut waiting = stage.start(&["sleep", "1000", "1"]);
     // As if another process had made the world, and ended: no process has that number.

@@ -1,24 +1,25 @@
 //! Real containers (runc) with the three things that docs/containers.md names: the shim by /etc/ld.so.preload, `limits`
-//! read-only and `usage` writable under /etc/vcuda. The quota holds without any environment, and for a user whom nobody
-//! knows, without capabilities, on a read-only root without /tmp, under the system call filters that runtimes ship.
+//! read-only and `usage` writable under /etc/vcuda. The quota holds without any environment, and for a user without a
+//! name, without capabilities, on a read-only root without /tmp, under the system call filters that runtimes ship.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
     reason = "a test stops at the first thing that is not as it should be"
 )]
-
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use vcuda_tests::runc::link_userland;
+use vcuda_tests::seccomp::{old_filter, shipped_filter};
 use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, release_dir, skip, succeeded, text};
 
 /// In no container's /etc/passwd.
-const NOBODY_KNOWS: u32 = 123_456;
+const UNKNOWN_USER: u32 = 123_456;
 const ENVIRONMENT: [&str; 3] = ["PATH=/usr/bin:/bin", "VCUDA_SIM=/machine", "LD_LIBRARY_PATH=/sim"];
 
 /// A tenant for containers, whose directory lives as long as its keeper.
@@ -59,7 +60,7 @@ struct Container<'a> {
     tenant: &'a Tenant,
     uid: u32,
     seccomp: Option<Value>,
-    /// What is in `/extra`.
+    /// Content of `/extra`.
     extra: Option<&'a Path>,
     privileges: bool,
     /// The line in `/etc/ld.so.preload`.
@@ -95,33 +96,40 @@ impl<'a> Container<'a> {
         ] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
-        for link in ["bin", "sbin", "lib", "lib64"] {
-            if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
-                symlink(target, root.join(link)).unwrap();
-            }
-        }
+        link_userland(&root);
         for file in ["etc/vcuda/limits", "etc/vcuda/usage", "etc/ld.so.preload"] {
             fs::write(root.join(file), "").unwrap();
         }
-        let preload = dir.path().join("preload");
-        fs::write(&preload, self.preload).unwrap();
+        fs::write(dir.path().join("preload"), self.preload).unwrap();
         let simulator = dir.path().join("sim");
         fs::create_dir(&simulator).unwrap();
         for (library, name) in [("cuda", "libcuda.so.1"), ("nvml", "libnvidia-ml.so.1")] {
             let from = release_dir().join(format!("libvcuda_simulator_{library}.so"));
             fs::copy(from, simulator.join(name)).unwrap();
         }
+        let mut config = self.configuration(dir.path(), args);
+        if let Some(filter) = &self.seccomp {
+            config["linux"]["seccomp"] = filter.clone();
+        }
+        let path = dir.path().join("config.json");
+        fs::write(path, serde_json::to_vec(&config).unwrap()).unwrap();
+        dir
+    }
+
+    /// The configuration for runc, without a filter of system calls.
+    fn configuration(&self, bundle: &Path, args: &[&str]) -> Value {
         let bind = |from: &Path, to: &str, mode: &str| json!({"destination": to, "source": from, "type": "bind", "options": ["rbind", mode]});
         let none: [&str; 0] = [];
+        let simulator = bundle.join("sim");
         let extra = self.extra.unwrap_or(&simulator);
-        let mut config = json!({
+        json!({
             "ociVersion": "1.0.2",
             "process": {
                 "terminal": false, "user": {"uid": self.uid, "gid": self.uid}, "args": args, "cwd": "/",
                 "noNewPrivileges": !self.privileges, "env": ENVIRONMENT,
                 "capabilities": {"bounding": none, "effective": none, "inheritable": none, "permitted": none, "ambient": none},
             },
-            "root": {"path": root, "readonly": true},
+            "root": {"path": bundle.join("rootfs"), "readonly": true},
             "mounts": [
                 {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "nodev", "hidepid=2"]},
                 {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
@@ -131,7 +139,7 @@ impl<'a> Container<'a> {
                 bind(&simulator, "/sim", "ro"),
                 bind(extra, "/extra", "ro"),
                 bind(&self.tenant.fixture.machine(), "/machine", "rw"),
-                bind(&preload, "/etc/ld.so.preload", "ro"),
+                bind(&bundle.join("preload"), "/etc/ld.so.preload", "ro"),
                 bind(&self.tenant.directory.join("limits"), "/etc/vcuda/limits", "ro"),
                 bind(&self.tenant.directory.join("usage"), "/etc/vcuda/usage", "rw"),
             ],
@@ -140,16 +148,10 @@ impl<'a> Container<'a> {
                 "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"],
                 "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
             },
-        });
-        if let Some(filter) = &self.seccomp {
-            config["linux"]["seccomp"] = filter.clone();
-        }
-        let path = dir.path().join("config.json");
-        fs::write(path, serde_json::to_vec(&config).unwrap()).unwrap();
-        dir
+        })
     }
 
-    /// Runs the container to its end; `None` where there is no runtime that works here.
+    /// Runs the container to its end; `None` if there is no runtime that works here.
     fn run(&self, args: &[&str]) -> Option<Output> {
         let bundle = self.bundle(args);
         let id = format!("vcuda-test-{}", bundle.path().file_name()?.to_str()?);
@@ -180,105 +182,6 @@ impl<'a> Container<'a> {
 
 fn inside(program: &Path) -> String {
     format!("/app/{}", program.file_name().unwrap().to_string_lossy())
-}
-
-/// The filter that Debian's package of podman's defaults installs (the same in kind as docker's), for a process without
-/// capabilities, in the runtime's own format.
-fn shipped_filter() -> Option<Value> {
-    let file = fs::read("/usr/share/containers/seccomp.json");
-    let Ok(profile) = file else {
-        skip("container: no /usr/share/containers/seccomp.json (package golang-github-containers-common)");
-        return None;
-    };
-    let profile: Value = serde_json::from_slice(&profile).unwrap();
-    let machine = if cfg!(target_arch = "x86_64") {
-        "amd64"
-    } else {
-        "arm64"
-    };
-    let names = |rule: &Value, kind: &str, list: &str| {
-        rule[kind][list].as_array().map(|names| {
-            names
-                .iter()
-                .map(|one| one.as_str().unwrap().to_owned())
-                .collect::<Vec<_>>()
-        })
-    };
-    let applies = |rule: &&Value| {
-        names(rule, "includes", "caps").is_none()
-            && names(rule, "includes", "arches").is_none_or(|names| names.iter().any(|one| one == machine))
-            && names(rule, "excludes", "arches").is_none_or(|names| names.iter().all(|one| one != machine))
-    };
-    let rules: Vec<Value> = profile["syscalls"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(applies)
-        .map(|rule| {
-            let mut rule = rule.clone();
-            for key in ["includes", "excludes", "comment", "errno"] {
-                rule.as_object_mut().unwrap().remove(key);
-            }
-            rule
-        })
-        .collect();
-    assert!(rules.len() > 5, "{rules:?}");
-    Some(json!({
-        "defaultAction": profile["defaultAction"], "defaultErrnoRet": profile["defaultErrnoRet"], "syscalls": rules,
-    }))
-}
-
-/// A filter of an older runtime: what it does not know, it refuses with EPERM, from which programs cannot tell that
-/// they should try something else (seccomp(2), clone(2)); and the usual forbidden calls.
-fn old_filter() -> Value {
-    let refused = vec![
-        "statx",
-        "faccessat2",
-        "openat2",
-        "close_range",
-        "pidfd_open",
-        "pidfd_getfd",
-        "pidfd_send_signal",
-        "process_madvise",
-        "futex_waitv",
-        "membarrier",
-        "rseq",
-        "memfd_secret",
-        "landlock_create_ruleset",
-        "io_uring_setup",
-        "ptrace",
-        "process_vm_readv",
-        "process_vm_writev",
-        "kcmp",
-        "bpf",
-        "perf_event_open",
-        "userfaultfd",
-        "unshare",
-        "setns",
-        "mount",
-        "umount2",
-        "pivot_root",
-        "keyctl",
-        "add_key",
-        "request_key",
-        "quotactl",
-        "reboot",
-        "swapon",
-        "init_module",
-        "kexec_load",
-        "mbind",
-        "set_mempolicy",
-        "get_mempolicy",
-        "sched_setattr",
-        "name_to_handle_at",
-    ];
-    json!({
-        "defaultAction": "SCMP_ACT_ALLOW",
-        "syscalls": [
-            {"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": 1},
-            {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38},
-        ],
-    })
 }
 
 #[test]
@@ -338,7 +241,7 @@ fn any_user_without_capabilities_under_filters() {
     );
     let limit = (2 * GIB).to_string();
     for filter in [None, shipped_filter(), Some(old_filter())] {
-        let mut container = Container::new(&tenant, NOBODY_KNOWS);
+        let mut container = Container::new(&tenant, UNKNOWN_USER);
         container.seccomp = filter;
         let Some(output) = container.run(&[&quota, &limit]) else {
             return;
@@ -361,7 +264,7 @@ fn a_container_that_is_started_again_has_its_whole_quota() {
     let tenant = Tenant::new();
     let hold = inside(&app("hold", Door::Dlsym));
     let limit = (2 * GIB - (512 << 20)).to_string();
-    let container = Container::new(&tenant, NOBODY_KNOWS);
+    let container = Container::new(&tenant, UNKNOWN_USER);
     let life = || container.run(&["timeout", "-s", "KILL", "2", &hold, &limit]);
     let Some(first) = life() else {
         return;
@@ -394,7 +297,7 @@ fn a_set_user_id_program_says_what_it_always_says() {
     let program = extra.path().join("id");
     fs::copy("/usr/bin/id", &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
-    let mut container = Container::new(&tenant, NOBODY_KNOWS);
+    let mut container = Container::new(&tenant, UNKNOWN_USER);
     container.privileges = true;
     container.extra = Some(extra.path());
     let Some(limited) = container.run(&["/extra/id"]) else {

@@ -1,4 +1,4 @@
-//! A container's two files in the hands of its processes, or of nobody who means well: damaged, cut, replaced, of another
+//! A tenant's two files in the hands of hostile processes, its own and others: damaged, cut, replaced, of another
 //! release, on a full disk, while tenants run. Who stands outside notices nothing (I12), who stands inside gets no memory
 //! or goes on with its quota (I11), and the library under running processes can be exchanged (I13).
 //!
@@ -10,17 +10,21 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
+#[path = "files/damage.rs"]
+mod damage;
+#[path = "files/releases.rs"]
+mod releases;
+
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use vcuda_region::layout::{OLDEST_VERSION, VERSION};
-use vcuda_tests::{
-    Commanded, Door, Fixture, MIB, Running, Tenant, Tmpfs, app, eventually, of_release, release_dir, text,
-};
+use vcuda_tests::{Commanded, Door, Fixture, MIB, Running, Tenant, Tmpfs, app, eventually, text};
+
+use damage::{Inside, damages};
 
 /// A machine whose contexts and modules cost little.
 const SMALL_CONTEXTS: &str =
@@ -33,7 +37,7 @@ fn obey(tenant: &Tenant<'_>) -> Commanded {
     Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)))
 }
 
-/// What a command says that must come to an end by itself.
+/// Output of a command that must come to an end by itself.
 fn ends(command: &mut Command) -> Output {
     let mut child = command
         .stdin(Stdio::null())
@@ -47,109 +51,27 @@ fn ends(command: &mut Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// What a running process of the container gets once its file is damaged.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Inside {
-    /// Its quota, to the byte: what it has open is not what was changed.
-    Quota,
-    /// No memory.
-    Nothing,
-    /// An answer.
-    Answer,
-    /// It may be killed by the kernel (SIGBUS): it is its own container's doing.
-    Bus,
-}
-
-type Damage = (&'static str, &'static str, Inside, fn(&Path));
-type Replacement = (&'static str, fn(&Path));
-
-fn cut(path: &Path, bytes: u64) {
-    OpenOptions::new()
-        .write(true)
-        .open(path)
-        .unwrap()
-        .set_len(bytes)
-        .unwrap();
-}
-
-fn overwrite(path: &Path, with: u8) {
-    let file = OpenOptions::new().write(true).open(path).unwrap();
-    let size = usize::try_from(file.metadata().unwrap().len()).unwrap();
-    file.write_all_at(&vec![with; size], 0).unwrap();
-}
-
-/// Puts another thing in the file's place, as a rename does: who has the file open keeps it.
-fn replace(path: &Path, make: impl FnOnce(&Path)) {
-    let aside = path.with_extension("aside");
-    make(&aside);
-    if aside.is_dir() {
-        fs::remove_file(path).unwrap();
+/// The process has what is expected of it after this damage.
+fn gets(inside: &mut Commanded, expected: Inside, what: &str) {
+    match expected {
+        Inside::Quota => inside.fills_to_the_byte(),
+        Inside::Nothing => {
+            // It looks at the latest after ten milliseconds.
+            eventually(what, Duration::from_millis(500), || match inside.alloc(1) {
+                Some(0) => false,
+                answer => answer == Some(2) || panic!("{what}: {answer:?}"),
+            });
+        }
+        Inside::Answer => assert!(matches!(inside.alloc(1), Some(0 | 2)), "{what}"),
+        Inside::Bus => {
+            if inside.alloc(1).is_none() {
+                assert_eq!(inside.0.finish().signal(), Some(libc::SIGBUS), "{what}");
+            }
+        }
     }
-    fs::rename(&aside, path).unwrap();
-}
-
-fn pipe(path: &Path) {
-    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
-}
-
-/// What each of the two files can be made.
-const CHANGES: [Damage; 12] = [
-    ("limits", "cut to nothing", Inside::Nothing, |path| cut(path, 0)),
-    ("limits", "cut to some bytes", Inside::Nothing, |path| {
-        cut(path, 100)
-    }),
-    ("limits", "cut to a page", Inside::Nothing, |path| cut(path, 4096)),
-    ("limits", "longer", Inside::Answer, |path| cut(path, 1 << 20)),
-    ("limits", "zeros", Inside::Nothing, |path| overwrite(path, 0)),
-    ("limits", "ones", Inside::Nothing, |path| overwrite(path, 0xff)),
-    ("usage", "cut to nothing", Inside::Bus, |path| cut(path, 0)),
-    ("usage", "cut to some bytes", Inside::Bus, |path| cut(path, 100)),
-    ("usage", "cut to a page", Inside::Bus, |path| cut(path, 4096)),
-    ("usage", "longer", Inside::Quota, |path| cut(path, 64 << 20)),
-    ("usage", "zeros", Inside::Answer, |path| overwrite(path, 0)),
-    ("usage", "ones", Inside::Answer, |path| overwrite(path, 0xff)),
-];
-
-/// What either of them can be replaced by: who has it open keeps what it was.
-const REPLACEMENTS: [Replacement; 8] = [
-    ("gone", |path| fs::remove_file(path).unwrap()),
-    ("a link", |path| {
-        let real = path.with_extension("real");
-        fs::rename(path, &real).unwrap();
-        symlink(real, path).unwrap();
-    }),
-    ("a link to zeros", |path| {
-        replace(path, |path| symlink("/dev/zero", path).unwrap());
-    }),
-    ("a pipe", |path| replace(path, pipe)),
-    ("a directory", |path| {
-        replace(path, |path| fs::create_dir(path).unwrap());
-    }),
-    ("empty", |path| {
-        replace(path, |path| fs::write(path, "").unwrap());
-    }),
-    ("the other file", |path| {
-        let is_limits = path.ends_with("limits");
-        let other = if is_limits { "usage" } else { "limits" };
-        replace(path, |aside| {
-            fs::copy(path.with_file_name(other), aside).unwrap();
-        });
-    }),
-    ("of another version", |path| {
-        replace(path, |aside| {
-            let mut bytes = fs::read(path).unwrap();
-            bytes[8..16].fill(0xee);
-            fs::write(aside, bytes).unwrap();
-        });
-    }),
-];
-
-fn damages() -> Vec<Damage> {
-    let replaced = ["limits", "usage"].into_iter().flat_map(|file| {
-        let kinds = REPLACEMENTS.into_iter();
-        kinds.map(move |(what, make)| (file, what, Inside::Quota, make))
-    });
-    CHANGES.into_iter().chain(replaced).collect()
+    if expected != Inside::Bus {
+        inside.lives();
+    }
 }
 
 #[test]
@@ -168,26 +90,7 @@ fn damaged_files_harm_their_own_container_only() {
     for (((file, what, expected, damage), tenant), inside) in damages.iter().zip(&tenants).zip(&mut inside) {
         damage(&tenant.directory().join(file));
         outside.fills_to_the_byte();
-        let what = format!("{file}, {what}");
-        match expected {
-            Inside::Quota => inside.fills_to_the_byte(),
-            Inside::Nothing => {
-                // It looks at the latest after ten milliseconds.
-                eventually(&what, Duration::from_millis(500), || match inside.alloc(1) {
-                    Some(0) => false,
-                    answer => answer == Some(2) || panic!("{what}: {answer:?}"),
-                });
-            }
-            Inside::Answer => assert!(matches!(inside.alloc(1), Some(0 | 2)), "{what}"),
-            Inside::Bus => {
-                if inside.alloc(1).is_none() {
-                    assert_eq!(inside.0.finish().signal(), Some(libc::SIGBUS), "{what}");
-                }
-            }
-        }
-        if *expected != Inside::Bus {
-            inside.lives();
-        }
+        gets(inside, *expected, &format!("{file}, {what}"));
     }
     for (((file, what, ..), tenant), name) in damages.iter().zip(&tenants).zip(&names) {
         let what = format!("{file}, {what}");
@@ -283,6 +186,54 @@ fn notify(directory: &Path) {
     usage.write_all_at(&next.to_ne_bytes(), 32).unwrap();
 }
 
+/// Changes each byte that says something, and puts it back. Returns how many allocations inside were granted and refused
+/// meanwhile.
+fn flip_each(
+    file: &str,
+    tenant: &Tenant<'_>,
+    inside: &mut Commanded,
+    outside: &mut Commanded,
+) -> (usize, usize) {
+    let path = tenant.directory().join(file);
+    let open = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let (mut granted, mut refused) = (0, 0);
+    for (count, offset) in said(file).into_iter().enumerate() {
+        // The arbiter goes on writing to `limits`; no process writes to `usage` between two lines told.
+        let sound = fs::read(&path).unwrap();
+        open.write_all_at(&[!sound[offset]], offset as u64).unwrap();
+        if file == "limits" {
+            notify(&tenant.directory());
+        }
+        match inside.alloc(4096) {
+            Some(0) => {
+                granted += 1;
+                inside.free();
+            }
+            Some(2) => refused += 1,
+            other => panic!("{file}, byte {offset}: {other:?}"),
+        }
+        inside.lives();
+        if count % 16 == 0 {
+            outside.fills_to_the_byte();
+            // Who starts now has a context, or none; it is not killed.
+            let newcomer = ends(&mut tenant.command(app("obey", Door::Dlsym)));
+            assert!(
+                newcomer.status.code().is_some(),
+                "{file}, byte {offset}: {}",
+                text(&newcomer)
+            );
+        }
+        match file {
+            "limits" => {
+                open.write_all_at(&sound[offset..=offset], offset as u64).unwrap();
+                notify(&tenant.directory());
+            }
+            _ => open.write_all_at(&sound, 0).unwrap(),
+        }
+    }
+    (granted, refused)
+}
+
 #[test]
 fn flipped_bytes_under_a_running_tenant() {
     let fixture = Fixture::with_config(SMALL_CONTEXTS);
@@ -292,8 +243,8 @@ fn flipped_bytes_under_a_running_tenant() {
     let mut watch = Running::start(&mut fixture.vcuda(["smi", "--watch", "--json"]));
     watch.next_line().unwrap();
     let tenant = fixture.keep("victim", &["--memory", "64MiB"]);
-    // What the arbiter has to say it says at once, and then nothing more while nobody launches: so what this test puts
-    // back is what was there.
+    // The arbiter writes at once what it has to write, and then nothing more while no process launches: so what this
+    // test puts back is what was there.
     eventually("the arbiter knows of it", Duration::from_secs(5), || {
         fs::read(tenant.directory().join("limits")).unwrap()[256 + 16..256 + 20] == 1_u32.to_ne_bytes()
     });
@@ -303,43 +254,7 @@ fn flipped_bytes_under_a_running_tenant() {
             inside.info().0 == 64 * MIB - CONTEXT
         });
         inside.fills_to_the_byte();
-        let path = tenant.directory().join(file);
-        let open = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let (mut granted, mut refused) = (0, 0);
-        for (count, offset) in said(file).into_iter().enumerate() {
-            // The arbiter goes on writing to `limits`; nobody writes to `usage` between two lines told.
-            let sound = fs::read(&path).unwrap();
-            open.write_all_at(&[!sound[offset]], offset as u64).unwrap();
-            if file == "limits" {
-                notify(&tenant.directory());
-            }
-            match inside.alloc(4096) {
-                Some(0) => {
-                    granted += 1;
-                    inside.free();
-                }
-                Some(2) => refused += 1,
-                other => panic!("{file}, byte {offset}: {other:?}"),
-            }
-            inside.lives();
-            if count % 16 == 0 {
-                outside.fills_to_the_byte();
-                // Who starts now has a context, or none; it is not killed.
-                let newcomer = ends(&mut tenant.command(app("obey", Door::Dlsym)));
-                assert!(
-                    newcomer.status.code().is_some(),
-                    "{file}, byte {offset}: {}",
-                    text(&newcomer)
-                );
-            }
-            match file {
-                "limits" => {
-                    open.write_all_at(&sound[offset..=offset], offset as u64).unwrap();
-                    notify(&tenant.directory());
-                }
-                _ => open.write_all_at(&sound, 0).unwrap(),
-            }
-        }
+        let (granted, refused) = flip_each(file, &tenant, &mut inside, &mut outside);
         assert!(granted > 0, "{file}");
         assert!(
             file != "limits" || refused > 20,
@@ -360,7 +275,7 @@ fn flipped_bytes_under_a_running_tenant() {
 }
 
 #[test]
-fn a_full_disk_ends_nobody() {
+fn a_full_disk_ends_no_process() {
     let fixture = Fixture::with_config(SMALL_CONTEXTS);
     let Some(disk) = Tmpfs::over(&fixture.runtime(), "size=12m") else {
         return;
@@ -404,164 +319,4 @@ fn punched(path: &Path) -> bool {
     let mut command = Command::new("fallocate");
     command.args(["--punch-hole", "--offset", "8192", "--length", &size.to_string()]);
     command.arg(path).status().unwrap().success()
-}
-
-#[test]
-fn files_of_a_release_before_and_after() {
-    let fixture = Fixture::with_config(SMALL_CONTEXTS);
-    for (name, version, compatible, appended) in [
-        ("before", OLDEST_VERSION, OLDEST_VERSION, 0),
-        ("after", VERSION + 1, VERSION, 4096),
-    ] {
-        let tenant = fixture.keep(name, &QUOTA);
-        of_release(&tenant.directory(), version, compatible, appended);
-        let (mut one, mut other) = (obey(&tenant), obey(&tenant));
-        assert_eq!(other.info(), (64 * MIB - 2 * CONTEXT, 64 * MIB));
-        assert_eq!(one.alloc(MIB), Some(0));
-        other.fills_to_the_byte();
-        one.fills_to_the_byte();
-        assert_eq!(tenant.used_bytes(), MIB + 2 * CONTEXT);
-        let joined = ends(fixture.tenant(&["--name", name], "echo").arg("joined"));
-        assert_eq!(text(&joined).trim(), "exit status: 0\njoined");
-        let set = ends(&mut fixture.vcuda(["set", name, "--memory", "96MiB"]));
-        assert!(set.status.success(), "{}", text(&set));
-        eventually("the new limit", Duration::from_millis(500), || {
-            other.info().1 == 96 * MIB
-        });
-        other.fills_to_the_byte();
-    }
-}
-
-#[test]
-fn files_of_a_release_that_does_not_go_together() {
-    let fixture = Fixture::with_config(SMALL_CONTEXTS);
-    for (name, version, appended) in [("before", OLDEST_VERSION - 1, 0), ("after", VERSION + 1, 4096)] {
-        let tenant = fixture.keep(name, &QUOTA);
-        of_release(&tenant.directory(), version, version, appended);
-        let before = fs::read(tenant.directory().join("limits")).unwrap();
-        let says = [
-            format!("has layout version {version}"),
-            format!("this program uses {OLDEST_VERSION} to {VERSION}"),
-            "use the vcuda release that made it".to_owned(),
-        ];
-        // The shim: no memory, and the reason in its log.
-        let log = fixture.runtime().join(name);
-        let mut command = tenant.command(app("obey", Door::Dlsym));
-        let inside = ends(command.env("VCUDA_LOG", &log));
-        assert_eq!(inside.status.code(), Some(1), "{}", text(&inside));
-        let logged = fs::read_to_string(&log).unwrap();
-        assert!(says.iter().all(|words| logged.contains(words)), "{logged}");
-        // Who changes or joins is refused.
-        let set = ends(&mut fixture.vcuda(["set", name, "--memory", "96MiB"]));
-        let join = ends(fixture.tenant(&["--name", name], "echo").arg("joined"));
-        let join_with_quota = ends(
-            fixture
-                .tenant(&["--name", name, "--memory", "1GiB"], "echo")
-                .arg("joined"),
-        );
-        for output in [set, join, join_with_quota] {
-            assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-            let words = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(says.iter().all(|part| words.contains(part)), "{words}");
-            assert_eq!(words.trim().lines().count(), 1, "{words}");
-            assert!(output.stdout.is_empty(), "{}", text(&output));
-        }
-        // Who shows says that one is missing.
-        let smi = ends(&mut fixture.vcuda(["smi"]));
-        assert!(smi.status.success(), "{}", text(&smi));
-        let words = String::from_utf8_lossy(&smi.stderr).into_owned();
-        assert!(
-            words.contains("a tenant is not shown") && says.iter().all(|part| words.contains(part)),
-            "{words}"
-        );
-        assert_eq!(fs::read(tenant.directory().join("limits")).unwrap(), before);
-        assert_eq!(fixture.used_bytes(), 0);
-    }
-}
-
-#[test]
-fn the_library_is_exchanged_under_running_processes() {
-    let fixture = Fixture::with_config(SMALL_CONTEXTS);
-    // An installation of its own.
-    let home = tempfile::tempdir().unwrap();
-    for name in [
-        "vcuda",
-        SHIM,
-        "libvcuda_simulator_cuda.so",
-        "libvcuda_simulator_nvml.so",
-    ] {
-        fs::copy(release_dir().join(name), home.path().join(name)).unwrap();
-    }
-    let installed = home.path().join(SHIM);
-    let mut run = Command::new(home.path().join("vcuda"));
-    run.args([
-        "run", "--sim", "--name", "old", "--memory", "64MiB", "--", "/bin/sh", "-c",
-    ]);
-    run.args(["\"$0\"; exec sleep 1000"])
-        .arg(app("obey", Door::Dlsym));
-    fixture.environment(&mut run);
-    let mut old = Commanded::start(&mut run);
-    let old_library = mapped(&old);
-    assert_eq!(old_library, inode(&installed));
-    assert_eq!(old.alloc(MIB), Some(0));
-
-    // Another build: the same code, other bytes in another file.
-    let build = home.path().join("new");
-    let mut bytes = fs::read(&installed).unwrap();
-    bytes.extend_from_slice(b"another build");
-    fs::write(&build, bytes).unwrap();
-    fs::set_permissions(&build, fs::metadata(&installed).unwrap().permissions()).unwrap();
-    fs::rename(&build, &installed).unwrap();
-
-    let mut join = Command::new(home.path().join("vcuda"));
-    join.args(["run", "--sim", "--name", "old", "--"])
-        .arg(app("obey", Door::Dlsym));
-    fixture.environment(&mut join);
-    let mut new = Commanded::start(&mut join);
-    let new_library = mapped(&new);
-    assert_ne!(new_library, old_library);
-    assert_eq!(new_library, inode(&installed));
-    assert_eq!(mapped(&old), old_library);
-    // One account, to the byte, from either side.
-    let contexts = 2 * CONTEXT;
-    assert_eq!(new.info(), (63 * MIB - contexts, 64 * MIB));
-    old.fills_to_the_byte();
-    new.fills_to_the_byte();
-    let (left, _) = old.info();
-    assert_eq!(old.alloc(left / 2), Some(0));
-    assert_eq!(new.alloc(left - left / 2 + 1), Some(2));
-    assert_eq!(new.alloc(left - left / 2), Some(0));
-    assert_eq!(old.alloc(1), Some(2));
-
-    // Gone altogether: who runs goes on; `vcuda` says what is missing before it starts anybody.
-    fs::remove_file(&installed).unwrap();
-    old.free();
-    new.free();
-    old.fills_to_the_byte();
-    new.fills_to_the_byte();
-    let mut late = Command::new(home.path().join("vcuda"));
-    late.args(["run", "--sim", "--memory", "1MiB", "--", "true"]);
-    fixture.environment(&mut late);
-    let refused = ends(&mut late);
-    assert_eq!(refused.status.code(), Some(69), "{}", text(&refused));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains(SHIM));
-}
-
-const SHIM: &str = "libvcuda_shim.so";
-
-fn inode(path: &Path) -> u64 {
-    fs::metadata(path).unwrap().ino()
-}
-
-/// The inode of the shim that the tenant's process on the GPU has mapped.
-fn mapped(process: &Commanded) -> u64 {
-    let children = format!("/proc/{0}/task/{0}/children", process.0.0.id());
-    let children = fs::read_to_string(children).unwrap();
-    let pid = children
-        .split_whitespace()
-        .next()
-        .map_or(process.0.0.id(), |pid| pid.parse().unwrap());
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let line = maps.lines().find(|line| line.contains(SHIM)).unwrap();
-    line.split_whitespace().nth(4).unwrap().parse().unwrap()
 }

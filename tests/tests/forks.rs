@@ -29,7 +29,7 @@ fn children_forked_while_threads_are_inside_hooks() {
     let mut command = fixture.tenant(&QUOTA, &program);
     let mut parent = Running::start(command.arg(forks).stdin(Stdio::piped()));
     parent.wait_for("children done");
-    // A child that tried every hook still lives: the container is its parent alone.
+    // A child that tried every hook still lives: the tenant is its parent alone.
     let pid = u64::from(parent.0.id());
     let mut tenant = fixture.smi()["gpus"][0]["tenants"][0].clone();
     // Programs that a daemon started may take a moment to end.
@@ -163,7 +163,7 @@ fn a_command_of_another_user_has_the_quota() {
         return;
     }
     assert_eq!(succeeded(&output), "passed quota\n");
-    // Of itself the directory is nobody else's.
+    // No other user can enter the directory itself.
     let mode = std::fs::metadata(run.join("vcuda/containers")).unwrap();
     assert_eq!(mode.permissions().mode() & 0o777, 0o700);
 }

@@ -68,7 +68,7 @@ fn whoever_has_the_descriptors_when_its_maker_has_ended() {
     keeps_its_quota("children", "range");
 }
 
-/// What descriptors keep explains nothing that another process takes for itself.
+/// Memory that descriptors keep explains nothing that another process takes for itself.
 #[test]
 fn a_context_that_is_made_meanwhile_is_charged_too() {
     let fixture = Fixture::with_config(&MACHINE.replace("4MiB", "48MiB"));

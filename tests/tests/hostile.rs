@@ -1,4 +1,4 @@
-//! What an application can do to trip the shim: odd moments, odd orders, many threads. The same program passes bare.
+//! Acts of an application that can trip the shim: odd moments, odd orders, many threads. The same program passes bare.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

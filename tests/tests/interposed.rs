@@ -113,7 +113,7 @@ fn an_indirect_function_that_asks_for_symbols() {
 /// Every function that the shim imports is another library's, which asks `dlsym` for the real one: `dlsym` calls none.
 #[test]
 fn a_library_before_every_function_that_the_shim_calls() {
-    // Of the loader and the compiler, not called by anybody's code.
+    // Of the loader and the compiler, not called by any other code.
     const OTHERS: [&str; 2] = ["__tls_get_addr", "__cxa_finalize"];
     let folder = tempfile::tempdir().unwrap();
     let names = symbols(&shim(), "--undefined-only", |name| {

@@ -1,5 +1,5 @@
-//! What the manager finds of real processes on the simulated GPU, by NVML, by their roots and by the files they have mapped:
-//! those that nothing limits, those whose mounts were tampered with, those whose directory was deleted under them.
+//! Findings of the manager about real processes on the simulated GPU, by NVML, by their roots and by the files they have
+//! mapped: those that nothing limits, those whose mounts were tampered with, those whose directory was deleted under them.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_tests::{
-    Commanded, Door, Fixture, GIB, GrantedContainer, MIB, Manager, Mounted, app, eventually, holding, skip,
-    succeeded,
+    Commanded, Door, Fixture, GIB, GrantedContainer, MIB, Manager, Mounted, Running, app, eventually,
+    holding, skip, succeeded,
 };
 
 /// Findings must hold in several looks, a second apart.
 const SOON: Duration = Duration::from_secs(30);
-/// What a context takes counts too.
+/// Use with a context counted in.
 const HELD: u64 = 200 * MIB;
 
 fn create(fixture: &Fixture, name: &str) {
@@ -34,7 +34,7 @@ fn granted_container<'b>(
 ) -> Option<GrantedContainer<'b>> {
     let room = fixture.granted_container(grant, mounted);
     if room.is_none() {
-        skip("containers under the manager: nobody may mount here (not root)");
+        skip("containers under the manager: this user may not mount here (not root)");
     }
     room
 }
@@ -65,7 +65,7 @@ fn unregistered_bytes(manager: &Manager<'_>) -> f64 {
 }
 
 #[test]
-fn a_process_of_nobody_is_found_with_its_bytes() {
+fn a_process_of_no_tenant_is_found_with_its_bytes() {
     let fixture = Fixture::new();
     let manager = fixture.manager();
     create(&fixture, "web");
@@ -89,7 +89,6 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
     let Some(web) = granted_container(&fixture, "web", Mounted::Directory) else {
         return;
     };
-    let hold = app("hold", Door::Dlsym);
     // As it should be: it registers through the read-only mount, from PID namespaces of its own too.
     let inner = ["--pid", "--fork", "--kill-child"];
     let mut limited = Commanded::start(&mut web.command_in(&inner, app("obey", Door::Dlsym)));
@@ -109,32 +108,8 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
     assert_eq!(seen["tenant"], "web-1", "{ps}");
     assert!(host_pid > 2, "the host's number of it, not its own: {ps}");
     assert_eq!(findings(&manager, "web-1"), 0.0);
-
-    // Without the library: its root has the container's limits.
-    let naked = holding(&mut web.unlimited(&hold), HELD);
-    is_told(&fixture, &format!("process {} of web-1 uses GPU-", naked.0.id()));
-    assert!(events(&fixture).contains("VcudaNotAttached web-1"));
-    is_found(&manager, "web-1");
-    drop(naked);
-    eventually("nothing is found any more", SOON, || {
-        findings(&manager, "web-1") == 0.0
-    });
-
-    // Limits of its own in their place: no container's.
-    let fake = fixture.runtime().join("fake");
-    fs::create_dir(&fake).unwrap();
-    for name in ["limits", "usage"] {
-        fs::copy(web.directory().join(name), fake.join(name)).unwrap();
-    }
-    let script = r#"umount /etc/vcuda/usage && umount /etc/vcuda && mount --bind "$1" /etc/vcuda && shift && exec "$@""#;
-    let mut cheat = web.command("sh");
-    cheat.args(["-c", script, "cheat"]).arg(&fake).arg(&hold);
-    let cheat = holding(&mut cheat, HELD);
-    is_told(&fixture, &format!("process {} uses GPU-", cheat.0.id()));
-    eventually("its bytes are told", SOON, || {
-        unregistered_bytes(&manager) >= HELD as f64
-    });
-    drop(cheat);
+    is_found_without_the_library(&fixture, &manager, &web);
+    is_found_with_limits_of_its_own(&fixture, &manager, &web);
 
     // The neighbour's directory cannot be entered, nor the own limits be written, by root of the container either.
     let script =
@@ -143,6 +118,35 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
     assert!(succeeded(&tried).contains("done"));
     assert_eq!(findings(&manager, "other-2"), 0.0);
     limited.fills_to_the_byte();
+}
+
+/// Its root has the tenant's limits.
+fn is_found_without_the_library(fixture: &Fixture, manager: &Manager<'_>, web: &GrantedContainer<'_>) {
+    let naked = holding(&mut web.unlimited(app("hold", Door::Dlsym)), HELD);
+    is_told(fixture, &format!("process {} of web-1 uses GPU-", naked.0.id()));
+    assert!(events(fixture).contains("VcudaNotAttached web-1"));
+    is_found(manager, "web-1");
+    drop(naked);
+    eventually("nothing is found any more", SOON, || {
+        findings(manager, "web-1") == 0.0
+    });
+}
+
+/// Such limits are no tenant's.
+fn is_found_with_limits_of_its_own(fixture: &Fixture, manager: &Manager<'_>, web: &GrantedContainer<'_>) {
+    let fake = fixture.runtime().join("fake");
+    fs::create_dir(&fake).unwrap();
+    for name in ["limits", "usage"] {
+        fs::copy(web.directory().join(name), fake.join(name)).unwrap();
+    }
+    let script = r#"umount /etc/vcuda/usage && umount /etc/vcuda && mount --bind "$1" /etc/vcuda && shift && exec "$@""#;
+    let mut cheat = web.command("sh");
+    cheat.args(["-c", script, "cheat"]).arg(&fake);
+    let cheat = holding(cheat.arg(app("hold", Door::Dlsym)), HELD);
+    is_told(fixture, &format!("process {} uses GPU-", cheat.0.id()));
+    eventually("its bytes are told", SOON, || {
+        unregistered_bytes(manager) >= HELD as f64
+    });
 }
 
 #[test]
@@ -211,6 +215,26 @@ fn a_directory_that_is_deleted_under_a_container_does_not_hide_it() {
     });
 }
 
+/// The manager ends this process of the container `web` and says so.
+fn is_ended(fixture: &Fixture, mut naked: Running) {
+    let pid = naked.0.id();
+    let mut status = None;
+    eventually("it is ended", SOON, || {
+        status = naked.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().signal(), Some(libc::SIGKILL));
+    is_told(
+        fixture,
+        &format!("process {pid} of web-1 used a GPU without its limits and was ended"),
+    );
+    assert!(
+        events(fixture).contains("VcudaNotAttached web-1"),
+        "{}",
+        events(fixture)
+    );
+}
+
 #[test]
 fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_other_is() {
     let fixture = Fixture::new();
@@ -220,10 +244,8 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     let manager = fixture.manager_with(&["--config", file.to_str().unwrap()]);
     create(&fixture, "web");
     create(&fixture, "other");
-    let (Some(web), Some(other)) = (
-        granted_container(&fixture, "web", Mounted::Directory),
-        granted_container(&fixture, "other", Mounted::Directory),
-    ) else {
+    let containers = ["web", "other"].map(|grant| granted_container(&fixture, grant, Mounted::Directory));
+    let [Some(web), Some(other)] = containers else {
         return;
     };
     let hold = app("hold", Door::Dlsym);
@@ -231,26 +253,10 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     beside.fills_to_the_byte();
     let mut neighbour = Commanded::start(&mut other.command(app("obey", Door::Dlsym)));
     neighbour.fills_to_the_byte();
-    // Nobody knows whose this is: it is told, and lives.
+    // Its owner is unknown: it is reported, and lives.
     let stranger = holding(&mut fixture.bare(&hold), HELD);
 
-    let mut naked = holding(&mut web.unlimited(&hold), HELD);
-    let pid = naked.0.id();
-    let mut status = None;
-    eventually("it is ended", SOON, || {
-        status = naked.0.try_wait().unwrap();
-        status.is_some()
-    });
-    assert_eq!(status.unwrap().signal(), Some(libc::SIGKILL));
-    is_told(
-        &fixture,
-        &format!("process {pid} of web-1 used a GPU without its limits and was ended"),
-    );
-    assert!(
-        events(&fixture).contains("VcudaNotAttached web-1"),
-        "{}",
-        events(&fixture)
-    );
+    is_ended(&fixture, holding(&mut web.unlimited(&hold), HELD));
     let killed = || manager.metric("vcuda_audit_killed_total", "");
     eventually("it is counted", SOON, || killed() == 1.0);
     is_told(&fixture, &format!("process {} uses GPU-", stranger.0.id()));
@@ -264,8 +270,7 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     eventually("the configuration is read again", SOON, || {
         manager.log().contains("read again")
     });
-    let lives =
-        |running: &vcuda_tests::Running| fs::read_link(format!("/proc/{}/exe", running.0.id())).is_ok();
+    let lives = |running: &Running| fs::read_link(format!("/proc/{}/exe", running.0.id())).is_ok();
     let reported = holding(&mut web.unlimited(&hold), HELD);
     is_told(
         &fixture,
@@ -274,7 +279,7 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     is_found(&manager, "web-1");
     // Nor does a process hide by ending its main thread, of which the kernel then tells nothing.
     let mut headless = web.unlimited(app("leaves", Door::Dlsym));
-    let mut headless = vcuda_tests::Running::start(headless.args(["waits", "memory"]));
+    let mut headless = Running::start(headless.args(["waits", "memory"]));
     headless.wait_for("waiting");
     is_told(
         &fixture,
@@ -289,7 +294,7 @@ fn gpu(fixture: &Fixture) -> String {
 }
 
 #[test]
-fn a_container_that_floods_registration_and_one_that_forks_hide_nobody() {
+fn a_tenant_that_floods_registration_and_one_that_forks_hide_no_other() {
     let fixture = Fixture::new();
     let manager = fixture.manager();
     create(&fixture, "hostile");
@@ -298,7 +303,7 @@ fn a_container_that_floods_registration_and_one_that_forks_hide_nobody() {
     let socket = fixture.runtime().join("vcuda/containers/hostile-1/manager.sock");
     let mut flood = Command::new("python3");
     flood.args(["-c", script]).arg(&socket);
-    let mut flood = vcuda_tests::Running::start(&mut flood);
+    let mut flood = Running::start(&mut flood);
     flood.wait_for("floods");
     let malformed = || manager.metric("vcuda_registrations_total", "result=\"malformed\"");
     eventually("it is refused again and again", SOON, || malformed() > 100.0);

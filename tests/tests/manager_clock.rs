@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,7 +28,7 @@ fn grants(fixture: &Fixture) -> Vec<String> {
         .collect()
 }
 
-/// How long ago it divided GPU time is no matter of the clock that people read.
+/// The time since it divided GPU time does not depend on the clock that people read.
 fn follows_its_arbiter(manager: &Manager<'_>) {
     let page = manager.metrics();
     let mut lines = page.lines();
@@ -36,13 +37,15 @@ fn follows_its_arbiter(manager: &Manager<'_>) {
     assert!((0.0..20.0).contains(&age), "{age}");
 }
 
-#[test]
-fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
-    let fixture = Fixture::new();
-    let (shift, library) = (
-        fixture.runtime().join("shift"),
-        fixture.runtime().join("shift.so"),
-    );
+/// Seconds to where a clock begins that has lost its battery.
+fn to_the_first_day() -> i64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    DAY - i64::try_from(since_1970.as_secs()).unwrap()
+}
+
+/// Builds the library that shifts the clock of who preloads it by as many seconds as a file says.
+fn clock_library(fixture: &Fixture) -> PathBuf {
+    let library = fixture.runtime().join("shift.so");
     let built = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .arg(&library)
@@ -50,6 +53,28 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
         .output()
         .unwrap();
     succeeded(&built);
+    library
+}
+
+/// Loses the ledger, and has the manager find that out.
+fn damage_the_ledger(manager: &mut Manager<'_>) {
+    let ledger = manager.state().join("ledger.json");
+    let mut bytes = fs::read(&ledger).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&ledger, bytes).unwrap();
+    manager.kill_and_restart();
+    assert!(
+        manager.log().contains("the ledger was damaged"),
+        "{}",
+        manager.log()
+    );
+}
+
+#[test]
+fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
+    let fixture = Fixture::new();
+    let shift = fixture.runtime().join("shift");
+    let library = clock_library(&fixture);
     fs::write(&shift, "0").unwrap();
     let variables = [("LD_PRELOAD", library.as_path()), ("TEST_CLOCK_SHIFT", &shift)];
     let mut manager = fixture.manager_under(&variables);
@@ -63,9 +88,7 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
     let mut command = fixture.vcuda(["run", "--sim", "--grant", "a", "--"]);
     let mut program = Commanded::start(command.arg(app("obey", Door::Dlsym)));
     let mut limit_gib = 1;
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    // A clock that has lost its battery begins there.
-    let first_day = DAY - i64::try_from(since_1970.as_secs()).unwrap();
+    let first_day = to_the_first_day();
     // No date can be written of what was before.
     let before_all = first_day - 2 * YEAR;
     for seconds in [40 * YEAR, first_day, before_all, 0] {
@@ -102,16 +125,7 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
     }
     // A ledger that is lost while the clock is before all that it had numbered.
     fs::write(&shift, first_day.to_string()).unwrap();
-    let ledger = manager.state().join("ledger.json");
-    let mut bytes = fs::read(&ledger).unwrap();
-    *bytes.last_mut().unwrap() ^= 1;
-    fs::write(&ledger, bytes).unwrap();
-    manager.kill_and_restart();
-    assert!(
-        manager.log().contains("the ledger was damaged"),
-        "{}",
-        manager.log()
-    );
+    damage_the_ledger(&mut manager);
     let id = create("b");
     assert!(ids.insert(id.clone()), "{id} was given twice: {ids:?}");
     program.fills_to_the_byte();

@@ -138,8 +138,8 @@ fn processes_are_told_with_their_bytes() {
         format!("processes Ok([(4711, Some({held}))])")
     );
     assert_eq!(watched.ask(&second), "processes Ok([])");
-    let nobody = "GPU-00000000-0000-0000-0000-000000000000";
-    assert_eq!(watched.ask(nobody), format!("processes Err(NoGpu({nobody}))"));
+    let unknown = "GPU-00000000-0000-0000-0000-000000000000";
+    assert_eq!(watched.ask(unknown), format!("processes Err(NoGpu({unknown}))"));
     watched.happens(&Faults {
         lost: vec![first.clone()],
         ..Faults::default()
@@ -275,12 +275,12 @@ fn the_health_of_a_gpu_outlives_the_manager() {
         errors.extend(xids(&second, &[94]));
         happens(&watched, &errors);
         watched.state(&watched.both("unhealthy: XID 48", "unhealthy: XID 94"));
-        // Both are as they were, though nobody tells of the errors again; what is not fatal ends with clean looks.
+        // Both are as they were, though the errors are not told again; what is not fatal ends with clean looks.
         watched.starts_again();
         watched.state(&watched.both("unhealthy: XID 48", "unhealthy: XID 94"));
         watched.state(&watched.both("unhealthy: XID 48", "healthy"));
     }
-    // A reset that nobody has seen, as the driver was changed meanwhile.
+    // A reset that no manager has seen, as the driver was changed meanwhile.
     watched.happens(&Faults {
         xids: errors,
         driver_version: Some("570.86.15".to_owned()),
@@ -293,7 +293,7 @@ fn the_health_of_a_gpu_outlives_the_manager() {
 }
 
 #[test]
-fn an_nvml_that_hangs_is_told_and_nobody_waits_for_it() {
+fn an_nvml_that_hangs_is_reported_and_no_caller_waits_for_it() {
     let mut watched = Watched::new();
     watched.state(&watched.both("healthy", "healthy"));
     let hangs = Faults {

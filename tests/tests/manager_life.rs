@@ -113,7 +113,7 @@ fn standbys(root: &Path) -> Vec<u32> {
 }
 
 #[test]
-fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
+fn a_manager_that_ends_while_tenants_run_leaves_a_standby() {
     let fixture = Fixture::new();
     let root = fixture.runtime().join("vcuda");
     let soon = |what: &str, holds: &dyn Fn() -> bool| eventually(what, Duration::from_secs(20), holds);
@@ -138,7 +138,7 @@ fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
     let beat = || fs::read(root.join("containers/a-1/limits")).unwrap()[176..184].to_vec();
     let beats = || {
         let before = beat();
-        soon("somebody arbitrates", &|| beat() != before);
+        soon("a process arbitrates", &|| beat() != before);
     };
     beats();
     manager.signal(libc::SIGTERM);
@@ -156,7 +156,7 @@ fn who_ends_while_containers_run_leaves_somebody_who_divides_gpu_time() {
     assert_eq!(manager.finish().code(), Some(0));
     assert_eq!(standbys(&root).len(), 1);
     beats();
-    // Nor when nobody is left.
+    // Nor when no process is left.
     drop(program);
     soon("it has ended with the last program", &|| {
         standbys(&root).is_empty()

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_limiter::controller::STALE_BEAT_NS;
-use vcuda_tests::{Commanded, Door, Fixture, GIB, MIB, Running, app, eventually, succeeded, text};
+use vcuda_tests::{Commanded, Door, Fixture, GIB, MIB, Manager, Running, app, eventually, succeeded, text};
 
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What a busy machine may add to a hold (ns).
+/// Time that a busy machine may add to a wait (ns).
 const SLACK_NS: u64 = 1_000_000_000;
 
 /// A command inside a grant.
@@ -85,7 +85,7 @@ fn two_tenants_by_grant_keep_their_quotas_through_kills_of_the_manager() {
         });
         let used = tenant(&fixture, "a-1")["memory_used_bytes"].as_u64().unwrap();
         assert!((GIB..2 * GIB).contains(&used), "round {round}: {used}");
-        // Nobody was held longer than until a shim notices that nobody arbitrates, nor was a launch refused.
+        // No launch waited longer than until a shim notices that no arbiter runs, and none was refused.
         writeln!(steady.0.stdin.as_mut().unwrap(), "longest").unwrap();
         let said = steady.wait_for("longest ");
         let words: Vec<&str> = said.split(' ').collect();
@@ -95,8 +95,19 @@ fn two_tenants_by_grant_keep_their_quotas_through_kills_of_the_manager() {
     }
     println!("the longest launch took {} ms", longest_ns / 1_000_000);
     drop(steady);
+    a_new_limit_holds_and_stays(&fixture, &mut manager, &mut a);
 
-    // Live, and in the ledger.
+    // The dead are gone from every figure.
+    a.0.signal(libc::SIGKILL);
+    a.0.finish();
+    eventually("the memory of the killed process is not counted", SOON, || {
+        tenant(&fixture, "a-1")["memory_used_bytes"] == 0
+            && manager.metric("vcuda_container_memory_used_bytes", "container=\"a-1\"") == 0.0
+    });
+}
+
+/// A quota is changed live, and in the ledger.
+fn a_new_limit_holds_and_stays(fixture: &Fixture, manager: &mut Manager<'_>, a: &mut Commanded) {
     succeeded(&fixture.vcuda(["set", "a", "--memory", "3GiB"]).output().unwrap());
     let (_, total) = a.info();
     assert_eq!(total, 3 * GIB);
@@ -110,14 +121,6 @@ fn two_tenants_by_grant_keep_their_quotas_through_kills_of_the_manager() {
         manager.metric("vcuda_container_memory_limit_bytes", "container=\"a-1\""),
         3.0 * 1024.0 * 1024.0 * 1024.0
     );
-
-    // The dead are gone from every figure.
-    a.0.signal(libc::SIGKILL);
-    a.0.finish();
-    eventually("the memory of the killed process is not counted", SOON, || {
-        tenant(&fixture, "a-1")["memory_used_bytes"] == 0
-            && manager.metric("vcuda_container_memory_used_bytes", "container=\"a-1\"") == 0.0
-    });
 }
 
 #[test]
@@ -134,7 +137,7 @@ fn admission_is_exact_and_says_what_is_free() {
     assert!(said.contains("free"), "{said}");
     let (status, said) = refused(&fixture, &["grant", "create", "half/x", "--memory", "1GiB"]);
     assert_eq!(status, Some(64), "{said}");
-    let (status, said) = refused(&fixture, &["grant", "resize", "nobody", "--memory", "1GiB"]);
+    let (status, said) = refused(&fixture, &["grant", "resize", "unknown", "--memory", "1GiB"]);
     assert_eq!(status, Some(64), "{said}");
     assert!(said.contains("half-2") && said.contains("whole-1"), "{said}");
     succeeded(&fixture.vcuda(["grant", "release", "whole"]).output().unwrap());
@@ -158,7 +161,7 @@ fn a_grant_outlives_its_programs_and_is_not_released_under_them() {
     // Commands that clear what dead runs left do not clear a grant.
     succeeded(&fixture.tenant(&["--memory", "1GiB"], "true").output().unwrap());
     assert!(fixture.runtime().join("vcuda/containers/web-1/limits").exists());
-    eventually("nobody uses it", SOON, || {
+    eventually("no process uses it", SOON, || {
         fixture
             .vcuda(["grant", "release", "web"])
             .output()
@@ -177,7 +180,7 @@ fn vcuda_shows_the_node() {
     let hold = app("hold", Door::Dlsym);
     let mut granted = Running::start(in_grant(&fixture, "web", &hold).arg((64 * MIB).to_string()));
     granted.wait_for("holding");
-    // One that asked nobody is shown beside it.
+    // One that did not ask is shown beside it.
     let mut own = Running::start(
         fixture
             .tenant(&["--memory", "1GiB", "--name", "own"], &hold)

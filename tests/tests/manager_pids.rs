@@ -15,14 +15,14 @@ use vcuda_tests::{
     Commanded, Door, Fixture, GIB, MIB, Manager, Running, app, eventually, holding, skip, succeeded,
 };
 
-/// What is promised within a second, on a busy machine.
+/// Time for what is promised within a second, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 const HELD: u64 = 300 * MIB;
 
-/// A process that has the number of one that has ended. None where nobody may choose a number.
+/// A process that has the number of one that has ended. None if this user may not choose a number.
 struct Newcomer {
     pid: u32,
-    /// Who waits for it, and ends it when the test does.
+    /// Process that waits for it, and ends it when the test does.
     keeper: Running,
 }
 
@@ -46,7 +46,7 @@ impl Newcomer {
             Ok(line) => assert_eq!(line, "here"),
             // Neither root nor allowed to restore processes.
             Err(_) if keeper.finish().code() == Some(77) => {
-                skip("reuse of process numbers: nobody may choose one here (clone3's set_tid)");
+                skip("reuse of process numbers: this user may not choose one here (clone3's set_tid)");
                 return None;
             }
             Err(_) => panic!("{pid} was given to another meanwhile"),
@@ -83,7 +83,7 @@ fn is_shown(fixture: &Fixture, pid: u32) -> bool {
 }
 
 #[test]
-fn whoever_gets_the_number_of_a_dead_tenant_is_nobodys() {
+fn a_process_with_the_number_of_a_dead_one_belongs_to_no_tenant() {
     let fixture = Fixture::new();
     let mut manager = fixture.manager();
     let args = ["grant", "create", "a", "--memory", "2GiB", "--cores", "30"];
@@ -117,7 +117,7 @@ fn whoever_gets_the_number_of_a_dead_tenant_is_nobodys() {
         eventually("to its neighbour too", SOON, || stays.info().0 == before);
         stays.fills_to_the_byte();
     }
-    // Looks of the audit, by what one of them finds: nobody is suspected.
+    // Looks of the audit, by what one of them finds: no process is suspected.
     let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), MIB);
     let events = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
     eventually("the audit has looked", SOON, || {
@@ -129,7 +129,7 @@ fn whoever_gets_the_number_of_a_dead_tenant_is_nobodys() {
         assert!(!events().contains(&named), "{}", events());
     }
     drop((stays, stranger));
-    // Nobody of the container is left, whatever numbers its slots have.
+    // No process of the tenant is left, whatever numbers its slots have.
     let release = || fixture.vcuda(["grant", "release", "a"]).output().unwrap();
     eventually("it can be released", SOON, || release().status.success());
     assert!(!fixture.runtime().join("vcuda/containers/a-1").exists());
@@ -157,7 +157,7 @@ fn without_a_manager_as_well() {
     let Some(mut second) = Newcomer::in_place_of(last) else {
         return;
     };
-    eventually("nobody keeps the directory", SOON, || {
+    eventually("no process keeps the directory", SOON, || {
         succeeded(&fixture.tenant(&["--memory", "1GiB"], "true").output().unwrap());
         !directory.exists()
     });

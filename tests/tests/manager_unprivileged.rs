@@ -18,7 +18,7 @@ use vcuda_tests::{
 
 const SOON: Duration = Duration::from_secs(30);
 const HELD: u64 = 200 * MIB;
-/// Debian's `nobody`; that it has this number matters to nobody.
+/// Debian's `nobody`; its number does not matter.
 const USER: &str = "65534";
 /// `CAP_SYS_PTRACE` (linux/capability.h) as `/proc/<pid>/status` writes it.
 const ONLY_PTRACE: &str = "0000000000080000";
@@ -109,7 +109,7 @@ fn one_capability_is_enough() {
             events().contains(&format!("process {} of web-1 uses GPU-", loose.0.id()))
         });
     } else {
-        skip("a container under a manager of another user: nobody may mount here");
+        skip("a container under a manager of another user: this user may not mount here");
     }
     let told = events();
     assert!(told.contains("VcudaUnregistered"), "{told}");

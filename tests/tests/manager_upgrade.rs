@@ -75,7 +75,7 @@ struct Tenant {
     layout: u32,
 }
 
-/// What `vcuda events` says of containers with an older library, as often as it was told.
+/// Events of `vcuda events` about tenants with an older library, as often as they were told.
 fn older(fixture: &Fixture) -> Vec<String> {
     let told = succeeded(&fixture.vcuda(["events"]).output().unwrap());
     let is_one = |line: &&str| line.contains("VcudaOlderShim");
@@ -105,7 +105,7 @@ fn an_older_library_is_told_once_and_is_no_finding() {
     eventually("the older library is an event", SOON, || {
         !older(&fixture).is_empty()
     });
-    // Three looks later, told by what such a look finds: it stands in no figure, and nobody else is meant.
+    // Three looks later, told by what such a look finds: it stands in no figure, and no other process is meant.
     let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), GIB);
     let all = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
     eventually("later looks", SOON, || all().contains("VcudaUnregistered"));

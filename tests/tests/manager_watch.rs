@@ -9,19 +9,19 @@
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use vcuda_manager::controller::Controller;
-use vcuda_manager::observe::{Container, Observatory, Process, Snapshot};
+use vcuda_manager::observe::{self, Observatory, Process, Snapshot};
 use vcuda_manager::reaper::Cleaner;
 use vcuda_manager::registration::Registrar;
 use vcuda_region::DeviceIndex;
 use vcuda_region::usage_reader::UsageReader;
 use vcuda_tests::{Door, Fixture, MIB, Running, Tenant, app, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const HELD: u64 = 100 * MIB;
 
 struct Manager {
@@ -49,15 +49,13 @@ impl Manager {
         Arc::clone(&self.observatory.snapshots().borrow())
     }
 
-    fn sees(&self, what: &str, name: &str, holds: impl Fn(&Container) -> bool) {
-        eventually(what, PATIENCE, || self.snapshot().find(name).is_some_and(&holds));
+    fn sees(&self, what: &str, name: &str, holds: impl Fn(&observe::Tenant) -> bool) {
+        eventually(what, TIMEOUT, || self.snapshot().find(name).is_some_and(&holds));
     }
 
     fn looks_again(&self) {
         let before = self.snapshot().number;
-        eventually("two more looks", PATIENCE, || {
-            self.snapshot().number >= before + 2
-        });
+        eventually("two more looks", TIMEOUT, || self.snapshot().number >= before + 2);
     }
 }
 
@@ -69,17 +67,17 @@ fn holder(tenant: &Tenant<'_>) -> Running {
     running
 }
 
-fn of<'c>(container: &'c Container, running: &Running) -> Option<&'c Process> {
-    container
+fn of<'t>(tenant: &'t observe::Tenant, running: &Running) -> Option<&'t Process> {
+    tenant
         .processes
         .iter()
         .find(|process| process.host_pid == Some(running.0.id()))
 }
 
-fn holds(container: &Container, running: &Running) -> bool {
+fn holds(tenant: &observe::Tenant, running: &Running) -> bool {
     let is_seen =
-        of(container, running).is_some_and(|process| process.registered && process.used_bytes[0] >= HELD);
-    is_seen && container.attached && container.devices[0].used_bytes >= HELD && container.problem.is_none()
+        of(tenant, running).is_some_and(|process| process.registered && process.used_bytes[0] >= HELD);
+    is_seen && tenant.attached && tenant.devices[0].used_bytes >= HELD && tenant.problem.is_none()
 }
 
 #[test]
@@ -101,7 +99,7 @@ fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
         of(a, &one).is_none() && a.devices[0].used_bytes + HELD <= both_bytes
     });
     one.finish();
-    // Nobody of the container is left who could clear its `usage`: no figure holds what the dead had all the same.
+    // No process of the tenant is left that could clear its `usage`: no figure holds what the dead had all the same.
     two.signal(libc::SIGKILL);
     manager.sees("the death of both", "a", |a| {
         of(a, &two).is_none()
@@ -113,7 +111,7 @@ fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
     let said = file.memory(DeviceIndex::new(0).unwrap()).unwrap();
     assert!(
         said.used_bytes >= HELD,
-        "somebody has cleared the file: this shows nothing"
+        "another process has cleared the file: this shows nothing"
     );
 }
 
@@ -125,7 +123,7 @@ fn after_a_restart_of_the_manager_processes_register_again() {
     let one = holder(&tenant);
     manager.sees("it", "a", |a| holds(a, &one));
     drop(manager);
-    // Begun while there is a socket, and nobody behind it.
+    // Begun while there is a socket without a listener.
     let two = holder(&tenant);
     let manager = Manager::start(&fixture);
     manager.sees("both again", "a", |a| holds(a, &one) && holds(a, &two));
@@ -138,20 +136,33 @@ fn after_a_restart_of_the_manager_processes_register_again() {
         fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
     };
     // One socket is the process's own: its lock waits there to be released last (docs/hardware.md, "order of release").
-    eventually("no descriptor stays open", PATIENCE, || {
+    eventually("no descriptor stays open", TIMEOUT, || {
         descriptors().filter(is_socket).count() <= 1
     });
     drop(manager.registrar);
+}
+
+/// Figures may be nonsense within their bounds.
+fn is_within_bounds(seen: &observe::Tenant) {
+    assert!(seen.processes.len() <= 2 * 512);
+    assert!(
+        seen.devices
+            .iter()
+            .all(|device| device.cores_used_permille <= 1000)
+    );
+}
+
+fn pipe(path: &Path) {
+    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: a string that ends in NUL.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
 }
 
 #[test]
 fn a_hostile_tenant_harms_its_own_figures_only() {
     let fixture = Fixture::new();
     let manager = Manager::start(&fixture);
-    let (hostile, other) = (
-        fixture.keep("hostile", &["--memory", "4GiB"]),
-        fixture.keep("other", &["--memory", "4GiB"]),
-    );
+    let [hostile, other] = ["hostile", "other"].map(|name| fixture.keep(name, &["--memory", "4GiB"]));
     let (one, two) = (holder(&hostile), holder(&other));
     manager.sees("both", "hostile", |a| holds(a, &one));
     manager.sees("both", "other", |a| holds(a, &two));
@@ -166,17 +177,10 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
         manager.looks_again();
         manager.sees(what, "other", |b| holds(b, &two));
     };
-    // Garbage behind a sound header: figures are nonsense within their bounds.
+    // Garbage behind a sound header.
     open().write_all_at(&noise[24..], 24).unwrap();
     other_is_well("noise");
-    let snapshot = manager.snapshot();
-    let seen = snapshot.find("hostile").unwrap();
-    assert!(seen.processes.len() <= 2 * 512);
-    assert!(
-        seen.devices
-            .iter()
-            .all(|device| device.cores_used_permille <= 1000)
-    );
+    is_within_bounds(manager.snapshot().find("hostile").unwrap());
     open().write_all_at(&noise[..24], 0).unwrap();
     open().set_len(10).unwrap();
     other_is_well("cut short");
@@ -193,11 +197,7 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
     };
     let others = other.directory().join("usage");
     replace("a link to another's file", &|| symlink(&others, &usage).unwrap());
-    replace("a pipe", &|| {
-        let path = std::ffi::CString::new(usage.to_str().unwrap()).unwrap();
-        // SAFETY: a string that ends in NUL.
-        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
-    });
+    replace("a pipe", &|| pipe(&usage));
     replace("a file of another size", &|| {
         fs::write(&usage, b"vcuusage").unwrap()
     });
@@ -214,7 +214,7 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
     other_is_well("a full directory");
     fs::remove_dir_all(&directory).unwrap();
     other_is_well("no directory");
-    eventually("it is forgotten", PATIENCE, || {
+    eventually("it is forgotten", TIMEOUT, || {
         manager.snapshot().find("hostile").is_none()
     });
 }
@@ -227,12 +227,12 @@ fn who_ends_first_leaves_no_directory_behind() {
     let tenant = fixture.keep("a", &["--memory", "4GiB"]);
     manager.sees("it", "a", |_| true);
     drop(tenant);
-    eventually("its directory is removed", PATIENCE, || {
-        manager.snapshot().containers.is_empty()
+    eventually("its directory is removed", TIMEOUT, || {
+        manager.snapshot().tenants.is_empty()
     });
 }
 
-/// When somebody last arbitrated, as a tenant's `limits` have it.
+/// Time at which an arbiter last ran, as a tenant's `limits` have it.
 fn beat(tenant: &str, fixture: &Fixture) -> Vec<u8> {
     let limits = fixture
         .runtime()
@@ -265,21 +265,21 @@ fn the_manager_takes_over_from_the_users_arbiter_and_gives_back() {
         one
     };
     let _one = start("one");
-    eventually("the user's two", PATIENCE, || arbiters(&fixture) == 2);
+    eventually("the user's two", TIMEOUT, || arbiters(&fixture) == 2);
     let controller = Controller::start(&fixture.runtime().join("vcuda")).unwrap();
-    eventually("they have left", PATIENCE, || arbiters(&fixture) == 0);
+    eventually("they have left", TIMEOUT, || arbiters(&fixture) == 0);
     let beats = || {
         let before = beat("one", &fixture);
-        eventually("it beats", PATIENCE, || beat("one", &fixture) != before);
+        eventually("it beats", TIMEOUT, || beat("one", &fixture) != before);
     };
     beats();
     assert!(controller.beat_ns() > 0);
-    // While it is there, nobody else comes.
+    // While it is there, no other comes.
     let _two = start("two");
     beats();
     assert_eq!(arbiters(&fixture), 0);
     drop(controller);
     let _three = start("three");
-    eventually("the user's two again", PATIENCE, || arbiters(&fixture) == 2);
+    eventually("the user's two again", TIMEOUT, || arbiters(&fixture) == 2);
     beats();
 }

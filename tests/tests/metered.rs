@@ -1,4 +1,4 @@
-//! What is GPU time and what is not: copies and sets within the device are charged as kernels are, copies of the host's are
+//! GPU time and what is none: copies and sets within the device are charged as kernels are, copies of the host's are
 //! counted. By the simulator's exact record.
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use vcuda_tests::{Door, Fixture, Running, app};
 const SLOW_COPIES: &str = "device_copy_bytes_per_us = 2000\ncopy_bytes_per_us = 2000\n";
 const CAP_PERCENT: f64 = 40.0;
 
-/// What each way of keeping the GPU busy gets of it, on a machine of its own.
+/// Checks the share of each way of keeping the GPU busy, on a machine of its own.
 fn all_get_their_cap(ways: &[&str]) {
     let program = app("transfers", Door::Dlsym);
     for how in ways {

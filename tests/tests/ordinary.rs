@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 use vcuda_tests::{Fixture, release_dir, skip, workspace};
 
 /// Far longer than any row takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One line of a list.
 struct Row {
@@ -98,7 +98,7 @@ struct Place {
     environment: BTreeMap<&'static str, String>,
 }
 
-/// What a row did: standard output, standard error, its end.
+/// Outcome of a row: standard output, standard error, its end.
 #[derive(PartialEq, Eq)]
 struct Done(String, String, String);
 
@@ -148,7 +148,7 @@ impl Place {
         Done(said(&out), errors.join("\n"), end)
     }
 
-    /// What differs between the two, if anything does.
+    /// Difference between the two, if there is any.
     fn difference(
         &self,
         index: usize,
@@ -196,10 +196,10 @@ fn without_numbers(words: &str) -> String {
     kept
 }
 
-/// How a command ended; its whole process group is killed if it does not.
+/// End of a command; its whole process group is killed if it does not end.
 fn end_of(command: &mut Command) -> String {
     let mut child = command.spawn().unwrap();
-    let end = SystemTime::now() + PATIENCE;
+    let end = SystemTime::now() + TIMEOUT;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return format!("status {:?}, signal {:?}", status.code(), status.signal());

@@ -7,21 +7,19 @@
 )]
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use vcuda_tests::kubelet::{Mood, PodSpec, RESOURCES, Release, Role};
-use vcuda_tests::{Fixture, GIB, Manager, eventually};
+use vcuda_tests::{Fixture, GIB, eventually};
 
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 #[test]
 fn two_pods_share_a_gpu_each_with_what_it_asked_for() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let manager: Manager<'_> = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     assert_eq!(kubelet.counts("vcuda.io/gpu"), (16, 16));
     assert_eq!(kubelet.counts("vcuda.io/cores"), (100, 100));
     // 24 GiB less what the driver keeps, and a reserve of 512 MiB for one container.
@@ -48,16 +46,13 @@ fn two_pods_share_a_gpu_each_with_what_it_asked_for() {
     // A restart is the same grant, in the same directory.
     assert_eq!(kubelet.started(&a).directory(), in_a.directory());
     kubelet.assert_no_wrongs();
-    drop((plugin, manager));
 }
 
 #[test]
 fn the_amounts_of_several_gpus_are_totals() {
     let fixture = Fixture::with_gpus(2, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     let wants = [("gpu", 2), ("memory", 16), ("cores", 30)];
     let pod = kubelet
         .admit(PodSpec::new("two").with("c", Role::Main, &wants))
@@ -126,14 +121,31 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
     kubelet.assert_no_wrongs();
 }
 
+/// A node's grants are gone a minute after its last pod (interval 10 s, grace 30 s).
+#[test]
+fn a_grant_ends_when_its_time_is_over_and_not_a_look_later() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let _plugin = fixture.plugin_named("seldom", "[release]\ninterval = \"8s\"\ngrace = \"1s\"\n");
+    kubelet.wait_for_devices();
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let directory = kubelet.started(&pod).directory();
+    let begun = SystemTime::now();
+    kubelet.remove(&pod);
+    eventually("the grant has ended", SOON, || !directory.exists());
+    let took = begun.elapsed().unwrap();
+    // At the latest it is first missed after 8 s; the look after that one comes after 16 s.
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    kubelet.assert_no_wrongs();
+}
+
 /// Kubelet writes its checkpoint when it gives devices out, or reads a list, and never because a pod has ended.
 #[test]
 fn the_last_pods_grant_ends_though_kubelets_checkpoint_keeps_it() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     // A plain init container with a share of its own: PodResources never list it.
     let share = |chunks| [("gpu", 1), ("memory", chunks), ("cores", 10)];
     let with_init = PodSpec::new("init")
@@ -161,10 +173,8 @@ fn kubelet_is_told_the_numa_node_that_all_gpus_are_near_to() {
     for (of_second, told) in [(1, 1), (0, -1)] {
         let gpu = "[[gpus]]\nmemory_bytes = \"24GiB\"\nnuma_node";
         let fixture = Fixture::with_config(&format!("{gpu} = 1\n{gpu} = {of_second}\n"));
-        let _manager = fixture.manager_with_shim();
-        let kubelet = fixture.kubelet(Release::default());
-        let _plugin = fixture.plugin();
-        kubelet.wait_for_devices();
+        let node = fixture.node();
+        let kubelet = &node.kubelet;
         for resource in RESOURCES {
             assert_eq!(kubelet.numa_nodes(resource), BTreeSet::from([told]), "{resource}");
         }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_tests::api_server::ApiServer;
-use vcuda_tests::kubelet::{Pod, PodSpec, Release};
+use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec};
 use vcuda_tests::{Fixture, GIB, eventually, succeeded};
 
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const NODE: &str = "node-a";
 
@@ -37,11 +37,9 @@ fn granted(fixture: &Fixture, pod: &Pod) -> Value {
 #[test]
 fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
     let server = ApiServer::start(NODE);
-    let kubelet = fixture.kubelet(Release::default());
-    let plugin = fixture.plugin_of_node("plugin", &configuration(&server), NODE);
-    kubelet.wait_for_devices();
+    let node = fixture.node_named(NODE, &configuration(&server));
+    let kubelet = &node.kubelet;
 
     let burst = kubelet.admit(PodSpec::share("burst", 16, 30)).unwrap();
     server.put(
@@ -59,8 +57,14 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
     assert_eq!(grant["policy"], "burst", "{grant}");
     assert_eq!(grant["priority"], "low", "{grant}");
     assert_eq!(grant["cores_max_permille"], 800, "{grant}");
+    wrong_annotations_are_refused_until_mended(kubelet, &server);
+    annotations_are_a_pods_by_its_uid(&fixture, kubelet, &server);
+    kubelet.assert_no_wrongs();
+    server.assert_no_wrongs();
+}
 
-    // Beyond what the operator allows; misspelt; more than was asked for: it does not start, and its owner reads why.
+/// Beyond what the operator allows; misspelt; more than was asked for: it does not start, and its owner reads why.
+fn wrong_annotations_are_refused_until_mended(kubelet: &Kubelet, server: &ApiServer) {
     for (name, key, value, why) in [
         (
             "high",
@@ -76,7 +80,7 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
         ),
         ("more", "vcuda.io/memory", "8Gi", "annotations only lower"),
         (
-            "nobodys",
+            "misnamed",
             "vcuda.io/policy.mian",
             "burst",
             "no container of this name with a share of a GPU; it has c",
@@ -91,7 +95,9 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
         kubelet.started(&pod);
         kubelet.remove(&pod);
     }
+}
 
+fn annotations_are_a_pods_by_its_uid(fixture: &Fixture, kubelet: &Kubelet, server: &ApiServer) {
     // One of the same name from before, with other annotations, is another pod.
     let namesake = kubelet.admit(PodSpec::share("namesake", 16, 10)).unwrap();
     server.put(
@@ -101,7 +107,7 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
         &[("vcuda.io/policy", "burst")],
     );
     kubelet.started(&namesake);
-    assert_eq!(granted(&fixture, &namesake)["policy"], "fixed");
+    assert_eq!(granted(fixture, &namesake)["policy"], "fixed");
     // A static pod's mirror has another UID, and names kubelet's.
     let fixed = kubelet.admit(PodSpec::share("static-node-a", 16, 10)).unwrap();
     let of_mirror = [
@@ -110,20 +116,15 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
     ];
     server.put("default", "static-node-a", "the-mirrors-own-uid", &of_mirror);
     kubelet.started(&fixed);
-    assert_eq!(granted(&fixture, &fixed)["policy"], "burst");
-    kubelet.assert_no_wrongs();
-    server.assert_no_wrongs();
-    drop(plugin);
+    assert_eq!(granted(fixture, &fixed)["policy"], "burst");
 }
 
 #[test]
 fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let mut manager = fixture.manager_with_shim();
     let mut server = ApiServer::start(NODE);
-    let kubelet = fixture.kubelet(Release::default());
-    let mut plugin = fixture.plugin_of_node("plugin", &configuration(&server), NODE);
-    kubelet.wait_for_devices();
+    let mut node = fixture.node_named(NODE, &configuration(&server));
+    let kubelet = &node.kubelet;
     let pod = kubelet.admit(PodSpec::share("web", 32, 60)).unwrap();
     let put = |server: &ApiServer, memory: &str, cores: &str| {
         let annotations = [("vcuda.io/memory", memory), ("vcuda.io/cores", cores)];
@@ -146,22 +147,17 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
     // More is refused, and what it has stays.
     put(&server, "9Gi", "60");
     eventually("the refusal is logged", SOON, || {
-        plugin.log().contains("annotations only lower")
+        node.plugin.log().contains("annotations only lower")
     });
     assert!(has(8 * GIB, 600));
     put(&server, "8Gi", "60");
 
     // What an operator sets stays, through restarts of all, until the annotations change.
-    let id = started
-        .directory()
-        .file_name()
-        .unwrap()
-        .to_string_lossy()
-        .into_owned();
+    let id = started.id();
     succeeded(&fixture.vcuda(["set", &id, "--memory", "3GiB"]).output().unwrap());
     assert!(has(3 * GIB, 600), "{:?}", started.limits());
-    plugin.kill_and_restart();
-    manager.kill_and_restart();
+    node.plugin.kill_and_restart();
+    node.manager.kill_and_restart();
     server.pause();
     server.compact();
     server.resume();
@@ -187,12 +183,10 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
 #[test]
 fn without_an_api_server_pods_start_and_follow_when_one_answers() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
     let mut server = ApiServer::start(NODE);
     server.pause();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin_of_node("plugin", &configuration(&server), NODE);
-    kubelet.wait_for_devices();
+    let node = fixture.node_named(NODE, &configuration(&server));
+    let kubelet = &node.kubelet;
     let pod = kubelet.admit(PodSpec::share("web", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
     assert_eq!(started.limits()[0].1, 4 * GIB);

@@ -9,13 +9,13 @@
 use std::fs;
 
 use serde_json::Value;
-use vcuda_tests::containerd::{Container, Containerd, Named, RELEASES};
-use vcuda_tests::kubelet::{Kubelet, PodSpec, Release, Started};
+use vcuda_tests::containerd::{Container, Containerd, Named, RELEASES, Sandbox};
+use vcuda_tests::kubelet::{Kubelet, PodSpec, Started};
 use vcuda_tests::runc::{inside, open_machine};
 use vcuda_tests::{Door, Fixture, GIB, MIB, app};
 
 /// In no container's /etc/passwd.
-const NOBODY_KNOWS: u32 = 123_456;
+const UNKNOWN_USER: u32 = 123_456;
 
 #[test]
 fn what_a_pod_asked_for_holds_under_containerd_1() {
@@ -36,11 +36,9 @@ fn holds_under(release: &str) {
     };
     let is_first = containerd.version().starts_with("1.7.");
     assert_eq!(is_first, release == RELEASES[0], "{}", containerd.version());
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
     // With the hook of strict containers, too.
-    let mut plugin = fixture.plugin_named("strict", "strict = true\n");
-    kubelet.wait_for_devices();
+    let mut node = fixture.node_with("strict = true\n");
+    let kubelet = &node.kubelet;
     let [a, b] = [("a", 16, 30), ("b", 32, 60)]
         .map(|(name, chunks, percent)| kubelet.admit(PodSpec::share(name, chunks, percent)).unwrap());
     let (in_a, in_b) = (kubelet.started(&a), kubelet.started(&b));
@@ -54,7 +52,7 @@ fn holds_under(release: &str) {
 
     // As a pod of Pod Security's level `restricted`; named as kubelets before 1.28 do.
     let mut restricted = of_a.clone();
-    (restricted.user, restricted.is_restricted) = (NOBODY_KNOWS, true);
+    (restricted.user, restricted.is_restricted) = (UNKNOWN_USER, true);
     assert!(restricted.printed(&[&quota, &four]).contains("passed"));
     let mut annotated = of_a.clone();
     annotated.named = Named::Annotation;
@@ -69,17 +67,23 @@ fn holds_under(release: &str) {
     }
     assert!(contradicted.printed(&[&quota, &four]).contains("passed"));
 
-    // Somebody else's specification that cannot be read is not our containers' end.
+    // Another program's specification that cannot be read is not our containers' end.
     fs::write(fixture.cdi().join("others.json"), "{").unwrap();
     assert!(of_b.printed(&[&quota, &eight]).contains("passed"));
-    all_at_once(&kubelet, &containerd);
+    all_at_once(kubelet, &containerd);
 
     // Kubelet starts a container again while the plugin is away: it has what it had.
-    plugin.kill();
+    node.plugin.kill();
     assert!(of_b.printed(&[&quota, &eight]).contains("passed"));
+    starts_only_with_its_limits(&pod_b, &in_b);
+    kubelet.assert_no_wrongs();
+}
+
+/// Damaged limits, and a specification that is not there, keep the container from its program, and its owner reads why.
+fn starts_only_with_its_limits(pod: &Sandbox<'_>, started: &Started) {
     // The hook is the runtime's to start: limits that cannot be read end the container before its program.
-    fs::write(in_b.directory().join("limits"), "damaged").unwrap();
-    let refused = of_b.run(&["echo", "it runs"]).unwrap();
+    fs::write(started.directory().join("limits"), "damaged").unwrap();
+    let refused = pod.container(started).run(&["echo", "it runs"]).unwrap();
     assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{refused:?}");
     let why = "vcuda: not attached: limits: ";
     assert!(
@@ -91,12 +95,11 @@ fn holds_under(release: &str) {
         names: vec!["vcuda.io/slot=0123456789abcdef".to_owned()],
         ..Started::default()
     };
-    let why = pod_b.container(&unknown).run(&["true"]).unwrap_err();
+    let why = pod.container(&unknown).run(&["true"]).unwrap_err();
     assert!(
         why.contains("unresolvable CDI devices vcuda.io/slot=0123456789abcdef"),
         "{why}"
     );
-    kubelet.assert_no_wrongs();
 }
 
 /// It has its own GPU and figures; who is root in it can write what it uses, and nothing that limits it.

@@ -1,5 +1,5 @@
-//! What the manager finds about a container reaches its pod as a Kubernetes event; a flood is one event, and without the right
-//! to write them, or without an API server, nothing else suffers.
+//! Findings of the manager about a tenant reach its pod as a Kubernetes event; a flood is one event, and without the right to
+//! write them, or without an API server, nothing else suffers.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_tests::api_server::ApiServer;
-use vcuda_tests::kubelet::{PodSpec, Release, Started};
+use vcuda_tests::kubelet::PodSpec;
 use vcuda_tests::{Door, Fixture, GIB, MIB, Mounted, app, eventually, holding, skip, succeeded, text};
 
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const NODE: &str = "node-7";
 
@@ -22,11 +22,6 @@ fn configuration(server: &ApiServer) -> String {
         "[cluster]\nevents = true\nkubeconfig = \"{}\"\n[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n",
         server.kubeconfig().display()
     )
-}
-
-fn id(started: &Started) -> String {
-    let directory = started.directory();
-    directory.file_name().unwrap().to_string_lossy().into_owned()
 }
 
 /// A program of the container asks for more than its limit.
@@ -46,14 +41,12 @@ fn on_pod(server: &ApiServer, name: &str, reason: &str) -> Vec<Value> {
 #[test]
 fn what_is_found_about_a_container_stands_on_its_pod_once() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
     let server = ApiServer::start(NODE);
     server.take_events();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin_of_node("plugin", &configuration(&server), NODE);
-    kubelet.wait_for_devices();
+    let node = fixture.node_named(NODE, &configuration(&server));
+    let kubelet = &node.kubelet;
     let pods = ["a", "b"].map(|name| kubelet.admit(PodSpec::share(name, 16, 30)).unwrap());
-    let ids = pods.each_ref().map(|pod| id(&kubelet.started(pod)));
+    let ids = pods.each_ref().map(|pod| kubelet.started(pod).id());
     is_denied(&fixture, &ids[0], 4 * GIB);
     let denied = |name: &str| on_pod(&server, name, "VcudaMemoryDenied");
     eventually("the pod has the event", SOON, || denied("a").len() == 1);
@@ -78,7 +71,7 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
 
     // Five processes of one container are five events of the manager, and one on the pod.
     let Some(room) = fixture.granted_container(&ids[0], Mounted::Directory) else {
-        skip("plugin_events: nobody may mount here (not root)");
+        skip("plugin_events: this user may not mount here (not root)");
         return;
     };
     let hold = app("hold", Door::Dlsym);
@@ -105,11 +98,9 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
 #[test]
 fn without_the_right_to_write_events_nothing_else_suffers() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
     let mut server = ApiServer::start(NODE);
-    let kubelet = fixture.kubelet(Release::default());
-    let plugin = fixture.plugin_of_node("plugin", &configuration(&server), NODE);
-    kubelet.wait_for_devices();
+    let node = fixture.node_named(NODE, &configuration(&server));
+    let (kubelet, plugin) = (&node.kubelet, &node.plugin);
     let start = |name: &str| {
         let pod = kubelet.admit(PodSpec::share(name, 16, 10)).unwrap();
         server.put("default", name, &pod.uid, &[("vcuda.io/memory", "1Gi")]);
@@ -120,10 +111,10 @@ fn without_the_right_to_write_events_nothing_else_suffers() {
         assert_eq!(one.limits()[0].1, GIB, "annotations are read as before");
     }
     for (number, one) in started.iter().enumerate() {
-        is_denied(&fixture, &id(one), GIB);
+        is_denied(&fixture, &one.id(), GIB);
         let events = || text(&fixture.vcuda(["events"]).output().unwrap());
         eventually("the manager tells of it", SOON, || {
-            events().contains(&format!("VcudaMemoryDenied {}", id(one)))
+            events().contains(&format!("VcudaMemoryDenied {}", one.id()))
         });
         if number == 0 {
             eventually("it is tried", SOON, || server.events_tried() == 1);

@@ -6,7 +6,7 @@
 )]
 
 use serde_json::Value;
-use vcuda_tests::kubelet::{PodSpec, Release};
+use vcuda_tests::kubelet::PodSpec;
 use vcuda_tests::runc::{inside, open_machine};
 use vcuda_tests::{Door, Fixture, GIB, app, podman, succeeded};
 
@@ -14,11 +14,9 @@ use vcuda_tests::{Door, Fixture, GIB, app, podman, succeeded};
 fn an_engine_that_reads_specifications_itself_starts_a_limited_container() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     open_machine(&fixture);
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
     // With the hook of strict containers, too.
-    let _plugin = fixture.plugin_named("strict", "strict = true\n");
-    kubelet.wait_for_devices();
+    let node = fixture.node_with("strict = true\n");
+    let kubelet = &node.kubelet;
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
     let quota = inside(&app("quota", Door::Dlsym));

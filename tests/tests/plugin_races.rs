@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec, Release, Role, Started};
-use vcuda_tests::{Fixture, MIB, eventually};
+use vcuda_tests::{Fixture, MIB, Node, eventually};
 
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 /// Chunks and percents of what the container was given, of all its GPUs together.
@@ -67,36 +67,42 @@ fn directories(started: &[Started]) -> BTreeSet<PathBuf> {
     started.iter().map(Started::directory).collect()
 }
 
+/// Each part of the chain is killed while these pods start.
+fn started_through_kills(node: &mut Node<'_>, pods: &[(Pod, (usize, usize))]) -> Vec<Started> {
+    let Node {
+        plugin,
+        kubelet,
+        manager,
+    } = node;
+    let meanwhile = |kubelet: &Kubelet, pods, kill: &mut dyn FnMut()| {
+        std::thread::scope(|scope| {
+            let starting = scope.spawn(|| start_all(kubelet, pods));
+            std::thread::sleep(Duration::from_millis(200));
+            kill();
+            starting.join().unwrap()
+        })
+    };
+    let mut started = meanwhile(kubelet, &pods[..70], &mut || plugin.kill_and_restart());
+    started.extend(meanwhile(kubelet, &pods[70..140], &mut || {
+        manager.kill_and_restart()
+    }));
+    kubelet.restart();
+    plugin.kill_and_restart();
+    kubelet.wait_for_devices();
+    started.extend(start_all(kubelet, &pods[140..]));
+    started
+}
+
 /// Project-HAMi/HAMi 3096: limits swapped between pods that start at once; 404 and tkestack/gpu-manager 18: whose pod is meant
 /// is guessed.
 #[test]
 fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
     let fixture = Fixture::with_gpus(16, "48GiB");
-    let mut manager = fixture.manager_with_shim();
-    let mut kubelet = fixture.kubelet(Release::default());
-    let mut plugin = fixture.plugin();
-    kubelet.wait_for_devices();
-    let pods = admitted(&kubelet, "first", 0..200);
-
-    // Each part of the chain is killed while they start.
-    let mut started = std::thread::scope(|scope| {
-        let starting = scope.spawn(|| start_all(&kubelet, &pods[..70]));
-        std::thread::sleep(Duration::from_millis(200));
-        plugin.kill_and_restart();
-        starting.join().unwrap()
-    });
-    started.extend(std::thread::scope(|scope| {
-        let starting = scope.spawn(|| start_all(&kubelet, &pods[70..140]));
-        std::thread::sleep(Duration::from_millis(200));
-        manager.kill_and_restart();
-        starting.join().unwrap()
-    }));
-    kubelet.restart();
-    plugin.kill_and_restart();
-    kubelet.wait_for_devices();
-    started.extend(start_all(&kubelet, &pods[140..]));
-    let first = directories(&started);
+    let mut node = fixture.node();
+    let pods = admitted(&node.kubelet, "first", 0..200);
+    let first = directories(&started_through_kills(&mut node, &pods));
     assert_eq!(first.len(), 200);
+    let kubelet = &node.kubelet;
 
     // Half of them go, others come, on devices that were used before.
     let (gone, stay): (Vec<_>, Vec<_>) = pods
@@ -106,27 +112,26 @@ fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
     for (_, (pod, _)) in &gone {
         kubelet.remove(pod);
     }
-    let others = admitted(
-        &kubelet,
-        "second",
-        (0..200)
-            .filter(|number| number % 2 == 0)
-            .map(|number| 199 - number),
-    );
-    let again = start_all(&kubelet, &others);
+    let evens = (0..200).filter(|number| number % 2 == 0);
+    let others = admitted(kubelet, "second", evens.map(|number| 199 - number));
+    let again = start_all(kubelet, &others);
     assert!(
         first.is_disjoint(&directories(&again)),
         "a new pod has the directory of an old one"
     );
     // Who stayed has what it had, also when it starts again.
     let stay: Vec<_> = stay.into_iter().map(|(_, pod)| pod).collect();
-    let restarted = start_all(&kubelet, &stay);
+    let restarted = start_all(kubelet, &stay);
     assert!(directories(&restarted).is_subset(&first));
-    eventually("what nobody holds was given back, and nothing else", SOON, || {
-        let listed = fixture.vcuda(["grant", "list", "--json"]).output().unwrap();
-        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
-        listed["grants"].as_array().unwrap().len() == 200
-    });
+    eventually(
+        "what no container holds was given back, and nothing else",
+        SOON,
+        || {
+            let listed = fixture.vcuda(["grant", "list", "--json"]).output().unwrap();
+            let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+            listed["grants"].as_array().unwrap().len() == 200
+        },
+    );
     for started in restarted.iter().chain(&again) {
         assert!(started.directory().join("limits").exists());
     }
@@ -135,13 +140,11 @@ fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
 
 /// Project-HAMi/HAMi 404: the oldest pending pod was taken for the one that starts.
 #[test]
-fn hami_404_a_pod_that_waits_takes_nobody_elses_limits() {
+fn hami_404_a_pod_that_waits_takes_no_other_limits() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
-    let pods = admitted(&kubelet, "p", [3, 45, 7]);
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
+    let pods = admitted(kubelet, "p", [3, 45, 7]);
     // The youngest first; the oldest pulls its image still. Two of the same size are told apart, too.
     let twins: Vec<Pod> = ["x", "y"]
         .map(|name| kubelet.admit(PodSpec::share(name, 2, 2)).unwrap())
@@ -167,10 +170,8 @@ fn hami_404_a_pod_that_waits_takes_nobody_elses_limits() {
 #[test]
 fn hami_2640_an_init_container_hands_on_what_it_had() {
     let fixture = Fixture::with_gpus(2, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     let with_init = |name: &str, init: [usize; 3], main: [usize; 3]| {
         let wants = |of: [usize; 3]| [("gpu", of[0]), ("memory", of[1]), ("cores", of[2])];
         kubelet.admit(
@@ -212,10 +213,8 @@ fn hami_2640_an_init_container_hands_on_what_it_had() {
 #[test]
 fn gpu_manager_37_memory_and_cores_are_of_one_gpu() {
     let fixture = Fixture::with_gpus(4, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     // Full in memory here, full in time there.
     let sizes = [
         (70, 10),
@@ -255,10 +254,8 @@ fn gpu_manager_37_memory_and_cores_are_of_one_gpu() {
 #[test]
 fn gpushare_143_each_container_of_a_pod_has_its_own() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     let wants = |chunks, percents| [("gpu", 1), ("memory", chunks), ("cores", percents)];
     let pod = PodSpec::new("three")
         .with("a", Role::Main, &wants(3, 10))
@@ -276,10 +273,8 @@ fn gpushare_143_each_container_of_a_pod_has_its_own() {
 #[test]
 fn starts_that_are_repeated_at_once_are_one_grant() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let directories: BTreeSet<PathBuf> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..6)
@@ -293,7 +288,7 @@ fn starts_that_are_repeated_at_once_are_one_grant() {
 
 /// Kubelet calls no PreStart for a container that restarts after its own restart and before the plugin is back.
 #[test]
-fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_nobody_elses() {
+fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_no_others() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
     let mut kubelet = fixture.kubelet(Release::default());
@@ -337,10 +332,8 @@ fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_nobody_elses
 #[test]
 fn the_same_name_is_not_the_same_pod() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     let all = |name: &str| {
         let wants = [("gpu", 1), ("memory", 2), ("cores", 6)];
         (0..16).fold(PodSpec::new(name), |pod, n| {

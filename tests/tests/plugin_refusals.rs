@@ -1,5 +1,5 @@
-//! What cannot be granted, or not now: refused in the right place, with a reason that an operator understands, and made good
-//! as soon as it can be.
+//! Requests that cannot be granted, or not now: refused in the right place, with a reason that an operator understands, and
+//! made good as soon as they can be.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use vcuda_machine::{Faults, Machine};
 use vcuda_tests::kubelet::{Kubelet, Mood, PodSpec, RESOURCES, Release, Role};
 use vcuda_tests::{Fixture, GIB, Tmpfs, eventually};
 
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 fn refused(kubelet: &Kubelet, spec: PodSpec) -> String {
@@ -28,55 +28,56 @@ fn refused(kubelet: &Kubelet, spec: PodSpec) -> String {
     why
 }
 
+/// Wants of GPUs, memory and cores that do not go together, and what kubelet is told of each.
+const SENSELESS: [(&str, [usize; 3], &str); 9] = [
+    (
+        "alone",
+        [1, 0, 0],
+        "vcuda.io/gpu: 1 and for no vcuda.io/memory: add vcuda.io/memory: 16",
+    ),
+    (
+        "memory",
+        [0, 16, 0],
+        "vcuda.io/memory: 16 and for no vcuda.io/gpu: add vcuda.io/gpu: 1",
+    ),
+    (
+        "cores",
+        [0, 0, 30],
+        "vcuda.io/cores: 30 and for no vcuda.io/gpu: add",
+    ),
+    (
+        "no-gpu",
+        [0, 16, 30],
+        "and for no vcuda.io/gpu: add vcuda.io/gpu: 1",
+    ),
+    (
+        "no-cores",
+        [1, 16, 0],
+        "and for no vcuda.io/cores: add vcuda.io/cores: 30",
+    ),
+    ("no-memory", [1, 0, 30], "and for no vcuda.io/memory: add"),
+    (
+        "time",
+        [1, 16, 101],
+        "vcuda.io/cores: 101 is more than 1 of 100 percent",
+    ),
+    (
+        "large",
+        [1, 120, 30],
+        "vcuda.io/memory: 120 is 30 GiB on each of 1 GPUs; the largest",
+    ),
+    ("uneven", [2, 17, 30], "does not divide by 2: ask for 16 or 18"),
+];
+
 #[test]
 fn what_makes_no_sense_together_is_said_at_the_start() {
     let fixture = Fixture::with_gpus(2, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
-    for (name, wants, said) in [
-        (
-            "alone",
-            [1, 0, 0],
-            "vcuda.io/gpu: 1 and for no vcuda.io/memory: add vcuda.io/memory: 16",
-        ),
-        (
-            "memory",
-            [0, 16, 0],
-            "vcuda.io/memory: 16 and for no vcuda.io/gpu: add vcuda.io/gpu: 1",
-        ),
-        (
-            "cores",
-            [0, 0, 30],
-            "vcuda.io/cores: 30 and for no vcuda.io/gpu: add",
-        ),
-        (
-            "no-gpu",
-            [0, 16, 30],
-            "and for no vcuda.io/gpu: add vcuda.io/gpu: 1",
-        ),
-        (
-            "no-cores",
-            [1, 16, 0],
-            "and for no vcuda.io/cores: add vcuda.io/cores: 30",
-        ),
-        ("no-memory", [1, 0, 30], "and for no vcuda.io/memory: add"),
-        (
-            "time",
-            [1, 16, 101],
-            "vcuda.io/cores: 101 is more than 1 of 100 percent",
-        ),
-        (
-            "large",
-            [1, 120, 30],
-            "vcuda.io/memory: 120 is 30 GiB on each of 1 GPUs; the largest",
-        ),
-        ("uneven", [2, 17, 30], "does not divide by 2: ask for 16 or 18"),
-    ] {
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
+    for (name, wants, said) in SENSELESS {
         let [gpu, memory, cores] = wants;
         let wants = [("gpu", gpu), ("memory", memory), ("cores", cores)];
-        let why = refused(&kubelet, PodSpec::new(name).with("c", Role::Main, &wants));
+        let why = refused(kubelet, PodSpec::new(name).with("c", Role::Main, &wants));
         assert!(
             why.contains(said) && why.contains(&format!("default/{name}, container c: ")),
             "{why}"
@@ -97,10 +98,8 @@ fn what_makes_no_sense_together_is_said_at_the_start() {
 #[test]
 fn what_a_faulty_kubelet_sends_is_refused() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     let long = "s-".repeat(5000);
     for (resource, ids, said) in [
         (
@@ -120,7 +119,7 @@ fn what_a_faulty_kubelet_sends_is_refused() {
         assert!(why.contains(said) && why.len() < 400, "{ids:?}: {why}");
         assert!(kubelet.start_rubbish(resource, ids).is_err());
     }
-    // Devices that nobody holds.
+    // Devices that no container holds.
     let why = kubelet.start_rubbish(RESOURCES[0], &["s-3"]).unwrap_err();
     assert!(
         why.contains("names no container that holds exactly these 1 devices"),
@@ -133,12 +132,10 @@ fn what_a_faulty_kubelet_sends_is_refused() {
 }
 
 #[test]
-fn in_doubt_who_starts_nobody_does() {
+fn if_two_pods_may_be_starting_neither_does() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     for (mood, said) in [
         (Mood::Refuses, "does not answer: Internal error: rate limited"),
@@ -203,10 +200,8 @@ fn no_gpu_fits_until_one_does() {
 #[test]
 fn a_whole_gpu_is_had_alone_and_without_the_shim() {
     let fixture = Fixture::with_gpus(2, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     let chunks = kubelet.allocatable(RESOURCES[1]) / 2;
     let whole = kubelet.admit(PodSpec::share("whole", chunks, 100)).unwrap();
     let started = kubelet.started(&whole);
@@ -231,10 +226,8 @@ fn a_whole_gpu_is_had_alone_and_without_the_shim() {
 #[test]
 fn a_gpu_that_falls_ill_or_away_takes_its_devices_with_it() {
     let fixture = Fixture::with_gpus(2, "24GiB");
-    let mut manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let mut node = fixture.node();
+    let kubelet = &node.kubelet;
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let gpu = kubelet.started(&pod).limits()[0].0.clone();
     let machine = Machine::open(&fixture.machine()).unwrap();
@@ -252,13 +245,13 @@ fn a_gpu_that_falls_ill_or_away_takes_its_devices_with_it() {
     // Its container is put on the other GPU when it starts again.
     let moved = kubelet.started(&pod);
     assert_ne!(moved.limits()[0].0, gpu);
-    // A machine without the GPU: its devices are nobody's, whoever held them.
+    // A machine without the GPU: its devices are no pod's, whichever held them.
     let absent = Faults {
         absent: vec![gpu],
         ..Faults::default()
     };
     absent.write(&fixture.machine()).unwrap();
-    manager.kill_and_restart();
+    node.manager.kill_and_restart();
     eventually("half of the devices are left", SOON, || {
         kubelet.counts(RESOURCES[0]) == (16, 16)
     });
@@ -294,10 +287,8 @@ fn without_a_shim_in_the_manager_nothing_starts_unlimited() {
 #[test]
 fn a_directory_of_specifications_that_cannot_be_used_is_named() {
     let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let cdi = fixture.cdi();
     let aside = cdi.with_extension("aside");

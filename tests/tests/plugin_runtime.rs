@@ -11,22 +11,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use vcuda_tests::kubelet::{PodSpec, Release};
+use vcuda_tests::kubelet::PodSpec;
 use vcuda_tests::runc::{Bundle, Container, inside, open_machine};
 use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, succeeded, text};
 
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 /// In no container's /etc/passwd.
-const NOBODY_KNOWS: u32 = 123_456;
+const UNKNOWN_USER: u32 = 123_456;
 #[test]
 fn what_a_pod_asked_for_holds_in_its_container() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     open_machine(&fixture);
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
     let a = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let b = kubelet.admit(PodSpec::share("b", 32, 60)).unwrap();
     let (in_a, in_b) = (kubelet.started(&a), kubelet.started(&b));
@@ -39,9 +37,9 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     assert!(succeeded(&first).contains("passed"));
     assert!(container(&in_b, 0).printed(&[&quota, &eight]).contains("passed"));
 
-    // A user whom nobody knows; no environment; another that says otherwise.
+    // A user without a name; no environment; another that says otherwise.
     assert!(
-        container(&in_a, NOBODY_KNOWS)
+        container(&in_a, UNKNOWN_USER)
             .printed(&[&quota, &four])
             .contains("passed")
     );
@@ -57,24 +55,32 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     ];
     assert!(container(&in_a, 0).printed(&contradicted).contains("passed"));
 
-    // Another user by su, whose environment is made anew; and a program that is its owner's for whoever runs it.
-    let as_someone = format!("VCUDA_SIM=/machine {quota} {four}");
-    let su = ["su", "-", "someone", "-c", &as_someone];
-    assert!(container(&in_a, 0).printed(&su).contains("passed"));
+    holds_for_other_users(&container(&in_a, 0), &quota, &four);
+    sees_only_itself(&container(&in_a, 0));
+    kubelet.assert_no_wrongs();
+}
+
+/// Another user by su, whose environment is made anew; and a program that is its owner's for whoever runs it.
+fn holds_for_other_users(container: &Container<'_>, quota: &str, limit: &str) {
+    let as_alice = format!("VCUDA_SIM=/machine {quota} {limit}");
+    let su = ["su", "-", "alice", "-c", &as_alice];
+    assert!(container.printed(&su).contains("passed"));
     let setuid = format!(
         "cp {quota} /tmp/quota && cp /usr/bin/id /tmp/id && chown 1000:1000 /tmp/quota /tmp/id && \
          chmod 6755 /tmp/quota /tmp/id && setpriv --reuid 2000 --clear-groups /tmp/id -u && \
-         exec setpriv --reuid 2000 --clear-groups /tmp/quota {four}"
+         exec setpriv --reuid 2000 --clear-groups /tmp/quota {limit}"
     );
-    let mut writable = container(&in_a, 0);
+    let mut writable = container.clone();
     writable.is_read_only = false;
     let said = writable.printed(&["sh", "-c", &setuid]);
     assert!(said.starts_with("1000\n") && said.contains("passed"), "{said}");
+}
 
-    // Its own GPU, and no other; its own figures, and nobody else's.
-    let nodes = container(&in_a, 0).printed(&["sh", "-c", "echo /dev/nvidia[0-9]*"]);
+/// Its own GPU, and no other; its own figures, and no other's; and nothing that limits it can be written.
+fn sees_only_itself(container: &Container<'_>) {
+    let nodes = container.printed(&["sh", "-c", "echo /dev/nvidia[0-9]*"]);
     assert_eq!(nodes.split_whitespace().count(), 1, "{nodes}");
-    let smi: Value = serde_json::from_str(&container(&in_a, 0).printed(&["vcuda", "smi", "--json"])).unwrap();
+    let smi: Value = serde_json::from_str(&container.printed(&["vcuda", "smi", "--json"])).unwrap();
     let tenants: Vec<&Value> = smi["gpus"]
         .as_array()
         .unwrap()
@@ -87,23 +93,20 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     // Who is root in there can write what it uses, and nothing that limits it.
     let write = "for file in /etc/vcuda/limits /etc/vcuda/more /etc/ld.so.preload /usr/lib/vcuda/*.so \
                  /usr/local/bin/vcuda /etc/vcuda/usage; do (: >>$file) 2>/dev/null && echo $file; done; true";
-    let mut writable = container(&in_a, 0);
+    let mut writable = container.clone();
     writable.is_read_only = false;
     assert_eq!(writable.printed(&["sh", "-c", write]), "/etc/vcuda/usage\n");
     // An image's word does not open the other GPU.
-    let visible = container(&in_a, 0).printed(&["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES"]);
+    let visible = container.printed(&["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES"]);
     assert_eq!(visible.trim(), "void");
-    kubelet.assert_no_wrongs();
 }
 
 #[test]
 fn a_running_container_does_not_notice_what_restarts_around_it() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     open_machine(&fixture);
-    let mut manager = fixture.manager_with_shim();
-    let mut kubelet = fixture.kubelet(Release::default());
-    let mut plugin = fixture.plugin();
-    kubelet.wait_for_devices();
+    let mut node = fixture.node();
+    let kubelet = &node.kubelet;
     let pods = [("a", 16, 30, 4 * GIB), ("b", 32, 60, 8 * GIB)].map(|(name, chunks, percent, limit)| {
         let pod = kubelet.admit(PodSpec::share(name, chunks, percent)).unwrap();
         (kubelet.started(&pod), limit, pod)
@@ -135,14 +138,14 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
     };
     eventually("both containers are seen", SOON, attached);
     for _ in 0..3 {
-        plugin.kill_and_restart();
-        kubelet.restart();
-        manager.kill_and_restart();
-        kubelet.wait_for_devices();
+        node.plugin.kill_and_restart();
+        node.kubelet.restart();
+        node.manager.kill_and_restart();
+        node.kubelet.wait_for_devices();
         eventually("both containers are seen again", SOON, attached);
         for ((started, limit, pod), directory) in pods.iter().zip(&directories) {
             // Kubelet starts a container of the pod again: it is the same grant.
-            assert_eq!(&kubelet.started(pod).directory(), directory);
+            assert_eq!(&node.kubelet.started(pod).directory(), directory);
             assert_eq!(started.limits()[0].1, *limit);
         }
     }
@@ -155,5 +158,5 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
         let said = String::from_utf8_lossy(&more.stdout).into_owned();
         assert!(said.contains("holding 0 denied 1"), "{said}{}", text(&more));
     }
-    kubelet.assert_no_wrongs();
+    node.kubelet.assert_no_wrongs();
 }

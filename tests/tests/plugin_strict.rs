@@ -13,11 +13,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vcuda_tests::kubelet::{PodSpec, Release, Started};
+use vcuda_tests::kubelet::{PodSpec, Started};
 use vcuda_tests::runc::{Container, Image, inside, open_machine};
 use vcuda_tests::{Door, Fixture, GIB, app, eventually, skip, succeeded, text};
 
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const STRICT: &str = "strict = true\n[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n";
 
@@ -63,10 +63,8 @@ fn ill(container: &Container<'_>) -> Vec<(String, String)> {
 fn a_strict_container_starts_only_with_its_limits() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     open_machine(&fixture);
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin_named("plugin", STRICT);
-    kubelet.wait_for_devices();
+    let node = fixture.node_with(STRICT);
+    let kubelet = &node.kubelet;
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
     let well = Container::new(&fixture, &started);
@@ -112,30 +110,34 @@ fn a_strict_container_starts_only_with_its_limits() {
         ("usage", "", &|config| without(config, "/etc/vcuda/usage")),
     ];
     for (link, why, change) in breaks {
-        let broken = well.clone().changed(change);
-        let bundle = broken.bundle(&["echo", "it runs"]);
-        let output = broken.run_bundle(&bundle).unwrap();
-        let said = text(&output);
-        assert!(
-            !output.status.success() && !said.contains("it runs"),
-            "{link}: {said}"
-        );
-        assert!(
-            said.contains(&format!("not attached: {link}: ")) && said.contains(why),
-            "{link}: {said}"
-        );
-        // Where `kubectl describe pod` shows it.
-        let told = bundle.termination();
-        assert!(
-            told.starts_with("vcuda: not attached: ") && told.contains(link),
-            "{told}"
-        );
-        // Without the hook it would start; then this names the link.
-        let ill = ill(&broken);
-        let is_named = ill.iter().any(|(name, seen)| name == link && seen.contains(why));
-        assert!(is_named, "{link}: {ill:?}");
+        is_refused_and_named(&well.clone().changed(change), link, why);
     }
     kubelet.assert_no_wrongs();
+}
+
+/// The container does not start, and its owner reads which link is broken and why.
+fn is_refused_and_named(broken: &Container<'_>, link: &str, why: &str) {
+    let bundle = broken.bundle(&["echo", "it runs"]);
+    let output = broken.run_bundle(&bundle).unwrap();
+    let said = text(&output);
+    assert!(
+        !output.status.success() && !said.contains("it runs"),
+        "{link}: {said}"
+    );
+    assert!(
+        said.contains(&format!("not attached: {link}: ")) && said.contains(why),
+        "{link}: {said}"
+    );
+    // Where `kubectl describe pod` shows it.
+    let told = bundle.termination();
+    assert!(
+        told.starts_with("vcuda: not attached: ") && told.contains(link),
+        "{told}"
+    );
+    // Without the hook it would start; then this names the link.
+    let ill = ill(broken);
+    let is_named = ill.iter().any(|(name, seen)| name == link && seen.contains(why));
+    assert!(is_named, "{link}: {ill:?}");
 }
 
 fn library(started: &Started) -> String {
@@ -180,10 +182,8 @@ fn a_strict_container_of_an_image_without_glibc_does_not_start() {
     };
     let fixture = Fixture::with_gpus(1, "24GiB");
     open_machine(&fixture);
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin_named("plugin", STRICT);
-    kubelet.wait_for_devices();
+    let node = fixture.node_with(STRICT);
+    let kubelet = &node.kubelet;
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
     let mut musl = Container::new(&fixture, &started);

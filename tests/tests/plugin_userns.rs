@@ -1,5 +1,5 @@
 //! A pod with a user namespace of its own (`hostUsers: false`): its root is an unprivileged user of the host, and what the
-//! specification mounts belongs to nobody that it knows.
+//! specification mounts belongs to no user that it knows.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -10,11 +10,11 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::Value;
-use vcuda_tests::kubelet::{PodSpec, Release};
+use vcuda_tests::kubelet::PodSpec;
 use vcuda_tests::runc::{Container, inside, open_machine};
 use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, succeeded};
 
-/// How long what happens at once may take on a busy machine.
+/// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 /// The host's user that is root in the container.
 const ROOT_USER: u32 = 100_000;
@@ -23,10 +23,8 @@ const ROOT_USER: u32 = 100_000;
 fn a_container_in_a_user_namespace_is_held_to_its_quota_and_known() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     open_machine(&fixture);
-    let manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
-    let _plugin = fixture.plugin_named("plugin", "strict = true\n");
-    kubelet.wait_for_devices();
+    let node = fixture.node_with("strict = true\n");
+    let (kubelet, manager) = (&node.kubelet, &node.manager);
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let started = kubelet.started(&pod);
     let mut container = Container::new(&fixture, &started);

@@ -156,7 +156,7 @@ fn a_plugin_that_was_caught_is_not_counted() {
 /// An address that belongs to no function we know, and the driver's private tables: they pass unchanged, each is said once,
 /// and `vcuda doctor` names the address.
 #[test]
-fn what_the_driver_gives_and_nobody_knows_is_told() {
+fn unknown_functions_that_the_driver_gives_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libcuda.so.1");
     compile(

@@ -1,5 +1,5 @@
 //! Policies, priorities and weights between real tenants, by the simulator's exact record, changed live; and an arbiter
-//! that is killed or stopped. Behaviour, with wide margins and patience: exact figures are those of virtual time.
+//! that is killed or stopped. Behaviour, with wide margins and long waits: exact figures are those of virtual time.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded};
 
 /// A busy machine launches late: shares are what they should be in one window of many.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const WINDOW: Duration = Duration::from_millis(700);
 
 /// Tenants that keep the GPU busy with kernels of 1 ms.
@@ -47,7 +47,7 @@ impl Tenants {
     /// Until the shares of GPU time in one window, in percent, are as they should be.
     fn reach(&self, what: &str, holds: impl Fn(&[f64]) -> bool) {
         let mut seen = Vec::new();
-        let end = SystemTime::now() + PATIENCE;
+        let end = SystemTime::now() + TIMEOUT;
         loop {
             let before = self.service_ns();
             let start = SystemTime::now();
@@ -111,18 +111,18 @@ impl Tenants {
 
     /// Waits until a process is none of these any more.
     fn is_gone(&self, pid: u32) {
-        eventually("it is gone", PATIENCE, || !self.arbiters().contains(&Some(pid)));
+        eventually("it is gone", TIMEOUT, || !self.arbiters().contains(&Some(pid)));
     }
 
     /// Waits for both, and until the first is at work.
     fn both_arbiters(&self, tenant: &str) -> [u32; 2] {
         let mut found = [None, None];
-        eventually("two arbiters run", PATIENCE, || {
+        eventually("two arbiters run", TIMEOUT, || {
             found = self.arbiters();
             found.iter().all(Option::is_some)
         });
         let before = self.beat(tenant);
-        eventually("the arbiter beats", PATIENCE, || self.beat(tenant) != before);
+        eventually("the arbiter beats", TIMEOUT, || self.beat(tenant) != before);
         found.map(Option::unwrap)
     }
 }
@@ -174,7 +174,7 @@ fn best_effort_gets_what_is_left() {
     tenants.set("sure", &["--cores", "99.9", "--policy", "burst"]);
     tenants.reach("nothing is left", |share| share[0] > 75.0 && share[1] < 8.0);
     let before = tenants.service_ns()[1];
-    eventually("it is not starved", PATIENCE, || tenants.service_ns()[1] > before);
+    eventually("it is not starved", TIMEOUT, || tenants.service_ns()[1] > before);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_low_priority_yields_and_weights_divide() {
     tenants.start("high", &["--priority", "high"]);
     tenants.reach("it yields", |share| share[0] < 8.0 && share[1] > 75.0);
     let before = tenants.service_ns()[0];
-    eventually("it is not starved", PATIENCE, || tenants.service_ns()[0] > before);
+    eventually("it is not starved", TIMEOUT, || tenants.service_ns()[0] > before);
     tenants.set("low", &["--priority", "high"]);
     tenants.reach("equals have equal parts", |share| {
         (0.8..1.25).contains(&(share[0] / share[1]))
@@ -215,7 +215,7 @@ fn a_killed_or_stopped_arbiter_is_replaced() {
     assert_eq!(fifth, fourth, "the next standby took over");
     // A standby is replaced as well.
     signal(sixth, libc::SIGSTOP);
-    eventually("another stands by", PATIENCE, || {
+    eventually("another stands by", TIMEOUT, || {
         let [first, second] = tenants.arbiters();
         first == Some(fifth) && second.is_some_and(|second| second != sixth)
     });

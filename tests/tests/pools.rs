@@ -1,6 +1,6 @@
-//! What pools and graphs hold is paid for, to the byte (I7, I9): by what the driver keeps, not by what it handed out. The
-//! programs check `cuMemGetInfo` against the driver's own figures; here the simulated machine's record is the judge:
-//! never above the quota at any instant, and the same figure as `vcuda smi`.
+//! Memory that pools and graphs hold is paid for, to the byte (I7, I9): by what the driver keeps, not by what it handed
+//! out. The programs check `cuMemGetInfo` against the driver's own figures; here the simulated machine's record is the
+//! judge: never above the quota at any instant, and the same figure as `vcuda smi`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -74,7 +74,7 @@ fn a_pool_is_paid_for_up_to_its_threshold_and_down_to_its_trim() {
 }
 
 #[test]
-fn idle_memory_of_pools_gives_way_before_anybody_is_refused() {
+fn idle_memory_of_pools_gives_way_before_a_request_is_refused() {
     within_quota("pools", "full", &[Door::ProcAddress]);
 }
 
@@ -93,7 +93,7 @@ fn what_the_driver_takes_from_an_idle_pool_is_no_longer_paid_for() {
     let fixture = Fixture::with_config(
         "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"160MiB\"\n",
     );
-    // Not of the container.
+    // Not of the tenant.
     let mut neighbour = Running::start(fixture.bare(app("hold", Door::Link)).arg((50 * MIB).to_string()));
     neighbour.wait_for("holding");
     let others = fixture.used_bytes();

@@ -15,7 +15,7 @@ use vcuda_machine::Config;
 use vcuda_tests::virtual_time::{lab, shares};
 use vcuda_tests::{Door, Fixture, MIB, Running, app, skip, succeeded};
 
-/// What `profile` prints on a machine of this file.
+/// Output of `profile` on a machine of this file.
 fn told(machine: &str, words: &[&str]) -> String {
     let fixture = Fixture::with_config(machine);
     let mut command = fixture.bare(app("profile", Door::Dlsym));
@@ -124,7 +124,7 @@ fn device_files_decide_which_gpus_there_are() {
 const PID_NAMESPACE: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child"];
 const HELD: u64 = 300 * MIB;
 
-/// What a caller of NVML lists: pairs of PID and bytes, or NVML's code.
+/// List that a caller of NVML gets: pairs of PID and bytes, or NVML's code.
 fn listed(asker: &mut Running) -> Result<Vec<(u32, u64)>, String> {
     writeln!(asker.0.stdin.as_mut().unwrap(), "ask").unwrap();
     let line = asker.wait_for("");

@@ -1,5 +1,5 @@
-//! Ranks whose kernels spin until those of all ranks do, each under a cap: nothing hangs, collectives are never held, and the
-//! GPUs of a container stop and start together. `VCUDA_SOAK=N` makes it N times as long.
+//! Ranks whose kernels spin until those of all ranks do, each under a cap: nothing hangs, collectives never wait, and the
+//! GPUs of a tenant stop and start together. `VCUDA_SOAK=N` makes it N times as long.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -16,14 +16,14 @@ const CAP_PERCENT: u64 = 30;
 /// Work and meeting of a round (ns), as `sim_ranks` has them.
 const ROUND_NS: u64 = 300_000;
 
-/// How many rounds take three seconds under the cap, or so many times that.
+/// Number of rounds that take three seconds under the cap, or so many times that.
 fn rounds() -> u64 {
     let times =
         std::env::var_os("VCUDA_SOAK").map_or(1, |times| times.to_str().unwrap().parse::<u64>().unwrap());
     times * 3_000_000_000 / 100 * CAP_PERCENT / ROUND_NS
 }
 
-/// Launches held in the container's living processes, on all its GPUs.
+/// Launches that wait in the tenant's living processes, on all its GPUs.
 fn holds(tenant: &Tenant<'_>) -> u64 {
     let reader = UsageReader::open(&tenant.directory()).unwrap();
     let view = ProcessView::new(Identity::current().unwrap());

@@ -154,7 +154,7 @@ fn the_real_runtimes_end_alike_without_a_gpu() {
     }
 }
 
-/// What a tenant of 4 GiB sees beside another one, by `nvidia-smi` of each release, on the simulated GPU's NVML.
+/// View of a tenant of 4 GiB beside another one, by `nvidia-smi` of each release, on the simulated GPU's NVML.
 #[test]
 fn nvidia_smi_shows_the_quota_and_nothing_else_changes() {
     for release in RELEASES {

@@ -9,7 +9,7 @@
 use vcuda_tests::virtual_time::{lab, shares};
 use vcuda_tests::{Door, app};
 
-/// What tenants of these caps get that run the program with these arguments (percent).
+/// Shares of tenants of these caps that run the program with these arguments (percent).
 fn of(tenants: &[(&str, &[&str])]) -> Vec<f64> {
     let quotas: Vec<_> = tenants.iter().map(|(cores, _)| ["--cores", cores]).collect();
     let all: Vec<(&[&str], &[&str])> = quotas

@@ -1,5 +1,5 @@
-//! Memory that processes share: charged once in a container, at its exporter; from outside at whoever imports it; counted as
-//! long as somebody holds it, and no longer, whoever dies when. Judged by the simulated machine's record (I7, I8).
+//! Memory that processes share: charged once in a tenant, at its exporter; from outside at the importer; counted as long as
+//! a process holds it, and no longer, whichever dies when. Judged by the simulated machine's record (I7, I8).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -63,7 +63,7 @@ impl Peer {
         other.does(&format!("send {}", self.path.display()));
     }
 
-    /// What the container uses (bytes), as every process in it is told.
+    /// Memory of the tenant (bytes), as every process in it is told.
     fn used(&self) -> u64 {
         self.ask("used").parse().unwrap()
     }
@@ -82,7 +82,7 @@ impl Peer {
     }
 }
 
-/// The container's figure becomes this, and the GPU's is the same: there is one container.
+/// The tenant's figure becomes this, and the GPU's is the same: there is one tenant.
 fn becomes(fixture: &Fixture, witness: &Peer, bytes: u64, what: &str) {
     let mut figures = (0, 0);
     let end = std::time::SystemTime::now() + SOON;
@@ -164,7 +164,7 @@ fn a_container_pays_once_for_what_its_processes_share() {
     ends_clean(&fixture, quota);
 }
 
-/// The exporter's stream has yet to free it, so the driver lets others import it: the container still knows it, and
+/// The exporter's stream has yet to free it, so the driver lets others import it: the tenant still knows it, and
 /// importers pay nothing.
 #[test]
 fn what_a_stream_has_yet_to_free_can_be_imported() {
@@ -312,7 +312,7 @@ fn what_comes_from_outside_is_paid_for_by_its_importers() {
         second.does("let");
         assert_eq!(second.used(), CONTEXT + SHARED, "{kind}: it was opened twice");
         second.does("let");
-        eventually("it is nobody's", SOON, || {
+        eventually("no process holds it", SOON, || {
             fixture.used_bytes() == 3 * CONTEXT && second.used() == CONTEXT
         });
         end(&fixture, vec![second, tight, beside]);

@@ -1,5 +1,5 @@
 //! Storms: many processes and threads of one tenant allocate and free every kind of memory at random, are refused, are
-//! failed, are killed. The sum is never above the quota, nobody hangs, everything comes back (I7, I8). The judge of
+//! failed, are killed. The sum is never above the quota, no process hangs, everything comes back (I7, I8). The judge of
 //! "never above" is the simulator's own highest figure.
 //!
 //! `VCUDA_SOAK=N` makes every part N times as long.
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, eventually};
 
-/// How many times as long as in CI.
+/// Factor of the duration over that in CI.
 fn soak() -> u64 {
     std::env::var_os("VCUDA_SOAK").map_or(1, |times| times.to_str().unwrap().parse().unwrap())
 }
@@ -28,7 +28,7 @@ const CONTEXT: u64 = 4 * MIB;
 /// The one variable of a program's module.
 const MODULE: u64 = 8;
 
-/// What the machine of the storm is told to fail: one of so many calls, by numbers without a common divisor.
+/// Faults of the storm's machine: one of so many calls, by numbers without a common divisor.
 const FAULTS: [(&str, u32); 14] = [
     ("cuMemAlloc_v2", 97),
     ("cuMemAllocManaged", 89),
@@ -161,7 +161,7 @@ fn a_thousand_kills_lose_nothing() {
     let mut running: Vec<Running> = (0..width).map(|_| start()).collect();
     running.iter_mut().for_each(|one| drop(one.wait_for("started")));
     for n in 0..kills {
-        // Who dies and when is left to the scheduler and to numbers that nobody chose.
+        // Which process dies and when is left to the scheduler and to random numbers.
         let at = usize::try_from(n * 7919 % width).unwrap();
         std::thread::sleep(Duration::from_micros(n * 104_729 % 2000));
         running[at].signal(libc::SIGKILL);

@@ -1,5 +1,5 @@
-//! What the shim must leave alone: programs without CUDA (I2, I3). Their output and status are those of the bare program,
-//! and they open no file, make no thread and say nothing on account of it.
+//! Programs without CUDA, which the shim must leave alone (I2, I3). Their output and status are those of the bare
+//! program, and they open no file, make no thread and say nothing on account of it.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -57,7 +57,8 @@ fn unchanged(line: Line<'_>) {
     assert_eq!(plain, preloaded, "{line:?}");
 }
 
-/// How often each file was opened, and each kind of thing made that a process can have; loading the shim itself left out.
+/// Number of times that each file was opened, and that each kind of thing was made that a process can have; loading the
+/// shim itself left out.
 fn traced(line: Line<'_>, preload: Option<&Path>) -> Option<BTreeMap<String, usize>> {
     const CALLS: &str = "trace=execve,open,openat,openat2,creat,clone,clone3,fork,vfork,socket,socketpair,pipe,pipe2,\
                          eventfd2,memfd_create,timerfd_create,signalfd4,epoll_create1,inotify_init1,userfaultfd,\
@@ -208,8 +209,7 @@ fn programs_that_no_library_can_be_put_before() {
 /// In secure-execution mode (ld.so(8)) the loader ignores `LD_PRELOAD`: the program says what it always says.
 #[test]
 fn a_set_user_id_program() {
-    // To root nothing is set-user-ID: as a user whom nobody knows.
-    // SAFETY: asks for a number.
+    // To root nothing is set-user-ID: as a user without a name. SAFETY: asks for a number.
     let is_root = unsafe { libc::geteuid() } == 0;
     let line = ["su", "--version"];
     let user = ["setpriv", "--reuid=123456", "--regid=123456", "--clear-groups"];

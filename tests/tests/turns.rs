@@ -1,4 +1,4 @@
-//! Processes of a container that take turns, in real time: one that is stopped or killed is not waited for, wherever it was,
+//! Processes of a tenant that take turns, in real time: one that is stopped or killed is not waited for, wherever it was,
 //! and one that goes on is served again. Behaviour, with wide margins: how exact turns are, virtual time tells.
 #![allow(
     clippy::unwrap_used,
@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime};
 use vcuda_tests::{Door, Fixture, Running, app};
 
 const WINDOW: Duration = Duration::from_millis(250);
-/// Far more than anybody waits for a process that says nothing more (30 ms), far less than a bound on holds would come to.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Far more than any process waits for one that says nothing more (30 ms), far less than a bound on waits would come to.
+const TIMEOUT: Duration = Duration::from_secs(15);
 /// Where a process is when it is stopped is chance.
 const STOPS: usize = 5;
 
-/// A container with a share of half of the GPU, and its processes, which want all of it.
+/// A tenant with a share of half of the GPU, and its processes, which want all of it.
 struct Container {
     fixture: Fixture,
 }
@@ -29,7 +29,7 @@ impl Container {
         one
     }
 
-    /// What a process gets in a window, in percent of the GPU.
+    /// Share of a process in a window, in percent of the GPU.
     fn share(&self, of: &Running) -> f64 {
         let (before, start) = (self.fixture.service_ns(of.0.id()), SystemTime::now());
         std::thread::sleep(WINDOW);
@@ -39,7 +39,7 @@ impl Container {
 
     /// Until a process gets more than that in a window (percent), and how much it was.
     fn reach(&self, what: &str, of: &Running, percent: f64) -> f64 {
-        let end = SystemTime::now() + PATIENCE;
+        let end = SystemTime::now() + TIMEOUT;
         let mut seen = Vec::new();
         loop {
             let share = self.share(of);

@@ -14,10 +14,10 @@ use vcuda_tests::{Door, app};
 const MACHINE: &str = "context_bytes = \"4MiB\"\n";
 /// Windows of two seconds that are looked at.
 const WINDOWS: usize = 5;
-/// What a window may have beyond the cap (points), and all together.
+/// Share that a window may have beyond the cap (points), and all together.
 const BEYOND: f64 = 1.0;
 const BEYOND_TOGETHER: f64 = 0.5;
-/// What a kernel of 50 ms is of a window (points).
+/// Share of a kernel of 50 ms in a window (points).
 const LONG_KERNEL: f64 = 2.5;
 
 /// In no window does the program get more than its cap, and in all together no less than `least` of it.
@@ -103,7 +103,7 @@ fn launch_calls_that_wait_for_their_kernels_are_charged() {
     is_held(&machine, "plain", 30, 0.95);
 }
 
-/// What is queued when a cap is set runs to its end, and is paid for.
+/// Work that is queued when a cap is set runs to its end, and is paid for.
 #[test]
 fn a_cap_that_is_set_counts_what_is_queued() {
     const CAP: f64 = 20.0;
@@ -177,7 +177,7 @@ fn a_name_keeps_the_debt_of_its_last_process() {
     are_held_though_stopped_and_killed(10, 50, true);
 }
 
-/// What runs while a process is stopped is charged once: by the arbiter for the time being, then by the process.
+/// Work that runs while a process is stopped is charged once: by the arbiter for the time being, then by the process.
 #[test]
 fn a_process_that_was_stopped_gets_its_share_afterwards() {
     let program = app("uncharged", Door::Dlsym);

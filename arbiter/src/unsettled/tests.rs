@@ -16,7 +16,7 @@ fn work(slot: usize, settled_ns: u64, launches: u32) -> Work {
     }
 }
 
-/// What is charged in all (ms of GPU time).
+/// Sum of the charges (ms of GPU time).
 fn charged_ms(unsettled: &Unsettled) -> i64 {
     unsettled.due_ns() / 1_000_000
 }

@@ -1,4 +1,4 @@
-//! What `demo` and `bench` run on: a GPU, a private runtime directory, tenants that end with it. The tenants are this program
+//! Fixture of `demo` and `bench`: a GPU, a private runtime directory, tenants that end with it. The tenants are this program
 //! again, under `vcuda run` like any other.
 
 pub(crate) mod interrupt;
@@ -29,7 +29,7 @@ use vcuda_cli::inventory::{self, Gpu, GpuSelector, Inventory};
 use vcuda_cli::smi::{Scope, Watch};
 use vcuda_quota::{CoreShare, MemorySize};
 
-/// How the private directories begin; the process's id follows.
+/// Beginning of the private directories' names; the process's id follows.
 const PREFIX: &str = "fixture-";
 /// The program whose `run` and `grant` make the tenants.
 const VCUDA: &str = "vcuda";
@@ -120,7 +120,7 @@ impl Fixture {
         })
     }
 
-    /// What it plays on, in words.
+    /// Machine on which it runs, in words.
     pub(crate) fn description(&self) -> String {
         let memory = MemorySize(self.gpu.memory_total_bytes);
         match &self.inventory {

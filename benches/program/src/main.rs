@@ -13,7 +13,7 @@ use vcuda_cli::args::bench::BenchCommand;
 use vcuda_cli::config::Environment;
 use vcuda_cli::failure::Failure;
 
-/// What `vcuda demo` and `vcuda bench` become, with the same options.
+/// Command line that `vcuda demo` and `vcuda bench` become, with the same options.
 #[derive(Debug, Parser)]
 #[command(name = "vcuda-bench", version, disable_help_subcommand = true)]
 struct Line {

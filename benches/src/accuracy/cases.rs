@@ -50,8 +50,8 @@ pub(super) fn percent(part_ns: u64, whole_ns: u64) -> f64 {
     part_ns as f64 / whole_ns as f64 * 100.0
 }
 
-/// What `windows` of one second say of a cap (`cap` in percent): mean error and mean absolute error of the windows. Of a
-/// kernel that runs across the end of a measurement nobody can hold the rest back.
+/// Mean error and mean absolute error of the `windows` of one second against a cap (`cap` in percent). The rest of a
+/// kernel that runs across the end of a measurement cannot be held back.
 fn figures(windows: &[f64], cap: f64, longest_ns: u64) -> Vec<Figure> {
     let got = mean(windows) * 100.0;
     let all_ns = SECOND_NS * windows.len() as u64;
@@ -161,7 +161,7 @@ pub fn threads(bench: &Bench, cap: u32, count: usize, kernel_ns: u64) -> Result<
 /// Threads or processes that share what a tenant has.
 #[derive(Debug)]
 struct Served {
-    /// Of all of them (percent).
+    /// Cap of all of them (percent).
     cap: u32,
     count: usize,
     /// The longest kernel of each (ns).
@@ -169,8 +169,8 @@ struct Served {
 }
 
 impl Served {
-    /// What the most served may have of what the least served has in so much time: 1.1, or what one kernel more is of the
-    /// part that each of them has, as nobody can give half of one.
+    /// Most that the most served may have of what the least served has in so much time: 1.1, or what one kernel more is
+    /// of the part that each of them has, as half a kernel cannot be given.
     fn most_to_least(&self, time_ns: u64) -> f64 {
         let part_ns = time_ns * u64::from(self.cap) / 100 / self.count.max(1) as u64;
         (1.0 + percent(self.kernel_ns, part_ns) / 100.0).max(1.1)

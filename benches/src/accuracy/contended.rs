@@ -8,9 +8,9 @@ use super::cases::{Program, percent};
 use super::{Bench, Figure, Goal, Row, WARM_UP_NS};
 use crate::lab::{Lab, Load};
 
-/// How long a context switch takes on the simulated GPU by default (ns).
+/// Duration of a context switch on the simulated GPU by default (ns).
 const DEFAULT_SWITCH_NS: u64 = 20_000;
-/// What latencies are told by.
+/// Step in which latencies are measured.
 const STEP_MS: f64 = 5.0;
 /// Without service for so long a program is idle, not held (ns).
 const IDLE_NS: u64 = 300_000_000;
@@ -20,7 +20,7 @@ const IDLE_NS: u64 = 300_000_000;
 pub struct Split<'a> {
     /// Percent.
     pub caps: &'a [u32],
-    /// What all of them run.
+    /// Program that all of them run.
     pub program: &'a Program,
     /// Cost of a context switch (ns).
     pub switch_ns: u64,
@@ -81,8 +81,8 @@ pub fn splits(bench: &Bench, split: &Split<'_>) -> Result<Row> {
     })
 }
 
-/// How far the tenant that is furthest off is from its part of what all used (1 is the whole GPU). What switches between
-/// contexts take is no tenant's.
+/// Distance of the worst tenant from its part of what all used (1 is the whole GPU). What switches between contexts take
+/// is no tenant's.
 #[must_use]
 pub fn worst_error(got: &[f64], shares: &[f64]) -> f64 {
     let whole = got.iter().sum::<f64>() / shares.iter().sum::<f64>();
@@ -122,8 +122,8 @@ fn until_it_begins(lab: &Lab, tenant: usize) -> Result<u64> {
     Ok(idle_ns)
 }
 
-/// How long from now on until `tenant` gets what `is_there` says of four steps on average (ms); not a number if it does
-/// not within a second.
+/// Time from now on until `tenant` gets what `is_there` says of four steps on average (ms); not a number if it does not
+/// within a second.
 fn ms_until(lab: &Lab, tenant: usize, is_there: impl Fn(f64) -> bool) -> Result<f64> {
     let steps = lab.windows(200, STEP_NS)?;
     let steps = steps.get(tenant).context("no such tenant")?;

@@ -1,5 +1,5 @@
-//! What an exact order by service comes to, where kernels are long: processes of a tenant under a cap of 30 %, one kernel at a
-//! time, nothing ever late, overlapped or interrupted. What no limiter can be better at, as nobody can give half a kernel.
+//! Result of an exact order by service if kernels are long: processes of a tenant under a cap of 30 %, one kernel at a time,
+//! nothing ever late, overlapped or interrupted. Bound that no limiter can beat, as half a kernel cannot be given.
 
 const PROCESSES_CAP: u64 = 30;
 /// GPU time of the tenant in a window of one second (ns).

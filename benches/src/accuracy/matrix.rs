@@ -14,7 +14,7 @@ use crate::lab::Load;
 /// Cases that run side by side: each waits for its processes most of the time.
 const JOBS: usize = 3;
 
-/// How the GPU and its driver share the time among contexts.
+/// Sharing of time among contexts by the GPU and its driver.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slices {
     ns: u64,
@@ -41,12 +41,12 @@ pub(super) struct Case {
     tenants: Vec<(u32, usize, Program)>,
 }
 
-/// How far one case was off.
+/// Error of one case.
 #[derive(Debug)]
 pub struct Off {
     group: &'static str,
     name: String,
-    /// Of the tenant that was furthest off (points of the GPU).
+    /// Error of the worst tenant (points of the GPU).
     points: f64,
 }
 
@@ -58,7 +58,7 @@ fn machine(slices: &Slices, event_ns: u64) -> String {
     )
 }
 
-/// What tenants run beside each other: programs that can use up any share, of short, mixed and longer kernels.
+/// Programs that run beside each other: each can use up any share, of short, mixed and longer kernels.
 fn beside() -> [Program; 3] {
     let [small, _, mix, ..] = PROGRAMS;
     let millisecond = Program {
@@ -191,7 +191,7 @@ fn several_processes() -> Vec<Case> {
     cases
 }
 
-/// How far a case is off.
+/// Measures the error of a case.
 fn measure(bench: &Bench, case: &Case, without: &str) -> Result<Off> {
     let texts: Vec<String> = case.tenants.iter().map(|(cap, ..)| cap.to_string()).collect();
     let quotas: Vec<[&str; 2]> = texts.iter().map(|cap| ["--cores", cap.as_str()]).collect();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// What was promised.
+/// Promise for a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Goal {
     /// Not more.
@@ -16,22 +16,22 @@ pub enum Goal {
 /// One figure of a row.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    /// What it is, with its unit.
+    /// Name of the figure, with its unit.
     pub name: &'static str,
-    /// What was measured.
+    /// Measured value.
     pub got: f64,
-    /// What was promised.
+    /// Promised value.
     pub goal: Goal,
 }
 
 /// One case.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What was run.
+    /// Case that was run.
     pub case: String,
-    /// What each tenant got, in percent of the GPU.
+    /// Share of each tenant, in percent of the GPU.
     pub shares: Vec<f64>,
-    /// What that means.
+    /// Figures that follow from the shares.
     pub figures: Vec<Figure>,
 }
 

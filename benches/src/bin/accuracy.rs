@@ -1,4 +1,4 @@
-//! How exact shares of GPU time are, in virtual time.
+//! Accuracy of shares of GPU time, in virtual time.
 //!
 //! ```text
 //! cargo build --release --workspace

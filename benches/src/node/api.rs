@@ -59,7 +59,7 @@ impl Api {
         wait(&self.runtime, self.grants.create(request))
     }
 
-    /// How many containers are attached; waits until it is so many.
+    /// Number of attached tenants; waits until it is so many.
     pub(crate) fn until_attached(&mut self, wanted: usize) -> Result<usize> {
         let end_ns = clock::now_ns() + u64::try_from(DEADLINE.as_nanos())?;
         loop {

@@ -1,11 +1,11 @@
-//! The node daemon as it is shipped, full of containers that live: what it needs and how fast it answers.
+//! The node daemon as it is shipped, full of living tenants: what it needs and how fast it answers.
 //!
 //! ```text
 //! cargo build --release --workspace && cargo run --release -p vcuda-benches --bin node [-- GPUS CONTAINERS]
 //! ```
 //!
-//! Without numbers 8 GPUs and 100 containers, then 64 and 1,000. The daemon is `vcuda-manager` on the simulated NVML. Each
-//! container has a process under the real shim, which holds a slot, 64 MiB and a registration (`apps/idle.c`; on the driver
+//! Without numbers 8 GPUs and 100 tenants, then 64 and 1,000. The daemon is `vcuda-manager` on the simulated NVML. Each
+//! tenant has a process under the real shim, which holds a slot, 64 MiB and a registration (`apps/idle.c`; on the driver
 //! that does nothing, as the simulated one serves 256 processes, so NVML does not list it). Busy ones have one more, which
 //! launches kernels of 1 ms without end on the simulated GPU. Shown are the daemon's resident memory, its processor time in
 //! percent of a core, by the scheduler's count, and the time until its answers: they depend on what else the machine does.
@@ -30,11 +30,11 @@ use self::api::Api;
 use self::daemon::Daemon;
 use self::tenants::Tenants;
 
-/// The nodes of the issue: GPUs and containers.
+/// The nodes of the issue: GPUs and tenants.
 const NODES: [(usize, usize); 2] = [(8, 100), (64, 1000)];
-/// How many containers are busy, one measurement after the other.
+/// Number of busy tenants, one measurement after the other.
 const BUSY: [usize; 3] = [0, 10, 100];
-/// Of each simulated GPU (bytes).
+/// Memory of each simulated GPU (bytes).
 const GPU_MEMORY_BYTES: u64 = 80 << 30;
 /// Until what has just begun runs evenly, and how long is measured.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -112,7 +112,7 @@ struct Figures<'a> {
     daemon: &'a Daemon,
     settle: Duration,
     span: Duration,
-    /// Its resident memory without a container.
+    /// Its resident memory without a tenant.
     empty_bytes: u64,
     table: Table,
 }
@@ -143,7 +143,7 @@ impl Figures<'_> {
         })
     }
 
-    /// Measures the daemon as it is now, with so many containers.
+    /// Measures the daemon as it is now, with so many tenants.
     fn row(&mut self, what: &str, containers: usize) -> Result<()> {
         let got = measure(self.daemon, self.settle, self.span)?;
         self.table.add_row(row(what, (containers, self.empty_bytes), got));

@@ -1,4 +1,4 @@
-//! The containers' processes: real ones, under the shim.
+//! The tenants' processes: real ones, under the shim.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use vcuda_manager_api::v1::Grant;
 
 use crate::daemon::vcuda;
 
-/// What runs; killed when this is dropped.
+/// Running tenants; killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Tenants<'s> {
     stage: &'s Stage,
@@ -74,7 +74,7 @@ impl<'s> Tenants<'s> {
         Ok(())
     }
 
-    /// How many saturate.
+    /// Number that saturate.
     pub(crate) fn busy(&self) -> usize {
         self.busy.len()
     }

@@ -1,17 +1,17 @@
-//! How today's tools hold a tenant to its share, as models of what they publish: launches are paid in blocks of threads,
-//! whatever they take, and what is earned is steered by NVML's figure of what the tenant used lately.
+//! Models of today's tools and how they hold a tenant to its share, by what they publish: launches are paid in blocks of
+//! threads, whatever they take, and the income is steered by NVML's figure of the tenant's recent use.
 
 /// Blocks of threads of every launch: neither size nor duration of a kernel plays a part.
 const BLOCKS: i64 = 32;
-/// Who is denied tries again after this (ns).
+/// A denied process tries again after this (ns).
 pub(crate) const POLL_NS: u64 = 10_000_000;
 /// Multiprocessors of the GPU, and the threads that fit on each.
 const PROCESSORS: i64 = 132;
 const THREADS: i64 = 2048;
-/// What the GPU holds at once, times the factor by which the tools scale their bucket.
+/// Threads that the GPU holds at once, times the factor by which the tools scale their bucket.
 const TOTAL: i64 = PROCESSORS * THREADS * 32;
 
-/// How the income is steered.
+/// Steering of the income.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// None: every tenant alone with its launches.
@@ -51,9 +51,9 @@ impl Kind {
 pub(crate) struct Limiter {
     kind: Kind,
     cap_percent: i64,
-    /// What is in the bucket (blocks).
+    /// Blocks in the bucket.
     level: i64,
-    /// What comes into it each period (blocks).
+    /// Blocks that come into it each period.
     income: i64,
 }
 

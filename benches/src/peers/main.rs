@@ -1,4 +1,4 @@
-//! How exact today's tools are on the same simulated GPU: models of their limiters, in virtual time, by the same figures
+//! Accuracy of today's tools on the same simulated GPU: models of their limiters, in virtual time, by the same figures
 //! as `docs/results.md` has for vcuda.
 //!
 //! ```text
@@ -28,7 +28,7 @@ const WINDOWS: usize = 8;
 const ALONE: [u32; 4] = [10, 30, 50, 80];
 const TOGETHER: [&[u32]; 4] = [&[10, 90], &[30, 70], &[50, 50], &[10, 20, 30, 40]];
 
-/// How far the shares of one tenant are from its cap.
+/// Error of the shares of one tenant against its cap.
 struct Error {
     /// Mean error (percent of the cap).
     mean: f64,

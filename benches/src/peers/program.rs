@@ -1,9 +1,9 @@
-//! What the tenants of the comparison run: kernels by their lengths, as the table of `docs/results.md` names them.
+//! Programs of the comparison's tenants: kernels by their lengths, as the table of `docs/results.md` names them.
 
 /// One launch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Launch {
-    /// How long the kernel runs alone (ns).
+    /// Duration of the kernel alone (ns).
     pub(crate) duration_ns: u64,
     /// The host waits for it before it goes on.
     pub(crate) waits: bool,

@@ -6,11 +6,11 @@ use vcuda_machine::{Client, ClockKind, Command, Config, Machine, StreamId, Ticke
 use super::limiter::{Kind, Limiter, POLL_NS};
 use super::program::{Launch, Program};
 
-/// What a launch costs the host (ns).
+/// Time that a launch costs the host (ns).
 const LAUNCH_NS: u64 = 4_000;
 /// Launches between two looks at the clock.
 const BATCH: u64 = 16;
-/// How long a full queue surely lasts (ns): 1024 kernels of 10 us.
+/// Time that a full queue surely lasts (ns): 1024 kernels of 10 us.
 const FULL_NS: u64 = 1_000_000;
 /// A window over which shares are compared with caps (ns).
 pub(crate) const WINDOW_NS: u64 = 1_000_000_000;

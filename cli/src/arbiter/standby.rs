@@ -8,7 +8,7 @@ use vcuda_arbiter::{Kind, LeaderLock};
 
 use crate::installation;
 
-/// How often the leader looks after its standby (ns).
+/// Interval at which the leader looks after its standby (ns).
 const TEND_NS: u64 = 500_000_000;
 
 /// The standby, as the leader knows it.

@@ -63,9 +63,9 @@ pub enum BenchTable {
     Alone,
     /// Tenants side by side
     Split,
-    /// What the shim adds to a call
+    /// Cost that the shim adds to a call
     Overhead,
-    /// How soon a share is there after idleness, and a changed one
+    /// Delay until a share is there after idleness, and after a change
     Changes,
 }
 

@@ -32,7 +32,7 @@ pub(crate) enum GpuAction {
         #[arg(long)]
         json: bool,
     },
-    /// Give GPUs to no new container
+    /// Give GPUs to no new tenant
     #[command(before_help = "Examples:\n  vcuda gpu cordon 1\n  vcuda gpu cordon GPU-f46c2ba1")]
     Cordon {
         /// A GPU by UUID (its beginning is enough) or by its index in `vcuda gpu list`

@@ -37,13 +37,13 @@ pub(super) const GRANT_DETAILS: &str = "\
 Needs the node's manager, which keeps grants across restarts, of its own and of
 the programs. What does not fit on any GPU is refused with what is free.";
 
-/// What `top` puts first.
+/// Column by which `top` sorts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SortKey {
-    /// Who uses most GPU time
+    /// Greatest use of GPU time first
     #[default]
     Cores,
-    /// Who uses most memory
+    /// Greatest use of memory first
     Memory,
     /// By name
     Name,
@@ -51,7 +51,7 @@ pub(crate) enum SortKey {
 
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    /// What comes first
+    /// Order of the lines
     #[arg(long, value_enum, default_value_t)]
     pub(crate) sort: SortKey,
     /// Show the simulated machine of VCUDA_SIM, also where a real GPU is present
@@ -90,7 +90,7 @@ pub(crate) struct GrantArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GrantAction {
-    /// Grant a container its part of GPUs
+    /// Grant a tenant its part of GPUs
     #[command(before_help = "Examples:\n  vcuda grant create web --memory 4GiB --cores 30 --gpus 2")]
     Create(GrantCreateArgs),
     /// Change a grant; its programs follow while they run
@@ -123,7 +123,7 @@ pub(crate) enum GrantAction {
 
 #[derive(Args, Debug)]
 pub(crate) struct GrantCreateArgs {
-    /// What it is called; its id is NAME and a number
+    /// Name of the tenant; its id is NAME and a number
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     #[command(flatten)]
@@ -136,10 +136,10 @@ pub(crate) struct GrantCreateArgs {
         allow_negative_numbers = true
     )]
     pub(crate) gpu: Vec<GpuSelector>,
-    /// How many GPUs the manager chooses
+    /// Number of GPUs that the manager chooses
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "gpu", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) gpus: u32,
-    /// Print the container's directory only
+    /// Print the tenant's directory only
     #[arg(long)]
     pub(crate) directory: bool,
 }

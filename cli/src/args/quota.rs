@@ -19,13 +19,13 @@ pub(crate) struct QuotaArgs {
     /// The most that a burst tenant has, what it borrows included [default: 100]
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     pub(crate) cores_max: Option<CoreShare>,
-    /// How idle GPU time is treated [default: fixed]
+    /// Use of idle GPU time [default: fixed]
     #[arg(long, value_parser = policies())]
     pub(crate) policy: Option<Policy>,
-    /// Its part of the time that nobody was promised, 1 to 10000 [default: ten times --cores]
+    /// Its part of the time that no tenant was promised, 1 to 10000 [default: ten times --cores]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) weight: Option<u32>,
-    /// Who comes first where there is not enough GPU time for all [default: normal]
+    /// Rank if there is not enough GPU time for all [default: normal]
     #[arg(long, value_parser = priorities())]
     pub(crate) priority: Option<Priority>,
 }
@@ -53,7 +53,7 @@ fn priorities() -> impl TypedValueParser<Value = Priority> {
 }
 
 impl QuotaArgs {
-    /// What the options that were given change.
+    /// Changes that the given options make.
     pub(crate) fn change(&self) -> QuotaChange {
         QuotaChange {
             memory_bytes: self.memory.map(|size| size.0),

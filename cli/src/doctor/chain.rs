@@ -1,4 +1,5 @@
-//! The chain from a program to its limit: preload, shim, the doors to the driver, what CUDA and NVML answer.
+//! The chain from a program to its limit: preload, shim, the entry points of the driver, the answers of CUDA and
+//! NVML.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +13,7 @@ use crate::installation;
 use crate::inventory::Inventory;
 use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
-/// Inside a tenant: its own limits, and what a program here meets.
+/// Checks inside a tenant: its own limits, and the chain for a program here.
 pub(super) fn of_this_tenant(directory: &Path, is_container: bool) -> Vec<Finding> {
     let name = directory
         .file_name()
@@ -32,7 +33,7 @@ pub(super) fn of_this_tenant(directory: &Path, is_container: bool) -> Vec<Findin
     findings
 }
 
-/// Outside: what a program would meet under `vcuda run`, tried with half of the smallest GPU.
+/// Checks outside: the chain for a program under `vcuda run`, tried with half of the smallest GPU.
 pub(super) fn of_a_new_tenant(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
     let inventory = if is_simulated {
         environment
@@ -41,7 +42,7 @@ pub(super) fn of_a_new_tenant(is_simulated: bool, environment: &Environment) -> 
     } else {
         Inventory::real()
     };
-    // What is wrong with driver or machine was found before.
+    // Faults of driver or machine were found before.
     let Ok(gpus) = inventory.and_then(|inventory| inventory.gpus()) else {
         return Vec::new();
     };

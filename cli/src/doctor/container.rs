@@ -1,4 +1,5 @@
-//! Inside a container: what the device plugin's specification has put there, link by link, each as this process sees it.
+//! Inside a container: the parts that the device plugin's specification has put there, link by link, each as this
+//! process sees it.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -15,13 +16,13 @@ use vcuda_region::slots::Usage;
 use super::Finding;
 use super::probe::SHIM;
 
-/// What the loader of glibc preloads into every program (ld.so(8)).
+/// File with the libraries that glibc's loader preloads into every program (ld.so(8)).
 const PRELOAD: &str = "/etc/ld.so.preload";
-/// Of a preload file, so much is read (bytes).
+/// Part of a preload file that is read (bytes).
 const PRELOAD_BYTES: u64 = 64 << 10;
 const AGAIN: &str = "delete the pod; if a new one is the same, a volume of the pod or the container runtime hides what the CDI specification mounts";
 
-/// Where things are in a container; elsewhere in the tests.
+/// Paths of the parts in a container; the tests use others.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     preload: PathBuf,
@@ -82,7 +83,7 @@ pub(crate) fn preload(places: &Places) -> Finding {
     }
 }
 
-/// What the container may use.
+/// Quota of the container.
 pub(crate) fn limits(places: &Places) -> Finding {
     const LINK: &str = "limits";
     match Limits::read(&places.directory) {
@@ -94,7 +95,7 @@ pub(crate) fn limits(places: &Places) -> Finding {
     }
 }
 
-/// What its processes use, which they write themselves.
+/// Use of its processes, which they write themselves.
 pub(crate) fn usage(places: &Places) -> Finding {
     const LINK: &str = "usage";
     match Usage::open(&places.directory) {
@@ -122,7 +123,7 @@ fn manager(places: &Places) -> Finding {
     if !is_socket {
         return Finding::note(
             LINK,
-            format!("{shown} is not there: nobody is told of this container's processes"),
+            format!("{shown} is not there: this container's processes register with no manager"),
             "limits hold without; has the manager run since the node's start, and is the whole directory mounted?",
         );
     }
@@ -283,7 +284,7 @@ mod tests {
     fn a_manager_that_is_away_is_no_broken_link() {
         let inside = inside();
         assert_eq!(manager(&inside.places).health, Health::Note);
-        // Left behind by one that was killed.
+        // Left behind by a process that was killed.
         let address = UnixAddr::new(&inside.places.directory.join(SOCKET)).unwrap();
         let listen = || {
             let own = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::empty(), None).unwrap();

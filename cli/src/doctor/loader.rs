@@ -1,4 +1,4 @@
-//! What keeps the loader from putting the shim before a program although its file allows it: limits of the process. The
+//! Limits of a process that keep the loader from putting the shim before a program although its file allows it. The
 //! loader says so on the program's standard error, and goes on without.
 
 use std::fs;
@@ -22,7 +22,7 @@ pub(super) fn findings() -> Option<Finding> {
     ))
 }
 
-/// What in the limits of a process, given by its folder in `/proc`, can keep the loader from loading the shim.
+/// Limit of a process, given by its folder in `/proc`, that can keep the loader from loading the shim.
 pub(super) fn obstacle(process: &Path) -> Option<String> {
     let limits = fs::read_to_string(process.join("limits")).ok()?;
     let files = soft(&limits, "Max open files").filter(|files| *files <= STANDARD_DESCRIPTORS);

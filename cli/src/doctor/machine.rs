@@ -11,7 +11,7 @@ use super::Finding;
 use crate::config::Environment;
 use crate::installation;
 
-/// Where an MPS control daemon has its pipes unless told otherwise.
+/// Folder of the pipes of an MPS control daemon, if no other is configured.
 const MPS_PIPES: &str = "/tmp/nvidia-mps";
 
 pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Finding> {

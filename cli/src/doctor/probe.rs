@@ -1,4 +1,5 @@
-//! The probe: this program again, started as a tenant's program would be, telling what it meets on the way to the driver.
+//! The probe: this program again, started as a tenant's program would be. It reports what it finds on the way to the
+//! driver.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -10,17 +11,18 @@ use vcuda_region::GpuUuid;
 use crate::config::Environment;
 use crate::failure::Failure;
 
-/// How the shim's file name begins, as it stands in a process's maps: a manager installs it as `libvcuda_shim-<version>-<crc32>.so`.
+/// Beginning of the shim's file name, as it stands in a process's maps: a manager installs it as
+/// `libvcuda_shim-<version>-<crc32>.so`.
 pub(super) const SHIM: &str = "libvcuda_shim";
 
-/// What the probe met. Paths are those of the files that hold the functions found.
+/// Findings of the probe. Paths are those of the files that hold the functions found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// `LD_PRELOAD`.
     pub(crate) preload: Option<String>,
     /// The shim in this process.
     pub(crate) shim: Option<String>,
-    /// Why the driver cannot be used.
+    /// The reason why the driver cannot be used.
     pub(crate) driver_problem: Option<String>,
     /// `cuMemAlloc_v2` by `dlsym`.
     pub(crate) by_dlsym: Option<String>,
@@ -28,9 +30,9 @@ pub(crate) struct Report {
     pub(crate) by_proc_address: Option<String>,
     /// The first GPU's UUID.
     pub(crate) gpu_uuid: Option<String>,
-    /// What `cuMemGetInfo` says the GPU has.
+    /// Total memory of the GPU by `cuMemGetInfo`.
     pub(crate) cuda_total_bytes: Option<u64>,
-    /// What NVML says that GPU has.
+    /// Total memory of that GPU by NVML.
     pub(crate) nvml_total_bytes: Option<u64>,
     /// The answer to an allocation of everything and a megabyte: `None` if it was granted.
     pub(crate) beyond_total: Option<String>,

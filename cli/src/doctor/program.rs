@@ -107,7 +107,7 @@ fn script_interpreter(head: &[u8]) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// What kind of program a file's head shows (System V ABI, ELF).
+/// Kind of program that a file's head shows (System V ABI, ELF).
 #[derive(Debug, PartialEq, Eq)]
 enum Elf {
     /// With the loader that it names.

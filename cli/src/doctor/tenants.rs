@@ -76,50 +76,36 @@ fn promised(is_simulated: bool, environment: &Environment, tenants: &[(String, P
 /// One tenant's limits, denials and processes.
 pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
     let link = format!("tenant {name}");
+    let unreadable = |seen: String| {
+        let remedy = "its programs get no GPU memory; end them and start them again";
+        vec![Finding::broken(&link, seen, remedy)]
+    };
     let limits = match Limits::read(path) {
         Ok(limits) => limits,
-        Err(error) => {
-            let remedy = "its programs get no GPU memory; end them and start them again";
-            return vec![Finding::broken(&link, error.to_string(), remedy)];
-        }
+        Err(error) => return unreadable(error.to_string()),
     };
     let (Ok(reader), Ok(me)) = (UsageReader::open(path), Identity::current()) else {
-        let remedy = "its programs get no GPU memory; end them and start them again";
-        return vec![Finding::broken(
-            &link,
-            format!("{}/usage cannot be read", path.display()),
-            remedy,
-        )];
+        return unreadable(format!("{}/usage cannot be read", path.display()));
     };
     let mut findings = Vec::new();
     let processes = reader
         .processes(limits.devices().count(), &ProcessView::new(me))
         .unwrap_or_default();
     for (device, uuid) in limits.devices() {
-        let limit = limits.memory_limit_bytes(device).unwrap_or(0);
         let used: u64 = processes
             .iter()
             .filter_map(|one| one.devices.get(device.get()))
             .map(|use_| use_.used_bytes)
             .sum();
+        let limit = limits.memory_limit_bytes(device).unwrap_or(0);
         let denied = reader.bucket(device).map_or(0, |bucket| bucket.denied);
-        let limit_words = if limit == NO_MEMORY_LIMIT {
-            "the whole GPU".to_owned()
-        } else {
-            MemorySize(limit).to_string()
-        };
-        let seen = format!("{uuid}: {} of {limit_words} in use", MemorySize(used));
+        let seen = format!("{uuid}: {} of {} in use", MemorySize(used), words_of(limit));
         findings.push(match denied {
             0 => Finding::ok(&link, seen),
             _ => Finding::note(
                 &link,
                 format!("{seen}; {denied} allocation(s) denied because they would not have fitted"),
-                match path == Path::new(directory::MANAGED) {
-                    true => "in a pod, its annotation vcuda.io/memory raises the limit while it runs, at most to what the pod \
-                             requests; more takes a new pod"
-                        .to_owned(),
-                    false => format!("vcuda set {name} --memory SIZE raises the limit while it runs"),
-                },
+                more_memory(name, path),
             ),
         });
     }
@@ -137,8 +123,28 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// How the process gets past the shim, as the shim has told: `bypasses` is its word. Calls that the driver alone had to answer
-/// are left out.
+/// A memory limit (bytes) in words.
+fn words_of(limit: u64) -> String {
+    if limit == NO_MEMORY_LIMIT {
+        "the whole GPU".to_owned()
+    } else {
+        MemorySize(limit).to_string()
+    }
+}
+
+/// Command that raises the memory quota of the tenant in the directory `path`.
+fn more_memory(name: &str, path: &Path) -> String {
+    if path == Path::new(directory::MANAGED) {
+        "in a pod, its annotation vcuda.io/memory raises the limit while it runs, at most to what the pod requests; more takes \
+         a new pod"
+            .to_owned()
+    } else {
+        format!("vcuda set {name} --memory SIZE raises the limit while it runs")
+    }
+}
+
+/// Finding about calls of the process that bypass the shim: `bypasses` is the shim's word. Calls that the driver alone had to
+/// answer are left out.
 fn past(link: &str, pid: u32, bypasses: u64) -> Option<Finding> {
     let reasons: Vec<_> = Bypass::of_word(bypasses)
         .filter(|reason| reason.is_past_the_shim())
@@ -212,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_the_driver_alone_had_to_answer_are_nobodys_concern() {
+    fn calls_that_the_driver_alone_had_to_answer_are_left_out() {
         let word = Bypass::BadArgument.bit() | Bypass::Capturing.bit() | Bypass::NoContext.bit();
         assert_eq!(past("tenant a", 7, word), None);
         assert_eq!(past("tenant a", 7, 0), None);

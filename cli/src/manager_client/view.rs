@@ -1,4 +1,4 @@
-//! What the manager tells, in the form in which `smi` and `top` show it.
+//! Answers of the manager, in the form in which `smi` and `top` show them.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::ManagerClient;
 use crate::failure::Failure;
 use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
 
-/// The whole node, all containers of it.
+/// The whole node, all tenants of it.
 pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
     let gpus = node.gpus()?;
     if gpus.gpus.is_empty() {
@@ -66,7 +66,7 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
     let process = |process: &v1::Process| {
         let used = process.memory_used_bytes.get(position).copied().unwrap_or(0);
         (used > 0).then(|| ProcessView {
-            // The host's number where the manager knows it: what `kill` takes.
+            // The host's PID if the manager knows it: the one that `kill` takes.
             pid: if process.host_pid == 0 {
                 process.pid
             } else {

@@ -1,12 +1,12 @@
 //! Values of NVML's enumerations: numbers with named constants, as for the driver API.
 
 codes! {
-    /// What an NVLink may do.
+    /// Capabilities of an NVLink.
     nvmlNvLinkCapability_t "NVML_NVLINK_CAP_" {
         P2P_SUPPORTED = 0, SYSMEM_ACCESS = 1, P2P_ATOMICS = 2, SYSMEM_ATOMICS = 3, SLI_BRIDGE = 4,
         VALID = 5,
     }
-    /// What joins two GPUs, from the nearest to the farthest.
+    /// Connection of two GPUs, from the nearest to the farthest.
     nvmlGpuTopologyLevel_t "NVML_TOPOLOGY_" {
         INTERNAL = 0, SINGLE = 10, MULTIPLE = 20, HOSTBRIDGE = 30, NODE = 40, SYSTEM = 50,
     }
@@ -19,7 +19,7 @@ codes! {
     nvmlGpuP2PCapsIndex_t "NVML_P2P_CAPS_INDEX_" {
         READ = 0, WRITE = 1, NVLINK = 2, ATOMICS = 3, PCI = 4, PROP = 4, UNKNOWN = 5,
     }
-    /// What is sampled.
+    /// Kinds of samples.
     nvmlSamplingType_t "NVML_" {
         TOTAL_POWER_SAMPLES = 0, GPU_UTILIZATION_SAMPLES = 1, MEMORY_UTILIZATION_SAMPLES = 2,
         ENC_UTILIZATION_SAMPLES = 3, DEC_UTILIZATION_SAMPLES = 4, PROCESSOR_CLK_SAMPLES = 5,
@@ -55,7 +55,7 @@ codes! {
     nvmlTemperatureSensors_t "NVML_TEMPERATURE_" {
         GPU = 0, GPU_MAX = 1,
     }
-    /// Who may make contexts.
+    /// Compute mode: which processes may make contexts.
     nvmlComputeMode_t "NVML_COMPUTEMODE_" {
         DEFAULT = 0, EXCLUSIVE_THREAD = 1, PROHIBITED = 2, EXCLUSIVE_PROCESS = 3,
     }
@@ -85,7 +85,7 @@ codes! {
         L1_CACHE = 0, L2_CACHE = 1, DRAM = 2, DEVICE_MEMORY = 2, REGISTER_FILE = 3, TEXTURE_MEMORY = 4,
         TEXTURE_SHM = 5, CBU = 6, SRAM = 7,
     }
-    /// How a GPU is virtualised.
+    /// Virtualization mode of a GPU.
     nvmlGpuVirtualizationMode_t "NVML_GPU_VIRTUALIZATION_MODE_" {
         NONE = 0, PASSTHROUGH = 1, VGPU = 2, HOST_VGPU = 3, HOST_VSGA = 4,
     }

@@ -3,7 +3,7 @@
 use super::*;
 use std::ffi::c_uint;
 
-/// What a structure's `version` field holds: its size in bytes, and its version from bit 24.
+/// Value of a structure's `version` field: its size in bytes, and its version from bit 24.
 const fn struct_version<T>(version: u32) -> c_uint {
     #[expect(
         clippy::cast_possible_truncation,

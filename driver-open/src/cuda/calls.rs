@@ -1,4 +1,5 @@
-//! What a program submits again and again. The driver's functions are looked up once, so that what a call costs is the call.
+//! Work that a program submits again and again. The driver's functions are looked up once, so that what a call costs is the
+//! call.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -153,7 +154,7 @@ impl Calls<'_> {
         let mut address: CUdeviceptr = 0;
         // SAFETY: `address` is valid for writing.
         checked!(cuMemAlloc_v2, unsafe { alloc(&raw mut address, bytes) })?;
-        // SAFETY: `address` was allocated above and nobody else knows it.
+        // SAFETY: `address` was allocated above and no other code knows it.
         checked!(cuMemFree_v2, unsafe { free(address) })
     }
 }

@@ -1,11 +1,13 @@
-//! Whose the time was: what each of several busy containers got of a GPU whose contexts take turns.
+//! GPU time that each of several busy tenants got while their contexts took turns.
 //!
-//! Nobody sees the turns. Seen is who was busy when (the busy maps), and that says more than it seems to: a container is
-//! seen first when its first slice begins, as an event is reached in a slice of its own context, and last within one of its
-//! slices. So time is cut into *epochs*, in each of which the same containers were busy. Whole rounds of an epoch are
-//! everyone's in equal parts. Of the last round, unfinished, who came has had the first slice; after one that left, the
-//! next in the circle had it; the others follow in the order of the circle, up to who leaves within its slice, or who comes
-//! at the end of one. The order of the circle is learnt from who left when.
+//! No process sees the turns. The busy maps show when each tenant was busy. A tenant is first seen when its first slice begins, as an
+//! event is reached in a slice of its own context, and last within one of its slices. So time is cut into *epochs*, in each of which the
+//! same tenants were busy. Whole rounds of an epoch are divided equally. Of the last, unfinished round:
+//!
+//! * The tenant that came had the first slice. If one left instead, the next in the circle had it.
+//! * The others follow in the order of the circle, up to the tenant that leaves within its slice, or to one that comes at a slice's end.
+//!
+//! The order of the circle is learnt from the moments at which tenants left.
 
 use super::Busy;
 use crate::busy;
@@ -15,30 +17,32 @@ use crate::busy;
 /// three points of the GPU (docs/results.md).
 pub const SLICE_NS: u64 = 1_044_000;
 const SLICE: i64 = (SLICE_NS / busy::BIN_NS).cast_signed() * 1000;
-/// Containers of one GPU that are told apart.
+/// Tenants of one GPU that are told apart.
 const MOST: usize = 64;
-/// A container of more contexts than so many (thousandths) has several slices in a round, of which nobody knows the order.
+/// One context (thousandths).
+const ONE: i64 = 1_000;
+/// A tenant of more contexts than so many (thousandths) has several slices in a round, whose order is not known.
 const ONE_CONTEXT_MOST: u64 = 1_500;
 
-/// What one container got.
+/// Part of one tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Got {
     /// Bins in which it was busy.
     pub bins: u64,
-    /// What of them was its own (thousandths of a bin): below zero if it has had less before than was thought.
+    /// Its own part of them (thousandths of a bin); below zero if an earlier call told too much.
     pub permille: i64,
 }
 
 /// The time in which the same containers were busy.
 #[derive(Debug, Clone, Copy, Default)]
 struct Epoch {
-    /// Who: a bit each.
+    /// The busy tenants, a bit each.
     busy: u64,
-    /// Who had the first slice, if that is known.
+    /// The tenant that had the first slice, if that is known.
     first: Option<usize>,
-    /// It came then: what is known of `first` is seen and not concluded.
+    /// It came then: `first` was seen, not concluded.
     has_come: bool,
-    /// How long, in bins.
+    /// Duration, in bins.
     bins: u64,
 }
 
@@ -51,8 +55,8 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Takes the next words of all containers' busy maps, which follow those of the last call, into account. What each
-    /// got of them, in parts of bins: what an epoch's end tells about its beginning included.
+    /// Part of each tenant in the next words of the busy maps, which follow those of the last call. The end of an epoch corrects what was
+    /// told of its beginning.
     pub fn pass(&mut self, containers: &[Busy]) -> Vec<Got> {
         self.circle.retain(|one| *one < containers.len());
         for one in self.circle.len()..containers.len() {
@@ -65,7 +69,7 @@ impl Turns {
         found
     }
 
-    /// So many bins in which just those of `set` were busy.
+    /// Adds `bins` bins in which exactly the tenants of `set` were busy.
     fn add(&mut self, set: u64, bins: u64, containers: &[Busy], found: &mut [Got]) {
         let before = self.epoch.busy;
         if set != before {
@@ -87,7 +91,7 @@ impl Turns {
         }
     }
 
-    /// The epoch is over, and `next` are busy then: who had more of its last round, and who less, than is counted so far.
+    /// Ends the epoch, after which `next` are busy: corrects each tenant's part of its last round.
     fn close(&mut self, next: u64, containers: &[Busy], found: &mut [Got]) {
         let Epoch {
             busy, first, bins, ..
@@ -98,6 +102,7 @@ impl Turns {
         }
         let is_single = |(one, _): (usize, &mut Got)| contexts_of(containers, one) <= ONE_CONTEXT_MOST;
         if !members(busy, found).all(is_single) {
+            self.close_of_several(next, containers, found);
             return;
         }
         let length = bins.cast_signed().saturating_mul(1000);
@@ -121,7 +126,47 @@ impl Turns {
         }
     }
 
-    /// The busy ones in the order of their slices, `first` first.
+    /// As [`Self::close`], if a tenant has several contexts, whose order is not known. Of the last, unfinished round the first slice is the
+    /// tenant's that came, and the last one is that of the tenant that leaves. The other contexts have those between.
+    fn close_of_several(&self, next: u64, containers: &[Busy], found: &mut [Got]) {
+        let Epoch {
+            busy,
+            first,
+            has_come,
+            bins,
+        } = self.epoch;
+        let all = sum_of_contexts(containers, busy).cast_signed();
+        let rest = bins.cast_signed().saturating_mul(1000) % (all * SLICE / 1000).max(1);
+        let first = first.filter(|_| has_come);
+        let last = only(busy & !next).filter(|_| next & !busy == 0);
+        let of_first = if first.is_some() { rest.min(SLICE) } else { 0 };
+        let of_last = if last.is_some() {
+            (rest - of_first) % SLICE
+        } else {
+            0
+        };
+        let slices = |one| {
+            [(first, of_first), (last, of_last)]
+                .map(|(whose, part)| if whose == Some(one) { part } else { 0 })
+        };
+        let others = |one| {
+            let had: i64 = slices(one).map(|part| part.min(1) * ONE).iter().sum();
+            (contexts_of(containers, one).cast_signed() - had).max(0)
+        };
+        let of_others = members(busy, found).map(|(one, _)| others(one)).sum::<i64>();
+        for (one, got) in members(busy, found) {
+            let contexts = contexts_of(containers, one).cast_signed();
+            let (part, parts) = if of_others > 0 {
+                (others(one), of_others)
+            } else {
+                (contexts, all)
+            };
+            let own = slices(one).iter().sum::<i64>() + (rest - of_first - of_last) * part / parts;
+            got.permille += own - rest * contexts / all;
+        }
+    }
+
+    /// The busy tenants in the order of their slices, from `first` on.
     fn round_from(&self, first: usize) -> Vec<usize> {
         let begin = self.circle.iter().position(|one| *one == first).unwrap_or(0);
         let (before, from) = self.circle.split_at(begin);
@@ -129,14 +174,14 @@ impl Turns {
         from.iter().chain(before).copied().filter(is_busy).collect()
     }
 
-    /// Who of `set` has the slice after that of `left`.
+    /// The tenant of `set` that has the slice after that of `left`.
     fn next_of(&self, left: usize, set: u64) -> Option<usize> {
         let at = self.circle.iter().position(|one| *one == left)?;
         let (before, from) = self.circle.split_at(at);
         from.iter().chain(before).copied().find(|one| set >> one & 1 == 1)
     }
 
-    /// `last` left when so much of a round was over: it was its slice. If the circle says another's, it is set right.
+    /// Corrects the circle: `last` left when `rest` of a round was over, so that was its slice.
     fn learn(&mut self, last: usize, rest: i64, slice: i64) {
         let Some(first) = self.epoch.first else {
             return;
@@ -158,7 +203,7 @@ impl Turns {
     }
 }
 
-/// Who is busy in the bin, and in how many from there on within the words.
+/// The tenants that are busy in a bin, and in how many bins from there on within the words.
 fn run(words: &[u64], bin: u64) -> (u64, u64) {
     let mut set = 0;
     let mut bins = busy::BINS_PER_WORD - bin;
@@ -175,7 +220,7 @@ fn run(words: &[u64], bin: u64) -> (u64, u64) {
     (set, bins)
 }
 
-/// Tells who is busy, a bit each, and for how many bins, one after the other.
+/// Tells each run of bins: the tenants that are busy, a bit each, and the number of bins.
 pub(super) fn for_each_run(containers: &[Busy], mut tell: impl FnMut(u64, u64)) {
     let length = containers.iter().map(|one| one.map.len()).max().unwrap_or(0);
     let mut words = vec![0; containers.len()];
@@ -192,7 +237,7 @@ pub(super) fn for_each_run(containers: &[Busy], mut tell: impl FnMut(u64, u64)) 
     }
 }
 
-/// Those of a set.
+/// The tenants of a set.
 pub(super) fn members<T>(set: u64, all: &mut [T]) -> impl Iterator<Item = (usize, &mut T)> {
     let numbered = all.iter_mut().take(MOST).enumerate();
     numbered.filter(move |(one, _)| set >> one & 1 == 1)
@@ -203,13 +248,13 @@ fn only(set: u64) -> Option<usize> {
     (set.count_ones() == 1).then_some(set.trailing_zeros() as usize)
 }
 
-/// A container's contexts (thousandths).
+/// Contexts of a tenant (thousandths).
 pub(super) fn contexts_of(containers: &[Busy], one: usize) -> u64 {
     let contexts = containers.get(one).map_or(1, |one| one.contexts.permille);
     contexts.clamp(1, 1 << 32)
 }
 
-/// The contexts of all of a set (thousandths).
+/// Contexts of all tenants of a set (thousandths).
 pub(super) fn sum_of_contexts(containers: &[Busy], set: u64) -> u64 {
     let busy = (0..containers.len().min(MOST)).filter(|one| set >> one & 1 == 1);
     busy.map(|one| contexts_of(containers, one)).sum::<u64>().max(1)

@@ -16,7 +16,7 @@ pub enum ConnectError {
     /// There is no socket.
     #[error("no manager runs here ({}: no such socket)", .0.display())]
     Absent(PathBuf),
-    /// There is one, and nobody listens.
+    /// There is one, and no process listens.
     #[error("the manager of {} is not running; its socket was left behind", .0.display())]
     Dead(PathBuf),
     /// Its permissions exclude us.
@@ -33,7 +33,7 @@ pub enum ConnectError {
 /// Connects to the manager at `socket`; every call on the channel ends within `deadline`.
 ///
 /// # Errors
-/// Nobody answers there: see [`ConnectError`].
+/// No process answers there: see [`ConnectError`].
 pub async fn connect(socket: &Path, deadline: Duration) -> Result<Channel, ConnectError> {
     // Tried once by itself: a channel says of a socket that is not there only "transport error".
     UnixStream::connect(socket)

@@ -68,8 +68,8 @@ impl From<&Quota> for v1::Amounts {
 }
 
 impl From<&v1::Amounts> for Quota {
-    /// What the amounts mean, zero being what manager.proto says. For answers of the manager: nothing is checked, and a policy
-    /// or priority of a later release is read as the default.
+    /// The quota of these amounts; manager.proto says what zero means. For answers of the manager: nothing is checked, and a
+    /// policy or priority of a later release is read as the default.
     fn from(amounts: &v1::Amounts) -> Self {
         let share = |permille| if permille == 0 { 1000 } else { permille };
         let policy = amounts.policy().into();
@@ -89,7 +89,7 @@ impl From<&v1::Amounts> for Quota {
 }
 
 impl v1::Amounts {
-    /// What the amounts of a request mean.
+    /// The quota of a request's amounts.
     ///
     /// # Errors
     /// The first value that is out of its range, with that range.

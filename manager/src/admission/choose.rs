@@ -15,7 +15,7 @@ pub(super) fn nearest<'a>(candidates: &[Candidate<'a>], count: usize) -> Vec<Can
     best.map(|(_, group)| group).unwrap_or_default()
 }
 
-/// The group that one begins, each next the nearest to those before it, and how near they are.
+/// The group that begins with this GPU, each next one the nearest to those before it, and how near they are.
 fn grown_from<'a>(
     first: &Candidate<'a>,
     candidates: &[Candidate<'a>],

@@ -1,4 +1,4 @@
-//! Why a container was not admitted, in words that say what would be.
+//! Reasons why a tenant was not admitted, with what would be possible.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use super::{Candidate, Free, Rules, why_unusable};
 /// GPUs that a text speaks of: it travels in a header of bounded size.
 const TOLD: usize = 16;
 
-/// Why a container was not admitted.
+/// The reason why a tenant was not admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no such GPU.
@@ -49,7 +49,7 @@ impl Refusal {
         Self::Unusable(format!("{} is {why}", candidate.gpu.uuid))
     }
 
-    /// Nothing fits on `count` of `candidates`. If not one of them may be used, that is why.
+    /// Nothing fits on `count` of `candidates`. If none of them may be used, the refusal says why.
     pub(super) fn no_room(
         rules: &Rules,
         amounts: &Quota,
@@ -111,7 +111,7 @@ fn left(free: &Free) -> String {
     if free.is_empty {
         text.push_str(", empty");
     } else if free.sharers == 0 {
-        text.push_str(", no place for another container");
+        text.push_str(", no place for another tenant");
     }
     text
 }

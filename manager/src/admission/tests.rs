@@ -1,4 +1,4 @@
-//! What is given never exceeds what is there, whatever is asked for.
+//! The sum of the grants never exceeds what is there, whatever is asked for.
 
 use proptest::prelude::*;
 use vcuda_quota::Policy;
@@ -134,7 +134,7 @@ fn only_those_included_and_never_those_excluded() {
 }
 
 #[test]
-fn a_whole_gpu_is_nobody_elses() {
+fn a_whole_gpu_is_no_other_tenants() {
     let gpus = [gpu(1, 8 * GIB)];
     let rules = Rules::default();
     let (whole, part) = (amounts(None, 1000), amounts(Some(1), 1));
@@ -175,7 +175,7 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
         refused,
         Refusal::NoRoom(format!(
             "40 GiB and 30 % are not free on 1 GPU: {one} has 20 GiB and 70 % free; {two} has 8 GiB and 100 % free, no \
-             place for another container; {three} unhealthy: XID 79; {four} cordoned"
+             place for another tenant; {three} unhealthy: XID 79; {four} cordoned"
         ))
     );
     // Where none may be used, that is the reason, and not the amounts.
@@ -222,7 +222,7 @@ fn what_does_not_grow_is_not_refused() {
     };
     assert!(to(Some(4 * GIB), 400).is_ok() && to(Some(GIB), 1).is_ok());
     assert!(to(Some(4 * GIB + 1), 400).is_err() && to(Some(4 * GIB), 401).is_err() && to(None, 400).is_err());
-    // A GPU that is gone keeps nobody from having less.
+    // A GPU that is gone keeps no tenant from having less.
     assert!(resize(&rules, &[], &uuids, &before, &amounts(Some(GIB), 400)).is_ok());
     assert!(resize(&rules, &[], &uuids, &before, &amounts(Some(5 * GIB), 400)).is_err());
 }
@@ -247,7 +247,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
 }
 
 proptest! {
-    /// Containers come, change and go; at each moment no GPU has given more than the rules let it.
+    /// Tenants come, change and go; at each moment no GPU has given more than the rules let it.
     #[test]
     fn never_more_than_a_gpu_has(
         rules in any_rules(),
@@ -309,7 +309,7 @@ proptest! {
         }
     }
 
-    /// To the byte and the thousandth: what is said to be free is given, and one more is not.
+    /// What is said to be free is granted, to the byte and the thousandth, and one more is not.
     #[test]
     fn all_that_is_free_and_not_one_more(rules in any_rules(), taken in 0..GIB, cores in 0_u32..1000) {
         let gpus = [gpu(1, 24 * GIB)];

@@ -1,10 +1,10 @@
-//! What is done about a process of a container that uses a GPU and has not loaded its limits.
+//! Action on a process of a tenant that uses a GPU and has not loaded its limits.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// What is done.
+/// The action on such a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -23,7 +23,7 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// `own` by namespace; `others` is for those that have none, and for containers of no namespace.
+    /// `own` by namespace; `others` is for those that have none, and for tenants of no namespace.
     #[must_use]
     pub fn new(own: BTreeMap<String, Action>, others: Action) -> Self {
         Self { own, others }

@@ -1,5 +1,5 @@
-//! Whose a process is: by its registration or slot, else by the files that it has mapped, by what its root or its
-//! environment hold.
+//! Attribution of a process to a tenant: by its registration or slot, else by the files that it has mapped, by its root
+//! or its environment.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -13,13 +13,13 @@ use super::deleted::{self, Deleted};
 use super::findings::Owner;
 use crate::observe::Snapshot;
 
-/// Of a process's environment, so much is read (bytes).
+/// Part of a process's environment that is read (bytes).
 const ENVIRONMENT_BYTES: u64 = 1 << 20;
 
-/// What tells a container by what can be seen of its processes.
+/// Facts by which a tenant is known from its processes.
 #[derive(Debug)]
 pub(super) struct Whose {
-    containers: PathBuf,
+    tenants: PathBuf,
     /// By device and inode of `limits`, whatever path leads there.
     by_limits: HashMap<(u64, u64), String>,
     deleted: Deleted,
@@ -29,37 +29,37 @@ pub(super) struct Whose {
 impl Whose {
     pub(super) fn new(root: &Path) -> Self {
         Self {
-            containers: root.join("containers"),
+            tenants: root.join("containers"),
             deleted: Deleted::new(&root.join("containers")),
             by_limits: HashMap::new(),
             by_pid: HashMap::new(),
         }
     }
 
-    /// Takes over what is known of the containers now.
+    /// Takes over what is known of the tenants now.
     pub(super) fn refresh(&mut self, snapshot: &Snapshot) {
         self.by_limits.clear();
         self.by_pid.clear();
         let mut files = BTreeSet::new();
-        for container in &snapshot.containers {
+        for tenant in &snapshot.tenants {
             for name in ["limits", "usage"] {
-                if let Ok(found) = lstat(self.containers.join(&container.id).join(name)) {
+                if let Ok(found) = lstat(self.tenants.join(&tenant.id).join(name)) {
                     let file = (found.st_dev, found.st_ino);
-                    files.insert((file, container.id.clone()));
+                    files.insert((file, tenant.id.clone()));
                     if name == "limits" {
-                        self.by_limits.insert(file, container.id.clone());
+                        self.by_limits.insert(file, tenant.id.clone());
                     }
                 }
             }
-            for process in &container.processes {
+            for process in &tenant.processes {
                 let Some(host_pid) = process.host_pid else {
                     continue;
                 };
                 // No memory known of it: it registered, and holds no slot.
                 let owner = if process.used_bytes.is_empty() {
-                    Owner::Inside(container.id.clone())
+                    Owner::Inside(tenant.id.clone())
                 } else {
-                    Owner::Attached(container.id.clone())
+                    Owner::Attached(tenant.id.clone())
                 };
                 // Whom the kernel named comes before whom a slot only names.
                 let is_better = |known: &(bool, Owner)| process.registered && !known.0;
@@ -71,15 +71,15 @@ impl Whose {
         self.deleted.refresh(files);
     }
 
-    /// Whose the process with this PID is.
+    /// Owner of the process with this PID.
     pub(super) fn of(&self, host_pid: u32, snapshot: &Snapshot) -> Owner {
         let known = self.by_pid.get(&host_pid).map(|(_, owner)| owner);
         if let Some(owner @ Owner::Attached(_)) = known {
             return owner.clone();
         }
-        // One that has registered in the directory that was made anew has mapped the old files all the same.
-        if let Some(container) = self.deleted.of(host_pid) {
-            return Owner::Detached(container);
+        // A process that has registered in the new directory may still have mapped the old files.
+        if let Some(tenant) = self.deleted.of(host_pid) {
+            return Owner::Detached(tenant);
         }
         if let Some(owner) = known {
             return owner.clone();
@@ -90,8 +90,8 @@ impl Whose {
         inside.map_or(Owner::Unknown, Owner::Inside)
     }
 
-    /// By the limits that the process sees where a managed container has them. No link is followed: one made by a tenant
-    /// could lead out of its root, to another's.
+    /// The tenant whose limits the process sees at their place in a container. No link is followed: a tenant could
+    /// make one that leads out of its root, to another tenant's limits.
     fn by_root(&self, host_pid: u32) -> Option<String> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = open(
@@ -106,11 +106,11 @@ impl Whose {
         self.by_limits.get(&(found.st_dev, found.st_ino)).cloned()
     }
 
-    /// Whether the process surely is this container's, by its root, and surely has not loaded the container's limits: it has
-    /// mapped no file with the number of one of the container's. What cannot be seen is not sure.
-    pub(super) fn is_naked(&self, host_pid: u32, container: &str) -> bool {
+    /// Whether the process certainly is this tenant's, by its root, and certainly has not loaded the tenant's limits:
+    /// it has mapped no file with the inode of one of the tenant's. `false` if either cannot be seen.
+    pub(super) fn is_naked(&self, host_pid: u32, tenant: &str) -> bool {
         let files = ["limits", "usage"]
-            .map(|name| lstat(self.containers.join(container).join(name)).map(|found| found.st_ino));
+            .map(|name| lstat(self.tenants.join(tenant).join(name)).map(|found| found.st_ino));
         let ([Ok(limits), Ok(usage)], Some(mapped)) = (files, deleted::mapped(host_pid)) else {
             return false;
         };
@@ -121,10 +121,11 @@ impl Whose {
                 .and_then(|word| word.parse().ok());
             inode == Some(limits) || inode == Some(usage)
         });
-        !mapped.is_empty() && !has_loaded && self.by_root(host_pid).as_deref() == Some(container)
+        !mapped.is_empty() && !has_loaded && self.by_root(host_pid).as_deref() == Some(tenant)
     }
 
-    /// By the directory that `vcuda run` gave it. A granted container is not named so: anybody can write that down.
+    /// The tenant whose directory `vcuda run` gave to the process. Not for granted tenants: any process can set that
+    /// variable.
     fn by_environment(&self, host_pid: u32, snapshot: &Snapshot) -> Option<String> {
         use std::io::Read as _;
         use std::os::unix::ffi::OsStrExt as _;
@@ -136,10 +137,10 @@ impl Whose {
             .split(|byte| *byte == 0)
             .find_map(|one| one.strip_prefix(name.as_bytes()))?;
         let directory = Path::new(std::ffi::OsStr::from_bytes(value));
-        let id = directory.strip_prefix(&self.containers).ok()?.to_str()?;
+        let id = directory.strip_prefix(&self.tenants).ok()?.to_str()?;
         snapshot
             .find(id)
-            .filter(|container| !container.is_granted)
-            .map(|container| container.id.clone())
+            .filter(|tenant| !tenant.is_granted)
+            .map(|tenant| tenant.id.clone())
     }
 }

@@ -1,5 +1,5 @@
-//! Files of containers that were deleted, or replaced, while processes had them mapped: what a process has mapped stays in
-//! `/proc/<pid>/maps` with device and inode, whatever name it had and in whatever root.
+//! Files of tenants that were deleted, or replaced, while processes had them mapped. `/proc/<pid>/maps` still shows
+//! such a file with device and inode, whatever its name and in whatever root.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::File;
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{major, minor, stat};
 use vcuda_region::process;
 
-/// Of a process's maps, so much is read (bytes).
+/// Part of a process's maps that is read (bytes).
 const MAPS_BYTES: u64 = 8 << 20;
 /// Files that are remembered after they went.
 const MOST_GONE: usize = 8192;
-/// What follows the name of a file that has none any more (proc_pid_maps(5)).
+/// Mark behind the name of a mapped file that was deleted (proc_pid_maps(5)).
 const DELETED: &str = " (deleted)";
 
 type Inode = (u64, u64);
 
-/// What was there, and is not any more.
+/// Files that were there, and are not any more.
 #[derive(Debug)]
 pub(super) struct Deleted {
-    containers: PathBuf,
+    tenants: PathBuf,
     present: BTreeSet<(Inode, String)>,
     gone: HashMap<Inode, String>,
     /// The oldest first.
@@ -29,19 +29,19 @@ pub(super) struct Deleted {
 }
 
 impl Deleted {
-    pub(super) fn new(containers: &Path) -> Self {
+    pub(super) fn new(tenants: &Path) -> Self {
         Self {
-            containers: containers.to_owned(),
+            tenants: tenants.to_owned(),
             present: BTreeSet::new(),
             gone: HashMap::new(),
             order: VecDeque::new(),
         }
     }
 
-    /// These are the files of containers now.
+    /// These are the files of tenants now.
     pub(super) fn refresh(&mut self, files: BTreeSet<(Inode, String)>) {
-        for (inode, container) in self.present.difference(&files) {
-            if self.gone.insert(*inode, container.clone()).is_none() {
+        for (inode, tenant) in self.present.difference(&files) {
+            if self.gone.insert(*inode, tenant.clone()).is_none() {
                 self.order.push_back(*inode);
             }
         }
@@ -57,10 +57,10 @@ impl Deleted {
         }
     }
 
-    /// The container whose deleted files the process has mapped.
+    /// The tenant whose deleted files the process has mapped.
     pub(super) fn of(&self, host_pid: u32) -> Option<String> {
         let text = mapped(host_pid)?;
-        let device = stat(&self.containers).ok()?.st_dev;
+        let device = stat(&self.tenants).ok()?.st_dev;
         text.lines().find_map(|line| self.of_line(line, device))
     }
 
@@ -74,12 +74,13 @@ impl Deleted {
             return None;
         }
         let inode = words.next()?.parse().ok()?;
-        if let Some(container) = self.gone.get(&(device, inode)) {
-            return Some(container.clone());
+        if let Some(tenant) = self.gone.get(&(device, inode)) {
+            return Some(tenant.clone());
         }
-        // Deleted before this manager looked first: then the name tells, which on this file system nobody else can make.
+        // Deleted before this manager looked first: then the name tells, which on this file system no other process can
+        // make.
         let path = Path::new(line.get(line.find('/')?..)?);
-        let inside = path.strip_prefix(&self.containers).ok()?;
+        let inside = path.strip_prefix(&self.tenants).ok()?;
         let mut parts = inside.components();
         let (id, name) = (parts.next()?, parts.next()?);
         let is_ours = ["limits", "usage"].iter().any(|own| name.as_os_str() == *own);
@@ -87,7 +88,7 @@ impl Deleted {
     }
 }
 
-/// What the process has mapped, a line each (proc_pid_maps(5)).
+/// Mappings of the process, a line each (proc_pid_maps(5)).
 pub(super) fn mapped(host_pid: u32) -> Option<String> {
     let mut bytes = Vec::new();
     let file = File::open(process::folder_of(host_pid).join("maps")).ok()?;
@@ -120,8 +121,8 @@ mod tests {
     #[test]
     fn a_deleted_file_is_known_by_its_inode_and_by_its_name() {
         let root = tempfile::tempdir().unwrap();
-        let containers = root.path().join("containers");
-        let directory = containers.join("web-1");
+        let tenants = root.path().join("containers");
+        let directory = tenants.join("web-1");
         fs::create_dir_all(&directory).unwrap();
         let (limits, elsewhere) = (directory.join("limits"), root.path().join("other"));
         for path in [&limits, &elsewhere] {
@@ -131,7 +132,7 @@ mod tests {
         assert!(file.as_raw_fd() > 0);
         let found = file.metadata().unwrap();
         let files = BTreeSet::from([((found.dev(), found.ino()), "web-1".to_owned())]);
-        let mut deleted = Deleted::new(&containers);
+        let mut deleted = Deleted::new(&tenants);
         deleted.refresh(files.clone());
         let (mut own, mut other) = (mapper(&limits), mapper(&elsewhere));
         assert_eq!(deleted.of(own.id()), None, "it is there");
@@ -139,13 +140,13 @@ mod tests {
             fs::remove_file(path).unwrap();
         }
         assert_eq!(
-            Deleted::new(&containers).of(own.id()),
+            Deleted::new(&tenants).of(own.id()),
             Some("web-1".to_owned()),
             "by its name"
         );
         // By its inode, where the name says nothing.
         let mut moved = Deleted::new(&root.path().join("nothing"));
-        moved.containers = root.path().to_owned();
+        moved.tenants = root.path().to_owned();
         moved.refresh(files.clone());
         moved.refresh(BTreeSet::new());
         assert_eq!(moved.of(own.id()), Some("web-1".to_owned()));

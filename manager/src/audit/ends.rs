@@ -1,5 +1,5 @@
-//! Processes that may have to be ended. Each is held by a pidfd from the look in which it was found first, so that what NVML
-//! says in a later look of its PID is said of it, and of no other that got the PID meanwhile.
+//! Processes that may have to be ended. Each is held by a pidfd from the look that found it first. So NVML's later
+//! entry for its PID means this process, and no other one that got the PID meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -71,7 +71,7 @@ mod tests {
     fn only_the_process_that_was_held_is_ended() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let mut ends = Ends::default();
-        assert!(!ends.end(child.id()).unwrap(), "nobody holds it");
+        assert!(!ends.end(child.id()).unwrap(), "no descriptor holds it");
         assert!(!ends.hold(child.id()), "from now on");
         assert!(ends.hold(child.id()));
         assert!(ends.end(child.id()).unwrap());

@@ -1,4 +1,4 @@
-//! What one look finds: arithmetic on what was seen, nothing else.
+//! Findings of one look: arithmetic on what was seen, nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,14 @@ use vcuda_region::GpuUuid;
 use vcuda_region::release;
 
 use super::{DETACHED, LOOKS, NOT_ATTACHED, NOT_REGISTERED, OLDER_SHIM, OVER_LIMIT, TAMPERED, UNREGISTERED};
-use crate::observe::{Container, Process, Snapshot};
+use crate::observe::{Process, Snapshot, Tenant};
 
-/// Between what NVML says and what is counted: it rounds, and what a driver takes is charged a moment later (bytes).
+/// Tolerated difference between NVML's figure and the count (bytes): NVML rounds, and the driver's own use is charged
+/// a moment later.
 const SLACK_BYTES: u64 = 64 << 20;
 
-/// A process registers within a moment, or after two seconds where a manager was too busy: so many looks are enough.
+/// Looks after which a process must have registered: it does so within a moment, or after two seconds if a manager
+/// was too busy.
 const UNHEARD_LOOKS: u32 = 10;
 
 /// One process on one GPU, as NVML knows it.
@@ -25,16 +27,16 @@ pub(super) struct Use {
     pub(super) owner: Owner,
 }
 
-/// Whose a process is.
+/// Owner of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// This container's, whose limits it has loaded.
+    /// This tenant's, whose limits it has loaded.
     Attached(String),
-    /// This container's, and it has not.
+    /// This tenant's, and it has not.
     Inside(String),
-    /// This container's, whose files were deleted: it has loaded what nobody can change any more.
+    /// A process of this tenant whose files were deleted: its limits can no longer be changed.
     Detached(String),
-    /// Nobody's that is known.
+    /// Owned by no known tenant.
     Unknown,
 }
 
@@ -45,17 +47,17 @@ pub(super) struct Finding {
     /// In how many looks in a row it must be found.
     pub(super) looks: u32,
     pub(super) text: String,
-    /// Something to know, not to mend: told once, and it does not stand in the findings.
+    /// A fact that needs no remedy: reported once, and not kept among the findings.
     pub(super) is_note: bool,
-    /// How much memory it is about (bytes).
+    /// Memory in question (bytes).
     pub(super) bytes: u64,
 }
 
-/// What makes two findings the same.
+/// Fields that make two findings the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) reason: &'static str,
-    pub(super) container: Option<String>,
+    pub(super) tenant: Option<String>,
     pub(super) gpu: Option<GpuUuid>,
     pub(super) host_pid: Option<u32>,
 }
@@ -63,14 +65,14 @@ pub(super) struct Key {
 impl Finding {
     pub(super) fn new(
         reason: &'static str,
-        container: Option<&str>,
+        tenant: Option<&str>,
         gpu: Option<GpuUuid>,
         host_pid: Option<u32>,
         text: String,
     ) -> Self {
         let key = Key {
             reason,
-            container: container.map(str::to_owned),
+            tenant: tenant.map(str::to_owned),
             gpu,
             host_pid,
         };
@@ -84,12 +86,9 @@ impl Finding {
     }
 }
 
-/// The GPUs that containers were given.
+/// The GPUs that tenants were given.
 pub(super) fn gpus_of(snapshot: &Snapshot) -> BTreeSet<GpuUuid> {
-    let devices = snapshot
-        .containers
-        .iter()
-        .flat_map(|container| &container.devices);
+    let devices = snapshot.tenants.iter().flat_map(|tenant| &tenant.devices);
     devices.map(|device| device.gpu).collect()
 }
 
@@ -107,16 +106,16 @@ pub(super) fn findings_in(snapshot: &Snapshot, uses: &[Use]) -> Vec<Finding> {
         let sums = by_owner.entry((name.as_str(), one.gpu)).or_default();
         *sums = (sums.0.saturating_add(bytes), sums.1.saturating_add(attached));
     }
-    for container in &snapshot.containers {
-        found.extend(of_files(container));
-        found.extend(of_slots(container));
-        found.extend(of_releases(container));
-        for device in &container.devices {
+    for tenant in &snapshot.tenants {
+        found.extend(of_files(tenant));
+        found.extend(of_slots(tenant));
+        found.extend(of_releases(tenant));
+        for device in &tenant.devices {
             let sums = by_owner
-                .get(&(container.id.as_str(), device.gpu))
+                .get(&(tenant.id.as_str(), device.gpu))
                 .copied()
                 .unwrap_or_default();
-            found.extend(of_amounts(container, device, sums));
+            found.extend(of_amounts(tenant, device, sums));
         }
     }
     found
@@ -164,28 +163,28 @@ fn of_process(one: &Use) -> Option<Finding> {
     }
 }
 
-/// A process that has memory by its slot and has not said that it is there.
-fn of_slots(container: &Container) -> Option<Finding> {
+/// A process that has memory by its slot and has not registered.
+fn of_slots(tenant: &Tenant) -> Option<Finding> {
     let is_unheard =
         |process: &&Process| !process.registered && process.used_bytes.iter().any(|bytes| *bytes > 0);
-    let process = container.processes.iter().find(is_unheard)?;
+    let process = tenant.processes.iter().find(is_unheard)?;
     let text = format!(
         "process {} of {} has GPU memory by its slot and has not registered: can it reach manager.sock (mount the directory, not its files), and is its library of a release that speaks with this manager?",
         process.host_pid.unwrap_or(process.pid),
-        container.id
+        tenant.id
     );
     Some(Finding {
         looks: UNHEARD_LOOKS,
-        ..Finding::new(NOT_REGISTERED, Some(&container.id), None, process.host_pid, text)
+        ..Finding::new(NOT_REGISTERED, Some(&tenant.id), None, process.host_pid, text)
     })
 }
 
-/// Processes whose library is older than the manager: they go on, and new ones of the container get the newer.
-fn of_releases(container: &Container) -> Option<Finding> {
+/// Processes whose library is older than the manager: they go on, and new processes of the tenant get the newer one.
+fn of_releases(tenant: &Tenant) -> Option<Finding> {
     let own = release::number();
     let is_older = |process: &&Process| process.release.is_some_and(|release| release < own);
-    let older = container.processes.iter().filter(is_older).count();
-    let oldest = container
+    let older = tenant.processes.iter().filter(is_older).count();
+    let oldest = tenant
         .processes
         .iter()
         .filter_map(|process| process.release)
@@ -194,12 +193,12 @@ fn of_releases(container: &Container) -> Option<Finding> {
         is_note: true,
         ..Finding::new(
             OLDER_SHIM,
-            Some(&container.id),
+            Some(&tenant.id),
             None,
             None,
             format!(
                 "{older} processes of {} have loaded libvcuda_shim {}, the manager is {}: they work together; restart them when it suits",
-                container.id,
+                tenant.id,
                 release::name(oldest),
                 release::name(own)
             ),
@@ -207,32 +206,32 @@ fn of_releases(container: &Container) -> Option<Finding> {
     })
 }
 
-fn of_files(container: &Container) -> Option<Finding> {
-    let problem = container.problem.as_ref()?;
+fn of_files(tenant: &Tenant) -> Option<Finding> {
+    let problem = tenant.problem.as_ref()?;
     let text = format!(
         "the files of {} cannot be trusted: {problem}; start it again",
-        container.id
+        tenant.id
     );
     Some(Finding {
-        // Files are made whole: once is enough, but for one that is just being removed.
+        // Files are made complete: once is enough, except for a file that is just being removed.
         looks: 2,
-        ..Finding::new(TAMPERED, Some(&container.id), None, None, text)
+        ..Finding::new(TAMPERED, Some(&tenant.id), None, None, text)
     })
 }
 
 fn of_amounts(
-    container: &Container,
+    tenant: &Tenant,
     device: &crate::observe::Device,
     (all_bytes, attached_bytes): (u64, u64),
 ) -> Vec<Finding> {
     let (gpu, used, limit) = (device.gpu, device.used_bytes, device.config.memory_limit_bytes);
-    let finding = |reason, text| Finding::new(reason, Some(&container.id), Some(gpu), None, text);
+    let finding = |reason, text| Finding::new(reason, Some(&tenant.id), Some(gpu), None, text);
     let mut found = Vec::new();
     if limit > 0 && all_bytes.max(used) > limit.saturating_add(SLACK_BYTES) {
         let have = all_bytes.max(used);
         let text = format!(
             "{} has {have} bytes of {gpu} and may have {limit}; end its processes that use most",
-            container.id
+            tenant.id
         );
         found.push(Finding {
             bytes: have - limit,
@@ -244,7 +243,7 @@ fn of_amounts(
             TAMPERED,
             format!(
                 "{} says that it uses {used} bytes of {gpu}, and NVML says {attached_bytes}: its processes hide memory",
-                container.id
+                tenant.id
             ),
         ));
     }

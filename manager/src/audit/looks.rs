@@ -1,4 +1,4 @@
-//! What the auditor's thread remembers from look to look, and what it makes of one.
+//! State that the auditor's thread keeps from look to look, and the evaluation of one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::events::{Events, Report, Severity};
 use crate::metrics::Audited;
 use crate::observe::{Findings, Snapshot};
 
-/// What the thread remembers.
+/// State of the auditor's thread.
 #[derive(Debug)]
 pub(super) struct Audit {
     pub(super) whose: Whose,
@@ -28,9 +28,9 @@ pub(super) struct Audit {
     pub(super) audited: Arc<Mutex<Audited>>,
     /// In how many looks in a row each was found.
     held: HashMap<Key, u32>,
-    /// Refusals so far, by container and GPU.
+    /// Refusals so far, by tenant and GPU.
     denied: HashMap<(String, GpuUuid), u64>,
-    /// Whether containers have been looked at. Refusals before the first look are not reported.
+    /// Whether tenants have been looked at. Refusals before the first look are not reported.
     has_looked: bool,
     ends: Ends,
 }
@@ -62,7 +62,7 @@ impl Audit {
         }
     }
 
-    /// Looks once: at what NVML says that uses the GPUs, and at what the snapshot says of the containers.
+    /// Looks once: at NVML's list of the GPUs' processes, and at the snapshot's tenants.
     pub(super) fn look(
         &mut self,
         snapshot: &Snapshot,
@@ -78,8 +78,8 @@ impl Audit {
         let mut audited = Audited::default();
         for finding in self.confirmed(found) {
             if !finding.is_note {
-                if let Some(container) = &finding.key.container {
-                    let texts = standing.entry(container.clone()).or_default();
+                if let Some(tenant) = &finding.key.tenant {
+                    let texts = standing.entry(tenant.clone()).or_default();
                     texts.push(finding.text.clone());
                 }
                 add(&mut audited, &finding, snapshot);
@@ -92,11 +92,11 @@ impl Audit {
         self.look_at_denials(snapshot, is_pod);
     }
 
-    /// What NVML says that processes use, each with the container that it belongs to, if that is known.
+    /// The processes that NVML lists, each with the tenant that it belongs to, if that is known.
     fn uses(&self, snapshot: &Snapshot, processes: &Processes) -> Vec<Use> {
         let mut uses = Vec::new();
         for gpu in findings::gpus_of(snapshot) {
-            // What NVML does not say now, it says at a later look: the inventory tells that it is silent.
+            // NVML may tell it at a later look. The inventory reports that NVML is silent.
             for (host_pid, used_bytes) in processes(&gpu).unwrap_or_default() {
                 let owner = self.whose.of(host_pid, snapshot);
                 uses.push(Use {
@@ -110,7 +110,8 @@ impl Audit {
         uses
     }
 
-    /// Those that have now been found in as many looks in a row as they need. Each is counted once for as long as it
+    /// Takes the findings that have now held in as many looks in a row as they need. Each is counted once for as long
+    /// as it
     /// holds; of a note nothing more is said then.
     fn confirmed(&mut self, found: Vec<Finding>) -> Vec<Finding> {
         let before = std::mem::take(&mut self.held);
@@ -129,25 +130,23 @@ impl Audit {
         confirmed
     }
 
-    /// Ends processes that have used a GPU without their container's limits in so many looks as their finding needs, where
-    /// that is wanted, and where all that can be seen of them says so once more: their root has the container's limits, and
-    /// they have mapped neither these nor its `usage`.
+    /// Ends processes that have used a GPU without their tenant's limits in so many looks as their finding needs, if that
+    /// is wanted, and if all that can be seen of them says so once more: their root has the tenant's limits, and they have
+    /// mapped neither these nor its `usage`.
     fn end_naked(&mut self, snapshot: &Snapshot, found: &[Finding], is_kill: &dyn Fn(&str) -> bool) {
         let mut pids = HashSet::new();
         for finding in found {
-            let (Some(container), Some(host_pid)) = (&finding.key.container, finding.key.host_pid) else {
+            let (Some(tenant), Some(host_pid)) = (&finding.key.tenant, finding.key.host_pid) else {
                 continue;
             };
-            let is_whole = snapshot
-                .find(container)
-                .is_some_and(|seen| seen.problem.is_none());
-            if !is_whole || !is_kill(container) {
+            let is_whole = snapshot.find(tenant).is_some_and(|seen| seen.problem.is_none());
+            if !is_whole || !is_kill(tenant) {
                 continue;
             }
             pids.insert(host_pid);
             let looks = self.held.get(&finding.key).copied().unwrap_or(0);
             let was_held = self.ends.hold(host_pid);
-            if !was_held || looks < finding.looks || !self.whose.is_naked(host_pid, container) {
+            if !was_held || looks < finding.looks || !self.whose.is_naked(host_pid, tenant) {
                 continue;
             }
             let (reason, text) = match self.ends.end(host_pid) {
@@ -155,20 +154,20 @@ impl Audit {
                 Ok(true) => (
                     KILLED,
                     format!(
-                        "process {host_pid} of {container} used a GPU without its limits and was ended (audit.action is kill)"
+                        "process {host_pid} of {tenant} used a GPU without its limits and was ended (audit.action is kill)"
                     ),
                 ),
                 Err(error) => (
                     KILL_FAILED,
                     format!(
-                        "process {host_pid} of {container} uses a GPU without its limits and cannot be ended: {error}; the manager needs CAP_KILL for audit.action kill"
+                        "process {host_pid} of {tenant} uses a GPU without its limits and cannot be ended: {error}; the manager needs CAP_KILL for audit.action kill"
                     ),
                 ),
             };
             self.count(reason);
             self.tell(Finding::new(
                 reason,
-                Some(container),
+                Some(tenant),
                 finding.key.gpu,
                 Some(host_pid),
                 text,
@@ -180,9 +179,9 @@ impl Audit {
     /// Refusals since the last look. Those before the manager's first look are not reported.
     fn look_at_denials(&mut self, snapshot: &Snapshot, is_pod: &dyn Fn(&str) -> bool) {
         let mut now = HashMap::new();
-        for container in &snapshot.containers {
-            for device in &container.devices {
-                let key = (container.id.clone(), device.gpu);
+        for tenant in &snapshot.tenants {
+            for device in &tenant.devices {
+                let key = (tenant.id.clone(), device.gpu);
                 let unknown = if self.has_looked { 0 } else { device.denied };
                 let before = self.denied.get(&key).copied().unwrap_or(unknown);
                 let more = device.denied.saturating_sub(before);
@@ -195,11 +194,11 @@ impl Audit {
                     let text = format!(
                         "memory was refused {more} times: {} of {limit} are used; {}",
                         MemorySize(device.used_bytes),
-                        more_memory(is_pod(&container.id)),
+                        more_memory(is_pod(&tenant.id)),
                     );
                     self.tell(Finding::new(
                         MEMORY_DENIED,
-                        Some(&container.id),
+                        Some(&tenant.id),
                         Some(device.gpu),
                         None,
                         text,
@@ -225,7 +224,7 @@ impl Audit {
             },
             reason: finding.key.reason,
             message: finding.text,
-            container: finding.key.container,
+            tenant: finding.key.tenant,
             gpu: finding.key.gpu.map(|gpu| gpu.to_string()),
             host_pid: finding.key.host_pid,
         });
@@ -234,22 +233,22 @@ impl Audit {
 
 /// Adds a finding's bytes to what the metrics show.
 fn add(audited: &mut Audited, finding: &Finding, snapshot: &Snapshot) {
-    match (finding.key.reason, &finding.key.container, finding.key.gpu) {
+    match (finding.key.reason, &finding.key.tenant, finding.key.gpu) {
         (UNREGISTERED, _, Some(gpu)) => {
             *audited.unregistered_bytes.entry(gpu).or_default() += finding.bytes;
         }
-        // Its container is gone, and no other figures have it.
-        (DETACHED, Some(container), Some(gpu)) if snapshot.find(container).is_none() => {
+        // Its tenant is gone, and no other figures have it.
+        (DETACHED, Some(tenant), Some(gpu)) if snapshot.find(tenant).is_none() => {
             *audited.unregistered_bytes.entry(gpu).or_default() += finding.bytes;
         }
-        (OVER_LIMIT, Some(container), Some(gpu)) => {
-            audited.over_bytes.insert((container.clone(), gpu), finding.bytes);
+        (OVER_LIMIT, Some(tenant), Some(gpu)) => {
+            audited.over_bytes.insert((tenant.clone(), gpu), finding.bytes);
         }
         _ => {}
     }
 }
 
-/// What helps against refused memory, in the words of the one who can do it.
+/// Remedy for refused memory, in the words of the person who can apply it.
 fn more_memory(is_pod: bool) -> &'static str {
     match is_pod {
         true => {

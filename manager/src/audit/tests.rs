@@ -2,20 +2,20 @@ use vcuda_quota::DeviceConfig;
 
 use super::findings::Owner;
 use super::*;
-use crate::observe::{Container, Device, Process};
+use crate::observe::{Device, Process, Tenant};
 
 const GPU: GpuUuid = GpuUuid::from_bytes([1; 16]);
 const GIB: u64 = 1 << 30;
 
-fn container(id: &str, limit_bytes: u64, used_bytes: u64) -> Container {
+fn tenant(id: &str, limit_bytes: u64, used_bytes: u64) -> Tenant {
     let device = Device {
         used_bytes,
         ..Device::unused(GPU, DeviceConfig::new(limit_bytes, 1000))
     };
-    Container {
+    Tenant {
         id: id.to_owned(),
         devices: vec![device],
-        ..Container::default()
+        ..Tenant::default()
     }
 }
 
@@ -36,11 +36,11 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(containers: Vec<Container>) -> Self {
+    fn new(tenants: Vec<Tenant>) -> Self {
         let root = tempfile::tempdir().unwrap();
         let audit = Audit::new(Whose::new(root.path()), Arc::default(), Arc::default());
         let snapshot = Snapshot {
-            containers,
+            tenants,
             number: 1,
             ..Snapshot::default()
         };
@@ -51,7 +51,7 @@ impl Bench {
         }
     }
 
-    /// What is told after `looks` with these processes on the GPU: reason and container.
+    /// Reports after `looks` with these processes on the GPU: reason and tenant.
     fn told(&mut self, looks: u32, uses: &[(u32, u64)]) -> Vec<(&'static str, Option<String>)> {
         let uses: Vec<_> = uses.iter().map(|(pid, bytes)| (*pid, Some(*bytes))).collect();
         let processes = move |_: &GpuUuid| Ok(uses.clone());
@@ -63,7 +63,7 @@ impl Bench {
         let (events, _) = self.audit.events.listen(0);
         events
             .into_iter()
-            .map(|event| (event.report.reason, event.report.container))
+            .map(|event| (event.report.reason, event.report.tenant))
             .collect()
     }
 
@@ -72,13 +72,13 @@ impl Bench {
     }
 }
 
-fn about(reason: &'static str, container: &str) -> (&'static str, Option<String>) {
-    (reason, Some(container.to_owned()))
+fn about(reason: &'static str, tenant: &str) -> (&'static str, Option<String>) {
+    (reason, Some(tenant.to_owned()))
 }
 
 #[test]
 fn nothing_is_found_where_all_is_well() {
-    let mut a = container("a", GIB, GIB / 2);
+    let mut a = tenant("a", GIB, GIB / 2);
     a.processes.push(process(4_000_001, true));
     let mut bench = Bench::new(vec![a]);
     assert_eq!(bench.told(5, &[(4_000_001, GIB / 2 + (60 << 20))]), []);
@@ -87,7 +87,7 @@ fn nothing_is_found_where_all_is_well() {
 
 #[test]
 fn a_process_that_nothing_binds_is_told_once_it_stays() {
-    let mut bench = Bench::new(vec![container("a", GIB, 0)]);
+    let mut bench = Bench::new(vec![tenant("a", GIB, 0)]);
     let stray = [(4_000_002, GIB)];
     assert_eq!(bench.told(LOOKS - 1, &stray), []);
     assert_eq!(bench.told(1, &stray), [(UNREGISTERED, None)]);
@@ -101,7 +101,7 @@ fn a_process_that_nothing_binds_is_told_once_it_stays() {
 
 #[test]
 fn more_than_the_quota_and_less_than_the_truth() {
-    let mut a = container("a", GIB, GIB / 2);
+    let mut a = tenant("a", GIB, GIB / 2);
     a.processes.push(process(4_000_001, true));
     let mut bench = Bench::new(vec![a]);
     assert_eq!(
@@ -117,8 +117,8 @@ fn more_than_the_quota_and_less_than_the_truth() {
 }
 
 #[test]
-fn a_process_of_a_container_without_its_limits_is_found_by_its_environment() {
-    let mut bench = Bench::new(vec![container("a", GIB, 0)]);
+fn a_process_of_a_tenant_without_its_limits_is_found_by_its_environment() {
+    let mut bench = Bench::new(vec![tenant("a", GIB, 0)]);
     let directory = bench.root.path().join("containers/a");
     std::fs::create_dir_all(&directory).unwrap();
     let mut child = std::process::Command::new("sh")
@@ -133,8 +133,8 @@ fn a_process_of_a_container_without_its_limits_is_found_by_its_environment() {
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
     let told = bench.told(LOOKS, &[(child.id(), GIB / 2)]);
     assert_eq!(told, [about(NOT_ATTACHED, "a")]);
-    // A granted container is not blamed for what a process says of itself.
-    bench.snapshot.containers[0].is_granted = true;
+    // A granted tenant is not blamed for a process's own claim.
+    bench.snapshot.tenants[0].is_granted = true;
     let told = bench.told(LOOKS, &[(child.id(), GIB / 2)]);
     assert_eq!(told.last().unwrap(), &(UNREGISTERED, None));
     child.kill().unwrap();
@@ -143,11 +143,11 @@ fn a_process_of_a_container_without_its_limits_is_found_by_its_environment() {
 
 #[test]
 fn whom_the_kernel_named_comes_before_whom_a_slot_names() {
-    let (mut a, mut b) = (container("a", GIB, 0), container("b", GIB, 0));
+    let (mut a, mut b) = (tenant("a", GIB, 0), tenant("b", GIB, 0));
     a.processes.push(process(4_000_001, false));
     b.processes.push(process(4_000_001, true));
-    for containers in [vec![a.clone(), b.clone()], vec![b, a]] {
-        let mut bench = Bench::new(containers);
+    for tenants in [vec![a.clone(), b.clone()], vec![b, a]] {
+        let mut bench = Bench::new(tenants);
         bench.audit.whose.refresh(&bench.snapshot);
         assert_eq!(
             bench.audit.whose.of(4_000_001, &bench.snapshot),
@@ -158,12 +158,12 @@ fn whom_the_kernel_named_comes_before_whom_a_slot_names() {
 
 #[test]
 fn damaged_files_and_refusals_are_told() {
-    let mut bench = Bench::new(vec![container("a", GIB, 0)]);
-    bench.snapshot.containers[0].devices[0].denied = 7;
+    let mut bench = Bench::new(vec![tenant("a", GIB, 0)]);
+    bench.snapshot.tenants[0].devices[0].denied = 7;
     assert_eq!(bench.told(1, &[]), [], "from before the manager");
-    bench.snapshot.containers[0].devices[0].denied = 8;
+    bench.snapshot.tenants[0].devices[0].denied = 8;
     assert_eq!(bench.told(2, &[]), [about(MEMORY_DENIED, "a")]);
-    bench.snapshot.containers[0].problem = Some("usage is too short".to_owned());
+    bench.snapshot.tenants[0].problem = Some("usage is too short".to_owned());
     let told = bench.told(2, &[]);
     assert_eq!(told.last().unwrap(), &about(TAMPERED, "a"));
     assert_eq!((bench.count(MEMORY_DENIED), bench.count(TAMPERED)), (1, 1));
@@ -171,13 +171,10 @@ fn damaged_files_and_refusals_are_told() {
 
 #[test]
 fn a_refusal_names_what_its_reader_can_do_and_no_bytes() {
-    let mut bench = Bench::new(vec![
-        container("pod-1", GIB, GIB / 2),
-        container("run", GIB, GIB / 2),
-    ]);
+    let mut bench = Bench::new(vec![tenant("pod-1", GIB, GIB / 2), tenant("run", GIB, GIB / 2)]);
     bench.told(1, &[]);
-    for container in &mut bench.snapshot.containers {
-        container.devices[0].denied = 1;
+    for tenant in &mut bench.snapshot.tenants {
+        tenant.devices[0].denied = 1;
     }
     bench.told(1, &[]);
     let (events, _) = bench.audit.events.listen(0);
@@ -196,18 +193,18 @@ fn a_refusal_names_what_its_reader_can_do_and_no_bytes() {
 }
 
 #[test]
-fn a_refusal_in_a_containers_first_second_is_news() {
-    let mut bench = Bench::new(vec![container("a", GIB, 0)]);
+fn a_refusal_in_a_tenants_first_second_is_news() {
+    let mut bench = Bench::new(vec![tenant("a", GIB, 0)]);
     bench.told(1, &[]);
-    let mut late = container("b", GIB, 0);
+    let mut late = tenant("b", GIB, 0);
     late.devices[0].denied = 1;
-    bench.snapshot.containers.push(late);
+    bench.snapshot.tenants.push(late);
     assert_eq!(bench.told(2, &[]), [about(MEMORY_DENIED, "b")]);
 }
 
 #[test]
 fn an_nvml_that_does_not_answer_finds_nothing() {
-    let mut bench = Bench::new(vec![container("a", GIB, 0)]);
+    let mut bench = Bench::new(vec![tenant("a", GIB, 0)]);
     for _ in 0..5 {
         bench
             .audit

@@ -1,4 +1,4 @@
-//! The configuration file's form. Unknown keys are refused: a misspelt limit must not be a missing one.
+//! The form of the configuration file. Unknown keys are refused, so that a misspelt limit is not a missing one.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

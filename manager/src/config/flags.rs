@@ -12,7 +12,7 @@ Examples:
   vcuda-manager --root /tmp/v/run --state /tmp/v/state --metrics off";
 
 const DETAILS: &str = "\
-SIGTERM and SIGINT end it: calls under way are finished, containers go on as they
+SIGTERM and SIGINT end it: calls under way are finished, tenants go on as they
 are. SIGHUP reads the configuration again; what needs a restart is named in the
 log. A killed manager loses nothing: see docs/operations.md.
 
@@ -27,7 +27,7 @@ pub struct Flags {
     /// The configuration file [default: /etc/vcuda/manager.toml if it is there]
     #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Runtime directory: containers, and the API's socket [default: /run/vcuda]
+    /// Runtime directory: tenants' directories, and the API's socket [default: /run/vcuda]
     #[arg(long, value_name = "DIR", env = "VCUDA_MANAGER_ROOT")]
     pub root: Option<PathBuf>,
     /// The ledger and the installed libraries [default: /var/lib/vcuda]
@@ -51,13 +51,13 @@ pub struct Flags {
     /// Where Prometheus finds the metrics, or off [default: 127.0.0.1:9436]
     #[arg(long, value_name = "ADDRESS:PORT", env = "VCUDA_MANAGER_METRICS")]
     pub metrics: Option<Listen>,
-    /// What is logged [default: info]
+    /// Messages to log [default: info]
     #[arg(long, value_name = "FILTER", env = "VCUDA_MANAGER_LOG")]
     pub log: Option<Filter>,
-    /// How [default: text]
+    /// Format of the log [default: text]
     #[arg(long, value_name = "FORMAT", env = "VCUDA_MANAGER_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// Only divide GPU time, until there is a manager or no container is in use
+    /// Only divide GPU time, until there is a manager or no tenant is in use
     #[arg(long, hide = true, alias = "caretaker", requires = "root")]
     pub standby: bool,
     /// Wait for the end of a manager that owns the runtime directory, instead of failing

@@ -44,7 +44,7 @@ impl<'de> Deserialize<'de> for Factor {
     }
 }
 
-/// Containers on one GPU.
+/// Tenants on one GPU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sharers(pub(super) u32);
 

@@ -1,4 +1,4 @@
-//! A table of grants, and what has changed of one, as JSON.
+//! A table of grants as JSON, and a change of one as the release before wrote it.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ struct Whole<G> {
 }
 
 /// From one table of grants to a later one.
-#[derive(Serialize, Deserialize)]
-struct Change<G> {
+#[derive(Deserialize)]
+struct Change {
     last_number: u64,
     revision: u64,
-    /// All that are, if not the same as before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// All cordoned GPUs, if not the same as before.
+    #[serde(default)]
     cordoned: Option<Vec<String>>,
     /// New, or changed.
-    put: Vec<G>,
+    put: Vec<Grant>,
     /// The numbers of those that have ended.
     removed: Vec<u64>,
 }
@@ -65,36 +65,12 @@ impl GrantTable {
         Ok(grant_table)
     }
 
-    /// What has changed since `before`, as JSON: as long as that is, however many grants there are.
+    /// Makes a change that the release before appended to its ledger.
     ///
     /// # Errors
-    /// None that a table of grants could cause.
-    pub fn change_to_json(&self, before: &Self) -> serde_json::Result<Vec<u8>> {
-        // What is the same is shared, so that nothing in it has to be compared.
-        let is_same = |grant: &Arc<Grant>| {
-            let known = before.grants.get(&grant.number);
-            known.is_some_and(|known| Arc::ptr_eq(known, grant))
-        };
-        let is_gone = |number: &u64| !self.grants.contains_key(number);
-        serde_json::to_vec(&Change {
-            last_number: self.last_number,
-            revision: self.revision,
-            cordoned: (self.cordoned != before.cordoned).then(|| self.cordoned_texts()),
-            put: self
-                .grants()
-                .filter(|grant| !is_same(grant))
-                .map(Arc::as_ref)
-                .collect::<Vec<&Grant>>(),
-            removed: before.grants.keys().copied().filter(is_gone).collect(),
-        })
-    }
-
-    /// Makes a change that [`GrantTable::change_to_json`] told.
-    ///
-    /// # Errors
-    /// A sentence: what in it cannot be. The table of grants is then of no use.
+    /// The error for a table of grants with impossible values, as a sentence.
     pub fn change_by_json(&mut self, json: &[u8]) -> Result<(), String> {
-        let change: Change<Grant> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let change: Change = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         if change.revision <= self.revision || change.last_number < self.last_number {
             return Err(format!(
                 "change {} cannot follow {}",

@@ -1,4 +1,4 @@
-//! From what the NVML thread saw to the inventory and its events: no NVML, no time.
+//! The step from the NVML thread's observations to the inventory and its events, without NVML or time.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::health_file::Record;
 use crate::events::{Report, Severity};
 use crate::gpu::{Gpu, Health, Inventory, MigInstance};
 
-/// What the NVML thread saw.
+/// Observations of the NVML thread.
 #[derive(Debug, Clone)]
 pub(crate) enum Seen {
     /// NVML was initialised, and these are the GPUs that it has.
@@ -31,12 +31,12 @@ pub(crate) struct Opened {
     pub(crate) driver_version: String,
     /// In NVML's order.
     pub(crate) gpus: Vec<Facts>,
-    /// Why some are missing, a sentence each.
+    /// The reasons why some are missing, a sentence each.
     pub(crate) missing: Vec<String>,
     pub(crate) mig_instances: Vec<MigInstance>,
 }
 
-/// What stays as it is while NVML is open. Its load is that of the first look.
+/// Facts that stay as they are while NVML is open. Its load is that of the first look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) gpu: Gpu,
@@ -44,7 +44,7 @@ pub(crate) struct Facts {
     pub(crate) is_mig: bool,
 }
 
-/// What changes.
+/// Facts that change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) memory_used_bytes: u64,
@@ -59,13 +59,13 @@ pub(crate) struct Follower {
     driver_version: String,
     missing: Vec<String>,
     mig_instances: Vec<MigInstance>,
-    /// Why NVML cannot be used now.
+    /// The reason why NVML cannot be used now.
     unusable: Option<String>,
-    /// Why XIDs are not told of.
+    /// The reason why XIDs are not reported.
     deaf: Option<String>,
     /// XIDs of GPUs that are gone.
     xids_of_gone: BTreeMap<(GpuUuid, u64), u64>,
-    /// What a manager before this one has seen, of GPUs that were not there since.
+    /// Observations of the previous manager about GPUs that were not there since.
     before: Record,
 }
 
@@ -116,7 +116,7 @@ impl Follower {
         }
     }
 
-    /// NVML can be used: told if it could be before, and then could not.
+    /// Reports that NVML can be used again, if it could be before and then could not.
     fn answers(&mut self) -> Vec<Report> {
         let is_news = self.unusable.take().is_some() && !self.driver_version.is_empty();
         let message = "NVML answers again".to_owned();
@@ -130,7 +130,7 @@ impl Follower {
         let was_away = self.unusable.is_some();
         let mut reports = self.answers();
         let is_reloaded = was_away || self.driver_version != opened.driver_version;
-        // A manager before this one has seen it with another driver, or before the machine was started.
+        // The previous manager saw it with another driver, or before the machine was started.
         let is_reset_since = !self.before.is_of(&opened.driver_version);
         self.driver_version = opened.driver_version;
         self.missing = opened.missing;
@@ -165,7 +165,7 @@ impl Follower {
         reports
     }
 
-    /// The trouble of a GPU that a manager before this one has kept, and what people should be told of it.
+    /// The trouble of a GPU that the previous manager kept, and the events to report for it.
     fn remembered(&mut self, facts: &Facts) -> Option<(History, Vec<Report>)> {
         let kept = self.before.troubles.remove(&facts.gpu.uuid)?;
         let told = facts.told(Change::Unhealthy(kept.reason.clone()));
@@ -224,7 +224,7 @@ impl Follower {
         known.facts.told(change).into_iter().collect()
     }
 
-    /// What the next manager should know.
+    /// Facts for the next manager.
     pub(crate) fn kept(&self) -> Record {
         let own = self.gpus.iter().filter_map(|known| {
             let kept = known.history.kept()?;
@@ -315,7 +315,7 @@ fn report(severity: Severity, reason: &'static str, gpu: Option<&GpuUuid>, messa
         severity,
         reason,
         message,
-        container: None,
+        tenant: None,
         gpu: gpu.map(ToString::to_string),
         host_pid: None,
     }

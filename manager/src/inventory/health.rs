@@ -1,4 +1,4 @@
-//! Whether a GPU can be given out, from its errors (XIDs) and from how it answers: arithmetic, no NVML.
+//! The rule for granting a GPU, from its errors (XIDs) and its answers: arithmetic, without NVML.
 //!
 //! An XID is a number that the driver writes for an error of a GPU (NVIDIA, "XID Errors"). Some are mistakes of an
 //! application: they end it and say nothing about the GPU, and no configuration lets one tenant take a GPU from all by
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// preemptive cleanup, 68 video processor exception, 109 context switch timeout.
 pub const OF_APPLICATIONS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 
-/// What makes a GPU unhealthy, and for how long.
+/// Conditions that make a GPU unhealthy, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     ignored: BTreeSet<u64>,
@@ -71,7 +71,7 @@ impl Policy {
     }
 }
 
-/// What a GPU has been through.
+/// Past trouble of a GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
     trouble: Option<Trouble>,
@@ -90,7 +90,7 @@ struct Trouble {
     is_fatal: bool,
 }
 
-/// What of a GPU's trouble outlives the manager.
+/// Part of a GPU's trouble that outlives the manager.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kept {
@@ -99,24 +99,25 @@ pub(crate) struct Kept {
     pub(crate) is_fatal: bool,
 }
 
-/// What an observation changed.
+/// Effect of an observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Nothing that anybody must be told.
+    /// Nothing that must be reported.
     None,
-    /// It cannot be given out (any more, or for another reason than before).
+    /// Reports that it cannot be granted, or not any more, or for another reason than before.
     Unhealthy(String),
     /// It can again; this is why it could not.
     Recovered(String),
 }
 
 impl History {
-    /// Why it cannot be given out; none if it can.
+    /// The reason why it cannot be granted; `None` if it can.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.trouble.as_ref().map(|trouble| trouble.reason.as_str())
     }
 
-    /// One that begins with the trouble that a manager before this one has seen. Fatal is what was so and is so by `policy`.
+    /// The health of a GPU that begins with the trouble seen by the previous manager. It is fatal if it was, and if
+    /// `policy` says so.
     pub(crate) fn of_kept(policy: &Policy, kept: Kept) -> Self {
         let is_fatal = kept.is_fatal && kept.xid.is_some_and(|xid| policy.fatal.contains(&xid));
         Self {
@@ -130,7 +131,7 @@ impl History {
         }
     }
 
-    /// What the next manager should know.
+    /// Facts for the next manager.
     pub(crate) fn kept(&self) -> Option<Kept> {
         let trouble = self.trouble.as_ref()?;
         Some(Kept {
@@ -140,7 +141,7 @@ impl History {
         })
     }
 
-    /// How often each XID came.
+    /// Number of times that each XID came.
     pub(crate) fn xids(&self) -> &BTreeMap<u64, u64> {
         &self.xids
     }
@@ -172,7 +173,7 @@ impl History {
             .map_or(Change::None, |trouble| Change::Recovered(trouble.reason))
     }
 
-    /// The driver was away, and the GPU was initialised anew: what was fatal is over after clean looks.
+    /// Notes that the driver was away and the GPU was initialised anew: a fatal state ends after clean looks.
     pub(crate) fn was_reset(&mut self) {
         if let Some(trouble) = &mut self.trouble {
             trouble.is_fatal = false;

@@ -1,7 +1,7 @@
-//! What is remembered of the GPUs' health beyond the end of a manager: `<state>/health.json`, one file, written whole.
+//! The GPUs' health beyond the end of a manager: `<state>/health.json`, one file, written whole.
 //!
-//! Kept is the trouble that a GPU is in, not how many clean looks have passed since: after a start it takes all of them
-//! again. What was fatal lasts until the GPU was reset, which a start of the machine or another driver is.
+//! The file keeps the trouble that a GPU is in, not the number of clean looks since: after a start all of them are
+//! needed again. Fatal trouble lasts until the GPU was reset: by a restart of the machine, or by another driver.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 /// The most that is read of it (bytes): some thousand GPUs.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// What the file says.
+/// Content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The start of the machine within which it was written; empty if that cannot be told.
@@ -53,8 +53,8 @@ impl Record {
         }
     }
 
-    /// Whether no GPU can have been reset since without anybody's doing: the machine was not started again, and the driver
-    /// is the same.
+    /// Whether a GPU may have been reset in the meantime: false if the machine was not started again and the driver is the
+    /// same.
     pub(crate) fn is_of(&self, driver_version: &str) -> bool {
         self.boot == boot() && self.driver_version == driver_version
     }

@@ -1,4 +1,4 @@
-//! NVML's answers as plain data: what is asked once per opening, what at each look.
+//! NVML's answers as plain data: some are read once per opening, some at each look.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(super) struct DeviceHandle<'nvml> {
     pub(super) device: Device<'nvml>,
 }
 
-/// Everything that is asked once: the GPUs' facts, and handles to ask more.
+/// All that is read once: the GPUs' facts, and handles for more questions.
 ///
 /// # Errors
 /// NVML's, where it says nothing at all. A GPU that cannot be asked is named in [`Opened::missing`].
@@ -60,14 +60,14 @@ fn identify(device: Device<'_>) -> Result<DeviceHandle<'_>, NvmlError> {
     Ok(DeviceHandle { uuid, device })
 }
 
-/// What a GPU has of memory (bytes).
+/// Memory of a GPU (bytes).
 struct Memory {
     total_bytes: u64,
     reserved_bytes: u64,
     used_bytes: u64,
 }
 
-/// Why a GPU's facts are not known.
+/// The reason why a GPU's facts are not known.
 #[derive(Debug, thiserror::Error)]
 enum FactsError {
     #[error(transparent)]
@@ -97,7 +97,7 @@ fn memory(handle: &DeviceHandle<'_>, cuda: Option<&Path>) -> Result<Memory, Fact
     })
 }
 
-/// What NVML says that the processes on a GPU have together (bytes).
+/// NVML's sum of the memory of the processes on a GPU (bytes).
 fn used_by_processes(handle: &DeviceHandle<'_>) -> Result<u64, NvmlError> {
     let processes = optional(processes(handle))?.unwrap_or_default();
     Ok(processes.iter().filter_map(|(_, bytes)| *bytes).sum())
@@ -199,7 +199,7 @@ fn mig_instances(gpus: &[Facts], handles: &[DeviceHandle<'_>]) -> Vec<MigInstanc
         .collect()
 }
 
-/// How a GPU is doing.
+/// State of a GPU.
 pub(super) fn look(handle: &DeviceHandle<'_>) -> Result<Load, NvmlError> {
     let memory_used_bytes = match optional(handle.device.memory_info())? {
         Some(memory) => memory.used,

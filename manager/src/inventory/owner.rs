@@ -14,7 +14,7 @@ use super::follow::Seen;
 use super::nvml::{self, DeviceHandle};
 use super::{ProcessesError, Settings, xids};
 
-/// Somebody wants to know the processes of a GPU.
+/// A caller wants to know the processes of a GPU.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) gpu: GpuUuid,
@@ -24,12 +24,12 @@ pub(super) struct Question {
 /// Host PIDs with their bytes.
 pub(super) type Answer = Result<Vec<(u32, Option<u64>)>, ProcessesError>;
 
-/// Where the kernel module lists the GPUs that it drives.
+/// Folder in which the kernel module lists the GPUs that it drives.
 const DRIVEN: &str = "driver/nvidia/gpus";
 
-/// How an opening ended.
+/// Outcome of an opening.
 enum End {
-    /// Nobody is interested any more.
+    /// No caller is interested any more.
     Over,
     /// NVML is to be opened anew.
     Again,
@@ -43,7 +43,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Until nobody can ask any more, or nobody listens.
+    /// Until no caller can ask any more, or no receiver is left.
     pub(super) fn run(self) {
         let mut pause = self.settings.retry_least;
         loop {
@@ -95,7 +95,7 @@ impl Owner {
         format!("NVML ({library}) cannot be used: {failure}{remedy}")
     }
 
-    /// Answers questions with the reason for which there is no answer. Whether all is over.
+    /// Answers questions with the reason why there is no answer. Returns whether the thread is to end.
     fn refuse_for(&self, pause: Duration, why: &str) -> bool {
         let end_ns = now_after(pause);
         loop {
@@ -113,7 +113,7 @@ impl Owner {
     fn session(&self, nvml: &Nvml) -> Result<End, NvmlError> {
         let (opened, handles) = nvml::open(nvml, &self.settings)?;
         let is_incomplete = !opened.missing.is_empty();
-        // Before anybody knows of the GPUs: from then on no XID is missed.
+        // Before the GPUs are published: from then on no XID is missed.
         let first = xids::registered(nvml, &handles);
         if self.tell.send(Seen::Opened(opened)).is_err() {
             return Ok(End::Over);
@@ -137,7 +137,7 @@ impl Owner {
         })
     }
 
-    /// Something if nobody listens to it.
+    /// Reports a listener thread that cannot be started. `None` if no report is due, or if no receiver is left for it.
     fn report_deafness(&self, spawned: io::Result<()>) -> Option<()> {
         let error = spawned.err()?;
         let why = format!("XIDs are not watched: no thread can be started: {error}");
@@ -168,7 +168,7 @@ impl Owner {
             if self.tell.send(Seen::Looked(looks)).is_err() {
                 return End::Over;
             }
-            // GPUs that come are seen by a new opening only, and one that was lost may answer to it.
+            // Only a new opening shows added GPUs, and a lost one may answer to it.
             let is_due = driven.is_none() && until(end_ns).is_zero();
             if failing > settings.failures_to_reopen || self.driven() != driven || is_due {
                 return End::Again;
@@ -201,7 +201,7 @@ impl Owner {
         }
     }
 
-    /// What the kernel module drives; none where there is no such module.
+    /// Devices that the kernel module drives; none if there is no such module.
     fn driven(&self) -> Option<Vec<PathBuf>> {
         let entries = std::fs::read_dir(self.settings.procfs.join(DRIVEN)).ok()?;
         let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

@@ -1,4 +1,4 @@
-//! Where a GPU sits, as the kernel's `/sys` tells: the PCI root above it, and the NUMA node.
+//! The position of a GPU, by the kernel's `/sys`: the PCI root above it, and the NUMA node.
 
 use std::path::{Component, Path};
 
@@ -36,8 +36,8 @@ pub(crate) fn lowest(nodes: &[u64]) -> Option<u32> {
     Some(word * 64 + bits.trailing_zeros())
 }
 
-/// How many cores of those that NVML counts a multiprocessor has (CUDA C++ Programming Guide, "Arithmetic
-/// Instructions": FP32 lanes), for GPUs that do not tell their multiprocessors; none for those that come after.
+/// Cores per multiprocessor, as NVML counts them (CUDA C++ Programming Guide, "Arithmetic Instructions": FP32 lanes),
+/// for GPUs that do not tell their multiprocessors; none for later ones.
 pub(crate) fn cores_per_multiprocessor(capability: (u32, u32)) -> Option<u32> {
     match capability {
         (3, _) => Some(192),

@@ -1,4 +1,4 @@
-//! Waits for what the driver tells of its own accord: XIDs. On a thread of its own, as waiting blocks.
+//! The wait for the driver's own messages: XIDs. On a thread of its own, as waiting blocks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -14,12 +14,12 @@ use vcuda_driver_open::is_same_device;
 use super::follow::Seen;
 use super::nvml::DeviceHandle;
 
-/// How long a wait lasts at most: the end of an opening takes as long.
+/// Longest wait: the end of an opening takes as long.
 const WAIT: Duration = Duration::from_millis(200);
-/// What the driver calls an XID that it has no number for.
+/// The driver's number of an XID that it has no number for.
 const UNKNOWN: u64 = 999;
 
-/// Tells each XID of these GPUs until `is_over`; those since `first` was made.
+/// Reports each XID of these GPUs since `first` was made, until `is_over`.
 pub(super) fn watch<'nvml>(
     nvml: &'nvml Nvml,
     handles: &[DeviceHandle<'nvml>],
@@ -110,8 +110,8 @@ fn listen(
     Ok(())
 }
 
-/// Whose it is. NVML documents that of several XIDs at once it tells the last number for each: the GPU is right then,
-/// the number may be another's.
+/// The XID of an event, and its GPU. NVML documents that of several XIDs at once it tells the last number for each: the
+/// GPU is right then, the number may be another's.
 fn xid(event: &EventData<'_>, handles: &[DeviceHandle<'_>]) -> Option<Seen> {
     let number = match event.event_data.as_ref()? {
         XidError::Value(number) => *number,

@@ -1,4 +1,4 @@
-//! What a damaged ledger still tells: how high its numbers were. No grant is taken from it.
+//! The highest grant number in a damaged ledger. No grant is taken from it.
 
 /// The greatest of the numbers that follow `number":` in the bytes, in whatever state they are.
 pub(super) fn highest_number(bytes: &[u8]) -> u64 {

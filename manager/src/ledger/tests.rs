@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::grant::{Grant, GrantId, Holder};
 use proptest::prelude::*;
@@ -57,17 +59,48 @@ fn opened(directory: &Path) -> Loaded {
     Ledger::open(directory, Box::new(QuickDisk)).unwrap().1
 }
 
-/// Tables of grants one after the other, and the bytes of the file once the last one was written.
-fn written(directory: &Path, changes: &[u8]) -> (Vec<Arc<GrantTable>>, Vec<u8>) {
-    let (mut ledger, _) = Ledger::open(directory, Box::new(QuickDisk)).unwrap();
-    let mut grant_tables = vec![changed(&Arc::default(), 3)];
-    ledger.write(&grant_tables[0]).unwrap();
+/// A ledger to which these changes were written one after the other: the last table of grants, and the file's bytes.
+fn written(directory: &Path, changes: &[u8]) -> (Arc<GrantTable>, Vec<u8>) {
+    let (ledger, _) = Ledger::open(directory, Box::new(QuickDisk)).unwrap();
+    let mut grant_table = changed(&Arc::default(), 3);
+    ledger.write(&grant_table).unwrap();
     for change in changes {
-        let next = changed(grant_tables.last().unwrap(), *change);
-        ledger.write(&next).unwrap();
+        grant_table = changed(&grant_table, *change);
+        ledger.write(&grant_table).unwrap();
+    }
+    (grant_table, fs::read(ledger.path()).unwrap())
+}
+
+/// The same as the release before wrote it: all tables of grants, the file's bytes, and the end of each table in them.
+fn appended(changes: &[u8]) -> (Vec<Arc<GrantTable>>, Vec<u8>, Vec<usize>) {
+    let mut grant_tables = vec![changed(&Arc::default(), 3)];
+    let mut bytes = checked_file::seal(KIND, 2, &grant_tables[0].to_json().unwrap());
+    let mut ends = vec![bytes.len()];
+    for change in changes {
+        let before = grant_tables.last().unwrap();
+        let next = changed(before, *change);
+        bytes.extend(appended::seal(&change_json(before, &next)));
+        ends.push(bytes.len());
         grant_tables.push(next);
     }
-    (grant_tables, fs::read(ledger.path()).unwrap())
+    (grant_tables, bytes, ends)
+}
+
+/// A change as the release before wrote it.
+fn change_json(before: &GrantTable, after: &GrantTable) -> Vec<u8> {
+    let number = |grant: &Arc<Grant>| grant.number;
+    let is_new = |grant: &&Arc<Grant>| before.by_number(grant.number) != Some(grant);
+    let is_gone = |number: &u64| after.by_number(*number).is_none();
+    let cordoned: Vec<String> = after.cordoned.iter().map(ToString::to_string).collect();
+    let put: Vec<&Grant> = after.grants().filter(is_new).map(Arc::as_ref).collect();
+    let removed: Vec<u64> = before.grants().map(number).filter(is_gone).collect();
+    let mut change = serde_json::json!({
+        "last_number": after.last_number, "revision": after.revision, "put": put, "removed": removed,
+    });
+    if after.cordoned != before.cordoned {
+        change["cordoned"] = cordoned.into();
+    }
+    serde_json::to_vec(&change).unwrap()
 }
 
 fn table_of_sound(loaded: Loaded) -> Option<GrantTable> {
@@ -78,104 +111,46 @@ fn table_of_sound(loaded: Loaded) -> Option<GrantTable> {
 }
 
 #[test]
-fn a_change_costs_no_more_where_there_are_many_grants() {
-    let scratch = tempfile::tempdir().unwrap();
-    let (mut ledger, _) = Ledger::open(scratch.path(), Box::new(QuickDisk)).unwrap();
-    let mut grant_table = GrantTable::default();
-    (1..=1000).for_each(|number| grant_table.put(grant(number, 4096)));
-    grant_table.revision = 1;
-    let mut grant_table = Arc::new(grant_table);
-    ledger.write(&grant_table).unwrap();
-    let length = || fs::metadata(scratch.path().join(NAME)).unwrap().len();
-    let whole = length();
-    grant_table = changed(&grant_table, 3);
-    ledger.write(&grant_table).unwrap();
-    assert!(length() - whole < 600, "{whole} {}", length());
-    // But the file does not grow without end: what is behind the snapshot is at most as much again, and a change.
-    for _ in 0..1500 {
-        grant_table = changed(&grant_table, 1);
-        ledger.write(&grant_table).unwrap();
-        assert!(length() < 2 * whole + 1200);
-    }
-    drop(ledger);
-    assert_eq!(
-        table_of_sound(opened(scratch.path())),
-        Some(GrantTable::clone(&grant_table))
-    );
-}
-
-#[test]
 fn the_form_without_changes_is_read() {
     let scratch = tempfile::tempdir().unwrap();
     let grant_table = changed(&changed(&Arc::default(), 3), 2);
     let mut old = checked_file::seal(KIND, 1, &grant_table.to_json().unwrap());
     let path = scratch.path().join(NAME);
     fs::write(&path, &old).unwrap();
-    let (mut ledger, loaded) = Ledger::open(scratch.path(), Box::new(QuickDisk)).unwrap();
-    assert_eq!(table_of_sound(loaded), Some(GrantTable::clone(&grant_table)));
-    // From then on it is of today's form.
-    let next = changed(&grant_table, 3);
-    ledger.write(&next).unwrap();
-    assert!(fs::read(&path).unwrap().starts_with(b"vcuda-ledger 2 "));
-    drop(ledger);
     assert_eq!(
         table_of_sound(opened(scratch.path())),
-        Some(GrantTable::clone(&next))
+        Some(GrantTable::clone(&grant_table))
     );
-    // In the old form nothing could come behind.
-    old.extend(record::seal(&next.change_to_json(&grant_table).unwrap()));
+    // In that form nothing could come behind.
+    let next = changed(&grant_table, 3);
+    old.extend(appended::seal(&change_json(&grant_table, &next)));
     fs::write(&path, &old).unwrap();
     assert!(matches!(opened(scratch.path()), Loaded::Damaged { .. }));
 }
 
 #[test]
-fn nothing_is_put_behind_a_file_that_is_not_as_it_was_left() {
+fn appended_changes_are_read_and_replaced() {
     let scratch = tempfile::tempdir().unwrap();
+    let (grant_tables, bytes, _) = appended(&[3, 3, 1, 2, 0]);
     let path = scratch.path().join(NAME);
-    let (mut ledger, _) = Ledger::open(scratch.path(), Box::new(QuickDisk)).unwrap();
-    let mut grant_table = Arc::default();
-    let spoil: [&dyn Fn(); 4] = [
-        &|| fs::remove_file(&path).unwrap(),
-        &|| fs::write(&path, "").unwrap(),
-        &|| {
-            let bytes = fs::read(&path).unwrap();
-            fs::remove_file(&path).unwrap();
-            fs::write(&path, bytes).unwrap();
-        },
-        &|| fs::write(&path, [fs::read(&path).unwrap(), b"more".to_vec()].concat()).unwrap(),
-    ];
-    for spoil in spoil {
-        for _ in 0..3 {
-            grant_table = changed(&grant_table, 3);
-            ledger.write(&grant_table).unwrap();
-        }
-        spoil();
-        grant_table = changed(&grant_table, 3);
-        ledger.write(&grant_table).unwrap();
-        let now = table_of(&fs::read(&path).unwrap()).unwrap();
-        assert_eq!(&now, grant_table.as_ref());
-    }
+    fs::write(&path, &bytes).unwrap();
+    let (ledger, loaded) = Ledger::open(scratch.path(), Box::new(QuickDisk)).unwrap();
+    let last = grant_tables.last().unwrap();
+    assert_eq!(table_of_sound(loaded), Some(GrantTable::clone(last)));
+    let next = changed(last, 3);
+    ledger.write(&next).unwrap();
+    let whole = checked_file::seal(KIND, VERSION, &next.to_json().unwrap());
+    assert_eq!(fs::read(&path).unwrap(), whole);
 }
 
-/// Cut at each byte, as a crash in a write may leave it: what was there before is there, and nothing is damaged. Cut in
-/// the snapshot, which no crash does, it is damaged.
+/// Cut at each byte, as a crash in a write of the release before may leave its file: the finished changes are there. Cut in
+/// the grants before them, which no crash does, the file is damaged.
 #[test]
-fn a_torn_end_loses_only_what_was_not_finished() {
-    let scratch = tempfile::tempdir().unwrap();
-    let (grant_tables, bytes) = written(scratch.path(), &[3, 3, 1, 2, 0]);
-    let ends: Vec<usize> = (0..grant_tables.len())
-        .scan(bytes.iter().position(|byte| *byte == b'+').unwrap(), |end, _| {
-            let this = *end;
-            if let Ok(Next::Change { rest, .. }) = record::take(&bytes[this..]) {
-                *end = bytes.len() - rest.len();
-            }
-            Some(this)
-        })
-        .collect();
-    assert_eq!(ends.last(), Some(&bytes.len()));
+fn a_torn_end_loses_only_the_unfinished_change() {
+    let (grant_tables, bytes, ends) = appended(&[3, 3, 1, 2, 0]);
     for cut in 0..=bytes.len() {
         for zeros in [0, 40] {
-            // The file may be longer than what of it is on the disk.
+            // The file may be longer than the part that is on the disk.
             let torn = [&bytes[..cut], &vec![0; zeros]].concat();
             let whole = ends.iter().rposition(|end| *end <= cut);
             let found = table_of(&torn).ok();
@@ -192,10 +167,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_written_is_read(changes in prop::collection::vec(any::<u8>(), 0..30)) {
+    fn a_written_table_is_read(changes in prop::collection::vec(any::<u8>(), 0..30)) {
         let scratch = tempfile::tempdir().unwrap();
-        let (grant_tables, _) = written(scratch.path(), &changes);
+        let (grant_table, _) = written(scratch.path(), &changes);
         let found = table_of_sound(opened(scratch.path()));
+        prop_assert_eq!(found.as_ref(), Some(grant_table.as_ref()));
+    }
+
+    #[test]
+    fn appended_changes_make_the_last_table(changes in prop::collection::vec(any::<u8>(), 0..30)) {
+        let (grant_tables, bytes, _) = appended(&changes);
+        let found = table_of(&bytes).ok();
         prop_assert_eq!(found.as_ref(), grant_tables.last().map(Arc::as_ref));
     }
 }
@@ -204,14 +186,16 @@ proptest! {
 #[test]
 fn no_flipped_bit_goes_unseen() {
     let scratch = tempfile::tempdir().unwrap();
-    let (grant_tables, bytes) = written(scratch.path(), &[3, 1, 2, 0, 3]);
-    let last = grant_tables.last().unwrap();
-    for at in 0..bytes.len() {
-        for bit in 0..8 {
-            let mut flipped = bytes.clone();
-            flipped[at] ^= 1 << bit;
-            if let Ok(grant_table) = table_of(&flipped) {
-                assert_eq!(&grant_table, last.as_ref(), "byte {at}, bit {bit}");
+    let (last, today) = written(scratch.path(), &[3, 1, 2, 0, 3]);
+    let (_, before, _) = appended(&[3, 1, 2, 0, 3]);
+    for bytes in [today, before] {
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                if let Ok(grant_table) = table_of(&flipped) {
+                    assert_eq!(&grant_table, last.as_ref(), "byte {at}, bit {bit}");
+                }
             }
         }
     }

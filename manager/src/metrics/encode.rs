@@ -9,12 +9,12 @@ use prometheus_client::metrics::MetricType;
 use vcuda_region::release;
 
 use super::instruments::{Audited, Instruments};
-use super::rows::{ContainerRow, DeviceRow, Granted, by_gpu, rows};
+use super::rows::{DeviceRow, Granted, TenantRow, by_gpu, rows};
 use super::series::{self, Kind, Series};
 use super::{Sources, age_seconds, labels};
 use crate::gpu::{Gpu, Health, Inventory};
 
-/// What is made at each scrape.
+/// Data made at each scrape.
 #[derive(Debug)]
 pub(super) struct Scraped {
     pub(super) sources: Sources,
@@ -24,14 +24,14 @@ pub(super) struct Scraped {
 impl Collector for Scraped {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let inventory = self.sources.inventory.borrow().clone();
-        let snapshot = self.sources.containers.borrow().clone();
+        let snapshot = self.sources.tenants.borrow().clone();
         let grants = (self.sources.grants)();
         let rows = rows(&inventory, &snapshot, &grants);
         let audited = self.instruments.audited();
         let mut page = Page { encoder };
         page.gpus(&inventory, &rows, &audited)?;
-        page.containers_by_gpu(&rows, &audited)?;
-        page.containers(&rows)?;
+        page.tenants_by_gpu(&rows, &audited)?;
+        page.tenants(&rows)?;
         page.one(
             &series::INVENTORY_PROBLEM,
             Some(Value::truth(inventory.problem.is_some())),
@@ -82,7 +82,7 @@ struct Page<'e> {
 }
 
 impl Page<'_> {
-    fn gpus(&mut self, inventory: &Inventory, rows: &[ContainerRow], audited: &Audited) -> fmt::Result {
+    fn gpus(&mut self, inventory: &Inventory, rows: &[TenantRow], audited: &Audited) -> fmt::Result {
         let granted = by_gpu(rows);
         let of = |gpu: &Gpu| granted.get(&gpu.uuid).copied().unwrap_or_default();
         let mut each = |series: &Series, value: &dyn Fn(&Gpu, Granted) -> Option<Value>| {
@@ -143,7 +143,7 @@ impl Page<'_> {
         self.series(&series::GPU_INFO, infos)
     }
 
-    fn containers_by_gpu(&mut self, rows: &[ContainerRow], audited: &Audited) -> fmt::Result {
+    fn tenants_by_gpu(&mut self, rows: &[TenantRow], audited: &Audited) -> fmt::Result {
         // Labels are made once for all series: they are most of a scrape's text.
         let devices: Vec<_> = rows
             .iter()
@@ -153,7 +153,7 @@ impl Page<'_> {
                     .map(move |device| (labels_on_gpu(row, device), row, device))
             })
             .collect();
-        let mut each = |series: &Series, value: &dyn Fn(&ContainerRow, &DeviceRow) -> Value| {
+        let mut each = |series: &Series, value: &dyn Fn(&TenantRow, &DeviceRow) -> Value| {
             self.series(
                 series,
                 devices
@@ -195,8 +195,8 @@ impl Page<'_> {
         })
     }
 
-    fn containers(&mut self, rows: &[ContainerRow]) -> fmt::Result {
-        let mut each = |series: &Series, value: &dyn Fn(&ContainerRow) -> Value| {
+    fn tenants(&mut self, rows: &[TenantRow]) -> fmt::Result {
+        let mut each = |series: &Series, value: &dyn Fn(&TenantRow) -> Value| {
             self.series(series, rows.iter().map(|row| (labels_of(row), value(row))))
         };
         each(&series::ATTACHED, &|row| Value::truth(row.is_attached))?;
@@ -208,7 +208,7 @@ impl Page<'_> {
         self.series(series, value.into_iter().map(|value| (NO_LABELS, value)))
     }
 
-    /// A series with its rows; without rows not even its name, as an empty family says nothing.
+    /// Encodes a series with its rows. Without rows even its name is left out, as an empty family tells nothing.
     fn series<L: EncodeLabelSet>(
         &mut self,
         series: &Series,
@@ -249,7 +249,7 @@ impl Page<'_> {
     }
 }
 
-fn labels_of(row: &ContainerRow) -> [(&'static str, &str); 3] {
+fn labels_of(row: &TenantRow) -> [(&'static str, &str); 3] {
     let whose = &row.whose;
     [
         ("namespace", &whose.namespace),
@@ -259,7 +259,7 @@ fn labels_of(row: &ContainerRow) -> [(&'static str, &str); 3] {
 }
 
 fn labels_on_gpu<'r>(
-    row: &'r ContainerRow,
+    row: &'r TenantRow,
     device: &DeviceRow,
 ) -> Vec<(&'static str, std::borrow::Cow<'r, str>)> {
     let whose = labels_of(row).map(|(name, value)| (name, value.into()));

@@ -1,4 +1,4 @@
-//! What is counted as it happens: by the parts of the manager that do it.
+//! Counts of events as they happen, kept by the parts of the manager in which they do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ const LATENCIES: [f64; 12] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0,
 ];
 
-/// How a registration ended.
+/// Outcome of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
     /// The process is known now.
     Accepted,
-    /// Its message was none, or too long, or of a version that is not spoken.
+    /// Its message was malformed, too long, or of an unsupported version.
     Malformed,
-    /// It came from another container than it says, or there were too many.
+    /// It came from another tenant than it claims, or there were too many.
     Refused,
     /// It did not finish in time.
     TimedOut,
@@ -47,12 +47,12 @@ impl Registration {
     }
 }
 
-/// What the audit found at its last look. What is not named is 0.
+/// Findings of the audit at its last look. What is not named is 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audited {
-    /// Bytes on a GPU of processes that belong to no container known here.
+    /// Bytes on a GPU of processes that belong to no known tenant.
     pub unregistered_bytes: BTreeMap<GpuUuid, u64>,
-    /// Bytes that NVML shows beyond a container's limit, by its id and GPU.
+    /// Bytes that NVML shows beyond a tenant's limit, by its id and GPU.
     pub over_bytes: BTreeMap<(String, GpuUuid), u64>,
 }
 
@@ -66,7 +66,7 @@ pub struct Instruments {
     calls: Family<Two, Histogram>,
     killed: Counter,
     audited: Mutex<Arc<Audited>>,
-    /// When GPU time was last divided (`CLOCK_MONOTONIC`, ns); 0: not by this manager.
+    /// Time at which GPU time was last divided (`CLOCK_MONOTONIC`, ns); 0: not by this manager.
     arbitrated_ns: AtomicU64,
 }
 
@@ -115,7 +115,7 @@ impl Instruments {
         self.arbitrated_ns.store(at_ns, Ordering::Relaxed);
     }
 
-    /// Somebody else divides GPU time from now on.
+    /// Another process divides GPU time from now on.
     pub fn arbitration_left(&self) {
         self.arbitrated_ns.store(0, Ordering::Relaxed);
     }

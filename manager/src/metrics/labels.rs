@@ -20,7 +20,7 @@ pub(super) fn bounded(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whose series it is.
+/// Owner of a series.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Whose {
     pub(super) namespace: String,
@@ -28,12 +28,12 @@ pub(super) struct Whose {
     pub(super) container: String,
 }
 
-/// Tells containers of the same names apart: two series of one set of labels would spoil the whole scrape.
+/// Tells tenants of the same names apart: two series of one set of labels would spoil the whole scrape.
 #[derive(Debug, Default)]
 pub(super) struct Taken(BTreeSet<Whose>);
 
 impl Taken {
-    /// These names; where they are taken, the container's with its id, and in the end a number.
+    /// These names; if they are taken, the tenant's with its id, and in the end a number.
     pub(super) fn take(&mut self, namespace: &str, pod: &str, container: &str, id: &str) -> Whose {
         let [namespace, pod, plain] = [namespace, pod, container].map(|text| bounded(text).into_owned());
         let with_id = format!("{} ({})", short(container), short(id));

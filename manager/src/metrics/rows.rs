@@ -1,6 +1,6 @@
-//! What a scrape shows: each GPU and each container with its values, of inventory, snapshot and grants.
+//! Rows of a scrape: each GPU and each tenant with its values, of inventory, snapshot and grants.
 //!
-//! A container is there from its grant on, with zeros until it has been looked at, and goes with its grant; one of
+//! A tenant is there from its grant on, with zeros until it has been looked at, and goes with its grant; one of
 //! `vcuda run` is there as long as its directory.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,11 +12,11 @@ use vcuda_region::GpuUuid;
 use super::labels::{Taken, Whose};
 use crate::gpu::{Gpu, Inventory};
 use crate::grant::Grant;
-use crate::observe::{Container, Device, Snapshot};
+use crate::observe::{Device, Snapshot, Tenant};
 
-/// One container.
+/// One tenant.
 #[derive(Debug)]
-pub(super) struct ContainerRow {
+pub(super) struct TenantRow {
     pub(super) id: String,
     pub(super) whose: Whose,
     pub(super) is_attached: bool,
@@ -26,7 +26,7 @@ pub(super) struct ContainerRow {
     pub(super) devices: Vec<DeviceRow>,
 }
 
-/// One container on one GPU. Shares are thousandths of the GPU's time.
+/// One tenant on one GPU. Shares are thousandths of the GPU's time.
 #[derive(Debug)]
 pub(super) struct DeviceRow {
     pub(super) gpu: GpuUuid,
@@ -37,7 +37,7 @@ pub(super) struct DeviceRow {
     pub(super) used: Used,
 }
 
-/// What has been used: zeros before the first look.
+/// Use so far: zeros before the first look.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     pub(super) bytes: u64,
@@ -52,7 +52,7 @@ pub(super) struct Used {
     pub(super) cores_permille: u32,
 }
 
-/// What containers have of a GPU.
+/// Amounts that tenants have of a GPU.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Granted {
     pub(super) bytes: u64,
@@ -61,7 +61,7 @@ pub(super) struct Granted {
 }
 
 impl DeviceRow {
-    /// Without a limit, a container may have all memory of its GPU: 0 while the GPU is not known.
+    /// Without a limit, a tenant may have all memory of its GPU: 0 while the GPU is not known.
     fn new(gpu: GpuUuid, quota: &Quota, gpus: &BTreeMap<GpuUuid, &Gpu>, used: Used) -> Self {
         let all_bytes = gpus.get(&gpu).map_or(0, |gpu| gpu.memory_total_bytes);
         Self {
@@ -91,37 +91,34 @@ impl From<&Device> for Used {
     }
 }
 
-/// All containers: the granted ones, the newest first (it has the plain names), then those of `vcuda run`.
-pub(super) fn rows(inventory: &Inventory, snapshot: &Snapshot, grants: &[Arc<Grant>]) -> Vec<ContainerRow> {
+/// All tenants: the granted ones, the newest first (it has the plain names), then those of `vcuda run`.
+pub(super) fn rows(inventory: &Inventory, snapshot: &Snapshot, grants: &[Arc<Grant>]) -> Vec<TenantRow> {
     let gpus: BTreeMap<GpuUuid, &Gpu> = inventory.gpus.iter().map(|gpu| (gpu.uuid, gpu)).collect();
-    let seen: BTreeMap<&str, &Container> = snapshot
-        .containers
+    let seen: BTreeMap<&str, &Tenant> = snapshot
+        .tenants
         .iter()
-        .map(|container| (container.id.as_str(), container))
+        .map(|tenant| (tenant.id.as_str(), tenant))
         .collect();
     let mut newest_first: Vec<&Grant> = grants.iter().map(AsRef::as_ref).collect();
     newest_first.sort_by_key(|grant| std::cmp::Reverse(grant.number));
     let mut taken = Taken::default();
-    let mut rows = Vec::with_capacity(snapshot.containers.len().max(grants.len()));
+    let mut rows = Vec::with_capacity(snapshot.tenants.len().max(grants.len()));
     for grant in newest_first {
-        let container = seen.get(grant.id.as_str()).copied();
-        rows.push(granted(grant, container, &gpus, &mut taken));
+        let tenant = seen.get(grant.id.as_str()).copied();
+        rows.push(granted(grant, tenant, &gpus, &mut taken));
     }
-    // A directory with a grant that does not hold (any more) is on its way out.
-    let others = snapshot
-        .containers
-        .iter()
-        .filter(|container| !container.is_granted);
-    rows.extend(others.map(|container| run(container, &gpus, &mut taken)));
+    // A directory whose grant no longer holds is being removed.
+    let others = snapshot.tenants.iter().filter(|tenant| !tenant.is_granted);
+    rows.extend(others.map(|tenant| run(tenant, &gpus, &mut taken)));
     rows
 }
 
 fn granted(
     grant: &Grant,
-    seen: Option<&Container>,
+    seen: Option<&Tenant>,
     gpus: &BTreeMap<GpuUuid, &Gpu>,
     taken: &mut Taken,
-) -> ContainerRow {
+) -> TenantRow {
     let holder = &grant.holder;
     let name = if holder.container.is_empty() {
         grant.id.as_str()
@@ -130,24 +127,24 @@ fn granted(
     };
     let mut done = BTreeSet::new();
     let devices = grant.gpus.iter().filter(|gpu| done.insert(**gpu)).map(|gpu| {
-        let device = seen.and_then(|container| container.devices.iter().find(|device| device.gpu == *gpu));
+        let device = seen.and_then(|tenant| tenant.devices.iter().find(|device| device.gpu == *gpu));
         let used = device.map(Used::from).unwrap_or_default();
         DeviceRow::new(*gpu, &grant.amounts, gpus, used)
     });
-    ContainerRow {
+    TenantRow {
         id: grant.id.as_str().to_owned(),
         whose: taken.take(&holder.namespace, &holder.pod, name, grant.id.as_str()),
-        is_attached: seen.is_some_and(|container| container.attached),
-        findings: seen.map_or(0, |container| container.findings.len() as u64),
-        processes: seen.map_or(0, |container| container.processes.len() as u64),
-        limits_generation: seen.map_or(0, |container| container.limits_generation),
+        is_attached: seen.is_some_and(|tenant| tenant.attached),
+        findings: seen.map_or(0, |tenant| tenant.findings.len() as u64),
+        processes: seen.map_or(0, |tenant| tenant.processes.len() as u64),
+        limits_generation: seen.map_or(0, |tenant| tenant.limits_generation),
         devices: devices.collect(),
     }
 }
 
-fn run(container: &Container, gpus: &BTreeMap<GpuUuid, &Gpu>, taken: &mut Taken) -> ContainerRow {
+fn run(tenant: &Tenant, gpus: &BTreeMap<GpuUuid, &Gpu>, taken: &mut Taken) -> TenantRow {
     let mut done = BTreeSet::new();
-    let devices = container
+    let devices = tenant
         .devices
         .iter()
         .filter(|device| done.insert(device.gpu))
@@ -155,19 +152,19 @@ fn run(container: &Container, gpus: &BTreeMap<GpuUuid, &Gpu>, taken: &mut Taken)
             let quota = Quota::of(&device.config);
             DeviceRow::new(device.gpu, &quota, gpus, Used::from(device))
         });
-    ContainerRow {
-        id: container.id.clone(),
-        whose: taken.take("", "", &container.id, &container.id),
-        is_attached: container.attached,
-        findings: container.findings.len() as u64,
-        processes: container.processes.len() as u64,
-        limits_generation: container.limits_generation,
+    TenantRow {
+        id: tenant.id.clone(),
+        whose: taken.take("", "", &tenant.id, &tenant.id),
+        is_attached: tenant.attached,
+        findings: tenant.findings.len() as u64,
+        processes: tenant.processes.len() as u64,
+        limits_generation: tenant.limits_generation,
         devices: devices.collect(),
     }
 }
 
-/// What containers have of each GPU.
-pub(super) fn by_gpu(rows: &[ContainerRow]) -> BTreeMap<GpuUuid, Granted> {
+/// Amounts that tenants have of each GPU.
+pub(super) fn by_gpu(rows: &[TenantRow]) -> BTreeMap<GpuUuid, Granted> {
     let mut all: BTreeMap<GpuUuid, Granted> = BTreeMap::new();
     for device in rows.iter().flat_map(|row| &row.devices) {
         let granted = all.entry(device.gpu).or_default();

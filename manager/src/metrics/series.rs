@@ -1,77 +1,22 @@
 //! Every series: name, meaning, labels. The table is what is encoded, documented, and checked.
 
-use prometheus_client::registry::Unit;
+mod definition;
 
-/// What a value is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Goes up and down.
-    Gauge,
-    /// Only up, from the making of the container (or of the manager).
-    Counter,
-    /// A distribution.
-    Histogram,
-    /// 1, for its labels.
-    Info,
-}
-
-/// Unit, which ends the name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
-    /// A number.
-    Count,
-    /// Bytes.
-    Bytes,
-    /// Seconds.
-    Seconds,
-    /// 0 to 1.
-    Ratio,
-}
-
-/// One series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Series {
-    /// Without what unit and kind add.
-    pub stem: &'static str,
-    /// What it is.
-    pub kind: Kind,
-    /// Of what.
-    pub of: Of,
-    /// A sentence without a full stop.
-    pub help: &'static str,
-    /// Beside `node`.
-    pub labels: &'static [&'static str],
-}
+use Kind::{Counter, Gauge, Histogram, Info};
+use Of::{Bytes, Count, Ratio, Seconds};
+use definition::series;
+pub use definition::{Kind, Of, Series};
 
 const GPU: &[&str] = &["gpu_uuid"];
 const ON_GPU: &[&str] = &["gpu_uuid", "namespace", "pod", "container"];
 const CONTAINER: &[&str] = &["namespace", "pod", "container"];
-
-const fn series(
-    stem: &'static str,
-    kind: Kind,
-    of: Of,
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> Series {
-    Series {
-        stem,
-        kind,
-        of,
-        help,
-        labels,
-    }
-}
-
-use Kind::{Counter, Gauge, Histogram, Info};
-use Of::{Bytes, Count, Ratio, Seconds};
 
 pub(super) const GPU_INFO: Series = series(
     "vcuda_gpu",
     Info,
     Count,
     &["gpu_uuid", "name", "driver_version", "pci_bus_id"],
-    "The GPU's name, its driver's release and its place",
+    "The GPU's name, its driver's release and its PCI address",
 );
 pub(super) const MEMORY_TOTAL: Series = series(
     "vcuda_gpu_memory_total",
@@ -85,42 +30,36 @@ pub(super) const MEMORY_USED: Series = series(
     Gauge,
     Bytes,
     GPU,
-    "Memory in use by all processes of the host, as NVML says",
+    "Memory in use by all processes of the host, by NVML",
 );
 pub(super) const MEMORY_GRANTED: Series = series(
     "vcuda_gpu_memory_granted",
     Gauge,
     Bytes,
     GPU,
-    "Memory promised to containers; a container without a limit counts with all of the GPU",
+    "Memory promised to tenants; a tenant without a limit counts with all of the GPU",
 );
 pub(super) const CORES_GRANTED: Series = series(
     "vcuda_gpu_cores_granted",
     Gauge,
     Ratio,
     GPU,
-    "GPU time promised to containers; 1 also where more than all is promised",
+    "GPU time promised to tenants; 1 also if more than all is promised",
 );
 pub(super) const UTILIZATION: Series = series(
     "vcuda_gpu_utilization",
     Gauge,
     Ratio,
     GPU,
-    "Part of NVML's last sample in which a kernel ran; absent where NVML does not tell",
+    "Part of NVML's last sample in which a kernel ran; absent if NVML does not tell",
 );
-pub(super) const SHARES: Series = series(
-    "vcuda_gpu_shares",
-    Gauge,
-    Count,
-    GPU,
-    "Containers that have the GPU",
-);
+pub(super) const SHARES: Series = series("vcuda_gpu_shares", Gauge, Count, GPU, "Tenants that have the GPU");
 pub(super) const HEALTHY: Series = series(
     "vcuda_gpu_healthy",
     Gauge,
     Count,
     GPU,
-    "1: new containers may have the GPU; 0: not, `vcuda events` says why",
+    "1: new tenants may have the GPU; 0: not, `vcuda events` tells why",
 );
 pub(super) const XID: Series = series(
     "vcuda_gpu_xid",
@@ -134,7 +73,7 @@ pub(super) const AUDIT_UNREGISTERED: Series = series(
     Gauge,
     Bytes,
     GPU,
-    "Memory of processes on the GPU that belong to no container known here",
+    "Memory of processes on the GPU that belong to no known tenant",
 );
 
 pub(super) const LIMIT: Series = series(
@@ -142,49 +81,49 @@ pub(super) const LIMIT: Series = series(
     Gauge,
     Bytes,
     ON_GPU,
-    "Memory that the container may use; without a limit, all of the GPU",
+    "Memory that the tenant may use; without a limit, all of the GPU",
 );
 pub(super) const USED: Series = series(
     "vcuda_container_memory_used",
     Gauge,
     Bytes,
     ON_GPU,
-    "Memory that the container uses, contexts included",
+    "Memory that the tenant uses, contexts included",
 );
 pub(super) const PEAK: Series = series(
     "vcuda_container_memory_peak",
     Gauge,
     Bytes,
     ON_GPU,
-    "Most memory that it used at once",
+    "Most memory that the tenant used at once",
 );
 pub(super) const CONTEXT: Series = series(
     "vcuda_container_memory_context",
     Gauge,
     Bytes,
     ON_GPU,
-    "Of the memory used, what the driver takes itself for contexts and modules",
+    "Part of the used memory that the driver itself takes for contexts and modules",
 );
 pub(super) const BUFFER: Series = series(
     "vcuda_container_memory_buffer",
     Gauge,
     Bytes,
     ON_GPU,
-    "Of the memory used, what the application asked for",
+    "Part of the used memory that the application asked for",
 );
 pub(super) const CORES_LIMIT: Series = series(
     "vcuda_container_cores_limit",
     Gauge,
     Ratio,
     ON_GPU,
-    "Part of the GPU's time that the container never exceeds",
+    "Part of the GPU's time that the tenant never exceeds",
 );
 pub(super) const CORES_USED: Series = series(
     "vcuda_container_cores_used",
     Gauge,
     Ratio,
     ON_GPU,
-    "Part of the GPU's time that it had in the last second",
+    "Part of the GPU's time that the tenant had in the last second",
 );
 pub(super) const DENIED: Series = series(
     "vcuda_container_denied",
@@ -205,63 +144,64 @@ pub(super) const GPU_SECONDS: Series = series(
     Counter,
     Seconds,
     ON_GPU,
-    "GPU time that the container has had",
+    "GPU time that the tenant has had",
 );
 pub(super) const HELD: Series = series(
     "vcuda_container_held",
     Counter,
     Seconds,
     ON_GPU,
-    "Time for which launches were held back for the container's share",
+    "Time that launches waited for tokens, for their turn or for work to end",
 );
 pub(super) const ON_DEBT: Series = series(
     "vcuda_container_launches_on_debt",
     Counter,
     Count,
     ON_GPU,
-    "Launches that went ahead on debt after they had been held for a second",
+    "Launches that proceeded on debt at the bound of their wait: 1 s, 250 ms for work to end or for several GPUs, \
+     less beside work that waits for the host",
 );
 pub(super) const FORGIVEN: Series = series(
     "vcuda_container_forgiven",
     Counter,
     Count,
     ON_GPU,
-    "Seconds of GPU time beyond the share that were forgiven, because a debt has a limit",
+    "Seconds of GPU time beyond the share that were forgiven, as a debt has a limit",
 );
 pub(super) const GENERATION: Series = series(
     "vcuda_container_limits_generation",
     Gauge,
     Count,
     ON_GPU,
-    "How often the container's limits were written",
+    "Number of times that the tenant's limits were written",
 );
 pub(super) const AUDIT_OVER: Series = series(
     "vcuda_audit_over",
     Gauge,
     Bytes,
     ON_GPU,
-    "Memory that NVML shows beyond the container's limit",
+    "Memory that NVML shows beyond the tenant's limit",
 );
 pub(super) const ATTACHED: Series = series(
     "vcuda_shim_attached",
     Gauge,
     Count,
     CONTAINER,
-    "1: a process of the container has registered and sees its limits",
+    "1: a process of the tenant has registered and sees its limits",
 );
 pub(super) const FINDINGS: Series = series(
     "vcuda_audit_findings",
     Gauge,
     Count,
     CONTAINER,
-    "Findings of the audit that hold now; `vcuda doctor` says which",
+    "Findings of the audit that hold now; `vcuda doctor` names them",
 );
 pub(super) const PROCESSES: Series = series(
     "vcuda_container_processes",
     Gauge,
     Count,
     CONTAINER,
-    "Processes of the container that use a GPU or have registered",
+    "Processes of the tenant that use a GPU or have registered",
 );
 
 pub(super) const REGISTRATIONS: Series = series(
@@ -269,14 +209,14 @@ pub(super) const REGISTRATIONS: Series = series(
     Counter,
     Count,
     &["result"],
-    "Registrations of processes by how they ended",
+    "Registrations of processes, by result",
 );
 pub(super) const KILLED: Series = series(
     "vcuda_audit_killed",
     Counter,
     Count,
     &[],
-    "Processes that used a GPU without their container's limits, and were ended for it",
+    "Processes ended because they used a GPU without their container's limits",
 );
 pub(super) const API: Series = series(
     "vcuda_api_duration",
@@ -290,21 +230,21 @@ pub(super) const INVENTORY_PROBLEM: Series = series(
     Gauge,
     Count,
     &[],
-    "1: NVML cannot be used, or not all GPUs can be seen; `vcuda doctor` says why",
+    "1: NVML cannot be used, or not all GPUs can be seen; `vcuda doctor` tells why",
 );
 pub(super) const SNAPSHOT_AGE: Series = series(
     "vcuda_snapshot_age",
     Gauge,
     Seconds,
     &[],
-    "Time since the containers were looked at; absent before the first look",
+    "Time since the last look at the tenants; absent before the first",
 );
 pub(super) const ARBITER_AGE: Series = series(
     "vcuda_arbiter_age",
     Gauge,
     Seconds,
     &[],
-    "Time since GPU time was last divided among containers; absent while another program does that",
+    "Time since GPU time was last divided among tenants; absent while another program does that",
 );
 pub(super) const BUILD: Series = series(
     "vcuda_build",
@@ -332,7 +272,7 @@ pub const ALL: &[(&str, &[Series])] = &[
         ],
     ),
     (
-        "Containers, by GPU",
+        "Tenants, by GPU",
         &[
             LIMIT,
             USED,
@@ -351,7 +291,7 @@ pub const ALL: &[(&str, &[Series])] = &[
             AUDIT_OVER,
         ],
     ),
-    ("Containers", &[ATTACHED, FINDINGS, PROCESSES]),
+    ("Tenants", &[ATTACHED, FINDINGS, PROCESSES]),
     (
         "The manager",
         &[
@@ -365,44 +305,3 @@ pub const ALL: &[(&str, &[Series])] = &[
         ],
     ),
 ];
-
-impl Series {
-    /// As Prometheus stores it (a histogram: without `_bucket`, `_sum`, `_count`).
-    #[must_use]
-    pub fn name(&self) -> String {
-        let unit = match self.of {
-            Count => "",
-            Bytes => "_bytes",
-            Seconds => "_seconds",
-            Ratio => "_ratio",
-        };
-        let kind = match self.kind {
-            Gauge | Histogram => "",
-            Counter => "_total",
-            Info => "_info",
-        };
-        format!("{}{unit}{kind}", self.stem)
-    }
-
-    /// All names under which it is stored.
-    #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        let name = self.name();
-        match self.kind {
-            Histogram => ["_bucket", "_sum", "_count"]
-                .iter()
-                .map(|end| format!("{name}{end}"))
-                .collect(),
-            Gauge | Counter | Info => vec![name],
-        }
-    }
-
-    pub(super) fn unit(&self) -> Option<Unit> {
-        match self.of {
-            Count => None,
-            Bytes => Some(Unit::Bytes),
-            Seconds => Some(Unit::Seconds),
-            Ratio => Some(Unit::Other("ratio".to_owned())),
-        }
-    }
-}

@@ -1,4 +1,4 @@
-//! What a scrape says of a node.
+//! Scrape of a node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use vcuda_region::GpuUuid;
 use super::*;
 use crate::gpu::{Gpu, Health};
 use crate::grant::{GrantId, Holder};
-use crate::observe::{Container, Device};
+use crate::observe::{Device, Tenant};
 
 const GIB: u64 = 1 << 30;
 
@@ -57,14 +57,14 @@ fn grant(number: u64, pod: &str, gpus: &[u8]) -> Grant {
     }
 }
 
-fn container(id: &str, device: Device) -> Container {
-    Container {
+fn tenant(id: &str, device: Device) -> Tenant {
+    Tenant {
         id: id.to_owned(),
         devices: vec![device],
         attached: true,
         limits_generation: 3,
         findings: vec!["a finding".to_owned()],
-        ..Container::default()
+        ..Tenant::default()
     }
 }
 
@@ -94,7 +94,7 @@ fn scrape(
     let sources = Sources {
         node: "node-a".to_owned(),
         inventory: watch::channel(Arc::new(inventory)).1,
-        containers: watch::channel(Arc::new(snapshot)).1,
+        tenants: watch::channel(Arc::new(snapshot)).1,
         grants: Arc::new(move || grants.clone()),
     };
     Metrics::new(sources, instruments).scrape().unwrap()
@@ -123,16 +123,16 @@ fn node(gpus: &[u8]) -> Inventory {
     }
 }
 
-fn on(gpu: u8, pod: &str, container: &str) -> String {
+fn on(gpu: u8, pod: &str, tenant: &str) -> String {
     let namespace = if pod.is_empty() { "" } else { "team" };
     format!(
-        "{{gpu_uuid=\"{}\",namespace=\"{namespace}\",pod=\"{pod}\",container=\"{container}\"}}",
+        "{{gpu_uuid=\"{}\",namespace=\"{namespace}\",pod=\"{pod}\",container=\"{tenant}\"}}",
         uuid(gpu)
     )
 }
 
 #[test]
-fn a_granted_container_is_there_with_zeros_before_anybody_looked() {
+fn a_granted_tenant_is_there_with_zeros_before_the_first_look() {
     let text = scrape(
         node(&[1]),
         Snapshot::default(),
@@ -156,28 +156,28 @@ fn a_granted_container_is_there_with_zeros_before_anybody_looked() {
         samples["vcuda_shim_attached{namespace=\"team\",pod=\"p\",container=\"main\"}"],
         0.0
     );
-    assert!(!text.contains("vcuda_snapshot_age"), "nobody looked");
+    assert!(!text.contains("vcuda_snapshot_age"), "before the first look");
     assert!(text.ends_with("# EOF\n"));
     // Released.
     let text = scrape(node(&[1]), Snapshot::default(), vec![], Arc::default());
     assert!(!text.contains("vcuda_container"), "{text}");
 }
 
-/// A container with a grant, one whose grant is gone, one of `vcuda run`.
-fn three_containers() -> Snapshot {
+/// A tenant with a grant, one whose grant is gone, one of `vcuda run`.
+fn three_tenants() -> Snapshot {
     Snapshot {
         number: 1,
         taken_ns: clock::now_ns(),
-        containers: vec![
-            Container {
+        tenants: vec![
+            Tenant {
                 is_granted: true,
-                ..container("key-1", used(1, 8 * GIB))
+                ..tenant("key-1", used(1, 8 * GIB))
             },
-            Container {
+            Tenant {
                 is_granted: true,
-                ..container("key-9", used(1, 8 * GIB))
+                ..tenant("key-9", used(1, 8 * GIB))
             },
-            container("run \"me\"", used(1, NO_MEMORY_LIMIT)),
+            tenant("run \"me\"", used(1, NO_MEMORY_LIMIT)),
         ],
     }
 }
@@ -191,7 +191,7 @@ fn what_is_used_is_shown_with_what_is_granted() {
     });
     let text = scrape(
         node(&[1]),
-        three_containers(),
+        three_tenants(),
         vec![grant(1, "p", &[1])],
         instruments,
     );
@@ -248,7 +248,7 @@ fn what_is_used_is_shown_with_what_is_granted() {
 fn two_grants_of_one_pod_do_not_clash() {
     let grants = vec![grant(1, "p", &[1]), grant(2, "p", &[1])];
     let samples = samples(&scrape(node(&[1]), Snapshot::default(), grants, Arc::default()));
-    let name = |container: &str| format!("vcuda_container_denied_total{}", on(1, "p", container));
+    let name = |tenant: &str| format!("vcuda_container_denied_total{}", on(1, "p", tenant));
     assert!(samples.contains_key(&name("main")) && samples.contains_key(&name("main (key-1)")));
 }
 
@@ -309,11 +309,11 @@ proptest! {
     /// Whatever tenants wrote and called themselves: each series once, ratios within 0 and 1, nothing but known names.
     #[test]
     fn any_scrape_is_well_formed(
-        containers in prop::collection::vec(("\\PC{0,8}|[a-b\"\\\\\n]{0,3}", prop::collection::vec(any_device(), 0..4)), 0..6),
+        tenants in prop::collection::vec(("\\PC{0,8}|[a-b\"\\\\\n]{0,3}", prop::collection::vec(any_device(), 0..4)), 0..6),
         grants in prop::collection::vec((0_u64..4, "[a-b\"\\\\\n]{0,2}", prop::collection::vec(0_u8..4, 0..4)), 0..4),
     ) {
-        let containers = containers.into_iter().map(|(id, devices)| Container { id, devices, ..Container::default() });
-        let snapshot = Snapshot { number: 1, containers: containers.collect(), ..Snapshot::default() };
+        let tenants = tenants.into_iter().map(|(id, devices)| Tenant { id, devices, ..Tenant::default() });
+        let snapshot = Snapshot { number: 1, tenants: tenants.collect(), ..Snapshot::default() };
         let grants = grants.iter().map(|(number, pod, gpus)| grant(*number, pod, gpus)).collect();
         let text = scrape(node(&[1, 2]), snapshot, grants, Arc::default());
         let known: Vec<String> = series::ALL.iter().flat_map(|(_, series)| *series).flat_map(series::Series::names).collect();

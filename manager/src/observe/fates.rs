@@ -1,4 +1,4 @@
-//! What became of the processes that hold a slot of a container, and what that makes of its figures.
+//! Fates of the processes that hold a slot of a tenant, and the tenant's figures without the dead.
 
 use vcuda_region::DeviceIndex;
 use vcuda_region::limits::OpenError;
@@ -53,8 +53,7 @@ impl Fates {
             .collect()
     }
 
-    /// What the container has of one device now: that of its living processes, what they share, and what children keep of dead
-    /// ones.
+    /// The tenant's use of one device now: that of its living processes, what they share, and what children keep of dead ones.
     pub(super) fn figures(
         &self,
         device: &mut Device,

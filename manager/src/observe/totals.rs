@@ -4,20 +4,20 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::registration::Key;
 
-/// How far back the recent time goes (ns).
+/// Length of the recent time (ns).
 const RECENT_NS: u64 = 1_000_000_000;
 
-/// What all processes of a container have counted on one device, the dead too. Counted from when the manager first looks:
-/// what those that were dead by then had counted is not in it.
+/// Counts of all processes of a tenant on one device, dead ones too. Counted from when the manager first looks: what
+/// those that were dead by then had counted is not in it.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     sums: [u64; 3],
-    /// What each slot said last, and whose it was.
+    /// Last counts of each slot, and its owner then.
     last: HashMap<usize, (Key, [u64; 3])>,
     recent: VecDeque<Recent>,
 }
 
-/// The container's GPU time at one moment.
+/// The tenant's GPU time at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Recent {
     pub(super) at_ns: u64,
@@ -41,7 +41,7 @@ impl Totals {
         self.sums
     }
 
-    /// The part of the last second that was the container's (thousandths).
+    /// The part of the last second that was the tenant's (thousandths).
     pub(super) fn recent(&mut self, now: Recent) -> u32 {
         self.recent.push_back(now);
         // The last one from before that second stays: the time is counted from there.

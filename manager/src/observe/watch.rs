@@ -1,4 +1,4 @@
-//! The thread that looks at all containers and tells what it sees.
+//! The thread that looks at all tenants and publishes snapshots.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -11,20 +11,20 @@ use tokio::sync::watch;
 use vcuda_region::{clock, directory};
 
 use super::Snapshot;
-use super::container::Watched;
+use super::tenant::Watched;
 use crate::background::Background;
 use crate::reaper::Reaper;
 use crate::registration::Registry;
 
-/// Between two looks when nobody registers or ends.
+/// Between two looks while no process registers or ends.
 const ROUND: Duration = Duration::from_millis(500);
 /// Between two looks at least (ns), however many register or end.
 const ROUND_MIN_NS: u64 = 50_000_000;
 
-/// What the audit has found and still holds, by container.
+/// Findings of the audit that still hold, by tenant.
 pub type Findings = Mutex<HashMap<String, Vec<String>>>;
 
-/// Looks at all containers under a root until it is dropped.
+/// Looks at all tenants under a root until it is dropped.
 #[derive(Debug)]
 pub struct Observatory {
     snapshots: watch::Receiver<Arc<Snapshot>>,
@@ -45,7 +45,7 @@ impl Observatory {
             let mut seen = 0;
             while !stop.is_asked() {
                 let now_ns = clock::now_ns();
-                // Nobody listening is no reason to stop: somebody may ask for the last one.
+                // Goes on without listeners: a caller may ask for the last one.
                 told.send_replace(Arc::new(round.look(now_ns)));
                 let rest_ns = ROUND_MIN_NS.saturating_sub(clock::now_ns().saturating_sub(now_ns));
                 std::thread::park_timeout(Duration::from_nanos(rest_ns));
@@ -59,13 +59,13 @@ impl Observatory {
         })
     }
 
-    /// The containers as they are, and again whenever they have been looked at.
+    /// The tenants as they are, sent anew after each look at them.
     #[must_use]
     pub fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.snapshots.clone()
     }
 
-    /// Where the audit writes what it finds: it stands in the next snapshot.
+    /// The audit's findings, which stand in the next snapshot.
     #[must_use]
     pub fn findings(&self) -> &Arc<Findings> {
         &self.findings
@@ -95,7 +95,7 @@ impl Round {
         })
     }
 
-    /// All containers as they are now.
+    /// All tenants as they are now.
     pub(super) fn look(&mut self, now_ns: u64) -> Snapshot {
         // A folder that cannot be read is tried again: what is known stays.
         if let Ok(listed) = directory::list(&self.root) {
@@ -107,7 +107,7 @@ impl Round {
         }
         self.number += 1;
         let findings = self.findings.lock().clone();
-        let containers = self
+        let tenants = self
             .watched
             .iter_mut()
             .map(|(name, watched)| {
@@ -115,15 +115,15 @@ impl Round {
                     watched.take_members(members);
                 }
                 watched.look(&mut self.reaper, now_ns);
-                let mut container = watched.seen().clone();
-                container.findings = findings.get(name).cloned().unwrap_or_default();
-                container
+                let mut tenant = watched.seen().clone();
+                tenant.findings = findings.get(name).cloned().unwrap_or_default();
+                tenant
             })
             .collect();
         Snapshot {
             number: self.number,
             taken_ns: now_ns,
-            containers,
+            tenants,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! How many connections a container may make, and how many questions it may ask: many at once, as all its processes may
-//! start together, and then as many as processes may start in earnest.
+//! The number of connections and questions that a tenant may make: many at once, as all its processes may start
+//! together, and then as many as processes realistically start.
 
 use vcuda_region::MAX_SLOTS;
 
@@ -10,7 +10,7 @@ const EACH_NS: u64 = 4_000_000;
 /// From then on, one question in this time (ns).
 const EACH_QUESTION_NS: u64 = 10_000_000;
 
-/// What a container has left.
+/// Allowance that a tenant has left.
 #[derive(Debug)]
 pub(super) struct Allowance {
     left: u64,

@@ -1,4 +1,4 @@
-//! The socket in a container's directory.
+//! The socket in a tenant's directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,15 +11,15 @@ use vcuda_region::registration::SOCKET;
 use super::allowance::Allowance;
 use super::memory::Waiting;
 
-/// Where the socket is until it listens.
+/// Name of the socket before it listens.
 const UNFINISHED: &str = ".manager.sock";
-/// How many may wait in the kernel's queue.
+/// Connections that may wait in the kernel's queue.
 const BACKLOG: i32 = 1024;
 
-/// A container's socket.
+/// A tenant's socket.
 #[derive(Debug)]
 pub(super) struct Listener {
-    pub(super) container: String,
+    pub(super) tenant: String,
     pub(super) socket: OwnedFd,
     /// Device and inode of the directory, and of the socket in it.
     directory: (u64, u64),
@@ -30,13 +30,14 @@ pub(super) struct Listener {
     pub(super) waiting: Waiting,
     /// Peers that have said nothing yet.
     pub(super) silent: usize,
-    /// Left alone until then (`CLOCK_MONOTONIC`, ns); 0 while it is served.
+    /// Time until which it is left alone (`CLOCK_MONOTONIC`, ns); 0 while it is served.
     pub(super) paused_until_ns: u64,
 }
 
 impl Listener {
-    /// Makes the socket in `directory`. Under its own name it is there at once whole: whoever sees it can connect.
-    pub(super) fn make(container: &str, directory: &Path, now_ns: u64) -> io::Result<Self> {
+    /// Makes the socket in `directory`. It gets its own name only once it is complete: a process that sees it can
+    /// connect.
+    pub(super) fn make(tenant: &str, directory: &Path, now_ns: u64) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::open(directory, flags, Mode::empty())?;
         let own = socket_with(
@@ -54,7 +55,7 @@ impl Listener {
         rustix::fs::renameat(&opened, UNFINISHED, &opened, SOCKET)?;
         let (directory, name) = place_of(directory).ok_or(io::ErrorKind::NotFound)?;
         Ok(Self {
-            container: container.to_owned(),
+            tenant: tenant.to_owned(),
             socket: own,
             directory,
             name,

@@ -1,8 +1,8 @@
-//! Answers to processes that ask what NVML says of their memory ([`vcuda_region::registration::Question`]).
+//! Answers to processes that ask for NVML's figure of their memory ([`vcuda_region::registration::Question`]).
 //!
 //! A thread of its own asks NVML, which may hang: the registrar's thread hands a question over and never waits. Questions
 //! that have come together are answered by one look at NVML, begun after the last of them. Of the questions that wait, one
-//! container has at most [`MOST_OF_ONE`], all together [`MOST_IN_ALL`]; beyond that, and where NVML has no answer in time, a
+//! tenant has at most [`MOST_OF_ONE`], all together [`MOST_IN_ALL`]; beyond that, and if NVML has no answer in time, a
 //! process is told at once that nothing is known, and measures by itself.
 
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ use vcuda_region::{GpuUuid, clock, release};
 use super::peer::Peer;
 use crate::audit::Processes;
 
-/// Questions of one container that may wait for NVML.
+/// Questions of one tenant that may wait for NVML.
 pub(super) const MOST_OF_ONE: usize = 256;
-/// Questions of all containers that may wait for NVML.
+/// Questions of all tenants that may wait for NVML.
 const MOST_IN_ALL: usize = 1024;
-/// Nobody waits longer for an answer (ns).
+/// No process waits longer for an answer (ns).
 const STALE_NS: u64 = 500_000_000;
 
 /// A question that waits for NVML.
@@ -36,11 +36,11 @@ pub(super) struct Pending {
     _place: Place,
 }
 
-/// A container's questions that wait.
+/// A tenant's questions that wait.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(Arc<AtomicUsize>);
 
-/// One of the places that a container has for questions that wait; free again when this is dropped.
+/// One of the places that a tenant has for questions that wait; free again when this is dropped.
 #[derive(Debug)]
 struct Place(Arc<AtomicUsize>);
 
@@ -94,7 +94,7 @@ impl Asker {
     }
 }
 
-/// Sends a reply. A process that does not take it has no use for it.
+/// Sends a reply. A process that does not read it does not need it.
 pub(super) fn reply(connection: &OwnedFd, status: Status, memory: ProcessMemory) {
     let (_, version) = release::protocols();
     let answer = Answer { version, status };
@@ -119,7 +119,7 @@ fn answer_all(asked: &Receiver<Pending>, processes: &Processes) {
 fn answer(gpu: &GpuUuid, pending: &[Pending], processes: &Processes) {
     let now_ns = clock::now_ns();
     let is_awaited = |one: &Pending| now_ns.saturating_sub(one.asked_ns) < STALE_NS;
-    // A list that comes too late for everybody is not asked for: so a hanging NVML is left alone.
+    // A list that would come too late for every asker is not requested: so a hanging NVML is left alone.
     let listed = if pending.iter().any(is_awaited) {
         processes(gpu).ok()
     } else {
@@ -135,7 +135,7 @@ fn answer(gpu: &GpuUuid, pending: &[Pending], processes: &Processes) {
     }
 }
 
-/// What a list says of one process.
+/// Memory of one process in a list of NVML.
 fn memory_of(listed: &[(u32, Option<u64>)], host_pid: u32) -> ProcessMemory {
     match listed.iter().find(|(pid, _)| *pid == host_pid) {
         Some((_, Some(bytes @ 1..))) => ProcessMemory::Bytes(*bytes),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_a_container_are_few_and_come_back() {
+    fn places_of_a_tenant_are_few_and_come_back() {
         let waiting = Waiting::default();
         let mut places: Vec<Place> = (0..MOST_OF_ONE).filter_map(|_| waiting.take_place()).collect();
         assert_eq!(places.len(), MOST_OF_ONE);

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection: the kernel's word, not the message's.
+//! The process at the other end of a connection, by the kernel's word, not the message's.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ impl Peer {
     }
 }
 
-/// The process that has connected, if it is the one that the message speaks of; nothing if it is not, or has ended.
+/// The process that has connected. `None` if the message speaks of another one, or if it has ended.
 pub(super) fn identify(connection: &OwnedFd, hello: &Hello, me: &Identity) -> Option<Peer> {
     let credentials = nix::sys::socket::getsockopt(connection, PeerCredentials).ok()?;
     // 0: a process that cannot be seen from here.

@@ -20,7 +20,7 @@ use vcuda_region::{clock, directory};
 use super::listener::Listener;
 use super::memory::Asker;
 use super::table::{Counts, Key, Registry};
-use super::{MOST_SILENT, MOST_SILENT_IN_ALL, PATIENCE};
+use super::{MOST_SILENT, MOST_SILENT_IN_ALL, SILENCE_LIMIT};
 
 /// Events of these numbers are the thread's own; all others are listeners', peers' and processes'.
 const STOP: u64 = 0;
@@ -29,9 +29,9 @@ const DIRECTORIES: u64 = 1;
 const LIST_NS: u64 = 2_000_000_000;
 /// Changes that come together are looked at once (ns).
 const SETTLE_NS: u64 = 5_000_000;
-/// A container to which too many connections come is left alone for this long (ns).
+/// A tenant to which too many connections come is left alone for this long (ns).
 const PAUSE_NS: u64 = 100_000_000;
-/// Connections taken from one container before others have their turn.
+/// Connections taken from one tenant before others have their turn.
 const ROUND: usize = 64;
 
 /// Everything that the thread has open.
@@ -61,7 +61,7 @@ struct Silent {
 
 #[derive(Debug)]
 struct Process {
-    container: String,
+    tenant: String,
     key: Key,
     _pidfd: OwnedFd,
 }
@@ -125,7 +125,7 @@ impl Server {
         }
     }
 
-    /// When something is to be done although nothing happens.
+    /// Time of the next task that comes without an event.
     fn due_ns(&self) -> u64 {
         let silent = self.silent.values().next().map(|silent| silent.until_ns);
         let paused = self
@@ -145,7 +145,7 @@ impl Server {
             self.hear(silent.connection, silent.listener, None);
         } else if let Some(process) = self.processes.remove(&number) {
             // Its pidfd is readable: all its threads have ended.
-            self.registry.end(&process.container, process.key);
+            self.registry.end(&process.tenant, process.key);
         }
     }
 
@@ -155,8 +155,7 @@ impl Server {
                 return;
             };
             if !listener.allowance.take(now_ns) {
-                self.registry
-                    .count(&listener.container, |counts| counts.floods += 1);
+                self.registry.count(&listener.tenant, |counts| counts.floods += 1);
                 return self.pause(number, now_ns);
             }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -165,7 +164,7 @@ impl Server {
                 // Gone before it was taken.
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                // No descriptor is left: who says nothing makes room, and the kernel keeps the rest waiting.
+                // No descriptor is left: silent peers are disconnected, and the kernel keeps the rest waiting.
                 Err(_) => {
                     self.silent.clear();
                     self.listeners.values_mut().for_each(|one| one.silent = 0);
@@ -199,7 +198,7 @@ impl Server {
             self.release(listener);
             return;
         }
-        let until_ns = now_ns + u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX);
+        let until_ns = now_ns + u64::try_from(SILENCE_LIMIT.as_nanos()).unwrap_or(u64::MAX);
         let silent = Silent {
             connection,
             listener,
@@ -236,7 +235,7 @@ impl Server {
         }
     }
 
-    /// A container has one silent peer less.
+    /// A tenant has one silent peer less.
     fn release(&mut self, listener: u64) {
         if let Some(listener) = self.listeners.get_mut(&listener) {
             listener.silent = listener.silent.saturating_sub(1);
@@ -268,7 +267,7 @@ impl Server {
         self.list_at_ns = self.list_at_ns.min(clock::now_ns() + SETTLE_NS);
     }
 
-    /// Opens the sockets of new directories, closes those of old ones, and makes again what somebody has removed.
+    /// Opens the sockets of new directories, closes those of old ones, and makes removed ones again.
     fn follow_directories(&mut self, now_ns: u64) {
         self.watch_folder();
         // A folder that cannot be read is tried again; until then everything stays.
@@ -276,27 +275,25 @@ impl Server {
             return;
         };
         let mut new: HashMap<String, PathBuf> = listed.into_iter().collect();
-        self.registry.keep_only(|container| new.contains_key(container));
+        self.registry.keep_only(|tenant| new.contains_key(tenant));
         self.processes
-            .retain(|_, process| new.contains_key(&process.container));
+            .retain(|_, process| new.contains_key(&process.tenant));
         self.listeners.retain(|_, listener| {
-            let is_there = new
-                .get(&listener.container)
-                .is_some_and(|path| listener.is_in(path));
+            let is_there = new.get(&listener.tenant).is_some_and(|path| listener.is_in(path));
             if is_there {
-                new.remove(&listener.container);
+                new.remove(&listener.tenant);
             }
             is_there
         });
-        for (container, path) in new {
-            match Listener::make(&container, &path, now_ns) {
+        for (tenant, path) in new {
+            match Listener::make(&tenant, &path, now_ns) {
                 Ok(listener) => {
                     let number = self.next_number();
                     if self.watch(&listener.socket, number).is_ok() {
                         self.listeners.insert(number, listener);
                     }
                 }
-                Err(_) => self.registry.count(&container, |counts| counts.broken += 1),
+                Err(_) => self.registry.count(&tenant, |counts| counts.broken += 1),
             }
         }
     }
@@ -325,7 +322,7 @@ impl Server {
 
     fn count(&self, listener: u64, count: impl FnOnce(&mut Counts)) {
         if let Some(listener) = self.listeners.get(&listener) {
-            self.registry.count(&listener.container, count);
+            self.registry.count(&listener.tenant, count);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who has registered, by container, and what became of those who tried.
+//! Registered processes, by tenant, and the outcomes of all attempts.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use vcuda_region::process::Identity;
 
 use super::MOST_PROCESSES;
 
-/// What names a process within its container.
+/// Key of a process within its tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     /// PID in its own namespace.
@@ -24,7 +24,7 @@ pub struct Key {
 pub struct Registered {
     /// In the manager's PID namespace.
     pub host_pid: u32,
-    /// Who it is, in its own words, as far as they were checked.
+    /// The process's identity by its own message, as far as that was checked.
     pub identity: Identity,
     /// Its slot, as it says.
     pub slot: Option<usize>,
@@ -34,20 +34,20 @@ pub struct Registered {
     pub layouts: (u32, u32),
 }
 
-/// The processes of one container.
+/// The processes of one tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members {
     /// Changes with every change.
     pub version: u64,
     /// Those that live.
     pub living: Vec<Registered>,
-    /// Those that have ended of late: their slots are nobody's.
+    /// Processes that have ended lately: their slots belong to no process.
     pub ended: VecDeque<Key>,
-    /// How often one of the container was refused, or left waiting as too many came.
+    /// Number of times that a process of the tenant was refused, or left waiting because too many came.
     pub refused: u64,
 }
 
-/// What became of those who tried.
+/// Outcomes of the attempts to register.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Registrations accepted, those of processes that were known too.
@@ -58,17 +58,17 @@ pub struct Counts {
     pub version: u64,
     /// The kernel said something else about the process.
     pub stranger: u64,
-    /// No room in the container's table.
+    /// No room in the tenant's table.
     pub full: u64,
     /// Closed without having said anything.
     pub silent: u64,
-    /// Times that a container was left waiting as too many came.
+    /// Times that a tenant was left waiting as too many came.
     pub floods: u64,
     /// Sockets that could not be made.
     pub broken: u64,
 }
 
-/// What became of a process that was to be entered.
+/// Outcome for a process that was to be entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
     /// It was not known.
@@ -79,7 +79,7 @@ pub(super) enum Entered {
     Not,
 }
 
-/// Who has registered: written by the [`super::Registrar`], read by all.
+/// Registered processes: written by the [`super::Registrar`], read by all.
 #[derive(Debug, Default)]
 pub struct Registry {
     state: Mutex<State>,
@@ -106,21 +106,21 @@ impl Key {
 }
 
 impl Registry {
-    /// The processes of a container, unless nothing has changed since `version`.
+    /// The processes of a tenant, unless nothing has changed since `version`.
     #[must_use]
-    pub fn members_since(&self, container: &str, version: u64) -> Option<Members> {
+    pub fn members_since(&self, tenant: &str, version: u64) -> Option<Members> {
         let state = self.state.lock();
-        let members = state.members.get(container)?;
+        let members = state.members.get(tenant)?;
         (members.version != version).then(|| members.clone())
     }
 
-    /// What became of those who tried.
+    /// Outcomes of the attempts to register.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
     }
 
-    /// Waits until something is not as it was at `seen`, or the time is over. Returns what to pass the next time.
+    /// Waits until something differs from `seen`, or the time is over. Returns the value to pass the next time.
     pub fn wait(&self, seen: u64, time: Duration) -> u64 {
         let mut state = self.state.lock();
         if state.changes == seen {
@@ -130,20 +130,20 @@ impl Registry {
     }
 
     /// Counts what became of one who tried.
-    pub(super) fn count(&self, container: &str, count: impl FnOnce(&mut Counts)) {
+    pub(super) fn count(&self, tenant: &str, count: impl FnOnce(&mut Counts)) {
         let mut state = self.state.lock();
         count(&mut state.counts);
         state.changes += 1;
         let version = state.changes;
-        let members = state.members.entry(container.to_owned()).or_default();
+        let members = state.members.entry(tenant.to_owned()).or_default();
         members.version = version;
-        // Nobody is woken: whoever floods must not set the pace of those who look.
+        // No watcher is woken: a flood of attempts must not set the pace of the watchers.
         members.refused += 1;
     }
 
     /// Enters a process: in the place of what was known of it.
-    pub(super) fn enter(&self, container: &str, process: Registered) -> Entered {
-        self.change(container, |members, counts| {
+    pub(super) fn enter(&self, tenant: &str, process: Registered) -> Entered {
+        self.change(tenant, |members, counts| {
             let key = Key::of(&process.identity);
             let before = members.living.len();
             members.living.retain(|known| Key::of(&known.identity) != key);
@@ -161,8 +161,8 @@ impl Registry {
     }
 
     /// A process has ended.
-    pub(super) fn end(&self, container: &str, key: Key) {
-        self.change(container, |members, _| {
+    pub(super) fn end(&self, tenant: &str, key: Key) {
+        self.change(tenant, |members, _| {
             members.living.retain(|known| Key::of(&known.identity) != key);
             if members.ended.len() >= MOST_PROCESSES {
                 members.ended.pop_front();
@@ -171,18 +171,18 @@ impl Registry {
         });
     }
 
-    /// All other containers are gone.
+    /// All other tenants are gone.
     pub(super) fn keep_only(&self, is_there: impl Fn(&str) -> bool) {
         let mut state = self.state.lock();
         let before = state.members.len();
-        state.members.retain(|container, _| is_there(container));
+        state.members.retain(|tenant, _| is_there(tenant));
         if state.members.len() != before {
             state.changes += 1;
             self.changed.notify_all();
         }
     }
 
-    fn change<T>(&self, container: &str, change: impl FnOnce(&mut Members, &mut Counts) -> T) -> T {
+    fn change<T>(&self, tenant: &str, change: impl FnOnce(&mut Members, &mut Counts) -> T) -> T {
         let mut state = self.state.lock();
         let State {
             members,
@@ -190,8 +190,8 @@ impl Registry {
             changes,
         } = &mut *state;
         *changes += 1;
-        let members = members.entry(container.to_owned()).or_default();
-        // Never the same twice, also if the container's directory was gone in between.
+        let members = members.entry(tenant.to_owned()).or_default();
+        // Never the same twice, also if the tenant's directory was gone in between.
         members.version = *changes;
         let outcome = change(members, counts);
         self.changed.notify_all();
@@ -236,12 +236,12 @@ mod tests {
         // The same again, as after an exec: it lives.
         registry.enter("a", process(1));
         assert_eq!(registry.members_since("a", 0).unwrap().ended.len(), 0);
-        registry.keep_only(|container| container != "a");
+        registry.keep_only(|tenant| tenant != "a");
         assert_eq!(registry.members_since("a", 0), None);
     }
 
     #[test]
-    fn a_container_fills_its_own_table_only() {
+    fn a_tenant_fills_its_own_table_only() {
         let registry = Registry::default();
         let most = u32::try_from(MOST_PROCESSES).unwrap();
         assert!((1..=most).all(|pid| registry.enter("a", process(pid)) == Entered::New));

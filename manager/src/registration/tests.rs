@@ -44,12 +44,12 @@ impl Node {
         Self { root, registrar }
     }
 
-    fn socket(&self, container: &str) -> PathBuf {
-        self.root.path().join("containers").join(container).join(SOCKET)
+    fn socket(&self, tenant: &str) -> PathBuf {
+        self.root.path().join("containers").join(tenant).join(SOCKET)
     }
 
-    /// A new container whose socket is there.
-    fn container(&self, name: &str) -> Directory {
+    /// A new tenant whose socket is there.
+    fn tenant(&self, name: &str) -> Directory {
         let tenant = Tenant {
             name: name.to_owned(),
             devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))],
@@ -61,21 +61,21 @@ impl Node {
         directory
     }
 
-    fn connected(&self, container: &str) -> Option<OwnedFd> {
-        connected(&self.socket(container)).ok()
+    fn connected(&self, tenant: &str) -> Option<OwnedFd> {
+        connected(&self.socket(tenant)).ok()
     }
 
-    /// Sends this and returns the answer; nothing if the other side closes without one.
-    fn says(&self, container: &str, message: &[u8]) -> Option<Answer> {
-        let connection = self.connected(container)?;
+    /// Sends this and returns the answer; `None` if the other side closes without one.
+    fn says(&self, tenant: &str, message: &[u8]) -> Option<Answer> {
+        let connection = self.connected(tenant)?;
         send(&connection, message, SendFlags::NOSIGNAL).ok()?;
         answer(&connection)
     }
 
-    fn members(&self, container: &str) -> Members {
+    fn members(&self, tenant: &str) -> Members {
         self.registrar
             .registry()
-            .members_since(container, 0)
+            .members_since(tenant, 0)
             .unwrap_or_default()
     }
 
@@ -128,7 +128,7 @@ fn child_that_registers() {
 #[test]
 fn a_process_is_known_from_its_registration_to_its_death() {
     let node = Node::new();
-    let _directory = node.container("a");
+    let _directory = node.tenant("a");
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--ignored",
@@ -155,7 +155,7 @@ fn a_process_is_known_from_its_registration_to_its_death() {
 #[test]
 fn each_of_two_releases_registers_with_the_other() {
     let node = Node::new();
-    let _directory = node.container("a");
+    let _directory = node.tenant("a");
     let offer = |oldest, newest| {
         let hello = Hello {
             versions: (oldest, newest),
@@ -176,9 +176,9 @@ fn each_of_two_releases_registers_with_the_other() {
 }
 
 #[test]
-fn strange_peers_are_refused_and_nobody_else_notices() {
+fn strange_peers_are_refused_and_no_other_notices() {
     let node = Node::new();
-    let _directory = node.container("a");
+    let _directory = node.tenant("a");
     let silent: Vec<_> = (0..MOST_SILENT + 20)
         .filter_map(|_| node.connected("a"))
         .collect();
@@ -217,9 +217,9 @@ fn strange_peers_are_refused_and_nobody_else_notices() {
 }
 
 #[test]
-fn a_container_that_floods_waits_and_its_neighbour_does_not() {
+fn a_tenant_that_floods_waits_and_its_neighbour_does_not() {
     let node = Node::new();
-    let _directories = [node.container("a"), node.container("b")];
+    let _directories = [node.tenant("a"), node.tenant("b")];
     let path = node.socket("a");
     let flood = std::thread::Builder::new()
         .spawn(move || (0..4000).filter_map(|_| connected(&path).ok()).count())
@@ -236,7 +236,7 @@ fn a_container_that_floods_waits_and_its_neighbour_does_not() {
 #[test]
 fn sockets_follow_their_directories() {
     let node = Node::new();
-    let directory = node.container("a");
+    let directory = node.tenant("a");
     let first = rustix::fs::lstat(node.socket("a")).unwrap();
     assert_eq!(node.says("a", &hello().encode()), accepted());
     std::fs::remove_file(node.socket("a")).unwrap();
@@ -248,10 +248,10 @@ fn sockets_follow_their_directories() {
         (second.st_ino, second.st_ctime_nsec),
         (first.st_ino, first.st_ctime_nsec)
     );
-    // Something else in its place is left alone, and harms nobody.
+    // Something else in its place is left alone, and does no harm.
     std::fs::remove_file(node.socket("a")).unwrap();
     std::fs::create_dir(node.socket("a")).unwrap();
-    let _other = node.container("b");
+    let _other = node.tenant("b");
     eventually("it is counted", || node.counts().broken > 0);
     assert_eq!(node.says("b", &hello().encode()), accepted());
     std::fs::remove_dir_all(directory.path()).unwrap();
@@ -263,7 +263,7 @@ fn sockets_follow_their_directories() {
 #[test]
 fn after_a_restart_the_sockets_are_new() {
     let mut node = Node::new();
-    let _directory = node.container("a");
+    let _directory = node.tenant("a");
     let inode = |node: &Node| {
         let found = rustix::fs::lstat(node.socket("a")).unwrap();
         (found.st_ino, found.st_ctime_nsec)
@@ -281,9 +281,7 @@ fn after_a_restart_the_sockets_are_new() {
 #[test]
 fn three_hundred_at_once_are_all_known() {
     let node = Node::new();
-    let _directories: Vec<_> = (0..10)
-        .map(|number| node.container(&format!("c{number}")))
-        .collect();
+    let _directories: Vec<_> = (0..10).map(|number| node.tenant(&format!("c{number}"))).collect();
     let message = hello().encode();
     let connections: Vec<_> = (0..300)
         .map(|number| node.connected(&format!("c{}", number % 10)).unwrap())

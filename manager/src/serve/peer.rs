@@ -23,7 +23,7 @@ use crate::settings::Api;
 /// An HTTP/2 client's first words (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
 
-/// How many connections there are.
+/// Numbers of connections.
 #[derive(Debug)]
 struct Crowd {
     most: usize,
@@ -78,11 +78,11 @@ pub(super) fn accept(
         most_per_user: api.connections_per_user,
         by_user: Mutex::default(),
     });
-    let patience = api.patience;
+    let peer_timeout = api.peer_timeout;
     tokio::spawn(async move {
         let accepting = async {
             loop {
-                if let Some(peer) = next(&listener, &crowd, patience, &events).await
+                if let Some(peer) = next(&listener, &crowd, peer_timeout, &events).await
                     && sender.send(Ok(peer)).await.is_err()
                 {
                     return;
@@ -100,7 +100,7 @@ pub(super) fn accept(
 async fn next(
     listener: &UnixListener,
     crowd: &Arc<Crowd>,
-    patience: Duration,
+    peer_timeout: Duration,
     events: &Events,
 ) -> Option<Peer> {
     let stream = match listener.accept().await {
@@ -120,7 +120,7 @@ async fn next(
             message: format!(
                 "user {user} has too many connections to the manager's socket; the next is refused"
             ),
-            container: None,
+            tenant: None,
             gpu: None,
             host_pid: None,
         });
@@ -129,7 +129,7 @@ async fn next(
     Some(Peer {
         stream,
         received: 0,
-        patience: Some(Box::pin(tokio::time::sleep(patience))),
+        preface_deadline: Some(Box::pin(tokio::time::sleep(peer_timeout))),
         _place: place,
     })
 }
@@ -139,8 +139,9 @@ async fn next(
 pub(super) struct Peer {
     stream: UnixStream,
     received: usize,
-    /// Until it has said that it speaks HTTP/2; from then on the server's own pings find out whether it is there.
-    patience: Option<Pin<Box<Sleep>>>,
+    /// Waits until the peer has begun to speak HTTP/2. From then on the server's own pings find out whether it is
+    /// there.
+    preface_deadline: Option<Pin<Box<Sleep>>>,
     _place: Place,
 }
 
@@ -162,12 +163,12 @@ impl AsyncRead for Peer {
         if read.is_ready() {
             peer.received += buffer.filled().len().saturating_sub(before);
             if peer.received >= PREFACE_BYTES {
-                peer.patience = None;
+                peer.preface_deadline = None;
             }
             return read;
         }
-        let is_over = match &mut peer.patience {
-            Some(patience) => patience.as_mut().poll(cx).is_ready(),
+        let is_over = match &mut peer.preface_deadline {
+            Some(deadline) => deadline.as_mut().poll(cx).is_ready(),
             None => false,
         };
         if is_over {

@@ -1,4 +1,4 @@
-//! How long each method's answers take: around a service, so that none is forgotten.
+//! Durations of each method's answers: around a service, so that none is forgotten.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,7 +15,7 @@ use vcuda_region::clock;
 
 use crate::metrics::Instruments;
 
-/// The methods that there are: names from callers would be series for ever.
+/// The known methods: a method named by a caller would be a series for ever.
 const METHODS: [&str; 12] = [
     "Grants/Create",
     "Grants/Resize",
@@ -82,7 +82,7 @@ where
     }
 }
 
-/// Of `/vcuda.v1.Grants/Create`, what is behind the package.
+/// The part behind the package in `/vcuda.v1.Grants/Create`.
 fn method_of(path: &str) -> &'static str {
     let method = path.strip_prefix("/vcuda.v1.").unwrap_or_default();
     METHODS

@@ -1,4 +1,4 @@
-//! Between the API's messages and our own words. What comes in is checked here, and nowhere else.
+//! Conversion between the API's messages and the manager's types. Requests are checked here, and nowhere else.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn invalid<T>(text: String) -> Result<T, Status> {
     Err(Status::invalid_argument(text))
 }
 
-/// What a caller wrote, in a length that may stand in an answer.
+/// A caller's text, in a length that may stand in an answer.
 fn quoted(text: &str) -> String {
     let short: String = text.chars().take(80).collect();
     format!("{short:?}")
@@ -89,7 +89,7 @@ fn key(field: &str, text: String) -> Result<String, Status> {
     ))
 }
 
-/// One that cannot be an id is one that does not exist: only its length matters.
+/// The id of a request. An impossible one means a grant that does not exist: only its length is checked.
 pub(super) fn id(text: String) -> Result<String, Status> {
     if (1..=64).contains(&text.len()) {
         return Ok(text);
@@ -131,7 +131,7 @@ fn holder(holder: v1::Holder) -> Result<Holder, Status> {
     })
 }
 
-/// What a request leaves out is a default.
+/// The chosen amounts of a request; omitted ones are defaults.
 fn chosen(given: &v1::Amounts) -> Chosen {
     Chosen {
         policy: given.policy() != v1::Policy::Unspecified,
@@ -223,7 +223,7 @@ pub(super) fn uuid(field: &str, text: &str) -> Result<GpuUuid, Status> {
     })
 }
 
-/// The grant as the API shows it, its container's directory being `directory`.
+/// The grant as the API shows it, its tenant's directory being `directory`.
 pub(super) fn grant(grant: &Grant, directory: &Path) -> v1::Grant {
     v1::Grant {
         id: grant.id.to_string(),

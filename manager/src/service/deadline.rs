@@ -1,4 +1,4 @@
-//! A request's time: what it brings (`grpc-timeout`), or the default.
+//! The time limit of a request: its own (`grpc-timeout`), or the default.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 
-/// Waits for `work` as long as the request gives it, and no longer than `most`. What was begun is finished all the same.
+/// Waits for `work` as long as the request allows, at most for `most`. Work that was begun is finished all the same.
 pub(super) async fn within<T>(
     time: Duration,
     work: impl Future<Output = Result<T, Status>>,
@@ -19,7 +19,8 @@ pub(super) async fn within<T>(
     }
 }
 
-/// The request's time. The transport looks at the same header and only cancels: we are a little earlier, and say why.
+/// The time limit of a request. The transport reads the same header and only cancels: this limit is a little shorter,
+/// and its error says why.
 pub(super) fn time_of<T>(request: &Request<T>, most: Duration) -> Duration {
     let given = of_header(request.metadata()).unwrap_or(most).min(most);
     given - (given / 10).min(Duration::from_millis(20))

@@ -43,7 +43,7 @@ impl GrantsService {
     }
 
     fn shown(&self, grant: &crate::grant::Grant) -> v1::Grant {
-        convert::grant(grant, &self.grants.containers().path(&grant.id))
+        convert::grant(grant, &self.grants.directories().path(&grant.id))
     }
 }
 
@@ -100,10 +100,10 @@ impl grants_server::Grants for GrantsService {
 
     async fn watch(&self, _: Request<v1::WatchGrantsRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (grant_table, changes) = self.grants.listen();
-        let containers = self.grants.containers().clone();
+        let directories = self.grants.directories().clone();
         let shown = move |kind: Kind, grant: &crate::grant::Grant| v1::GrantChange {
             kind: kind.into(),
-            grant: Some(convert::grant(grant, Path::new(&containers.path(&grant.id)))),
+            grant: Some(convert::grant(grant, Path::new(&directories.path(&grant.id)))),
         };
         let present: Vec<_> = grant_table.grants().cloned().collect();
         let show = shown.clone();

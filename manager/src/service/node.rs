@@ -13,16 +13,16 @@ use super::stream::{Answers, follow};
 use super::{convert, show};
 use crate::events::{Event, Events};
 use crate::library;
-use crate::observe::Container;
+use crate::observe::Tenant;
 use crate::problems::Problems;
 use crate::state::Grants;
 
-/// What does not change about a manager.
+/// Facts about a manager that do not change.
 #[derive(Debug, Clone)]
 pub struct About {
     /// Its release.
     pub version: String,
-    /// Which build of it.
+    /// Build of that release.
     pub build: String,
     /// The node.
     pub node: String,
@@ -97,29 +97,29 @@ impl node_server::Node for NodeService {
         let grant_table = self.grants.grant_table();
         let snapshot = self.grants.snapshot();
         let is_asked = |id: &str| only.is_empty() || only == id;
-        let shown = |container: &Container| {
-            let grant = grant_table.by_id(&container.id);
-            let grant = grant.map(|grant| convert::grant(grant, &self.grants.containers().path(&grant.id)));
-            show::container(container, grant)
+        let shown = |tenant: &Tenant| {
+            let grant = grant_table.by_id(&tenant.id);
+            let grant = grant.map(|grant| convert::grant(grant, &self.grants.directories().path(&grant.id)));
+            show::tenant(tenant, grant)
         };
         let seen = snapshot
-            .containers
+            .tenants
             .iter()
-            .filter(|container| is_asked(&container.id))
+            .filter(|tenant| is_asked(&tenant.id))
             // One that was released since is gone.
-            .filter(|container| !container.is_granted || grant_table.by_id(&container.id).is_some());
-        let mut containers: Vec<v1::Container> = seen.map(shown).collect();
+            .filter(|tenant| !tenant.is_granted || grant_table.by_id(&tenant.id).is_some());
+        let mut tenants: Vec<v1::Container> = seen.map(shown).collect();
         // Granted since the last look: there, and nothing used yet.
         let unseen = grant_table
             .grants()
             .filter(|grant| is_asked(grant.id.as_str()) && snapshot.find(grant.id.as_str()).is_none());
-        containers.extend(unseen.map(|grant| shown(&Container::unused(grant))));
-        containers.sort_by(|one, other| one.id.cmp(&other.id));
-        if !only.is_empty() && containers.is_empty() {
+        tenants.extend(unseen.map(|grant| shown(&Tenant::unused(grant))));
+        tenants.sort_by(|one, other| one.id.cmp(&other.id));
+        if !only.is_empty() && tenants.is_empty() {
             let only: String = only.chars().take(80).collect();
             return Err(Status::not_found(format!("{only:?}: no such container")));
         }
-        Ok(Response::new(v1::ListContainersResponse { containers }))
+        Ok(Response::new(v1::ListContainersResponse { containers: tenants }))
     }
 
     type WatchEventsStream = Answers<v1::Event>;
@@ -132,7 +132,7 @@ impl node_server::Node for NodeService {
         let (known, told) = self.events.listen(request.after_number);
         let only = request.container_id;
         let message = move |event: Event| {
-            let is_asked = only.is_empty() || event.report.container.as_deref() == Some(only.as_str());
+            let is_asked = only.is_empty() || event.report.tenant.as_deref() == Some(only.as_str());
             is_asked.then(|| show::event(event))
         };
         let known: Vec<v1::Event> = known.into_iter().filter_map(&message).collect();

@@ -6,7 +6,7 @@ use vcuda_quota::Quota;
 use crate::admission::{Candidate, Rules};
 use crate::events::{Event, Severity};
 use crate::gpu::Health;
-use crate::observe::{Container, Device, Process};
+use crate::observe::{Device, Process, Tenant};
 
 pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str) -> v1::Gpu {
     let gpu = candidate.gpu;
@@ -51,15 +51,15 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
     }
 }
 
-pub(super) fn container(container: &Container, grant: Option<v1::Grant>) -> v1::Container {
-    let mut findings = container.findings.clone();
-    findings.extend(container.problem.clone());
+pub(super) fn tenant(tenant: &Tenant, grant: Option<v1::Grant>) -> v1::Container {
+    let mut findings = tenant.findings.clone();
+    findings.extend(tenant.problem.clone());
     v1::Container {
-        id: container.id.clone(),
+        id: tenant.id.clone(),
         grant,
-        devices: container.devices.iter().map(device).collect(),
-        processes: container.processes.iter().map(process).collect(),
-        attached: container.attached,
+        devices: tenant.devices.iter().map(device).collect(),
+        processes: tenant.processes.iter().map(process).collect(),
+        attached: tenant.attached,
         findings,
     }
 }
@@ -106,7 +106,7 @@ pub(super) fn event(event: Event) -> v1::Event {
         severity: severity.into(),
         reason: event.report.reason.to_owned(),
         message: event.report.message,
-        container_id: event.report.container.unwrap_or_default(),
+        container_id: event.report.tenant.unwrap_or_default(),
         gpu_uuid: event.report.gpu.unwrap_or_default(),
         host_pid: event.report.host_pid.unwrap_or(0),
         count: event.count,

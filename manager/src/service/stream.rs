@@ -1,4 +1,4 @@
-//! Streams of what happens: first what is there, then what comes, until the reader, the manager or its patience ends.
+//! Streams of events: first the present ones, then new ones, until the reader, the manager or the deadline ends it.
 
 use std::pin::Pin;
 

@@ -1,4 +1,4 @@
-//! What a request does to the table of grants: arithmetic on what is known now.
+//! Effect of a request on the table of grants: arithmetic on what is known now.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
 
 use super::{Asked, Create, GrantError, Resize};
-use crate::admission::{self, Candidate, Load, Requested, Rules};
+use crate::admission::{self, Candidate, Load, Placement, Requested, Rules};
 use crate::bounds::Bounds;
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
 use crate::observe::Snapshot;
 
-/// What grants whose directories are not yet as they should be may still use, by number.
+/// Amounts that grants whose directories are not yet as they should be may still use, by number.
 pub(super) type PendingLimits = BTreeMap<u64, Held>;
 
-/// What a container takes of each of its GPUs.
+/// Amounts that a tenant takes of each of its GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     /// Memory (bytes). None: all.
@@ -27,7 +27,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// What these amounts take.
+    /// Amounts of this quota.
     #[must_use]
     pub fn of(amounts: &Quota) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Held {
         }
     }
 
-    /// Of each the greater.
+    /// The greater of each.
     #[must_use]
     pub fn or_more(self, other: Self) -> Self {
         let both = self.memory_bytes.zip(other.memory_bytes);
@@ -52,15 +52,15 @@ pub(super) static NONE_PENDING: PendingLimits = BTreeMap::new();
 /// All that a decision rests on, besides the table of grants.
 #[derive(Debug)]
 pub struct World<'a> {
-    /// How much may be given.
+    /// Bounds on the amounts that may be given.
     pub rules: &'a Rules,
-    /// What the pods of a namespace may choose.
+    /// Bounds on the choice of a namespace's pods.
     pub bounds: &'a Bounds,
     /// The GPUs.
     pub inventory: &'a Inventory,
-    /// The containers, for those of `vcuda run`.
+    /// The tenants, for those of `vcuda run`.
     pub snapshot: &'a Snapshot,
-    /// What containers may still use of grants that were made smaller.
+    /// Amounts that tenants may still use of grants that were made smaller.
     pub pending: &'a BTreeMap<u64, Held>,
     /// Milliseconds since 1970-01-01 UTC.
     pub unix_ms: i64,
@@ -86,11 +86,11 @@ pub fn candidates<'i>(
         }
     }
     let unowned = |id: &str| grant_table.by_id(id).is_none();
-    for container in &snapshot.containers {
-        if container.is_granted || !unowned(&container.id) {
+    for tenant in &snapshot.tenants {
+        if tenant.is_granted || !unowned(&tenant.id) {
             continue;
         }
-        for device in &container.devices {
+        for device in &tenant.devices {
             let quota = Quota::of(&device.config);
             let load = loads.entry(device.gpu).or_default();
             load.add(quota.memory_bytes, quota.reserved_permille());
@@ -107,12 +107,46 @@ pub fn candidates<'i>(
         .collect()
 }
 
+/// The GPUs that a request asks for; `placement` is the node's default.
+fn requested(asked: &Asked, placement: Placement) -> Requested<'_> {
+    match asked {
+        Asked::Named(uuids) => Requested::Named(uuids),
+        Asked::Any {
+            count,
+            placement: own,
+            include,
+            exclude,
+        } => Requested::Any {
+            count: *count,
+            placement: own.unwrap_or(placement),
+            include,
+            exclude,
+        },
+    }
+}
+
+/// The grant that a request makes, as it is at its beginning.
+fn new_grant(create: &Create, number: u64, gpus: Vec<GpuUuid>, unix_ms: i64) -> Grant {
+    Grant {
+        id: GrantId::new(&create.key, number),
+        key: create.key.clone(),
+        number,
+        holder: create.holder.clone(),
+        amounts: create.amounts,
+        gpus,
+        created_unix_ms: unix_ms,
+        generation: 1,
+        created_by: create.request_id.clone(),
+        changed_by: None,
+    }
+}
+
 impl World<'_> {
     fn candidates(&self, grant_table: &GrantTable, without: Option<&GrantId>) -> Vec<Candidate<'_>> {
         candidates(grant_table, self.inventory, self.snapshot, self.pending, without)
     }
 
-    /// Admits a container. Returns its grant, and whether it is new.
+    /// Admits a tenant. Returns its grant, and whether it is new.
     pub(super) fn create(
         &self,
         grant_table: &mut GrantTable,
@@ -135,43 +169,18 @@ impl World<'_> {
                 "no GPU can be given now: {why}; the manager keeps looking"
             )));
         }
-        let wanted = match &create.asked {
-            Asked::Named(uuids) => Requested::Named(uuids),
-            Asked::Any {
-                count,
-                placement,
-                include,
-                exclude,
-            } => Requested::Any {
-                count: *count,
-                placement: placement.unwrap_or(self.rules.placement),
-                include,
-                exclude,
-            },
-        };
         let gpus = admission::place(
             self.rules,
             &self.candidates(grant_table, None),
             &create.amounts,
-            &wanted,
+            &requested(&create.asked, self.rules.placement),
         )?;
         let number = grant_table.last_number.checked_add(1).ok_or_else(|| {
             GrantError::Unavailable(
                 "the ledger's numbers are used up; give the manager a new state".to_owned(),
             )
         })?;
-        let grant = Arc::new(Grant {
-            id: GrantId::new(&create.key, number),
-            key: create.key.clone(),
-            number,
-            holder: create.holder.clone(),
-            amounts: create.amounts,
-            gpus,
-            created_unix_ms: self.unix_ms,
-            generation: 1,
-            created_by: create.request_id.clone(),
-            changed_by: None,
-        });
+        let grant = Arc::new(new_grant(create, number, gpus, self.unix_ms));
         grant_table.put(Arc::clone(&grant));
         grant_table.revision += 1;
         Ok((grant, true))
@@ -236,7 +245,7 @@ impl World<'_> {
     }
 }
 
-/// The grant that this request, or one for the same container, made before.
+/// The grant that this request, or one for the same tenant, made before.
 fn repeated(grant_table: &GrantTable, create: &Create) -> Result<Option<Arc<Grant>>, GrantError> {
     if let Some(grant) = grant_table.by_request(&create.request_id) {
         // Amounts that were changed since are not what was asked for then.

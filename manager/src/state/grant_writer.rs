@@ -11,13 +11,13 @@ use vcuda_region::GpuUuid;
 
 use super::decide::{Held, PendingLimits, World};
 use super::{Change, ChangeKind, Create, GrantError, Resize, Shared};
-use crate::containers::Containers;
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
 use crate::ledger::Ledger;
 use crate::observe::Snapshot;
+use crate::tenant_directories::TenantDirectories;
 use step::{Answer, Step, answer};
 
 /// Changes that one write of the ledger holds at most.
@@ -25,7 +25,7 @@ const TOGETHER: usize = 256;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, GrantError>>;
 
-/// What the thread is asked for.
+/// Requests to the thread.
 #[derive(Debug)]
 pub(super) enum Command {
     Create(Create, Reply<Arc<Grant>>),
@@ -41,10 +41,10 @@ pub(super) enum Command {
 #[derive(Debug)]
 pub(super) struct GrantWriter {
     pub(super) ledger: Ledger,
-    pub(super) containers: Containers,
+    pub(super) directories: TenantDirectories,
     pub(super) grant_table: Arc<GrantTable>,
     pub(super) pending: PendingLimits,
-    /// Directories of no grant that could not be taken away, or are still used.
+    /// Directories without a grant that could not be removed, or are still used.
     pub(super) leftovers: BTreeSet<GrantId>,
     pub(super) shared: Arc<Shared>,
     pub(super) inventory: watch::Receiver<Arc<Inventory>>,
@@ -54,7 +54,7 @@ pub(super) struct GrantWriter {
 }
 
 impl GrantWriter {
-    /// Until it is stopped, or nobody is left who could ask.
+    /// Until it is stopped, or no sender is left that could ask.
     pub(super) fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         while let Some(first) = commands.blocking_recv() {
             let mut batch = vec![first];
@@ -103,7 +103,7 @@ impl GrantWriter {
         }
     }
 
-    /// What a command does to the table of grants, and what is then to be done. Nothing for a tick.
+    /// Applies a command to the table of grants; the steps that are then to be done. Nothing for a tick.
     fn decide(&mut self, next: &mut GrantTable, command: Command) -> Option<Step> {
         let inventory = Arc::clone(&self.inventory.borrow());
         let snapshot = Arc::clone(&self.snapshot.borrow());
@@ -154,11 +154,11 @@ impl GrantWriter {
         })
     }
 
-    /// What follows from a changed grant, that was `before` if this has changed it.
+    /// Steps that follow from a changed grant, that was `before` if this has changed it.
     fn resized(&mut self, grant: Arc<Grant>, before: Option<Arc<Grant>>, reply: Reply<Arc<Grant>>) -> Step {
         let kind = before.is_some().then_some(ChangeKind::Resized);
         if let Some(before) = before {
-            // Until its limits are written, the container may still use what it had.
+            // Until its limits are written, the tenant may still use what it had.
             let had = Held::of(&before.amounts);
             let still = self.pending.entry(grant.number).or_insert(had);
             *still = still.or_more(had);
@@ -167,7 +167,7 @@ impl GrantWriter {
     }
 
     fn foreign(&self, grant_table: &GrantTable, id: &str) -> Option<String> {
-        self.containers.foreign(&grant_table.by_id(id)?.id)
+        self.directories.foreign(&grant_table.by_id(id)?.id)
     }
 
     /// Directories, then what everybody sees, then the answers.
@@ -206,7 +206,15 @@ impl GrantWriter {
             }
         }
         self.undo(&undone, &mut changes);
+        let created: Vec<_> = changes
+            .iter()
+            .filter(|change| change.kind == ChangeKind::Created)
+            .filter_map(|change| self.grant_table.by_id(change.grant.id.as_str()).cloned())
+            .collect();
         self.shared.publish(&self.grant_table, changes);
+        for grant in &created {
+            self.tell_small(grant);
+        }
         for tell in answers {
             tell(Ok(()));
         }

@@ -1,4 +1,4 @@
-//! What callers ask for, checked: no value is out of its range.
+//! Requests of callers, checked: no value is out of its range.
 
 use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
@@ -7,20 +7,20 @@ use crate::admission::Placement;
 use crate::bounds::Chosen;
 use crate::grant::{GrantId, Holder};
 
-/// A container to be admitted.
+/// A tenant to be admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Create {
     /// Idempotency.
     pub request_id: String,
-    /// What the caller calls the container.
+    /// The caller's name of the tenant.
     pub key: String,
     /// For whom.
     pub holder: Holder,
-    /// Of each GPU.
+    /// Amounts of each GPU.
     pub amounts: Quota,
-    /// Which of the amounts are no defaults.
+    /// The chosen amounts; the others are defaults.
     pub chosen: Chosen,
-    /// Which GPUs.
+    /// The requested GPUs.
     pub asked: Asked,
 }
 
@@ -62,13 +62,13 @@ pub struct Resize {
     pub id: String,
     /// In place of its own.
     pub amounts: Quota,
-    /// Which of the amounts are no defaults.
+    /// The chosen amounts; the others are defaults.
     pub chosen: Chosen,
     /// Refused unless the grant is of this generation.
     pub expected_generation: Option<u64>,
 }
 
-/// How a caller's containers compare with the grants.
+/// Comparison of a caller's containers with the grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reconciled {
     /// Containers without a grant.

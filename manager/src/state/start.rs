@@ -18,13 +18,13 @@ use vcuda_region::process::Identity;
 use super::decide::{Held, PendingLimits};
 use super::grant_writer::{Command, GrantWriter};
 use super::{BEHIND, Grants, Shared, TICK, WAITING};
-use crate::containers::{ContainerError, Containers, Ensured, Found};
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
 use crate::grant_table::GrantTable;
 use crate::ledger::{self, Disk, Ledger, LedgerError, Loaded};
 use crate::observe::Snapshot;
 use crate::settings::Settings;
+use crate::tenant_directories::{Ensured, Found, TenantDirectories, TenantDirectoryError};
 
 /// The file in the root that says which manager owns it.
 const LOCK: &str = "manager.lock";
@@ -38,9 +38,9 @@ pub enum StartError {
     /// The ledger cannot be used.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The containers' directories cannot be looked at.
+    /// The tenants' directories cannot be looked at.
     #[error(transparent)]
-    Containers(#[from] ContainerError),
+    TenantDirectories(#[from] TenantDirectoryError),
     /// The root cannot be used.
     #[error("{}: {}; the root has to be a directory of the manager's own, on a tmpfs", .0.display(), .1)]
     Root(PathBuf, io::Error),
@@ -64,7 +64,7 @@ impl Keeping {
     }
 }
 
-/// Reads the ledger, brings the containers' directories to what it says, and begins to take changes. Call it where it may
+/// Reads the ledger, brings the tenants' directories to what it says, and begins to take changes. Call it where it may
 /// block, in a tokio runtime.
 ///
 /// # Errors
@@ -78,9 +78,9 @@ pub fn start(
 ) -> Result<(Grants, Keeping), StartError> {
     let lock = claim(&settings.root)?;
     let root = |error| StartError::Root(settings.root.clone(), error);
-    let containers = Containers::new(&settings.root).map_err(root)?;
-    let (mut ledger, loaded) = Ledger::open(&settings.state, disk)?;
-    let found = containers.granted()?;
+    let directories = TenantDirectories::new(&settings.root).map_err(root)?;
+    let (ledger, loaded) = Ledger::open(&settings.state, disk)?;
+    let found = directories.granted()?;
     let (grant_table, must_write) = settle(loaded, &found, events);
     let grant_table = Arc::new(grant_table);
     let problem = if must_write {
@@ -91,8 +91,8 @@ pub fn start(
     if let Some(error) = &problem {
         events.say(Severity::Error, "VcudaLedgerFailed", error.to_string(), None);
     }
-    let (pending, leftovers) = make_true(&grant_table, &containers, found, events);
-    // What killed ones left half made or half removed; a root without containers has nothing of it.
+    let (pending, leftovers) = make_true(&grant_table, &directories, found, events);
+    // Removes what killed managers left half made or half removed; a root without tenants has nothing of it.
     if let Ok(me) = Identity::current() {
         let _ = directory::remove_dead(&settings.root, &me);
     }
@@ -104,10 +104,9 @@ pub fn start(
         changes: broadcast::channel(BEHIND).0,
         problem: watch::channel(problem.map(|error| error.to_string())).0,
     });
-    let (commands, waiting) = mpsc::channel(WAITING);
     let writer = GrantWriter {
         ledger,
-        containers: containers.clone(),
+        directories: directories.clone(),
         grant_table,
         pending,
         leftovers,
@@ -117,20 +116,26 @@ pub fn start(
         events: Arc::clone(events),
         runtime: tokio::runtime::Handle::current(),
     };
-    let thread = std::thread::Builder::new()
-        .name("grants".to_owned())
-        .spawn(move || writer.run(waiting))
-        .map_err(root)?;
-    tokio::spawn(tick(commands.downgrade()));
+    let (commands, thread) = spawn(writer).map_err(root)?;
     let grants = Grants {
         commands,
         shared,
-        containers,
+        directories,
         inventory,
         snapshot,
         missing: Arc::default(),
     };
     Ok((grants, Keeping { thread, _root: lock }))
+}
+
+/// Starts the thread that changes grants, and the task that reminds it to look after them.
+fn spawn(writer: GrantWriter) -> io::Result<(mpsc::Sender<Command>, JoinHandle<()>)> {
+    let (commands, waiting) = mpsc::channel(WAITING);
+    let thread = std::thread::Builder::new()
+        .name("grants".to_owned())
+        .spawn(move || writer.run(waiting))?;
+    tokio::spawn(tick(commands.downgrade()));
+    Ok((commands, thread))
 }
 
 /// Whether no manager owns the root now.
@@ -237,7 +242,7 @@ fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, bool
 /// Gives each grant its directory, and takes away those of no grant. Returns what could not be done yet.
 fn make_true(
     grant_table: &GrantTable,
-    containers: &Containers,
+    containers: &TenantDirectories,
     found: Vec<Found>,
     events: &Events,
 ) -> (PendingLimits, BTreeSet<crate::grant::GrantId>) {
@@ -275,7 +280,7 @@ fn make_true(
         match containers.remove(&id) {
             Ok(aside) => {
                 if let Some(aside) = aside {
-                    let _ = Containers::discard(&aside);
+                    let _ = TenantDirectories::discard(&aside);
                 }
             }
             Err(error) => {

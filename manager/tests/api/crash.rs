@@ -9,7 +9,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -20,82 +19,13 @@ use vcuda_manager::ledger::{Disk, RealDisk};
 use vcuda_manager::state::{Asked, Create, GrantError, Resize};
 use vcuda_quota::Quota;
 
+use crate::failing_disk::{Doomed, Fate, Mounted};
 use crate::harness::{GIB, Kept, inventory, settings, uuid};
 
 const SCRATCH: &str = "VCUDA_TEST_SCRATCH";
 const STEP: &str = "VCUDA_TEST_STEP";
-/// Steps of a manager's first write, which is of the whole ledger, and of each one after it, which is put behind.
-const WHOLE: usize = 7;
-const BEHIND: usize = 3;
-
-/// What happens at a step of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// The process is gone.
-    Kill,
-    /// The step fails, half done.
-    Fail(i32),
-}
-
-/// A disk on which one step, counted from the start, goes wrong.
-#[derive(Debug, Clone)]
-struct Doomed {
-    at: usize,
-    fate: Fate,
-    done: Arc<AtomicUsize>,
-}
-
-impl Doomed {
-    fn new(at: usize, fate: Fate) -> Self {
-        let done = Arc::new(AtomicUsize::new(0));
-        Self { at, fate, done }
-    }
-
-    fn step(&self) -> io::Result<()> {
-        if self.done.fetch_add(1, Ordering::Relaxed) != self.at {
-            return Ok(());
-        }
-        match self.fate {
-            Fate::Kill => {
-                kill(Pid::this(), Signal::SIGKILL)?;
-                Ok(())
-            }
-            Fate::Fail(code) => Err(io::Error::from_raw_os_error(code)),
-        }
-    }
-}
-
-impl Disk for Doomed {
-    fn create(&self, path: &Path) -> io::Result<File> {
-        self.step()?;
-        RealDisk.create(path)
-    }
-
-    fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
-        self.step()?;
-        let (half, rest) = bytes.split_at(bytes.len() / 2);
-        RealDisk.write(file, half)?;
-        self.step()?;
-        RealDisk.write(file, rest)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        self.step()?;
-        RealDisk.sync(file)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.step()?;
-        RealDisk.rename(from, to)
-    }
-
-    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        self.step()?;
-        RealDisk.sync_directory(directory)?;
-        // And after the last one.
-        self.step()
-    }
-}
+/// Steps of a write.
+const STEPS: usize = 7;
 
 fn amounts(memory_bytes: u64) -> Quota {
     Quota::fixed(Some(memory_bytes), 10)
@@ -196,7 +126,7 @@ fn spawn(scratch: &Path, step: Option<usize>) -> Child {
     command.spawn().unwrap()
 }
 
-/// What a child was told, over all its lives.
+/// Answers that a child got, over all its lives.
 #[derive(Debug, Default)]
 struct Told {
     /// Ids answered, by number.
@@ -257,7 +187,7 @@ impl Told {
             assert!(*number <= grant_table.last_number);
         }
         for grant in there.values() {
-            assert!(kept.grants.containers().is_present(&grant.id));
+            assert!(kept.grants.directories().is_present(&grant.id));
         }
         // Nothing is given twice: no GPU has more than it can give.
         let gpus = inventory(2);
@@ -265,7 +195,7 @@ impl Told {
             assert!(candidate.load.memory_bytes <= candidate.gpu.memory_total_bytes);
         }
         // And no directory is there without a grant.
-        let found = kept.grants.containers().granted().unwrap();
+        let found = kept.grants.directories().granted().unwrap();
         assert_eq!(found.len(), there.len());
         kept.stop().await;
     }
@@ -276,8 +206,7 @@ impl Told {
 async fn killed_at_each_step_of_a_write() {
     let scratch = tempfile::tempdir().unwrap();
     let mut told = Told::default();
-    // The whole ledger, then seven changes behind it.
-    for step in 0..WHOLE + 7 * BEHIND {
+    for step in 0..4 * STEPS {
         let mut child = spawn(scratch.path(), Some(step));
         told.hear(&mut child);
         let status = child.wait().unwrap();
@@ -287,7 +216,7 @@ async fn killed_at_each_step_of_a_write() {
     assert!(told.made.len() > 20 && !told.released.is_empty(), "{told:?}");
 }
 
-/// Killed at an instant that nobody chose: in a write, between ledger and directory, in a directory.
+/// Killed at a random instant: in a write, between ledger and directory, in a directory.
 #[tokio::test]
 async fn killed_at_any_instant() {
     let scratch = tempfile::tempdir().unwrap();
@@ -329,7 +258,7 @@ async fn a_disk_that_fails_at_each_step() {
     const ENOSPC: i32 = 28;
     const EIO: i32 = 5;
     for code in [ENOSPC, EIO] {
-        for step in 0..WHOLE + BEHIND {
+        for step in 0..2 * STEPS {
             let scratch = tempfile::tempdir().unwrap();
             let kept = Kept::start(settings(scratch.path()), Box::new(RealDisk))
                 .await
@@ -342,8 +271,8 @@ async fn a_disk_that_fails_at_each_step() {
                 .unwrap();
             let grants = &kept.grants;
             let mut last = first.number;
-            if step >= WHOLE {
-                // The first write of this life works; the next one, behind it, does not.
+            if step >= STEPS {
+                // The first write of this life works; the next one does not.
                 last = grants.create(create("between")).await.unwrap().number;
             }
             let before = grants.grant_table().len();
@@ -356,7 +285,7 @@ async fn a_disk_that_fails_at_each_step() {
             assert!(kept.has_told("VcudaLedgerFailed"));
             assert_eq!(grants.grant_table().len(), before);
             let refused = vcuda_manager::grant::GrantId::new("b", last + 1);
-            assert!(!grants.containers().path(&refused).exists());
+            assert!(!grants.directories().path(&refused).exists());
             // The same request, tried again.
             let second = grants.create(create("b")).await.unwrap();
             assert!(second.number > last + 1, "{refused} may be on the disk");
@@ -382,7 +311,7 @@ async fn a_failed_change_changes_nothing() {
     let scratch = tempfile::tempdir().unwrap();
     for release in [false, true] {
         let scratch = scratch.path().join(release.to_string());
-        let disk = Doomed::new(WHOLE, Fate::Fail(28));
+        let disk = Doomed::new(STEPS, Fate::Fail(28));
         let kept = Kept::start(settings(&scratch), Box::new(disk)).await.unwrap();
         let made = kept.grants.create(create("a")).await.unwrap();
         if release {
@@ -400,7 +329,7 @@ async fn a_failed_change_changes_nothing() {
         // Nor does it come with the next one.
         kept.grants.create(create("b")).await.unwrap();
         assert_eq!(kept.grants.grant_table().by_key("a"), Some(&made));
-        assert!(kept.grants.containers().is_present(&made.id));
+        assert!(kept.grants.directories().is_present(&made.id));
         // What was given back is not given twice.
         let candidates = inventory(2);
         let candidate = kept.grants.candidates(&candidates);
@@ -434,31 +363,9 @@ async fn a_real_file_system_that_is_full() {
         file.set_len(0).unwrap();
         std::fs::remove_file(&filler).unwrap();
         let made = kept.grants.create(create("a")).await.unwrap();
-        assert!(kept.grants.containers().is_present(&made.id));
+        assert!(kept.grants.directories().is_present(&made.id));
         assert_eq!(made.gpus, [uuid(1)]);
         assert!(kept.grants.release(made.id.as_str(), false).await.unwrap());
         kept.stop().await;
-    }
-}
-
-/// A small tmpfs, for as long as this value lives.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn new(path: &Path) -> Option<Self> {
-        std::fs::create_dir_all(path).unwrap();
-        let done = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=24m,mode=0755", "tmpfs"])
-            .arg(path)
-            .stderr(Stdio::null())
-            .status();
-        done.is_ok_and(|status| status.success())
-            .then(|| Self(path.to_owned()))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

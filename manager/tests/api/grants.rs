@@ -1,45 +1,19 @@
-//! Create, resize, release, list, watch, reconcile: what the proto says of each.
+//! Create, resize and release: what the proto says of each.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tonic::{Code, Request};
+use tonic::Code;
 use vcuda_manager::gpu::{Health, Inventory};
-use vcuda_manager::ledger::RealDisk;
-use vcuda_manager::observe::{Container, Device, Snapshot};
-use vcuda_manager::serve::{self, ServeError};
-use vcuda_manager::state::start::StartError;
 use vcuda_manager_api::v1;
-use vcuda_manager_api::v1::grant_change::Kind;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::limits::Limits;
-use vcuda_region::process::Identity;
-use vcuda_region::slots::Usage;
 
-use crate::harness::{GIB, Kept, Node, amounts, ask, eventually, gpu, inventory, next, settings, uuid};
+use crate::harness::{GIB, Node, amounts, ask, by_id, gpu, mode, release, uuid};
 
-fn mode(path: &Path) -> u32 {
-    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
-}
-
-fn release(id: &str) -> v1::ReleaseGrantRequest {
-    v1::ReleaseGrantRequest {
-        id: id.to_owned(),
-        even_if_used: false,
-    }
-}
-
-fn by_id(id: &str) -> v1::GetGrantRequest {
-    v1::GetGrantRequest {
-        grant: Some(v1::get_grant_request::Grant::Id(id.to_owned())),
-    }
-}
-
-/// Time that was not asked for is what others leave (docs/policies.md): it is held for nobody.
+/// Time that was not asked for is what others leave (docs/policies.md): it is reserved for no tenant.
 #[tokio::test]
 async fn grants_of_memory_only_share_a_gpu() {
     let scratch = tempfile::tempdir().unwrap();
@@ -65,46 +39,8 @@ async fn grants_of_memory_only_share_a_gpu() {
     node.stop().await;
 }
 
-/// By method and status, as the metrics tell it.
 #[tokio::test]
-async fn calls_are_timed() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    let mut client = node.grants().await;
-    for key in ["a", "b"] {
-        client.create(ask(key, GIB, 10)).await.unwrap();
-    }
-    client.create(ask("c", 1000 * GIB, 10)).await.unwrap_err();
-    client.get(by_id("nobody-7")).await.unwrap_err();
-    node.node().await.list_gpus(v1::ListGpusRequest {}).await.unwrap();
-    let watched = client.watch(v1::WatchGrantsRequest {}).await.unwrap();
-    let page = node.scrape();
-    for (method, code, calls) in [
-        ("Grants/Create", "OK", 2),
-        ("Grants/Create", "RESOURCE_EXHAUSTED", 1),
-        ("Grants/Get", "NOT_FOUND", 1),
-        ("Node/ListGpus", "OK", 1),
-        ("Grants/Watch", "OK", 1),
-    ] {
-        let counted = page.lines().find(|line| {
-            let is_count = line.starts_with("vcuda_api_duration_seconds_count{");
-            is_count
-                && line.contains(&format!("method=\"{method}\""))
-                && line.contains(&format!("code=\"{code}\""))
-        });
-        let counted = counted.and_then(|line| line.rsplit(' ').next());
-        assert_eq!(
-            counted,
-            Some(calls.to_string().as_str()),
-            "{method} {code}: {page}"
-        );
-    }
-    drop(watched);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_grant_from_its_request_to_its_end() {
+async fn a_grant_is_a_directory_with_limits_and_counts_on_its_gpu() {
     let scratch = tempfile::tempdir().unwrap();
     let node = Node::start(scratch.path()).await;
     assert_eq!(mode(&node.socket()), 0o660);
@@ -132,41 +68,39 @@ async fn a_grant_from_its_request_to_its_end() {
 
     let got = client.get(by_id("web-1")).await.unwrap().into_inner();
     assert_eq!(got, grant);
-    let gpus = node
-        .node()
-        .await
-        .list_gpus(v1::ListGpusRequest {})
-        .await
-        .unwrap()
-        .into_inner();
+    let list = v1::ListGpusRequest {};
+    let gpus = node.node().await.list_gpus(list).await.unwrap().into_inner();
     let gpu = &gpus.gpus[0];
     assert_eq!(
         (gpu.memory_granted_bytes, gpu.cores_granted_permille, gpu.sharers),
         (4 * GIB, 300, 1)
     );
+    node.stop().await;
+}
 
-    assert!(
+#[tokio::test]
+async fn a_released_grant_leaves_nothing_and_is_released_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let node = Node::start(scratch.path()).await;
+    let mut client = node.grants().await;
+    let grant = client
+        .create(ask("web", 4 * GIB, 300))
+        .await
+        .unwrap()
+        .into_inner();
+    let mut is_released = async || {
         client
             .release(release("web-1"))
             .await
             .unwrap()
             .into_inner()
             .released
-    );
-    assert!(!directory.exists());
-    // Again: it is released already.
-    assert!(
-        !client
-            .release(release("web-1"))
-            .await
-            .unwrap()
-            .into_inner()
-            .released
-    );
-    assert_eq!(
-        client.get(by_id("web-1")).await.unwrap_err().code(),
-        Code::NotFound
-    );
+    };
+    assert!(is_released().await);
+    assert!(!Path::new(&grant.directory).exists());
+    assert!(!is_released().await, "it is released already");
+    let unknown = client.get(by_id("web-1")).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
     let listed = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
     assert_eq!((listed.grants.len(), listed.revision), (0, 2));
     node.stop().await;
@@ -182,7 +116,7 @@ async fn the_same_request_is_the_same_grant() {
         client.create(ask("a", GIB, 100)).await.unwrap().into_inner(),
         grant
     );
-    // Another request for the same container.
+    // Another request for the same tenant.
     let mut other = ask("a", GIB, 100);
     other.request_id = "other".to_owned();
     assert_eq!(client.create(other.clone()).await.unwrap().into_inner(), grant);
@@ -273,40 +207,47 @@ async fn a_resize_is_in_place_and_repeats_harmlessly() {
     node.stop().await;
 }
 
+/// A request for 8 GiB and 30 % of the GPU of this number.
+fn ask_of_gpu(number: u8) -> v1::CreateGrantRequest {
+    v1::CreateGrantRequest {
+        gpu_count: 0,
+        gpu_uuids: vec![uuid(number).to_string()],
+        ..ask("x", 8 * GIB, 300)
+    }
+}
+
 #[tokio::test]
-async fn what_does_not_fit_or_may_not_be_used_is_said() {
+async fn a_request_that_does_not_fit_is_told_what_is_free() {
+    let scratch = tempfile::tempdir().unwrap();
+    let node = Node::start(scratch.path()).await;
+    let mut client = node.grants().await;
+    client.create(ask("a", 20 * GIB, 300)).await.unwrap();
+    let mut two = ask("x", 8 * GIB, 300);
+    two.gpu_count = 2;
+    let refusal = client.create(two).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::ResourceExhausted);
+    assert!(refusal.message().contains("has 4 GiB and 70 % free"), "{refusal}");
+    assert!(node.kept.has_told("VcudaNoCard"));
+    let refusal = client.create(ask_of_gpu(9)).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::NotFound);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_gpu_that_may_not_be_used_is_refused_with_the_reason() {
     let scratch = tempfile::tempdir().unwrap();
     let node = Node::start(scratch.path()).await;
     let mut client = node.grants().await;
     let mut nodes = node.node().await;
     client.create(ask("a", 20 * GIB, 300)).await.unwrap();
-    let mut refused = async |change: &dyn Fn(&mut v1::CreateGrantRequest)| {
-        let mut request = ask("x", 8 * GIB, 300);
-        change(&mut request);
-        client.create(request).await.unwrap_err()
-    };
-    let text = refused(&|request| request.gpu_count = 2).await;
-    assert_eq!(text.code(), Code::ResourceExhausted);
-    assert!(text.message().contains("has 4 GiB and 70 % free"), "{text}");
-    let text = refused(&|request| {
-        request.gpu_count = 0;
-        request.gpu_uuids = vec![uuid(9).to_string()];
-    })
-    .await;
-    assert_eq!(text.code(), Code::NotFound);
-
     let cordon = |cordoned| v1::CordonRequest {
         gpu_uuid: uuid(2).to_string(),
         cordoned,
     };
     nodes.cordon(cordon(true)).await.unwrap();
-    let text = refused(&|request| {
-        request.gpu_count = 0;
-        request.gpu_uuids = vec![uuid(2).to_string()];
-    })
-    .await;
-    assert_eq!(text.code(), Code::FailedPrecondition);
-    assert!(text.message().contains("cordoned"), "{text}");
+    let refusal = client.create(ask_of_gpu(2)).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::FailedPrecondition);
+    assert!(refusal.message().contains("cordoned"), "{refusal}");
     nodes.cordon(cordon(false)).await.unwrap();
 
     let mut sick = gpu(2);
@@ -315,356 +256,24 @@ async fn what_does_not_fit_or_may_not_be_used_is_said() {
         gpus: vec![gpu(1), sick],
         ..Inventory::default()
     }));
-    let text = refused(&|_| {}).await;
-    assert!(text.message().contains("XID 79"), "{text}");
+    let refusal = client.create(ask("x", 8 * GIB, 300)).await.unwrap_err();
+    assert!(refusal.message().contains("XID 79"), "{refusal}");
 
     node.kept.inventory.send_replace(Arc::new(Inventory {
         problem: Some("NVML does not answer".to_owned()),
         ..Inventory::default()
     }));
-    let text = refused(&|_| {}).await;
-    assert_eq!(text.code(), Code::Unavailable);
-    assert!(text.message().contains("NVML does not answer"), "{text}");
+    let refusal = client.create(ask("x", 8 * GIB, 300)).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::Unavailable);
+    assert!(refusal.message().contains("NVML does not answer"), "{refusal}");
     let status = nodes
         .get_status(v1::GetStatusRequest {})
         .await
         .unwrap()
         .into_inner();
     assert_eq!(status.problems, ["GPUs: NVML does not answer"]);
-    assert!(node.kept.has_told("VcudaNoCard"));
-    // What is granted stays, whatever becomes of the GPUs.
+    // Grants stay, whatever becomes of the GPUs.
     assert_eq!(node.kept.grants.grant_table().len(), 1);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn those_of_vcuda_run_count_and_are_not_owned() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    node.kept.inventory.send_replace(Arc::new(inventory(1)));
-    let device = Device::unused(uuid(1), DeviceConfig::new(20 * GIB, 800));
-    let run = Container {
-        id: "run-a".to_owned(),
-        devices: vec![device],
-        ..Container::default()
-    };
-    node.kept.snapshot.send_replace(Arc::new(Snapshot {
-        number: 1,
-        taken_ns: 1,
-        containers: vec![run],
-    }));
-    let mut client = node.grants().await;
-    let refused = client.create(ask("a", 5 * GIB, 100)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert!(refused.message().contains("4 GiB and 20 % free"), "{refused}");
-    client.create(ask("b", 4 * GIB, 200)).await.unwrap();
-    let mut nodes = node.node().await;
-    let listed = nodes
-        .list_containers(v1::ListContainersRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    let owned: Vec<_> = listed
-        .containers
-        .iter()
-        .map(|one| (one.id.as_str(), one.grant.is_some(), one.devices.len()))
-        .collect();
-    assert_eq!(owned, [("b-1", true, 1), ("run-a", false, 1)]);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_container_that_is_used_is_not_released() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    let mut client = node.grants().await;
-    let grant = client.create(ask("a", GIB, 100)).await.unwrap().into_inner();
-    let usage = Usage::open(Path::new(&grant.directory)).unwrap();
-    usage.claim(&Identity::current().unwrap()).unwrap();
-    let refused = client.release(release("a-1")).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
-    // Nor by what the caller no longer has.
-    let reconcile = v1::ReconcileRequest {
-        grace_ms: 1,
-        ..v1::ReconcileRequest::default()
-    };
-    for _ in 0..3 {
-        let reconciled = client.reconcile(reconcile.clone()).await.unwrap().into_inner();
-        assert_eq!(reconciled.missing_ids, ["a-1"]);
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    let anyway = v1::ReleaseGrantRequest {
-        even_if_used: true,
-        ..release("a-1")
-    };
-    assert!(client.release(anyway).await.unwrap().into_inner().released);
-    assert!(!Path::new(&grant.directory).exists());
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn what_the_caller_no_longer_has_is_released_at_the_second_look() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    let mut client = node.grants().await;
-    for key in ["dp-a", "dp-b", "other"] {
-        client.create(ask(key, GIB, 100)).await.unwrap();
-    }
-    let look = |living: &[&str], grace_ms| v1::ReconcileRequest {
-        key_prefix: "dp-".to_owned(),
-        living_keys: living.iter().map(|key| (*key).to_owned()).collect(),
-        grace_ms,
-    };
-    let mut reconcile = async |living: &[&str], grace_ms| {
-        let answer = client
-            .reconcile(look(living, grace_ms))
-            .await
-            .unwrap()
-            .into_inner();
-        (answer.unknown_keys, answer.missing_ids, answer.released_ids)
-    };
-    let texts = |ids: &[&str]| -> Vec<String> { ids.iter().map(|id| (*id).to_owned()).collect() };
-    assert_eq!(
-        reconcile(&["dp-a", "dp-x"], 1).await,
-        (texts(&["dp-x"]), texts(&["dp-b-2"]), vec![])
-    );
-    // Named in between: it counts from anew.
-    assert_eq!(reconcile(&["dp-a", "dp-b"], 1).await, (vec![], vec![], vec![]));
-    tokio::time::sleep(Duration::from_millis(2)).await;
-    assert_eq!(
-        reconcile(&["dp-a"], 1).await,
-        (vec![], texts(&["dp-b-2"]), vec![])
-    );
-    tokio::time::sleep(Duration::from_millis(2)).await;
-    // Too soon.
-    assert_eq!(
-        reconcile(&["dp-a"], 3_600_000).await,
-        (vec![], texts(&["dp-b-2"]), vec![])
-    );
-    assert_eq!(
-        reconcile(&["dp-a"], 1).await,
-        (vec![], vec![], texts(&["dp-b-2"]))
-    );
-    // Those of others are not asked for.
-    let listed = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
-    let keys: Vec<_> = listed.grants.iter().map(|grant| grant.key.as_str()).collect();
-    assert_eq!(keys, ["dp-a", "other"]);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_watch_tells_what_is_there_and_what_comes() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    let mut client = node.grants().await;
-    client.create(ask("a", GIB, 100)).await.unwrap();
-    let mut watch = client
-        .watch(v1::WatchGrantsRequest {})
-        .await
-        .unwrap()
-        .into_inner();
-    client.create(ask("b", GIB, 100)).await.unwrap();
-    let resize = v1::ResizeGrantRequest {
-        request_id: "s".to_owned(),
-        id: "b-2".to_owned(),
-        amounts: Some(amounts(2 * GIB, 100)),
-        expected_generation: 0,
-    };
-    client.resize(resize).await.unwrap();
-    client.release(release("a-1")).await.unwrap();
-    let mut told = Vec::new();
-    for _ in 0..5 {
-        let change = next(&mut watch, "a change").await.unwrap().unwrap();
-        told.push((
-            change.kind(),
-            change.grant.map(|grant| grant.id).unwrap_or_default(),
-        ));
-    }
-    let expected = [
-        (Kind::Present, "a-1"),
-        (Kind::Synced, ""),
-        (Kind::Created, "b-2"),
-        (Kind::Resized, "b-2"),
-        (Kind::Released, "a-1"),
-    ];
-    assert_eq!(told, expected.map(|(kind, id)| (kind, id.to_owned())));
-    // It ends with the manager, and does not keep it from ending.
-    node.stop().await;
-    let end = next(&mut watch, "its end, with the manager").await;
-    assert!(end.ok().flatten().is_none());
-}
-
-#[tokio::test]
-async fn events_are_told_from_a_number_on() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    let (mut client, mut nodes) = (node.grants().await, node.node().await);
-    for key in ["a", "b"] {
-        client.create(ask(key, 100 * GIB, 100)).await.unwrap_err();
-    }
-    let after = |after_number, container_id: &str| v1::WatchEventsRequest {
-        after_number,
-        no_follow: true,
-        container_id: container_id.to_owned(),
-    };
-    for (request, expected) in [
-        (after(0, ""), 2),
-        (after(1, ""), 1),
-        (after(0, "b"), 1),
-        (after(2, ""), 0),
-    ] {
-        let mut told = nodes.watch_events(request).await.unwrap().into_inner();
-        let mut count = 0;
-        while let Some(event) = next(&mut told, "an event, or the end").await.unwrap() {
-            assert_eq!(event.reason, "VcudaNoCard");
-            count += 1;
-        }
-        assert_eq!(count, expected);
-    }
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_restart_forgets_nothing() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    let mut client = node.grants().await;
-    for key in ["a", "b", "c"] {
-        client.create(ask(key, GIB, 100)).await.unwrap();
-    }
-    client.release(release("c-3")).await.unwrap();
-    let cordon = v1::CordonRequest {
-        gpu_uuid: uuid(2).to_string(),
-        cordoned: true,
-    };
-    node.node().await.cordon(cordon).await.unwrap();
-    let before = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
-    let containers = node.settings.root.join("containers");
-    node.stop().await;
-    // What was not there while the manager was not: a directory is gone, one is left of what was released.
-    fs::remove_dir_all(containers.join("a-1")).unwrap();
-    fs::rename(containers.join("b-2"), containers.join("z-1")).unwrap();
-    fs::create_dir(containers.join("of-nobody")).unwrap();
-
-    let node = Node::start(scratch.path()).await;
-    let mut client = node.grants().await;
-    let after = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
-    assert_eq!(after, before);
-    for grant in &after.grants {
-        assert!(Limits::read(Path::new(&grant.directory)).is_ok());
-    }
-    assert!(!containers.join("z-1").exists());
-    let gpus = node
-        .node()
-        .await
-        .list_gpus(v1::ListGpusRequest {})
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(
-        gpus.gpus.iter().map(|gpu| gpu.cordoned).collect::<Vec<_>>(),
-        [false, true]
-    );
-    // The number of the one that was released is not given again.
-    let next = client.create(ask("c", GIB, 100)).await.unwrap().into_inner();
-    assert_eq!(next.id, "c-4");
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_directory_deleted_underneath_is_made_again_and_told() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    let mut client = node.grants().await;
-    let grant = client.create(ask("a", GIB, 100)).await.unwrap().into_inner();
-    let directory = Path::new(&grant.directory);
-    // Again, if it is made again while it is deleted.
-    while let Err(error) = fs::remove_dir_all(directory) {
-        assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
-    }
-    eventually(|| Limits::read(directory).is_ok()).await;
-    eventually(|| node.kept.has_told("VcudaDirectoryRestored")).await;
-    // A link, or a foreign file, in its place is taken away and not followed; and the request itself mends it too.
-    let outside = scratch.path().join("outside");
-    fs::create_dir(&outside).unwrap();
-    fs::write(outside.join("precious"), "x").unwrap();
-    fs::rename(directory, scratch.path().join("moved")).unwrap();
-    std::os::unix::fs::symlink(&outside, directory).unwrap();
-    client.create(ask("a", GIB, 100)).await.unwrap();
-    assert!(Limits::read(directory).is_ok());
-    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
-    fs::remove_file(directory.join("limits")).unwrap();
-    fs::write(directory.join("limits"), "nonsense").unwrap();
-    fs::write(directory.join("foreign"), "x").unwrap();
-    client.create(ask("a", GIB, 100)).await.unwrap();
-    assert!(Limits::read(directory).is_ok());
-    assert!(
-        client
-            .release(release("a-1"))
-            .await
-            .unwrap()
-            .into_inner()
-            .released
-    );
-    assert!(!directory.exists());
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_second_manager_refuses_and_says_why() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    let same = node.settings.clone();
-    let mut same_state = same.clone();
-    same_state.root = scratch.path().join("run2");
-    let refused = Kept::start(same.clone(), Box::new(RealDisk)).await.err().unwrap();
-    assert!(matches!(&refused, StartError::Running(_)), "{refused}");
-    assert!(refused.to_string().contains("another manager"), "{refused}");
-    let refused = Kept::start(same_state, Box::new(RealDisk)).await.err().unwrap();
-    assert!(refused.to_string().contains("another manager"), "{refused}");
-    assert!(matches!(
-        serve::listen(&same.root, &same.api),
-        Err(ServeError::Taken(_))
-    ));
-    // The first one serves as before.
-    node.grants().await.create(ask("a", GIB, 100)).await.unwrap();
-    node.stop().await;
-
-    // A socket that is left behind is replaced; what is none is not.
-    let settings = settings(scratch.path());
-    drop(serve::listen(&settings.root, &settings.api).unwrap());
-    let node = Node::start(scratch.path()).await;
-    assert_eq!(node.kept.grants.grant_table().len(), 1);
-    let socket = node.socket();
-    node.stop().await;
-    fs::remove_file(&socket).unwrap();
-    fs::write(&socket, "x").unwrap();
-    assert!(matches!(
-        serve::listen(&settings.root, &settings.api),
-        Err(ServeError::Foreign(_))
-    ));
-}
-
-#[tokio::test]
-async fn what_does_not_work_is_in_the_status() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    node.problems
-        .set("audit", Some("it cannot see processes".to_owned()));
-    let status = node
-        .node()
-        .await
-        .get_status(Request::new(v1::GetStatusRequest {}))
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(status.problems, ["audit: it cannot see processes"]);
-    assert_eq!(
-        (status.version.as_str(), status.node_name.as_str()),
-        ("1.2.3", "node-a")
-    );
-    node.problems.set("audit", None);
-    assert!(node.problems.lines().is_empty());
     node.stop().await;
 }
 

@@ -1,5 +1,7 @@
 //! A manager's grants and API on a scratch directory, with GPUs that are told to it.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,8 +70,8 @@ impl Kept {
         let events = Arc::new(Events::default());
         let told = Arc::clone(&events);
         let (inventory, gpus) = watch::channel(Arc::new(inventory(2)));
-        let (snapshot, containers) = watch::channel(Arc::new(Snapshot::default()));
-        let started = spawn_blocking(move || start(&settings, disk, &told, gpus, containers));
+        let (snapshot, tenants) = watch::channel(Arc::new(Snapshot::default()));
+        let started = spawn_blocking(move || start(&settings, disk, &told, gpus, tenants));
         let (grants, keeping) = started.await.unwrap()?;
         Ok(Self {
             grants,
@@ -152,13 +154,13 @@ impl Node {
         self.settings.root.join(vcuda_manager_api::SOCKET_NAME)
     }
 
-    /// What a scrape says now.
+    /// Text of a scrape now.
     pub(crate) fn scrape(&self) -> String {
         let grants = self.kept.grants.clone();
         let sources = Sources {
             node: self.settings.node.clone(),
             inventory: self.kept.inventory.subscribe(),
-            containers: self.kept.snapshot.subscribe(),
+            tenants: self.kept.snapshot.subscribe(),
             grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
         };
         Metrics::new(sources, Arc::clone(&self.instruments))
@@ -218,7 +220,7 @@ pub(crate) async fn eventually(mut is: impl FnMut() -> bool) {
     }
 }
 
-/// What a stream tells next. Fails the test, naming what was awaited, where it says nothing for half a minute.
+/// Next message of a stream. Fails the test, naming what was awaited, where it says nothing for half a minute.
 pub(crate) async fn next<T>(
     stream: &mut tonic::Streaming<T>,
     what: &str,
@@ -226,4 +228,21 @@ pub(crate) async fn next<T>(
     let told = tokio::time::timeout(Duration::from_secs(30), stream.message()).await;
     assert!(told.is_ok(), "the stream says nothing for 30 s: {what}");
     told.unwrap()
+}
+
+pub(crate) fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+pub(crate) fn release(id: &str) -> v1::ReleaseGrantRequest {
+    v1::ReleaseGrantRequest {
+        id: id.to_owned(),
+        even_if_used: false,
+    }
+}
+
+pub(crate) fn by_id(id: &str) -> v1::GetGrantRequest {
+    v1::GetGrantRequest {
+        grant: Some(v1::get_grant_request::Grant::Id(id.to_owned())),
+    }
 }

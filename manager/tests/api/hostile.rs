@@ -1,4 +1,4 @@
-//! Peers that are broken, slow, many or malicious: each is got rid of, and nobody else notices.
+//! Peers that are broken, slow, many or malicious: each is got rid of, and no other client notices.
 
 use std::fs::File;
 use std::io;
@@ -25,17 +25,17 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const PING: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 
-/// A manager that loses patience soon, with few places.
+/// A manager that soon closes silent connections, with few places.
 async fn impatient(scratch: &std::path::Path) -> Node {
     let mut settings = settings(scratch);
-    settings.api.patience = Duration::from_millis(200);
+    settings.api.peer_timeout = Duration::from_millis(200);
     settings.api.deadline = Duration::from_secs(1);
     settings.api.connections = 60;
     settings.api.connections_per_user = 40;
     Node::with(settings, Box::new(RealDisk)).await
 }
 
-/// Somebody else is served.
+/// Another client is served.
 async fn serves(node: &Node) {
     let listed = node.grants().await.list(v1::ListGrantsRequest {}).await;
     assert!(listed.is_ok(), "{listed:?}");
@@ -134,7 +134,7 @@ async fn connections_are_bounded_and_the_others_stay() {
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_read_its_events_loses_them_and_nobody_elses() {
+async fn a_reader_that_does_not_read_its_events_loses_its_own_only() {
     let scratch = tempfile::tempdir().unwrap();
     let node = Node::start(scratch.path()).await;
     let mut nodes = node.node().await;
@@ -153,7 +153,7 @@ async fn a_reader_that_does_not_read_its_events_loses_them_and_nobody_elses() {
                 severity: Severity::Info,
                 reason: "VcudaTest",
                 message: "x".repeat(200),
-                container: Some(format!("{round}-{place}")),
+                tenant: Some(format!("{round}-{place}")),
                 gpu: None,
                 host_pid: None,
             });

@@ -2,7 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod crash;
+mod failing_disk;
 mod grants;
 mod harness;
 mod hostile;
 mod rebuild;
+mod restart;
+mod watching;

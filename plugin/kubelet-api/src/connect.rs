@@ -13,7 +13,7 @@ use tower::service_fn;
 /// the same path again if the connection breaks.
 ///
 /// # Errors
-/// The system's: nobody listens there, or not in time.
+/// The system's: no process listens there, or not in time.
 pub async fn connect(socket: &Path, deadline: Duration) -> io::Result<Channel> {
     // Tried once by itself: a channel says of a socket that is not there only "transport error".
     tokio::time::timeout(deadline, UnixStream::connect(socket)).await??;

@@ -1,4 +1,4 @@
-//! What kubelet and its plugins say to each other, both sides of it (`proto/`, which also documents it): the device plugin
+//! Protocols between kubelet and its plugins, both sides of them (`proto/`, which also documents them): the device plugin
 //! API, registration by a watched directory, and PodResources.
 
 #[allow(

@@ -1,4 +1,4 @@
-//! Why a container does not start.
+//! Reasons why a container does not start.
 
 use thiserror::Error;
 use tonic::{Code, Status};
@@ -10,34 +10,34 @@ use crate::driver::DriverError;
 use crate::manager::ManagerError;
 use crate::pods::{HolderError, PodsError};
 
-/// Why a container does not start. Kubelet shows the text in the pod's events, and asks again.
+/// The reason why a container does not start. Kubelet shows the text in the pod's events, and asks again.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// Kubelet does not say who it is.
+    /// Kubelet does not tell which container it is.
     #[error("{0}; nothing is granted before that is known")]
     Pods(#[from] PodsError),
-    /// It is in doubt who it is.
+    /// Kubelet's records contradict each other about which container it is.
     #[error("{0}; nothing is granted in doubt")]
     Holder(#[from] HolderError),
-    /// What it asks for cannot be.
+    /// Its request cannot be met.
     #[error("{}: {}", .0, .1)]
     Demand(String, DemandError),
     /// Its devices are not ours.
     #[error("{0}: kubelet names {1:?} among its devices, which is none of this plugin's: delete the pod")]
     Foreign(String, String),
-    /// Its annotations are wrong, or do not go with what it asks for.
+    /// Its annotations are wrong, or contradict its request.
     #[error("{0}: {1}")]
     Choice(String, String),
     /// There is no driver to bring.
     #[error("{0}")]
     Driver(#[from] DriverError),
-    /// No GPU has what it asks for; or the manager refuses for another reason.
+    /// No GPU has enough for it, or the manager refuses for another reason.
     #[error("{0}")]
     Refused(ManagerError),
-    /// Those who had these devices before still run.
+    /// Processes of the container that had these devices before still run.
     #[error("{0}: processes of the container that had these devices before ({1}) still run: {2}")]
     StillUsed(String, String, ManagerError),
-    /// What the specification needs is not known.
+    /// Facts that the specification needs are not known.
     #[error("{0}")]
     Facts(#[from] FactsError),
     /// The specification cannot be written.

@@ -1,4 +1,4 @@
-//! What specifications need beside the grant: asked anew for each, as shim, driver and GPUs change.
+//! Facts that specifications need beside the grant: asked anew for each, as shim, driver and GPUs change.
 
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ use crate::demand::{Demand, wanted};
 use crate::ids::Kind;
 
 impl Binder {
-    /// Gives each grant of ours what its pod's annotations choose now. Returns why some do not follow, by grant.
+    /// Applies the present annotations of each pod to its grant. Returns why some do not follow, by grant.
     ///
     /// # Errors
     /// Manager or specifications cannot be asked at all.
@@ -37,7 +37,7 @@ impl Binder {
                 continue;
             };
             let holder = grant.holder.clone().unwrap_or_default();
-            // Of a pod that is not known (any more) nothing is known to have changed.
+            // Nothing is known to have changed for a pod that is not known, or not any more.
             let Some(choice) = cluster.known(&holder) else {
                 continue;
             };

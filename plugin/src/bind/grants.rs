@@ -1,4 +1,5 @@
-//! Which grant a container gets: the one that it has, or a new one; and the end of those who had its devices before.
+//! Choice of a container's grant: the one that it has, or a new one; and the end of the containers that had its devices
+//! before.
 
 use tonic::Code;
 use tracing::{info, warn};
@@ -43,7 +44,7 @@ impl Binder {
         Ok(())
     }
 
-    /// Specification first: nobody starts on what is being taken away.
+    /// The specification goes first: no container may start with a grant that is being released.
     async fn end(&self, grant: &v1::Grant, slot: &Slot, pod: &str) -> Result<(), BindError> {
         self.forget(slot).await?;
         match self.manager.release(&grant.id).await {
@@ -71,7 +72,7 @@ impl Binder {
         if is_same && self.are_usable(&grant) && is_among(&grant, &request) {
             let is_asked = record.is_some_and(|record| record.id == grant.id && record.asked == asked);
             return match is_asked {
-                // What an operator has changed since stays changed.
+                // Changes by an operator stay.
                 true => Ok(grant),
                 false => self.kept(grant, request).await,
             };
@@ -120,8 +121,8 @@ impl Binder {
     }
 }
 
-/// Whether the grant is this pod's. Without a UID on both sides, names are what is left; and then a specification that is
-/// still there says that kubelet has given these devices to nobody since.
+/// Whether the grant is this pod's. Without a UID on both sides, names are what is left. A specification that is still
+/// there then says that kubelet has given these devices to no other container since.
 fn is_same_pod(grant: &v1::Grant, holder: &Holder, has_spec: bool) -> bool {
     let held = grant.holder.clone().unwrap_or_default();
     if !held.pod_uid.is_empty() && !holder.pod_uid.is_empty() {
@@ -130,7 +131,7 @@ fn is_same_pod(grant: &v1::Grant, holder: &Holder, has_spec: bool) -> bool {
     has_spec && !holder.pod.is_empty() && held.namespace == holder.namespace && held.pod == holder.pod
 }
 
-/// Whether the grant's GPUs are what the request would get now.
+/// Whether the request would get the grant's GPUs now.
 fn is_among(grant: &v1::Grant, request: &v1::CreateGrantRequest) -> bool {
     let among = &request.include_gpu_uuids;
     let count = u32::try_from(grant.gpu_uuids.len()).unwrap_or(u32::MAX);

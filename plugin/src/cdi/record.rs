@@ -1,11 +1,11 @@
-//! What we have to know of a specification when we come back: whose it is, and on which devices. It lies in a file beside the
+//! Facts that are kept about a specification: its container, and the container's devices. It lies in a file beside the
 //! specification, which has no place for it that runtimes of all ages accept (annotations came with CDI 0.6.0).
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{self, Ids, Kind, Slot};
 
-/// What kubelet counts for a container, and whose it is.
+/// Devices that kubelet counts for a container, and the container's pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Namespace and name of the pod, or what else it is called.
@@ -33,7 +33,7 @@ impl Holding {
     }
 }
 
-/// Whose a slot's specification is.
+/// Owner of a slot's specification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The slot.
@@ -62,7 +62,7 @@ struct Written {
 }
 
 impl Record {
-    /// What `text`, the file of this slot, says; nothing if it is none of ours.
+    /// Content of `text`, the file of this slot; nothing if it is none of ours.
     pub(super) fn of_text(slot: &Slot, text: &[u8]) -> Option<Self> {
         let written: Written = serde_json::from_slice(text).ok()?;
         Some(Self {

@@ -11,9 +11,9 @@ use tracing::warn;
 use super::{Record, Spec};
 use crate::ids::Slot;
 
-/// How the names of our files begin, before the slot.
+/// Beginning of our files' names, before the slot.
 const PREFIX: &str = "vcuda.io-slot-";
-/// How that of a record ends.
+/// Ending of a record's name.
 const RECORD: &str = ".record";
 /// The largest file that can be one of ours (bytes).
 const MOST_BYTES: u64 = 1 << 20;
@@ -36,7 +36,7 @@ pub enum StoreError {
     /// A file of our name that we did not write.
     #[error("{} was not written by vcuda: remove it, or find out who does", .0.display())]
     Foreign(PathBuf),
-    /// A specification of ours without the file that says whose it is.
+    /// A specification of the plugin without the file that names its owner.
     #[error(
         "{}: it is not known (any more) whose this is; its container keeps what it has, and is bound anew at its next start",
         .0.display()
@@ -62,13 +62,13 @@ impl Store {
         }
     }
 
-    /// Where the slot's specification is.
+    /// Path of the slot's specification.
     #[must_use]
     pub fn path(&self, slot: &Slot) -> PathBuf {
         self.directory.join(format!("{PREFIX}{slot}.json"))
     }
 
-    /// Where it stands whose that is. Runtimes read what ends in `.json` or `.yaml`.
+    /// Path of the slot's record of its owner. Runtimes read only files that end in `.json` or `.yaml`.
     fn record_path(&self, slot: &Slot) -> PathBuf {
         self.directory.join(format!("{PREFIX}{slot}{RECORD}"))
     }
@@ -90,10 +90,10 @@ impl Store {
         placed.map_err(|error| self.named(error))
     }
 
-    /// Notes what is asked for a slot now. One that has gone meanwhile stays gone.
+    /// Notes the amounts that a slot is to have now. A slot that is gone meanwhile stays gone.
     ///
     /// # Errors
-    /// See [`StoreError`]; what was noted before stands then.
+    /// See [`StoreError`]; the former amounts stay noted.
     pub fn note(&self, slot: &Slot, asked: &str) -> Result<(), StoreError> {
         if !self.check(slot)? {
             return Ok(());
@@ -121,12 +121,12 @@ impl Store {
         }
         let was_there = absent_is_false(fs::remove_file(self.path(slot)));
         let was_there = was_there.map_err(|error| self.named(error))?;
-        // Without a specification it says nothing.
+        // Without a specification the record means nothing.
         let _ = fs::remove_file(self.record_path(slot));
         Ok(was_there)
     }
 
-    /// Whose all our specifications are. Files of our name that are not ours are left out, and told.
+    /// Owners of all our specifications. Files of our name that are not ours are left out, and told.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -139,7 +139,7 @@ impl Store {
             };
             let record = self.check(&slot).and_then(|is_there| match is_there {
                 true => self.record(&slot).map(Some),
-                // Removed at this moment.
+                // It was removed at this moment.
                 false => Ok(None),
             });
             match record {
@@ -150,7 +150,7 @@ impl Store {
         Ok(records)
     }
 
-    /// Removes what a killed process left half written or half removed.
+    /// Removes files that a killed process left half written or half removed.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -161,7 +161,7 @@ impl Store {
             let is_half_written = name.starts_with(&format!(".{PREFIX}")) && name.ends_with(".new");
             let is_alone = slot_of(&path, RECORD).is_some_and(|slot| !self.path(&slot).exists());
             if is_half_written || is_alone {
-                // Somebody else's removal is as good.
+                // Another process has removed it: as good.
                 let _ = fs::remove_file(path);
             }
         }
@@ -184,7 +184,7 @@ impl Store {
         }
     }
 
-    /// Whose the slot's specification is.
+    /// Owner of the slot's specification.
     fn record(&self, slot: &Slot) -> Result<Record, StoreError> {
         let path = self.record_path(slot);
         let text = match read(&path) {

@@ -130,7 +130,7 @@ fn a_strict_container_proves_its_limits_before_it_starts() {
             "env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "timeout": 10,
         }])
     );
-    // What is not limited has nothing to prove; and nothing is promised that cannot be proved.
+    // A container without limits has nothing to prove, and nothing is promised that cannot be proved.
     let whole = Grant {
         is_limited: false,
         ..grant(1)

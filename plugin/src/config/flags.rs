@@ -46,10 +46,10 @@ pub struct Flags {
     /// Where metrics and health are served, or off [default: 0.0.0.0:9437]
     #[arg(long, value_name = "ADDRESS:PORT", env = "VCUDA_PLUGIN_METRICS")]
     pub metrics: Option<Listen>,
-    /// What is logged [default: info]
+    /// Messages to log [default: info]
     #[arg(long, value_name = "FILTER", env = "VCUDA_PLUGIN_LOG")]
     pub log: Option<Filter>,
-    /// How [default: text]
+    /// Format of the log [default: text]
     #[arg(long, value_name = "FORMAT", env = "VCUDA_PLUGIN_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
     /// Check the configuration and end

@@ -17,7 +17,7 @@ const NATIVE: u32 = 0x0303;
 /// Names and paths (below the root) of the 64-bit libraries in a cache, in its order.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The libraries in the cache, or the fault that it has.
 pub(super) fn libraries(bytes: &[u8]) -> Result<Vec<(String, PathBuf)>, &'static str> {
     let cache = newer(bytes).ok_or("not a cache that ldconfig of glibc 2.2 or later wrote")?;
     let count = word(cache, MAGIC.len()).ok_or("cut in its header")?;

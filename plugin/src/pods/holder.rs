@@ -1,4 +1,4 @@
-//! Who holds these devices: proven by equal sets, refused in doubt.
+//! Holder of given devices: proven by equal sets, refused in doubt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,20 +16,21 @@ pub struct Holder {
     pub pod: String,
     /// Empty where the checkpoint tells nothing.
     pub pod_uid: String,
-    /// Those that hold exactly the set: one; or an init container and whom kubelet gave its devices to.
+    /// The containers that hold exactly the set: one, or an init container and the containers to which kubelet passed
+    /// its devices.
     pub containers: Containers,
     /// Names of all containers of the pod that hold devices of ours. Empty where the checkpoint tells nothing: plain init
     /// containers would be missing.
     pub names: BTreeSet<String>,
 }
 
-/// It is not known who holds these devices. A later look may tell.
+/// The container that holds these devices is not known. A later look may tell.
 #[derive(Debug, Error)]
 pub enum HolderError {
-    /// Nobody does.
+    /// No container holds them.
     #[error("kubelet names no container that holds exactly these {0} devices")]
-    Nobody(usize),
-    /// Nobody in PodResources, and the checkpoint cannot be asked.
+    Unheld(usize),
+    /// No container in PodResources holds them, and the checkpoint cannot be asked.
     #[error("kubelet's PodResources name no container that holds exactly these {0} devices, and {1}")]
     NotListed(usize, CheckpointError),
     /// More than one pod.
@@ -45,14 +46,14 @@ type Listed<'a> = (&'a str, &'a str, Containers);
 /// The same as the checkpoint has it: UID.
 type Recorded<'a> = (&'a str, Containers);
 
-/// Who holds exactly `ids` of one kind.
+/// Holder of exactly `ids` of one kind.
 ///
 /// # Errors
 /// In any doubt: see [`HolderError`].
 pub fn holder(told: &Told, kind: Kind, ids: &Ids) -> Result<Holder, HolderError> {
     match (listed(told, kind, ids)?, recorded(told, kind, ids)?) {
         (Some(listed), Some(recorded)) => agreed(told, listed, recorded),
-        // A checkpoint that can be read knows whom PodResources know.
+        // A checkpoint that can be read has all containers that PodResources has.
         (Some((namespace, pod, _)), None) if told.checkpoint_problem.is_none() => {
             Err(HolderError::Disagree(format!("{namespace}/{pod}")))
         }
@@ -74,7 +75,7 @@ pub fn holder(told: &Told, kind: Kind, ids: &Ids) -> Result<Holder, HolderError>
             })
         }
         (None, None) => match told.checkpoint_problem.clone() {
-            None => Err(HolderError::Nobody(ids.len())),
+            None => Err(HolderError::Unheld(ids.len())),
             Some(problem) => Err(HolderError::NotListed(ids.len(), problem)),
         },
     }

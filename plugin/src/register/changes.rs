@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
 use tracing::debug;
 
-/// Between tries to watch what is not there yet.
+/// Pause between attempts to watch a folder that does not exist yet.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Who waits for a change.
+/// Receiver of changes.
 #[derive(Debug, Clone)]
 pub struct Changes(watch::Receiver<u64>);
 
@@ -35,7 +35,7 @@ impl Changes {
     /// Until something has changed since the last call, at most for `time`.
     pub async fn next(&mut self, time: Duration) {
         if let Ok(Err(_)) = tokio::time::timeout(time, self.0.changed()).await {
-            // Nobody tells any more.
+            // No sender is left.
             tokio::time::sleep(time).await;
         }
     }

@@ -35,7 +35,7 @@ pub(super) enum RegisterError {
 }
 
 impl RegisterError {
-    /// Whether there was nobody to refuse.
+    /// Whether there was no kubelet that could refuse.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self, Self::Absent(_))
     }

@@ -15,10 +15,10 @@ use vcuda_kubelet_api::{DEVICE_PLUGIN, VERSION};
 use super::Registrar;
 use crate::serve::{Listening, listen};
 
-/// What kubelet has done at the watched socket.
+/// Kubelet's requests at the watched socket.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Asked {
-    /// It has asked who we are.
+    /// Set once kubelet has asked for the plugin's identity.
     pub(super) came: bool,
     /// It does not want us, and why.
     pub(super) refused: Option<String>,

@@ -255,7 +255,7 @@ mod tests {
         frame
     }
 
-    /// What the server reads of this, after the preface, fed in pieces of this size.
+    /// Bytes that the server reads of this, after the preface, fed in pieces of this size.
     fn read(frames: &[Vec<u8>], piece: usize) -> io::Result<Vec<u8>> {
         let mut rewriter = Rewriter::new();
         let mut bytes = vec![b'P'; PREFACE_BYTES];

@@ -1,4 +1,4 @@
-//! The GPU time that a dead run owes, which the next one of the same name starts with (docs/design.md, I16).
+//! The debt of GPU time of a dead run, with which the next run of the same name starts (docs/design.md, I16).
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use crate::limits::{Limits, LimitsWriter, WriteError};
 use crate::usage_reader::UsageReader;
 use vcuda_limiter::token_bucket::Pace;
 
-/// The largest debt that a name keeps (ns of GPU time).
+/// Largest debt that a name keeps (ns of GPU time).
 const MOST_NS: i64 = 2_000_000_000;
 
-/// What the run of a directory owes at `now_ns` (`CLOCK_MONOTONIC`), by GPU (ns of GPU time). A directory that cannot be read
-/// owes nothing.
+/// Debts of a directory's run at `now_ns` (`CLOCK_MONOTONIC`), by GPU (ns of GPU time). A directory that cannot be
+/// read has none.
 pub(super) fn read(path: &Path, now_ns: u64) -> Vec<(GpuUuid, i64)> {
     let (Ok(limits), Ok(usage)) = (Limits::read(path), UsageReader::open(path)) else {
         return Vec::new();
@@ -90,7 +90,7 @@ mod tests {
             .charge(5_000_000);
         let path = first.path().to_owned();
         drop(first);
-        // A tenth of the time is its share: so much is paid back.
+        // The tenant's share is a tenth of the time: so much is paid back.
         let second = start("a", 10_001_000);
         assert_eq!(second.path(), path);
         assert_eq!(owes(&second, 10_001_000), [(GPU, 4_000_000)]);

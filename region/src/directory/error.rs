@@ -1,4 +1,4 @@
-//! Why a tenant's directory cannot be made or used.
+//! Errors of making or using a tenant's directory.
 
 use core::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use crate::{GpuUuid, MAX_DEVICES};
 /// A tenant's directory cannot be made or used.
 #[derive(Debug)]
 pub enum DirectoryError {
-    /// The name cannot be a directory's.
+    /// The name cannot be a directory's name.
     Name(String),
     /// Too many GPUs, or none.
     Devices(usize),
@@ -19,7 +19,7 @@ pub enum DirectoryError {
     OutOfRange(GpuUuid),
     /// It is a link or no directory, or others could write there.
     Unsafe(PathBuf),
-    /// It is a container's of the node's manager.
+    /// It belongs to a tenant of the node's manager.
     Granted(PathBuf),
     /// Another program holds a lock on it and does not end.
     Busy(PathBuf),

@@ -1,4 +1,4 @@
-//! Directories that the node's manager owns: those with a file `grant`, its record of whom the container is for.
+//! Directories that the node's manager owns: those with a file `grant`, its record of the tenant's pod and container.
 //!
 //! No other program removes, replaces or joins them ([`super::Directory::create_or_join`], [`super::remove_dead`]). They live
 //! as long as the grant, not as long as a process.
@@ -8,10 +8,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::create::{make_files, new_file};
+use super::in_use::has_living_slots;
 use super::remove::{remove, set_aside};
-use super::{
-    DirectoryError, Tenant, has_living_slots, make_files, new_file, open_directory, permit, prepare,
-};
+use super::{DirectoryError, Tenant, open_directory, permit, prepare};
 use crate::layout::UsageFile;
 use crate::process::Identity;
 use crate::{slots, sys};
@@ -48,7 +48,7 @@ pub fn create_granted(
     let containers = prepare(root)?;
     let path = containers.join(&tenant.name);
     let new = containers.join(format!(".new-grant-{}", tenant.name));
-    // What a killed manager left of it. There is one manager.
+    // Remains of a killed manager. There is only one manager.
     discard(&new)?;
     let made = make_files(&new, tenant, now_ns).and_then(|lock| {
         write_record(&new, grant)?;
@@ -91,12 +91,12 @@ fn write_record(directory: &Path, grant: &[u8]) -> io::Result<()> {
     written
 }
 
-/// The record. Only one that no other user could have written.
+/// Reads the record, unless another user could have written it.
 ///
 /// # Errors
-/// There is none, it is a link, another user's, too large, or cannot be read.
+/// Fails if there is none, or if it is a link, another user's, too large, or cannot be read.
 pub fn read_grant(directory: &Path) -> io::Result<Vec<u8>> {
-    // The directory too must be one of ours: then no other user can have put the record there.
+    // The directory too must belong to this user: then no other user can have put the record there.
     let above = open_directory(directory)?;
     let file = OpenOptions::new()
         .read(true)
@@ -127,14 +127,14 @@ pub fn restore_usage(directory: &Path) -> Result<(), DirectoryError> {
     Ok(())
 }
 
-/// Whether a process that holds a slot of the container lives, or cannot be told from one that does.
+/// Whether a process that holds a slot of the tenant lives, or cannot be told from one that does.
 #[must_use]
 pub fn is_used(directory: &Path, me: &Identity) -> bool {
     has_living_slots(directory, me)
 }
 
-/// Takes the directory, or whatever else has its name, out of the way in one step; what remains to be done is
-/// [`discard`], at leisure. Processes that have its files open keep them. Nothing if there was none.
+/// Takes the directory, or whatever else has its name, out of the way in one step. The caller deletes it later with
+/// [`discard`]. Processes that have its files open keep them. `None` if there was none.
 ///
 /// # Errors
 /// It cannot be renamed.
@@ -147,7 +147,7 @@ pub fn remove_granted(root: &Path, name: &str) -> Result<Option<PathBuf>, Direct
     }
 }
 
-/// Deletes what [`remove_granted`] took out of the way. No link is followed.
+/// Deletes a directory that [`remove_granted`] took out of the way. Follows no link.
 ///
 /// # Errors
 /// Something in it cannot be deleted.

@@ -1,4 +1,4 @@
-//! How a directory is taken away: first its name, in one step, then what is in it.
+//! Removal of a directory: first its name, in one step, then its content.
 
 use core::time::Duration;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::DirectoryError;
 use crate::sys::{self, Lock};
 
-/// A directory half made or half removed: no process holds it, and the one that began has had time to lock it.
+/// Whether a directory is half made or half removed: no process holds it, and its maker has had time to lock it.
 pub(super) fn is_abandoned(lock: &File) -> bool {
     let age = lock
         .metadata()
@@ -18,7 +18,7 @@ pub(super) fn is_abandoned(lock: &File) -> bool {
         && sys::try_lock(lock, Lock::Exclusive).unwrap_or(false)
 }
 
-/// Removes a directory that the caller has locked exclusively. Under its own name it is never seen half removed.
+/// Removes a directory that the caller has locked exclusively. No process sees it half removed under its own name.
 pub(super) fn remove(path: &Path) -> Result<(), DirectoryError> {
     let aside = set_aside(path)?;
     // A link is deleted, not followed.
@@ -31,7 +31,7 @@ pub(super) fn remove(path: &Path) -> Result<(), DirectoryError> {
     removed.map_err(|error| DirectoryError::Io(path.to_owned(), error))
 }
 
-/// Gives what has this name one under which no program looks for a tenant.
+/// Renames an entry to a name under which no program looks for a tenant.
 pub(super) fn set_aside(path: &Path) -> Result<PathBuf, DirectoryError> {
     let io = |error| DirectoryError::Io(path.to_owned(), error);
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-/// A reservation was refused: with it the container would exceed its limit.
+/// A reservation was refused: with it the tenant would exceed its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Denied {
-    /// What was asked for.
+    /// Size of the request.
     pub requested_bytes: u64,
-    /// What the container's processes had on the device.
+    /// Memory that the tenant's processes had on the device.
     pub used_bytes: u64,
     /// The limit.
     pub limit_bytes: u64,

@@ -11,15 +11,15 @@ impl Record {
         self.head.load(Ordering::Relaxed) >> TAG_SHIFT
     }
 
-    /// Takes `bytes` out, which an object of the table counts from the same instant on. Its threads exclude each other
-    /// around this call.
+    /// Takes `bytes` out of the record; an object of the table counts them from the same instant on. The process's
+    /// threads exclude each other around this call.
     pub(crate) fn hand_over(&self, bytes: u64, until: &AtomicU64) {
-        // Before the head: who sees the later head sees this too.
+        // Stored before the head, so that a reader of the new head sees it too.
         until.store(self.tag(), Ordering::Relaxed);
         self.release(bytes);
     }
 
-    /// Whether the record is still one that includes an object which it paid `until` a tag.
+    /// Whether the record still includes an object that it pays `until` a tag.
     fn includes(&self, until: &AtomicU64) -> bool {
         // The head first: pairs with `hand_over`.
         let head = Head(self.head.load(Ordering::SeqCst));
@@ -35,13 +35,16 @@ impl Ledger<'_> {
             .slot()
             .and_then(|slot| self.records.get(slot).zip(self.identities.get(slot)));
         place.is_some_and(|(line, identity)| {
-            // The head before the slot's state: its next owner takes the slot while the head is empty.
+            // The head is read before the slot's state: the next owner takes the slot only while the head is empty.
             line.ledger.includes(&object.until) && payer.is_still(identity.state.load(Ordering::Acquire))
         })
     }
 
+    /// Sum of the objects that count beside the records. It takes the ledger by value, like all that an allocation
+    /// seldom calls: else the ledger would be written to the stack each time.
     #[inline(never)]
-    pub(super) fn add_objects(&self, me: Party, sum: &mut Sum) {
+    pub(super) fn of_objects(self, me: Party) -> Sum {
+        let mut sum = Sum::default();
         for (place, word, record) in self.objects.all() {
             let state = State(word.load(Ordering::SeqCst));
             if Party::object(place) == me {
@@ -58,20 +61,15 @@ impl Ledger<'_> {
                 sum.undecided_bytes = sum.undecided_bytes.saturating_add(bytes());
             }
         }
+        sum
     }
 
-    /// What is counted by objects and by no process (bytes).
+    /// Bytes that objects count and no process does.
     pub(crate) fn unpaid_bytes(&self) -> u64 {
-        let mut sum = Sum {
-            counted_bytes: 0,
-            undecided_bytes: 0,
-            changes: 0,
-        };
-        self.add_objects(Party::NONE, &mut sum);
-        sum.counted_bytes
+        self.of_objects(Party::NONE).counted_bytes
     }
 
-    /// Of the objects at these places, what no process counts that is not known to be dead (bytes).
+    /// Bytes of the objects at these places that no process counts, except a process known to be dead.
     #[cfg(not(loom))]
     pub(crate) fn unpaid_among(&self, places: impl Iterator<Item = usize>) -> u64 {
         let unpaid = places.filter(|place| {
@@ -95,7 +93,8 @@ impl Ledger<'_> {
         })
     }
 
-    /// Whether a process counts it that was not seen to be dead. The driver has passed what the dead had on to another holder.
+    /// Whether a process counts it that was not seen to be dead. The driver attributes memory of the dead to another
+    /// holder.
     #[cfg(not(loom))]
     fn is_paid_by_living(&self, record: &ObjectRecord) -> bool {
         let payer = Payer(record.payer.load(Ordering::Relaxed));
@@ -103,7 +102,7 @@ impl Ledger<'_> {
         self.is_paid(record) && identity.is_none_or(|identity| identity.gone_ns().is_none())
     }
 
-    pub(super) fn overrule_objects(&self, me: Party, rank: u64) {
+    pub(super) fn overrule_objects(self, me: Party, rank: u64) {
         for (place, word, _) in self.objects.all() {
             let state = State(word.load(Ordering::SeqCst));
             let other = Party::object(place);

@@ -1,4 +1,4 @@
-//! What only a record's owner does with it, without asking for more.
+//! Operations of a record's owner on it that ask for no more memory.
 
 use super::{Amounts, COUNTABLE_BYTES, Record};
 use crate::primitive::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ impl Record {
         }
     }
 
-    /// Gives `bytes` back. Its threads exclude each other around this call. More than there is counts as all.
+    /// Gives `bytes` back. The process's threads exclude each other around this call. More than it has counts as all.
     #[inline]
     pub(crate) fn release(&self, bytes: u64) {
         self.settle(
@@ -29,13 +29,14 @@ impl Record {
         );
     }
 
-    /// What its process has (bytes), as that process reads it.
+    /// Memory of its process (bytes), as that process reads it.
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.read().counted_bytes()
     }
 
-    /// Replaces the overhead counted so far by `bytes`, limit or not. Its threads exclude each other around this call.
+    /// Replaces the counted overhead by `bytes`, even beyond the limit. The process's threads exclude each other
+    /// around this call.
     pub(crate) fn set_overhead(&self, bytes: u64) {
         let bytes = bytes.min(COUNTABLE_BYTES);
         let used = self
@@ -56,8 +57,8 @@ impl Record {
         self.head.load(Ordering::Relaxed) == 0 && others.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
-    /// Makes the record its new owner's, with nothing counted. What was never used is left alone: a process that starts
-    /// would else write to a page of its own for each GPU that the container does not have.
+    /// Gives the record to its new owner, with nothing counted. One that was never used is left alone: else a process
+    /// that starts would write to a page for each GPU that the tenant does not have.
     pub(crate) fn begin(&self) {
         if self.is_untouched() {
             return;

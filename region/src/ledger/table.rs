@@ -1,4 +1,4 @@
-//! A container's ledger outside of a mapped file, for the tests.
+//! A tenant's ledger outside of a mapped file, for the tests.
 
 use super::*;
 use crate::primitive::AtomicU64;
@@ -14,7 +14,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// So many slots, each live and in its first incarnation, and so many places for objects.
+    /// A table with so many slots, each live and in its first incarnation, and so many places for objects.
     pub(crate) fn new(slots: u32, places: usize) -> Self {
         let identity = || {
             let identity = IdentityRecord::default();

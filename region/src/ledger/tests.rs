@@ -55,7 +55,7 @@ fn overhead_is_never_refused_and_then_refuses() {
 }
 
 #[test]
-fn a_dead_record_counts_nothing_and_a_late_cleaner_harms_nobody() {
+fn a_dead_record_counts_nothing_and_a_late_cleaner_does_no_harm() {
     let table = Table::new(2, 0);
     assert_eq!(table.reserve(0, 70, 100), Ok(()));
     table.record(0).empty(|| true);
@@ -67,7 +67,7 @@ fn a_dead_record_counts_nothing_and_a_late_cleaner_harms_nobody() {
 }
 
 #[test]
-fn a_party_that_stands_still_anywhere_holds_up_nobody() {
+fn a_party_that_stands_still_anywhere_holds_up_no_other() {
     // 0 uses 20 of 100 and stands still while it asks for 50; 1 asks for 60, for 30, and reads.
     let mut granted = 0;
     let mut accesses = 0;

@@ -1,10 +1,10 @@
-//! How a running process follows its `limits`.
+//! Following of `limits` by a running process.
 //!
-//! It never touches the mapped file: a process that can cut that short (a run's processes are their user's) would end it with
-//! SIGBUS. It keeps a copy of its own, in which it looks at every allocation and launch, and has the kernel read the file
-//! into it now and then: when [`Usage::limits_notice`] says that a quota has changed, and else every few milliseconds while
-//! it asks for memory or has work on the GPU. A file that cannot be read any more, or is damaged, is a
-//! limit of nothing (I11) until it is sound again.
+//! A process of the tenant never touches the mapped file. Another process of the same user can cut it short, and the
+//! access would end this one with SIGBUS. So the process keeps a copy of its own, in which it looks at every
+//! allocation and launch. The kernel reads the file into the copy when [`Usage::limits_notice`] says that a quota has
+//! changed. Else it does so every few milliseconds while the process requests memory or has work on the GPU. A file
+//! that cannot be read, or is damaged, is a limit of nothing (I11) until it is sound again.
 //!
 //! [`Usage::limits_notice`]: crate::slots::Usage::limits_notice
 
@@ -25,13 +25,14 @@ use crate::primitive::{AtomicU64, Ordering};
 pub(super) struct Source {
     /// Read by the kernel, never touched.
     file: Mapping<LimitsFile>,
-    /// What was read last. Only ever tried to lock: no thread waits, and a child forked meanwhile opens limits of its own.
+    /// The values read last. The lock is only tried: no thread waits, and a child forked meanwhile opens limits of
+    /// its own.
     image: Mutex<Mapping<LimitsFile>>,
     followed_ns: AtomicU64,
     is_closed: AtomicBool,
 }
 
-/// Whatever a panic left in the image, the next look at the file replaces.
+/// The next look at the file replaces whatever a panic left in the image.
 impl std::panic::RefUnwindSafe for Source {}
 
 impl Source {
@@ -55,7 +56,7 @@ impl Limits {
             .is_some_and(|source| now_ns.saturating_sub(source.followed_ns.load(Ordering::Relaxed)) > age_ns)
     }
 
-    /// Takes over what the file says now: one system call. `false` if another thread is doing that.
+    /// Takes over the current values of the file: one system call. Returns `false` if another thread is doing that.
     pub fn follow(&self, now_ns: u64) -> bool {
         let Some(source) = &self.source else {
             return true;
@@ -65,7 +66,7 @@ impl Limits {
         };
         source.followed_ns.store(now_ns, Ordering::Relaxed);
         let sum = self.mapping.checksum.load(Ordering::Relaxed);
-        // A writer that was at work is given time to finish. What is damaged for good is taken over as it is, and is
+        // A writer that is at work is given time to finish. A file that stays damaged is taken over as it is, and
         // found damaged at each look.
         let mut is_ours = false;
         for _ in 0..READ_ATTEMPTS {
@@ -112,7 +113,7 @@ impl Limits {
             .store(get(&image.generation), Ordering::Release);
     }
 
-    /// No memory, and of GPU time the least: neither value agrees with its checksum.
+    /// Sets no memory and the least GPU time: neither value agrees with its checksum.
     fn close(&self) {
         for device in self.mapping.devices.iter().take(self.devices.len()) {
             device.config.write([0; CONFIG_WORDS]);

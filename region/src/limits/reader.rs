@@ -1,4 +1,4 @@
-//! `limits` as a program reads them that looks again and again, and neither maps nor writes them.
+//! `limits` for a program that reads them again and again, and neither maps nor writes them.
 
 use core::mem::offset_of;
 use std::fs::File;
@@ -9,7 +9,7 @@ use super::{Limits, OpenError};
 use crate::layout::LimitsFile;
 use crate::open::{check, open_checked};
 
-/// A container's `limits`, kept open.
+/// A tenant's `limits`, kept open.
 #[derive(Debug)]
 pub struct LimitsReader {
     path: PathBuf,
@@ -29,16 +29,16 @@ impl LimitsReader {
         Ok(Self { path, file, limits })
     }
 
-    /// What was read last.
+    /// The values read last.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Reads what was written since, if anything was: one word is read to know. Whether it was.
+    /// Reads the file if one word of it says that it was written since. Returns whether it was.
     ///
     /// # Errors
-    /// As [`Limits::open`]; what was known before stays.
+    /// Fails as [`Limits::open`]; the known values stay.
     pub fn refresh(&mut self) -> Result<bool, OpenError> {
         let mut word = [0; 8];
         let at = offset_of!(LimitsFile, generation) as u64;
@@ -60,7 +60,7 @@ impl LimitsReader {
         Ok(())
     }
 
-    /// Device and inode of the file: by these it is known in a container too, whatever the way to it.
+    /// Device and inode of the file, which identify it in a container too, whatever its path there.
     ///
     /// # Errors
     /// The file system does not say.

@@ -39,7 +39,7 @@ pub(crate) fn fill(file: &LimitsFile, name: &str, devices: &[(GpuUuid, DeviceCon
     file.checksum.store(header_sum(file), Ordering::Release);
 }
 
-/// The pace of a container that is alone on its GPU.
+/// The pace of a tenant that is alone on its GPU.
 pub(super) fn first_pace(config: &DeviceConfig, now_ns: u64) -> Pace {
     Pace {
         epoch_ns: now_ns,
@@ -52,7 +52,7 @@ pub(super) fn first_pace(config: &DeviceConfig, now_ns: u64) -> Pace {
     }
 }
 
-/// The checksum of what never changes in a `limits` file.
+/// The checksum of the words of a `limits` file that never change.
 pub(super) fn header_sum(file: &LimitsFile) -> u64 {
     checksum(LimitsFile::MAGIC, &header_words(file))
 }
@@ -96,7 +96,7 @@ pub(super) fn uuid_of(device: &DeviceLimits) -> GpuUuid {
     GpuUuid::from_words([low.load(Ordering::Relaxed), high.load(Ordering::Relaxed)])
 }
 
-/// The word beside a memory limit that tells it from a damaged one at the cost of a subtraction.
+/// The word beside a memory limit that reveals a damaged limit at the cost of a subtraction.
 #[inline]
 pub(super) fn limit_check(limit: u64) -> u64 {
     !limit ^ LimitsFile::MAGIC
@@ -145,7 +145,7 @@ pub(super) fn config_of_words(device: DeviceIndex, words: [u64; CONFIG_WORDS]) -
         .then_some(config)
 }
 
-/// A priority as `limits` has it: a priority that was never set is normal.
+/// The word of a priority in `limits`. A priority that was never set is normal.
 fn word_of_priority(priority: Priority) -> u64 {
     match priority {
         Priority::Normal => 0,
@@ -160,10 +160,10 @@ fn priority_of_word(word: u64) -> Option<Priority> {
         .find(|priority| word_of_priority(*priority) == word)
 }
 
-/// Any value but [`NOT_METERED`].
+/// The value for metered; any value but [`NOT_METERED`] means the same.
 pub(super) const METERED: u32 = 1;
 
-/// What the word beside a device's pace says of it.
+/// Value of the word beside a device's pace.
 pub(super) fn metered_word(pace: &Pace) -> u32 {
     if pace.metered { METERED } else { NOT_METERED }
 }
@@ -210,7 +210,7 @@ fn low_half(word: u64) -> u32 {
     word as u32
 }
 
-/// Puts the checksum of the others into the last word.
+/// Stores the checksum of the other words in the last one.
 fn seal(device: DeviceIndex, words: &mut [u64]) {
     if let Some((last, others)) = words.split_last_mut() {
         *last = checksum(device.get() as u64, others);

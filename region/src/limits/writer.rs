@@ -1,7 +1,8 @@
-//! The one who writes `limits`: `vcuda run`, `vcuda set`, the arbiter, the manager.
+//! Writing of `limits`, by `vcuda run`, `vcuda set`, the arbiter and the manager.
 //!
-//! It never maps the file. A run's processes are their user's, who can cut the file short at any time, and who touches
-//! a mapping beyond the end of its file is killed. Reading and writing the file gives an error instead.
+//! The writer never maps the file. A run's processes belong to their user, who can cut the file short at any time. A
+//! process that then touches the mapping beyond the end is killed. Reading and writing the file gives an error
+//! instead.
 
 use core::fmt;
 use core::mem::offset_of;
@@ -22,27 +23,27 @@ use crate::sys::{self, Lock};
 use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::DeviceConfig;
 
-/// Changes limits that others read. Writers exclude each other by a lock on the directory above the container's, which
-/// the container cannot reach; the kernel drops it with the writer.
+/// Changes limits that others read. Writers exclude each other by a lock on the directory above the tenant's, which the
+/// tenant cannot reach; the kernel drops it with the writer.
 #[derive(Debug)]
 pub struct LimitsWriter {
     pub(super) limits: Limits,
     pub(super) file: Option<Target>,
 }
 
-/// The file that is written, and what its writers lock.
+/// The file that is written, and the lock that its writers share.
 #[derive(Debug)]
 pub(super) struct Target {
     path: PathBuf,
     file: File,
     above: PathBuf,
     lock: File,
-    /// The container's `usage`, in which its processes are told to look; nothing if that cannot be used.
+    /// The tenant's `usage`, in which its processes are notified; `None` if that cannot be used.
     usage: Option<File>,
 }
 
 impl Target {
-    /// What is in the file now.
+    /// Limits in the file now.
     fn read(&self) -> Result<Limits, OpenError> {
         check::<LimitsFile>(&self.path, &self.file)?;
         Limits::copied(&self.path, &self.file)
@@ -54,7 +55,7 @@ impl Target {
             .map_err(|error| WriteError::Write(self.path.clone(), error))
     }
 
-    /// Tells the container's processes to look. Those that cannot be told find out by themselves, only later.
+    /// Notifies the tenant's processes. Without it they find the change by themselves, only later.
     fn notify(&self) {
         const AT: u64 = offset_of!(UsageFile, limits_notice) as u64;
         let mut word = [0; 4];
@@ -66,7 +67,7 @@ impl Target {
         }
     }
 
-    /// Until the guard is dropped, no other writer is at work.
+    /// Locks out other writers until the guard is dropped.
     fn lock(&self) -> Result<Locked<'_>, WriteError> {
         for _ in 0..1000 {
             let taken = sys::try_lock(&self.lock, Lock::Exclusive);
@@ -79,7 +80,7 @@ impl Target {
     }
 }
 
-/// Where a device stands in the file.
+/// Offset of a device in the file (bytes).
 fn offset_of_device(device: DeviceIndex) -> usize {
     offset_of!(LimitsFile, devices) + device.get() * size_of::<DeviceLimits>()
 }
@@ -111,7 +112,7 @@ impl LimitsWriter {
         })
     }
 
-    /// What readers saw when this was opened, last refreshed or written.
+    /// Limits that readers saw when this was opened, last refreshed or written.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -140,8 +141,9 @@ impl LimitsWriter {
             && u64::from_ne_bytes(word) != self.limits.generation()
     }
 
-    /// Changes the configuration of `device` live, and continues its pace: what was earned stays. The new rate is the cap
-    /// of `fixed`; what others borrow from the arbiter they keep as far as it is still allowed, until it looks again.
+    /// Changes the configuration of `device` live, and continues its pace: tokens stay. The new rate is the cap of
+    /// `fixed`. Time that others borrow by the arbiter's decision stays with them, as far as it is still allowed,
+    /// until the arbiter looks again.
     ///
     /// # Errors
     /// The configuration is out of its ranges, another writer holds the lock for a second, or the file cannot be used any
@@ -161,7 +163,7 @@ impl LimitsWriter {
                 .pace(device)
                 .unwrap_or_else(|_| first_pace(config, now_ns));
             let metered = config.cap_permille < 1000 || old.contended;
-            // A rate of nothing would hold a container for ever.
+            // A rate of zero would stop a tenant for ever.
             let lowest = config.promised_permille().max(1);
             let rate = old.rate_permille.clamp(lowest, config.cap_permille.max(lowest));
             let pace = Pace {
@@ -199,7 +201,7 @@ impl LimitsWriter {
         })
     }
 
-    /// Says that the arbiter is at work.
+    /// Notes that the arbiter works at `now_ns`.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -209,7 +211,7 @@ impl LimitsWriter {
         self.store(offset_of!(LimitsFile, arbiter_beat_ns), &now_ns.to_ne_bytes())
     }
 
-    /// Changes what is there now, as the only one who does. `change` says whether processes must look at once.
+    /// Changes the current values while no other writer can. `change` returns whether processes must look at once.
     fn change(&mut self, change: impl FnOnce(&Self) -> Result<bool, WriteError>) -> Result<(), WriteError> {
         let Some(target) = &self.file else {
             return change(self).map(drop);
@@ -235,7 +237,7 @@ impl LimitsWriter {
         self.store(at + offset_of!(DeviceLimits, metered), &metered.to_ne_bytes())
     }
 
-    /// Replaces a value at this place of the file, and ours, which agrees with it.
+    /// Replaces a value at this place of the file, and in the own copy, which agrees with it.
     fn put<const N: usize>(
         &self,
         at: usize,
@@ -274,7 +276,7 @@ pub enum WriteError {
     Busy(PathBuf),
     /// The lock cannot be taken.
     Lock(PathBuf, io::Error),
-    /// The file is not any more what it was when it was opened.
+    /// The file has changed since it was opened.
     Open(OpenError),
     /// The file cannot be written.
     Write(PathBuf, io::Error),

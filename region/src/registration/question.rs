@@ -1,9 +1,9 @@
-//! The question of a process about itself: "what memory of this GPU does NVML say that I have?". The manager sees every
-//! process by its host PID, which a container often does not.
+//! The question of a process about itself: "which memory of this GPU does NVML attribute to me?". The manager sees
+//! every process by its host PID, which a container often does not.
 //!
-//! The question is a [`Hello`] with an appendix: a manager of the release before reads the hello alone, registers the
-//! process, and answers with a plain [`Answer`], which says that it cannot tell. The reply is an [`Answer`] with an
-//! appendix too, so that both sides check it in the same way.
+//! The question is a [`Hello`] with an appendix. A manager of the previous release reads the hello alone, registers
+//! the process, and answers with a plain [`Answer`], which means that it cannot tell. The reply is an [`Answer`] with
+//! an appendix too, so that both sides check it in the same way.
 
 use super::{ANSWER_BYTES, Answer, HELLO_BYTES, Hello, Malformed};
 use crate::GpuUuid;
@@ -15,7 +15,7 @@ pub const REPLY_BYTES: usize = ANSWER_BYTES + 16;
 
 const QUESTION_MAGIC: u64 = u64::from_le_bytes(*b"vcuasked");
 
-/// A process asks what NVML says of it.
+/// The question of a process for NVML's figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
     /// The process.
@@ -24,10 +24,10 @@ pub struct Question {
     pub gpu: GpuUuid,
 }
 
-/// What NVML says of one process on one GPU.
+/// NVML's answer about one process on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessMemory {
-    /// It has so much (bytes); not 0, as a listed process has a context.
+    /// Its memory (bytes); not 0, as a listed process has a context.
     Bytes(u64),
     /// It is not listed there.
     NotListed,
@@ -35,17 +35,17 @@ pub enum ProcessMemory {
     Unknown,
 }
 
-/// What the manager answers to a [`Question`].
+/// The manager's answer to a [`Question`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// Whether the manager knows the process for the one that it says it is.
+    /// The answer to the hello: whether the process is the one that it says it is.
     pub answer: Answer,
-    /// What NVML says.
+    /// NVML's figure.
     pub memory: ProcessMemory,
 }
 
 impl Question {
-    /// As it is sent.
+    /// The bytes to send.
     #[must_use]
     pub fn encode(&self) -> [u8; QUESTION_BYTES] {
         let mut bytes = [0; QUESTION_BYTES];
@@ -58,7 +58,7 @@ impl Question {
         bytes
     }
 
-    /// The GPU that a message asks about, beyond the hello that it begins with; nothing if it asks nothing.
+    /// The GPU that a message asks about, after its hello; `None` if it asks nothing.
     #[must_use]
     pub fn gpu_in(bytes: &[u8]) -> Option<GpuUuid> {
         let (magic, rest) = bytes.get(HELLO_BYTES..)?.split_first_chunk::<8>()?;
@@ -68,7 +68,7 @@ impl Question {
 }
 
 impl Reply {
-    /// As it is sent.
+    /// The bytes to send.
     #[must_use]
     pub fn encode(&self) -> [u8; REPLY_BYTES] {
         let (kind, amount_bytes) = match self.memory {
@@ -86,10 +86,10 @@ impl Reply {
         bytes
     }
 
-    /// What was received.
+    /// Decodes a received message.
     ///
     /// # Errors
-    /// It is no reply: the plain answer of a manager that knows no such question, for example.
+    /// Fails if it is no reply, such as the plain answer of a manager that does not know the question.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let (answer, rest) = bytes.split_first_chunk::<ANSWER_BYTES>().ok_or(Malformed)?;
         let ([kind, amount_bytes], []) = rest.as_chunks::<8>() else {

@@ -1,4 +1,5 @@
-//! Adopting an object from outside of the container: it asks for its bytes itself, and a process that wants it drives it.
+//! Joining of objects from outside of the container. The object itself asks for its bytes, and a process that wants
+//! it carries that out.
 
 use super::record::Payer;
 use super::state::{ABANDONED, ASKED, CANCELLED, CLOSING, LIVE};
@@ -6,12 +7,12 @@ use super::{ObjectKey, Objects};
 use crate::ledger::{COUNTABLE_BYTES, Denied, Ledger, Party};
 use crate::primitive::{Ordering, fence};
 
-/// How often someone begins anew because two of one key have met. Each time one of them has gone.
+/// Attempts if two objects with the same key meet. Each time one of them has gone.
 pub(super) const ATTEMPTS: u32 = 64;
 
 impl Ledger<'_> {
-    /// Makes `slot` a holder of the object of this key, counted once if everything stays within `limit_bytes`. Returns its
-    /// place; `None` if the table has none: then nothing is counted.
+    /// Makes `slot` a holder of the object with this key, counted once if everything stays within `limit_bytes`.
+    /// Returns its place, or `None` if the table is full: then nothing is counted.
     pub(crate) fn join_foreign(
         &self,
         slot: usize,
@@ -45,7 +46,8 @@ impl Ledger<'_> {
         Ok(None)
     }
 
-    /// Has the object at `place`, which the caller holds, granted. `false`: it yields to another of this key.
+    /// Has the object at `place`, which the caller holds, granted. Returns `false` if it yields to another with this
+    /// key.
     fn drive(&self, place: usize, key: ObjectKey, limit_bytes: u64) -> Result<bool, Denied> {
         let objects = self.objects;
         let bytes = objects
@@ -57,7 +59,7 @@ impl Ledger<'_> {
         let mut rank = 0;
         loop {
             let mine = objects.state(place);
-            // Whichever process announced it: the look at the others comes after that.
+            // Any process may have announced it; the look at the others comes after that.
             fence(Ordering::SeqCst);
             match mine.status() {
                 LIVE => return Ok(true),
@@ -100,8 +102,8 @@ impl Ledger<'_> {
 }
 
 impl Objects<'_> {
-    /// Whether the announced object at `place` is the only one of its key. Of two that are not granted, the one at the
-    /// lower place ends the other. Looked at after the announcement, so that of two at least one sees the other.
+    /// Whether the announced object at `place` is the only one with its key. Of two that are not granted, the one at
+    /// the lower place ends the other. Called after the announcement, so that of two at least one sees the other.
     fn is_only_one(&self, place: usize, key: ObjectKey) -> bool {
         self.all().all(|(other, _, record)| {
             loop {

@@ -1,4 +1,4 @@
-//! What a process holds: the operations on shared objects, as its slot has them.
+//! The operations of a process on the shared objects that it holds.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,16 @@ use crate::ledger::Denied;
 use crate::primitive::Ordering;
 use crate::slots::Slot;
 
-/// How often this process holds the object at a place. Its threads exclude each other here: what they do is rare, and
-/// waits for no other process.
+/// Number of times that this process holds the object at a place. Its threads exclude each other here: their
+/// operations are rare and wait for no other process.
 #[derive(Debug, Default)]
 pub(crate) struct Holds(Mutex<HashMap<usize, u64>>);
 
 impl Slot<'_> {
-    /// Exporter: memory already counted in this slot becomes known to the container. From here on it is given back by
-    /// [`Slot::part`] and no longer by [`Slot::release`]. An object that this process holds already is held once more.
-    /// `None`: there is no room, or another process counts that object: nothing has changed, and importers pay themselves.
+    /// Publishes memory that this slot counts already to the tenant's other processes. From here on [`Slot::part`]
+    /// gives it back, and no longer [`Slot::release`]. An object that this process holds already is held once more.
+    /// `None` if there is no room, or another process counts that object: then nothing has changed, and importers pay
+    /// themselves.
     pub fn share(&self, key: ObjectKey, device: DeviceIndex, bytes: u64) -> Option<Shared> {
         let mut holds = self.holds.0.lock();
         let objects = self.usage().objects();
@@ -35,8 +36,8 @@ impl Slot<'_> {
         shared_at(&objects, place)
     }
 
-    /// Something that may keep the object beside its holders is about to be given away, see [`Outlives`]. `false` if the
-    /// container has no place for the object: no process would know of it once this one ends.
+    /// Notes that the object is about to be exported in a way that may keep it beyond its holders, see [`Outlives`].
+    /// Returns `false` if the tenant has no place for the object: no process would know of it once this one ends.
     #[must_use]
     pub fn outlive(&self, object: &Shared, by: Outlives) -> bool {
         let holds = self.holds.0.lock();
@@ -47,7 +48,8 @@ impl Slot<'_> {
         true
     }
 
-    /// Importer: holds the object of this key, for which nothing more is counted. `None`: the container does not know it.
+    /// Holds the object with this key for an importer; nothing more is counted. `None` if the tenant does not know
+    /// it.
     pub fn join(&self, key: ObjectKey) -> Option<Shared> {
         self.join_known(&mut self.holds.0.lock(), key)
     }
@@ -72,10 +74,10 @@ impl Slot<'_> {
         None
     }
 
-    /// Importer of an object from outside of the container: counts its `bytes`, once for all processes that join it.
+    /// Joins an object from outside of the container: counts its `bytes` once for all processes that join it.
     ///
     /// # Errors
-    /// It would not fit.
+    /// Fails if it would not fit.
     pub fn join_foreign(
         &self,
         key: ObjectKey,
@@ -95,7 +97,8 @@ impl Slot<'_> {
             *holds.entry(place).or_insert(0) += 1;
             return Ok(shared);
         }
-        // No room in the table: it is counted as memory of this process's own, and again for each other process that joins it.
+        // The table is full: it is counted as this process's own memory, and again for each other process that joins
+        // it.
         self.reserve(device, bytes, limit_bytes)?.commit();
         Ok(Shared {
             place: None,
@@ -104,8 +107,8 @@ impl Slot<'_> {
         })
     }
 
-    /// What this process holds on `device` of objects that no process's record includes (bytes): they are not in
-    /// [`Slot::used_bytes`], but the driver may say of any one of their holders that it has them.
+    /// Bytes on `device` of objects that this process holds and no process's record includes. They are not in
+    /// [`Slot::used_bytes`], but the driver may attribute them to any of their holders.
     #[must_use]
     pub fn unpaid_held_bytes(&self, device: DeviceIndex) -> u64 {
         let holds = self.holds.0.lock();
@@ -115,8 +118,8 @@ impl Slot<'_> {
         self.usage().ledger(device).unpaid_among(holds.keys().copied())
     }
 
-    /// Whether this process holds anything on `device` that another process's record includes: the driver says that the
-    /// other has it, until the other lets go or dies.
+    /// Whether this process holds anything on `device` that another process's record includes. The driver attributes
+    /// it to the other process until that one lets go or dies.
     #[must_use]
     pub fn holds_of_others(&self, device: DeviceIndex) -> bool {
         let holds = self.holds.0.lock();
@@ -128,10 +131,10 @@ impl Slot<'_> {
         }
     }
 
-    /// What this process's record includes of the object is counted by the object itself from here on, and the sum stays
-    /// as it is. To be called before the driver is asked to free it: from then on the driver's figure of another holder
-    /// may include it, who must find it explained wherever this process stops. `false`, and nothing has changed, if this
-    /// process does not pay for it or holds it more than once.
+    /// Makes the object itself count the bytes that this process's record includes for it; the sum stays the same.
+    /// Called before the driver is asked to free it: from then on the driver may attribute it to another holder,
+    /// wherever this process stops. Returns `false`, and changes nothing, if this process does not pay for it or
+    /// holds it more than once.
     pub fn stop_paying(&self, object: &Shared) -> bool {
         let holds = self.holds.0.lock();
         let Some(place) = object.place.filter(|place| holds.get(place) == Some(&1)) else {
@@ -140,7 +143,7 @@ impl Slot<'_> {
         self.pay_no_more(place, object)
     }
 
-    /// Hands over what this process pays, if it does.
+    /// Hands over the bytes that this process pays for the object, if it does.
     fn pay_no_more(&self, place: usize, object: &Shared) -> bool {
         let objects = self.usage().objects();
         let record = objects.at(place).1;
@@ -153,7 +156,7 @@ impl Slot<'_> {
         is_paid
     }
 
-    /// Lets go. What is counted for the object stays counted for as long as another process of the container holds it.
+    /// Lets go of an object. It stays counted as long as another process of the tenant holds it.
     #[expect(clippy::needless_pass_by_value, reason = "the hold ends here")]
     pub fn part(&self, object: Shared) {
         let Some(place) = object.place else {

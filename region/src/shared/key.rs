@@ -1,18 +1,19 @@
-//! What names an object in every process of the container.
+//! Name of an object in every process of the tenant.
 
 #[cfg(not(loom))]
 use crate::sys;
 #[cfg(not(loom))]
 use std::io;
 
-/// The name of an object that several processes may hold: two words that all of them derive alike, from what the driver
-/// gave to be passed on, and that no other object of the container has.
+/// The name of an object that several processes may hold: two words that all of them derive alike from the driver's
+/// handle, and that no other object of the tenant has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObjectKey([u64; 2]);
 
 impl ObjectKey {
-    /// The key of what is known by these bytes (an IPC handle, a pool pointer's export data, a fabric handle): a hash of
-    /// 128 bits. It is no defence against malice: a process that forges handles fools its own container's sum only.
+    /// The key for a handle with these bytes (an IPC handle, a pool pointer's export data, a fabric handle): a hash
+    /// of 128 bits. It is no defence against malice: a process that forges handles corrupts its own tenant's sum
+    /// only.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<8>();
@@ -34,17 +35,17 @@ impl ObjectKey {
         Self::from_parts(mix(first ^ second.rotate_left(29), 0xc4ce_b9fe_1a85_ec53), second)
     }
 
-    /// The key of an object that carries these two words as its tag.
+    /// The key of an object that carries these two words.
     #[must_use]
     pub fn from_parts(first: u64, second: u64) -> Self {
-        // Zero is what an empty place holds.
+        // Zero marks an empty place.
         Self([if first == 0 { 1 } else { first }, second])
     }
 
     /// A key that no other object has.
     ///
     /// # Errors
-    /// The kernel gives no random bytes.
+    /// Fails if the kernel gives no random bytes.
     #[cfg(not(loom))]
     pub fn unique() -> io::Result<Self> {
         let [first, second] = sys::random_words()?;

@@ -1,23 +1,24 @@
-//! What may keep an object's memory beside the processes that hold it: descriptors of it, which are open anywhere.
+//! Descriptors that may keep an object's memory beyond its holders. They may be open in any process.
 //!
-//! An object that was exported as a descriptor does not end with its last holder: it stays, and counts, until a process of
-//! the container has proved that no descriptor is open ([`Usage::end_released`](crate::slots::Usage::end_released)).
+//! An object that was exported as a descriptor does not end with its last holder. It stays, and counts, until a
+//! process of the tenant has proved that no descriptor is open
+//! ([`Usage::end_released`](crate::slots::Usage::end_released)).
 
 use super::ObjectKey;
 
-/// What may keep an object beside its holders, in one word.
+/// Kind of descriptor that may keep an object beside its holders, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outlives(u64);
 
 const NOTHING: u64 = 0;
 const UNPROVABLE: u64 = 1;
-/// Set in the word of an inode, so that it is neither of the two.
+/// Set in the word of an inode, so that it differs from both constants.
 const INODE: u64 = 2;
 
 impl Outlives {
-    /// Nothing: it ends with its last holder.
+    /// Nothing keeps it: it ends with its last holder.
     pub const NOTHING: Self = Self(NOTHING);
-    /// Something of which no process can learn whether it is still there.
+    /// Something may keep it of which no process can learn whether it still exists.
     pub const UNPROVABLE: Self = Self(UNPROVABLE);
 
     /// Open descriptions of this inode (`st_dev`, `st_ino` of stat(2)) that carry the object's lock.
@@ -28,7 +29,7 @@ impl Outlives {
         Self(word | INODE)
     }
 
-    /// Either of the two may keep it: of two kinds, no single question tells.
+    /// Either of two may keep it. If they differ, no single look can prove the release.
     pub(super) fn and(self, other: Self) -> Self {
         match (self.0, other.0) {
             (NOTHING, _) => other,

@@ -1,30 +1,30 @@
-//! What is known of one object, and who holds it.
+//! Record of one object, and its holders.
 
 use super::{HOLDER_WORDS, HOLDERS_A_WORD, ObjectKey, Outlives};
 use crate::primitive::{AtomicU64, Ordering, fence};
 
-/// One object. Its owner writes all of it before the state says that it is known; afterwards only `until` changes, once,
-/// `outlives`, twice at most, and the holders.
+/// One object. Its owner writes all of it before the state says that it is known. Afterwards only `until` (once),
+/// `outlives` (twice at most) and the holders change.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ObjectRecord {
     /// Its name, see [`ObjectKey`].
     pub(crate) key: [AtomicU64; 2],
-    /// What is counted for it (bytes).
+    /// Bytes counted for it.
     pub(crate) bytes: AtomicU64,
     /// The process that pays, see [`Payer`]; 0 if none does.
     pub(crate) payer: AtomicU64,
     /// The last tag of the payer's record that includes it.
     pub(crate) until: AtomicU64,
-    /// What may hold it beside its holders, see [`Outlives`]; 0: nothing.
+    /// Descriptors that may keep it beside its holders, see [`Outlives`]; 0: none.
     pub(crate) outlives: AtomicU64,
     reserved: [AtomicU64; 2],
-    /// A bit for each slot that holds it, 32 to a word; the upper half counts the changes of the word, so that an
-    /// exchange fails if anything has happened since it was read.
+    /// A bit for each slot that holds it, 32 to a word. The upper half counts the changes of the word, so that an
+    /// exchange fails if anything has happened since the word was read.
     pub(crate) holders: [AtomicU64; HOLDER_WORDS],
 }
 
-/// A process as payer: its slot, and which of the processes that had this slot in turn.
+/// A payer: its slot, and which of the slot's successive processes it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Payer(pub(crate) u64);
 
@@ -60,7 +60,7 @@ fn holders(word: u64) -> u64 {
 }
 
 impl ObjectRecord {
-    /// A record read elsewhere, as far as a sum needs it: `word` is its word at a position.
+    /// A record from a copy, as far as a sum needs it: `word` returns the word at a position.
     #[cfg(not(loom))]
     pub(crate) fn of_words(word: impl Fn(usize) -> u64) -> Self {
         let record = Self::default();
@@ -93,7 +93,7 @@ impl ObjectRecord {
         self.payer.store(payer.0, Ordering::Relaxed);
         self.until.store(u64::MAX, Ordering::Relaxed);
         self.outlives.store(0, Ordering::Relaxed);
-        // A process that was about to hold what stood here before finds the word changed.
+        // A process that was about to hold the previous object finds the word changed.
         for word in &self.holders {
             Self::change(word, |_| true, |_| 0);
         }
@@ -110,7 +110,7 @@ impl ObjectRecord {
         )
     }
 
-    /// Changes a word of holders, as long as `may` says so of the word as read. Returns whether it did.
+    /// Changes a word of holders if `may` accepts the word as read. Returns whether it did.
     fn change(word: &AtomicU64, may: impl Fn(u64) -> bool, to: impl Fn(u64) -> u64) -> bool {
         let mut now = word.load(Ordering::Acquire);
         while may(now) {
@@ -131,22 +131,22 @@ impl ObjectRecord {
         false
     }
 
-    /// Makes `slot` a holder, as long as `may` says so, asked after each look at the word: so it was true of the object
-    /// whose word is changed.
+    /// Makes `slot` a holder if `may` returns true. It is called after each look at the word: so it was true of the
+    /// object whose word is changed.
     pub(crate) fn hold(&self, slot: usize, may: impl Fn() -> bool) -> bool {
         let (word, bit) = self.word_of(slot);
         Self::change(word, |_| may(), |holders| holders | bit)
     }
 
-    /// Makes `slot` no holder any more, as long as `may` says so, asked after each look at the word.
+    /// Clears the holder `slot` if `may` returns true. It is called after each look at the word.
     pub(crate) fn let_go(&self, slot: usize, may: impl Fn() -> bool) {
         let (word, bit) = self.word_of(slot);
         Self::change(word, |now| now & bit != 0 && may(), |holders| holders & !bit);
     }
 
-    /// Something may hold it beside its holders from now on.
+    /// Notes that `by` may keep it beyond its holders from now on.
     pub(crate) fn set_outlives(&self, by: Outlives) {
-        // Before whatever may hold it is given away, and so before the last holder lets go.
+        // Done before anything is exported, and so before the last holder lets go.
         let mut known = self.outlives.load(Ordering::SeqCst);
         loop {
             let both = Outlives::of_word(known).and(by).word();
@@ -160,7 +160,7 @@ impl ObjectRecord {
         }
     }
 
-    /// What may hold it beside its holders.
+    /// Descriptors that may keep it beside its holders.
     pub(crate) fn outlives(&self) -> Outlives {
         Outlives::of_word(self.outlives.load(Ordering::SeqCst))
     }
@@ -173,7 +173,7 @@ impl ObjectRecord {
 
     /// Whether any process holds it.
     pub(crate) fn is_held(&self) -> bool {
-        // After the look at the state, or its change: a holder whom this does not see finds the state changed.
+        // After the look at the state, or its change: a holder that this look does not see finds the state changed.
         fence(Ordering::SeqCst);
         self.holders
             .iter()

@@ -1,4 +1,5 @@
-//! Objects that no process holds and that descriptors may hold: to be asked about, and ended once that is proved.
+//! Objects that no process holds and that descriptors may keep: to be asked about, and ended once their release is
+//! proved.
 
 use super::{ObjectKey, Outlives};
 use crate::DeviceIndex;
@@ -6,22 +7,29 @@ use crate::ledger::COUNTABLE_BYTES;
 use crate::primitive::Ordering;
 use crate::slots::Usage;
 
-/// An object that no process of the container holds, and that may still be there.
+/// An object that no process of the tenant holds, and that may still be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unheld {
     place: usize,
     /// Its name.
     pub key: ObjectKey,
-    /// Where it is.
+    /// The device that it is on.
     pub device: DeviceIndex,
-    /// What is counted for it (bytes).
+    /// Bytes counted for it.
     pub bytes: u64,
-    /// What may keep it.
+    /// Descriptors that may keep it.
     pub outlives: Outlives,
 }
 
 impl Usage {
-    /// The objects that no process holds and that may still be there. Empty, at the cost of one load, in a container that
+    /// Whether the tenant ever shared anything.
+    #[inline]
+    #[must_use]
+    pub fn has_ever_shared(&self) -> bool {
+        self.objects().is_ever_used()
+    }
+
+    /// The objects that no process holds and that may still be there. Empty, at the cost of one load, for a tenant that
     /// never shared anything.
     pub fn unheld(&self) -> impl Iterator<Item = Unheld> + '_ {
         let objects = self.objects();
@@ -41,8 +49,8 @@ impl Usage {
         })
     }
 
-    /// Ends an object of which the caller has proved, after it was told of it here, that nothing keeps it. A process that came to
-    /// hold it since keeps it.
+    /// Ends an object that the caller has proved to be released, after it got it from [`Usage::unheld`]. A process
+    /// that came to hold it since keeps it.
     pub fn end_released(&self, object: &Unheld) {
         let objects = self.objects();
         if object.place < objects.used() {

@@ -1,16 +1,16 @@
-//! What an object of the table is at the moment, in one word.
+//! State of an object of the table, in one word.
 
-/// A place for an object.
+/// A free place.
 pub(crate) const FREE: u64 = 0;
 /// Its owner writes the record; no other process looks at it.
 pub(crate) const WRITING: u64 = 1;
 /// Announced, neither granted nor refused.
 pub(crate) const ASKED: u64 = 2;
-/// The announcement was cancelled by others; who drives it announces it again.
+/// The announcement was cancelled by others. The process that joins the object announces it again.
 pub(crate) const CANCELLED: u64 = 3;
 /// Known, and counted unless its payer's record includes it.
 pub(crate) const LIVE: u64 = 4;
-/// As [`LIVE`], and someone is looking whether it has holders left.
+/// As [`LIVE`], while a process looks whether it has holders left.
 pub(crate) const CLOSING: u64 = 5;
 /// Never granted, and never will be.
 pub(crate) const ABANDONED: u64 = 6;
@@ -23,8 +23,8 @@ const OWNER_SHIFT: u32 = 11;
 const OWNER: u64 = 0x3ff;
 const TAG_SHIFT: u32 = 21;
 
-/// Status, device (4 bits), rank of the announcement (4 bits), the slot that claimed the place (10 bits), and a tag of 43
-/// bits that grows with every change: an exchange that expects a state which was read fails if anything has happened since,
+/// Status, device (4 bits), rank of the announcement (4 bits), the slot that claimed the place (10 bits), and a tag
+/// of 43 bits that grows with every change. So an exchange fails if anything has happened since the state was read,
 /// and as a number a state only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State(pub(crate) u64);

@@ -5,7 +5,7 @@ use super::state::{ABANDONED, ASKED, CANCELLED, CLOSING, FREE, LIVE, State, WRIT
 use super::{ObjectKey, ObjectRecord, Outlives};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
-/// All objects of a container.
+/// All objects of a tenant.
 #[derive(Clone, Copy)]
 pub(crate) struct Objects<'u> {
     pub(crate) states: &'u [AtomicU64],
@@ -15,14 +15,14 @@ pub(crate) struct Objects<'u> {
 }
 
 impl<'u> Objects<'u> {
-    /// How far a look at all of them goes. Read after the announcement of who looks, as the states are: it is raised
-    /// before a place is claimed.
+    /// Number of places that a look at all of them covers. Read after the caller's announcement, as the states are:
+    /// it is raised before a place is claimed.
     #[inline]
     pub(crate) fn used(&self) -> usize {
         (self.used.load(Ordering::SeqCst) as usize).min(self.states.len())
     }
 
-    /// Whether there was ever an object: the one load that they cost while there was none.
+    /// Whether there ever was an object. If not, this load is all that objects cost.
     #[inline]
     pub(crate) fn is_ever_used(&self) -> bool {
         self.used.load(Ordering::SeqCst) != 0
@@ -56,8 +56,8 @@ impl<'u> Objects<'u> {
             .is_ok()
     }
 
-    /// The object of this key: one that is granted before any other, else the first. There may be several for as long as
-    /// it takes one of two to yield.
+    /// The place of the object with this key: a granted one before any other, else the first. There may be several
+    /// until one of two has yielded.
     pub(crate) fn find(&self, key: ObjectKey) -> Option<usize> {
         let mut found = None;
         for (place, state, record) in self.all() {
@@ -72,8 +72,8 @@ impl<'u> Objects<'u> {
         found
     }
 
-    /// Takes a free place for an object, with `slot` as its only holder, and makes it known in `status`. `None` if there
-    /// is no place.
+    /// Takes a free place for an object, with `slot` as its only holder, and publishes it in `status`. `None` if
+    /// there is no place.
     pub(crate) fn insert(
         &self,
         slot: usize,
@@ -97,13 +97,15 @@ impl<'u> Objects<'u> {
             }
             record.write(key, bytes, payer);
             record.hold(slot, || true);
-            // Fails if someone took us for dead: then nothing was ours yet, and there is no object.
+            // Fails if another process took this one for dead: then the place was never this one's, and there is no
+            // object.
             return self.turn(place, claimed, claimed.next(status)).then_some(place);
         }
         None
     }
 
-    /// Makes `slot` a holder of the object of this key at `place`. `false` if it is not there any more.
+    /// Makes `slot` a holder of the object with this key at `place`. Returns `false` if the object is no longer
+    /// there.
     pub(crate) fn hold(&self, place: usize, slot: usize, key: ObjectKey) -> bool {
         let record = self.at(place).1;
         let is_there = || self.state(place).is_known() && record.is_named(key);
@@ -111,11 +113,11 @@ impl<'u> Objects<'u> {
             loop {
                 let state = self.state(place);
                 if !state.is_known() || !record.is_named(key) {
-                    // And frees what someone left because of this holder.
+                    // This also frees an object that another process did not free because of this holder.
                     self.let_go(place, slot);
                     return false;
                 }
-                // Someone has not seen this holder and is about to free the object: not any more.
+                // A process has not seen this holder and is about to free the object. Now it cannot.
                 if state.status() != CLOSING || self.turn(place, state, state.next(LIVE)) {
                     break;
                 }
@@ -134,33 +136,34 @@ impl<'u> Objects<'u> {
         self.close(place);
     }
 
-    /// Frees the object at `place` if no process holds it and nothing outlives its holders.
+    /// Frees the object at `place` if no process holds it and nothing keeps it beyond its holders.
     pub(crate) fn close(&self, place: usize) {
         self.close_if(place, |record| record.outlives() == Outlives::NOTHING);
     }
 
-    /// Frees the object of this key at `place` if no process holds it. What outlived its holders was proved to be gone, and
-    /// can come back through a holder only. Of another object that has taken the place nothing is proved.
+    /// Frees the object with this key at `place` if no process holds it. Its release was proved, and only a holder
+    /// could export it again. If another object has taken the place, that one stays.
     pub(crate) fn close_released(&self, place: usize, key: ObjectKey) {
         self.close_if(place, |record| record.is_named(key));
     }
 
-    /// Frees the object at `place` if no process holds it and `may_end` says so of its record. It is asked after each look at
-    /// the state, and what follows fails if the state has changed since: so it was true of the object that ends.
+    /// Frees the object at `place` if no process holds it and `may_end` accepts its record. It is called after each
+    /// look at the state, and the exchange fails if the state has changed since: so it was true of the object that
+    /// ends.
     fn close_if(&self, place: usize, may_end: impl Fn(&ObjectRecord) -> bool) {
         let record = self.at(place).1;
         loop {
             let state = self.state(place);
             let to = match state.status() {
                 LIVE => CLOSING,
-                // No process is left to drive it. One that comes now finds it so.
+                // No process is left that joins it. One that comes now finds it abandoned.
                 ASKED | CANCELLED => ABANDONED,
                 CLOSING | ABANDONED => FREE,
                 _ => return,
             };
-            // The holders first: what outlives them is noted while it is held.
+            // The holders first: `outlives` is only set while the object is held.
             if record.is_held() || (state.is_granted() && !may_end(record)) {
-                // The process that closed it before may have been killed: no harm, but the next look need not wonder.
+                // The process that closed it before may have been killed: reset, so that the next look is not misled.
                 if state.status() == CLOSING {
                     self.turn(place, state, state.next(LIVE));
                 }
@@ -173,8 +176,8 @@ impl<'u> Objects<'u> {
         }
     }
 
-    /// Clears what a dead process held and what it was about to write. `is_still_dead` says whether the slot still belongs
-    /// to it; it is asked after each look, so that nothing of its next owner is touched.
+    /// Clears the holds of a dead process, and the place that it was about to write. `is_still_dead` tells whether
+    /// the slot still belongs to it. It is called after each look, so that nothing of its next owner is touched.
     pub(crate) fn clear(&self, slot: usize, is_still_dead: impl Fn() -> bool) {
         for (place, word, record) in self.all() {
             let state = State(word.load(Ordering::Acquire));
@@ -185,7 +188,7 @@ impl<'u> Objects<'u> {
         }
     }
 
-    /// Frees the objects that no process holds: the last of their holders was killed, or stands still.
+    /// Frees the objects that no process holds, as the last of their holders was killed or stands still.
     pub(crate) fn sweep(&self) {
         for (place, word, record) in self.all() {
             let status = State(word.load(Ordering::Acquire)).status();

@@ -1,8 +1,9 @@
 //! The end of a process: its GPU time is given back at once, its memory once the driver has released it (I18).
 //!
-//! The driver releases a dead process's memory when the last of its descriptors is closed. A child that the process forked,
-//! and that called no `exec`, has them too. It also has the process's lock on `usage`, so the kernel can be asked: while the
-//! lock is held, the memory counts. Then the driver needs a moment, [`RELEASED_AFTER_NS`] (docs/hardware.md, "end of a process").
+//! The driver releases a dead process's memory when the last of its descriptors is closed. A child that the process
+//! forked, and that called no `exec`, has them too. It also has the process's lock on `usage`, so the kernel can be
+//! asked: while the lock is held, the memory counts. After that the driver needs a moment, [`RELEASED_AFTER_NS`]
+//! (docs/hardware.md, "end of a process").
 
 use core::time::Duration;
 
@@ -13,32 +14,34 @@ use crate::layout::IdentityRecord;
 use crate::primitive::Ordering;
 use crate::process::{Identity, Liveness, ProcessView};
 
-/// From the moment at which nothing is seen to keep memory any more until the driver has released it (ns).
+/// Time that the driver needs to release memory once nothing is seen to keep it (ns).
 pub const RELEASED_AFTER_NS: u64 = 20_000_000;
 
-/// The low bits of [`IdentityRecord::gone`] are those of the slot's incarnation, the others the time.
+/// Mask of the incarnation's bits in [`IdentityRecord::gone`]; the other bits are the time.
 const INCARNATION: u64 = 0xff;
 
-/// What a look for the dead has found.
+/// Result of a look for dead processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reaped {
     /// Slots that were cleared.
     pub cleared: usize,
-    /// How long until the driver has released the memory of other dead processes that nothing keeps (ns); 0: of none.
+    /// Time until the driver has released the memory of other dead processes that nothing keeps (ns); 0 if there are
+    /// none.
     pub due_in_ns: u64,
 }
 
-/// What became of the process that a slot names.
+/// Fate of the process that a slot names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// It lives, or cannot be told from one that does, or something keeps its memory.
+    /// It lives, or may live, or something keeps its memory.
     Holds,
-    /// Its memory is taken for released in so many ns; 0: now.
+    /// Its memory counts as released in so many ns; 0: now.
     ReleasedIn(u64),
 }
 
 impl IdentityRecord {
-    /// When the holder's memory was last seen to be kept after its death (ns); nothing if the holder was not seen dead.
+    /// Time at which the owner's memory was last seen to be kept after its death (ns). `None` if the owner was not
+    /// seen dead.
     pub(crate) fn gone_ns(&self) -> Option<u64> {
         let word = self.gone.load(Ordering::Relaxed);
         let incarnation = self.state().incarnation();
@@ -65,12 +68,13 @@ impl Usage {
                 Ending::Holds => {}
             }
         }
-        // What only the dead held, or the last holder has not ended because it stands still.
+        // Objects that only the dead held, or whose last holder stands still and has not ended them.
         self.objects().sweep();
         reaped
     }
 
-    /// As [`Usage::reap_dead`], and waits for the driver to release what nothing keeps any more: [`RELEASED_AFTER_NS`] at most.
+    /// As [`Usage::reap_dead`], and waits for the driver to release memory that nothing keeps any more:
+    /// [`RELEASED_AFTER_NS`] at most.
     pub fn reap_dead_and_wait(&self, view: &ProcessView) -> Reaped {
         let first = self.reap_dead(view);
         if first.due_in_ns == 0 {
@@ -93,8 +97,8 @@ impl Usage {
     ) -> Ending {
         match state.status() {
             FREE => Ending::Holds,
-            // Nothing is known but the PID. Should it be alive in a namespace of its own, it will see that it lost the
-            // slot and take another.
+            // Only the PID is known. If it is alive in a namespace of its own, it will see that it lost the slot and
+            // take another.
             CLAIMED if view.pid_is_gone(state.pid()) => Ending::ReleasedIn(0),
             CLAIMED => Ending::Holds,
             LIVE => match record.identity(state) {
@@ -123,7 +127,7 @@ impl Usage {
         }
     }
 
-    /// When the memory of a process that is dead is released. Its GPU time is given back.
+    /// The fate of a dead process's slot; its GPU time is given back.
     fn release_of_dead(
         &self,
         (index, record): (usize, &IdentityRecord),
@@ -144,7 +148,7 @@ impl Usage {
         match seen_ns {
             _ if is_kept => Ending::Holds,
             None => Ending::ReleasedIn(RELEASED_AFTER_NS),
-            // A moment that is yet to come is nonsense, which a tenant may write: it does not wait for that long.
+            // A time in the future is invalid. A tenant may write one, which must not prolong the wait.
             Some(seen_ns) => {
                 let left_ns = (seen_ns + RELEASED_AFTER_NS).saturating_sub(now_ns);
                 Ending::ReleasedIn(left_ns.min(RELEASED_AFTER_NS))
@@ -152,7 +156,7 @@ impl Usage {
         }
     }
 
-    /// Whether the process of a slot has memory, wishes included, or holds objects.
+    /// Whether the process of a slot has memory, requests included, or holds objects.
     fn has_memory(&self, index: usize) -> bool {
         DeviceIndex::all().any(|device| !self.line(device, index).ledger.is_empty())
             || self
@@ -169,8 +173,8 @@ impl Usage {
         }
     }
 
-    /// Empties a dead process's slot and frees it. Returns whether this call freed it. `state` is what its death was seen
-    /// in: asked again, the slot may be that of a process which has come since, while another process cleared it.
+    /// Empties a dead process's slot and frees it. Returns whether this call freed it. `state` is the state in which
+    /// its death was seen. By now the slot may be that of another process, after a third one cleared it.
     pub(super) fn clear(&self, index: usize, record: &IdentityRecord, state: State) -> bool {
         let clearing = state.turned(CLEARING);
         if state.status() == FREE || (state != clearing && !record.turn(state, clearing)) {
@@ -181,7 +185,7 @@ impl Usage {
             line.ledger.empty(|| record.state() == clearing);
         }
         self.give_back_time(index, || record.state() == clearing);
-        // After the records: an object that it paid counts by itself now, for as long as others hold it.
+        // After the records: an object that it paid counts by itself now, as long as others hold it.
         self.objects().clear(index, || record.state() == clearing);
         record.turn(clearing, clearing.turned(FREE))
     }

@@ -1,4 +1,4 @@
-//! A process's own slot: what it reserves, releases and meters.
+//! A process's own slot: its reservations, releases and meters.
 
 use super::Usage;
 use crate::ledger::{Denied, Record};
@@ -8,19 +8,20 @@ use crate::shared::Holds;
 use crate::{DeviceIndex, MAX_DEVICES};
 use vcuda_limiter::token_bucket::Meter;
 
-/// A process's place in `usage`. All its threads share it. It is not given back by a drop: a process that dies is found dead,
-/// and a forked child must leave its parent's slot alone.
+/// A process's place in `usage`, shared by its threads. Dropping does not give it back: a process that dies is found
+/// dead, and a forked child must leave its parent's slot alone.
 #[derive(Debug)]
 pub struct Slot<'u> {
     usage: &'u Usage,
     index: usize,
-    /// Held by the thread that writes the record of a device, for some 30 ns. In this process's own memory: the kernel
-    /// never runs half of a process, and a forked child claims a slot, and with it locks, of its own.
+    /// Locked by the thread that writes the record of a device, for some 30 ns. In this process's own memory: the
+    /// kernel never runs half of a process, and a forked child claims a slot, and with it locks, of its own.
     locks: [Lock; MAX_DEVICES],
     pub(crate) holds: Holds,
 }
 
-/// A lock in cache lines of its own: those who wait disturb neither the other devices' nor what all threads read.
+/// A lock in cache lines of its own: waiting threads disturb neither other devices' locks nor words that all threads
+/// read.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct Lock(AtomicU32);
@@ -35,11 +36,11 @@ impl<'u> Slot<'u> {
         }
     }
 
-    /// Counts `bytes` on `device` if the container stays within `limit_bytes`. Two callers never pass together, and
-    /// no process is refused what would have fitted. A refusal that is final is counted with [`Slot::count_denied`].
+    /// Counts `bytes` on `device` if the tenant stays within `limit_bytes`. Two callers never pass together, and no
+    /// process is refused what would have fitted. A refusal that is final is counted with [`Slot::count_denied`].
     ///
     /// # Errors
-    /// It would not fit.
+    /// Fails if it would not fit.
     #[inline]
     pub fn reserve(
         &self,
@@ -55,23 +56,24 @@ impl<'u> Slot<'u> {
         outcome.map(|()| Reservation::new(self, device, bytes))
     }
 
-    /// Tells why calls of the process reached the driver past the shim: the reasons' bits ([`crate::bypass::Bypass::bit`]).
+    /// Publishes the reasons why calls of the process reached the driver past the shim, as bits
+    /// ([`crate::bypass::Bypass::bit`]).
     pub fn tell_bypasses(&self, bypasses: u64) {
         if let Some(identity) = self.usage.mapping.identities.get(self.index) {
             identity.bypasses.store(bypasses, Ordering::Relaxed);
         }
     }
 
-    /// Tells that what was done of the process's work at `now_ns` (`CLOCK_MONOTONIC`) is charged. The arbiter charges the time
-    /// since then, if that is not told again.
+    /// Declares that all work finished by `now_ns` (`CLOCK_MONOTONIC`) is charged. If that is not repeated, the
+    /// arbiter charges the time since then.
     pub fn tell_settled(&self, now_ns: u64) {
         if let Some(identity) = self.usage.mapping.identities.get(self.index) {
             identity.settled_ns.store(now_ns, Ordering::Relaxed);
         }
     }
 
-    /// Counts one refusal on `device`, for this process and for the container. Only the caller knows whether it tries
-    /// again, with the dead cleared or memory of its own given back.
+    /// Counts one refusal on `device`, for this process and for the tenant. Called by the shim, which alone knows
+    /// whether it tries again after clearing the dead or giving back memory of its own.
     #[cold]
     pub fn count_denied(&self, device: DeviceIndex) {
         self.record(device).denied.fetch_add(1, Ordering::Relaxed);
@@ -91,8 +93,8 @@ impl<'u> Slot<'u> {
         self.record(device).hand_over(bytes, until);
     }
 
-    /// Sets what the driver itself takes for this process on `device` (context, modules, local memory; bytes). No limit
-    /// holds it up; what is beyond the limit denies new reservations.
+    /// Sets the driver's own use for this process on `device` (context, modules, local memory; bytes). No limit
+    /// applies to it; use beyond the limit denies new reservations.
     pub fn set_overhead(&self, device: DeviceIndex, bytes: u64) {
         let _lock = self.lock(device);
         self.record(device).set_overhead(bytes);
@@ -130,20 +132,20 @@ impl<'u> Slot<'u> {
         );
     }
 
-    /// What this process has on `device`: all of it, and what of it is overhead (bytes, of one moment).
+    /// Memory of this process on `device`: all of it, and the overhead in it (bytes, of one moment).
     #[must_use]
     pub fn amounts(&self, device: DeviceIndex) -> (u64, u64) {
         let _lock = self.lock(device);
         (self.used_bytes(device), self.overhead_bytes(device))
     }
 
-    /// What the driver itself takes for this process on `device`, as last set (bytes).
+    /// The driver's own use for this process on `device`, as last set (bytes).
     #[must_use]
     pub fn overhead_bytes(&self, device: DeviceIndex) -> u64 {
         self.record(device).overhead_bytes.load(Ordering::Relaxed)
     }
 
-    /// What this process has on `device`, overhead included (bytes).
+    /// Memory of this process on `device`, overhead included (bytes).
     #[must_use]
     pub fn used_bytes(&self, device: DeviceIndex) -> u64 {
         self.record(device).used_bytes()
@@ -156,14 +158,14 @@ impl<'u> Slot<'u> {
         &self.usage.line(device, self.index).meter
     }
 
-    /// The container's usage.
+    /// The tenant's usage.
     #[inline]
     #[must_use]
     pub fn usage(&self) -> &'u Usage {
         self.usage
     }
 
-    /// Where the slot stands: names a process within the container's files only.
+    /// Position of the slot, which identifies a process within the tenant's files only.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
@@ -200,12 +202,13 @@ impl<'u> Slot<'u> {
     }
 }
 
-/// Waits for another thread of this process. It holds the lock for nanoseconds; if it lost its processor meanwhile, it
-/// is offered ours, and then left alone with it for a moment (it may have the lower real-time priority).
+/// Waits for another thread of this process. That one holds the lock for nanoseconds. If it lost its processor
+/// meanwhile, it is offered this one, and then left alone with it for a moment (it may have the lower real-time
+/// priority).
 #[cold]
 fn wait_for(word: &AtomicU32) {
     let mut turn = 0;
-    // Looks before it tries: a try takes the line away from the thread that is about to open the lock.
+    // Looks before it tries: a try would take the cache line away from the thread that is about to open the lock.
     while word.load(Ordering::Relaxed) != 0
         || word
             .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)

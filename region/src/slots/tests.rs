@@ -13,7 +13,7 @@ fn dead_process(number: u32) -> Identity {
         start_ticks: 7,
         pid_namespace: 1,
         time_namespace: 0,
-        name: *b"nobody\0\0\0\0\0\0\0\0\0\0",
+        name: *b"unknown\0\0\0\0\0\0\0\0\0",
     }
 }
 
@@ -36,7 +36,7 @@ fn a_slot_knows_its_owner_and_is_taken_over_by_the_same_process_only() {
     slot.reserve(device(), GIB, 4 * GIB).unwrap().commit();
     slot.charge_overhead(device(), 5);
     assert_eq!(usage.processes().collect::<Vec<_>>(), [(0, dead_process(1))]);
-    assert_eq!(usage.processes().next().unwrap().1.command(), "nobody");
+    assert_eq!(usage.processes().next().unwrap().1.command(), "unknown");
     assert_eq!(usage.used_bytes(device()), GIB + 5);
     let later = Identity {
         start_ticks: 8,
@@ -150,7 +150,7 @@ fn killed_anywhere_between_claim_and_release() {
         other.reserve(device(), GIB, 4 * GIB).unwrap().commit();
         let finished = standing_still_after(accesses, || run(&usage)).is_some();
         assert!(usage.used_bytes(device()) <= 4 * GIB);
-        // The one that clears is killed too, at each of its first accesses.
+        // The process that clears is killed too, at each of its first accesses.
         for cleaner in [5, 20, 60] {
             standing_still_after(cleaner, || usage.reap_dead_and_wait(&survivor()));
         }
@@ -158,7 +158,7 @@ fn killed_anywhere_between_claim_and_release() {
         assert_eq!(usage.processes().count(), 1, "after {accesses}");
         assert_eq!(usage.used_bytes(device()), GIB, "after {accesses}");
         let level = usage.bucket(device()).level_ns();
-        // Killed within the taking of a portion, it has cost the container that, never given it anything.
+        // Killed while it takes a lease, it costs the tenant that much, and never gives it anything.
         assert!(
             (0..=2 * 1000 + 200_000).contains(&level),
             "{level} after {accesses}"
@@ -216,4 +216,27 @@ fn threads_of_one_process_share_its_slot() {
         }
     });
     assert_eq!(usage.used_bytes(device()), 0);
+}
+
+/// A process that waits for what is in flight would else wait for one that was stopped.
+#[test]
+fn work_of_a_process_that_says_nothing_is_not_in_flight() {
+    let usage = Usage::in_memory().unwrap();
+    let now_ns = 10 * SILENT_NS;
+    let slots = [1, 2].map(|number| usage.claim(&dead_process(number)).unwrap());
+    for slot in &slots {
+        slot.meter(device()).take(usage.bucket(device()), 1_000_000);
+        assert!(slot.meter(device()).spend(1_000_000));
+    }
+    assert_eq!(
+        usage.in_flight(device(), now_ns),
+        (2_000_000, 2),
+        "they never told"
+    );
+    for slot in &slots {
+        slot.tell_settled(now_ns);
+    }
+    assert_eq!(usage.in_flight(device(), now_ns + SILENT_NS), (2_000_000, 2));
+    slots[0].tell_settled(now_ns + 1);
+    assert_eq!(usage.in_flight(device(), now_ns + SILENT_NS + 1), (1_000_000, 1));
 }

@@ -1,6 +1,6 @@
-//! Whether anything in a container's `usage` is not as it was: asked of every container again and again, so of the words
-//! that figures are made of only those are read that a process has ever used, in one read each for the processes, and for
-//! each device.
+//! A test whether anything in a tenant's `usage` has changed. It is made for every tenant again and again. So it
+//! reads only the words that figures are made of and that a process has ever used: in one read for the processes, and
+//! one for each device.
 
 use core::mem::offset_of;
 use std::os::unix::fs::FileExt;
@@ -14,11 +14,11 @@ use crate::shared::MAX_OBJECTS;
 use crate::{DeviceIndex, MAX_SLOTS};
 use vcuda_limiter::token_bucket::TokenBucket;
 
-/// What a container's `usage` said at the last look.
+/// The content of a tenant's `usage` at the last look.
 #[derive(Debug, Default)]
 pub struct UsageDigest {
     seen: Vec<u8>,
-    /// The look before, whose memory the next one uses.
+    /// Buffer of the look before, reused by the next one.
     spare: Vec<u8>,
     reads: u64,
 }
@@ -33,7 +33,7 @@ impl UsageDigest {
 
 impl UsageReader {
     /// Whether processes, memory, GPU time or objects of the first `device_count` devices have changed since the last
-    /// `digest` was taken. At the first, and after an error, they have.
+    /// `digest` was taken. True at the first look, and after an error.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -51,7 +51,7 @@ impl UsageReader {
         const LINE: usize = size_of::<SlotDevice>();
         const RECORD: usize = size_of::<IdentityRecord>();
         const FIRST: usize = offset_of!(UsageFile, identities);
-        // As many as last time, and the header before them, at once.
+        // As many bytes as last time, with the header before them, in one read.
         let guess = half(&digest.spare, offset_of!(UsageFile, slots_used)) as usize;
         let guess = guess.min(MAX_SLOTS);
         self.append(0, FIRST + guess * RECORD, digest)?;

@@ -1,4 +1,4 @@
-//! What a container's `usage` tells: figures of processes, of the container's memory, and of its token bucket.
+//! Figures in a tenant's `usage`: its processes, its memory, and its token bucket.
 
 use vcuda_limiter::controller::Measured;
 use vcuda_limiter::token_bucket::LatenessUse;
@@ -12,7 +12,7 @@ pub struct DeviceUse {
     pub used_bytes: u64,
     /// Most memory counted at once (bytes).
     pub peak_bytes: u64,
-    /// Of it, what the driver itself takes (bytes).
+    /// The part of it that the driver itself uses (bytes).
     pub overhead_bytes: u64,
     /// Reservations refused.
     pub denied: u64,
@@ -20,11 +20,11 @@ pub struct DeviceUse {
     pub launches: u64,
     /// GPU time charged by measurement (ns).
     pub charged_ns: u64,
-    /// Launches held.
+    /// Launches that were throttled.
     pub holds: u64,
-    /// Time that launches were held (ns).
+    /// Time that launches waited (ns).
     pub held_ns: u64,
-    /// Launches admitted on debt.
+    /// Launches that proceeded on debt.
     pub debt_admits: u64,
     /// Sum of the differences between prediction and truth (ns).
     pub mispredicted_ns: u64,
@@ -39,13 +39,13 @@ pub struct DeviceUse {
 pub struct ProcessUse {
     /// The slot.
     pub slot: usize,
-    /// Who it is.
+    /// The process's identity.
     pub identity: Identity,
     /// Its use, by position of the device in `limits`.
     pub devices: Vec<DeviceUse>,
 }
 
-/// What one process has in flight on one device.
+/// Work of one process in flight on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
     /// The slot.
@@ -54,45 +54,45 @@ pub struct Work {
     pub identity: Identity,
     /// A word that no other process in the slot has.
     pub state: u64,
-    /// When the process's worker last settled what was done (`CLOCK_MONOTONIC`, ns); 0 of a process that does not tell.
+    /// Time at which the worker last settled finished work (`CLOCK_MONOTONIC`, ns); 0 if the process does not tell.
     pub settled_ns: u64,
     /// Launches not yet finished.
     pub launches: u32,
 }
 
-/// The container's bucket on one device.
+/// The tenant's bucket on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BucketUse {
     /// Consumed or held in leases (ns).
     pub level_ns: i64,
-    /// GPU time that counts as the container's: measured, apportioned among those who overlapped (ns).
+    /// GPU time charged to the tenant: measured, and apportioned among streams that overlapped (ns).
     pub served_ns: u64,
     /// Debt forgiven (ns).
     pub forgiven_ns: u64,
-    /// Reservations refused, of processes that are gone too.
+    /// Reservations refused, including those of processes that are gone.
     pub denied: u64,
     /// Copies between the host and the device while GPU time was metered.
     pub host_copies: u64,
-    /// What they moved (bytes).
+    /// Bytes that they moved.
     pub host_copied_bytes: u64,
-    /// Time that was measured and new in the busy map, and what was charged for it (ns).
+    /// Measured time that was new in the busy map, and its charge (ns).
     pub measured: Measured,
-    /// Time that was measured, as often as several streams or processes had work then (ns).
+    /// Measured time, counted once for each stream or process that had work (ns).
     pub measured_elapsed_ns: u64,
-    /// The same, as often as several contexts had work then (ns); 0 where an earlier release measured.
+    /// Measured time, counted once for each context that had work (ns); 0 if an earlier release measured.
     pub contexts_ns: u64,
-    /// A launch waits, or did when its process was killed.
+    /// Whether a launch waits, or did when its process was killed.
     pub is_waiting: bool,
-    /// How late launches went on after a hold.
+    /// Lateness of launches that proceeded after a wait.
     pub lateness: LatenessUse,
 }
 
-/// The container's memory on one device.
+/// The tenant's memory on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryUse {
-    /// What the container has (bytes): that of its processes, and `shared_bytes`.
+    /// Memory of the tenant (bytes): that of its processes, and `shared_bytes`.
     pub used_bytes: u64,
-    /// What of it no process counts: objects from outside of the container, and those whose payer is gone (bytes). See
-    /// [`crate::shared`].
+    /// The part of it that no process counts: objects from outside of the tenant, and those whose payer is gone
+    /// (bytes). See [`crate::shared`].
     pub shared_bytes: u64,
 }

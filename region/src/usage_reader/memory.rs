@@ -1,4 +1,4 @@
-//! What a container has of a device's memory, by the ledger's own arithmetic over a copy of its records.
+//! A tenant's use of a device's memory, by the ledger's own arithmetic over a copy of its records.
 
 use core::mem::offset_of;
 
@@ -15,7 +15,7 @@ use crate::shared::{MAX_OBJECTS, ObjectRecord, Objects};
 use crate::{DeviceIndex, MAX_SLOTS};
 
 impl UsageReader {
-    /// What the container has on `device`. The dead count until a process of the container clears them.
+    /// The tenant's memory on `device`. Dead processes count until a process of the tenant clears them.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -23,9 +23,10 @@ impl UsageReader {
         self.memory_without(device, &[])
     }
 
-    /// As [`UsageReader::memory`], without the processes that `view` knows to be dead and whose memory no child may keep. What they held together with others
-    /// counts as long as one of these lives, or something else may keep it. If no living process has anything on the device
-    /// itself, none can ask what else does: then nothing is shown, and the next process counts it again.
+    /// As [`UsageReader::memory`], without the processes that `view` knows to be dead and whose memory no child may
+    /// keep. Objects that these held count as long as a living process holds them too, or something else may keep
+    /// them. If no living process has anything on the device itself, none can ask whether they still exist. Then they
+    /// are not shown, and the next process counts them again.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -59,8 +60,8 @@ impl UsageReader {
         Ok(seen.0)
     }
 
-    /// One look at records and objects, in the order in which a ledger takes them, and the sum of what has changed. The
-    /// processes in the slots `dead` have nothing and hold nothing.
+    /// One look at records and objects, in the ledger's order, and the sum of the changes. The processes in the slots
+    /// `dead` have nothing and hold nothing.
     fn seen(&self, device: DeviceIndex, dead: &[usize]) -> Result<(MemoryUse, u64), OpenError> {
         let [slots, places] = [
             (offset_of!(UsageFile, slots_used), MAX_SLOTS),
@@ -89,30 +90,12 @@ impl UsageReader {
         )?;
         let [slots_used, objects_used] =
             [slots, places].map(|used| AtomicU32::new(u32::try_from(used).unwrap_or(0)));
-        let states: Vec<AtomicU64> = objects
-            .chunks_exact(size_of::<ObjectRecord>())
-            .enumerate()
-            .map(|(place, object)| {
-                let is_left = dead.is_empty() || is_kept(object, dead);
-                AtomicU64::new(if is_left { word(&states, place * 8) } else { 0 })
-            })
-            .collect();
+        let states = states_without(&states, &objects, dead);
         let objects: Vec<ObjectRecord> = objects
             .chunks_exact(size_of::<ObjectRecord>())
             .map(|bytes| ObjectRecord::of_words(|position| word(bytes, position * 8)))
             .collect();
-        let identities: Vec<IdentityRecord> = identities
-            .chunks_exact(size_of::<IdentityRecord>())
-            .enumerate()
-            .map(|(slot, bytes)| {
-                let record = IdentityRecord::default();
-                if !dead.contains(&slot) {
-                    let state = word(bytes, offset_of!(IdentityRecord, state));
-                    record.state.store(state, Ordering::Relaxed);
-                }
-                record
-            })
-            .collect();
+        let identities = identities_without(&identities, dead);
         let ledger = Ledger {
             records: &records,
             slots_used: &slots_used,
@@ -133,7 +116,35 @@ impl UsageReader {
     }
 }
 
-/// Whether a process that is not in the slots `dead` holds an object, whose record this is, or something else may keep it.
+/// States of the objects in a copy of both tables. An object that only the `dead` hold counts as free.
+fn states_without(states: &[u8], objects: &[u8], dead: &[usize]) -> Vec<AtomicU64> {
+    objects
+        .chunks_exact(size_of::<ObjectRecord>())
+        .enumerate()
+        .map(|(place, object)| {
+            let is_left = dead.is_empty() || is_kept(object, dead);
+            AtomicU64::new(if is_left { word(states, place * 8) } else { 0 })
+        })
+        .collect()
+}
+
+/// Identities in a copy of their table, without the `dead`.
+fn identities_without(identities: &[u8], dead: &[usize]) -> Vec<IdentityRecord> {
+    identities
+        .chunks_exact(size_of::<IdentityRecord>())
+        .enumerate()
+        .map(|(slot, bytes)| {
+            let record = IdentityRecord::default();
+            if !dead.contains(&slot) {
+                let state = word(bytes, offset_of!(IdentityRecord, state));
+                record.state.store(state, Ordering::Relaxed);
+            }
+            record
+        })
+        .collect()
+}
+
+/// Whether a process outside of the slots `dead` holds the object of this record, or something else may keep it.
 fn is_kept(object: &[u8], dead: &[usize]) -> bool {
     const SLOTS_A_WORD: usize = 32;
     let outlives = word(object, offset_of!(ObjectRecord, outlives));

@@ -1,4 +1,4 @@
-//! A container's GPU time on a device: its token bucket, its busy map, and what its processes have in flight.
+//! A tenant's GPU time on a device: its token bucket, its busy map, and its processes' work in flight.
 
 use core::mem::offset_of;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use crate::open::OpenError;
 use crate::{DeviceIndex, MAX_SLOTS};
 
 impl UsageReader {
-    /// What each process that holds a slot, the dead too, has in flight on `device`.
+    /// Work in flight on `device` of each process that holds a slot, dead ones too.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -44,7 +44,7 @@ impl UsageReader {
             .collect())
     }
 
-    /// The container's bucket on `device`.
+    /// The tenant's bucket on `device`.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -68,7 +68,7 @@ impl UsageReader {
         })
     }
 
-    /// When the container was busy on `device`: the 48 bins each of the busy map's words `first` up to `last` (numbers
+    /// The tenant's busy times on `device`: the 48 bins of each of the busy map's words `first` up to `last` (numbers
     /// since the clock's zero, see [`vcuda_limiter::busy`]), at most one round.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl UsageReader {
         Ok(bins)
     }
 
-    /// A word that changes whenever the container begins to use GPU time on `device`.
+    /// A word that changes whenever the tenant begins to use GPU time on `device`.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -104,7 +104,7 @@ impl UsageReader {
     }
 }
 
-/// Where the container's bucket for `device` lies in the file (bytes).
+/// Offset of the tenant's bucket for `device` in the file (bytes).
 pub(super) fn bucket_offset(device: DeviceIndex) -> usize {
     offset_of!(UsageFile, buckets) + device.get() * size_of::<TokenBucket>()
 }

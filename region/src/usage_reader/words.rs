@@ -1,4 +1,4 @@
-//! Records of `usage`, from the bytes that were read of it.
+//! Records of `usage`, decoded from bytes.
 
 use core::mem::offset_of;
 

@@ -1,5 +1,5 @@
-//! The slow path of a launch: a new lease, or a wait for it. Every wait is bounded and ends by itself; what then goes on
-//! goes on debt, counted (I11).
+//! The slow path of a launch: it takes a new lease, or waits for one. Every wait is bounded. Past its bound the
+//! launch proceeds on debt, which is counted (I11).
 
 mod wait;
 
@@ -14,14 +14,14 @@ use super::stream_state::StreamState;
 use super::{COSTS, Launches, collective};
 use crate::runtime::stream::Stream;
 
-/// A launch that is held.
+/// A launch that waits.
 #[derive(Debug, Clone, Copy)]
 struct Waiting<'a> {
-    /// Its stream.
+    /// The launch's stream, if that is measured.
     stream_state: Option<&'a StreamState>,
-    /// Its place among those of its process.
+    /// Place among the waiting launches of this process.
     place: u32,
-    /// Since when it waits for work to end, if it does (`CLOCK_MONOTONIC`, ns).
+    /// Time since which it waits for work to end, if it does (`CLOCK_MONOTONIC`, ns).
     for_completion_since_ns: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Launches {
         let cost_ns = predicted.cost_ns;
         let started_ns = now_ns();
         limiter.come(cost_ns);
-        // Counted already: what is in flight holds this launch.
+        // The launch is counted in flight already; `decide` leaves it out.
         let mut view = limiter.view(started_ns);
         let mut decision = self.decide(limiter, &view, &predicted, None, started_ns);
         if decision != Admission::Admit
@@ -65,10 +65,32 @@ impl Launches {
             self.go_on(limiter, cost_ns, paid);
             return false;
         }
+        self.wait_and_pay(
+            limiter,
+            stream_state,
+            stream,
+            &predicted,
+            (view, decision),
+            started_ns,
+        );
+        true
+    }
+
+    /// Waits until a launch that arrived at `started_ns` may go, and pays for it.
+    fn wait_and_pay(
+        &'static self,
+        limiter: &'static DeviceLimiter,
+        stream_state: Option<&'static StreamState>,
+        stream: Stream,
+        predicted: &Prediction,
+        (view, decision): (View, Admission),
+        started_ns: u64,
+    ) {
+        let cost_ns = predicted.cost_ns;
         // While it waits it is not in flight, or two that wait would wait for each other.
         limiter.meter.refund(cost_ns);
         if let Some(stream_state) = stream_state {
-            self.timing_event(limiter, stream_state, stream, 0);
+            self.end_segment(limiter, stream_state, stream);
         }
         self.wake_worker();
         let place = limiter.join();
@@ -81,7 +103,7 @@ impl Launches {
             },
             view,
             decision,
-            &predicted,
+            predicted,
             started_ns,
         );
         let was_last = limiter.held.fetch_sub(1, Ordering::SeqCst) == 1;
@@ -97,10 +119,9 @@ impl Launches {
             self.take(limiter, cost_ns, on_debt);
         }
         limiter.step_out(place, cost_ns, was_last);
-        true
     }
 
-    /// The launch goes, on debt if it was not `paid`.
+    /// Lets the launch proceed, on debt if it was not `paid`.
     fn go_on(&'static self, limiter: &DeviceLimiter, cost_ns: u64, paid: bool) {
         if !paid {
             self.take(limiter, cost_ns, false);
@@ -108,8 +129,8 @@ impl Launches {
         self.wake_worker();
     }
 
-    /// Pays for a launch from the bucket. Ranks that stop together are asked at each launch: by what was left of a lease each
-    /// would run ahead of the others in turn.
+    /// Pays for a launch from the bucket. Processes that wait for each other's collectives take no lease: with what
+    /// is left of one, each would run ahead of the others in turn.
     fn take(&self, limiter: &DeviceLimiter, cost_ns: u64, alone: bool) {
         let lease_part_ns = if alone || self.has_peers(limiter, now_ns()) {
             0
@@ -120,7 +141,8 @@ impl Launches {
         limiter.took(cost_ns + lease_part_ns);
     }
 
-    /// Whether a launch may go, or what it waits for. `waits`: it waits already, and is not counted among the work in flight.
+    /// Decides whether a launch may proceed, or what it waits for. `waits`: it waits already and is not counted in
+    /// flight.
     fn decide(
         &self,
         limiter: &DeviceLimiter,
@@ -133,7 +155,7 @@ impl Launches {
         // Work that waits for the host may wait for this very thread: so the launch waits for its tokens, but for no turn.
         let is_by_turns =
             Refinement::ProcessTurns.is_used() && !self.has_peers(limiter, now_ns) && !self.waits_for_host();
-        let (mut ns, mut launches) = limiter.in_flight();
+        let (mut ns, mut launches) = limiter.in_flight(now_ns);
         let mut own_ns = limiter.meter.in_flight_ns();
         if waits.is_none() {
             ns = ns.saturating_sub(predicted.cost_ns);
@@ -144,8 +166,8 @@ impl Launches {
             Verdict::At(at_ns) => Some(at_ns),
             Verdict::Go => None,
         };
-        // A launch that waits for its own stream's work alone does so until most is done: else it would be woken for each
-        // launch that ends.
+        // A launch that waits only for its own stream's work waits until most of that is done. Else each launch that
+        // ends would wake it.
         let is_alone = |stream_state: &StreamState| {
             limiter.is_sole() && limiter.is_foreseen() && stream_state.expected_ns(ns).is_some()
         };

@@ -1,5 +1,5 @@
-//! Launches that no event can measure: the table of streams has no place for theirs, or the driver records no event there.
-//! Each goes alone and is waited for, and all of that time is charged (I16).
+//! Launches that no event can measure, because the table of streams is full or the driver records no event on the
+//! stream. Each is waited for alone, and all of that time is charged (I16).
 
 use core::time::Duration;
 
@@ -14,14 +14,15 @@ use crate::driver::{Relaxed, real};
 use crate::runtime::capture;
 use crate::runtime::stream::Stream;
 
-/// For how long such work is waited for (ns): it may wait for what this very thread does next.
+/// Longest wait for such work (ns): it may itself wait for what this thread does next.
 const LONGEST_NS: u64 = 2_000_000_000;
-/// The first look, and the longest time between two (ns).
+/// First and longest pause between two looks (ns).
 const LOOKS_NS: (u64, u64) = (20_000, 500_000);
 
 impl Launches {
     /// Waits for the work of a launch that was paid for as `predicted`, and charges the time since `from_ns`
-    /// (`CLOCK_MONOTONIC`). A stream that is captured meanwhile may not be asked: until that is over its work counts as going on.
+    /// (`CLOCK_MONOTONIC`). A stream that is being captured may not be queried: its work counts as running until the
+    /// capture ends.
     pub(super) fn await_alone(limiter: &DeviceLimiter, stream: Stream, predicted: &Prediction, from_ns: u64) {
         let _relaxed = Relaxed::enter();
         let context = context_of(stream).map_or(0, |context| context.0);

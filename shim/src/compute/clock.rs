@@ -1,16 +1,16 @@
-//! The time of a launch. The clock is asked again only once the processor's counter of cycles has moved on by more than
-//! [`CYCLES`] since it was last asked for the stream: until then its last answer is near enough to see a pause.
+//! The time of a launch. The clock is read again only once the processor's cycle counter has advanced by more than
+//! [`CYCLES`] since the last read for the stream. Until then the last reading is exact enough to notice a pause.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::device_limiter::now_ns;
 use crate::driver::elf;
 
-/// What the counter moves within 16 us at most: no processor's is slower than 1 GHz. A stream counts as idle after a pause of
+/// Cycles that pass within 16 us at most: no processor's counter is slower than 1 GHz. A stream counts as idle after
 /// [`super::IDLE_NS`], which is longer.
 const CYCLES: u64 = 16_000;
 
-/// [`CYCLES`], or 0 where the counter says nothing about the clock.
+/// [`CYCLES`], or 0 if the counter cannot replace the clock.
 static NEAR: AtomicU64 = AtomicU64::new(0);
 
 /// Finds out whether the counter can be used.
@@ -23,8 +23,8 @@ pub(super) fn begin() {
     NEAR.store(near, Ordering::Relaxed);
 }
 
-/// Whether the C library answers for the clock: in a process where another library does (as libfaketime), time is what that
-/// says, at each launch.
+/// Whether `clock_gettime` is the C library's. In a process where another library replaces it (such as libfaketime),
+/// that library's time is read at each launch.
 fn is_clock_its_own() -> bool {
     let bound = libc::clock_gettime as *const () as usize;
     elf::libc_symbol(c"clock_gettime") == Some(bound)
@@ -39,13 +39,13 @@ fn has_steady_counter() -> bool {
     __cpuid(0x8000_0000).eax >= POWER && __cpuid(POWER).edx & 1 << 8 != 0
 }
 
-/// Not looked into: the clock is asked at each launch.
+/// Not implemented for this processor: the clock is read at each launch.
 #[cfg(not(target_arch = "x86_64"))]
 fn has_steady_counter() -> bool {
     false
 }
 
-/// The counter.
+/// The cycle counter.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn cycles() -> u64 {
@@ -65,7 +65,7 @@ fn cycles() -> u64 {
 pub(super) struct Clock {
     /// The counter when the clock was last asked.
     asked_at: AtomicU64,
-    /// What the clock said (`CLOCK_MONOTONIC`, ns).
+    /// Last reading of the clock (`CLOCK_MONOTONIC`, ns).
     said_ns: AtomicU64,
 }
 

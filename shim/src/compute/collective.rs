@@ -1,7 +1,8 @@
-//! Collective kernels: those that spin until their peers, on other GPUs, spin too. One that is held while its peers are not
-//! makes these burn their GPUs' time, and in one thread's hands it is what the peers wait for. So they are never held: what
-//! holds is the next launch of another kind, and on all of a container's GPUs together. They stop at the same collective: who
-//! has launched fewer than a peer, which so may spin for it, goes on until it has caught up.
+//! Collective kernels spin until their peers on other GPUs spin too. If one waits while its peers run, the peers burn
+//! their GPUs' time. If one thread launches for several GPUs, the peers may even wait for ever. So a collective
+//! kernel never waits for tokens. The next launch of another kind waits instead, for the buckets of all the
+//! container's GPUs together. Processes must stop at the same collective: one that has launched fewer than a peer
+//! goes on until it has caught up, as the peer may spin for it.
 //!
 //! They are known by their names: NCCL's begin with `nccl` (`ncclDevKernel_*` since 2.19, `ncclSymkDevKernel_*` since 2.27,
 //! `ncclKernel_*` before; NVIDIA/nccl, `src/device/common.cu` and `src/device/symmetric/generate.py`), mangled as C++
@@ -17,10 +18,10 @@ use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use super::{COSTS, Launches};
 use crate::driver::real;
 
-/// What the names of collective kernels begin with.
+/// First letters of the names of collective kernels.
 const PREFIX: &[u8] = b"nccl";
 
-/// Whether a launch is of a collective kernel. A kernel of which nothing is known is asked for its name.
+/// Whether a launch is of a collective kernel. The driver is asked for the name of a kernel that was never measured.
 pub(super) fn is_collective(predicted: &Prediction, key: Key) -> bool {
     if predicted.is_collective || predicted.samples > 0 {
         return predicted.is_collective;
@@ -58,7 +59,7 @@ fn is_collective_name(name: &[u8]) -> bool {
 }
 
 impl Launches {
-    /// A collective is launched: peers that are held may now be who it waits for.
+    /// Counts a collective launch, and wakes waiting peers: it may now wait for their launches.
     #[cold]
     pub(super) fn count_collective(&self, limiter: &DeviceLimiter) {
         let now_ns = now_ns();
@@ -68,13 +69,13 @@ impl Launches {
         }
     }
 
-    /// Whether a launch on `limiter` may wait for a bucket, given until when its own holds it (ns): with peers, until when
-    /// any of them does, and not while one of them may spin for what comes behind this launch.
+    /// Time until which a launch on `limiter` waits for a bucket (ns), given its own bucket's time. With peers it is
+    /// the latest of all their times. `None` if a peer may spin for a collective that comes behind this launch.
     pub(super) fn held_until(&self, limiter: &DeviceLimiter, own: Option<u64>, now_ns: u64) -> Option<u64> {
         let launched = limiter.bucket.collectives();
         let mut latest = own;
         for peer in self.peers(limiter, now_ns) {
-            let in_flight = peer.in_flight().1 > 0;
+            let in_flight = peer.in_flight(now_ns).1 > 0;
             if in_flight && peer.bucket.collectives() > launched {
                 return None;
             }

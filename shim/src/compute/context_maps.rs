@@ -1,11 +1,12 @@
-//! When each context of this process had work on a device, of late. Time slices go round contexts: the arbiter must know how many of
-//! the tenant's had work at a time, and the tenant's own map holds a moment once, however many had.
+//! Times at which each context of this process recently had work on a device. Time slices go round contexts, so the
+//! arbiter must know how many of the tenant's had work at once. The tenant's own map holds a moment once, however
+//! many had.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use vcuda_limiter::busy;
 
-/// Contexts that are told apart on a device: those beyond share a map, and count as one.
+/// Contexts that are told apart on a device. Those beyond share a map and count as one.
 const CONTEXTS: usize = 32;
 /// Words of a context's map, 31 ms: longer than the worker takes to see the end of work on another stream of the context.
 const WORDS: usize = 64;
@@ -39,7 +40,8 @@ impl Default for ContextMaps {
 }
 
 impl ContextMaps {
-    /// A context had work from `from_ns` to `to_ns` (`CLOCK_MONOTONIC`). What of that is not entered for it yet (ns).
+    /// Enters that a context had work from `from_ns` to `to_ns` (`CLOCK_MONOTONIC`). Returns the part that was not
+    /// entered before (ns).
     pub(super) fn enter(&self, context: usize, from_ns: u64, to_ns: u64) -> u64 {
         let elapsed_ns = to_ns.saturating_sub(from_ns);
         self.map_of(context).map_or(elapsed_ns, |map| {
@@ -47,8 +49,8 @@ impl ContextMaps {
         })
     }
 
-    /// A context waited from `from_ns` to `to_ns` (`CLOCK_MONOTONIC`) for a time slice. For how long of that it had no other work, and another
-    /// context of this process had (ns); each moment once.
+    /// Enters that a context waited from `from_ns` to `to_ns` (`CLOCK_MONOTONIC`) for a time slice. Returns how long
+    /// in that span it had no other work while another context of this process had (ns). Each moment counts once.
     pub(super) fn wait(&self, context: usize, from_ns: u64, to_ns: u64) -> u64 {
         let Some(own) = self.map_of(context) else {
             return 0;

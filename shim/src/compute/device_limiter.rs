@@ -1,4 +1,4 @@
-//! One device as the limiter sees it: the container's bucket, this process's meter, and what `limits` says now.
+//! One device as the limiter sees it: the container's bucket, this process's meter, and the current limits.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -13,23 +13,24 @@ use vcuda_region::{DeviceIndex, clock};
 use super::context_maps::ContextMaps;
 use super::turn_queue::TurnQueue;
 
+use crate::runtime::limits;
 use crate::runtime::shim::{Region, Shim};
 
-/// Why a launch is held: work in flight, the tokens, or that another process goes first (a bit of several, by its slot).
-/// Bits of [`TokenBucket::waiters`].
+/// Reasons for which launches wait, as bits of [`TokenBucket::waiters`]: work in flight, tokens, or another process's
+/// turn (one of several bits, chosen by that process's slot).
 pub(crate) const WINDOW: u32 = 1;
 pub(crate) const TOKENS: u32 = 2;
 pub(super) const TURNS: u32 = !(WINDOW | TOKENS);
-/// A segment that one timing event measures, at least (ns).
+/// Shortest segment that one timing event measures (ns).
 const SEGMENT_LEAST_NS: u64 = 125_000;
 
 /// No timing event takes longer than this (ns): public estimates are 1 to 3 us.
 const EVENT_COST_MAX_NS: u64 = 10_000;
-/// Empty pairs of which the shortest tells. Some are spoilt by other work that comes between the two.
+/// Number of empty pairs to measure; the shortest counts. Other work may come between the two events of a pair.
 const PAIRS: u32 = 16;
-/// Of how much of the time the host may be late for its launches, without their cost (one part of so many).
+/// One part in this many of the time is forgiven if the host is late for its launches by itself.
 const FORGIVEN_PART: u64 = 50;
-/// So much at once (ns): the host runs something else for a few time slices.
+/// Longest lateness forgiven at once (ns): the host may run something else for a few time slices.
 const FORGIVEN_AT_ONCE_NS: u64 = 5_000_000;
 
 /// A device of the container.
@@ -42,30 +43,32 @@ pub(crate) struct DeviceLimiter {
     pub(crate) bucket: &'static TokenBucket,
     /// This process's meter.
     pub(crate) meter: &'static Meter,
-    /// By how much they turned out to cost more than predicted.
+    /// How much more launches cost of late than predicted.
     pub(crate) misprediction: Misprediction,
     segment_ns: AtomicU64,
     lease_part_ns: AtomicU64,
-    /// Threads of this process whose launches are held.
+    /// Threads of this process whose launches wait.
     pub(super) held: AtomicU32,
     /// Neighbours were busy when that was last looked at.
     pub(crate) contended: AtomicBool,
     throttle: Throttle,
-    /// When each of its contexts had work.
+    /// Times at which each of its contexts had work.
     pub(super) contexts: ContextMaps,
-    /// This process among those of the container that wait; nothing of one without a slot.
+    /// This process among the container's processes that wait; `None` without a slot.
     pub(super) member: Option<Member>,
-    /// Its launches that are held.
+    /// Waiting launches of this process.
     pub(super) line: TurnQueue,
-    /// When a launch last went beside work that ran on and on (`CLOCK_MONOTONIC`, ns).
+    /// Time at which a launch last went beside long work (`CLOCK_MONOTONIC`, ns).
     pub(super) passed_long_work_ns: AtomicU64,
-    /// By how much sleeps of held launches ended late, on average of late (ns).
+    /// Average lateness of recent sleeps (ns).
     pub(super) sleeps_late_ns: AtomicU64,
-    /// What a timing event itself takes in its stream, by the shortest empty pair (ns); [`u64::MAX`] before the first.
+    /// Time that a timing event itself takes in its stream, by the shortest empty pair (ns); [`u64::MAX`] before the
+    /// first.
     event_cost_ns: AtomicU64,
     /// Empty pairs that are still to be measured.
     pairs_left: AtomicU32,
-    /// Until when lateness of the host was forgiven, at [`FORGIVEN_PART`] of the time (`CLOCK_MONOTONIC`, ns).
+    /// End of the time for which the host's lateness is forgiven, in units of [`FORGIVEN_PART`] (`CLOCK_MONOTONIC`,
+    /// ns).
     forgiven_to_ns: AtomicU64,
 }
 
@@ -99,7 +102,7 @@ impl DeviceLimiter {
         }
     }
 
-    /// Where the device stands in `limits`.
+    /// Position of the device in `limits`.
     pub(crate) fn position(&self) -> usize {
         self.device.get()
     }
@@ -110,23 +113,23 @@ impl DeviceLimiter {
         self.metered.load(Ordering::Relaxed) != NOT_METERED
     }
 
-    /// How much predicted work is measured by one timing event (ns); 0 if each launch is.
+    /// Predicted work that one timing event measures (ns); 0 if each launch is measured.
     #[inline]
     pub(crate) fn segment_ns(&self) -> u64 {
         self.segment_ns.load(Ordering::Relaxed)
     }
 
-    /// What a process pays for ahead of its launches (ns): little of what may be in flight.
+    /// Amount that a process pays ahead of its launches (ns), a small part of what may be in flight.
     pub(crate) fn lease_part_ns(&self) -> u64 {
         self.lease_part_ns.load(Ordering::Relaxed)
     }
 
     /// Follows `limits` if they are older than `age_ns` or have changed.
     pub(crate) fn follow_limits(&self, age_ns: u64, now_ns: u64) {
-        super::follow_if_due(self.region, age_ns, now_ns);
+        limits::follow_if_due(self.region, age_ns, now_ns);
     }
 
-    /// What `limits` says at `now_ns`.
+    /// The limits in force at `now_ns`.
     #[inline(never)]
     pub(crate) fn view(&self, now_ns: u64) -> View {
         let limits = &self.region.limits;
@@ -151,14 +154,15 @@ impl DeviceLimiter {
         view
     }
 
-    /// Whether the container's tokens let a launch go, see [`Throttle::verdict`].
+    /// Whether the container's tokens let a launch proceed, see [`Throttle::verdict`].
     pub(crate) fn verdict(&self, view: &View, now_ns: u64) -> Verdict {
         self.throttle.verdict(self.bucket, view, now_ns)
     }
 
-    /// Work in flight of all the container's processes: nanoseconds as predicted, and launches.
-    pub(crate) fn in_flight(&self) -> (u64, u64) {
-        self.region.usage.in_flight(self.device)
+    /// Work in flight of the container's processes at `now_ns`: nanoseconds as predicted, and launches
+    /// ([`Usage::in_flight`](vcuda_region::slots::Usage::in_flight)).
+    pub(crate) fn in_flight(&self, now_ns: u64) -> (u64, u64) {
+        self.region.usage.in_flight(self.device, now_ns)
     }
 
     /// Whether it is known when work in flight will be done: not beside neighbours, nor while predictions are far off.
@@ -166,23 +170,23 @@ impl DeviceLimiter {
         !self.contended.load(Ordering::Relaxed) && !self.misprediction.is_recent()
     }
 
-    /// Whether a launch that is held may look after itself: nobody else waits for the same work, who would be told of its
-    /// end later and so come too late each time, and predictions hold.
+    /// Whether a waiting launch may settle its stream itself: no other launch waits for the same work, and
+    /// predictions hold. Another waiter would learn of the end later and come too late each time.
     pub(super) fn is_sole(&self) -> bool {
         self.held.load(Ordering::Relaxed) <= 1
             && !self.region.usage.had_several()
             && !self.misprediction.is_recent()
     }
 
-    /// Whether somebody waits for work to finish, or for a turn, which begins when it has: or may without our knowing, another
-    /// process of the container.
+    /// Whether a launch waits for work to finish, or for a turn, which begins when work has finished. Other processes
+    /// of the container with work in flight count as waiting, as this one cannot know.
     pub(crate) fn is_awaited(&self) -> bool {
-        let (in_flight_ns, _) = self.in_flight();
+        let (in_flight_ns, _) = self.in_flight(now_ns());
         self.bucket.waiters.load(Ordering::Relaxed) & (WINDOW | TURNS) != 0
             || in_flight_ns > self.meter.in_flight_ns()
     }
 
-    /// What of a measured segment is the timing event behind it (ns): docs/hardware.md, "time of an event".
+    /// Part of a measured segment that the timing event behind it takes (ns): docs/hardware.md, "time of an event".
     pub(super) fn event_cost_ns(&self) -> u64 {
         let known_ns = self.event_cost_ns.load(Ordering::Relaxed);
         if known_ns <= EVENT_COST_MAX_NS {
@@ -198,15 +202,15 @@ impl DeviceLimiter {
         self.pairs_left.load(Ordering::Relaxed) > 0
     }
 
-    /// An empty pair of timing events took so long (ns).
+    /// Notes that an empty pair of timing events took `ns`.
     pub(super) fn note_event_cost(&self, ns: u64) {
         self.event_cost_ns.fetch_min(ns, Ordering::Relaxed);
         let left = self.pairs_left.load(Ordering::Relaxed);
         self.pairs_left.store(left.saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Whether the host was late for a launch by `late_ns` as it may be: then nobody knows how long the work took. A program's
-    /// launch calls that wait for their kernels are late each time.
+    /// Whether the host's lateness of `late_ns` for a launch is forgiven. If it is, the work's own time is not known.
+    /// A program whose launch calls wait for their kernels is late each time, and so runs out of forgiveness.
     pub(super) fn forgives_lateness(&self, late_ns: u64) -> bool {
         let now = now_ns();
         let from_ns = self.forgiven_to_ns.load(Ordering::Relaxed).max(now);
@@ -218,8 +222,8 @@ impl DeviceLimiter {
         is_forgiven
     }
 
-    /// Work of this process ended, and nothing says when: it may have run for `hidden_ns` longer than predicted. If that is too much, each
-    /// launch is measured from now on.
+    /// Notes that work of this process ended at an unknown time. It may have run for `hidden_ns` longer than
+    /// predicted. If that is too much, each launch is measured from now on.
     pub(super) fn ended_unseen(&self, hidden_ns: u64, now_ns: u64) {
         self.bucket.ended_unseen(hidden_ns, now_ns);
         if self.bucket.is_watched(now_ns) {
@@ -227,19 +231,20 @@ impl DeviceLimiter {
         }
     }
 
-    /// Launches are done, as far as is known, and stay charged as predicted.
+    /// Settles `count` launches as done, charged as predicted.
     pub(crate) fn settle_as_predicted(&self, predicted_ns: u64, count: u32) {
         self.meter.finish(predicted_ns, count);
         self.meter.charged_ns.fetch_add(predicted_ns, Ordering::Relaxed);
         self.bucket.served_ns.fetch_add(predicted_ns, Ordering::Relaxed);
     }
 
-    /// Tells those who are held in this container for such a [`reason`](TOKENS) that it has changed.
+    /// Wakes the container's launches that wait for one of `reasons` ([`TOKENS`] and its neighbours).
     pub(crate) fn wake_waiters(&self, reasons: u32) {
         // Pairs with the exchange in `sleep`: either it sees what has changed, or we see that it sleeps.
         fence(Ordering::SeqCst);
         if self.bucket.waiters.load(Ordering::Relaxed) & reasons != 0 {
-            // All who wait for work or the tokens look together: who looked alone would come before the others each time.
+            // All launches that wait for work or tokens look together: one woken alone would come before the others
+            // each time.
             let woken = if reasons & TURNS == 0 { !TURNS } else { reasons };
             self.bucket.waiters.fetch_and(!woken, Ordering::Relaxed);
             self.bucket.wake.fetch_add(1, Ordering::Release);
@@ -250,7 +255,7 @@ impl DeviceLimiter {
     /// Sleeps until [`DeviceLimiter::wake_waiters`] of any process of the container, or for `ns`.
     pub(crate) fn sleep(&self, reason: u32, ns: u64, still: impl FnOnce() -> bool) {
         let seen = self.bucket.wake.load(Ordering::Acquire);
-        // Flags, not a count: who is killed while asleep leaves nothing but one needless wake-up.
+        // Flags, not a count: a process killed while asleep leaves one needless wake-up and no more.
         self.bucket.waiters.fetch_or(reason, Ordering::SeqCst);
         if still() {
             crate::runtime::futex::wait_on_time(&self.bucket.wake, seen, reason, now_ns().saturating_add(ns));
@@ -258,7 +263,7 @@ impl DeviceLimiter {
     }
 }
 
-/// What a container earns whose limits are damaged.
+/// Pace of a container whose limits are damaged.
 const STARVED: Pace = Pace {
     epoch_ns: 0,
     credit_ns: 0,

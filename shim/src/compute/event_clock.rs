@@ -1,6 +1,6 @@
-//! When a timing event was reached, on the clock that all processes share. Events tell elapsed time against each other within one
-//! context only, so each context has a base event, and the base's host time is the least of what was seen: a completion is
-//! never seen before it happens.
+//! Converts timing events to times on the clock that all processes share. Events measure elapsed time only against
+//! events of the same context, so each context has a base event. The base's host time is the earliest that
+//! observations allow: a completion is never seen before it happens.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -11,14 +11,15 @@ use crate::driver::real;
 
 /// A base is renewed after this long (ns): a float of milliseconds loses a microsecond at 16 s.
 const RENEW_NS: i64 = 8_000_000_000;
-/// More than fit into a GPU.
+/// More contexts than fit into a GPU.
 const CONTEXTS: usize = 1024;
 
-/// The bases of this process's contexts. Only the worker reads and writes them, save that a closing context's is dropped.
+/// The base events of this process's contexts. Only the worker reads and writes them, except that a closing context
+/// drops its own.
 #[derive(Debug)]
 pub(super) struct EventClocks {
     bases: Box<[Base]>,
-    /// The context whose events the worker is asking about.
+    /// Context whose events the worker is querying.
     pub(super) asking: AtomicUsize,
 }
 
@@ -28,16 +29,16 @@ struct Base {
     event: AtomicUsize,
     /// Host time of the base (ns).
     at_ns: AtomicU64,
-    /// The least host time of the base that timing events since its beginning allow (ns).
+    /// Earliest host time of the base that the timing events since allow (ns).
     least_ns: AtomicU64,
 }
 
-/// When a timing event was reached.
+/// Time at which a timing event was reached.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reached {
-    /// `CLOCK_MONOTONIC`, ns.
+    /// Host time (`CLOCK_MONOTONIC`, ns).
     pub(super) at_ns: u64,
-    /// By how much every time that was told of this context before is too late, as it turns out (ns).
+    /// Amount by which every earlier answer for this context turns out to be too late (ns).
     pub(super) earlier_ns: u64,
 }
 
@@ -49,7 +50,8 @@ impl EventClocks {
         }
     }
 
-    /// When the reached timing event of a stream of `context`, seen at `seen_ns`, was reached.
+    /// Time at which the timing event of a stream of `context` was reached. It was seen to be reached at `seen_ns`.
+    /// `None` if the driver refuses, or if no base is free.
     pub(super) fn reached_at(
         &self,
         context: usize,
@@ -72,7 +74,7 @@ impl EventClocks {
         })
     }
 
-    /// Forgets a context: its events are gone.
+    /// Forgets a context whose events are gone.
     pub(super) fn forget(&self, context: usize) {
         for base in self
             .bases
@@ -86,7 +88,7 @@ impl EventClocks {
 }
 
 impl Base {
-    /// The timing event's event becomes the base, and an older base's event the timing event's.
+    /// Makes the timing event's event the base. The timing event gets the event of the old base.
     fn begin(&self, timing_event: &TimingEvent, at_ns: u64) {
         let event = timing_event.event.load(Ordering::Relaxed);
         timing_event

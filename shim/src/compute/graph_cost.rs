@@ -1,20 +1,16 @@
-//! What a graph will cost before it was ever measured: the sum of its nodes, each as predicted alone.
+//! The expected cost of a graph that was never measured: the sum of its nodes, each as predicted alone.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::{Key, LEAST_NS, Transfer, UNKNOWN_NS, transfer_ns};
 
 use crate::compute::COSTS;
-use crate::driver::{Relaxed, real};
-use crate::memory::graph_memory::nodes;
+use crate::driver::{Relaxed, graph, real};
 
-/// No program nests graphs this deep; a cycle cannot be made.
-const DEEPEST: u32 = 64;
-
-/// Gives an executable graph, just made of `graph`, the cost of its nodes to begin with.
+/// Sets the expected cost of an executable graph that was just made from `graph` to the sum of its nodes.
 pub(crate) fn expect(made: CUgraphExec, graph: CUgraph) {
     let _relaxed = Relaxed::enter();
     let key = Key::graph(made.0);
-    // The handle may have been another's.
+    // The handle may have been another graph's.
     COSTS.forget(key);
     let mut is_known = true;
     let cost_ns = cost_ns(graph, 0, &mut is_known);
@@ -23,23 +19,20 @@ pub(crate) fn expect(made: CUgraphExec, graph: CUgraph) {
 
 /// The sum of the nodes (ns). `is_known` becomes false if one of them was never measured.
 fn cost_ns(graph: CUgraph, depth: u32, is_known: &mut bool) -> u64 {
-    if depth > DEEPEST {
+    if depth > graph::DEEPEST {
         *is_known = false;
         return 0;
     }
-    let nodes = nodes(graph).unwrap_or_default();
+    let nodes = graph::nodes(graph).unwrap_or_default();
     nodes
         .into_iter()
         .map(|node| node_ns(node, depth, is_known).unwrap_or(0))
         .fold(0, u64::saturating_add)
 }
 
-/// Nodes that keep the GPU from nothing cost nothing.
+/// Cost of a node (ns). Nodes that do not occupy the GPU cost nothing.
 fn node_ns(node: CUgraphNode, depth: u32, is_known: &mut bool) -> Option<u64> {
-    let mut kind = CUgraphNodeType::EMPTY;
-    // SAFETY: a node that the driver has just named; it writes a type or nothing.
-    unsafe { real::cuGraphNodeGetType(node, &raw mut kind) }.ok()?;
-    match kind {
+    match graph::node_type(node)? {
         CUgraphNodeType::KERNEL => kernel_ns(node, is_known),
         CUgraphNodeType::MEMSET => {
             // SAFETY: numbers, for which 0 is a value.
@@ -65,14 +58,9 @@ fn node_ns(node: CUgraphNode, depth: u32, is_known: &mut bool) -> Option<u64> {
                 (copy.WidthInBytes as u64).saturating_mul(rows),
             ))
         }
-        CUgraphNodeType::GRAPH => {
-            let mut child = CUgraph::NULL;
-            // SAFETY: a child graph node; the driver writes a graph or nothing.
-            unsafe { real::cuGraphChildGraphNodeGetGraph(node, &raw mut child) }.ok()?;
-            Some(cost_ns(child, depth + 1, is_known))
-        }
+        CUgraphNodeType::GRAPH => Some(cost_ns(graph::child_graph(node)?, depth + 1, is_known)),
         CUgraphNodeType::CONDITIONAL | CUgraphNodeType::EXTERNAL_ENGINE => {
-            // What runs within, and how often, is not told.
+            // The driver does not tell what runs within, or how often.
             *is_known = false;
             None
         }

@@ -1,14 +1,17 @@
-//! The application waits until a stream has nothing left to do. Then it is idle for certain, and what is launched next
-//! begins a segment of its own: the short gaps of a program that waits for each of its kernels are not GPU time.
+//! Calls by which the application waits until a stream has nothing left to do. The stream is idle then, and the next
+//! launch begins a new segment. So the short gaps of a program that waits for each of its kernels are not counted as
+//! GPU time.
 
 use core::sync::atomic::Ordering;
 
 use vcuda_driver_api::prelude::*;
 
-use super::device_limiter::now_ns;
+use super::device_limiter::{DeviceLimiter, now_ns};
 use super::stream_state::StreamState;
 use super::{Launches, settle};
+use crate::runtime::devices::current_context;
 use crate::runtime::stream::Stream;
+use crate::runtime::{capture, visits};
 
 /// Calls `wait`, which waits for `stream`.
 pub(crate) fn stream_drains(stream: Stream, wait: impl FnOnce() -> CUresult) -> CUresult {
@@ -19,56 +22,96 @@ pub(crate) fn stream_drains(stream: Stream, wait: impl FnOnce() -> CUresult) -> 
     }
     wait()?;
     if let (Some(launches), Some(stream_state)) = (launches, stream_state) {
-        drained(stream_state);
-        if let Some(limiter) = stream_state.limiter() {
-            // Not to wait for the worker with work in flight that is done.
-            launches.settle_own(limiter, stream_state);
-        }
+        launches.drained(stream_state);
     }
     Ok(())
 }
 
 /// Calls `wait`, which waits for all streams of `context`; the null handle means the current one.
 pub(crate) fn context_drains(context: CUcontext, wait: impl FnOnce() -> CUresult) -> CUresult {
-    wait()?;
     let context = if context.is_null() {
-        crate::runtime::devices::current_context()
+        current_context()
     } else {
         context
     };
-    if let Some(launches) = Launches::made() {
-        let is_its = |stream_state: &&StreamState| stream_state.context.load(Ordering::Relaxed) == context.0;
-        launches.streams.all().filter(is_its).for_each(drained);
+    let launches = Launches::made();
+    if let Some(launches) = launches {
+        launches.end_segments(context);
+    }
+    wait()?;
+    if let Some(launches) = launches {
+        let of_context = launches.streams_of(context);
+        of_context.for_each(|stream_state| launches.drained(stream_state));
     }
     Ok(())
 }
 
+/// Calls `wait`, which waits for an event, thus for some stream of the current context.
+pub(crate) fn event_is_reached(wait: impl FnOnce() -> CUresult) -> CUresult {
+    if let Some(launches) = Launches::made() {
+        launches.end_segments(current_context());
+    }
+    wait()
+}
+
 impl Launches {
-    /// A segment that can be measured is, while its end is still to come.
+    /// Ends the running segment, if it can be measured, and beside neighbours those of the context's other streams, which may run
+    /// dry while the thread waits.
     fn drains(&'static self, stream_state: &'static StreamState, stream: Stream) {
         if let Some(limiter) = stream_state.limiter()
             && stream_state.chained.load(Ordering::Relaxed)
         {
-            self.timing_event(limiter, stream_state, stream, 0);
+            self.end_segment(limiter, stream_state, stream);
+        }
+        self.end_segments(CUcontext(stream_state.context()));
+    }
+
+    /// Beside neighbours, ends the running segments of a context's streams.
+    fn end_segments(&'static self, context: CUcontext) {
+        for stream_state in self.streams_of(context) {
+            let limiter = stream_state.limiter();
+            if let Some(limiter) = limiter.filter(|limiter| limiter.contended.load(Ordering::Relaxed)) {
+                self.end_others_segment(limiter, stream_state);
+            }
         }
     }
-}
 
-/// All that was launched on the stream is done. What has no timing event is charged as predicted, unless that cannot be true.
-fn drained(stream_state: &StreamState) {
-    let (Some(limiter), Some(_recording)) = (stream_state.limiter(), stream_state.try_recording()) else {
-        return;
-    };
-    let is_chained = stream_state.chained.swap(false, Ordering::Relaxed);
-    let since_ns = match (is_chained, stream_state.pending()) {
-        (false, _) => stream_state.unstarted_since_ns.load(Ordering::Relaxed),
-        (true, 0) => stream_state.settled_to_ns.load(Ordering::Relaxed),
-        (true, _) => 0,
-    };
-    let unmeasured = stream_state.take_unmeasured();
-    if unmeasured.0 > 0 {
-        settle::proved_done(limiter, stream_state, unmeasured, since_ns, now_ns());
+    /// Ends the running segment of a stream that other threads may use, unless a capture is open or this thread cannot name the
+    /// stream (another thread's default stream).
+    pub(super) fn end_others_segment(
+        &'static self,
+        limiter: &'static DeviceLimiter,
+        stream_state: &'static StreamState,
+    ) {
+        visits::visit(|| {
+            let stream = Stream::of_key(stream_state.key.load(Ordering::SeqCst));
+            if let Some(stream) = stream.filter(|_| !capture::any_open()) {
+                self.end_segment(limiter, stream_state, stream);
+            }
+        });
     }
-    stream_state.drop_parts();
-    stream_state.is_idle_from_now();
+
+    /// All that was launched on the stream is done. The timing events on the way were reached: they are settled first. Launches behind
+    /// the last one are charged as predicted, unless that cannot be true.
+    pub(super) fn drained(&'static self, stream_state: &'static StreamState) {
+        let Some(limiter) = stream_state.limiter() else {
+            return;
+        };
+        self.settle_own(limiter, stream_state);
+        let Some(_recording) = stream_state.try_recording() else {
+            return;
+        };
+        let since_ns = if stream_state.chained.load(Ordering::Relaxed) {
+            stream_state.at_work_since_ns()
+        } else {
+            stream_state.unstarted_since_ns.load(Ordering::Relaxed)
+        };
+        stream_state.chained.store(false, Ordering::Relaxed);
+        let unmeasured = stream_state.take_unmeasured();
+        if unmeasured.0 > 0 {
+            settle::proved_done(limiter, stream_state, unmeasured, (since_ns, now_ns()), false);
+        }
+        stream_state.drop_parts();
+        stream_state.is_idle_from_now();
+    }
 }

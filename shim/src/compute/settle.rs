@@ -1,5 +1,5 @@
-//! Settling: what timing events that were reached say about the work before them. One thread at a time does this: the worker, or one
-//! that is held.
+//! Settling: the charges for work whose timing events were reached. One thread at a time settles: the worker, or one
+//! whose launch waits.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,39 +11,42 @@ use super::Launches;
 use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use super::event_clock::Reached;
 use super::stream_state::StreamState;
+use super::timing_event::is_guess;
+use super::worker::CONTENDED_NS;
 use crate::driver::{Relaxed, real};
 use crate::runtime::devices::Pushed;
 use crate::runtime::stream::Stream;
+use crate::runtime::visits;
 
 mod segment;
 
 pub(super) use segment::{charge, is_longer, proved_done};
 use segment::{enter, reached, settle_unknown};
 
-/// Waiting launches are woken if at least so much goes back to the bucket (ns).
+/// Waiting launches are woken if at least this much goes back to the bucket (ns).
 const RETURNED_NS: u64 = 100_000;
-/// A tail that never gets a timing event counts as done after this many times its prediction, and this (ns).
+/// A tail that gets no timing event counts as done after this many times its prediction, plus [`TAIL_NS`].
 const TAIL_TIMES: u64 = 4;
 const TAIL_NS: u64 = 10_000_000;
 
-/// What a pass over the streams found.
+/// The result of one pass over the streams.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Pass {
-    /// Events were reached.
+    /// Whether events were reached.
     pub(crate) progress: bool,
-    /// What was paid for the work before them and not used (ns).
+    /// The part of the price that was paid for their work and not used (ns).
     returned_ns: u64,
-    /// Events, or launches without a timing event, are on the way.
+    /// Whether events, or launches without a timing event, are on the way.
     pub(crate) outstanding: bool,
-    /// When the next timing event should be reached (`CLOCK_MONOTONIC`, ns); 0 if none is on the way.
+    /// Time at which the next timing event should be reached (`CLOCK_MONOTONIC`, ns); 0 if none is on the way.
     pub(crate) next_ns: u64,
-    /// Somebody waits for it: another process of the container, or a launch that needs more than its own stream's work. Or
-    /// what is predicted does not hold: after a misprediction.
+    /// Whether a waiter needs the result soon: another process of the container, or a launch that needs more than its
+    /// own stream's work. Also set after a misprediction.
     pub(crate) urgent: bool,
 }
 
 impl Pass {
-    /// Work is on the way that is to be looked at again at `at_ns` (`CLOCK_MONOTONIC`, ns).
+    /// Notes that work on the way is to be looked at again at `at_ns` (`CLOCK_MONOTONIC`, ns).
     fn look_at(&mut self, at_ns: u64) {
         self.outstanding = true;
         if self.next_ns == 0 || at_ns < self.next_ns {
@@ -51,7 +54,8 @@ impl Pass {
         }
     }
 
-    /// Which of the waiting launches are to look again. The end of a wait for tokens is known: it moves only by what was returned.
+    /// Reasons ([`WINDOW`], [`TOKENS`]) whose waiters are woken. The end of a wait for tokens is known: only returned
+    /// tokens move it.
     fn reasons(&self) -> u32 {
         if self.returned_ns >= RETURNED_NS {
             WINDOW | TOKENS
@@ -61,15 +65,15 @@ impl Pass {
     }
 }
 
-/// The right to settle.
+/// The right to settle; held by one thread at a time.
 #[derive(Debug)]
-struct Settling<'a> {
+pub(super) struct Settling<'a> {
     flag: &'a AtomicBool,
 }
 
 impl<'a> Settling<'a> {
     /// The right, if no other thread has it. Tried, never waited for.
-    fn try_take(flag: &'a AtomicBool) -> Option<Self> {
+    pub(super) fn try_take(flag: &'a AtomicBool) -> Option<Self> {
         // Made only by who has it: dropped, it would take it from who has.
         (!flag.swap(true, Ordering::Acquire)).then(|| Self { flag })
     }
@@ -86,7 +90,7 @@ impl Launches {
     pub(crate) fn settle(&'static self) -> Pass {
         let mut pass = Pass::default();
         let Some(_settling) = Settling::try_take(&self.settling) else {
-            // A held thread settles its own stream; that is soon done.
+            // A thread whose launch waits is settling its own stream, which is soon done.
             pass.outstanding = true;
             return pass;
         };
@@ -108,17 +112,12 @@ impl Launches {
             pass.urgent |= limiter.is_awaited();
             if stream_state.pending() > 0 {
                 let view = view.get_or_insert_with(|| limiter.view(now));
-                let context = stream_state.context.load(Ordering::Relaxed);
-                // Pairs with `close_context`: either it sees that we ask, or we see that it closes.
-                if self.contexts.asking.swap(context, Ordering::SeqCst) != context {
-                    let asked_in = CUcontext(stream_state.asked_in.load(Ordering::Relaxed));
-                    // SAFETY: the thread is ours alone; the context lives, or the driver says that it does not.
-                    let _ = unsafe { real::cuCtxSetCurrent(asked_in) };
-                }
+                self.ask_in_context_of(stream_state);
                 self.settle_stream(limiter, view, stream_state, &mut pass);
             } else {
                 self.settle_tail(limiter, stream_state, &mut pass);
             }
+            self.measure_tail(limiter, stream_state, &mut pass);
         }
         self.contexts.asking.store(0, Ordering::SeqCst);
         if pass.progress {
@@ -129,6 +128,38 @@ impl Launches {
         pass
     }
 
+    /// Makes the stream's context current to the worker.
+    fn ask_in_context_of(&self, stream_state: &StreamState) {
+        let context = stream_state.context();
+        // Pairs with `close_context`: either it sees that we ask, or we see that it closes.
+        if self.contexts.asking.swap(context, Ordering::SeqCst) != context {
+            let asked_in = CUcontext(stream_state.asked_in.load(Ordering::Relaxed));
+            // SAFETY: the thread is ours alone; the context lives, or the driver says that it does not.
+            let _ = unsafe { real::cuCtxSetCurrent(asked_in) };
+        }
+    }
+
+    /// Beside neighbours, places a timing event behind the launches of a stream that have none, if none came since the last look.
+    /// (Charged as predicted, they would leave open to the arbiter in whose time slices they ran.)
+    fn measure_tail(
+        &'static self,
+        limiter: &'static DeviceLimiter,
+        stream_state: &'static StreamState,
+        pass: &mut Pass,
+    ) {
+        let (count, _) = stream_state.unmeasured();
+        if count == 0 || !limiter.contended.load(Ordering::Relaxed) {
+            return;
+        }
+        if stream_state.has_more_unmeasured() {
+            pass.look_at(now_ns() + CONTENDED_NS.0);
+            pass.urgent = true;
+            return;
+        }
+        self.ask_in_context_of(stream_state);
+        self.end_others_segment(limiter, stream_state);
+    }
+
     /// Whether any work is on the way, measured or not.
     pub(crate) fn is_outstanding(&self) -> bool {
         self.streams
@@ -136,8 +167,8 @@ impl Launches {
             .any(|stream_state| stream_state.pending() > 0 || stream_state.unmeasured().0 > 0)
     }
 
-    /// A launch is about to be held, or is: settles what is done on its own stream, so that it need not wait for the worker
-    /// to notice.
+    /// Settles the finished work of the stream of a launch that waits or is about to. So the launch need not wait for
+    /// the worker.
     pub(super) fn settle_own(&'static self, limiter: &DeviceLimiter, stream_state: &StreamState) -> Pass {
         let mut pass = Pass::default();
         let context = stream_state.context.load(Ordering::Relaxed);
@@ -200,7 +231,7 @@ impl Launches {
                     pass.look_at(look_ns);
                     return;
                 }
-                // A broken context answers everything with its error.
+                // A broken context answers every call with its error.
                 Err(_) => settle_unknown(limiter, stream_state, timing_event),
             }
             stream_state.head.store(head.wrapping_add(1), Ordering::Release);
@@ -211,7 +242,7 @@ impl Launches {
         }
     }
 
-    /// Launches that no timing event follows: after a while they count as done, charged as predicted.
+    /// Settles launches that no timing event follows. After a while they count as done, charged as predicted.
     fn settle_tail(&self, limiter: &DeviceLimiter, stream_state: &StreamState, pass: &mut Pass) {
         let (count, predicted_ns) = stream_state.unmeasured();
         if count == 0 {
@@ -233,7 +264,7 @@ impl Launches {
         stream_state.drop_parts();
         stream_state.chained.store(false, Ordering::Relaxed);
         limiter.settle_as_predicted(predicted_ns, count);
-        // How long it may have run is not known before the next launch.
+        // How long they may have run is not known before the next launch.
         limiter.ended_unseen(u64::MAX, now);
         pass.progress = true;
     }
@@ -244,14 +275,14 @@ impl Launches {
             return;
         };
         if let Some(limiter) = stream_state.limiter() {
-            self.timing_event(limiter, stream_state, stream, 0);
-            let Some(_recording) = stream_state.try_recording() else {
-                return;
-            };
-            let (count, predicted_ns) = stream_state.take_unmeasured();
-            limiter.settle_as_predicted(predicted_ns, count);
+            self.end_segment(limiter, stream_state, stream);
+            if let Some(_recording) = stream_state.try_recording() {
+                let (count, predicted_ns) = stream_state.take_unmeasured();
+                limiter.settle_as_predicted(predicted_ns, count);
+            }
         }
         stream_state.orphan();
+        visits::wait_for_all();
         self.wake_worker();
     }
 
@@ -260,7 +291,8 @@ impl Launches {
         for stream_state in self.streams_of(context) {
             stream_state.closing.store(true, Ordering::SeqCst);
         }
-        // One query of the worker: the only wait for a thread of ours.
+        visits::wait_for_all();
+        // Waits for at most one query of the worker: the only wait for a thread of the shim.
         while self.contexts.asking.load(Ordering::SeqCst) == context.0 {
             core::hint::spin_loop();
             std::thread::yield_now();
@@ -278,12 +310,13 @@ impl Launches {
                 continue;
             };
             let since_ns = stream_state.at_work_since_ns();
+            let is_guess = is_guess(stream_state);
             let on_the_way = stream_state.drop_timing_events();
             let unmeasured = stream_state.take_unmeasured();
             let all = (on_the_way.0 + unmeasured.0, on_the_way.1 + unmeasured.1);
             if all.0 > 0 {
                 // Nothing runs in a context that is gone.
-                proved_done(limiter, stream_state, all, since_ns, now_ns());
+                proved_done(limiter, stream_state, all, (since_ns, now_ns()), is_guess);
             }
             // The events went with their context.
             for timing_event in &stream_state.timing_events {
@@ -300,7 +333,10 @@ impl Launches {
         }
     }
 
-    fn streams_of(&'static self, context: CUcontext) -> impl Iterator<Item = &'static StreamState> {
+    pub(super) fn streams_of(
+        &'static self,
+        context: CUcontext,
+    ) -> impl Iterator<Item = &'static StreamState> {
         self.streams
             .all()
             .filter(move |stream_state| stream_state.context.load(Ordering::Relaxed) == context.0)

@@ -1,4 +1,4 @@
-//! The streams in use, and where the entry of each is.
+//! The table of streams in use, and the position of each one's entry.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::alloc::{Layout, handle_alloc_error};
@@ -6,31 +6,31 @@ use std::alloc::{Layout, handle_alloc_error};
 use vcuda_driver_api::prelude::*;
 
 use super::device_limiter::{self, DeviceLimiter};
-use super::stream_state::{FREE, StreamState, TAKEN};
+use super::stream_state::{StreamState, TAKEN};
 use crate::driver::real;
 use crate::runtime::devices::{device_of_context, shared_context};
 use crate::runtime::shim;
 use crate::runtime::stream::{PER_THREAD, Stream};
 
-/// Streams that are measured at a time. Their memory is only touched when they are used.
+/// Most streams that are measured at a time. The memory of an entry is only touched when it is used.
 const STREAMS_MAX: usize = 4096;
-/// Places where a stream's entry can be.
+/// Positions at which a stream's entry can be.
 const PROBES: usize = 16;
 /// A stream without work in flight for this long may lose its entry to another one (ns).
 const UNUSED_NS: u64 = 1_000_000_000;
 
-/// Entries that one word of [`StreamTable::taken`] tells of.
+/// Entries that one word of [`StreamTable::taken`] covers.
 const PER_WORD: usize = 64;
 
 /// The streams in use.
 #[derive(Debug)]
 pub(super) struct StreamTable {
     streams: &'static [StreamState; STREAMS_MAX],
-    /// Which entries were ever taken, a bit each: each look at all of them would else touch a page per entry.
+    /// One bit for each entry that was ever taken. Without it, each pass would touch a page per entry.
     taken: [AtomicU64; STREAMS_MAX / PER_WORD],
 }
 
-/// Goes through the entries in use.
+/// Iterator over the entries in use.
 #[derive(Debug)]
 pub(super) struct InUse<'a> {
     streams: &'a StreamTable,
@@ -75,8 +75,8 @@ impl StreamTable {
         }
     }
 
-    /// The entry of a stream, made when first needed. Nothing without a context, for a device that the container was not
-    /// given, or if all places are taken.
+    /// The entry of a stream, made when first needed. `None` without a context, for a device that the container was
+    /// not given, or if all its positions are taken.
     #[inline]
     pub(super) fn find(
         &'static self,
@@ -84,9 +84,6 @@ impl StreamTable {
         stream: Stream,
     ) -> Option<&'static StreamState> {
         let key = stream.key();
-        if key == FREE {
-            return None;
-        }
         match self
             .places(key)
             .find(|stream_state| stream_state.key.load(Ordering::Acquire) == key)
@@ -96,20 +93,20 @@ impl StreamTable {
         }
     }
 
-    /// The entry of a stream, if it has one in the first place where that can be, as nearly all have.
+    /// The entry of a stream if it is at the first possible position, as nearly all are.
     #[inline(always)]
     pub(super) fn at_first_place(&self, stream: Stream) -> Option<&StreamState> {
         let key = stream.key();
         self.places(key)
             .next()
-            .filter(|stream_state| key != FREE && stream_state.key.load(Ordering::Acquire) == key)
+            .filter(|stream_state| stream_state.key.load(Ordering::Acquire) == key)
     }
 
     /// The entry of a stream, if it has one.
     pub(super) fn known(&self, stream: Stream) -> Option<&StreamState> {
         let key = stream.key();
         self.places(key)
-            .find(|stream_state| key != FREE && stream_state.key.load(Ordering::Acquire) == key)
+            .find(|stream_state| stream_state.key.load(Ordering::Acquire) == key)
     }
 
     #[inline]
@@ -125,7 +122,7 @@ impl StreamTable {
         stream: Stream,
     ) -> Option<&'static StreamState> {
         let context = context_of(stream)?;
-        let device = device_of_context(shim::get()?, context)?;
+        let device = device_of_context(shim::built()?, context)?;
         device.notice_contexts();
         let (_, limiter) = device.region()?;
         let limiter = limiters.get(limiter.get())?;
@@ -135,7 +132,7 @@ impl StreamTable {
             .take_place(key, |stream_state| !stream_state.is_held())
             .or_else(|| self.take_place(key, |stream_state| stream_state.is_unused_since(unused_ns)))?;
         stream_state.reset();
-        // Before the key: what is launched on the stream is rung for later, and who is rung for sees the bit.
+        // Set before the key: the worker is woken after a launch on the stream, and then sees the bit.
         self.taken
             .get(position / PER_WORD)?
             .fetch_or(1 << (position % PER_WORD), Ordering::Relaxed);
@@ -157,7 +154,7 @@ impl StreamTable {
 }
 
 impl StreamTable {
-    /// Takes the first place for `key` of which `may` says so.
+    /// Takes the first entry for `key` that `may` accepts.
     fn take_place(
         &'static self,
         key: u64,
@@ -177,8 +174,8 @@ impl StreamTable {
     }
 }
 
-/// Entries without a stream. The kernel gives their memory, some 18 MB, only where it is written: asked for by `mmap`, as an
-/// allocator that is asked for zeroed memory of such an alignment writes all of it.
+/// Zeroed entries without streams. `mmap` is used because the kernel then provides their memory, some 18 MB, only as
+/// it is written. An allocator that is asked for zeroed memory of such an alignment writes all of it.
 fn zeroed_streams() -> &'static [StreamState; STREAMS_MAX] {
     let layout = Layout::new::<[StreamState; STREAMS_MAX]>();
     // SAFETY: new memory, wherever the kernel has room.
@@ -200,7 +197,7 @@ fn zeroed_streams() -> &'static [StreamState; STREAMS_MAX] {
     unsafe { &*zeroed.cast() }
 }
 
-/// Where the entry of a key can be.
+/// Positions at which the entry of a key can be.
 #[inline]
 fn positions(key: u64) -> impl Iterator<Item = usize> {
     let hash = usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).unwrap_or(0);
@@ -220,9 +217,9 @@ pub(super) fn context_of(stream: Stream) -> Option<CUcontext> {
     (!context.is_null()).then_some(context)
 }
 
-/// The limiter of the stream's device: for a launch that no entry could be had for.
+/// Position of the limiter of the stream's device, for a launch whose stream has no entry.
 #[cold]
 pub(super) fn limiter_of_stream(stream: Stream) -> Option<usize> {
-    let (_, limiter) = device_of_context(shim::get()?, context_of(stream)?)?.region()?;
+    let (_, limiter) = device_of_context(shim::built()?, context_of(stream)?)?.region()?;
     Some(limiter.get())
 }

@@ -1,5 +1,5 @@
-//! Copies and sets. Within device memory they are charged, held and measured as kernels are; copies between the host and the
-//! device are counted, and the time that they take in their stream is nobody's GPU time.
+//! Copies and sets. Within device memory they are charged, throttled and measured as kernels are. Copies between host
+//! and device are counted, and their time in the stream is not charged as GPU time.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::{self, Key, Transfer};
@@ -9,9 +9,10 @@ use super::{COSTS, Launches, Stream};
 use crate::driver::Call;
 use crate::runtime::capture;
 
-/// A copy of the host's that may take longer than this is measured around (ns): shorter ones are within a timing event's error.
+/// Copies from or to the host that take longer than this are measured around (ns). Shorter ones are within a timing
+/// event's error.
 const APART_NS: u64 = 20_000;
-/// What a copy engine moves in a nanosecond, about (bytes): PCIe 4.0.
+/// Speed of a copy engine, about (bytes per ns): PCIe 4.0.
 const HOST_BYTES_PER_NS: u64 = 25;
 
 impl Launches {
@@ -31,8 +32,8 @@ impl Launches {
         self.launch(call, stream, key, key)
     }
 
-    /// Counts a copy between the host and the device, and calls the driver. Before a long one the work so far is measured, and
-    /// behind it begins another segment.
+    /// Counts a copy between the host and the device, and calls the driver. Before a long copy the work so far is
+    /// measured. A new segment begins behind it.
     pub(crate) fn host_copy(
         &'static self,
         call: &Call<'_, CUresult>,
@@ -51,7 +52,7 @@ impl Launches {
         if bytes / HOST_BYTES_PER_NS < APART_NS {
             call.real()?;
         } else {
-            self.timing_event(limiter, stream_state, stream, 0);
+            self.end_segment(limiter, stream_state, stream);
             call.real()?;
             self.part(stream_state, stream, START);
         }

@@ -1,4 +1,4 @@
-//! Whose turn it is among the processes of the container that are held: the least served first ([`vcuda_limiter::queue`]).
+//! Turns among the container's processes whose launches wait: the least served goes first ([`vcuda_limiter::queue`]).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,7 +6,7 @@ use vcuda_limiter::queue::{Member, Queue};
 
 use super::device_limiter::{DeviceLimiter, TURNS, now_ns};
 
-/// The held launches of this process, one after another.
+/// The waiting launches of this process, in order.
 #[derive(Debug, Default)]
 pub(super) struct TurnQueue {
     came: AtomicU32,
@@ -14,21 +14,21 @@ pub(super) struct TurnQueue {
 }
 
 impl TurnQueue {
-    /// The last place.
+    /// Takes the last place.
     fn join(&self) -> u32 {
         self.came.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Whether nobody of a lower place is held.
+    /// Whether no launch with a lower place waits.
     fn is_first(&self, place: u32) -> bool {
         place.wrapping_sub(self.gone.load(Ordering::SeqCst)).cast_signed() <= 0
     }
 
-    /// Who had this place is held no more. Whoever came before it may go too.
+    /// Gives up a place. The launches before it may go too.
     fn leave(&self, place: u32) {
         let next = place.wrapping_add(1);
         let goes_on = |gone: u32| (next.wrapping_sub(gone).cast_signed() > 0).then_some(next);
-        // Fails if somebody of a higher place went before.
+        // Fails if a launch with a higher place went before.
         let _ = self
             .gone
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, goes_on);
@@ -49,15 +49,15 @@ impl DeviceLimiter {
         self.member.as_ref().filter(|_| self.region.usage.had_several())
     }
 
-    /// A launch of `cost_ns` comes to ask for GPU time.
+    /// Notes that a launch of `cost_ns` asks for GPU time.
     pub(super) fn come(&self, cost_ns: u64) {
         if let Some(member) = self.member() {
             self.queue().come(member, cost_ns);
         }
     }
 
-    /// Until when at most another goes before a launch of `cost_ns` (`CLOCK_MONOTONIC`, ns): of this process, if it has a
-    /// `place` among those held or asks for one, or another process.
+    /// Latest time until which another launch goes before one of `cost_ns` (`CLOCK_MONOTONIC`, ns): another of this
+    /// process (by `place`, if the launch waits already), or one of another process.
     pub(super) fn others_until(&self, cost_ns: u64, place: Option<u32>, now_ns: u64) -> Option<u64> {
         let is_first = place.map_or_else(|| self.line.is_empty(), |place| self.line.is_first(place));
         if !is_first {
@@ -67,7 +67,7 @@ impl DeviceLimiter {
         self.queue().others_until(self.member()?, cost_ns, slots, now_ns)
     }
 
-    /// Whether no launch of this process that came before the one of this place is held.
+    /// Whether no launch of this process that came before the one with this place waits.
     pub(super) fn is_first(&self, place: u32) -> bool {
         self.line.is_first(place)
     }
@@ -77,20 +77,21 @@ impl DeviceLimiter {
         self.member().is_some_and(Member::begins)
     }
 
-    /// A launch is held, in this place.
+    /// Notes that a launch waits. Returns its place.
     pub(super) fn join(&self) -> u32 {
         self.held.fetch_add(1, Ordering::SeqCst);
         self.line.join()
     }
 
-    /// A launch of `cost_ns` is held: the others know for a while.
+    /// Tells the other processes, for a while, that a launch of `cost_ns` waits.
     pub(super) fn stand_in_line(&self, cost_ns: u64, now_ns: u64) {
         if let Some(member) = self.member() {
             self.queue().wait(member, cost_ns, now_ns);
         }
     }
 
-    /// The launch of this place was held and has taken what it needs. `last`: no other of this process is held.
+    /// Ends the wait of the launch with this place, which has taken its tokens. `last`: no other launch of this
+    /// process waits.
     pub(super) fn step_out(&self, place: u32, cost_ns: u64, last: bool) {
         self.line.leave(place);
         if !last {
@@ -102,7 +103,7 @@ impl DeviceLimiter {
         };
         self.queue().leave(member.slot());
         if self.held.load(Ordering::SeqCst) > 0 {
-            // One came meanwhile, and may have said so before we took it back.
+            // A launch came meanwhile; its entry may have been withdrawn here.
             self.queue().wait(member, cost_ns, now_ns());
         }
         self.call_next();
@@ -116,8 +117,8 @@ impl DeviceLimiter {
         }
     }
 
-    /// A launch goes, and takes so much for it and the next ones (ns). Threads that are held beside it count as much as those
-    /// of other processes.
+    /// Notes that a launch takes `amount_ns` for itself and the next ones. Threads whose launches wait beside it
+    /// count as much as those of other processes.
     pub(super) fn took(&self, amount_ns: u64) {
         if let Some(member) = self.member() {
             let threads = 1 + u64::from(self.held.load(Ordering::Relaxed));
@@ -125,7 +126,8 @@ impl DeviceLimiter {
         }
     }
 
-    /// Sleeps until it may be this process's turn, or for `ns`. `waits` is called once others can see that it does.
+    /// Sleeps until this process's turn may come, or for `ns`. `waits` is called once other processes can see that it
+    /// waits.
     pub(super) fn sleep_for_turn(&self, place: u32, cost_ns: u64, ns: u64, waits: impl FnOnce()) {
         let still = || {
             waits();
@@ -134,13 +136,13 @@ impl DeviceLimiter {
         self.sleep(self.own_turn(), ns, still);
     }
 
-    /// What this process is woken by when its turn comes.
+    /// The bit that wakes this process when its turn comes.
     fn own_turn(&self) -> u32 {
         turn_of(self.member.as_ref().map_or(0, Member::slot))
     }
 }
 
-/// What the process of a slot is woken by, and now and then another.
+/// The bit that wakes the process of a slot; processes with other slots may share it.
 fn turn_of(slot: usize) -> u32 {
     let first = TURNS.trailing_zeros();
     1 << (first as usize + slot % TURNS.count_ones() as usize)

@@ -1,6 +1,5 @@
-//! What a handler returns if a call is not its own: a [`Bypass`], upon which the driver answers
-//! ([`crate::driver::Call::conclude`]). The reasons that a process has met are kept here, in one word. `runtime/bypass.rs` tells them to the log and
-//! to `vcuda doctor`.
+//! Outcome of a handler for a call that is not its own: a [`Bypass`], upon which the driver answers ([`crate::driver::Call::conclude`]).
+//! The reasons that a process has met are kept here, in one word. `runtime/bypass.rs` tells them to the log and to `vcuda doctor`.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +13,7 @@ pub(crate) use vcuda_region::bypass::Bypass;
 #[repr(transparent)]
 pub(crate) struct Stop<E>(E);
 
-/// What a handler returns.
+/// Outcome of a handler.
 pub(crate) type Handled<E = CUerror> = Result<(), Stop<E>>;
 
 /// The number of the first bypass: its highest bit is set, as that of no status of the driver's is. Should the driver answer

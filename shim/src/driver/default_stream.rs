@@ -1,6 +1,6 @@
 //! The two meanings of stream 0, which a function tells by its name.
 
-/// What stream 0 means in the function that was called.
+/// Meaning of stream 0 in the function that was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DefaultStream {
     /// The legacy stream, for all threads.

@@ -85,7 +85,7 @@ pub(crate) fn find<T, F: FnMut(&Object<'_>) -> Option<T>>(visit: F) -> Option<T>
         _size: usize,
         search: *mut c_void,
     ) -> c_int {
-        // SAFETY: this is the pointer to `search` passed below, which outlives the walk and is used by nobody else.
+        // SAFETY: this is the pointer to `search` passed below, which outlives the walk and is used by no other code.
         let search = unsafe { &mut *search.cast::<Search<T, F>>() };
         // SAFETY: the loader passes a valid record for the length of this call.
         let info = unsafe { &*info };

@@ -1,4 +1,4 @@
-//! The C library's `dl_iterate_phdr`, found without asking anybody: a sanitizer, or any other library, may define a
+//! The C library's `dl_iterate_phdr`, found without the loader: a sanitizer, or any other library, may define a
 //! function of that name, which the loader would bind ours to.
 //!
 //! The loader publishes its list of objects for debuggers (`_r_debug`, `struct link_map` of `link.h`). Read without its

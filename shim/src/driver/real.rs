@@ -9,7 +9,6 @@ use vcuda_driver_api::prelude::*;
 
 use super::elf;
 
-pub(crate) mod call;
 mod own;
 
 pub(crate) use own::*;
@@ -58,9 +57,9 @@ impl Library {
     }
 }
 
-/// What a driver function answers with, as far as the shim must know.
+/// Result type of a driver function, as far as the shim must know it.
 pub(crate) trait Answering: Copy {
-    /// Whose status it is.
+    /// Library of the status.
     const LIBRARY: Library;
     /// No memory can be had.
     const DENIED: Self;
@@ -145,8 +144,20 @@ impl Slot {
     }
 }
 
+/// `"cuInit\0"` as a C string.
+#[expect(
+    clippy::panic,
+    reason = "evaluated at compile time, where it is an error message"
+)]
+pub(crate) const fn c_name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a function name has no inner null"),
+    }
+}
+
 /// A typed call of the driver through a slot. Only two macros may use it, which `scripts/check-deps.sh` checks: the one
-/// that passes the application's own call on, and the one that makes the shim's own calls (`real/call.rs`).
+/// that passes the application's own call on, and the one that makes the shim's own calls (`real/own.rs`).
 macro_rules! call_through {
     ($slot:expr, ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{
         let address = $slot.get();

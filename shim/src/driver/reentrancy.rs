@@ -1,5 +1,5 @@
-//! What is known of the calling thread: whether it is inside a hook of ours already, so that what it calls goes straight to
-//! the driver; and whether it is in relaxed capture mode on our account ([`super::relaxed`]).
+//! State of the calling thread: whether it is inside a hook of ours already, so that what it calls goes straight to the
+//! driver; and whether it is in relaxed capture mode on our account ([`super::relaxed`]).
 //!
 //! Two thread-local words with the initial-exec model, which cost one load each: the library is loaded with the program, and
 //! `thread_local!` would call `__tls_get_addr`, which may allocate.
@@ -78,7 +78,7 @@ impl HookGuard {
     }
 }
 
-/// Notes whether the call that this thread is in moves memory ([`crate::memory::overhead::in_flight`]).
+/// Notes whether the call that this thread is in moves memory.
 #[inline]
 pub(crate) fn set_in_flight(is_in_flight: bool) {
     // SAFETY: the word belongs to this thread alone. Callers are inside a hook, so it is not 0.

@@ -5,7 +5,7 @@
 //! The documentation has no list of these calls. Queries are among them: `cuEventQuery`, `cuMemPoolGetAttribute` (NVIDIA/cccl
 //! pull request 11360, NVIDIA/cuda-python issue 2834), `cuStreamGetId`, `cuStreamGetDevice` (NVIDIA/cccl pull request 11118).
 //! A thread in relaxed mode "is not prohibited from potentially unsafe API calls", its own capture or not. That is how
-//! libcu++ asks pools, and how PyTorch's allocator queries events, while somebody captures.
+//! libcu++ asks pools, and how PyTorch's allocator queries events, while another thread captures.
 //!
 //! So each call of the shim's own is made in relaxed mode, whether a capture is open or not: it need not be known, and one
 //! that begins at the same moment is not broken either. The exceptions are listed in `real/own.rs`.

@@ -1,6 +1,30 @@
-//! What stands where the driver will write an answer that may have to be taken back.
+//! Value at the place where the driver will write an answer that may have to be taken back.
 
 use core::mem::MaybeUninit;
+
+/// The addresses between which nearly all memory of programs lies: above the pages that Linux by default maps for no process
+/// (`vm.mmap_min_addr`), below the least upper end of a process's addresses.
+const USUAL: core::ops::Range<usize> = 1 << 16..1 << 47;
+
+/// Whether something can be read at an application's pointer. Usual addresses are taken for readable: frequent calls make no system
+/// call, and the driver reads there too. All others the kernel judges, so that no address lets a call go uncharged.
+#[inline]
+pub(crate) fn is_there<T: Copy>(place: *const T) -> bool {
+    USUAL.contains(&place.addr()) || is_unusual_and_there(place)
+}
+
+/// Whether something can be read at both pointers. (One comparison of both is cheaper than two of each.)
+#[inline(always)]
+pub(crate) fn are_there<T: Copy>(one: *const T, other: *const T) -> bool {
+    let (least, union) = (one.addr().min(other.addr()), one.addr() | other.addr());
+    (least >= USUAL.start && union < USUAL.end) || (is_unusual_and_there(one) && is_unusual_and_there(other))
+}
+
+#[cold]
+#[inline(never)]
+fn is_unusual_and_there<T: Copy>(place: *const T) -> bool {
+    peek(place).is_some()
+}
 
 /// The value at an application's pointer; nothing if nothing can be read there. The kernel reads, so that a wild pointer is
 /// no fault of ours: the driver judges it.
@@ -73,5 +97,35 @@ mod tests {
         assert_eq!(peek(core::ptr::null::<u64>()), None);
         assert_eq!(peek(core::ptr::dangling::<u64>()), None);
         assert_eq!(peek(usize::MAX as *const u64), None);
+    }
+
+    #[test]
+    fn an_address_that_no_process_has_holds_nothing() {
+        assert!(is_there(core::ptr::from_ref(&7_u64)));
+        for address in [0, 16, 0xffff, usize::MAX] {
+            let place = core::ptr::without_provenance::<u64>(address);
+            assert!(!is_there(place), "{address:#x}");
+        }
+    }
+
+    /// A process that may map the lowest pages could else have its memory and its launches uncharged.
+    #[test]
+    fn memory_at_an_unusual_address_is_there() {
+        const PAGE: usize = 0x8000;
+        let place = core::ptr::without_provenance_mut(PAGE);
+        let (access, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+        );
+        // SAFETY: new memory, at a place where none is: else the kernel refuses.
+        let mapped = unsafe { libc::mmap(place, 4096, access, flags, -1, 0) };
+        if mapped == libc::MAP_FAILED {
+            println!("SKIPPED: this process may not map the lowest pages");
+            return;
+        }
+        assert!(is_there(mapped.cast_const().cast::<u64>()));
+        // SAFETY: the page that was mapped above.
+        assert_eq!(unsafe { libc::munmap(mapped, 4096) }, 0);
+        assert!(!is_there(mapped.cast_const().cast::<u64>()));
     }
 }

@@ -10,14 +10,15 @@ use std::sync::Arc;
 use vcuda_driver_api::prelude::*;
 
 use super::memory::{freed_as, keep};
-use super::own as hooked;
 use super::table::Handlers;
+use crate::driver::saved_answer::peek;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::{Allocation, Holds, Kind};
+use crate::memory::state;
 use crate::runtime::devices::{current_context, current_ordinal};
 use crate::runtime::shim;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -32,17 +33,14 @@ pub(super) fn create_v1(
     array: *mut CUarray,
     descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1,
 ) -> Handled {
-    // SAFETY: not null; the driver is about to read it too.
-    let shape = (!descriptor.is_null())
-        .then(|| unsafe { descriptor.read() })
-        .map(|d| CUDA_ARRAY3D_DESCRIPTOR {
-            Width: d.Width as usize,
-            Height: d.Height as usize,
-            Depth: 0,
-            Format: d.Format,
-            NumChannels: d.NumChannels,
-            Flags: 0,
-        });
+    let shape = peek(descriptor).map(|d| CUDA_ARRAY3D_DESCRIPTOR {
+        Width: d.Width as usize,
+        Height: d.Height as usize,
+        Depth: 0,
+        Format: d.Format,
+        NumChannels: d.NumChannels,
+        Flags: 0,
+    });
     one_array(call, array, shape)
 }
 
@@ -52,17 +50,14 @@ pub(super) fn create(
     array: *mut CUarray,
     descriptor: *const CUDA_ARRAY_DESCRIPTOR,
 ) -> Handled {
-    // SAFETY: not null; the driver is about to read it too.
-    let shape = (!descriptor.is_null())
-        .then(|| unsafe { descriptor.read() })
-        .map(|d| CUDA_ARRAY3D_DESCRIPTOR {
-            Width: d.Width,
-            Height: d.Height,
-            Depth: 0,
-            Format: d.Format,
-            NumChannels: d.NumChannels,
-            Flags: 0,
-        });
+    let shape = peek(descriptor).map(|d| CUDA_ARRAY3D_DESCRIPTOR {
+        Width: d.Width,
+        Height: d.Height,
+        Depth: 0,
+        Format: d.Format,
+        NumChannels: d.NumChannels,
+        Flags: 0,
+    });
     one_array(call, array, shape)
 }
 
@@ -72,17 +67,14 @@ pub(super) fn create_3d_v1(
     array: *mut CUarray,
     descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
 ) -> Handled {
-    // SAFETY: not null; the driver is about to read it too.
-    let shape = (!descriptor.is_null())
-        .then(|| unsafe { descriptor.read() })
-        .map(|d| CUDA_ARRAY3D_DESCRIPTOR {
-            Width: d.Width as usize,
-            Height: d.Height as usize,
-            Depth: d.Depth as usize,
-            Format: d.Format,
-            NumChannels: d.NumChannels,
-            Flags: d.Flags,
-        });
+    let shape = peek(descriptor).map(|d| CUDA_ARRAY3D_DESCRIPTOR {
+        Width: d.Width as usize,
+        Height: d.Height as usize,
+        Depth: d.Depth as usize,
+        Format: d.Format,
+        NumChannels: d.NumChannels,
+        Flags: d.Flags,
+    });
     one_array(call, array, shape)
 }
 
@@ -92,8 +84,7 @@ pub(super) fn create_3d(
     array: *mut CUarray,
     descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
 ) -> Handled {
-    // SAFETY: not null; the driver is about to read it too.
-    let shape = (!descriptor.is_null()).then(|| unsafe { descriptor.read() });
+    let shape = peek(descriptor);
     one_array(call, array, shape)
 }
 
@@ -104,8 +95,7 @@ pub(super) fn create_mipmap(
     descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
     levels: c_uint,
 ) -> Handled {
-    // SAFETY: not null; the driver is about to read it too.
-    let shape = (!descriptor.is_null()).then(|| unsafe { descriptor.read() });
+    let shape = peek(descriptor);
     counted(call, mipmap, shape, levels, Kind::Mipmap, |handle| {
         handle.0 as u64
     })
@@ -137,7 +127,7 @@ fn counted<H: Copy>(
     kind: Kind,
     name: impl Fn(H) -> u64,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     let shape = shape.filter(|shape| !place.is_null() && shape.Width > 0);
     let shape = shape.ok_or(Bypass::BadArgument)?;
     let device = shim.current_device().ok_or(Bypass::NoContext)?;
@@ -147,7 +137,7 @@ fn counted<H: Copy>(
         // SAFETY: the driver returned success, so it has just written a handle here.
         let handle = unsafe { place.read() };
         let empty = Allocation::new(context, kind, Holds::SparseMappings(Arc::default()));
-        drop(shim.allocations.insert(name(handle), empty));
+        drop(shim.accounts().allocations.insert(name(handle), empty));
         return Ok(());
     }
     let need = match need_of_probe(&shape, levels, kind) {
@@ -168,7 +158,7 @@ fn counted<H: Copy>(
     Ok(())
 }
 
-/// What the driver says that the array needs (bytes).
+/// Need of the array by the driver's word (bytes).
 ///
 /// # Errors
 /// The driver's. `CUDA_ERROR_INVALID_VALUE` also where it does not tell.
@@ -186,20 +176,20 @@ fn need_of_probe(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) ->
     if kind == Kind::Mipmap {
         let mut handle = CUmipmappedArray::NULL;
         // SAFETY: a valid description; the driver writes a handle or nothing.
-        unsafe { hooked::cuMipmappedArrayCreate(&raw mut handle, &raw const probe, levels) }?;
+        unsafe { real::cuMipmappedArrayCreate(&raw mut handle, &raw const probe, levels) }?;
         // SAFETY: the handle was just made.
         let asked = unsafe { real::cuMipmappedArrayGetMemoryRequirements(&raw mut need, handle, ordinal) };
-        // SAFETY: ours, and used by nobody.
-        let _ = unsafe { hooked::cuMipmappedArrayDestroy(handle) };
+        // SAFETY: ours, and used by no other code.
+        let _ = unsafe { real::cuMipmappedArrayDestroy(handle) };
         asked?;
     } else {
         let mut handle = CUarray::NULL;
         // SAFETY: a valid description; the driver writes a handle or nothing.
-        unsafe { hooked::cuArray3DCreate_v2(&raw mut handle, &raw const probe) }?;
+        unsafe { real::cuArray3DCreate_v2(&raw mut handle, &raw const probe) }?;
         // SAFETY: the handle was just made.
         let asked = unsafe { real::cuArrayGetMemoryRequirements(&raw mut need, handle, ordinal) };
-        // SAFETY: ours, and used by nobody.
-        let _ = unsafe { hooked::cuArrayDestroy(handle) };
+        // SAFETY: ours, and used by no other code.
+        let _ = unsafe { real::cuArrayDestroy(handle) };
         asked?;
     }
     Some(need.size as u64)
@@ -241,7 +231,7 @@ fn bytes_of_elements(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// How much an element of a format takes.
+/// Size of an element of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Element {
     /// Bits, all its channels together.

@@ -4,18 +4,18 @@
 
 use vcuda_driver_api::prelude::*;
 
-use super::own as hooked;
 use super::table::Handlers;
 use crate::compute;
 use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::Allocation;
 use crate::memory::overhead::{self, ContextCharges, DriverObject, What};
+use crate::memory::state;
 use crate::runtime::capture;
-use crate::runtime::devices::{Device, current_context};
+use crate::runtime::devices::{Device, current_context, is_primary_active, primary_context};
 use crate::runtime::shim::{self, Shim};
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -74,7 +74,7 @@ pub(super) fn retain(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal
     Bypass::Uncharged.when(is_primary_active(ordinal))?;
     made(call, context, ordinal, |_| {
         // SAFETY: gives back the reference that the driver has just given.
-        let _ = unsafe { hooked::cuDevicePrimaryCtxRelease_v2(ordinal) };
+        let _ = unsafe { real::cuDevicePrimaryCtxRelease_v2(ordinal) };
     })
 }
 
@@ -83,20 +83,21 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, context: CUcontext) -> Handled 
     ending(call, context, || true)
 }
 
-/// `cuCtxDetach`: destroys what nobody else attached to; it is then no longer current.
+/// `cuCtxDetach`: destroys a context to which no other code attached; it is then no longer current.
 pub(super) fn detach(call: &Call<'_, CUresult>, context: CUcontext) -> Handled {
     ending(call, context, || current_context() != context)
 }
 
-/// The handle is never shown to the driver but by the application: it may be wild, and afterwards it is nobody's.
+/// The handle is never shown to the driver but by the application: it may be wild, and afterwards it names no context.
 fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() -> bool) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     let gone = shim
+        .accounts()
         .allocations
         .take_all(|allocation| lives_in(allocation, context));
-    let streams = shim.pool_accounts.take_streams(&[context]);
+    let streams = shim.accounts().pool_accounts.take_streams(&[context]);
     let device = shim.contexts.lock().remove(&context);
-    let charged = shim.overhead.take_context(context);
+    let charged = shim.accounts().overhead.take_context(context);
     compute::context_closing(context);
     let status = call.real();
     let ended = status.is_ok() && has_ended();
@@ -110,9 +111,9 @@ fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() ->
         if let Some(device) = device {
             shim.contexts.lock().insert(context, device);
         }
-        shim.overhead.put_context_back(charged);
-        shim.pool_accounts.put_streams_back(streams);
-        shim.allocations.put_back(gone);
+        shim.accounts().overhead.put_context_back(charged);
+        shim.accounts().pool_accounts.put_streams_back(streams);
+        shim.accounts().allocations.put_back(gone);
     }
     Ok(status?)
 }
@@ -129,12 +130,12 @@ pub(super) fn primary_may_end(
     ordinal: CUdevice,
     green: Option<CUcontext>,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     let device = shim.device(ordinal).ok_or(Bypass::BadArgument)?;
-    let context = primary(ordinal).ok_or(Bypass::NoContext)?;
+    let context = primary_context(ordinal).ok_or(Bypass::NoContext)?;
     let mut contexts = shim.greens.lock().on(ordinal);
     contexts.push(context);
-    let streams = shim.pool_accounts.take_streams(&contexts);
+    let streams = shim.accounts().pool_accounts.take_streams(&contexts);
     contexts.iter().copied().for_each(compute::context_closing);
     let status = call.real();
     let ended = !is_primary_active(ordinal);
@@ -149,16 +150,17 @@ pub(super) fn primary_may_end(
     if ended {
         drop(streams);
     } else {
-        shim.pool_accounts.put_streams_back(streams);
+        shim.accounts().pool_accounts.put_streams_back(streams);
     }
     status?;
     if ended {
         shim.greens.lock().end(ordinal);
         let gone = shim
+            .accounts()
             .allocations
             .take_all(|allocation| contexts.iter().any(|context| lives_in(allocation, *context)));
         shim.contexts.lock().remove(&context);
-        let charged = shim.overhead.take_context(context);
+        let charged = shim.accounts().overhead.take_context(context);
         end(shim, Some(device), &charged, gone);
     }
     Ok(())
@@ -166,8 +168,8 @@ pub(super) fn primary_may_end(
 
 fn created(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice) -> Handled {
     made(call, context, ordinal, |context| {
-        // SAFETY: just made, and nobody uses it yet. It is no longer current then.
-        let _ = unsafe { hooked::cuCtxDestroy_v2(context) };
+        // SAFETY: just made, and no other code uses it yet. It is no longer current then.
+        let _ = unsafe { real::cuCtxDestroy_v2(context) };
     })
 }
 
@@ -178,7 +180,7 @@ fn made(
     ordinal: CUdevice,
     unmake: impl FnOnce(CUcontext),
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     let device = shim.device(ordinal).ok_or(Bypass::BadArgument)?;
     let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
     let bytes = overhead::take(device, What::Context, || call.real(), || unmake(kept.take_back()))?;
@@ -186,7 +188,8 @@ fn made(
     shim.devices().forget_contexts();
     shim.greens.lock().forget(context);
     shim.contexts.lock().insert(context, device);
-    shim.overhead
+    shim.accounts()
+        .overhead
         .note(device, context, DriverObject::Context(context), bytes);
     Ok(())
 }
@@ -201,31 +204,11 @@ fn end(
 ) {
     drop(gone);
     if let Some(device) = device {
-        shim.overhead.ended(device, charged);
+        shim.accounts().overhead.ended(device, charged);
     }
 }
 
 /// Memory of a pool belongs to its device and outlives the context.
 fn lives_in(allocation: &Allocation, context: CUcontext) -> bool {
     allocation.context == context && allocation.kind.ends_with_context()
-}
-
-/// The device's primary context, if it is active.
-pub(crate) fn primary(ordinal: CUdevice) -> Option<CUcontext> {
-    if !is_primary_active(ordinal) {
-        return None;
-    }
-    let mut context = CUcontext::NULL;
-    // SAFETY: the driver writes a handle or nothing; the reference is given back at once.
-    unsafe { hooked::cuDevicePrimaryCtxRetain(&raw mut context, ordinal) }.ok()?;
-    // SAFETY: gives back the reference taken above; the application holds its own.
-    let _ = unsafe { hooked::cuDevicePrimaryCtxRelease_v2(ordinal) };
-    Some(context)
-}
-
-pub(super) fn is_primary_active(ordinal: CUdevice) -> bool {
-    let (mut flags, mut active) = (0, 0);
-    // SAFETY: the driver writes two numbers or nothing.
-    let asked = unsafe { real::cuDevicePrimaryCtxGetState(ordinal, &raw mut flags, &raw mut active) };
-    asked.is_ok() && active != 0
 }

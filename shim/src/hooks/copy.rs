@@ -9,28 +9,31 @@ use vcuda_limiter::predict::Transfer;
 use super::copy_shapes::{End, Shape, both_on_device};
 use super::memory::Word;
 use super::table::Handlers;
-use crate::compute::{self, Launches};
+use crate::compute::Launches;
+use crate::driver::saved_answer::is_there;
 use crate::driver::{Bypass, Call, Handled};
+use crate::memory::state;
+use crate::runtime::limits;
 use crate::runtime::stream::Stream;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    compute::idle()
+    limits::is_unmetered()
 }
 
 fn within(call: &Call<'_, CUresult>, stream: CUstream, bytes: u64) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    let launches = Launches::get(state::get()).ok_or(Bypass::NoLimit)?;
     Ok(launches.transfer(call, stream, Transfer::Copy, bytes)?)
 }
 
 fn with_host(call: &Call<'_, CUresult>, stream: CUstream, bytes: u64) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    let launches = Launches::get(state::get()).ok_or(Bypass::NoLimit)?;
     Ok(launches.host_copy(call, stream, bytes)?)
 }
 
@@ -56,9 +59,9 @@ fn between(
     }
 }
 
-/// The elements of an array of the application's; none of one that it did not give.
+/// The elements of an array of the application's; none of one that cannot be there.
 fn each<T: Copy>(array: *const T, count: usize) -> impl Iterator<Item = T> {
-    let count = if array.is_null() { 0 } else { count };
+    let count = if is_there(array) { count } else { 0 };
     (0..count).map(move |at| {
         // SAFETY: the array has as many elements as its caller says (CUDA Driver API), and `at` is below that.
         let place = unsafe { array.add(at) };

@@ -1,4 +1,4 @@
-//! What the structures say that describe copies of rows and slices: between what, and how many bytes.
+//! Structures that describe copies of rows and slices: their ends, and the number of bytes.
 
 use vcuda_driver_api::prelude::*;
 
@@ -42,7 +42,7 @@ fn is_device_memory(address: CUdeviceptr) -> bool {
 pub(super) trait Shape: Copy {
     /// From, and to.
     fn ends(&self) -> (End, End);
-    /// How much moves (bytes).
+    /// Size of the copy (bytes).
     fn bytes(&self) -> u64;
 }
 

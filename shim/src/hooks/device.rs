@@ -1,15 +1,17 @@
-//! What the application is told of its GPU's memory: the quota looks like the whole GPU.
+//! Memory of its GPU as the application sees it: the quota looks like the whole GPU.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_quota::NO_MEMORY_LIMIT;
 
 use super::memory::Word;
 use super::table::Handlers;
+use crate::driver::saved_answer::are_there;
 use crate::driver::{Call, Handled};
+use crate::memory::state;
 use crate::runtime::devices::Device;
 use crate::runtime::shim;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// Nothing is limited: the driver alone is asked.
@@ -20,7 +22,7 @@ pub(super) fn idle() -> bool {
 
 /// `cuMemGetInfo`: total = limit, free = what is left of it and of the GPU.
 pub(super) fn mem_info(call: &Call<'_, CUresult>, free: *mut usize, total: *mut usize) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     call.real()?;
     let Some(device) = shim.current_device() else {
         return Ok(());
@@ -34,7 +36,7 @@ pub(super) fn mem_info(call: &Call<'_, CUresult>, free: *mut usize, total: *mut 
 
 /// `cuMemGetInfo` before CUDA 3.2: what does not fit 32 bits is said as the largest number.
 pub(super) fn mem_info_v1(call: &Call<'_, CUresult>, free: *mut c_uint, total: *mut c_uint) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     call.real()?;
     let Some(device) = shim.current_device() else {
         return Ok(());
@@ -60,9 +62,10 @@ pub(super) fn total_v1(call: &Call<'_, CUresult>, bytes: *mut c_uint, ordinal: C
     })
 }
 
-#[inline]
+#[inline(always)]
 fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: impl Fn(u64) -> W) -> Handled {
-    if free.is_null() || total.is_null() {
+    // The driver may leave such a place alone.
+    if !are_there(free, total) {
         return Ok(());
     }
     let limit = device.memory_limit_bytes();
@@ -97,7 +100,7 @@ fn answer_total<W: Word>(
     ordinal: CUdevice,
     narrow: impl Fn(u64) -> W,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     call.real()?;
     let Some(device) = shim.device(ordinal) else {
         return Ok(());

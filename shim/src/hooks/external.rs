@@ -11,14 +11,16 @@ use vcuda_driver_api::prelude::*;
 
 use super::memory::freed_as;
 use super::table::Handlers;
+use crate::driver::saved_answer::peek;
 use crate::driver::{Bypass, Call, Handled};
 use crate::memory::allocations::{Allocation, Holds, Kind};
 use crate::memory::charge::Charge;
+use crate::memory::state;
 use crate::runtime::devices::current_context;
 use crate::runtime::ofd_key;
 use crate::runtime::shim;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -33,16 +35,15 @@ pub(super) fn import(
     memory: *mut CUexternalMemory,
     description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> Handled {
-    let shim = shim::managed()?;
-    Bypass::BadArgument.when(memory.is_null() || description.is_null())?;
-    // SAFETY: not null; the driver is about to read it too.
-    let description = unsafe { description.read() };
+    let shim = state::managed()?;
+    Bypass::BadArgument.when(memory.is_null())?;
+    let description = peek(description).ok_or(Bypass::BadArgument)?;
     let device = shim.current_device().ok_or(Bypass::NoContext)?;
     Bypass::BadArgument.when(!is_plausible(&description))?;
     let context = current_context();
     // With success the descriptor is the driver's, so it is looked at before.
     let key = file_of(&description)
-        .and_then(|file| ofd_key::name(file, None, description.size, false))
+        .and_then(|file| ofd_key::assign(file, None, description.size, false))
         .map(|tag| tag.key);
     let known = key.and_then(|key| Charge::join(shim, key));
     let charge = match (known, key) {
@@ -54,7 +55,7 @@ pub(super) fn import(
     // SAFETY: the driver returned success, so it has just written a handle here.
     let memory = unsafe { memory.read() };
     let imported = Allocation::new(context, Kind::External, Holds::Part(Arc::new(charge)));
-    drop(shim.allocations.insert(memory.0 as u64, imported));
+    drop(shim.accounts().allocations.insert(memory.0 as u64, imported));
     Ok(())
 }
 
@@ -90,14 +91,14 @@ fn mapped<H: Copy>(
     kind: Kind,
     name: impl Fn(H) -> u64,
 ) -> Handled {
-    let shim = shim::managed()?;
-    let whole = shim.allocations.external(memory.0 as u64);
+    let shim = state::managed()?;
+    let whole = shim.accounts().allocations.external(memory.0 as u64);
     call.real()?;
     if let Some(whole) = whole.filter(|_| !place.is_null()) {
         // SAFETY: the driver returned success, so it has just written an address or a handle here.
         let name = name(unsafe { place.read() });
         let part = Allocation::new(current_context(), kind, Holds::Part(whole));
-        drop(shim.allocations.insert(name, part));
+        drop(shim.accounts().allocations.insert(name, part));
     }
     Ok(())
 }

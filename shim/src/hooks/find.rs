@@ -9,7 +9,7 @@ use crate::driver::elf;
 use crate::driver::real::Library;
 use crate::hooks::table::Row;
 
-/// The row of a function name, if it is hooked. A null name is nobody's.
+/// The row of a function name, if it is hooked. A null name is no function's.
 pub(crate) fn row(name: *const c_char) -> Option<&'static Row> {
     if name.is_null() {
         return None;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_nobodys() {
+    fn other_names_have_no_hook() {
         for name in [
             c"",
             c"c",

@@ -8,12 +8,14 @@ use super::table::Handlers;
 use crate::compute::{self, COSTS, Launches};
 use crate::driver::{Call, Handled};
 use crate::memory::graph_memory;
+use crate::memory::state;
 use crate::runtime::capture;
 use crate::runtime::devices::{context_of_stream, current_context};
+use crate::runtime::limits;
 use crate::runtime::shim;
 use crate::runtime::stream::Stream;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -30,8 +32,8 @@ pub(super) fn launch(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUst
 }
 
 fn meter(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUresult {
-    match Launches::get() {
-        Some(launches) if !compute::idle() => {
+    match Launches::get(state::get()) {
+        Some(launches) if !limits::is_unmetered() => {
             let key = Key::graph(graph.0);
             launches.launch(call, stream, key, key)
         }
@@ -41,11 +43,11 @@ fn meter(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUres
 
 /// `cuGraphExecDestroy`: the handle may come back as another. What it allocated stays with the device's graphs.
 pub(super) fn exec_destroy(call: &Call<'_, CUresult>, graph: CUgraphExec) -> Handled {
-    let shim = shim::managed()?;
-    let parts = shim.graphs.take(graph);
+    let shim = state::managed()?;
+    let parts = shim.accounts().graphs.take(graph);
     if let Err(error) = call.real() {
         if let Some(parts) = parts {
-            shim.graphs.put_back(graph, parts);
+            shim.accounts().graphs.put_back(graph, parts);
         }
         return Err(error.into());
     }
@@ -77,8 +79,10 @@ pub(super) fn exec_update_v2(
 fn updated(call: &Call<'_, CUresult>, graph: CUgraphExec, from: CUgraph) -> Handled {
     call.real()?;
     COSTS.relearn(Key::graph(graph.0));
-    if let Some(shim) = shim::get().filter(|_| graph_memory::has_nodes()) {
-        shim.graphs.note(graph, graph_memory::parts_of(shim, from));
+    if let Some(shim) = state::get().filter(|_| graph_memory::has_nodes()) {
+        shim.accounts()
+            .graphs
+            .note(graph, graph_memory::parts_of(shim, from));
     }
     Ok(())
 }
@@ -135,7 +139,7 @@ fn begun(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
         context => context,
     };
     compute::capture_begins(stream);
-    let beginning = capture::begins(stream.identity(), context);
+    let beginning = capture::begins(stream.key(), context);
     let answer = call.real();
     if answer.is_err() {
         beginning.failed();
@@ -160,7 +164,7 @@ fn ended(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     let was_open = is_open();
     let answer = call.real();
     if answer.is_ok() || (was_open && !is_open()) {
-        capture::ended(stream.identity());
+        capture::ended(stream.key());
     }
     Ok(answer?)
 }
@@ -169,10 +173,10 @@ fn ended(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
 pub(super) fn stream_destroy(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     let stream = Stream::of_call(call, stream);
     compute::stream_closing(stream);
-    if let Some(shim) = shim::get() {
-        shim.pool_accounts.stream_closing(stream.handle);
+    if let Some(shim) = state::get() {
+        shim.accounts().pool_accounts.stream_closing(stream.handle);
     }
     call.real()?;
-    capture::stream_ended(stream.identity());
+    capture::stream_ended(stream.key());
     Ok(())
 }

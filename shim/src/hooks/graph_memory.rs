@@ -5,14 +5,17 @@ use vcuda_driver_api::prelude::*;
 
 use super::table::Handlers;
 use crate::compute::graph_cost;
-use crate::compute::{self};
+use crate::driver::saved_answer::peek;
 use crate::driver::{Call, Handled};
 use crate::memory::graph_memory::{self, parts_of, with_memory};
+use crate::memory::pool_accounts;
+use crate::memory::state;
 use crate::runtime::capture;
+use crate::runtime::limits;
 use crate::runtime::shim;
 use crate::runtime::stream::Stream;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -98,11 +101,10 @@ pub(super) fn instantiate_with_params(
     parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> Handled {
     const UPLOAD: u64 = CUgraphInstantiate_flags::UPLOAD.0 as u64;
-    let Some(shim) = shim::get().filter(|_| graph_memory::has_nodes()) else {
+    let Some(shim) = state::get().filter(|_| graph_memory::has_nodes()) else {
         return instantiated(call, made, graph);
     };
-    // SAFETY: not null; the driver is about to read it.
-    if parameters.is_null() || unsafe { (*parameters).flags } & UPLOAD == 0 {
+    if peek(parameters.cast_const()).is_none_or(|parameters| parameters.flags & UPLOAD == 0) {
         return instantiated(call, made, graph);
     }
     let parts = parts_of(shim, graph);
@@ -111,14 +113,14 @@ pub(super) fn instantiate_with_params(
         // SAFETY: the driver returned success, so it has just written a handle here.
         let made = unsafe { made.read() };
         expect_cost(made, graph);
-        shim.graphs.note(made, parts);
+        shim.accounts().graphs.note(made, parts);
     }
     Ok(())
 }
 
 /// The first launch is charged what the nodes are predicted to take.
 fn expect_cost(made: CUgraphExec, graph: CUgraph) {
-    if !compute::idle() {
+    if !limits::is_unmetered() {
         graph_cost::expect(made, graph);
     }
 }
@@ -131,8 +133,8 @@ fn instantiated(call: &Call<'_, CUresult>, made: *mut CUgraphExec, graph: CUgrap
     // SAFETY: the driver returned success, so it has just written a handle here.
     let made = unsafe { made.read() };
     expect_cost(made, graph);
-    if let Some(shim) = shim::get().filter(|_| graph_memory::has_nodes()) {
-        shim.graphs.note(made, parts_of(shim, graph));
+    if let Some(shim) = state::get().filter(|_| graph_memory::has_nodes()) {
+        shim.accounts().graphs.note(made, parts_of(shim, graph));
     }
     Ok(())
 }
@@ -147,7 +149,7 @@ pub(super) fn upload(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUst
 pub(super) fn backed(graph: CUgraphExec, stream: Stream, launch: impl FnOnce() -> CUresult) -> CUresult {
     if graph_memory::may_allocate(graph)
         && !capture::is_capturing(stream.handle, stream.default)
-        && let Some(parts) = shim::get().and_then(|shim| shim.graphs.parts(graph))
+        && let Some(parts) = state::get().and_then(|shim| shim.accounts().graphs.parts(graph))
     {
         return with_memory(&parts, launch);
     }
@@ -157,10 +159,10 @@ pub(super) fn backed(graph: CUgraphExec, stream: Stream, launch: impl FnOnce() -
 /// `cuDeviceGraphMemTrim`: what graphs have given back is free for others.
 pub(super) fn trim(call: &Call<'_, CUresult>, ordinal: CUdevice) -> Handled {
     let status = call.real();
-    if let Some(shim) = shim::get().filter(|shim| shim.pool_accounts.is_any())
+    if let Some(shim) = state::get().filter(|_| pool_accounts::is_any())
         && let Some(device) = shim.device(ordinal)
     {
-        shim.pool_accounts.recount_on(device);
+        shim.accounts().pool_accounts.recount_on(device);
     }
     Ok(status?)
 }

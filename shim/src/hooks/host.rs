@@ -1,25 +1,27 @@
-//! Streams that wait for the host: for a function to return, for a value to be set. The time that they wait is nobody's
-//! GPU time, and a held launch may be what the host has yet to do before it sets the value.
+//! Streams that wait for the host: for a function to return, for a value to be set. The time that they wait is no GPU
+//! time, and a waiting launch may be what the host has yet to do before it sets the value.
 
 use vcuda_driver_api::prelude::*;
 
 use super::table::Handlers;
-use crate::compute::{self, Launches};
+use crate::compute::Launches;
 use crate::driver::{Bypass, Call, Handled};
+use crate::memory::state;
+use crate::runtime::limits;
 use crate::runtime::stream::Stream;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    compute::idle()
+    limits::is_unmetered()
 }
 
 fn feed(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    let launches = Launches::get(state::get()).ok_or(Bypass::NoLimit)?;
     Ok(launches.feed(call, stream)?)
 }
 

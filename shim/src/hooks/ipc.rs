@@ -2,20 +2,22 @@
 //! `cuIpcGetMemHandle`).
 //!
 //! The exporter pays as before, and the container gets to know the memory; who opens it in the container pays nothing. If
-//! the exporter lets go or dies first, the memory stays counted as long as somebody has it open. Memory from outside of
+//! the exporter lets go or dies first, the memory stays counted as long as a process has it open. Memory from outside of
 //! the container is paid for by whoever opens it first, once in the container.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::ObjectKey;
 
 use super::table::Handlers;
+use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::{Allocation, Holds, Kind};
 use crate::memory::charge::Charge;
+use crate::memory::state;
 use crate::runtime::devices::{Denied, Device, current_context};
 use crate::runtime::shim::{self, Shim};
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -30,7 +32,7 @@ pub(super) fn export(
     handle: *mut CUipcMemHandle,
     address: CUdeviceptr,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     call.real()?;
     if !handle.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
@@ -49,28 +51,28 @@ pub(super) fn open(
 ) -> Handled {
     imported(call, address, key_of(&handle), Kind::Opened, |address| {
         // SAFETY: closes what has just been opened; the application does not know of it yet.
-        let _ = unsafe { super::own::cuIpcCloseMemHandle(address) };
+        let _ = unsafe { real::cuIpcCloseMemHandle(address) };
     })
 }
 
 /// `cuIpcCloseMemHandle`: ends one of the openings.
 pub(super) fn close(call: &Call<'_, CUresult>, address: CUdeviceptr) -> Handled {
-    let shim = shim::managed()?;
-    let ended = shim.allocations.end_opened(address);
+    let shim = state::managed()?;
+    let ended = shim.accounts().allocations.end_opened(address);
     let status = call.real();
     if status.is_err() {
-        shim.allocations.undo(address, Kind::Opened, ended);
+        shim.accounts().allocations.undo(address, Kind::Opened, ended);
     }
     Ok(status?)
 }
 
-/// What is at an address of this process is known to the container from here on.
+/// Makes the memory at an address of this process known to the tenant's other processes.
 pub(super) fn exported(shim: &Shim, address: CUdeviceptr, key: ObjectKey) {
-    if !shim.allocations.share(address, key)
+    if !shim.accounts().allocations.share(address, key)
         && let Some((base, _)) = range_of(address)
     {
         // The handle is that of the whole allocation, wherever in it the address is.
-        shim.allocations.share(base, key);
+        shim.accounts().allocations.share(base, key);
     }
 }
 
@@ -84,28 +86,23 @@ pub(super) fn imported(
     kind: Kind,
     close: impl Fn(CUdeviceptr),
 ) -> Handled {
-    let shim = shim::managed()?;
-    Bypass::BadArgument.when(place.is_null())?;
+    let shim = state::managed()?;
+    let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
     let known = Charge::join(shim, key);
-    // SAFETY: the application expects the driver to write here.
-    let before = unsafe { place.read() };
     call.real()?;
-    // SAFETY: the driver returned success, so it has just written an address here.
-    let address = unsafe { place.read() };
-    if shim.allocations.open_again(address, key) {
+    let address = kept.now();
+    if shim.accounts().allocations.open_again(address, key) {
         return Ok(()); // the driver counts its openings, and so do we
     }
     let charge = match known.map_or_else(|| join_foreign(shim, address, key), Ok) {
         Ok(charge) => charge,
         Err(denied) => {
-            close(address);
-            // SAFETY: as above.
-            unsafe { place.write(before) };
+            close(kept.take_back());
             return Err(denied.into());
         }
     };
     let opened = Allocation::new(current_context(), kind, Holds::Charge(charge));
-    drop(shim.allocations.open(address, key, opened));
+    drop(shim.accounts().allocations.open(address, key, opened));
     Ok(())
 }
 

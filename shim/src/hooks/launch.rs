@@ -5,10 +5,13 @@ use vcuda_limiter::predict::Key;
 
 use super::table::Handlers;
 use crate::compute::{self, Launches};
+use crate::driver::saved_answer::{is_there, peek};
 use crate::driver::{Bypass, Call, DefaultStream, Handled};
+use crate::memory::state;
+use crate::runtime::limits;
 use crate::runtime::stream::Stream;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers {
     may_move_memory: false,
     // The two atomic exchanges would be a quarter of the whole hook.
@@ -18,7 +21,7 @@ pub(super) const HANDLERS: Handlers = Handlers {
 /// No launch is metered: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    compute::idle()
+    limits::is_unmetered()
 }
 
 #[inline]
@@ -30,7 +33,7 @@ fn meter(
     stream: CUstream,
 ) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    let launches = Launches::get(state::get()).ok_or(Bypass::NoLimit)?;
     let key = Key::kernel(function.0, blocks, shared_bytes);
     Ok(launches.launch(call, stream, key, Key::function(function.0))?)
 }
@@ -116,10 +119,11 @@ pub(super) fn kernel_ex_goes(
     _params: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> bool {
-    // SAFETY: null, or the structure that the driver is about to read (CUDA Driver API, `cuLaunchKernelEx`).
-    let Some(config) = (unsafe { config.as_ref() }) else {
+    if !is_there(config) {
         return false;
-    };
+    }
+    // SAFETY: the structure that the driver is about to read (CUDA Driver API, `cuLaunchKernelEx`).
+    let config = unsafe { &*config };
     let blocks = blocks(config.gridDimX, config.gridDimY, config.gridDimZ);
     let stream = Stream {
         handle: config.hStream,
@@ -137,8 +141,8 @@ pub(super) fn kernel_ex(
     _params: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> Handled {
-    Bypass::BadArgument.when(config.is_null())?;
-    // SAFETY: not null, so it is the structure that the driver is about to read (CUDA Driver API, `cuLaunchKernelEx`).
+    Bypass::BadArgument.when(!is_there(config))?;
+    // SAFETY: the structure that the driver is about to read (CUDA Driver API, `cuLaunchKernelEx`).
     let config = unsafe { config.read() };
     let blocks = blocks(config.gridDimX, config.gridDimY, config.gridDimZ);
     meter(call, function, blocks, config.sharedMemBytes, config.hStream)
@@ -176,15 +180,13 @@ pub(super) fn multi_device(
     devices: c_uint,
     _flags: c_uint,
 ) -> Handled {
-    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    let launches = Launches::get(state::get()).ok_or(Bypass::NoLimit)?;
     let count = (devices as usize).min(DEVICES_MAX);
-    Bypass::BadArgument.when(list.is_null())?;
     let mut admitted = [const { None }; DEVICES_MAX];
     for (at, place) in admitted.iter_mut().enumerate().take(count) {
-        // SAFETY: the list has as many entries as the caller says (CUDA Driver API), and `at` is below that.
-        let entry = unsafe { list.add(at) };
-        // SAFETY: as above.
-        let launch = unsafe { entry.read() };
+        let Some(launch) = peek(list.cast_const().wrapping_add(at)) else {
+            break;
+        };
         let blocks = blocks(launch.gridDimX, launch.gridDimY, launch.gridDimZ);
         let key = Key::kernel(launch.function.0, blocks, launch.sharedMemBytes);
         *place = launches.admit(

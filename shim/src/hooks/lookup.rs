@@ -10,7 +10,7 @@ use crate::driver::bypass::note;
 use crate::driver::{Bypass, Call, Handled, elf};
 use crate::runtime::bypass;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// Never: a hook must be handed out before it is known whether a limit applies.
@@ -68,7 +68,7 @@ pub(super) fn nvml_export_table(
 }
 
 fn note_table(function: &str, table: *mut *const c_void, id: *const c_void, is_given: bool) {
-    let Some(shim) = crate::runtime::shim::get() else {
+    let Some(shim) = crate::memory::state::get() else {
         return;
     };
     if shim.config.log.is_none() || table.is_null() || id.is_null() {
@@ -102,7 +102,7 @@ fn exchange(symbol: *const c_char, function: *mut *mut c_void) {
         unsafe { function.write(hook) };
     } else if crate::hooks::is_variant_hooked(symbol) && !is_exported(address) {
         note(Bypass::UnknownAddress);
-        if let Some(shim) = crate::runtime::shim::get() {
+        if let Some(shim) = crate::memory::state::get() {
             bypass::tell(shim);
         }
     }

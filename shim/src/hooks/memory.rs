@@ -2,16 +2,17 @@
 
 use vcuda_driver_api::prelude::*;
 
-use super::own as hooked;
 use super::table::Handlers;
 use crate::driver::saved_answer::SavedAnswer;
-use crate::driver::{Bypass, Call, Handled};
+use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::{Allocation, Ended, Holds, Kind};
 use crate::memory::overhead::{Look, ManagedCharge};
-use crate::runtime::devices::{Device, Reserved, current_context};
+use crate::memory::reserve::Reserved;
+use crate::memory::state;
+use crate::runtime::devices::{Device, current_context};
 use crate::runtime::shim::{self, Shim};
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -39,13 +40,15 @@ pub(super) fn managed(
 ) -> Handled {
     let (shim, device, context) = paying(address, bytes as u64)?;
     let reserved = device.reserve(bytes as u64)?;
-    shim.overhead
+    shim.accounts()
+        .overhead
         .watch_managed(device, bytes as u64, || call.real())?;
     // SAFETY: the driver returned success, so it has just written an address here.
     let address = unsafe { address.read() };
     let holds = Holds::Managed(ManagedCharge::new(reserved.into()));
     drop(
-        shim.allocations
+        shim.accounts()
+            .allocations
             .insert(address, Allocation::new(context, Kind::Linear, holds)),
     );
     Ok(())
@@ -89,9 +92,9 @@ impl Word for usize {
 ///
 /// # Errors
 /// There is no place for the address, no byte, or no context: the driver says what is wrong.
-#[inline]
+#[inline(always)]
 fn paying<A>(address: *mut A, bytes: u64) -> Result<(&'static Shim, &'static Device, CUcontext), Bypass> {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     Bypass::BadArgument.when(address.is_null() || bytes == 0)?;
     let context = current_context();
     let device = shim.devices().of_current(shim, context);
@@ -101,7 +104,7 @@ fn paying<A>(address: *mut A, bytes: u64) -> Result<(&'static Shim, &'static Dev
 #[inline]
 fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> Handled {
     let (shim, device, context) = paying(address, bytes)?;
-    let (expected_bytes, look) = shim.overhead.expect_allocation(device, bytes);
+    let (expected_bytes, look) = shim.accounts().overhead.expect_allocation(device, bytes);
     // Only then: the kernel is asked to read there.
     let look = look.and_then(|look| Some((look, SavedAnswer::at(address)?)));
     let mut reserved = device.reserve(expected_bytes)?;
@@ -126,19 +129,19 @@ fn count_taken<A: Word>(
     look: &Look,
     kept: &SavedAnswer<A>,
 ) -> Result<Reserved, CUerror> {
-    let taken_bytes = shim.overhead.taken_bytes(look);
+    let taken_bytes = shim.accounts().overhead.taken_bytes(look);
     if taken_bytes != reserved.bytes() && reserved.resize(taken_bytes).is_err() {
-        // SAFETY: just allocated, and nobody uses it yet.
-        let _ = unsafe { hooked::cuMemFree_v2(kept.take_back().wide()) };
+        // SAFETY: just allocated, and no other code uses it yet.
+        let _ = unsafe { real::cuMemFree_v2(kept.take_back().wide()) };
         return Err(CUerror::OUT_OF_MEMORY);
     }
     Ok(reserved)
 }
 
 /// Takes the record out before the driver frees, since the address may be handed out again at once.
-#[inline]
+#[inline(always)]
 pub(super) fn freed(call: &Call<'_, CUresult>, address: u64) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     Ok(match super::pool::freed_now(shim, call, address) {
         Some(status) => status,
         None => ended(shim, call, address, Kind::Linear),
@@ -151,13 +154,13 @@ pub(super) fn freed_after(
     address: u64,
     leave: impl FnOnce(Allocation),
 ) -> Handled {
-    let shim = shim::managed()?;
-    let ended = shim.allocations.end(address, Kind::Linear);
+    let shim = state::managed()?;
+    let ended = shim.accounts().allocations.end(address, Kind::Linear);
     match (call.real(), ended) {
         (Ok(()), Ended::All(allocation)) => leave(allocation),
         (Ok(()), Ended::Unknown | Ended::Opening) => {}
         (Err(error), ended) => {
-            shim.allocations.undo(address, Kind::Linear, ended);
+            shim.accounts().allocations.undo(address, Kind::Linear, ended);
             return Err(error.into());
         }
     }
@@ -166,15 +169,15 @@ pub(super) fn freed_after(
 
 /// The end of an address, an array or a mipmapped array.
 pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> Handled {
-    Ok(ended(shim::managed()?, call, name, kind)?)
+    Ok(ended(state::managed()?, call, name, kind)?)
 }
 
 #[inline]
 fn ended(shim: &Shim, call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUresult {
-    let ended = shim.allocations.end(name, kind);
+    let ended = shim.accounts().allocations.end(name, kind);
     let status = call.real();
     if status.is_err() {
-        shim.allocations.undo(name, kind, ended);
+        shim.accounts().allocations.undo(name, kind, ended);
     }
     status
 }
@@ -183,5 +186,5 @@ fn ended(shim: &Shim, call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUres
 #[inline]
 pub(super) fn keep(shim: &Shim, reserved: Reserved, name: u64, context: CUcontext, kind: Kind) {
     let allocation = Allocation::new(context, kind, Holds::Charge(reserved.into()));
-    drop(shim.allocations.insert(name, allocation));
+    drop(shim.accounts().allocations.insert(name, allocation));
 }

@@ -4,16 +4,16 @@
 
 use vcuda_driver_api::prelude::*;
 
-use super::own as hooked;
 use super::table::Handlers;
 use crate::compute;
 use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::overhead::{self, DriverObject, What};
+use crate::memory::state;
 use crate::runtime::devices::current_context;
 use crate::runtime::shim;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -29,12 +29,14 @@ fn taken(
     thing: impl FnOnce(CUcontext) -> DriverObject,
     unmake: impl FnOnce(),
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     let device = shim.current_device().ok_or(Bypass::NoContext)?;
     Bypass::Uncharged.when(device.grant.is_none())?;
     let bytes = overhead::take(device, what, || call.real(), unmake)?;
     let context = current_context();
-    shim.overhead.note(device, context, thing(context), bytes);
+    shim.accounts()
+        .overhead
+        .note(device, context, thing(context), bytes);
     Ok(())
 }
 
@@ -46,8 +48,8 @@ fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> Handled {
         What::Code,
         |_| DriverObject::Module(kept.now()),
         || {
-            // SAFETY: just loaded, and nobody uses it yet.
-            let _ = unsafe { hooked::cuModuleUnload(kept.take_back()) };
+            // SAFETY: just loaded, and no other code uses it yet.
+            let _ = unsafe { real::cuModuleUnload(kept.take_back()) };
         },
     )
 }
@@ -60,8 +62,8 @@ fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> Handled {
         What::Code,
         |_| DriverObject::Library(kept.now()),
         || {
-            // SAFETY: just loaded, and nobody uses it yet.
-            let _ = unsafe { hooked::cuLibraryUnload(kept.take_back()) };
+            // SAFETY: just loaded, and no other code uses it yet.
+            let _ = unsafe { real::cuLibraryUnload(kept.take_back()) };
         },
     )
 }
@@ -163,17 +165,17 @@ pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize)
         |context| DriverObject::Limit(context, limit),
         || {
             // SAFETY: takes numbers only.
-            let _ = unsafe { hooked::cuCtxSetLimit(limit, before) };
+            let _ = unsafe { real::cuCtxSetLimit(limit, before) };
         },
     )
 }
 
 /// A limit is lowered: what that frees is known afterwards too.
 fn lowered(call: &Call<'_, CUresult>, limit: DriverObject) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     let device = shim.current_device().ok_or(Bypass::NoContext)?;
     Bypass::Uncharged.when(device.grant.is_none())?;
-    Ok(shim.overhead.lower(device, limit, || call.real())?)
+    Ok(shim.accounts().overhead.lower(device, limit, || call.real())?)
 }
 
 /// `cuCtxEnablePeerAccess`: page tables on the current device.
@@ -195,9 +197,9 @@ pub(super) fn library_unload(call: &Call<'_, CUresult>, library: CUlibrary) -> H
 }
 
 fn ended(call: &Call<'_, CUresult>, thing: DriverObject) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     let device = shim.current_device().filter(|device| device.grant.is_some());
-    shim.overhead.end(device, thing, || call.real())?;
+    shim.accounts().overhead.end(device, thing, || call.real())?;
     compute::COSTS.relearn_all();
     Ok(())
 }

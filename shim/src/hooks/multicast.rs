@@ -8,9 +8,10 @@ use vcuda_driver_api::prelude::*;
 use super::table::Handlers;
 use crate::driver::{Call, Handled};
 use crate::memory::mappings::{Backing, Binding};
+use crate::memory::state;
 use crate::runtime::shim::{self, Shim};
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -25,12 +26,14 @@ pub(super) fn create(
     object: *mut CUmemGenericAllocationHandle,
     _properties: *const CUmulticastObjectProp,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     call.real()?;
     if !object.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
         let object = unsafe { object.read() };
-        shim.mappings.create(object, Arc::new(Backing::free(None)));
+        shim.accounts()
+            .mappings
+            .create(object, Arc::new(Backing::multicast(None)));
     }
     Ok(())
 }
@@ -41,10 +44,10 @@ pub(super) fn add_device(
     object: CUmemGenericAllocationHandle,
     _device: CUdevice,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     call.real()?;
-    if let Some(object) = shim.mappings.behind(object) {
-        object.set_free();
+    if let Some(object) = shim.accounts().mappings.behind(object) {
+        object.set_multicast();
     }
     Ok(())
 }
@@ -60,7 +63,7 @@ pub(super) fn bind_mem(
     _flags: u64,
 ) -> Handled {
     bound(call, None, object, offset, bytes, |shim| {
-        shim.mappings.behind(memory).into_iter().collect()
+        shim.accounts().mappings.behind(memory).into_iter().collect()
     })
 }
 
@@ -77,7 +80,7 @@ pub(super) fn bind_mem_v2(
     _flags: u64,
 ) -> Handled {
     bound(call, Some(ordinal), object, offset, bytes, |shim| {
-        shim.mappings.behind(memory).into_iter().collect()
+        shim.accounts().mappings.behind(memory).into_iter().collect()
     })
 }
 
@@ -91,7 +94,7 @@ pub(super) fn bind_addr(
     _flags: u64,
 ) -> Handled {
     bound(call, None, object, offset, bytes, |shim| {
-        shim.mappings.over(address, bytes as u64)
+        shim.accounts().mappings.over(address, bytes as u64)
     })
 }
 
@@ -106,7 +109,7 @@ pub(super) fn bind_addr_v2(
     _flags: u64,
 ) -> Handled {
     bound(call, Some(ordinal), object, offset, bytes, |shim| {
-        shim.mappings.over(address, bytes as u64)
+        shim.accounts().mappings.over(address, bytes as u64)
     })
 }
 
@@ -118,8 +121,8 @@ pub(super) fn unbind(
     offset: usize,
     bytes: usize,
 ) -> Handled {
-    let shim = shim::managed()?;
-    let object = shim.mappings.behind(object);
+    let shim = state::managed()?;
+    let object = shim.accounts().mappings.behind(object);
     let gone = object
         .as_ref()
         .map(|object| object.unbind(ordinal, offset as u64, bytes as u64));
@@ -140,14 +143,14 @@ fn bound(
     bytes: usize,
     memory: impl Fn(&'static Shim) -> Vec<Arc<Backing>>,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     // Held, should another thread let go of it meanwhile.
-    let (object, memory) = (shim.mappings.behind(object), memory(shim));
+    let (object, memory) = (shim.accounts().mappings.behind(object), memory(shim));
     call.real()?;
     let Some(object) = object else {
         return Ok(());
     };
-    object.set_free();
+    object.set_multicast();
     let ordinal = ordinal.or_else(|| memory.first().and_then(|memory| memory.ordinal()));
     if let Some(ordinal) = ordinal.filter(|_| !memory.is_empty()) {
         object.bind(Binding {

@@ -1,4 +1,4 @@
-//! What NVML tools are told: of a granted GPU the quota, the container's own processes, and the GPU time that they used.
+//! NVML for tools: of a granted GPU the quota, the tenant's own processes, and the GPU time that they used.
 //!
 //! - *Memory* is the quota, as `cuMemGetInfo` tells it. A GPU that was not granted stays listed under its index, UUID and
 //!   size, and has nothing free.
@@ -29,9 +29,10 @@ pub(super) use utilization::{of_processes, of_processes_info, rates, samples};
 
 use super::table::Handlers;
 use crate::driver::{Bypass, real};
+use crate::memory::state;
 use crate::runtime::shim::{self, Region, Shim};
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// Nothing is limited: NVML alone is asked.
@@ -54,7 +55,7 @@ impl Part {
     /// # Errors
     /// NVML's own answer is right: no limits apply, or the handle is none, or none of a GPU.
     fn of(device: nvmlDevice_t) -> Result<Self, Bypass> {
-        let shim = shim::managed()?;
+        let shim = state::managed()?;
         let uuid = uuid_of(device).ok_or(Bypass::BadArgument)?;
         let grant = shim
             .region()

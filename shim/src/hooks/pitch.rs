@@ -1,21 +1,20 @@
 //! Pitched memory: the driver pads each row, and tells by how much only with the memory.
 
-use core::mem::MaybeUninit;
-
 use vcuda_driver_api::prelude::*;
 
 pub(super) use super::memory::idle;
 use super::memory::{Word, keep};
 use super::table::Handlers;
-use crate::driver::{Bypass, Call, Handled};
+use crate::driver::saved_answer::SavedAnswer;
+use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::Kind;
+use crate::memory::state;
 use crate::runtime::devices::{Device, current_context};
-use crate::runtime::shim;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// What rows are padded to on every GPU so far (bytes).
+/// Unit to which rows are padded on every GPU so far (bytes).
 const USUAL_UNIT: u64 = 512;
 
 /// `cuMemAllocPitch`: reserved with the usual padding of its rows, and settled with the driver's.
@@ -48,8 +47,10 @@ fn pitched<A: Word, P: Word>(
     width_bytes: u64,
     height: u64,
 ) -> Handled {
-    let shim = shim::managed()?;
-    Bypass::BadArgument.when(address.is_null() || pitch.is_null() || width_bytes == 0 || height == 0)?;
+    let shim = state::managed()?;
+    Bypass::BadArgument.when(width_bytes == 0 || height == 0)?;
+    let kept = SavedAnswer::at(address).zip(SavedAnswer::at(pitch));
+    let (kept_address, kept_pitch) = kept.ok_or(Bypass::BadArgument)?;
     let device = shim.current_device().ok_or(Bypass::NoContext)?;
     let context = current_context();
     let bytes = |unit: u64| {
@@ -58,35 +59,26 @@ fn pitched<A: Word, P: Word>(
     };
     let mut reserved = match device.reserve_if_it_fits(bytes(USUAL_UNIT)) {
         Some(reserved) => reserved,
-        // Nobody is refused because of what is only usual.
+        // No allocation is refused because of a usual value.
         None => device.reserve(bytes(unit_of(device)))?,
     };
-    let places = (address.cast::<MaybeUninit<A>>(), pitch.cast::<MaybeUninit<P>>());
-    // SAFETY: not null; where the driver is about to write. Whatever is there is only put back.
-    let before = (unsafe { places.0.read() }, unsafe { places.1.read() });
     call.real()?;
-    // SAFETY: the driver returned success, so it has just written a pitch here.
-    let row = unsafe { pitch.read() }.wide();
-    // SAFETY: and an address here.
-    let name = unsafe { address.read() }.wide();
-    let taken_bytes = shim.overhead.rounded(row.saturating_mul(height));
+    let (name, row) = (kept_address.now().wide(), kept_pitch.now().wide());
+    let taken_bytes = shim.accounts().overhead.rounded(row.saturating_mul(height));
     if let Err(denied) = reserved.resize(taken_bytes) {
         if !give_back(name) {
-            // Nobody will ever free it.
+            // No code will ever free it.
             let _ = device.charge_taken(taken_bytes);
         }
-        // SAFETY: where the driver has written.
-        unsafe { places.0.write(before.0) };
-        // SAFETY: as above.
-        unsafe { places.1.write(before.1) };
+        let _ = (kept_address.take_back(), kept_pitch.take_back());
         return Err(denied.into());
     }
     keep(shim, reserved, name, context, Kind::Linear);
     Ok(())
 }
 
-/// What this device's driver pads rows to (bytes), asked once by a row of 16 bytes. The usual where there is no room even
-/// for that.
+/// Unit to which this device's driver pads rows (bytes), asked once by a row of 16 bytes. The usual where there is no
+/// room even for that.
 #[cold]
 fn unit_of(device: &'static Device) -> u64 {
     let ask = || {
@@ -94,10 +86,10 @@ fn unit_of(device: &'static Device) -> u64 {
         let (mut address, mut pitch) = (0, 0);
         let (address_place, pitch_place) = (&raw mut address, &raw mut pitch);
         // SAFETY: both places are ours.
-        let made = unsafe { super::own::cuMemAllocPitch_v2(address_place, pitch_place, 16, 1, 16) };
+        let made = unsafe { real::cuMemAllocPitch_v2(address_place, pitch_place, 16, 1, 16) };
         made.map_err(drop)?;
         if !give_back(address) {
-            // Nobody will ever free it.
+            // No code will ever free it.
             let _ = reserved.resize(pitch as u64);
             reserved.commit();
         }
@@ -106,10 +98,10 @@ fn unit_of(device: &'static Device) -> u64 {
     *device.pitch_unit.get_or_try_init(ask).unwrap_or(&USUAL_UNIT)
 }
 
-/// Frees what nobody else has yet. The first answer may be that of earlier work (CUDA Driver API, `cuMemFree`: "may also
-/// return error codes from previous, asynchronous launches").
+/// Frees an address that no other code has yet. The first answer may be that of earlier work (CUDA Driver API,
+/// `cuMemFree`: "may also return error codes from previous, asynchronous launches").
 fn give_back(address: CUdeviceptr) -> bool {
-    // SAFETY: the address is the driver's own, and nobody uses it.
-    let free = || unsafe { super::own::cuMemFree_v2(address) }.is_ok();
+    // SAFETY: the address is the driver's own, and no other code uses it.
+    let free = || unsafe { real::cuMemFree_v2(address) }.is_ok();
     free() || free()
 }

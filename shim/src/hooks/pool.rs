@@ -4,21 +4,22 @@
 //!
 //! During a capture an allocation is a node of the graph, and the driver's answer is the answer.
 
-use core::mem::MaybeUninit;
 use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
 use super::table::Handlers;
+use crate::driver::saved_answer::is_there;
 use crate::driver::{Bypass, Call, Handled, Relaxed, real};
 use crate::memory::graph_memory;
-use crate::memory::pool_accounts::{Block, Home, Owed, PoolAccount};
+use crate::memory::pool_accounts::{self, Block, Home, Owed, PoolAccount};
+use crate::memory::state;
 use crate::runtime::capture;
 use crate::runtime::devices::{Device, context_of_stream, current_context, device_of_context, is_device};
 use crate::runtime::shim::{self, Shim};
 use crate::runtime::stream::Stream;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -27,7 +28,7 @@ pub(super) fn idle() -> bool {
     shim::passes()
 }
 
-/// How often the current pool of a device is asked for again, because another thread has destroyed it meanwhile.
+/// Attempts to ask for the current pool of a device, because another thread may have destroyed it meanwhile.
 const ATTEMPTS: u32 = 64;
 
 /// `cuMemAllocAsync`: from the current pool of the stream's device.
@@ -42,35 +43,30 @@ pub(super) fn alloc(
     stream: CUstream,
 ) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let shim = shim::managed()?;
-    Bypass::BadArgument.when(address.is_null() || bytes == 0)?;
-    if capture::is_capturing(stream.handle, stream.default) {
-        graph_memory::expect_nodes();
-        return Err(Bypass::Capturing.into());
-    }
+    let shim = allocating(address, bytes, stream)?;
+    let mut relaxed = Relaxed::enter();
     let (device, mut pool) = pool_of_stream(shim, stream.handle).ok_or(Bypass::NoContext)?;
     for _ in 0..ATTEMPTS {
-        // A current pool that nobody noted was made behind our back, and is local to the device.
+        // A current pool without a note was made behind our back, and is local to the device.
         let home = shim
+            .accounts()
             .pool_accounts
             .home(pool)
-            .unwrap_or_else(|| shim.pool_accounts.note_on(pool, device));
+            .unwrap_or_else(|| shim.accounts().pool_accounts.note_on(pool, device));
         let Home::Device(pool_account) = &home else {
             return Err(Bypass::Uncharged.into());
         };
-        let ask = || {
-            // SAFETY: as the application said; a pool that the driver has just named, and which it judges itself.
-            let status =
-                unsafe { super::own::cuMemAllocFromPoolAsync(address, bytes, pool, stream.explicit()) };
-            if status.is_ok() {
-                call.answered(status);
-            }
-            status
+        let request = Request {
+            address,
+            bytes,
+            pool,
+            stream,
         };
-        let answer = counted(shim, pool_account, (address, bytes as u64), stream, ask);
+        let answer = counted(call, shim, pool_account, request, relaxed);
         if answer.is_ok() || answer == Err(CUerror::OUT_OF_MEMORY) {
             return Ok(answer?);
         }
+        relaxed = Relaxed::enter();
         let Some((_, now)) = pool_of_stream(shim, stream.handle) else {
             return Ok(answer?);
         };
@@ -91,24 +87,37 @@ pub(super) fn alloc_from(
     stream: CUstream,
 ) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let shim = shim::managed()?;
-    Bypass::BadArgument.when(address.is_null() || bytes == 0)?;
-    if capture::is_capturing(stream.handle, stream.default) {
-        graph_memory::expect_nodes();
-        return Err(Bypass::Capturing.into());
-    }
-    let home = shim.pool_accounts.home(pool).or_else(|| {
+    let shim = allocating(address, bytes, stream)?;
+    let relaxed = Relaxed::enter();
+    let home = shim.accounts().pool_accounts.home(pool).or_else(|| {
         let device = owner_of(shim, pool)?;
-        Some(shim.pool_accounts.note_on(pool, device))
+        Some(shim.accounts().pool_accounts.note_on(pool, device))
     });
     match home {
         Some(Home::Device(pool_account)) => {
-            let request = (address, bytes as u64);
-            Ok(counted(shim, &pool_account, request, stream, || call.real())?)
+            let request = Request {
+                address,
+                bytes,
+                pool,
+                stream,
+            };
+            Ok(counted(call, shim, &pool_account, request, relaxed)?)
         }
         Some(Home::Host | Home::Imported) => Err(Bypass::Uncharged.into()),
         None => Err(Bypass::UnseenHandle.into()),
     }
+}
+
+/// Whether these are the arguments of an allocation that is made now. In a capture it becomes a node, which is charged with its
+/// graph.
+fn allocating(address: *mut CUdeviceptr, bytes: usize, stream: Stream) -> Result<&'static Shim, Bypass> {
+    let shim = state::managed()?;
+    Bypass::BadArgument.when(!is_there(address) || bytes == 0)?;
+    if capture::is_capturing(stream.handle, stream.default) {
+        graph_memory::expect_nodes();
+        return Err(Bypass::Capturing);
+    }
+    Ok(shim)
 }
 
 /// `cuMemFreeAsync`.
@@ -117,21 +126,24 @@ pub(super) fn alloc_from(
 /// The record is taken out before the driver frees, since the address may be handed out again at once.
 pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUstream) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     Bypass::Capturing.when(capture::is_capturing(stream.handle, stream.default))?;
-    if let Some(block) = shim.pool_accounts.take(address) {
+    if let Some(block) = shim.accounts().pool_accounts.take(address) {
         return Ok(give_back(shim, address, block, stream, || call.real())?);
     }
     super::memory::freed_after(call, address, |allocation| {
-        shim.pool_accounts.ordered.after(stream, Owed::Linear(allocation));
-        shim.pool_accounts.note_shrinking();
+        shim.accounts()
+            .pool_accounts
+            .ordered
+            .after(stream, Owed::Linear(allocation));
+        shim.accounts().pool_accounts.note_shrinking();
     })
 }
 
 /// `cuMemFree` of a piece of a pool; nothing if the address is none.
 #[inline]
 pub(super) fn freed_now(shim: &Shim, call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
-    if shim.pool_accounts.is_any() {
+    if pool_accounts::is_any() {
         freed_from_pool(shim, call, address)
     } else {
         None
@@ -139,13 +151,13 @@ pub(super) fn freed_now(shim: &Shim, call: &Call<'_, CUresult>, address: CUdevic
 }
 
 fn freed_from_pool(shim: &Shim, call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
-    let block = shim.pool_accounts.take(address)?;
+    let block = shim.accounts().pool_accounts.take(address)?;
     let status = call.real();
     if status.is_ok() {
         block.pool_account.recount();
-        shim.pool_accounts.note_shrinking();
+        shim.accounts().pool_accounts.note_shrinking();
     } else {
-        shim.pool_accounts.put_back(address, block);
+        shim.accounts().pool_accounts.put_back(address, block);
     }
     Some(status)
 }
@@ -156,7 +168,7 @@ pub(super) fn create(
     pool: *mut CUmemoryPool,
     properties: *const CUmemPoolProps,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     call.real()?;
     if pool.is_null() || properties.is_null() {
         return Ok(());
@@ -166,23 +178,27 @@ pub(super) fn create(
     // SAFETY: and written a handle here.
     let pool = unsafe { pool.read() };
     match device_of(shim, &properties) {
-        Some(device) => shim.pool_accounts.note_made_on(pool, device),
-        None => shim.pool_accounts.note(pool, Home::Host),
+        Some(device) => shim.accounts().pool_accounts.note_made_on(pool, device),
+        None => shim.accounts().pool_accounts.note(pool, Home::Host),
     }
     Ok(())
 }
 
 /// `cuMemPoolDestroy`: what is allocated from it stays, and is paid for, until it is freed.
 pub(super) fn destroy(call: &Call<'_, CUresult>, pool: CUmemoryPool) -> Handled {
-    let shim = shim::managed()?;
-    let home = shim.pool_accounts.home(pool).ok_or(Bypass::UnseenHandle)?;
+    let shim = state::managed()?;
+    let home = shim
+        .accounts()
+        .pool_accounts
+        .home(pool)
+        .ok_or(Bypass::UnseenHandle)?;
     if let Home::Device(pool_account) = &home {
         pool_account.orphan();
     }
     let status = call.real();
     match (&home, status) {
-        (_, Ok(())) => shim.pool_accounts.destroyed(pool, &home),
-        (Home::Device(pool_account), Err(_)) => pool_account.join_foreign(pool),
+        (_, Ok(())) => shim.accounts().pool_accounts.destroyed(pool, &home),
+        (Home::Device(pool_account), Err(_)) => pool_account.undo_orphan(pool),
         _ => {}
     }
     Ok(status?)
@@ -191,8 +207,8 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, pool: CUmemoryPool) -> Handled 
 /// `cuMemPoolTrimTo`: what the pool has given back is free for others.
 pub(super) fn trim(call: &Call<'_, CUresult>, pool: CUmemoryPool, _keep_bytes: usize) -> Handled {
     let status = call.real();
-    if let Some(shim) = shim::get()
-        && let Some(Home::Device(pool_account)) = shim.pool_accounts.home(pool)
+    if let Some(shim) = state::get()
+        && let Some(Home::Device(pool_account)) = shim.accounts().pool_accounts.home(pool)
     {
         pool_account.recount();
     }
@@ -207,14 +223,14 @@ pub(super) fn set_attribute(
     _value: *mut c_void,
 ) -> Handled {
     let status = call.real();
-    if let Some(shim) = shim::get().filter(|shim| shim.pool_accounts.is_any()) {
-        shim.pool_accounts.note_shrinking();
+    if let Some(shim) = state::get().filter(|_| pool_accounts::is_any()) {
+        shim.accounts().pool_accounts.note_shrinking();
     }
     Ok(status?)
 }
 
-/// Whose device a pool is on; nothing for a pool on the host. Managed memory is charged where it is made, wherever it
-/// lives for now.
+/// Device of a pool; nothing for a pool on the host. Managed memory is charged where it is made, wherever it lives for
+/// now.
 fn device_of(shim: &'static Shim, properties: &CUmemPoolProps) -> Option<&'static Device> {
     let location = properties.location;
     if is_device(location.r#type) {
@@ -227,42 +243,61 @@ fn device_of(shim: &'static Shim, properties: &CUmemPoolProps) -> Option<&'stati
     }
 }
 
+/// What an application asks a pool for.
+struct Request {
+    /// Where it wants the address.
+    address: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: Stream,
+}
+
+/// Serves a request. The driver writes to a place of the shim's own: the application's is touched only if all is well.
+/// `relaxed` is the mode in which the pool was looked for.
 fn counted(
+    call: &Call<'_, CUresult>,
     shim: &'static Shim,
     pool_account: &Arc<PoolAccount>,
-    (address, bytes): (*mut CUdeviceptr, u64),
-    stream: Stream,
-    ask: impl FnOnce() -> CUresult,
+    request: Request,
+    relaxed: Relaxed,
 ) -> CUresult {
-    let place = address.cast::<MaybeUninit<CUdeviceptr>>();
-    // SAFETY: not null; where the driver is about to write. Whatever is there is only put back.
-    let before = unsafe { place.read() };
+    let (bytes, stream) = (request.bytes as u64, request.stream);
+    let mut made = 0;
+    let mut ask = || {
+        // SAFETY: the place is ours; the driver judges size, pool and stream itself.
+        unsafe {
+            real::cuMemAllocFromPoolAsync(&raw mut made, request.bytes, request.pool, stream.explicit())
+        }
+    };
     let is_first_managed = pool_account.is_managed() && pool_account.is_empty();
     let promise = pool_account.promise(bytes)?;
+    // The application's own call is made in the thread's own mode.
+    drop(relaxed);
     if is_first_managed {
         // All that is asked for is made.
-        shim.overhead.watch_managed(pool_account.device, bytes, ask)?;
+        shim.accounts()
+            .overhead
+            .watch_managed(pool_account.device, bytes, ask)?;
     } else {
         ask()?;
     }
-    // SAFETY: the driver returned success, so it has just written an address here.
-    let made = unsafe { address.read() };
-    shim.pool_accounts.allocated(made, bytes, pool_account);
+    shim.accounts().pool_accounts.allocated(made, bytes, pool_account);
     if let Err(denied) = promise.settle() {
         undo(shim, pool_account, made, stream);
-        // SAFETY: as above.
-        unsafe { place.write(before) };
         return Err(denied.into());
     }
+    // SAFETY: where the driver would have written, of any alignment.
+    unsafe { request.address.write_unaligned(made) };
+    call.answered(Ok(()));
     Ok(())
 }
 
-/// The pool grew beyond the limit, which no one could know before: the piece is freed, in the order of its stream.
+/// The pool grew beyond the limit, which could not be known before: the piece is freed, in the order of its stream.
 fn undo(shim: &Shim, pool_account: &Arc<PoolAccount>, made: CUdeviceptr, stream: Stream) {
-    if let Some(block) = shim.pool_accounts.take(made) {
-        // SAFETY: an address of the driver's own that nobody else has yet.
+    if let Some(block) = shim.accounts().pool_accounts.take(made) {
+        // SAFETY: an address of the driver's own that no other code has yet.
         let _ = give_back(shim, made, block, stream, || unsafe {
-            super::own::cuMemFreeAsync(made, stream.explicit())
+            real::cuMemFreeAsync(made, stream.explicit())
         });
     }
     pool_account.trim();
@@ -279,17 +314,20 @@ fn give_back(
 ) -> CUresult {
     let is_noted = block.pool_account.frees_in(stream);
     if let Err(error) = free() {
-        shim.pool_accounts.put_back(address, block);
+        shim.accounts().pool_accounts.put_back(address, block);
         return Err(error);
     }
     // Another process may import it until the stream is there, and the container must know it then.
     if block.pool_account.is_orphan() || block.is_exported() {
-        shim.pool_accounts.ordered.after(stream, Owed::Block(block));
+        shim.accounts()
+            .pool_accounts
+            .ordered
+            .after(stream, Owed::Block(block));
     } else if !is_noted {
         let pool = Owed::Pool(Arc::clone(&block.pool_account));
-        shim.pool_accounts.ordered.after(stream, pool);
+        shim.accounts().pool_accounts.ordered.after(stream, pool);
     }
-    shim.pool_accounts.note_shrinking();
+    shim.accounts().pool_accounts.note_shrinking();
     Ok(())
 }
 
@@ -314,8 +352,8 @@ fn device_of_stream(shim: &'static Shim, stream: CUstream) -> Option<&'static De
     }
 }
 
-/// Whose device a pool is on that nobody noted: a device's own pool, or one made behind our back, which is taken to be
-/// on the current device. Nothing for a handle that is none, or without a context.
+/// Device of a pool that was not noted: a device's own pool, or one made behind our back, which is taken to be on the
+/// current device. Nothing for a handle that is none, or without a context.
 fn owner_of(shim: &'static Shim, pool: CUmemoryPool) -> Option<&'static Device> {
     let mut devices = 0;
     // SAFETY: the driver writes a count or nothing.

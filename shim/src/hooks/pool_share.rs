@@ -8,12 +8,14 @@ use vcuda_region::shared::ObjectKey;
 
 use super::ipc::imported;
 use super::table::Handlers;
-use crate::driver::{Bypass, Call, Handled};
+use crate::driver::saved_answer::peek;
+use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::Kind;
 use crate::memory::pool_accounts::Home;
+use crate::memory::state;
 use crate::runtime::shim;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -30,12 +32,12 @@ pub(super) fn import(
     _kind: CUmemAllocationHandleType,
     _flags: u64,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     call.real()?;
     if !pool.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
         let pool = unsafe { pool.read() };
-        shim.pool_accounts.note(pool, Home::Imported);
+        shim.accounts().pool_accounts.note(pool, Home::Imported);
     }
     Ok(())
 }
@@ -46,12 +48,14 @@ pub(super) fn export_pointer(
     data: *mut CUmemPoolPtrExportData,
     address: CUdeviceptr,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     call.real()?;
     if !data.is_null() {
         // SAFETY: the driver returned success, so it has just written its data here.
         let data = unsafe { data.read() };
-        shim.pool_accounts.export(address, ObjectKey::of(&data.reserved));
+        shim.accounts()
+            .pool_accounts
+            .export(address, ObjectKey::of(&data.reserved));
     }
     Ok(())
 }
@@ -63,11 +67,10 @@ pub(super) fn import_pointer(
     _pool: CUmemoryPool,
     data: *mut CUmemPoolPtrExportData,
 ) -> Handled {
-    Bypass::BadArgument.when(data.is_null())?;
-    // SAFETY: not null; the driver is about to read it too.
-    let key = ObjectKey::of(&unsafe { data.read() }.reserved);
+    let data = peek(data.cast_const()).ok_or(Bypass::BadArgument)?;
+    let key = ObjectKey::of(&data.reserved);
     imported(call, address, key, Kind::Imported, |address| {
         // SAFETY: frees what has just been imported; the application does not know of it yet.
-        let _ = unsafe { super::own::cuMemFree_v2(address) };
+        let _ = unsafe { real::cuMemFree_v2(address) };
     })
 }

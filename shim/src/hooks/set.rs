@@ -7,23 +7,25 @@ use vcuda_limiter::predict::Transfer;
 
 use super::memory::Word;
 use super::table::Handlers;
-use crate::compute::{self, Launches};
+use crate::compute::Launches;
 use crate::driver::{Bypass, Call, Handled};
+use crate::memory::state;
+use crate::runtime::limits;
 use crate::runtime::stream::Stream;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// No launch is metered: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    compute::idle()
+    limits::is_unmetered()
 }
 
 /// So many elements of a value's width, in so many rows.
 fn set<V, N: Word>(call: &Call<'_, CUresult>, _value: V, width: N, rows: u64, stream: CUstream) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let launches = Launches::get().ok_or(Bypass::NoLimit)?;
+    let launches = Launches::get(state::get()).ok_or(Bypass::NoLimit)?;
     let elements = width.wide().saturating_mul(rows);
     let bytes = elements.saturating_mul(size_of::<V>() as u64);
     Ok(launches.transfer(call, stream, Transfer::Set, bytes)?)

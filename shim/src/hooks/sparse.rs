@@ -8,14 +8,16 @@
 use vcuda_driver_api::prelude::*;
 
 use super::table::Handlers;
+use crate::driver::saved_answer::peek;
 use crate::driver::{Bypass, Call, Handled};
 use crate::memory::allocations::Kind;
 use crate::memory::pool_accounts::Owed;
 use crate::memory::sparse_mappings::Region;
+use crate::memory::state;
 use crate::runtime::shim;
 use crate::runtime::stream::Stream;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -32,19 +34,16 @@ pub(super) fn map(
     stream: CUstream,
 ) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let shim = shim::managed()?;
-    Bypass::BadArgument.when(list.is_null() || count == 0)?;
+    let shim = state::managed()?;
+    Bypass::BadArgument.when(count == 0)?;
     // Copied and held before the driver is asked: another thread may let go of a handle meanwhile.
-    let operations: Vec<_> = (0..count as usize)
+    let operations: Option<Vec<_>> = (0..count as usize)
         .map(|at| {
-            // SAFETY: the application says that so many descriptions stand here; the driver is about to read them too.
-            let place = unsafe { list.add(at) };
-            // SAFETY: as above.
-            let info = unsafe { place.read() };
-            let backing = shim.mappings.behind(info.memHandle);
-            (info, backing)
+            let info = peek(list.cast_const().wrapping_add(at))?;
+            Some((info, shim.accounts().mappings.behind(info.memHandle)))
         })
         .collect();
+    let operations = operations.ok_or(Bypass::BadArgument)?;
     call.real()?;
     let mut gone = Vec::new();
     for (info, backing) in operations {
@@ -53,7 +52,10 @@ pub(super) fn map(
             CUresourcetype::MIPMAPPED_ARRAY => Kind::Mipmap,
             _ => continue,
         };
-        let sparse_mappings = shim.allocations.sparse_mappings(info.resource.0 as u64, kind);
+        let sparse_mappings = shim
+            .accounts()
+            .allocations
+            .sparse_mappings(info.resource.0 as u64, kind);
         let Some((sparse_mappings, region)) = sparse_mappings.zip(Region::of(&info)) else {
             continue;
         };
@@ -63,10 +65,11 @@ pub(super) fn map(
         }
     }
     if !gone.is_empty() {
-        shim.pool_accounts
+        shim.accounts()
+            .pool_accounts
             .ordered
             .after(stream, Owed::SparseMappings(gone));
-        shim.pool_accounts.note_shrinking();
+        shim.accounts().pool_accounts.note_shrinking();
     }
     Ok(())
 }

@@ -6,19 +6,21 @@
 use vcuda_driver_api::prelude::*;
 
 use super::table::Handlers;
-use crate::compute::{self};
+use crate::compute;
 use crate::driver::{Call, Handled};
 use crate::memory::pool_accounts;
+use crate::memory::state;
+use crate::runtime::limits;
 use crate::runtime::shim;
 use crate::runtime::stream::Stream;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
 /// Nothing is on its way back: the driver alone is asked.
 #[inline]
 pub(super) fn idle() -> bool {
-    shim::passes() || (!pool_accounts::is_shrinking() && compute::idle())
+    shim::passes() || (!pool_accounts::is_shrinking() && limits::is_unmetered())
 }
 
 /// `cuStreamSynchronize`.
@@ -29,7 +31,7 @@ pub(super) fn stream(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
 
 /// `cuEventSynchronize`.
 pub(super) fn event(call: &Call<'_, CUresult>, _event: CUevent) -> Handled {
-    Ok(waited(call)?)
+    Ok(compute::event_is_reached(|| waited(call))?)
 }
 
 /// `cuCtxSynchronize`.
@@ -45,8 +47,8 @@ pub(super) fn context_v2(call: &Call<'_, CUresult>, context: CUcontext) -> Handl
 
 fn waited(call: &Call<'_, CUresult>) -> CUresult {
     call.real()?;
-    if let Some(shim) = shim::get() {
-        shim.pool_accounts.synchronised();
+    if let Some(shim) = state::get() {
+        shim.accounts().pool_accounts.synchronised();
     }
     Ok(())
 }

@@ -52,39 +52,28 @@ impl Row {
     }
 }
 
-/// What the table must know of a module's handlers, besides when they are idle. Each module of hooks has a constant `HANDLERS`.
+/// Properties of a module's handlers that the table needs, besides when they are idle. Each module of hooks has a constant
+/// `HANDLERS`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Handlers {
     /// Whether a call may give or take GPU memory, so that no figure of the driver's is compared with the ledger meanwhile
-    /// ([`crate::memory::overhead::in_flight`]). A call that waits for the GPU may last for minutes and must say `false`.
+    /// ([`crate::runtime::in_flight`]). A call that waits for the GPU may last for minutes and must say `false`.
     pub(crate) may_move_memory: bool,
     /// Whether `pthread_cancel` waits until the handler has ended ([`crate::driver::cancel`]).
     pub(crate) defers_cancellation: bool,
 }
 
 impl Handlers {
-    /// Of calls that give or take memory.
+    /// For calls that give or take memory.
     pub(crate) const MOVING_MEMORY: Self = Self {
         may_move_memory: true,
         defers_cancellation: true,
     };
-    /// Of calls that do not.
+    /// For calls that do not.
     pub(crate) const MOVING_NOTHING: Self = Self {
         may_move_memory: false,
         defers_cancellation: true,
     };
-}
-
-/// `"cuInit\0"` as a C string.
-#[expect(
-    clippy::panic,
-    reason = "evaluated at compile time, where it is an error message"
-)]
-pub(crate) const fn c_name(text: &'static str) -> &'static CStr {
-    match CStr::from_bytes_with_nul(text.as_bytes()) {
-        Ok(name) => name,
-        Err(_) => panic!("a function name has no inner null"),
-    }
 }
 
 /// The positions of the rows in the order of their names.
@@ -164,7 +153,7 @@ pub(crate) use hooks;
 macro_rules! entry {
     ({} $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
         $crate::hooks::table::Row::new(
-            $crate::hooks::table::c_name(concat!(stringify!($name), "\0")),
+            $crate::driver::real::c_name(concat!(stringify!($name), "\0")),
             <$ret as $crate::driver::real::Answering>::LIBRARY,
             exports::$name as *const core::ffi::c_void,
         )
@@ -188,7 +177,7 @@ macro_rules! export {
                 const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
                 $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |call| {
                     let may_move_memory = super::$module::HANDLERS.may_move_memory;
-                    let _in_flight = may_move_memory.then($crate::memory::overhead::in_flight::enter).flatten();
+                    let _in_flight = may_move_memory.then($crate::runtime::in_flight::enter).flatten();
                     call.conclude(super::$module::$handler(call, $($arg),*))
                 })
             }
@@ -199,8 +188,8 @@ macro_rules! export {
 }
 pub(crate) use export;
 
-/// What an exported function that is not idle goes on with: the handler, or first the row's function behind `unless`, which is
-/// also told what stream 0 means. If that says so, the call ends in a jump to the driver, as an idle one does.
+/// Continuation of an exported function that is not idle: the handler, or first the row's function behind `unless`, which also
+/// gets the meaning of stream 0. If that says so, the call ends in a jump to the driver, as an idle one does.
 macro_rules! unless {
     ({ $managed:ident $module:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => { $managed };
     ({ $managed:ident $module:ident $goes:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use vcuda_driver_api::prelude::*;
 
 use super::table::Handlers;
-use crate::driver::{Bypass, Call, Handled};
+use crate::driver::saved_answer::peek;
+use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::mappings::Backing;
+use crate::memory::state;
 use crate::runtime::devices::is_device;
 use crate::runtime::shim;
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -28,10 +30,9 @@ pub(super) fn create(
     properties: *const CUmemAllocationProp,
     _flags: u64,
 ) -> Handled {
-    let shim = shim::managed()?;
-    Bypass::BadArgument.when(handle.is_null() || properties.is_null() || bytes == 0)?;
-    // SAFETY: not null; the driver is about to read it too.
-    let location = unsafe { (*properties).location };
+    let shim = state::managed()?;
+    Bypass::BadArgument.when(handle.is_null() || bytes == 0)?;
+    let location = peek(properties).ok_or(Bypass::BadArgument)?.location;
     Bypass::Uncharged.when(!is_device(location.r#type))?;
     let device = shim.device(location.id).ok_or(Bypass::BadArgument)?;
     let reserved = device.reserve(bytes as u64)?;
@@ -39,18 +40,18 @@ pub(super) fn create(
     // SAFETY: the driver returned success, so it has just written a handle here.
     let handle = unsafe { handle.read() };
     let backing = Backing::charged(reserved.into());
-    shim.mappings.create(handle, Arc::new(backing));
+    shim.accounts().mappings.create(handle, Arc::new(backing));
     Ok(())
 }
 
 /// `cuMemRelease`: one reference less. The memory stays while it is mapped.
 pub(super) fn release(call: &Call<'_, CUresult>, handle: CUmemGenericAllocationHandle) -> Handled {
-    let shim = shim::managed()?;
-    let held = shim.mappings.release(handle);
+    let shim = state::managed()?;
+    let held = shim.accounts().mappings.release(handle);
     held.iter().for_each(Backing::end);
     let status = call.real();
     if let (Err(_), Some(held)) = (status, held) {
-        shim.mappings.retain(handle, held);
+        shim.accounts().mappings.retain(handle, held);
     }
     Ok(status?)
 }
@@ -61,21 +62,21 @@ pub(super) fn retain(
     handle: *mut CUmemGenericAllocationHandle,
     address: *mut c_void,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     call.real()?;
     if handle.is_null() {
         return Ok(());
     }
-    if let Some(backing) = shim.mappings.at(address as u64) {
+    if let Some(backing) = shim.accounts().mappings.at(address as u64) {
         // SAFETY: the driver returned success, so it has just written a handle here.
         let handle = unsafe { handle.read() };
-        shim.mappings.retain(handle, backing);
+        shim.accounts().mappings.retain(handle, backing);
     }
     Ok(())
 }
 
-/// `cuMemMap`: holds the memory too. What is mapped for the first time of memory from outside of the container shows its
-/// size only now: if that does not fit, the mapping is undone, and nobody has seen it.
+/// `cuMemMap`: holds the memory too. A first mapping of memory from outside of the tenant shows its size only now: if
+/// that does not fit, the mapping is undone, and no other code has seen it.
 pub(super) fn map(
     call: &Call<'_, CUresult>,
     address: CUdeviceptr,
@@ -84,30 +85,30 @@ pub(super) fn map(
     handle: CUmemGenericAllocationHandle,
     _flags: u64,
 ) -> Handled {
-    let shim = shim::managed()?;
-    let backing = shim.mappings.behind(handle);
+    let shim = state::managed()?;
+    let backing = shim.accounts().mappings.behind(handle);
     call.real()?;
     let Some(backing) = backing else {
         return Ok(());
     };
     if let Err(denied) = backing.cover(bytes as u64) {
         // SAFETY: unmaps what the call above has mapped; the application does not know of it yet.
-        let _ = unsafe { super::own::cuMemUnmap(address, bytes) };
+        let _ = unsafe { real::cuMemUnmap(address, bytes) };
         return Err(denied.into());
     }
-    shim.mappings.map((address, bytes as u64, backing));
+    shim.accounts().mappings.map((address, bytes as u64, backing));
     Ok(())
 }
 
 /// `cuMemUnmap`: taken out before the driver unmaps, since the addresses may be mapped again at once.
 pub(super) fn unmap(call: &Call<'_, CUresult>, address: CUdeviceptr, bytes: usize) -> Handled {
-    let shim = shim::managed()?;
-    let gone = shim.mappings.unmap(address, bytes as u64);
+    let shim = state::managed()?;
+    let gone = shim.accounts().mappings.unmap(address, bytes as u64);
     gone.iter().for_each(|(_, _, backing)| Backing::end(backing));
     let status = call.real();
     if status.is_err() {
         for mapping in gone {
-            shim.mappings.map(mapping);
+            shim.accounts().mappings.map(mapping);
         }
     }
     Ok(status?)

@@ -16,11 +16,12 @@ use crate::driver::saved_answer::{SavedAnswer, peek};
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::charge::Charge;
 use crate::memory::mappings::Backing;
+use crate::memory::state;
 use crate::runtime::devices::{Denied, Device, is_device};
 use crate::runtime::ofd_key::{self, OfdKey};
 use crate::runtime::shim::{self, Shim};
 
-/// What the table must know of these handlers.
+/// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
 /// Nothing is limited: the driver alone is asked.
@@ -37,10 +38,10 @@ pub(super) fn export(
     kind: CUmemAllocationHandleType,
     _flags: u64,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     Bypass::BadArgument.when(shareable.is_null())?;
     // Held, should another thread let go of it meanwhile.
-    let backing = shim.mappings.behind(handle);
+    let backing = shim.accounts().mappings.behind(handle);
     match (kind, backing) {
         (CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR, Some(backing)) => {
             give_away(call, shareable.cast(), |file| name_exported(shim, &backing, file))
@@ -68,17 +69,17 @@ pub(super) fn export_range(
     _kind: CUmemRangeHandleType,
     _flags: u64,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     Bypass::BadArgument.when(place.is_null())?;
-    if let Some(backing) = shim.mappings.at(address) {
+    if let Some(backing) = shim.accounts().mappings.at(address) {
         return give_away(call, place.cast(), |file| name_exported(shim, &backing, file));
     }
     let (base, bytes) = super::ipc::range_of(address).ok_or(Bypass::BadArgument)?;
-    let known = shim.allocations.key(base).ok_or(Bypass::Uncharged)?;
+    let known = shim.accounts().allocations.key(base).ok_or(Bypass::Uncharged)?;
     give_away(call, place.cast(), |file| {
-        let named = ofd_key::name(file, known, bytes, false);
+        let named = ofd_key::assign(file, known, bytes, false);
         let (key, keeper) = key_and_keeper(shim, named, file)?;
-        shim.allocations.give_away(base, key, keeper)
+        shim.accounts().allocations.give_away(base, key, keeper)
     })
 }
 
@@ -103,7 +104,7 @@ fn give_away(
 /// # Errors
 /// The container has no place for one more object that may outlive its process.
 fn name_exported(shim: &Shim, backing: &Backing, file: c_int) -> Result<(), Denied> {
-    let named = ofd_key::name(file, backing.key(), backing.bytes(), backing.is_free());
+    let named = ofd_key::assign(file, backing.key(), backing.bytes(), backing.is_multicast());
     let (key, keeper) = key_and_keeper(shim, named, file)?;
     backing.give_away(key, keeper)
 }
@@ -111,7 +112,7 @@ fn name_exported(shim: &Shim, backing: &Backing, file: c_int) -> Result<(), Deni
 /// The key under which memory is given away as a descriptor, and what keeps it from then on.
 fn key_and_keeper(shim: &Shim, named: Option<OfdKey>, file: c_int) -> Result<(ObjectKey, Outlives), Denied> {
     match named {
-        Some(named) => Ok((named.key, shim.exported.keeper(file))),
+        Some(named) => Ok((named.key, shim.accounts().exported.keeper(file))),
         // A file without locks: no process can tell whether it is open.
         None => ObjectKey::unique()
             .map(|key| (key, Outlives::UNPROVABLE))
@@ -126,7 +127,7 @@ pub(super) fn import(
     shareable: *mut c_void,
     kind: CUmemAllocationHandleType,
 ) -> Handled {
-    let shim = shim::managed()?;
+    let shim = state::managed()?;
     let kept = SavedAnswer::at(handle).ok_or(Bypass::BadArgument)?;
     let tag = match kind {
         #[expect(
@@ -138,13 +139,13 @@ pub(super) fn import(
         CUmemAllocationHandleType::FABRIC => peek(shareable.cast_const().cast()).map(|handle| OfdKey {
             key: fabric_key(&handle),
             bytes: 0,
-            is_free: false,
+            is_multicast: false,
         }),
         _ => None,
     };
     // Held before the driver is asked: its exporter may let go meanwhile.
     let known = tag
-        .filter(|tag| !tag.is_free)
+        .filter(|tag| !tag.is_multicast)
         .and_then(|tag| Charge::join(shim, tag.key));
     call.real()?;
     let imported = kept.now();
@@ -153,11 +154,11 @@ pub(super) fn import(
         None => from_outside(shim, imported, tag, || name(shareable, kind)),
     };
     match found {
-        Ok(Some(backing)) => shim.mappings.retain(imported, Arc::new(backing)),
+        Ok(Some(backing)) => shim.accounts().mappings.retain(imported, Arc::new(backing)),
         Ok(None) => {} // not on a GPU of this process
         Err(denied) => {
             // SAFETY: gives back what has just been imported; the application does not know of it yet.
-            let _ = unsafe { super::own::cuMemRelease(kept.take_back()) };
+            let _ = unsafe { real::cuMemRelease(kept.take_back()) };
             return Err(denied.into());
         }
     }
@@ -174,8 +175,8 @@ fn from_outside(
     tag: Option<OfdKey>,
     name: impl Fn() -> Option<OfdKey>,
 ) -> Result<Option<Backing>, Denied> {
-    if let Some(tag) = tag.filter(|tag| tag.is_free) {
-        return Ok(Some(Backing::free(Some(tag.key))));
+    if let Some(tag) = tag.filter(|tag| tag.is_multicast) {
+        return Ok(Some(Backing::multicast(Some(tag.key))));
     }
     let Some(device) = device_of(shim, handle) else {
         return Ok(None);
@@ -188,7 +189,7 @@ fn from_outside(
     Ok(key.map(|key| Backing::of_unknown_size(device, key)))
 }
 
-/// Names memory that nobody has named, so that other processes of the container know it.
+/// Names memory that has no name yet, so that other processes of the tenant know it.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
@@ -196,7 +197,7 @@ fn from_outside(
 )]
 fn name(shareable: *mut c_void, kind: CUmemAllocationHandleType) -> Option<OfdKey> {
     (kind == CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR)
-        .then(|| ofd_key::name(shareable as usize as c_int, None, 0, false))
+        .then(|| ofd_key::assign(shareable as usize as c_int, None, 0, false))
         .flatten()
 }
 

@@ -12,7 +12,8 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
-use super::dlsym::{DLSYM, LibcFunction, Route, answer, early, here, jump, ours};
+use super::dlsym::{DLSYM, Route, answer, early, jump, ours};
+use super::libc_function::{LibcFunction, here};
 use crate::driver::bypass::{Bypass, note};
 use crate::driver::real::Library;
 use crate::driver::{elf, loader};
@@ -203,7 +204,7 @@ fn needs_its_caller(file: &CStr, caller: usize) -> bool {
 #[derive(Debug)]
 struct Candidate {
     place: usize,
-    /// What it holds.
+    /// Content of the slot.
     now: usize,
     /// Still the way into the loader, which binds it at the first call.
     is_unbound: bool,

@@ -7,9 +7,9 @@
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::deepbind::{self, DLMOPEN, DLOPEN};
+use super::libc_function::{LibcFunction, here};
 use crate::driver::{elf, loader};
 use crate::hooks;
 
@@ -209,79 +209,6 @@ pub(super) fn early(name: &CStr) -> Route {
 pub(super) static DLSYM: LibcFunction = LibcFunction::new(c"dlsym");
 static DLVSYM: LibcFunction = LibcFunction::new(c"dlvsym");
 
-/// A function of the C library, found by its symbol table: asking `dlsym` for it would be asking ourselves.
-#[derive(Debug)]
-pub(super) struct LibcFunction {
-    name: &'static CStr,
-    address: AtomicUsize,
-    next: AtomicUsize,
-}
-
-impl LibcFunction {
-    pub(super) const fn new(name: &'static CStr) -> Self {
-        Self {
-            name,
-            address: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
-        }
-    }
-
-    /// Where a call of ours by `caller` goes on: where it would go without us. That is libc's function, or that of another
-    /// library behind ours which stands before libc's (a sanitizer, a tracer), unless it is that library that calls.
-    pub(super) fn next(&self, caller: usize) -> Option<usize> {
-        let (next, libcs) = (self.behind()?, self.get()?);
-        Some(if next != libcs && self.is_before_libc(caller) {
-            libcs
-        } else {
-            next
-        })
-    }
-
-    /// The first function of this name behind ours, in load order.
-    fn behind(&self) -> Option<usize> {
-        let address = self.next.load(Ordering::Relaxed);
-        if address != 0 {
-            return Some(address);
-        }
-        let mut is_behind = false;
-        let address = elf::find(|object| {
-            if is_behind {
-                return object.symbol(self.name);
-            }
-            is_behind = object.contains(here());
-            None
-        });
-        let address = address.or_else(|| self.get())?;
-        self.next.store(address, Ordering::Relaxed);
-        Some(address)
-    }
-
-    /// Whether `caller` lies in a library behind ours that stands before libc's function itself. Calls reach it through
-    /// ours, so it is given libc's: ours would lead back to it.
-    fn is_before_libc(&self, caller: usize) -> bool {
-        if self.behind() == self.get() {
-            return false;
-        }
-        let mut is_behind = false;
-        elf::find(|object| {
-            is_behind |= object.contains(here());
-            object
-                .contains(caller)
-                .then(|| is_behind && object.symbol(self.name).is_some())
-        }) == Some(true)
-    }
-
-    pub(super) fn get(&self) -> Option<usize> {
-        let address = self.address.load(Ordering::Relaxed);
-        if address != 0 {
-            return Some(address);
-        }
-        let address = elf::libc_symbol(self.name)?;
-        self.address.store(address, Ordering::Relaxed);
-        Some(address)
-    }
-}
-
 /// The functions of libc that we stand before, and ours.
 fn own(name: *const c_char) -> Option<(&'static LibcFunction, *mut c_void)> {
     let all = [
@@ -347,7 +274,7 @@ impl Target {
         core::ptr::eq(self.soname, LIBC)
     }
 
-    /// What is handed out in place of their function.
+    /// Our function in place of theirs.
     fn substitute(&self) -> *mut c_void {
         if self.is_raw { self.real } else { self.hook }
     }
@@ -435,11 +362,6 @@ fn forget_error() {
         // SAFETY: it takes nothing; its answer is not looked at.
         unsafe { dlerror() };
     }
-}
-
-/// An address in the shim.
-pub(super) fn here() -> usize {
-    here as *const () as usize
 }
 
 /// Whether `address` is in the program itself.

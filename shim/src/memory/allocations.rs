@@ -1,10 +1,10 @@
-//! What this process has allocated: address or handle -> device, bytes, kind.
+//! The table of this process's allocations: address or handle -> device, bytes, kind.
 //!
-//! Sharded, so that threads seldom meet. No lock is held across a call of the driver, nor taken on a launch.
+//! Sharded, so that threads seldom meet. No lock is held across a call of the driver or taken on a launch.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,16 +14,17 @@ use vcuda_region::shared::{ObjectKey, Outlives};
 use crate::memory::charge::Charge;
 use crate::memory::overhead::ManagedCharge;
 use crate::memory::sparse_mappings::SparseMappings;
+use crate::runtime::by_number::{ByNumber, mix};
 use crate::runtime::devices::{Denied, Device};
 
-/// How an allocation was made, as far as its end depends on it.
+/// The kind of an allocation, which decides how it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// Lives in its context: `cuMemAlloc`, pitched, managed.
+    /// Memory that lives in its context: `cuMemAlloc`, pitched, managed.
     Linear,
-    /// Another process's, opened in this context.
+    /// Memory of another process, opened in this context.
     Opened,
-    /// Of another process's pool.
+    /// Memory of another process's pool.
     Imported,
     /// An array of its context.
     Array,
@@ -34,7 +35,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Addresses and the kinds of handles are named by numbers of their own.
+    /// The name space of this kind: addresses and each kind of handle have numbers of their own.
     const fn space(self) -> u64 {
         match self {
             Self::Linear | Self::Opened | Self::Imported => 0,
@@ -44,13 +45,13 @@ impl Kind {
         }
     }
 
-    /// Whether it ends with the context it was made in. Memory of a pool belongs to its device.
+    /// Whether it ends with the context that it was made in. Memory of a pool belongs to its device.
     pub(crate) const fn ends_with_context(self) -> bool {
         !matches!(self, Self::Imported)
     }
 }
 
-/// What an allocation keeps counted.
+/// The charge that an allocation keeps in the ledger.
 #[derive(Debug)]
 pub(crate) enum Holds {
     /// Bytes of its own.
@@ -58,27 +59,27 @@ pub(crate) enum Holds {
     /// Bytes of managed memory.
     #[expect(dead_code, reason = "held until it is dropped, which gives the bytes back")]
     Managed(ManagedCharge),
-    /// Bytes of what it is a part of: a buffer within external memory.
+    /// Bytes of the object that it is a part of: a buffer within external memory.
     Part(Arc<Charge>),
-    /// Physical memory that is mapped into it: a sparse array.
+    /// Physical memory that is mapped into a sparse array.
     SparseMappings(Arc<SparseMappings>),
 }
 
-/// One allocation. Dropped, what it holds is given back.
+/// One allocation. Its charge is given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    /// The context it was made in.
+    /// The context that it was made in.
     pub(crate) context: CUcontext,
-    /// How it was made.
+    /// The kind of allocation.
     pub(crate) kind: Kind,
-    /// How often it was opened beyond the first time.
+    /// Number of openings beyond the first.
     pub(crate) opens: u32,
-    /// What is counted for it.
+    /// The charge that it keeps.
     pub(crate) holds: Holds,
 }
 
 impl Allocation {
-    /// Made once, and alone.
+    /// An allocation that was opened once.
     pub(crate) fn new(context: CUcontext, kind: Kind, holds: Holds) -> Self {
         Self {
             context,
@@ -88,7 +89,7 @@ impl Allocation {
         }
     }
 
-    /// What this process alone counts for it on the device, managed memory left out (bytes).
+    /// Bytes that this process alone counts for it on the device, without managed memory.
     pub(crate) fn own_bytes_on(&self, device: &Device) -> u64 {
         match &self.holds {
             Holds::Charge(charge) => charge.own_bytes_on(device),
@@ -96,7 +97,7 @@ impl Allocation {
         }
     }
 
-    /// The driver is about to free it.
+    /// Prepares for the driver's free, see [`Charge::end`].
     #[inline]
     fn end(&mut self) {
         if let Holds::Charge(charge) = &mut self.holds {
@@ -104,7 +105,7 @@ impl Allocation {
         }
     }
 
-    /// Whether it is the object of this key, of another process.
+    /// Whether it is an opening of the other process's object with this key.
     fn is_opening_of(&self, key: ObjectKey) -> bool {
         matches!(self.kind, Kind::Opened | Kind::Imported) && self.charge().and_then(Charge::key) == Some(key)
     }
@@ -117,23 +118,20 @@ impl Allocation {
     }
 }
 
-/// What the end of an allocation ended.
+/// The result of ending an allocation.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// Nothing that is known.
+    /// Nothing is known at this address or handle.
     Unknown,
-    /// One of several openings.
+    /// One of several openings ended.
     Opening,
-    /// The allocation.
+    /// The allocation ended.
     All(Allocation),
 }
 
 const SHARDS: usize = 64;
 
-/// For maps whose keys are addresses and handles.
-pub(crate) type ByNumber = BuildHasherDefault<Mix>;
-
-/// What an allocation is named by: an address or a handle, and which of the two.
+/// The name of an allocation: its address or handle, and the name space of that number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Name {
     number: u64,
@@ -160,29 +158,29 @@ impl Hash for Name {
 
 type Shard = Mutex<HashMap<Name, Allocation, ByNumber>>;
 
-/// All of them.
+/// All allocations of this process.
 #[derive(Debug)]
 pub(crate) struct Allocations {
     shards: [Shard; SHARDS],
 }
 
 impl Allocations {
-    /// None yet.
+    /// An empty table.
     pub(crate) fn new() -> Self {
         Self {
             shards: core::array::from_fn(|_| Mutex::default()),
         }
     }
 
-    /// Notes an allocation. The driver may hand out an address again whose end it kept to itself (a context destroyed
-    /// behind our back): then the earlier record comes back, and its bytes are free.
+    /// Notes an allocation. If one is known under this name already, the driver ended it unnoticed (for example with
+    /// a context that was destroyed unseen). That record is returned, to be dropped.
     #[inline]
     pub(crate) fn insert(&self, name: u64, allocation: Allocation) -> Option<Allocation> {
         let key = Name::new(name, allocation.kind);
         self.shard(name).lock().insert(key, allocation)
     }
 
-    /// Ends an allocation (kind: any of those that are named alike), or one opening of several.
+    /// Ends an allocation, or one of several openings. `kind`: any kind with the same name space.
     #[inline]
     pub(crate) fn end(&self, name: u64, kind: Kind) -> Ended {
         let key = Name::new(name, kind);
@@ -202,7 +200,7 @@ impl Allocations {
         }
     }
 
-    /// As [`Allocations::end`], for memory of another process only.
+    /// As [`Allocations::end`], but only for memory of another process.
     pub(crate) fn end_opened(&self, address: u64) -> Ended {
         let key = Name::new(address, Kind::Opened);
         let is_opened =
@@ -214,7 +212,7 @@ impl Allocations {
         }
     }
 
-    /// The end did not come: undoes [`Allocations::end`].
+    /// Undoes [`Allocations::end`], as the driver did not free the memory.
     pub(crate) fn undo(&self, name: u64, kind: Kind, ended: Ended) {
         match ended {
             Ended::Unknown => {}
@@ -227,7 +225,7 @@ impl Allocations {
         }
     }
 
-    /// Counts one more opening of what is opened at this address already, if that is the object of this key.
+    /// Counts one more opening at this address. Returns `false` if the object with this key is not open there.
     pub(crate) fn open_again(&self, address: u64, key: ObjectKey) -> bool {
         let mut shard = self.shard(address).lock();
         let known = shard.get_mut(&Name::new(address, Kind::Opened));
@@ -237,8 +235,8 @@ impl Allocations {
             .is_some()
     }
 
-    /// Notes that the object of this key was opened at this address. Another thread may have opened it meanwhile: the
-    /// driver counts the openings of both. Returns what is to be dropped.
+    /// Notes that the object with this key was opened at this address. If another thread opened it meanwhile, both
+    /// openings count, as in the driver. Returns the allocation to drop.
     pub(crate) fn open(&self, address: u64, key: ObjectKey, opened: Allocation) -> Option<Allocation> {
         let mut shard = self.shard(address).lock();
         match shard.get_mut(&Name::new(address, Kind::Opened)) {
@@ -250,7 +248,7 @@ impl Allocations {
         }
     }
 
-    /// Tells the container under which key the allocation at this address goes; `false` if there is none.
+    /// Publishes the allocation at this address to the container under `key`. Returns `false` if there is none.
     pub(crate) fn share(&self, address: u64, key: ObjectKey) -> bool {
         let mut shard = self.shard(address).lock();
         match shard.get_mut(&Name::new(address, Kind::Linear)) {
@@ -265,17 +263,18 @@ impl Allocations {
         }
     }
 
-    /// The key under which the container knows the allocation at this address, if it does; nothing if there is none.
+    /// The key of the allocation at this address, if the container knows it by one. `None` if there is no allocation.
     pub(crate) fn key(&self, address: u64) -> Option<Option<ObjectKey>> {
         let shard = self.shard(address).lock();
         let known = shard.get(&Name::new(address, Kind::Linear))?;
         known.charge().map(Charge::key)
     }
 
-    /// The allocation at this address was given away as a descriptor under `key`, and `keeper` may keep its memory.
+    /// Notes that the allocation at this address was exported as a descriptor under `key`. `keeper` may keep its
+    /// memory.
     ///
     /// # Errors
-    /// The container cannot count it beyond the end of this process; or it is gone.
+    /// Fails if the container cannot count it beyond the end of this process, or if there is no such allocation.
     pub(crate) fn give_away(&self, address: u64, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
         let mut shard = self.shard(address).lock();
         match shard.get_mut(&Name::new(address, Kind::Linear)) {
@@ -308,7 +307,7 @@ impl Allocations {
         }
     }
 
-    /// Takes out all that `dead` says is gone.
+    /// Takes out all allocations for which `dead` is true.
     pub(crate) fn take_all(&self, dead: impl Fn(&Allocation) -> bool) -> Vec<(u64, Allocation)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
@@ -325,7 +324,7 @@ impl Allocations {
         taken
     }
 
-    /// Puts back what was taken out for an end that did not come.
+    /// Puts back allocations that were taken out, as the driver did not end them.
     pub(crate) fn put_back(&self, taken: Vec<(u64, Allocation)>) {
         for (name, allocation) in taken {
             self.insert(name, allocation);
@@ -336,40 +335,6 @@ impl Allocations {
     #[inline]
     fn shard(&self, name: u64) -> &Shard {
         &self.shards[(mix(name) >> 32) as usize % SHARDS]
-    }
-}
-
-/// Spreads an address, whose low bits are mostly zero, over all bits.
-#[inline]
-const fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    value ^ (value >> 29)
-}
-
-/// A hasher for addresses: they come from the driver, not from an adversary.
-#[derive(Debug, Default)]
-pub(crate) struct Mix(u64);
-
-impl Hasher for Mix {
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    #[inline]
-    fn write_usize(&mut self, value: usize) {
-        self.write_u64(value as u64);
-    }
-
-    #[inline]
-    fn write_u64(&mut self, value: u64) {
-        self.0 = mix(self.0.rotate_left(5) ^ value);
     }
 }
 

@@ -1,14 +1,14 @@
-//! Bytes that this process has counted in the ledger for something that it holds, alone or together with other processes
-//! of the container.
+//! Bytes that this process counts in the ledger, alone or together with other processes of the container.
 
 use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 
-use crate::runtime::devices::{self, Denied, Device, Reserved};
+use crate::memory::reserve::Reserved;
+use crate::runtime::devices::{self, Denied, Device};
 use crate::runtime::ofd_key;
 use crate::runtime::shim::Shim;
 
-/// Bytes that stay counted as long as this lives: dropped, they are given back, once. Of an object that other processes
-/// hold too the hold is given back, and the last of them gives back the bytes.
+/// Bytes that stay counted as long as this value lives. Dropping it gives them back once. For an object that other
+/// processes hold too, dropping gives back this process's hold; the last holder gives back the bytes.
 #[derive(Debug)]
 pub(crate) struct Charge {
     device: &'static Device,
@@ -17,31 +17,32 @@ pub(crate) struct Charge {
     together: Option<Box<Together>>,
 }
 
-/// An object that the container knows.
+/// An object that the container knows by a key.
 #[derive(Debug)]
 struct Together {
     key: ObjectKey,
     shared: Shared,
-    /// Given away in a way of which nothing can be proved: held until this process ends.
+    /// Set if it was exported in a way that allows no proof of release: it is held until this process ends.
     is_kept: bool,
 }
 
 impl Charge {
-    /// An importer's hold on an object that the container pays for already; nothing if the container does not know it.
+    /// The hold of an importer on an object that the container pays for already. `None` if the container does not
+    /// know the key.
     pub(crate) fn join(shim: &'static Shim, key: ObjectKey) -> Option<Self> {
         let (device, shared) = devices::join(shim, key)?;
         Some(Self::together(device, key, shared))
     }
 
-    /// An object from outside of the container, which its first importer pays for.
+    /// The charge for an object from outside of the container, which its first importer pays for.
     ///
     /// # Errors
-    /// It does not fit.
+    /// Fails if the bytes do not fit.
     pub(crate) fn join_foreign(device: &'static Device, key: ObjectKey, bytes: u64) -> Result<Self, Denied> {
         Ok(Self::together(device, key, device.join_foreign(key, bytes)?))
     }
 
-    /// Bytes that are counted in this process's slot already, and are given back by this from now on.
+    /// A charge for bytes that are counted in this process's slot already.
     pub(crate) fn counted(device: &'static Device, bytes: u64) -> Self {
         Self {
             device,
@@ -62,8 +63,8 @@ impl Charge {
         }
     }
 
-    /// The exporter tells the container what it pays for under this key. Where that cannot be noted, importers pay too:
-    /// more is counted, never less. An object has one key: the first one stays.
+    /// Publishes the memory to the container under `key`. If that cannot be noted, importers pay too: too much is
+    /// counted, never too little. An object keeps its first key.
     pub(crate) fn share(&mut self, key: ObjectKey) {
         if self.together.is_none() {
             let shared = self.device.share(key, self.bytes);
@@ -77,15 +78,15 @@ impl Charge {
         }
     }
 
-    /// The memory was given away under `key`, and `keeper` may keep it from now on, whatever becomes of this process: the
-    /// container knows it under its key, and counts it until its release is proved.
+    /// Notes that the memory was exported under `key`. From now on `keeper` may keep it beyond the end of this
+    /// process: the container counts it until its release is proved.
     ///
     /// # Errors
-    /// The container has no place for it: the memory must not be given away.
+    /// Fails if the container has no place for it: the memory must not be exported.
     pub(crate) fn give_away(&mut self, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
         self.share(key);
         let together = self.together.as_mut().ok_or(Denied)?;
-        // Given away under another key by another thread meanwhile: nobody asks about this one.
+        // Exported under another key by another thread meanwhile: no process looks for this one.
         let keeper = if ofd_key::offset_of(together.key) == ofd_key::offset_of(key) {
             keeper
         } else {
@@ -99,15 +100,16 @@ impl Charge {
         }
     }
 
-    /// The driver is about to be asked to free it. Others of the container may hold it, and the driver says of one of
-    /// them that it has it as soon as it is freed here: the container finds that explained from now on.
+    /// Prepares for the driver's free. Other processes of the container may hold the memory, and the driver
+    /// attributes it to one of them as soon as it is freed here. From now on the object counts itself, so that the
+    /// container's sum stays true.
     pub(crate) fn end(&mut self) {
         if let Some(together) = &self.together {
             self.device.stop_paying(&together.shared);
         }
     }
 
-    /// Under which key the container knows it.
+    /// The key by which the container knows it.
     pub(crate) fn key(&self) -> Option<ObjectKey> {
         self.together.as_ref().map(|together| together.key)
     }
@@ -122,13 +124,13 @@ impl Charge {
         self.bytes
     }
 
-    /// What this process alone counts for it on the device (bytes): 0 for an object of the container.
+    /// Bytes that this process alone counts for it on the device; 0 for an object of the container.
     pub(crate) fn own_bytes_on(&self, device: &Device) -> u64 {
         let is_own = self.together.is_none() && self.device.ordinal == device.ordinal;
         if is_own { self.bytes } else { 0 }
     }
 
-    /// Bytes of a device of which nothing was granted.
+    /// One byte of a device for which nothing was granted.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
         Self {
@@ -140,7 +142,7 @@ impl Charge {
 }
 
 impl From<Reserved> for Charge {
-    /// What the bytes were reserved for exists. Cannot fail.
+    /// Keeps the reserved bytes counted, as their memory exists now. Cannot fail.
     #[inline]
     fn from(reserved: Reserved) -> Self {
         let charge = Self::counted(reserved.device(), reserved.bytes());
@@ -154,8 +156,15 @@ impl Drop for Charge {
     fn drop(&mut self) {
         match self.together.take() {
             None => self.device.release(self.bytes),
-            Some(together) if together.is_kept => {}
-            Some(together) => self.device.part(together.shared),
+            Some(together) => let_go(self.device, *together),
         }
+    }
+}
+
+/// Gives back the hold on an object.
+#[cold]
+fn let_go(device: &'static Device, together: Together) {
+    if !together.is_kept {
+        device.part(together.shared);
     }
 }

@@ -1,15 +1,15 @@
-//! Memory that was given away as descriptors, and that no process of the container holds any more: whether a descriptor of
-//! it is still open anywhere, and the driver keeps it (I18).
+//! Memory that was exported as descriptors and that no process of the container holds any more. The question is
+//! whether a descriptor of it is still open anywhere, as the driver then keeps it (I18).
 //!
-//! The kernel's own answer about that very object is the proof. The exported description carries a read lock at an offset
-//! that is the object's key (`ofd_key.rs`). Another description of the same inode, opened by this process for itself, is asked
-//! whether it could have a write lock there (`F_OFD_GETLK`, fcntl(2)): yes means that the last descriptor is closed. A real
-//! driver's exported descriptors are openings of its control device, and so are other descriptors that the driver has open
-//! in every process: each process can open that inode anew (docs/hardware.md, "exported descriptors"). Where no such
-//! description can be had, nothing is proved, and the memory stays counted.
+//! The proof is the kernel's own answer about that object. The exported description carries a read lock at an offset
+//! that is the object's key (`ofd_key.rs`). This process opens another description of the same inode for itself. It
+//! asks whether that one could have a write lock there (`F_OFD_GETLK`, fcntl(2)): yes means that the last descriptor
+//! is closed. A real driver's exported descriptors are openings of its control device. So are other descriptors that
+//! the driver has open in every process, and each process can open that inode anew (docs/hardware.md, "exported
+//! descriptors"). If no such description can be opened, nothing is proved, and the memory stays counted.
 //!
-//! The kernel drops the lock before the driver has released the memory. So the answer must have been "closed" for a moment
-//! ([`RELEASED_AFTER_NS`]) before the bytes are free for others.
+//! The kernel drops the lock before the driver has released the memory. So the bytes are free for other allocations
+//! only [`RELEASED_AFTER_NS`] after the answer was first "closed".
 
 use core::ffi::c_int;
 use std::fs::{File, OpenOptions};
@@ -23,35 +23,35 @@ use vcuda_region::slots::{RELEASED_AFTER_NS, Usage};
 
 use crate::runtime::ofd_key;
 
-/// Device nodes of which a driver's descriptors are openings, for a process that has none of them open.
+/// Device nodes that a driver's descriptors may be openings of, for a process that has none of them open.
 const NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"];
 
-/// What the kernel says of an object's descriptors.
+/// The state of an object's descriptors, by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Descriptors {
     /// At least one is open somewhere.
     Open,
-    /// None is.
+    /// None is open.
     Closed,
-    /// It could not be asked.
+    /// The kernel could not be asked.
     Unknown,
 }
 
-/// How this process asks about exported memory.
+/// This process's means to ask about exported memory.
 #[derive(Debug, Default)]
 pub(crate) struct Exported(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// This process's own description of each inode (the descriptor's number).
+    /// This process's own description of each inode, as a descriptor.
     descriptions: Vec<(Outlives, c_int)>,
-    /// Since when objects are known to have no open descriptor (ns).
+    /// Objects without an open descriptor, and the time since which that is known (ns).
     closed: Vec<(ObjectKey, u64)>,
 }
 
 impl Exported {
-    /// What keeps memory of which `file` is an exported descriptor. Opens a description of the same inode, as long as that
-    /// can be had.
+    /// The inode that keeps the memory of an exported descriptor `file`. Opens a description of that inode now, while
+    /// it can be reached.
     pub(crate) fn keeper(&self, file: c_int) -> Outlives {
         let Some(keeper) = inode_of(file) else {
             return Outlives::UNPROVABLE;
@@ -60,17 +60,12 @@ impl Exported {
         keeper
     }
 
-    /// Ends what is proved to be released. Before an answer about memory, or a refusal, what has been closed a moment ago is
-    /// waited for, if `may_wait`: at most [`RELEASED_AFTER_NS`].
-    #[inline]
+    /// Ends objects whose release is proved. If `may_wait`, it waits for objects that were closed a moment ago, for
+    /// at most [`RELEASED_AFTER_NS`]. Called before an answer about memory, and before a refusal.
     pub(crate) fn settle(&self, usage: &Usage, may_wait: bool) {
-        if usage.unheld().next().is_some() {
-            self.look(usage, may_wait);
+        if usage.unheld().next().is_none() {
+            return;
         }
-    }
-
-    #[cold]
-    fn look(&self, usage: &Usage, may_wait: bool) {
         let waits_ns = self.0.lock().look(usage, clock::now_ns());
         if may_wait && waits_ns > 0 {
             std::thread::sleep(core::time::Duration::from_nanos(waits_ns));
@@ -80,7 +75,7 @@ impl Exported {
 }
 
 impl State {
-    /// Ends what is proved to be released. Returns how long until all that is closed by now is (ns).
+    /// Ends objects whose release is proved. Returns the time until all that are closed now can be ended (ns).
     fn look(&mut self, usage: &Usage, now_ns: u64) -> u64 {
         let unheld: Vec<_> = usage.unheld().collect();
         self.closed
@@ -107,7 +102,7 @@ impl State {
 
     fn descriptors_of(&mut self, object: &Unheld, usage: &Usage) -> Descriptors {
         if object.outlives == Outlives::UNPROVABLE {
-            // Not while any process lives that may have it; the one that asks has not.
+            // Not as long as another process lives that may have a descriptor; the asking one has none.
             let is_alone = usage.processes().nth(1).is_none();
             return if is_alone {
                 Descriptors::Closed
@@ -140,7 +135,8 @@ impl State {
     }
 }
 
-/// The inode that a descriptor is an opening of, if it is one that can be opened anew: a device's or a file's.
+/// The inode that a descriptor is an opening of. `None` if it is neither a device nor a file, which could be opened
+/// anew.
 fn inode_of(descriptor: c_int) -> Option<Outlives> {
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: the kernel writes the status or nothing; the descriptor may be any number.
@@ -170,7 +166,7 @@ fn open(inode: Outlives) -> Option<File> {
             .custom_flags(flags)
             .open(path)
             .ok()?;
-        // Renamed or exchanged meanwhile: not that one.
+        // The path may have been renamed or exchanged meanwhile.
         (inode_of(file.as_raw_fd()) == Some(inode)).then_some(file)
     };
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();

@@ -1,6 +1,6 @@
-//! Physical memory of `cuMemCreate`, and of `cuMemImportFromShareableHandle`: paid for until its last handle and its last
-//! mapping are gone (CUDA Driver API, Virtual Memory Management: "the memory is freed when all outstanding mappings are
-//! unmapped and all outstanding references to the handle are released").
+//! Physical memory of `cuMemCreate` and `cuMemImportFromShareableHandle`. It is paid for until its last handle and
+//! its last mapping are gone (CUDA Driver API, Virtual Memory Management: "the memory is freed when all outstanding
+//! mappings are unmapped and all outstanding references to the handle are released").
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,30 +8,32 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
+use crate::runtime::by_number::ByNumber;
+
 mod backing;
 pub(crate) use backing::{Backing, Binding};
 
 /// A mapping that [`Mappings::unmap`] took out.
 pub(crate) type Mapping = (CUdeviceptr, u64, Arc<Backing>);
 
-/// Who holds which physical memory.
+/// The handles and address ranges that hold physical memory.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
     /// Handle -> memory and number of references.
-    handles: Mutex<HashMap<CUmemGenericAllocationHandle, (Arc<Backing>, u64)>>,
+    handles: Mutex<HashMap<CUmemGenericAllocationHandle, (Arc<Backing>, u64), ByNumber>>,
     /// Address -> length and memory.
     ranges: Mutex<BTreeMap<CUdeviceptr, (u64, Arc<Backing>)>>,
 }
 
 impl Mappings {
-    /// Notes new memory behind a handle. What the handle stood for before is gone: the driver ended it unseen.
+    /// Notes new memory behind a handle. If the handle is known already, the driver ended the old memory unseen.
     pub(crate) fn create(&self, handle: CUmemGenericAllocationHandle, backing: Arc<Backing>) {
         let before = self.handles.lock().insert(handle, (backing, 1));
         drop(before);
     }
 
-    /// Counts one more reference by `handle`: to what it stands for already, or else to `backing`. A driver may give an
-    /// object that is imported twice the same handle or two.
+    /// Counts one more reference by `handle`: to its known memory, or else to `backing`. For an object that is
+    /// imported twice a driver may return one handle twice, or two handles.
     pub(crate) fn retain(&self, handle: CUmemGenericAllocationHandle, backing: Arc<Backing>) {
         let mut handles = self.handles.lock();
         let known = handles.get_mut(&handle);
@@ -42,11 +44,11 @@ impl Mappings {
             return;
         }
         drop(handles);
-        // Its last owner may be this one, and gives its bytes back: without the lock.
+        // This may be the last owner, which gives the bytes back: done without the lock.
         drop(backing);
     }
 
-    /// Takes one reference away. Who holds the answer holds the memory.
+    /// Takes one reference away. The memory lives as long as the returned value.
     pub(crate) fn release(&self, handle: CUmemGenericAllocationHandle) -> Option<Arc<Backing>> {
         let mut handles = self.handles.lock();
         let (backing, references) = handles.get_mut(&handle)?;

@@ -1,6 +1,6 @@
 //! Physical memory that is mapped into a sparse array, tile by tile.
 //!
-//! What is held for a box of the array is held until all of the box is unmapped or mapped anew, in whatever pieces.
+//! The memory of a box of the array is held until all of the box is unmapped or mapped anew, in whatever pieces.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// The box that a mapping names; nothing if its kind is not known.
+    /// The box that a mapping names; `None` if its kind is not known.
     pub(crate) fn of(info: &CUarrayMapInfo) -> Option<Self> {
         match info.subresourceType {
             CUarraySparseSubresourceType::SPARSE_LEVEL => {
@@ -57,7 +57,7 @@ impl Region {
             && axes.all(|((from, to), (other_from, other_to))| from < other_to && other_from < to)
     }
 
-    /// What is left of it without `other`, in boxes.
+    /// The rest of it without `other`, as boxes.
     #[expect(clippy::indexing_slicing, reason = "three axes of three")]
     fn without(self, other: &Self) -> Vec<Self> {
         if !self.overlaps(other) {
@@ -83,14 +83,14 @@ impl Region {
     }
 }
 
-/// What is mapped into one sparse array.
+/// The memory mapped into one sparse array.
 #[derive(Debug, Default)]
 pub(crate) struct SparseMappings {
     held: Mutex<Vec<(Region, Arc<Backing>)>>,
 }
 
 impl SparseMappings {
-    /// Notes a mapping. What was mapped there before comes back: it is held no longer than its stream needs it.
+    /// Notes a mapping. Returns the memory that was mapped there before: it is held until its stream is done with it.
     pub(crate) fn map(&self, region: Region, backing: Arc<Backing>) -> Vec<Arc<Backing>> {
         let mut held = self.held.lock();
         let gone = cut(&mut held, &region);
@@ -98,7 +98,7 @@ impl SparseMappings {
         gone
     }
 
-    /// Notes that nothing is mapped in a region any more. What was comes back.
+    /// Notes that nothing is mapped in a region any more. Returns the memory that was.
     pub(crate) fn unmap(&self, region: &Region) -> Vec<Arc<Backing>> {
         cut(&mut self.held.lock(), region)
     }

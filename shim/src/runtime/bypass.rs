@@ -1,5 +1,5 @@
-//! Tells why calls reached the driver without the shim having a part in them: once in the log, and in the identity record,
-//! which `vcuda doctor` reads. Memory that is taken past the shim is charged all the same, once measured, as overhead.
+//! Reports why calls reached the driver without the shim: once in the log, and in the identity record, which `vcuda
+//! doctor` reads. Memory that is taken past the shim is charged all the same, once measured, as overhead.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs;
@@ -9,10 +9,11 @@ use crate::driver::elf;
 use crate::driver::real::Library;
 use crate::runtime::shim::Shim;
 
-/// A namespace matters once a driver is loaded there. Until then it is met and not told.
+/// Bit of a namespace, which matters once a driver is loaded there. Until then it is met and not reported.
 const NAMESPACE: u64 = Bypass::Namespace.bit();
 
-/// Tells what was met since the last time. If the program opened another namespace, looks in `/proc` for a driver there.
+/// Reports the bypasses met since the last call. If the program opened another namespace, looks in `/proc` for a
+/// driver there.
 #[inline]
 pub(crate) fn tell(shim: &'static Shim) {
     let news = met() & !shim.told_bypasses.load(Ordering::Relaxed);
@@ -23,7 +24,7 @@ pub(crate) fn tell(shim: &'static Shim) {
     }
 }
 
-/// As [`tell`], but leaves a namespace to be told by that: for those who look often.
+/// As [`tell`], but leaves a namespace to that: for frequent callers.
 #[inline]
 pub(crate) fn tell_known(shim: &'static Shim) {
     let known = met() & !NAMESPACE;
@@ -37,7 +38,7 @@ pub(crate) fn tell_known(shim: &'static Shim) {
 fn tell_news(shim: &'static Shim, news: u64) {
     let told = shim.told_bypasses.fetch_or(news, Ordering::Relaxed);
     let is_past = Bypass::of_word(news).any(Bypass::is_past_the_shim);
-    // A process that has no slot takes one only for what an operator should know.
+    // A process without a slot takes one only for a bypass that an operator should know.
     if let Some(slot) = if is_past { shim.slot() } else { shim.claimed() } {
         slot.tell_bypasses(told | news);
     }
@@ -51,7 +52,7 @@ fn tell_news(shim: &'static Shim, news: u64) {
     }
 }
 
-/// The private tables of the driver that were asked for, by a digest of their id: each is said once. NVIDIA's own
+/// Private tables of the driver that were asked for, by a digest of their id: each is reported once. NVIDIA's own
 /// libraries fetch some at every start, so they are no sign of a way past the shim.
 static TABLES: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
@@ -91,7 +92,7 @@ fn is_driver_loaded_twice() -> bool {
     driver.is_some_and(|driver| beginnings().filter(|one| one.file == driver.file).count() > 1)
 }
 
-/// Where a file's beginning is mapped.
+/// A mapping of a file's beginning.
 struct Beginning<'a> {
     address: usize,
     /// Device and inode.
@@ -99,7 +100,7 @@ struct Beginning<'a> {
 }
 
 impl<'a> Beginning<'a> {
-    /// Of a line of `/proc/PID/maps`: range, permissions, offset, device, inode (proc(5)).
+    /// The mapping in a line of `/proc/PID/maps`: range, permissions, offset, device, inode (proc(5)).
     fn of(line: &'a str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (start, _) = words.next()?.split_once('-')?;

@@ -1,20 +1,21 @@
-//! Whether streams are being captured into graphs: what is launched there does not run yet, so it is neither charged nor held,
-//! and no event is recorded behind it (I5). Asked of the driver only while a capture of this process is open, so that a program
-//! without captures pays one load (I6).
+//! The stream captures of this process. Work launched into a capture does not run yet. So it is neither charged nor
+//! throttled, and no event is recorded behind it (I5). The driver is asked only while a capture is open, so that a
+//! program without captures pays one load (I6).
 //!
-//! A capture that began unseen, by a private interface of the driver, is not known here. It is not broken either: the shim's
-//! own calls are made in relaxed mode ([`crate::driver::Relaxed`]), and no event of the shim's is recorded into a captured stream
-//! ([`is_captured`]), which would then be an event of the capture.
+//! A capture that began unseen, by a private interface of the driver, is not known here. It is not broken either: the
+//! shim makes its own calls in relaxed mode ([`crate::driver::Relaxed`]). It also records no event into a captured
+//! stream ([`is_captured`]), which would become an event of the capture.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use vcuda_driver_api::prelude::*;
 
+use super::visits;
 use crate::driver::{DefaultStream, real};
 
 /// Captures begun and not ended in this process.
 static OPEN: AtomicU32 = AtomicU32::new(0);
-/// Of these, the ones that have no entry in [`KNOWN`].
+/// Open captures that have no entry in [`KNOWN`].
 static UNKNOWN: AtomicU32 = AtomicU32::new(0);
 
 /// The captures that are told apart.
@@ -23,7 +24,7 @@ static KNOWN: [Entry; 32] = [const { Entry::new() }; 32];
 /// An open capture.
 #[derive(Debug)]
 struct Entry {
-    /// The stream on which it began; 0: none did.
+    /// The stream on which it began; 0 if the entry is free.
     stream: AtomicU64,
     /// The stream's context; 0: not known.
     context: AtomicUsize,
@@ -37,7 +38,7 @@ impl Entry {
         }
     }
 
-    /// The capture has ended. Nothing if another thread has seen that.
+    /// Frees the entry of a capture that has ended. Returns `false` if another thread has done so.
     fn end(&self, stream: u64) -> bool {
         self.context.store(0, Ordering::Relaxed);
         let freed = self
@@ -58,9 +59,10 @@ pub(crate) struct Beginning {
     stream: u64,
 }
 
-/// A capture is about to begin on `stream` (an identity, not 0) of `context`.
+/// Notes that a capture is about to begin on `stream` (a [`super::stream::Stream::key`], not 0) of `context`.
 pub(crate) fn begins(stream: u64, context: CUcontext) -> Beginning {
     OPEN.fetch_add(1, Ordering::SeqCst);
+    visits::wait_for_all();
     let is_taken = |entry: &&Entry| {
         let free = entry
             .stream
@@ -78,7 +80,7 @@ pub(crate) fn begins(stream: u64, context: CUcontext) -> Beginning {
 }
 
 impl Beginning {
-    /// The driver did not begin it.
+    /// Undoes [`begins`], as the driver did not begin the capture.
     pub(crate) fn failed(self) {
         match self.entry {
             Some(entry) => drop(entry.end(self.stream)),
@@ -87,21 +89,21 @@ impl Beginning {
     }
 }
 
-/// The driver has ended the capture of `stream`. One that began unseen is not counted down.
+/// Notes that the driver has ended the capture of `stream`. One that began unseen is not counted down.
 pub(crate) fn ended(stream: u64) {
     if any_open() && !known_ended(stream) {
         unknown_ended();
     }
 }
 
-/// `stream` is gone, and a capture that began on it, if one did.
+/// Notes that `stream` is gone, and with it a capture that began on it.
 pub(crate) fn stream_ended(stream: u64) {
     if any_open() {
         known_ended(stream);
     }
 }
 
-/// `context` is gone with its streams, and each capture that began on one of them.
+/// Notes that `context` is gone with its streams, and with each capture that began on one of them.
 pub(crate) fn context_ended(context: CUcontext) {
     if !any_open() {
         return;
@@ -133,17 +135,17 @@ fn unknown_ended() {
 /// Whether any capture is open.
 #[inline]
 pub(crate) fn any_open() -> bool {
-    OPEN.load(Ordering::Relaxed) != 0
+    OPEN.load(Ordering::SeqCst) != 0
 }
 
-/// Whether work on `stream` is captured. What the driver refuses to say counts as captured: it answers with 906 on the
-/// legacy stream while a capture forbids it (CUDA Driver API, `cuStreamIsCapturing`).
+/// Whether work on `stream` is captured. An error of the driver counts as yes: it answers 906 on the legacy stream
+/// while a capture forbids its use (CUDA Driver API, `cuStreamIsCapturing`).
 #[inline]
 pub(crate) fn is_capturing(stream: CUstream, default: DefaultStream) -> bool {
     any_open() && is_captured(stream, default)
 }
 
-/// As [`is_capturing`], also of a capture that began unseen: the driver is asked at once.
+/// As [`is_capturing`], also for a capture that began unseen: the driver is always asked.
 #[cold]
 pub(crate) fn is_captured(stream: CUstream, default: DefaultStream) -> bool {
     let mut status = CUstreamCaptureStatus::NONE;

@@ -1,4 +1,5 @@
-//! What the environment says, read once, at the first use of a GPU. It can only lower what `limits` grants (I11).
+//! The shim's environment variables, read once, at the first use of a GPU. They can only lower what `limits` grants
+//! (I11).
 
 use std::env::var_os;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ pub(crate) const ENV_MEMORY: &str = "VCUDA_MEMORY";
 /// A file to which the shim appends what it does and why.
 pub(crate) const ENV_LOG: &str = "VCUDA_LOG";
 
-/// What the environment says.
+/// The values of the environment variables.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
     /// [`ENV_DIRECTORY`].
@@ -19,7 +20,7 @@ pub(crate) struct Config {
     pub(crate) memory_limit_bytes: Option<u64>,
     /// [`ENV_LOG`].
     pub(crate) log: Option<PathBuf>,
-    /// Variables whose value means nothing.
+    /// Variables whose values are not valid.
     pub(crate) rejected: Vec<&'static str>,
 }
 

@@ -1,12 +1,12 @@
-//! What a forked child forgets: everything. It is charged for nothing of its parent's and starts afresh at its first
-//! use of a GPU.
+//! Forks. A forked child forgets all state of the shim. It is charged for nothing of its parent's, and starts afresh
+//! at its first use of a GPU.
 //!
-//! All state hangs on one word in a page that the kernel hands to a child zeroed (`MADV_WIPEONFORK`, madvise(2)), after
-//! a raw `clone` too. What the parent's word pointed to is left where it lies: its locks may be held for ever.
+//! All state hangs on one word in a page that a child finds zeroed (`MADV_WIPEONFORK`, madvise(2)), after a raw
+//! `clone` too. The memory behind the parent's word is left alone, as its locks may be held for ever.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
-/// A page of its own. 64 KiB is the largest page of the machines we run on.
+/// A page of its own. 64 KiB is the largest page size of the supported machines.
 #[repr(C)]
 #[cfg_attr(target_arch = "x86_64", repr(align(4096)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(align(65536)))]
@@ -20,9 +20,10 @@ static PAGE: Page = Page {
     word: AtomicUsize::new(0),
     launches: AtomicPtr::new(core::ptr::null_mut()),
 };
-/// The kernel cannot wipe: the C library tells us of forks instead. Inherited by children, as it should be.
+/// Set once the kernel or the C library was asked to clear the page in children. Children inherit it.
 static ASKED: AtomicBool = AtomicBool::new(false);
-/// The process that built the state; 0 in one that has not, and in a child of which the C library was told. Inherited.
+/// PID of the process that built the state. 0 in a process that has not, and in a child of the C library's `fork`.
+/// Inherited.
 static BUILDER: AtomicI32 = AtomicI32::new(0);
 
 /// The word: 0 in a process that has built no state.
@@ -31,16 +32,16 @@ pub(crate) fn word() -> &'static AtomicUsize {
     &PAGE.word
 }
 
-/// Where the launching side of this process is ([`crate::compute`]), once a launch has made it; null before, and in a child.
+/// The launching side of this process ([`crate::compute`]), once a launch has made it; null before, and in a child.
 #[inline]
 pub(crate) fn launches() -> &'static AtomicPtr<()> {
     &PAGE.launches
 }
 
-/// Sees to it that children find both words 0. Called before the word is first set.
+/// Makes children find both words 0. Called before the word is first set.
 pub(crate) fn forget_in_children() {
     if ASKED.swap(true, Ordering::Relaxed) {
-        // A child of a process that asked: the advice is inherited with the page.
+        // The parent has asked already: a child inherits the advice with the page.
         return;
     }
     let page = (&raw const PAGE).cast_mut();
@@ -56,7 +57,7 @@ pub(crate) fn forget_in_children() {
     }
 }
 
-/// This process has built its state.
+/// Notes that this process has built its state.
 pub(crate) fn built() {
     BUILDER.store(own_pid(), Ordering::Relaxed);
 }
@@ -66,8 +67,8 @@ pub(crate) fn in_child() {
     BUILDER.store(0, Ordering::Relaxed);
 }
 
-/// Whether a raw `clone` made this process of one that had built its state. Locks of the C library that another thread of the
-/// parent held then, its heap's as well, never open here.
+/// Whether this process was made by a raw `clone` of one that had built its state. Locks of the C library that
+/// another thread of the parent held at that time, such as its heap's, never open here.
 pub(crate) fn is_raw_child() -> bool {
     let builder = BUILDER.load(Ordering::Relaxed);
     builder != 0 && builder != own_pid()

@@ -1,11 +1,11 @@
-//! Futexes: how a thread of any process of the container sleeps until another one wakes it.
+//! Futexes: sleeping and waking between threads of all the container's processes.
 
 use core::sync::atomic::AtomicU32;
 
 use crate::runtime::threads::SLACK_NS;
 
-/// Sleeps until `word` is no longer `seen`, someone wakes it, or `ns` have passed (futex(2)). The word may lie in memory
-/// shared with other processes, read-only too.
+/// Sleeps until `word` is no longer `seen`, a thread wakes it, or `ns` have passed (futex(2)). The word may lie in
+/// memory shared with other processes, even if it is mapped read-only.
 pub(crate) fn wait(word: &AtomicU32, seen: u32, ns: u64) {
     let timeout = timespec(ns);
     // SAFETY: the word and the timeout outlive the call; the kernel only reads them.
@@ -20,8 +20,8 @@ pub(crate) fn wait(word: &AtomicU32, seen: u32, ns: u64) {
     };
 }
 
-/// As [`wait`], until somebody wakes one of `reasons`, or `at_ns` (`CLOCK_MONOTONIC`), and on time: for this one sleep
-/// the calling thread, which is not ours, has no slack (prctl(2)).
+/// As [`wait`], until a thread wakes one of `reasons`, or until `at_ns` (`CLOCK_MONOTONIC`). It ends on time: the
+/// calling thread, which is the application's, has no timer slack during this sleep (prctl(2)).
 pub(crate) fn wait_on_time(word: &AtomicU32, seen: u32, reasons: u32, at_ns: u64) {
     // SAFETY: no further arguments.
     let slack_ns = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
@@ -48,7 +48,7 @@ pub(crate) fn wait_on_time(word: &AtomicU32, seen: u32, reasons: u32, at_ns: u64
     set(slack_ns);
 }
 
-/// Wakes everybody who sleeps on `word` for one of `reasons`, or for any.
+/// Wakes all threads that sleep on `word` for one of `reasons`, or for any.
 pub(crate) fn wake_for(word: &AtomicU32, reasons: u32) {
     let nothing = core::ptr::null::<libc::c_void>();
     // SAFETY: the kernel takes the address as a name and touches nothing there.
@@ -72,7 +72,7 @@ fn timespec(ns: u64) -> libc::timespec {
     }
 }
 
-/// Wakes everybody who sleeps on `word`.
+/// Wakes all threads that sleep on `word`.
 pub(crate) fn wake_all(word: &AtomicU32) {
     // SAFETY: the kernel takes the address as a name and touches nothing there.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };

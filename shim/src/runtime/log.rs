@@ -1,11 +1,11 @@
-//! Words to a file, if `VCUDA_LOG` asks for them. Never to stdout or stderr (I3); no descriptor is kept.
+//! The log file, if `VCUDA_LOG` names one. The shim never writes to stdout or stderr (I3) and keeps no descriptor.
 
 use core::fmt::Arguments;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-/// Appends one line: process, then words. What cannot be written is not said.
+/// Appends one line: process, then words. Errors are ignored.
 pub(crate) fn line(path: Option<&Path>, words: Arguments<'_>) {
     let Some(path) = path else { return };
     // One write of one line: lines of several processes do not mix. The standard library opens close-on-exec.

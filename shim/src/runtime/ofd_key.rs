@@ -1,11 +1,11 @@
 //! Keys of memory objects that are passed on as file descriptors.
 //!
-//! A descriptor says nothing of what it stands for, and each process gets another number. But all of them lead to one
+//! A descriptor does not identify its object, and each process has another number for it. But all of them lead to one
 //! open file description in the kernel, and that can carry a key: an OFD read lock (fcntl(2)) at an offset that no
-//! program locks for any other purpose. The lock's first byte is the key, its length the size of the memory. The kernel
-//! lists it in `/proc/self/fdinfo/FD` (proc_pid_fdinfo(5)), for this description alone, and keeps it as long as any
-//! descriptor of the description is open anywhere, also in a message under way. Whether it still does is asked by
-//! `exported.rs`.
+//! program locks for any other purpose. The lock's first byte is the key, its length tells the size of the memory.
+//! The kernel lists the lock in `/proc/self/fdinfo/FD` (proc_pid_fdinfo(5)), for this description alone. It keeps the
+//! lock as long as any descriptor of the description is open anywhere, also in a message under way. `exported.rs`
+//! asks whether it still does.
 
 use core::ffi::c_int;
 use std::io::Read;
@@ -13,27 +13,27 @@ use std::io::Read;
 use vcuda_region::process::own_file;
 use vcuda_region::shared::ObjectKey;
 
-/// Offsets of names have this bit, which no real file's bytes reach.
-const NAME: u64 = 1 << 62;
-/// And this one if the object costs nothing (a multicast object).
-const FREE: u64 = 1 << 61;
-/// The first word of the keys that are made of names.
+/// Bit of the offsets of all keys, which no real file's bytes reach.
+const KEY: u64 = 1 << 62;
+/// Additional bit of the offset if the object needs no memory itself (a multicast object).
+const MULTICAST: u64 = 1 << 61;
+/// First word of the keys that are made from offsets.
 const WORD: u64 = u64::from_le_bytes(*b"vcudatag");
-/// What a byte of the lock stands for (bytes): no GPU hands out physical memory in smaller pieces.
+/// Bytes of memory per byte of the lock's length: no GPU hands out physical memory in smaller pieces.
 const UNIT: u64 = 4096;
 
-/// What a descriptor says of its object.
+/// The key that a descriptor carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OfdKey {
-    /// The object.
+    /// The object's key.
     pub(crate) key: ObjectKey,
-    /// Its size, if that was known when it was named: 0 if not (bytes, not less than it has).
+    /// Size of the object when the key was set (bytes, rounded up); 0 if it was not known.
     pub(crate) bytes: u64,
-    /// Whether it costs nothing.
-    pub(crate) is_free: bool,
+    /// Whether it is a multicast object.
+    pub(crate) is_multicast: bool,
 }
 
-/// A name as the kernel keeps it: the first and the last byte of the lock.
+/// A key as the kernel keeps it: the first and the last byte of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Lock {
     first: u64,
@@ -44,22 +44,27 @@ impl OfdKey {
     fn of(lock: Lock) -> Self {
         Self {
             key: ObjectKey::from_parts(WORD, lock.first),
-            // One byte more than the size takes: so a lock of one byte is of no known size.
+            // The lock is one byte longer than the size takes. So a lock of one byte has no known size.
             bytes: (lock.last - lock.first).saturating_mul(UNIT),
-            is_free: lock.first & FREE != 0,
+            is_multicast: lock.first & MULTICAST != 0,
         }
     }
 }
 
-/// What a descriptor says of its object, if it says anything.
+/// The key that a descriptor carries, if it carries one.
 pub(crate) fn read(file: c_int) -> Option<OfdKey> {
     lock_of(file).map(OfdKey::of)
 }
 
-/// Names the object of a descriptor, which has `bytes` (0: not known): as `known` says if it has a name already, else by
-/// a new one. Nothing if the kernel keeps no name for this file. A key that no descriptor had first gives its descriptors a lock
-/// that is found by it, and another key: importers pay for such memory again.
-pub(crate) fn name(file: c_int, known: Option<ObjectKey>, bytes: u64, is_free: bool) -> Option<OfdKey> {
+/// Sets the key of a descriptor's object of `bytes` (0: not known): the key `known`, or else a new one. Keeps a key
+/// that is set already. `None` if the kernel keeps no lock for this file. A `known` key that was not made here, such
+/// as an IPC handle's, yields a lock that is found by it, and another key: importers then pay for the memory again.
+pub(crate) fn assign(
+    file: c_int,
+    known: Option<ObjectKey>,
+    bytes: u64,
+    is_multicast: bool,
+) -> Option<OfdKey> {
     if let Some(lock) = lock_of(file) {
         return Some(OfdKey::of(lock));
     }
@@ -67,8 +72,8 @@ pub(crate) fn name(file: c_int, known: Option<ObjectKey>, bytes: u64, is_free: b
         Some(key) => offset_of(key),
         None => {
             let [_, random] = ObjectKey::unique().ok()?.parts();
-            let kind = if is_free { FREE } else { 0 };
-            random & (FREE - 1) | NAME | kind
+            let kind = if is_multicast { MULTICAST } else { 0 };
+            random & (MULTICAST - 1) | KEY | kind
         }
     };
     let lock = Lock {
@@ -78,12 +83,12 @@ pub(crate) fn name(file: c_int, known: Option<ObjectKey>, bytes: u64, is_free: b
     set(file, lock).then(|| OfdKey::of(lock))
 }
 
-/// The first byte of the lock that descriptors of the object of this key carry.
+/// Offset of the lock that descriptors of the object with this key carry.
 pub(crate) fn offset_of(key: ObjectKey) -> u64 {
     match key.parts() {
         [WORD, offset] => offset,
-        // A hash of what it was first given away as, such as an IPC handle: as good as random.
-        [_, hash] => hash & (FREE - 1) | NAME,
+        // A hash of another handle under which it was exported first, such as an IPC handle: as good as random.
+        [_, hash] => hash & (MULTICAST - 1) | KEY,
     }
 }
 
@@ -97,8 +102,8 @@ fn set(file: c_int, lock: Lock) -> bool {
     unsafe { libc::fcntl(file, libc::F_OFD_SETLK, &raw const words) == 0 }
 }
 
-/// Whether another open file description of the inode that `file` is an opening of holds a key's lock, which begins at
-/// `first`. Nothing if the kernel does not say.
+/// Whether another open file description of the same inode as `file` holds a key's lock that begins at `first`.
+/// `None` if the kernel does not tell.
 pub(crate) fn is_locked(file: c_int, first: u64) -> Option<bool> {
     let mut words = request(libc::F_WRLCK, first, 1)?;
     // SAFETY: the kernel reads the lock and writes the one that is in its way; the descriptor may be any number.
@@ -117,7 +122,7 @@ fn request(kind: c_int, first: u64, length: u64) -> Option<libc::flock> {
     Some(words)
 }
 
-/// The lock that names the descriptor's object. The lowest, should two processes have named it at once.
+/// The lock with the key of the descriptor's object. If two processes have set one at once, the lowest counts.
 fn lock_of(file: c_int) -> Option<Lock> {
     let mut words = String::new();
     let mut info = std::fs::File::open(own_file(&format!("fdinfo/{file}"))).ok()?;
@@ -128,7 +133,8 @@ fn lock_of(file: c_int) -> Option<Lock> {
         .min()
 }
 
-/// The lock in a line, from behind its number: `OFDLCK  ADVISORY  READ -1 00:01:1048 4611686018427387905 4611686018427387906`.
+/// The lock in a line, from behind its number: `OFDLCK  ADVISORY  READ -1 00:01:1048 4611686018427387905
+/// 4611686018427387906`.
 fn lock_in(line: &str) -> Option<Lock> {
     let mut words = line.split_whitespace();
     if [words.next(), words.nth(1)] != [Some("OFDLCK"), Some("READ")] {
@@ -139,7 +145,7 @@ fn lock_in(line: &str) -> Option<Lock> {
         first: first?,
         last: last?,
     };
-    (lock.first & NAME != 0 && lock.first <= lock.last).then_some(lock)
+    (lock.first & KEY != 0 && lock.first <= lock.last).then_some(lock)
 }
 
 #[cfg(test)]
@@ -150,41 +156,41 @@ mod tests {
     /// A file in memory; the kernel treats its locks as those of a device.
     fn memory_file() -> std::fs::File {
         // SAFETY: a constant name.
-        let descriptor = unsafe { libc::memfd_create(c"tag".as_ptr(), libc::MFD_CLOEXEC) };
+        let descriptor = unsafe { libc::memfd_create(c"key".as_ptr(), libc::MFD_CLOEXEC) };
         assert!(descriptor >= 0);
-        // SAFETY: the descriptor just made, owned by nobody else.
+        // SAFETY: the descriptor was just made, and nothing else owns it.
         unsafe { std::os::fd::FromRawFd::from_raw_fd(descriptor) }
     }
 
     #[test]
-    fn a_name_stays_with_the_open_file_and_not_with_its_number() {
+    fn a_key_stays_with_the_open_file_and_not_with_its_number() {
         let file = memory_file();
         assert_eq!(lock_of(file.as_raw_fd()), None);
-        let tag = name(file.as_raw_fd(), None, 0, false).unwrap();
+        let key = assign(file.as_raw_fd(), None, 0, false).unwrap();
         let other_number = file.try_clone().unwrap();
-        assert_eq!(read(other_number.as_raw_fd()), Some(tag));
+        assert_eq!(read(other_number.as_raw_fd()), Some(key));
         assert_eq!(
-            name(other_number.as_raw_fd(), None, 0, false),
-            Some(tag),
-            "named once"
+            assign(other_number.as_raw_fd(), None, 0, false),
+            Some(key),
+            "set once"
         );
-        assert!(!tag.is_free);
-        // Another opening of the same file is another description: it has no name.
+        assert!(!key.is_multicast);
+        // Another opening of the same file is another description: it has no key.
         let opened = std::fs::File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
         assert_eq!(read(opened.as_raw_fd()), None);
     }
 
     #[test]
-    fn one_object_has_one_name_on_all_its_descriptors() {
+    fn one_object_has_one_key_on_all_its_descriptors() {
         let (first, second) = (memory_file(), memory_file());
-        let tag = name(first.as_raw_fd(), None, 0, true).unwrap();
-        assert!(tag.is_free);
-        assert_eq!(name(second.as_raw_fd(), Some(tag.key), 0, true), Some(tag));
-        assert_eq!(read(second.as_raw_fd()), Some(tag));
+        let key = assign(first.as_raw_fd(), None, 0, true).unwrap();
+        assert!(key.is_multicast);
+        assert_eq!(assign(second.as_raw_fd(), Some(key.key), 0, true), Some(key));
+        assert_eq!(read(second.as_raw_fd()), Some(key));
         let third = memory_file();
         let hashed = ObjectKey::of(&[1; 64]);
-        let named = name(third.as_raw_fd(), Some(hashed), 0, false).unwrap();
-        assert_ne!(named, tag);
+        let named = assign(third.as_raw_fd(), Some(hashed), 0, false).unwrap();
+        assert_ne!(named, key);
         assert_eq!(
             offset_of(named.key),
             offset_of(hashed),
@@ -195,7 +201,7 @@ mod tests {
     #[test]
     fn what_is_no_file_or_has_other_locks_says_nothing() {
         assert_eq!(read(-1), None);
-        assert_eq!(name(-1, None, 0, false), None);
+        assert_eq!(assign(-1, None, 0, false), None);
         let (pipe, _) = std::io::pipe().unwrap();
         assert_eq!(read(pipe.as_raw_fd()), None);
         let file = memory_file();
@@ -218,12 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_the_size() {
+    fn a_key_tells_the_size() {
         let file = memory_file();
-        let tag = name(file.as_raw_fd(), None, (2 << 20) + 1, false).unwrap();
-        assert_eq!(tag.bytes, (2 << 20) + 4096, "in whole units");
+        let key = assign(file.as_raw_fd(), None, (2 << 20) + 1, false).unwrap();
+        assert_eq!(key.bytes, (2 << 20) + 4096, "in whole units");
         let sizeless = memory_file();
-        let other = name(sizeless.as_raw_fd(), None, 0, false).unwrap();
+        let other = assign(sizeless.as_raw_fd(), None, 0, false).unwrap();
         assert_eq!((other.bytes, read(sizeless.as_raw_fd())), (0, Some(other)));
     }
 }

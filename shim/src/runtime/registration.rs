@@ -1,10 +1,10 @@
-//! Tells the manager, if there is one, that this process lives (see [`vcuda_region::registration`]); what it asks the manager
-//! is in `question.rs`. Registration is done by the worker's thread alone, which waits for nothing: not to connect, not to send, not for the answer. Whatever the manager does or
-//! leaves undone changes nothing here.
+//! Tells the manager, if there is one, that this process lives (see [`vcuda_region::registration`]). `question.rs`
+//! has the questions to the manager. Only the worker's thread registers. It does not wait for the connection, the
+//! message or the answer. Whatever the manager does changes nothing in the application.
 //!
-//! A manager that was started again makes a new socket: so the socket's inode and its time say whether this one knows of us already. No
-//! descriptor is kept for that. The one of a registration under way is asked for its inode before each use, as a program may
-//! close descriptors that it does not know and open its own under the same number.
+//! A restarted manager makes a new socket. So the socket's inode and time tell whether this manager knows the process
+//! already, and no descriptor is kept. The descriptor of a registration under way is checked for its inode before
+//! each use: a program may close descriptors that it does not know and open its own under the same number.
 
 mod question;
 
@@ -18,23 +18,23 @@ use vcuda_region::registration::{ANSWER_BYTES, Answer, Hello, SOCKET, Status};
 use crate::runtime::shim::Shim;
 use vcuda_region::clock::now_ns;
 
-/// A manager that has not answered by then is left alone until [`AGAIN_NS`] have passed (ns).
+/// A manager that has not answered after this time is left alone until [`AGAIN_NS`] have passed (ns).
 const WAIT_MAX_NS: u64 = 1_000_000_000;
-/// Until a manager that did not answer, or said that it cannot, is asked again (ns).
+/// Pause before a manager that did not answer, or refused for now, is asked again (ns).
 const AGAIN_NS: u64 = 2_000_000_000;
 
-/// What is known of the manager.
+/// The state of this process's registration.
 #[derive(Debug, Default)]
 pub(crate) struct Registration {
-    /// The connection on which an answer is awaited, and since when.
+    /// The connection on which an answer is awaited, and its begin (ns).
     pending: Option<(Connection, u64)>,
-    /// Inode and time of the socket that needs no more from us.
+    /// Inode and time of the socket to which this process has sent its registration.
     settled: (u64, i64),
-    /// When it is asked again all the same.
+    /// Time from which on that socket is tried again (ns).
     again_ns: u64,
 }
 
-/// A socket of ours.
+/// A socket of the shim.
 #[derive(Debug)]
 struct Connection {
     fd: c_int,
@@ -42,7 +42,7 @@ struct Connection {
 }
 
 impl Registration {
-    /// Goes one step on. Whether the next one is to be soon.
+    /// Goes one step on. Returns whether the next step should follow soon.
     #[cold]
     #[inline(never)]
     pub(crate) fn step(&mut self, shim: &'static Shim, now_ns: u64) -> bool {
@@ -58,13 +58,13 @@ impl Registration {
     fn begin(&mut self, shim: &'static Shim, now_ns: u64) -> Option<()> {
         let (region, me, slot) = (shim.region()?, shim.identity()?, shim.claimed()?);
         let address = address_in(region.directory.as_os_str().as_bytes())?;
-        // None: no manager, or one that is about to make it.
+        // No socket: there is no manager, or it is about to make one.
         let mut found = NOTHING;
         // SAFETY: the path ends in a zero, and `found` is valid for writing.
         if unsafe { libc::lstat(address.sun_path.as_ptr(), &raw mut found) } != 0 {
             return None;
         }
-        // Not the inode alone: its number may be given out again.
+        // The inode alone does not do: its number may be given out again.
         let socket = (found.st_ino, found.st_ctime_nsec);
         if self.settled == socket && now_ns < self.again_ns {
             return None;
@@ -80,10 +80,11 @@ impl Registration {
 
     fn listen(&mut self, connection: Connection, since_ns: u64, now_ns: u64) {
         match connection.receive() {
-            // Known, or refused for good.
+            // Registered, or refused for good.
             Ok(status) if status != Status::Full => self.again_ns = u64::MAX,
             Err(true) if now_ns < since_ns + WAIT_MAX_NS => self.pending = Some((connection, since_ns)),
-            // It cannot now, has ended, or makes no sense: later, unless there is another by then.
+            // The manager refuses for now, has ended, or its answer is invalid: tried again later, or with the next
+            // socket.
             Ok(_) | Err(_) => {}
         }
     }
@@ -92,7 +93,7 @@ impl Registration {
 // SAFETY: numbers only, of which zero is one.
 const NOTHING: libc::stat = unsafe { core::mem::zeroed() };
 
-/// The address of the socket in `directory`; nothing if there is no room for it.
+/// The address of the socket in `directory`; `None` if it does not fit.
 fn address_in(directory: &[u8]) -> Option<libc::sockaddr_un> {
     let mut address = libc::sockaddr_un {
         sun_family: 1,
@@ -119,7 +120,7 @@ impl Connection {
         (failed == 0).then_some(connection)
     }
 
-    /// The inode behind the descriptor; 0 if it is none.
+    /// The inode behind the descriptor; 0 if the descriptor is not open.
     fn found(&self) -> u64 {
         let mut found = NOTHING;
         // SAFETY: `found` is valid for writing; a descriptor that is not open is an error.
@@ -133,7 +134,8 @@ impl Connection {
         sent.cast_unsigned() == bytes.len()
     }
 
-    /// The size of the message that comes before `until_ns` (`CLOCK_MONOTONIC`), put into `bytes`; nothing if none does.
+    /// Puts the message that comes before `until_ns` (`CLOCK_MONOTONIC`) into `bytes`. Returns its size, or `None` if
+    /// none comes.
     fn await_message(&self, bytes: &mut [u8], until_ns: u64) -> Option<usize> {
         loop {
             let left_ns = until_ns.checked_sub(now_ns()).filter(|left| *left > 0)?;
@@ -166,7 +168,7 @@ impl Connection {
         usize::try_from(size).ok()
     }
 
-    /// The answer; or whether it may yet come.
+    /// The answer. The error tells whether it may still come.
     fn receive(&self) -> Result<Status, bool> {
         let mut bytes = [0_u8; ANSWER_BYTES];
         if self.found() != self.inode {
@@ -178,7 +180,7 @@ impl Connection {
         if size < 0 {
             return Err(std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN));
         }
-        // A shorter one has zeros at its end: at worst it counts as one.
+        // A shorter answer has zeros at its end: at worst it is taken for a valid one.
         Answer::decode(&bytes)
             .map(|answer| answer.status)
             .map_err(|_| false)

@@ -8,14 +8,14 @@ use crate::driver::{Call, DefaultStream};
 /// A stream as a launch names it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stream {
-    /// The handle.
+    /// The handle in the call.
     pub(crate) handle: CUstream,
-    /// What handle 0 means.
+    /// The meaning of handle 0.
     pub(crate) default: DefaultStream,
 }
 
 impl Stream {
-    /// As a call of the application means it.
+    /// A stream as a call of the application means it.
     #[inline]
     pub(crate) fn of_call(call: &Call<'_, CUresult>, handle: CUstream) -> Self {
         Self {
@@ -24,7 +24,7 @@ impl Stream {
         }
     }
 
-    /// As a function without `_ptsz` means it.
+    /// A stream as a function without `_ptsz` means it.
     pub(crate) const fn legacy(handle: CUstream) -> Self {
         Self {
             handle,
@@ -32,9 +32,16 @@ impl Stream {
         }
     }
 
-    /// What tells this stream from others in this process; not 0.
-    pub(crate) fn identity(self) -> u64 {
-        self.key().max(1)
+    /// The stream with this key ([`Stream::key`]), as the calling thread names it; `None` for a default stream of another context or
+    /// thread, and for a key that is none.
+    pub(crate) fn of_key(key: u64) -> Option<Self> {
+        let handle = match key & 7 {
+            0 => usize::try_from(key).ok().filter(|handle| *handle != 0)?,
+            1 if key == legacy_key() => LEGACY,
+            2 if key == per_thread_key() => PER_THREAD,
+            _ => return None,
+        };
+        Some(Self::legacy(CUstream(handle)))
     }
 
     /// The handle that means this stream in every function.
@@ -45,8 +52,9 @@ impl Stream {
         }
     }
 
-    /// A stream's identity in this process: its handle, or for a default stream what it belongs to. Handles are aligned, so
-    /// the low bits tell them apart. 0: no context is current.
+    /// Identity of the stream in this process: its handle, or for a default stream the context or thread that it
+    /// belongs to. Handles are aligned, so the low bits tell the two apart. It is never 0, even if no context is
+    /// current.
     #[inline]
     pub(crate) fn key(self) -> u64 {
         let handle = self.explicit().0;
@@ -65,19 +73,14 @@ pub(crate) const PER_THREAD: usize = 2;
 
 #[inline(never)]
 fn legacy_key() -> u64 {
-    match current_context().0 as u64 {
-        0 => 0,
-        context => context & !7 | 1,
-    }
+    current_context().0 as u64 | 1
 }
 
-/// Of the context's own stream of this thread.
+/// Key of the current context's default stream of this thread.
 #[inline(never)]
 fn per_thread_key() -> u64 {
-    match current_context().0 as u64 {
-        0 => 0,
-        context => (context ^ thread_number().rotate_left(13)) & !7 | 2,
-    }
+    let context = current_context().0 as u64;
+    (context ^ thread_number().rotate_left(13)) & !7 | 2
 }
 
 /// A number that no other living thread of this process has.

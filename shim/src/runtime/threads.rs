@@ -1,10 +1,10 @@
-//! The shim's own threads: how they start, and that they end with the application's.
+//! The shim's own threads: how they start, and when they end.
 //!
-//! They block all signals (I3): a handler of the application's must not run on them, and its dispositions may change at any
-//! time. So a process in which only our threads were left would be deaf to `SIGTERM`, and would never end. Therefore one of
-//! them looks four times a second whether the main thread has ended (one system call), and from then on every 10 ms whether
-//! any thread but ours is left: if none is, all of ours return, and the C library ends the process with its exit handlers
-//! and status 0, as it would have done without us.
+//! They block all signals (I3). A handler of the application must not run on them, and its dispositions may change at
+//! any time. But a process in which only these threads were left would ignore `SIGTERM` and never end. So one of them
+//! looks four times a second whether the main thread has ended (one system call). From then on it looks every 10 ms
+//! whether any thread of the application is left. If none is, the shim's threads return. The C library then ends the
+//! process with its exit handlers and status 0, as without the shim.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::NonNull;
@@ -13,41 +13,43 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::runtime::shim;
 
-/// Between two looks at the main thread, and the longest sleep of the thread that looks (ns).
+/// Time between two looks at the main thread (ns). Also the longest sleep of the thread that looks.
 pub(crate) const LOOK_NS: u64 = 250_000_000;
-/// Between two looks at the others once the main thread has ended (ns).
+/// Time between two looks at the other threads once the main thread has ended (ns).
 const LAST_NS: u64 = 10_000_000;
-/// What a sleep of an own thread may end late (ns).
+/// Longest lateness of a sleep of the shim's threads (ns).
 pub(crate) const SLACK_NS: c_int = 1_000;
-/// Stack of an own thread: its own needs are small, the driver's are not known.
+/// Stack of a thread of the shim: its own needs are small, the driver's are not known.
 const STACK_BYTES: usize = 512 << 10;
 
-/// The own threads of this process. Part of the state that a forked child forgets, as it has none of them.
+/// The shim's threads in this process. Part of the state that a forked child forgets, as it has none of them.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     running: AtomicU64,
-    /// No thread but ours is left: they are to return.
+    /// Set once no thread of the application is left: the shim's threads are to return.
     are_over: AtomicBool,
 }
 
-/// What a new thread of ours is told.
+/// The argument of a new thread of the shim.
 struct Start {
     threads: &'static Threads,
     name: &'static CStr,
     body: fn(),
-    /// The signals that the application's thread blocks which started it.
+    /// Signals that were blocked in the application's thread that started it.
     application_mask: libc::sigset_t,
 }
 
 impl Threads {
-    /// How long the thread that looks may sleep (ns); nothing if it is to return, as no thread of the application is left.
+    /// Time that the looking thread may sleep (ns). `None` if it is to return, as no thread of the application is
+    /// left.
     pub(crate) fn look(&self) -> Option<u64> {
         if !has_main_thread_ended() {
             return Some(LOOK_NS);
         }
-        // Our threads are counted when they run, and the kernel's count is of all that exist: a thread of ours that begins
-        // or ends is taken for the application's at worst. The main thread exists until the process ends. Where the
-        // kernel's count cannot be had, ours return too: the application's next use of a GPU starts them again.
+        // The shim's threads are counted while they run, the kernel counts all that exist. So a thread of the shim
+        // that begins or ends is at worst taken for the application's. The main thread exists until the process ends.
+        // If the kernel's count cannot be read, the shim's threads return too, and the application's next use of a
+        // GPU starts them again.
         let ours = self.running.load(Ordering::SeqCst) + 1;
         if thread_count().is_some_and(|count| count > ours) {
             return Some(LAST_NS);
@@ -56,13 +58,14 @@ impl Threads {
         None
     }
 
-    /// Whether the calling thread of ours, which does not look itself, is to return.
+    /// Whether the calling thread of the shim, if it does not look itself, is to return.
     pub(crate) fn are_over(&self) -> bool {
         self.are_over.load(Ordering::SeqCst)
     }
 }
 
-/// Starts a detached thread of ours of this name (15 bytes at most). `false` if the system gives none, or no state is built.
+/// Starts a detached thread of the shim with this name (15 bytes at most). Returns `false` if the system gives none,
+/// or if no state is built.
 pub(crate) fn start(name: &'static CStr, body: fn()) -> bool {
     let Some(shim) = shim::built() else {
         return false;
@@ -113,12 +116,12 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     let start = unsafe { Box::from_raw(start) };
     settle_in(start.name);
     start.threads.running.fetch_add(1, Ordering::SeqCst);
-    // A bug here ends what the thread does, not the application.
+    // A bug here ends this thread's work, not the application.
     let _ = std::panic::catch_unwind(start.body);
     start.threads.running.fetch_sub(1, Ordering::SeqCst);
     if start.threads.are_over() {
-        // The application's exit handlers may follow on this thread: from here on a signal ends the process as it would
-        // without us.
+        // The application's exit handlers may follow on this thread. From here on a signal ends the process as it
+        // would without the shim.
         set_mask(&start.application_mask);
     }
     core::ptr::null_mut()
@@ -150,8 +153,9 @@ fn set_mask(mask: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, core::ptr::null_mut()) };
 }
 
-/// Whether the main thread has ended, by `pthread_exit`. The C library gives each thread a list of robust futexes, and the
-/// kernel takes it away when the thread ends (get_robust_list(2)). No, where the kernel does not tell.
+/// Whether the main thread has ended, by `pthread_exit`. The C library gives each thread a list of robust futexes,
+/// and the kernel takes it away when the thread ends (get_robust_list(2)). Returns `false` if the kernel does not
+/// tell.
 fn has_main_thread_ended() -> bool {
     let mut list: Option<NonNull<c_void>> = None;
     let mut bytes = 0_usize;
@@ -169,7 +173,7 @@ fn has_main_thread_ended() -> bool {
     status == 0 && list.is_none()
 }
 
-/// How many threads this process has, a main thread that has ended among them: each is a folder in this one (proc(5)).
+/// Number of threads in this process, including a main thread that has ended: each is a folder in this one (proc(5)).
 fn thread_count() -> Option<u64> {
     /// Links of a folder without folders.
     const NO_FOLDERS: u64 = 2;

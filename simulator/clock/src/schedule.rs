@@ -1,4 +1,5 @@
-//! Whose turn it is. The thread that is earliest in virtual time runs, alone, until it is as late as the next one.
+//! Scheduler of the world's threads: one has the turn. The thread that is earliest in virtual time runs, alone, until
+//! it is as late as the next one.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -19,7 +20,7 @@ impl Thread {
         self.0
     }
 
-    /// Of such a number.
+    /// The thread of such a number.
     #[must_use]
     pub const fn of_number(number: u32) -> Thread {
         Thread(number)
@@ -30,7 +31,7 @@ impl Thread {
     }
 }
 
-/// What a futex word is, to all processes: what memory it lies in, and where there.
+/// Name of a futex word to all processes: the memory in which it lies, and the place there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FutexKey {
     /// The process, or the file with the highest bit set.
@@ -39,18 +40,18 @@ pub struct FutexKey {
     pub place: u64,
 }
 
-/// How a wait on a futex ended.
+/// Outcome of a wait on a futex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
     /// The word had another value.
     Changed,
-    /// Somebody woke it.
+    /// Another thread woke it.
     Woken,
     /// The time was over.
     TimedOut,
 }
 
-/// What the end of a thread is waited for by.
+/// Futex by which the end of a thread is waited for.
 fn end_of(pid: u32, name: u64) -> FutexKey {
     FutexKey {
         space: u64::from(pid) | 1 << 62,
@@ -108,7 +109,7 @@ impl Table {
         let now_ns = self.now_ns.load(Relaxed);
         self.be(thread, state::READY, now_ns);
         self.horizon_ns.fetch_min(now_ns, Relaxed);
-        if self.turn.load(Relaxed) == turn::NOBODY {
+        if self.turn.load(Relaxed) == turn::NONE {
             self.pass_on(locked);
         }
     }
@@ -309,7 +310,7 @@ impl Table {
         let Some(next) = next else {
             let is_outside = |entry: &Entry| entry.state.load(Relaxed) == state::OUTSIDE;
             if self.entries.iter().any(is_outside) {
-                self.turn.store(turn::NOBODY, Release);
+                self.turn.store(turn::NONE, Release);
             } else {
                 self.stand_still(limit_ns);
             }

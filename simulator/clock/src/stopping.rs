@@ -10,7 +10,7 @@ use crate::table::{Table, state};
 use crate::world::World;
 
 /// Longest wait, in real time, until the kernel says that a process is stopped.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
 /// Between two looks at it.
 const STEP: Duration = Duration::from_millis(1);
 
@@ -73,7 +73,7 @@ impl World {
     /// # Errors
     /// There is no such process, or the kernel does not stop it for ten seconds of real time.
     pub fn resume(&self, pid: u32) -> io::Result<()> {
-        let mut left = PATIENCE;
+        let mut left = STOPS_WITHIN;
         // Who stops itself says so shortly before it does.
         while !is_stopped(pid)? {
             left = left.checked_sub(STEP).ok_or(io::ErrorKind::TimedOut)?;

@@ -12,19 +12,19 @@ use crate::kernel;
 pub(crate) const THREADS: usize = 256;
 const MAGIC: u64 = u64::from_be_bytes(*b"vcclock4");
 
-/// What things cost in virtual time.
+/// Costs of operations in virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
     /// A look at the clock (ns); at least 1, so that who looks again and again comes on.
     pub look_ns: u64,
     /// Giving way to others (sched_yield(2)), or a futex call that does not sleep (ns).
     pub yield_ns: u64,
-    /// How much later than asked for a sleep ends, and a thread goes on that was woken (ns).
+    /// Delay with which a sleep ends, and with which a woken thread goes on (ns).
     pub late_ns: u64,
 }
 
 impl Default for Costs {
-    /// Of a quiet computer: a clock without a system call, 20 us from an event to the thread that waits for it.
+    /// Costs of a quiet computer: a clock without a system call, 20 us from an event to the thread that waits for it.
     fn default() -> Self {
         Costs {
             look_ns: 100,
@@ -34,7 +34,7 @@ impl Default for Costs {
     }
 }
 
-/// What an entry's thread does.
+/// States of an entry's thread.
 pub(crate) mod state {
     /// There is none.
     pub(crate) const FREE: u32 = 0;
@@ -52,8 +52,8 @@ pub(crate) mod state {
 pub(crate) mod turn {
     /// The world stands still until its owner lets it go on.
     pub(crate) const OWNER: u32 = 0;
-    /// Nobody can run before somebody outside comes back.
-    pub(crate) const NOBODY: u32 = u32::MAX;
+    /// No thread can run before one outside comes back.
+    pub(crate) const NONE: u32 = u32::MAX;
 }
 
 /// A time that never comes (ns).
@@ -70,13 +70,13 @@ pub(crate) struct Entry {
     /// It was woken, and did not wait to the end.
     pub(crate) woken: AtomicU32,
     pub(crate) at_ns: AtomicU64,
-    /// Who came first goes first.
+    /// Order of arrival: the first goes first.
     pub(crate) order: AtomicU64,
     pub(crate) key: [AtomicU64; 2],
     pub(crate) mask: AtomicU32,
     /// 1: its process is stopped, and its turn does not come.
     pub(crate) stopped: AtomicU32,
-    /// What its process calls it; 0 for a first thread.
+    /// Name in its process; 0 for a first thread.
     pub(crate) name: AtomicU64,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Entry {
 pub struct Table {
     magic: AtomicU64,
     pub(crate) now_ns: AtomicU64,
-    /// Who has the turn gives it up here.
+    /// Time at which the thread with the turn gives it up.
     pub(crate) horizon_ns: AtomicU64,
     /// The world stands still here.
     pub(crate) limit_ns: AtomicU64,
@@ -169,12 +169,12 @@ impl Table {
         self.now_ns.load(Ordering::Acquire)
     }
 
-    /// What is added for `CLOCK_REALTIME` (ns).
+    /// Offset of `CLOCK_REALTIME` (ns).
     pub fn since_1970_ns(&self) -> u64 {
         self.since_1970_ns.load(Ordering::Relaxed)
     }
 
-    /// What things cost here.
+    /// Costs of operations here.
     pub fn costs(&self) -> Costs {
         Costs {
             look_ns: self.look_ns.load(Ordering::Relaxed),
@@ -196,7 +196,7 @@ impl Table {
         self.owner.store(pid, Ordering::Relaxed);
     }
 
-    /// Whether the owner is gone: then nobody's turn comes any more.
+    /// Whether the owner is gone: then no thread gets the turn any more.
     pub(crate) fn is_orphaned(&self) -> bool {
         !kernel::exists(self.owner.load(Ordering::Relaxed))
     }

@@ -16,7 +16,7 @@ use crate::{ENV_TABLE, ENV_TABLE_FROZEN};
 /// Between two looks whether who has the turn still lives (real ms).
 const LOOK_MS: u32 = 100;
 /// Looks without any progress until the world counts as stuck.
-const PATIENCE: u32 = 100;
+const QUIET_LOOKS: u32 = 100;
 
 /// An experiment in virtual time.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct World {
     library: PathBuf,
 }
 
-/// Nothing goes on: somebody has the turn and does not give it up.
+/// Nothing goes on: a thread has the turn and does not give it up.
 #[derive(Debug)]
 pub struct Stuck {
     /// Virtual time (ns).
@@ -95,11 +95,11 @@ impl World {
         command.env("LD_PRELOAD", OsString::from(&self.library))
     }
 
-    /// Waits in real time until process `pid`, started to take part, does. Whether it did within `patience`.
+    /// Waits in real time until process `pid`, started to take part, does. Whether it did within `timeout`.
     #[must_use]
-    pub fn await_part(&self, pid: u32, patience: Duration) -> bool {
+    pub fn await_part(&self, pid: u32, timeout: Duration) -> bool {
         let step = Duration::from_millis(1);
-        let mut left = patience;
+        let mut left = timeout;
         while !self.table.has(pid) {
             if left.is_zero() {
                 return false;
@@ -118,7 +118,7 @@ impl World {
     /// Lets the world run until `until_ns`. It stands still when this returns.
     ///
     /// # Errors
-    /// Somebody keeps the turn for ten seconds of real time.
+    /// A thread keeps the turn for ten seconds of real time.
     pub fn run_until(&self, until_ns: u64) -> Result<(), Stuck> {
         let table = self.table;
         {
@@ -143,7 +143,7 @@ impl World {
             let now_ns = table.now_ns();
             quiet = if now_ns == seen { quiet + 1 } else { 0 };
             seen = now_ns;
-            if quiet > PATIENCE {
+            if quiet > QUIET_LOOKS {
                 return Err(Stuck { now_ns, pid: holder });
             }
         }

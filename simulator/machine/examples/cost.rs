@@ -1,11 +1,11 @@
-//! What the machine's calls cost: `cargo run --release -p vcuda-machine --example cost [DIR]`.
+//! Cost of the machine's calls: `cargo run --release -p vcuda-machine --example cost [DIR]`.
 //!
 //! With a directory the machine is a mapped file there, otherwise memory. Prints nanoseconds per call.
 
 #![expect(clippy::print_stdout, reason = "the figures are this program's output")]
 
 use std::path::PathBuf;
-use vcuda_machine::{Command, Config, Machine, MachineError};
+use vcuda_machine::{Client, Command, Config, Machine, MachineError, QueueFull, StreamId};
 
 const ROUNDS: u64 = 200_000;
 
@@ -18,59 +18,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let time = |name: &str, rounds: u64, call: &mut dyn FnMut()| {
         let start = machine.now_ns();
         (0..rounds).for_each(|_| call());
-        println!("{name:<44} {:>8} ns", (machine.now_ns() - start) / rounds);
+        print(name, (machine.now_ns() - start) / rounds);
     };
 
     time("clock", ROUNDS, &mut || {
         std::hint::black_box(machine.now_ns());
     });
-    // In batches that the queue holds, with the drain outside of the measure.
-    let mut spent = 0;
-    for _ in 0..ROUNDS / 1000 {
-        let start = machine.now_ns();
-        for _ in 0..1000 {
-            client.submit(
-                stream,
-                Command::Kernel {
-                    duration_ns: 10,
-                    sms: 0,
-                },
-            )?;
-        }
-        spent += machine.now_ns() - start;
-        client.wait_stream(stream);
-    }
-    println!("{:<44} {:>8} ns", "submit", spent / ROUNDS);
-
-    let mut spent = 0;
-    for _ in 0..200 {
-        for _ in 0..500 {
-            client.submit(
-                stream,
-                Command::Kernel {
-                    duration_ns: 1,
-                    sms: 0,
-                },
-            )?;
-        }
-        let start = machine.now_ns();
-        client.advance();
-        spent += machine.now_ns() - start;
-    }
-    println!(
-        "{:<44} {:>8} ns",
-        "advance, per completion in batches of 500",
-        spent / (200 * 500)
-    );
-
+    print("submit", submit_ns(&machine, &client, stream)?);
+    let completion_ns = completion_ns(&machine, &client, stream)?;
+    print("advance, per completion in batches of 500", completion_ns);
     time("submit + advance + is_done, one kernel", ROUNDS, &mut || {
-        if let Ok(ticket) = client.submit(
-            stream,
-            Command::Kernel {
-                duration_ns: 0,
-                sms: 0,
-            },
-        ) {
+        if let Ok(ticket) = client.submit(stream, kernel(0)) {
             while !client.is_done(ticket) {}
         }
     });
@@ -79,13 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             client.give(0, 4096);
         }
     });
-    let endless = client.submit(
-        stream,
-        Command::Kernel {
-            duration_ns: u64::MAX,
-            sms: 0,
-        },
-    )?;
+    let endless = client.submit(stream, kernel(u64::MAX))?;
     time("is_done of a running kernel", ROUNDS, &mut || {
         std::hint::black_box(client.is_done(endless));
     });
@@ -93,6 +45,42 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::hint::black_box(machine.memory(0));
     });
     Ok(())
+}
+
+fn print(name: &str, ns: u64) {
+    println!("{name:<44} {ns:>8} ns");
+}
+
+fn kernel(duration_ns: u64) -> Command {
+    Command::Kernel { duration_ns, sms: 0 }
+}
+
+/// Cost of a submission, in batches that the queue holds, with the drain outside of the measure.
+fn submit_ns(machine: &Machine, client: &Client, stream: StreamId) -> Result<u64, QueueFull> {
+    let mut spent = 0;
+    for _ in 0..ROUNDS / 1000 {
+        let start = machine.now_ns();
+        for _ in 0..1000 {
+            client.submit(stream, kernel(10))?;
+        }
+        spent += machine.now_ns() - start;
+        client.wait_stream(stream);
+    }
+    Ok(spent / ROUNDS)
+}
+
+/// Cost of a completion where 500 are found at once.
+fn completion_ns(machine: &Machine, client: &Client, stream: StreamId) -> Result<u64, QueueFull> {
+    let mut spent = 0;
+    for _ in 0..200 {
+        for _ in 0..500 {
+            client.submit(stream, kernel(1))?;
+        }
+        let start = machine.now_ns();
+        client.advance();
+        spent += machine.now_ns() - start;
+    }
+    Ok(spent / (200 * 500))
 }
 
 fn open() -> Result<Machine, MachineError> {

@@ -1,4 +1,4 @@
-//! How late a waiter returns and what it costs: `cargo run --release -p vcuda-machine --example waiting [DIR]`.
+//! Delay of a waiter's return and its cost: `cargo run --release -p vcuda-machine --example waiting [DIR]`.
 //!
 //! Prints for several kernel lengths the mean lateness of `wait` and the share of one processor that it used.
 

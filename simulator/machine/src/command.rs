@@ -1,4 +1,4 @@
-//! What a stream can be told to do, and the names of things on a machine.
+//! Commands of a stream, and the names of things on a machine.
 
 use crate::layout::{name, split};
 
@@ -47,9 +47,9 @@ pub enum Command {
     /// As a kernel that spins until its peers spin too: once `parties` kernels with this `rendezvous` have begun, in whatever
     /// streams of whatever processes and GPUs, each of them runs for `duration_ns` more.
     Rendezvous {
-        /// Who belongs together.
+        /// Number of the group.
         rendezvous: u16,
-        /// How many there are.
+        /// Size of the group.
         parties: u8,
         /// Time on the GPU from then on (ns), below 2^48.
         duration_ns: u64,

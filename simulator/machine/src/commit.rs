@@ -32,7 +32,7 @@ pub(crate) enum CannotCommit {
     Damaged,
 }
 
-/// What an operation did to the core that it was given.
+/// Effect of an operation on the core that it was given.
 #[derive(Debug)]
 pub(crate) enum Change<R> {
     /// It only looked.
@@ -139,6 +139,11 @@ impl Shared {
     fn commit(&self, local: &mut Local) -> Result<bool, CannotCommit> {
         local.work.encode(&mut local.words);
         let writer = self.writer(local)?;
+        // A process that had this slot before may have committed after `base` was read, and died then: the root would name one
+        // of its buffers, which are now this process's. From here on, no other process makes the root name them.
+        if self.map.acquire(ROOT) != local.root {
+            return Ok(false);
+        }
         let own = 2 * writer.slot;
         let target = if local.root & 0xffff == own { own + 1 } else { own };
         // Pairs with the acquire fence of `refresh`: the stores below come after this process saw the root elsewhere.

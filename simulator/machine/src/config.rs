@@ -63,7 +63,7 @@ pub struct Config {
     pub device_copy_bytes_per_us: u64,
     /// Fixed part of every copy, ns.
     pub copy_latency_ns: u64,
-    /// How long kernels run.
+    /// Durations of kernels.
     pub kernels: KernelConfig,
     /// Faults on request.
     pub faults: FaultConfig,
@@ -86,7 +86,7 @@ pub enum ClockKind {
     Virtual,
 }
 
-/// How long kernels run (numbers are not computed, only time passes).
+/// Durations of kernels (numbers are not computed, only time passes).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KernelConfig {

@@ -98,21 +98,21 @@ row! {
         id: u64,
         gpu: u64,
         bytes: u64,
-        /// What it is, in the words of the driver that made it.
+        /// Kind of the object, in the words of the driver that made it.
         tag: u64,
         /// Device and inode of the file that it is known by, if it came from outside the machine; else zeroes.
         file: [u64; 2],
     }
 }
 row! {
-    /// Who holds an object. An object's rows are in the order in which the holders came; one without rows is gone.
+    /// Holder of an object. An object's rows are in the order in which the holders came; one without rows is gone.
     HoldRow {
         object: u64,
         /// `DESCRIPTORS`: the file descriptors that were exported of it. `RELEASING`: no process any more. `INHERITED`: the
         /// driver's descriptors of a dead process, in children of it.
         client: u64,
-        /// How often; of descriptors, a number that each export changes; of what is being released, until when, ns; of
-        /// inherited descriptors, the dead client.
+        /// Count of holds; of descriptors, a number that each export changes; of what is being released, until when,
+        /// ns; of inherited descriptors, the dead client.
         count: u64,
     }
 }
@@ -249,7 +249,7 @@ impl Core {
         (words.len() == 0 && self.check()).then_some(())
     }
 
-    /// What always holds.
+    /// Invariants that always hold.
     pub(crate) fn check(&self) -> bool {
         let has_gpu = |gpu: u64| as_index(gpu) < self.gpus.len();
         self.clients.len() <= as_index(CLIENTS)

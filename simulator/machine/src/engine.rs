@@ -31,7 +31,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// How long the slice that began at `start` lasts (ns): the same whichever process asks.
+    /// Length of the slice that began at `start` (ns): the same whichever process asks.
     pub(crate) fn slice_ns_from(&self, start: u64) -> u64 {
         let spread_ns = self.slice_ns * self.slice_spread_permille / 1000;
         // A multiplication by a large odd number mixes the low bits into the high ones.
@@ -60,7 +60,7 @@ struct Active {
     entry: Option<Entry>,
 }
 
-/// How a play ended.
+/// Outcome of a play.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Played {
     /// At the time asked for.

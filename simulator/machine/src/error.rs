@@ -1,4 +1,4 @@
-//! What can go wrong: opening a machine (`MachineError`), and what a machine refuses (`Refused`).
+//! Errors: of opening a machine (`MachineError`), and refusals of a machine (`Refused`).
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ pub enum MachineError {
     /// A file or directory of the machine cannot be made, read or mapped.
     #[error("cannot {action} {path}: {source}; make the directory writable or name another one in VCUDA_SIM")]
     Io {
-        /// What was tried, as a verb ("open", "map").
+        /// The attempted action, as a verb ("open", "map").
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum MachineError {
         field: String,
         /// The value found.
         value: String,
-        /// What would be possible.
+        /// A remedy that would be possible.
         remedy: String,
     },
     /// The state file was written by another version of this library, or is no state file.
@@ -42,17 +42,17 @@ pub enum MachineError {
     State {
         /// The state file.
         path: PathBuf,
-        /// What the file holds.
+        /// Content of the file.
         found: String,
-        /// What is needed.
+        /// Required content.
         wanted: String,
     },
     /// No free slot for one more process.
     #[error("the simulated machine already serves {limit} {what}; end some of them")]
     Full {
-        /// What there are too many of.
+        /// Things of which there are too many.
         what: &'static str,
-        /// How many are possible.
+        /// Number of them that is possible.
         limit: usize,
     },
 }

@@ -35,7 +35,7 @@ pub struct Faults {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xid {
-    /// Whose ("GPU-...").
+    /// UUID of the GPU ("GPU-...").
     pub gpu: String,
     /// The number that NVIDIA's XID catalogue explains.
     pub xid: u64,

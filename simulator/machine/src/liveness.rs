@@ -1,4 +1,4 @@
-//! Who lives: one byte of a lock file per slot, held as a record lock.
+//! Living clients: one byte of a lock file per slot, held as a record lock.
 //!
 //! The kernel drops a process's record locks when it ends, however it ends, and whatever PID namespace it lived in; a
 //! child of `fork` does not inherit them. They also go when the process closes *any* descriptor of the file, so each is

@@ -59,7 +59,7 @@ impl ObjectFiles {
         }
     }
 
-    /// Of a machine in memory: its objects have no contents, and descriptors live on.
+    /// Files of a machine in memory: its objects have no contents, and descriptors live on.
     pub(crate) fn none() -> ObjectFiles {
         ObjectFiles {
             path: None,

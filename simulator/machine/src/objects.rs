@@ -63,11 +63,11 @@ impl Core {
         owners
     }
 
-    /// What always holds of objects.
+    /// Invariants of objects that always hold.
     pub(crate) fn check_objects(&self) -> bool {
         let is_whole = |hold: &HoldRow| {
-            let is_somebody = self.clients.iter().any(|row| row.id == hold.client);
-            self.object(hold.object).is_some() && hold.count > 0 && (is_somebody || !hold.is_of_process())
+            let is_client = self.clients.iter().any(|row| row.id == hold.client);
+            self.object(hold.object).is_some() && hold.count > 0 && (is_client || !hold.is_of_process())
         };
         let mut held: Vec<u64> = self.holds.iter().map(|hold| hold.object).collect();
         held.sort_unstable();
@@ -217,7 +217,7 @@ fn pass_on(core: &mut Core, row: &ObjectRow, before: Option<u64>) {
 }
 
 fn change_gpu(core: &mut Core, gpu: u64, bytes: u64) {
-    if let Some(card) = core.gpus.get_mut(as_index(gpu)) {
-        card.used -= bytes.min(card.used);
+    if let Some(row) = core.gpus.get_mut(as_index(gpu)) {
+        row.used -= bytes.min(row.used);
     }
 }

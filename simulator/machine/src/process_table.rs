@@ -8,7 +8,7 @@ use crate::shared::{CLIENT_SLOTS, Local, Shared};
 use crate::sys;
 use crate::{objects, releasing, ring};
 
-/// How often the living are counted by the way, ns.
+/// Interval of counts of the living, made by the way, ns.
 const CHECK_EVERY_NS: u64 = 10_000_000;
 
 impl Shared {

@@ -1,4 +1,4 @@
-//! What the machine tells: the exact record, memory, and NVML's late and rounded view.
+//! Reports of the machine: the exact record, memory, and NVML's late and rounded view.
 
 use crate::commit::{CannotCommit, Change};
 use crate::core::{Core, PERIODS, UseRow};
@@ -197,7 +197,7 @@ fn rounded(shared: &Shared, bytes: u64) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// What NVML counts of a process's memory.
+/// NVML's count of a process's memory.
 fn reported_use(shared: &Shared, row: &UseRow) -> u64 {
     if shared.config.driver.nvml_counts_managed {
         row.used

@@ -10,7 +10,7 @@ use crate::layout::{HOLDS, OBJECTS, as_index};
 use crate::objects;
 use crate::shared::{Local, Shared};
 
-/// What keeps memory that no process has any more.
+/// Keeper of memory that no process has any more.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Retainer {
     /// The driver, until this moment (ns).
@@ -72,7 +72,7 @@ fn keep(core: &mut Core, gpu: u64, bytes: u64, retainer: Retainer) {
 }
 
 impl Shared {
-    /// What keeps memory that is given back now.
+    /// Keeper of memory that is given back now.
     pub(crate) fn retainer(&self) -> Option<Retainer> {
         match self.config.driver.release_delay_ns {
             0 => None,
@@ -80,7 +80,7 @@ impl Shared {
         }
     }
 
-    /// What keeps the memory of a process that ends now.
+    /// Keeper of the memory of a process that ends now.
     pub(crate) fn retainer_of_client(&self, client: u64) -> Option<Retainer> {
         if self.config.driver.child_keeps_memory && self.objects.is_driver_open(client) {
             Some(Retainer::Children(client))
@@ -89,7 +89,7 @@ impl Shared {
         }
     }
 
-    /// What is to be released by now.
+    /// Memory that is due for release.
     fn due<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = HoldRow> + 'a {
         let now = self.now();
         let is_due = move |hold: &HoldRow| match hold.client {

@@ -1,4 +1,4 @@
-//! What the machine tells about itself: the exact record, and what NVML-like observers see.
+//! Reports of the machine about itself: the exact record, and the view of NVML-like observers.
 
 use serde::{Deserialize, Serialize};
 

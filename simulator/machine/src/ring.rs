@@ -30,7 +30,7 @@ pub(crate) struct Entry {
     pub(crate) arrival: u64,
 }
 
-/// What is to be done.
+/// Work to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     Kernel { duration: u64, sms: u64, until: Until },

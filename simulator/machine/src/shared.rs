@@ -1,4 +1,4 @@
-//! What all clients of one opened machine share in this process: the mapping, and the last core that was seen.
+//! State that all clients of one opened machine share in this process: the mapping, and the last core that was seen.
 
 use crate::config::{ClockKind, Config};
 use crate::core::Core;

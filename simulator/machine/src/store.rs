@@ -251,7 +251,7 @@ fn check_config(map: &Mapping, config: &Config, path: &Path) -> Result<(), Machi
     })
 }
 
-/// Of what all processes of a machine must agree upon.
+/// Fingerprint of the settings that all processes of a machine must agree upon.
 fn fingerprint(config: &Config) -> u64 {
     let rules = (
         config.clock,
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_somebody_else_is_not_trusted() {
+    fn a_directory_of_another_user_is_not_trusted() {
         let base = std::env::temp_dir().join(format!("vcuda-owner-{}", std::process::id()));
         std::fs::create_dir(&base).unwrap();
         let (link, user) = (base.join("link"), sys::user_id());

@@ -94,7 +94,7 @@ fn a_kernel_runs_for_its_duration_from_its_submission() {
 }
 
 #[test]
-fn nobody_looking_changes_nothing() {
+fn an_unwatched_machine_changes_nothing_else() {
     let machine = machine();
     let (client, stream) = tenant(&machine, 1);
     for _ in 0..3 {

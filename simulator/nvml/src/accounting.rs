@@ -1,5 +1,5 @@
 //! Accounting (NVML API reference, "Accounting Statistics"): off unless `machine.toml` says `accounting = true`, as it is
-//! after a driver was loaded. Switching it needs rights that nobody has here.
+//! after a driver was loaded. Switching it needs rights that no process has here.
 //!
 //! The figures are those of the machine's record: a process is in it from its first use of the GPU on, dead or alive.
 //! docs/hardware.md, "NVML accounting": the time of a process that has ended is that from its first kernel to its

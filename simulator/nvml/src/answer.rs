@@ -6,8 +6,9 @@
 use std::ffi::{CStr, c_char, c_uint};
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
-/// Whether an address can be one of this process's at all: not in the lowest 64 KiB, which Linux maps for nobody, nor
-/// beyond the 47 bits of a process's addresses. The real library would fault there; this one lets programs try nonsense.
+/// Whether an address can be one of this process's at all: not in the lowest 64 KiB, which Linux maps for no process,
+/// nor beyond the 47 bits of a process's addresses. The real library would fault there; this one lets programs try
+/// nonsense.
 fn is_possible<T>(place: *const T) -> bool {
     (1 << 16..1 << 47).contains(&place.addr())
 }

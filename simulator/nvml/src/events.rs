@@ -15,7 +15,7 @@ use vcuda_driver_api::nvml::{
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 use vcuda_machine::Faults;
 
-/// What a device can report.
+/// Events that a device can report.
 const SUPPORTED: u64 = nvmlEventTypeSingleBitEccError
     | nvmlEventTypeDoubleBitEccError
     | nvmlEventTypePState
@@ -25,7 +25,7 @@ const SUPPORTED: u64 = nvmlEventTypeSingleBitEccError
 /// All bits that mean an event (NVML API reference, "Event Types").
 const KNOWN: u64 = 0xff9f;
 
-/// How often a wait looks.
+/// Interval of a wait's looks.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Sets by their handles, which are numbers that never come again.

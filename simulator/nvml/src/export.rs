@@ -41,7 +41,7 @@ macro_rules! unsupported {
     };
 }
 
-/// What a function answers if its handler panicked.
+/// Answer of a function whose handler panicked.
 pub(crate) trait Answer {
     /// The answer.
     fn broken() -> Self;

@@ -1,4 +1,4 @@
-//! How devices hang together: PCIe, the NVLinks and NUMA nodes of `machine.toml`. Each device has a PCI root of its own.
+//! Connections of devices: PCIe, the NVLinks and NUMA nodes of `machine.toml`. Each device has a PCI root of its own.
 
 use crate::answer::{get, put, put_all};
 use crate::state::{Device, device, opened};

@@ -28,7 +28,7 @@ struct Entry {
     bytes: u64,
 }
 
-/// Who asks, and what the profile's driver tells it.
+/// The calling process, and what the profile's driver tells it.
 #[derive(Debug)]
 pub(crate) struct Caller<'a> {
     driver: &'a DriverProfile,
@@ -233,8 +233,8 @@ mod tests {
     use super::*;
     use vcuda_machine::Config;
 
-    /// What a caller inside a namespace, or on the host, is told of a process of its namespace (its PID 7, the host's 700)
-    /// and of another one (the host's 800).
+    /// Answers to a caller inside a namespace, or on the host, about a process of its namespace (its PID 7, the host's
+    /// 700) and about another one (the host's 800).
     fn told(profile: &str, is_on_host: bool, list: List) -> Result<Vec<(c_uint, u64)>, NvmlError> {
         let driver = Config::of_profile(profile).unwrap().driver;
         let process = |pid, here, on_host| ProcessUse {

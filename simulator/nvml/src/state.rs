@@ -20,7 +20,7 @@ pub(crate) struct Opened {
     epoch_ns: u64,
 }
 
-/// How often one that hangs looks whether it still does.
+/// Interval at which a hanging function looks whether it still hangs.
 const HANG: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// Counted initialisations; a child of `fork` keeps the count. No lock: a child could find it taken for ever.
@@ -50,7 +50,7 @@ fn open() -> Result<&'static Opened, NvmlError> {
             Ok(unsafe { &*opened })
         }
         Err(faster) => {
-            // SAFETY: the box just made, which nobody else has seen.
+            // SAFETY: the box just made, which no other code has seen.
             drop(unsafe { Box::from_raw(opened) });
             // SAFETY: a leaked box that another thread of this process has published.
             Ok(unsafe { &*faster })
@@ -83,7 +83,7 @@ impl Opened {
             .saturating_sub(self.epoch_ns + 1)
     }
 
-    /// What has happened to the GPUs until now. While the driver hangs, this does not return.
+    /// Faults of the GPUs until now. While the driver hangs, this does not return.
     ///
     /// # Errors
     /// `NVML_ERROR_UNKNOWN` for a file that cannot be read, which the standard error tells more of.
@@ -199,7 +199,7 @@ pub(crate) fn opened_early() -> Result<&'static Opened, NvmlError> {
     open()
 }
 
-/// What every function answers that is not simulated.
+/// Answer of every function that is not simulated.
 pub(crate) fn not_supported() -> nvmlReturn_t {
     opened()?;
     Err(NvmlError::NOT_SUPPORTED)

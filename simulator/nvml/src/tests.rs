@@ -8,7 +8,7 @@ use std::path::Path;
 use std::ptr::null_mut;
 use vcuda_driver_api::nvml::*;
 use vcuda_driver_api::{NvmlError, names};
-use vcuda_machine::{ClockKind, Command, Config, Faults, Machine, Xid};
+use vcuda_machine::{Client, ClockKind, Command, Config, ContextId, Faults, Machine, Xid};
 
 #[test]
 fn every_name_is_exported_once() {
@@ -294,7 +294,12 @@ fn a_process_is_seen(machine: &Machine, device: nvmlDevice_t, idle: nvmlDevice_t
     count = 2;
     processes::compute_v2(idle, &raw mut count, infos.as_mut_ptr()).unwrap();
     assert_eq!(count, 0, "its context is on the other device");
+    its_work_is_sampled(machine, &client, context, device);
+}
 
+/// The GPU's rate and the samples of processes, before and after the process 4711 has launched.
+fn its_work_is_sampled(machine: &Machine, client: &Client, context: ContextId, device: nvmlDevice_t) {
+    let mut count = 0;
     assert_eq!(
         samples::of_processes(device, null_mut(), &raw mut count, 0),
         Err(NvmlError::NOT_FOUND)

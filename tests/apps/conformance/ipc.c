@@ -1,5 +1,5 @@
 /* Memory of cuMemAlloc shared by IPC handles. CUDA Driver API: "Memory Management", cuIpc*. The figures of free memory
- * are exact where nobody else uses the GPU. */
+ * are exact if no other process uses the GPU. */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (IpcHandle *, CUdeviceptr))                                          \
     X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, (CUdeviceptr *, IpcHandle, unsigned))                          \

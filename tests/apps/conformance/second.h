@@ -47,7 +47,7 @@ static inline int hear(void *bytes, size_t length)
     return fd;
 }
 
-/* A step that both take: nobody goes on before the other is there. */
+/* A step that both take: neither goes on before the other is there. */
 static inline void meet(void)
 {
     char byte = 'm';

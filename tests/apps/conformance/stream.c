@@ -2,6 +2,7 @@
  * memory operations", "Stream synchronization behavior". Nothing here depends on how fast the host is: what must not be
  * finished waits for a flag that the host has not yet set, and durations are read off the GPU's clock. */
 #include "../driver.h"
+#include <unistd.h>
 static volatile uint32_t *flag;
 static CUdeviceptr flag_address;
 static uint32_t turn;
@@ -13,6 +14,15 @@ static void close_gate(CUstream stream)
 static void open_gate(void) { __atomic_store_n(flag, ++turn, __ATOMIC_SEQ_CST); }
 static int order[4], calls;
 static void note(void *which) { order[__atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) & 3] = (int)(intptr_t)which; }
+/* A host function that ends when another stream has written the value, or after 20 s. */
+static int was_written;
+static void await_value(void *value)
+{
+    for (int i = 0; i < 20000 && !was_written; i++) {
+        was_written = *flag == (uint32_t)(intptr_t)value;
+        usleep(1000);
+    }
+}
 int main(void)
 {
     setup();
@@ -106,6 +116,11 @@ int main(void)
     OK(cuStreamWriteValue32_v2(a, flag_address, 1000, 0));
     OK(cuStreamSynchronize(b));
     CHECK(*flag == 1000);
+    /* So does a stream whose neighbour is in a host function. */
+    OK(cuLaunchHostFunc(a, await_value, (void *)2000));
+    OK(cuStreamWriteValue32_v2(b, flag_address, 2000, 0));
+    OK(cuStreamSynchronize(a));
+    CHECK(was_written);
     /* Flags; handles that are none; destroying what is in use. */
     EXPECT(INVALID_VALUE, cuStreamCreate(NULL, 0));
     unsigned flags = 9;

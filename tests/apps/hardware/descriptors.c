@@ -18,7 +18,7 @@ static struct flock range(short type)
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = 0x5643554441, .l_len = 1};
     return lock;
 }
-/* 1: somebody else's lock is there, 0: none, -1: the question failed. */
+/* 1: another process's lock is there, 0: none, -1: the question failed. */
 static int is_locked(int asker)
 {
     struct flock lock = range(F_WRLCK);

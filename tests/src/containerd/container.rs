@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use super::{SOON, Sandbox, cri, image, namespaces, userland};
 use crate::release_dir;
 
-/// How kubelet names devices to the runtime.
+/// Ways in which kubelet names devices to the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named {
     /// In the field made for it (kubelet 1.28 and later).
@@ -24,7 +24,7 @@ pub enum Named {
 pub struct Container<'s> {
     sandbox: &'s Sandbox<'s>,
     devices: &'s [String],
-    /// How its devices are named.
+    /// Way in which its devices are named.
     pub named: Named,
     /// The user, and group, of its first process.
     pub user: u32,
@@ -39,18 +39,18 @@ pub struct Container<'s> {
 pub struct Ended {
     /// Its first process' exit status.
     pub code: i32,
-    /// What it wrote to stdout.
+    /// Its output on stdout.
     pub out: String,
-    /// What it, or the runtime for it, wrote to stderr.
+    /// Output on stderr, of it or of the runtime for it.
     pub err: String,
-    /// What it left in `/dev/termination-log`.
+    /// Text that it left in `/dev/termination-log`.
     pub termination: String,
-    /// What the runtime says about its end.
+    /// The runtime's message about its end.
     pub message: String,
 }
 
 impl Ended {
-    /// What it printed; it has to have succeeded.
+    /// Its output; it has to have succeeded.
     pub fn printed(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.out
@@ -118,7 +118,7 @@ impl<'s> Container<'s> {
         Ok(ended)
     }
 
-    /// What it prints, if it succeeds.
+    /// Its output, if it succeeds.
     pub fn printed(&self, words: &[&str]) -> String {
         self.run(words).unwrap().printed()
     }
@@ -185,8 +185,8 @@ impl<'s> Container<'s> {
     }
 }
 
-/// What was written to a stream: each line of a container's log has a time, the stream, `F` for a whole line or `P` for a part
-/// of one, and the text.
+/// Text that was written to a stream: each line of a container's log has a time, the stream, `F` for a whole line or `P` for a
+/// part of one, and the text.
 fn written(log: &str, stream: &str) -> String {
     let mut text = String::new();
     for line in log.lines() {

@@ -1,5 +1,5 @@
-//! What kubelet says to a container runtime, `runtime.v1`, as far as it takes to start a container with devices: names and
-//! numbers as the Container Runtime Interface has them. By hand, because the crate that has all of it wants `protoc`.
+//! Kubelet's requests to a container runtime, `runtime.v1`, as far as it takes to start a container with devices: names
+//! and numbers as the Container Runtime Interface has them. By hand, because the crate that has all of it wants `protoc`.
 
 use std::collections::HashMap;
 

@@ -53,7 +53,7 @@ fn is_nvml(name: &str) -> bool {
     name.starts_with("nvml")
 }
 
-/// How many names of each library became what.
+/// Number of names of each library, by treatment.
 fn counts(coverage: &Coverage) -> String {
     let mut table = "| | CUDA | NVML |\n|---|---:|---:|\n".to_owned();
     let mut row = |what: &str, names: &mut dyn Iterator<Item = &str>| {
@@ -78,7 +78,7 @@ fn counts(coverage: &Coverage) -> String {
     table
 }
 
-/// What becomes of the functions that have to do with device memory.
+/// Treatment of the functions that have to do with device memory.
 fn memory_counts(coverage: &Coverage) -> String {
     let mut counted: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (name, what) in &coverage.memory {
@@ -123,7 +123,7 @@ fn hooked(coverage: &Coverage) -> String {
     text
 }
 
-/// What a module of handlers is about: the first sentence of its documentation.
+/// Subject of a module of handlers: the first sentence of its documentation.
 fn subject(module: &str) -> String {
     let path = workspace().join(format!("shim/src/hooks/{module}.rs"));
     let source = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

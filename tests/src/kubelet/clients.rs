@@ -40,7 +40,7 @@ pub(super) struct Client {
     pub(super) way: &'static str,
     pub(super) channel: Channel,
     pub(super) options: DevicePluginOptions,
-    /// What reads its list.
+    /// Task that reads its list.
     reading: Option<AbortHandle>,
 }
 

@@ -7,7 +7,7 @@ use super::manager::Reusable;
 use super::runtime::Started;
 use super::{Kubelet, Node, runtime};
 
-/// What a container is in its pod.
+/// Role of a container in its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Runs to its end before the others, which inherit its devices.
@@ -23,7 +23,7 @@ pub enum Role {
 pub struct ContainerSpec {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Role of the container.
     pub role: Role,
     /// Devices by resource.
     pub wants: BTreeMap<String, usize>,
@@ -87,7 +87,7 @@ pub struct Pod {
 static UIDS: AtomicU64 = AtomicU64::new(1);
 
 impl Pod {
-    /// One that asks for nothing of ours, so that nobody has to admit it.
+    /// One that asks for nothing of ours, so that no plugin has to admit it.
     pub fn named(name: &str) -> Self {
         Self::of(PodSpec::new(name))
     }

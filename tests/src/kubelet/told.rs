@@ -24,7 +24,7 @@ const CALLS_PER_SECOND: f64 = 100.0;
 /// and so many at once (DefaultBurstTokens).
 pub(super) const BURST: f64 = 10.0;
 
-/// How PodResources answers.
+/// Answers of PodResources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Mood {
     /// As it should.

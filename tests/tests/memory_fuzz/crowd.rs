@@ -10,19 +10,19 @@ use vcuda_tests::{Door, Fixture, Running, Tenant, app, eventually, succeeded};
 /// Processes that can be there at a time, and threads of each (`tests/apps/fuzz/base.h`).
 const PLACES: u64 = 16;
 const THREADS: u32 = 4;
-/// What a process takes when all is freed: its context.
+/// Memory of a process when all is freed: its context.
 const CONTEXT: u64 = 8 << 20;
-/// How long a new process waits for room for its context.
+/// Time that a new process waits for room for its context.
 const ROOM: Duration = Duration::from_secs(5);
 /// Within this time the figures come to what lives (I8), where the fuzzers do not fill the machine.
 const PROMISED: Duration = Duration::from_secs(1);
 /// Within this time they do where several fuzzers share a few processors: a killed process's children end only when they run.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// The machine of [`CONTEXT`].
 pub(crate) const MACHINE: &str =
     "context_bytes = \"8MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"16GiB\"\n";
 
-/// What the page tells the processes to do.
+/// Command of the page to the processes.
 #[derive(Debug, Clone, Copy)]
 enum Command {
     Run = 0,
@@ -106,7 +106,7 @@ impl<'b> Crowd<'b> {
         });
     }
 
-    /// How many processes there are.
+    /// Number of processes.
     pub(crate) fn count(&self) -> usize {
         self.members.len()
     }
@@ -157,7 +157,7 @@ impl<'b> Crowd<'b> {
         self.all_have_started();
         self.tell(Command::End);
         self.wait_until("at their end", |crowd, place| crowd.word(place, 4) == 1);
-        // The release of memory that descriptors held is proved when somebody asks.
+        // The release of memory that descriptors held is proved when a process asks.
         self.tell(Command::Ask);
         self.wait_until("answered", |crowd, place| crowd.word(place, 4) == 2);
         let contexts = self.members.iter().filter(|member| member.has_cuda).count() as u64;
@@ -170,7 +170,7 @@ impl<'b> Crowd<'b> {
         self.comes_to(0, "nothing is left of the dead");
     }
 
-    /// Within [`PATIENCE`] `vcuda smi` says so many bytes, and the simulator counts them. Says so if that took longer than
+    /// Within [`TIMEOUT`] `vcuda smi` says so many bytes, and the simulator counts them. Says so if that took longer than
     /// [`PROMISED`].
     #[expect(clippy::disallowed_methods, reason = "a limit of time, by the wall clock")]
     fn comes_to(&self, bytes: u64, what: &str) {
@@ -192,7 +192,7 @@ impl<'b> Crowd<'b> {
                 late = Some(figures);
             }
             assert!(
-                passed < PATIENCE,
+                passed < TIMEOUT,
                 "{}: {what} ({bytes} bytes): {figures:?}",
                 self.name()
             );
@@ -231,7 +231,7 @@ impl<'b> Crowd<'b> {
         (sum(8), sum(16))
     }
 
-    /// What reproduces this run.
+    /// Words that reproduce this run.
     pub(crate) fn name(&self) -> String {
         format!(
             "VCUDA_FUZZ_SEED={} VCUDA_FUZZ_FAMILIES={}",

@@ -23,9 +23,9 @@ use vcuda_tests::{Fixture, GIB};
 use crowd::{Crowd, MACHINE};
 
 const QUOTA: u64 = 2 * GIB;
-/// What the quota is set to, live.
+/// Quotas that are set, live.
 const QUOTAS: [u64; 4] = [GIB / 2, GIB, 3 * GIB / 2, QUOTA];
-/// How long one run lasts before everything is freed and the next one begins.
+/// Duration of one run, before everything is freed and the next one begins.
 const RUN: Duration = Duration::from_secs(8);
 
 fn number(variable: &str) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! What drivers do that could make memory be forgotten, or be charged twice.
+//! Behaviour of drivers that could make memory be forgotten, or be charged twice.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -135,7 +135,7 @@ fn managed_memory_is_no_overhead_and_hides_none() {
 
 /// A primary context that was made by no call that the shim sees counts from the first use of it on.
 #[test]
-fn a_context_made_by_private_interfaces_is_charged_where_nvml_lists_nobody() {
+fn a_context_made_by_private_interfaces_is_charged_if_nvml_lists_no_process() {
     let fixture = machine("wsl2", "");
     let mut process = Commanded::start(on_host(&fixture, "2GiB").arg("private"));
     assert_exact(&fixture, &mut process, "a private context");
@@ -231,7 +231,7 @@ fn the_command_line_finds_such_a_gpu_through_the_driver() {
     assert!(peak_bytes(&fixture) <= GIB);
 }
 
-/// Listens at a container's socket, and answers so. Says "heard BYTES" of each message before it answers.
+/// Listens at a tenant's socket, and answers so. Says "heard BYTES" of each message before it answers.
 pub(crate) fn other_manager(socket: &Path, answer: &str) -> Running {
     const LISTEN: &str = "
 import socket, sys

@@ -1,5 +1,5 @@
-//! What the driver takes for itself is charged: the container's figure is the GPU's, whatever comes and goes; and a
-//! quota that has no room for it refuses it and nothing else (I7, I9).
+//! The driver's own memory is charged: the tenant's figure is the GPU's, whatever comes and goes; and a quota that has
+//! no room for it refuses it and nothing else (I7, I9).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -42,7 +42,7 @@ fn listed(has_nvml: bool) -> &'static str {
     if has_nvml { "listed" } else { "unlisted" }
 }
 
-/// Runs all steps beside another process of the container, and compares after each.
+/// Runs all steps beside another process of the tenant, and compares after each.
 fn follows(fixture: &Fixture, [mut hold, mut steps]: [Command; 2], is_listed: bool) {
     let mut sits = Running::start(hold.arg((300 * MIB).to_string()));
     sits.wait_for("holding");
@@ -100,7 +100,7 @@ fn the_figure_is_the_gpus_without_nvml() {
     follows(&fixture, commands, false);
 }
 
-/// By what the manager's NVML says, where the container's own says nothing.
+/// By the manager's NVML, if the container's own says nothing.
 #[test]
 fn the_figure_is_the_gpus_where_the_manager_tells() {
     let fixture = Fixture::with_config(&format!("profile = \"a100-535-container\"\n{MACHINE}"));

@@ -1,5 +1,5 @@
-//! What is in use after one context, for each profile of a driver: on the host, in a container whose node has a manager, and
-//! in one whose node has none.
+//! Use after one context, for each profile of a driver: on the host, in a container whose node has a manager, and in one
+//! whose node has none.
 
 use std::process::{Command, Stdio};
 
@@ -21,7 +21,7 @@ pub(crate) fn machine(profile: &str, lines: &str) -> Fixture {
     Fixture::with_config(&format!("profile = \"{profile}\"\n{lines}\n"))
 }
 
-/// What the process is told that is in use (bytes).
+/// Memory in use by the answer to the process (bytes).
 pub(crate) fn used(process: &mut Commanded) -> u64 {
     let (left, total) = process.info();
     total - left
@@ -40,12 +40,12 @@ pub(crate) fn on_host(fixture: &Fixture, quota: &str) -> Command {
     command
 }
 
-/// `obey` as a tenant in a PID namespace of its own; no manager is there. None where nobody may make one.
+/// `obey` as a tenant in a PID namespace of its own; no manager is there. None if this user may not make one.
 pub(crate) fn apart(fixture: &Fixture, quota: &str) -> Option<Command> {
     isolated(fixture, &on_host(fixture, quota))
 }
 
-/// The tenant's command in a PID namespace of its own. None where nobody may make one.
+/// The tenant's command in a PID namespace of its own. None if this user may not make one.
 pub(crate) fn isolated(fixture: &Fixture, tenant: &Command) -> Option<Command> {
     let works = Command::new("unshare").args(APART).arg("true").output();
     if !works.is_ok_and(|output| output.status.success()) {
@@ -63,13 +63,13 @@ pub(crate) fn isolated(fixture: &Fixture, tenant: &Command) -> Option<Command> {
     Some(command)
 }
 
-/// A container of this name, granted by the fixture's manager. None where nobody may mount.
+/// A tenant of this name, granted by the fixture's manager. None if this user may not mount.
 pub(crate) fn granted<'b>(fixture: &'b Fixture, name: &str, quota: &str) -> Option<GrantedContainer<'b>> {
     let args = ["grant", "create", name, "--memory", quota, "--cores", "10"];
     succeeded(&fixture.vcuda(args).output().unwrap());
     let room = fixture.granted_container(name, Mounted::Directory);
     if room.is_none() {
-        skip("overhead: nobody may mount here");
+        skip("overhead: this user may not mount here");
         return None;
     }
     // The socket is made a moment after the directory.
@@ -133,7 +133,20 @@ pub(crate) fn churns(fixture: &Fixture) -> [Running; 2] {
     })
 }
 
-/// What neighbours do meanwhile is in no figure, where NVML on the host tells of each process.
+/// Ends a process of the fixture's only tenant, and waits for that. A process that was killed in a PID namespace of its own ends a
+/// little later than the one that began it, and counts until then.
+pub(crate) fn end(fixture: &Fixture, process: Commanded) {
+    drop(process);
+    eventually("its end", std::time::Duration::from_secs(20), || {
+        let all = fixture.smi();
+        let tenants = all["gpus"][0]["tenants"].as_array().unwrap();
+        tenants.iter().all(|tenant| tenant["memory_used_bytes"] == 0)
+    });
+    // The lock by which the tenant tells its death is released after the memory.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+}
+
+/// Acts of neighbours meanwhile are in no figure, if NVML on the host tells of each process.
 #[test]
 fn neighbours_are_in_no_figure_where_a_manager_tells() {
     for profile in ["a100-535-container", "t4-470", "gb10", "mps"] {
@@ -159,11 +172,12 @@ fn neighbours_are_in_no_figure_where_a_manager_tells() {
                 told.abs_diff(context_bytes) <= ROUNDING,
                 "{profile}: {told} of {context_bytes}"
             );
+            end(&fixture, process);
         }
     }
 }
 
-/// Contexts that are made at the same moment in several containers are each charged to their own.
+/// Contexts that are made at the same moment in several tenants are each charged to their own.
 #[test]
 fn first_contexts_at_the_same_moment_are_charged_right() {
     let fixture = machine("a100-535-container", "");
@@ -193,7 +207,7 @@ fn first_contexts_at_the_same_moment_are_charged_right() {
             std::time::Duration::from_secs(20),
             || fixture.used_bytes() == 0,
         );
-        // The lock by which the container tells its death is released after the memory.
+        // The lock by which the tenant tells its death is released after the memory.
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert!(fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap() <= 6 * GIB);

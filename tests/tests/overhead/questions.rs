@@ -10,7 +10,7 @@ use crate::drivers::other_manager;
 use crate::places::machine;
 use crate::tell;
 
-/// How many questions the manager has heard that nobody counted yet. One that was answered is among them.
+/// Number of questions that the manager has heard and that were not counted yet. One that was answered is among them.
 fn questions(manager: &mut Running) -> usize {
     let mut heard = Vec::new();
     while manager.prints_within(Duration::ZERO) {
@@ -21,7 +21,7 @@ fn questions(manager: &mut Running) -> usize {
 }
 
 #[test]
-fn nobody_asks_the_manager_during_a_capture() {
+fn no_process_asks_the_manager_during_a_capture() {
     let fixture = machine("wsl2", "");
     let tenant = fixture.keep("a", &["--memory", "4GiB"]);
     // One that answers, and knows nothing, is asked whenever a context is made or ends.

@@ -1,4 +1,4 @@
-//! NVML takes long to start, as where hundreds of processes start at once: nobody waits for it, no quota is exceeded
+//! NVML takes long to start, as when hundreds of processes start at once: no process waits for it, no quota is exceeded
 //! meanwhile, and what was charged without it is corrected when it answers.
 
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use vcuda_tests::{Commanded, Door, Fixture, GIB, MIB, Running, app, eventually};
 
 use crate::drivers::{fill, peak_bytes};
 use crate::places::{
-    CONTEXT_BYTES, ROUNDING, assert_exact, churns, granted, isolated, machine, used, within,
+    CONTEXT_BYTES, ROUNDING, assert_exact, churns, end, granted, isolated, machine, used, within,
 };
 
 /// A machine with this driver, on which each start of NVML takes so many seconds.
@@ -27,7 +27,7 @@ fn a_first_context_does_not_wait_for_nvml_and_the_quota_holds() {
     let mut process = start();
     assert_exact(&fixture, &mut process, "before NVML answers");
     assert_eq!(fill(&mut process, 256 * MIB), 6, "of 1638 MiB beside the context");
-    // One that finds no room, and one that has it, of a container whose contexts are known by now.
+    // One that finds no room, and one that has it, of a tenant whose contexts are known by now.
     assert!(!is_ready(&mut tenant.command(app("obey", Door::Dlsym))));
     drop(process);
     start().fills_to_the_byte();
@@ -74,6 +74,31 @@ fn the_manager_tells_before_nvml_does() {
         let mut process = Commanded::start(&mut within(&room, "obey"));
         let told = used(&mut process);
         assert!(told.abs_diff(CONTEXT_BYTES) <= ROUNDING, "{told}");
+        end(&fixture, process);
+    }
+}
+
+/// Processes of the same tenant allocate and free while a further context is measured on the GPU as a whole.
+#[test]
+fn neighbours_of_the_tenant_are_in_no_figure_before_nvml_answers() {
+    for round in 0..4 {
+        let fixture = slow("h200-580", 60.0);
+        let tenant = fixture.keep("busy", &["--memory", "8GiB"]);
+        let start = || Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)));
+        // Of first contexts the tenant knows the size then, of further ones not.
+        let mut process = start();
+        assert_exact(&fixture, &mut process, "one context");
+        let neighbours = ["1", "2"].map(|seed| {
+            let mut churn = Running::start(tenant.command(app("churn", Door::Dlsym)).arg(seed));
+            churn.wait_for("started");
+            churn
+        });
+        assert_eq!(process.tell("context"), Some(vec![0]));
+        drop(neighbours);
+        eventually("the dead are gone", Duration::from_secs(20), || {
+            used(&mut process) < GIB && fixture.used_bytes() < GIB
+        });
+        assert_exact(&fixture, &mut process, &format!("two contexts, round {round}"));
     }
 }
 

@@ -18,7 +18,7 @@ use std::str::FromStr;
 
 use crate::script::Script;
 
-/// What happens to the tenant. Processes are numbered by their scripts.
+/// Event of the tenant's life. Processes are numbered by their scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     Cap(u32),

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use crate::case::{Case, Event};
 use crate::threads::script;
 
-/// What a case may have; each takes some of what it is allowed. A sum of these is `VCUDA_FUZZ_FAMILIES`.
+/// Features that a case may have; each takes some of those it is allowed. A sum of these is `VCUDA_FUZZ_FAMILIES`.
 pub(crate) mod family {
     pub(crate) const STREAMS: u32 = 1;
     pub(crate) const THREADS: u32 = 1 << 1;
@@ -35,10 +35,11 @@ pub(crate) mod family {
     pub(crate) const COUNT: u32 = 17;
 }
 
-/// What is tried by default: all but what is known to get through (docs/limits.md: "Work of a process that stops").
+/// Features that are tried by default: all but those known to get through (docs/limits.md: "Work of a process that
+/// stops").
 pub(crate) const USUAL: u32 = family::ALL & !family::LONG_ENDS;
 
-/// How long a case is played (virtual ms); one of many streams or threads, which takes long in real time, too.
+/// Duration of a case (virtual ms); one of many streams or threads, which takes long in real time, too.
 const LASTS_MS: u64 = 10_000;
 const LASTS_MANY_MS: u64 = 4_000;
 /// Longest kernels (us): of a case one of these is the most.

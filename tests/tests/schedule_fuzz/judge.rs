@@ -1,4 +1,4 @@
-//! What the limiter promises, held against the exact record.
+//! Promises of the limiter, held against the exact record.
 //!
 //! **Of any program**: in no window does the tenant get more than its cap allows, plus what it may have saved (`BURST_NS`), plus
 //! what was in flight ([`in_flight_ns`]), plus what measuring may be wrong by (`ERROR_PERMILLE` of the cap). The worst of all
@@ -14,19 +14,20 @@ use crate::script::Script;
 
 /// More than a tenant may save for later (ns), which is 5 ms alone and 30 ms beside others (docs/limiter.md).
 const BURST_NS: u64 = 50 * MS;
-/// Of the cap: means are within 1 % (docs/results.md), launch calls that take long are believed 2 % of the time.
+/// Tolerance of the cap: means are within 1 % (docs/results.md), launch calls that take long are believed 2 % of the
+/// time.
 const ERROR_PERMILLE: u64 = 20;
 /// In what windows the neighbour's guarantee holds (ns), and to how many points.
 const FLOOR_NS: u64 = 5_000 * MS;
 const FLOOR_POINTS: f64 = 3.0;
 /// The neighbour's account has settled after so long (ns).
 const FLOOR_FROM_NS: u64 = 1_000 * MS;
-/// How soon a changed cap is followed (ns).
+/// Time in which a changed cap is followed (ns).
 const FOLLOWED_NS: u64 = 25 * MS;
 /// Work of a process that is killed before it was measured is charged as predicted: so much for each (ns) is in flight then.
 const WINDOW_NS: u64 = 2 * MS;
 
-/// How a case broke a promise.
+/// Promise that a case broke.
 #[derive(Debug, Clone)]
 pub(crate) enum Broken {
     /// The tenant got so much (ns) in that window, where it was allowed so much.
@@ -48,7 +49,7 @@ pub(crate) enum Broken {
 }
 
 impl Broken {
-    /// How bad it is: 1 and more.
+    /// Severity: 1 and more.
     pub(crate) fn times_allowed(&self) -> f64 {
         match self {
             Broken::Cap { times, .. } => *times,
@@ -96,7 +97,7 @@ impl std::fmt::Display for Broken {
     }
 }
 
-/// What was found.
+/// Result of a case.
 #[derive(Debug, Clone)]
 pub(crate) struct Verdict {
     pub(crate) broken: Option<Broken>,
@@ -108,7 +109,7 @@ pub(crate) struct Verdict {
     pub(crate) neighbour: f64,
 }
 
-/// What may be in flight beyond what was paid for (ns): of each process its longest launch, what waits behind flags and host
+/// Most that may be in flight beyond what was paid for (ns): of each process its longest launch, what waits behind flags and host
 /// functions, and a round of what cannot be predicted; for each death as much again, and for each change of the cap what goes until
 /// it is followed.
 fn in_flight_ns(case: &Case) -> u64 {
@@ -171,7 +172,7 @@ fn worst_excess(looks: &[Look]) -> (u64, [u64; 2]) {
     worst
 }
 
-/// What the tenant got above its cap between two looks, of all from one to another (ns).
+/// GPU time of the tenant above its cap between two looks, of all from one to another (ns).
 fn above_cap_ns(looks: &[Look], from: &Look, to: &Look) -> u64 {
     let within = looks
         .windows(2)

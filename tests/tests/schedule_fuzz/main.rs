@@ -108,12 +108,28 @@ fn random_schedules_keep_to_their_caps() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What the fuzzer has found, made smaller, and what was mended.
+/// Cases that the fuzzer has found, made smaller, and that were mended.
 #[test]
 fn what_was_found_keeps_to_its_cap() {
     for (name, text) in found::FOUND {
         let how = tried(name, &text.parse().unwrap());
         assert!(how.is_none(), "{name}: {}\n{text}", how.unwrap());
+    }
+}
+
+/// Waiting for a stream costs a program nothing of its share.
+#[test]
+fn who_waits_is_charged_for_work_only() {
+    for (name, text, least) in found::HELD_BACK {
+        let case: Case = text.parse().unwrap();
+        let verdict = judge(&case, &play::play(&case).unwrap());
+        println!("{name}: {:.1} % under a cap of {}", verdict.tenant, case.cap);
+        assert!(
+            verdict.tenant >= least,
+            "{name}: {:.1} % of {least}",
+            verdict.tenant
+        );
+        assert!(verdict.broken.is_none(), "{name}: {}", verdict.broken.unwrap());
     }
 }
 

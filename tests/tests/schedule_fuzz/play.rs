@@ -8,6 +8,8 @@ use crate::case::{Case, Event};
 pub(crate) const MS: u64 = 1_000_000;
 /// Between two looks at the record (virtual ms).
 const LOOK_MS: u64 = 200;
+/// Time in which a tenant begins (virtual ns).
+const BEGINS_NS: u64 = 100 * MS;
 /// Small contexts: a case makes many, and anew.
 const MACHINE: &str = "context_bytes = \"4MiB\"\n[[gpus]]\nmemory_bytes = \"80GiB\"\n";
 /// The honest neighbour: kernels of 1 ms, eight at a time.
@@ -21,7 +23,7 @@ pub(crate) struct Look {
     /// Service of the tenant, dead processes included, and of its neighbour (ns).
     pub(crate) tenant_ns: u64,
     pub(crate) neighbour_ns: u64,
-    /// What switches between contexts took (ns).
+    /// Time that switches between contexts took (ns).
     pub(crate) switched_ns: u64,
     /// The cap from here to the next look (percent).
     pub(crate) cap: u32,
@@ -155,6 +157,7 @@ impl<'c> Stage<'c> {
                 }
             }
             Event::Start(script) => {
+                let is_alone = self.processes.iter().all(Option::is_none);
                 let what = self.case.scripts.get(script).map(ToString::to_string);
                 if let (Some(what), Some(place)) = (what, self.processes.get_mut(script))
                     && place.is_none()
@@ -162,6 +165,10 @@ impl<'c> Stage<'c> {
                     let cap = self.cap.to_string();
                     let process = self.lab.join(self.tenant, &["--cores", &cap], &[&what])?;
                     *place = Some((process, false));
+                    if is_alone {
+                        // It makes the tenant anew, once the dead ones' memory is released. A cap set before would be theirs.
+                        self.lab.run_for(BEGINS_NS)?;
+                    }
                 }
             }
         }

@@ -1,7 +1,9 @@
-//! What one process does, as `tests/apps/schedule.c` reads it, and how much GPU time of it may be in flight at a time.
+//! Script of one process, as `tests/apps/schedule.c` reads it, and how much GPU time of it may be in flight at a time.
 
 use std::fmt;
 use std::str::FromStr;
+
+use vcuda_limiter::LAUNCHES_MAX;
 
 /// One step of a thread: a letter of `tests/apps/schedule.c`, and its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,13 +24,22 @@ impl Step {
         self.numbers.get(position).copied().unwrap_or(1)
     }
 
+    /// Launches of the step.
+    fn launches(&self) -> u64 {
+        match self.what {
+            'L' => self.number(3),
+            'G' | 'E' => 1,
+            _ => 0,
+        }
+    }
+
     /// GPU time of one kernel (ns), and how many there are, if it launches any.
     pub(crate) fn kernels(&self) -> Option<(u64, u64)> {
         matches!(self.what, 'L' | 'G').then(|| (self.number(2) * 1000, self.number(3)))
     }
 }
 
-/// What a process does: contexts, streams of each, and its threads.
+/// Work of a process: contexts, streams of each, and its threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) contexts: u64,
@@ -71,7 +82,9 @@ impl Script {
     }
 
     /// GPU time that may wait behind flags and host functions at a time (ns): of each thread what follows one of them, and a round of what
-    /// goes to a stream that has one, or that waits for such a stream: all do once something is launched on a legacy stream.
+    /// goes to a stream that has one, or that waits for such a stream: all do once something is launched on a legacy stream. Of kernels
+    /// whose time cannot be predicted it is all that a thread launches before one was measured, if it does not wait for those streams
+    /// (docs/limits.md, "GPU time").
     pub(crate) fn gated_ns(&self) -> u64 {
         let steps = || self.threads.iter().flatten();
         let is_gate = |step: &Step| matches!(step.what, 'V' | 'H');
@@ -85,6 +98,7 @@ impl Script {
         if gates.is_empty() {
             return 0;
         }
+        let varies = self.unpredictable_ns() > 0;
         let of_thread = |steps: &Vec<Step>| {
             let mut is_behind = false;
             let waits = steps.iter().filter(|step| {
@@ -92,7 +106,20 @@ impl Script {
                 is_behind || has_legacy || gates.contains(&step.number(0))
             });
             let kernels = waits.filter_map(Step::kernels);
-            kernels.map(|(ns, count)| ns * count).sum::<u64>()
+            let round_ns = kernels.map(|(ns, count)| ns * count).sum::<u64>();
+            let drains = |step: &Step| match step.what {
+                'D' => true,
+                'S' | 'Q' => gates.contains(&step.number(0)),
+                _ => false,
+            };
+            // Rounds go on while the first kernel waits, each paid as predicted.
+            let goes_on = varies && is_behind && !steps.iter().any(drains);
+            let launches: u64 = steps.iter().map(Step::launches).sum();
+            if goes_on {
+                round_ns * (LAUNCHES_MAX / launches.max(1)).max(1)
+            } else {
+                round_ns
+            }
         };
         self.threads.iter().map(of_thread).sum()
     }

@@ -4,10 +4,10 @@ use crate::case::{Case, Event};
 use crate::judge::{Broken, judge};
 use crate::play::play;
 
-/// What is played is not made shorter than that (virtual ms).
+/// Shortest duration of a case (virtual ms).
 const SHORTEST_MS: u64 = 1_500;
 
-/// How the case breaks a promise, if it does.
+/// Promise that the case breaks, if it does.
 fn broken(case: &Case) -> Option<Broken> {
     match play(case) {
         Ok(looks) => judge(case, &looks).broken,

@@ -5,13 +5,13 @@ use fastrand::Rng;
 use crate::generate::{LONGEST_US, family};
 use crate::script::{Script, Step};
 
-/// Of each script: kinds of kernels, and events of a context (`tests/apps/schedule.c`).
+/// Kinds of kernels of each script, and events of a context (`tests/apps/schedule.c`).
 const GRIDS: u64 = 6;
 const EVENTS: u64 = 4;
 /// Work of one step at most (us).
 const STEP_US: u64 = 200_000;
 
-/// What is being made.
+/// Script that is being made.
 struct Maker<'r> {
     random: &'r mut Rng,
     families: u32,

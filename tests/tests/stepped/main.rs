@@ -1,5 +1,5 @@
-//! A process stopped or killed between any two instructions of a hook holds up nobody, refuses nobody who fits, and takes
-//! nothing with it (I7, I8).
+//! A process stopped or killed between any two instructions of a hook holds up no other, refuses none that fits, and
+//! takes nothing with it (I7, I8).
 //!
 //! One process is led through the shim's instructions while it makes memory of a kind and gives it back. Wherever it
 //! stands, a second process of the same tenant must get what is free, to the byte, and no more. Then the first one goes
@@ -29,7 +29,7 @@ mod steps;
 use scenario::{From, Kind, Scenario, start};
 use steps::{Steps, begin, end};
 
-/// What is made and given back.
+/// Size of what is made and given back.
 const BYTES: u64 = 32 * MIB;
 const LIMIT: u64 = 128 * MIB;
 /// A context, with the one variable of the programs' module.
@@ -50,21 +50,21 @@ macro_rules! tests {
 }
 
 tests! {
-    linear "linear" Nobody,
-    managed "managed" Nobody,
-    pitch "pitch" Nobody,
-    stream_ordered "async" Nobody,
-    pool "pool" Nobody,
-    physical "create" Nobody,
-    array "array" Nobody,
-    mipmap "mipmap" Nobody,
-    context "context" Nobody,
-    exported "export" Nobody,
+    linear "linear" Nothing,
+    managed "managed" Nothing,
+    pitch "pitch" Nothing,
+    stream_ordered "async" Nothing,
+    pool "pool" Nothing,
+    physical "create" Nothing,
+    array "array" Nothing,
+    mipmap "mipmap" Nothing,
+    context "context" Nothing,
+    exported "export" Nothing,
     opened "open" Peer,
     opened_and_dropped_by_its_exporter "open" LeavingPeer,
     opened_from_outside "open" Outside,
-    passed_as_descriptor "descriptor" Nobody,
-    first_use "first" Nobody,
+    passed_as_descriptor "descriptor" Nothing,
+    first_use "first" Nothing,
 }
 
 fn if_permitted(test: fn(Kind), name: &'static str, from: From) {
@@ -178,12 +178,16 @@ fn killed(kind: Kind) {
 /// Stops and kills a process that frees what the second one has opened: it stays counted, once, until that is closed.
 #[test]
 fn an_exporter_that_lets_go_may_stop_and_die() {
-    if_permitted(|kind| letting_go(kind, "open", "close"), "lend", From::Nobody);
+    if_permitted(|kind| letting_go(kind, "open", "close"), "lend", From::Nothing);
 }
 
 #[test]
 fn an_exporter_of_a_descriptor_that_lets_go_may_stop_and_die() {
-    if_permitted(|kind| letting_go(kind, "import", "release"), "pass", From::Nobody);
+    if_permitted(
+        |kind| letting_go(kind, "import", "release"),
+        "pass",
+        From::Nothing,
+    );
 }
 
 fn letting_go(kind: Kind, open: &str, close: &str) {
@@ -242,7 +246,7 @@ fn letting_go(kind: Kind, open: &str, close: &str) {
 /// Stops and kills a process that clears away a dead one, whose memory it needs.
 #[test]
 fn whoever_clears_the_dead_away_may_stop_and_die() {
-    if_permitted(clearing, "linear", From::Nobody);
+    if_permitted(clearing, "linear", From::Nothing);
 }
 
 fn clearing(kind: Kind) {

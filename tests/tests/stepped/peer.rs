@@ -51,8 +51,8 @@ impl Peer {
         assert_eq!(self.ask(line), "0", "{line}");
     }
 
-    /// What is free can be had, and not a byte more. Whoever asks for more than there is looks at what nobody holds any
-    /// more: then that is free too.
+    /// Free memory can be had, and not a byte more. A process that asks for more than there is looks at memory that no
+    /// process holds any more: then that is free too.
     pub(super) fn free_to_the_byte(&mut self, at: impl Fn() -> String) -> u64 {
         let mut free = self.free_bytes();
         loop {

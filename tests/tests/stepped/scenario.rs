@@ -1,4 +1,4 @@
-//! What stands around the first process.
+//! Surroundings of the first process.
 
 use vcuda_tests::tracer::Traced;
 use vcuda_tests::{Door, Fixture, Tenant, app};
@@ -9,7 +9,7 @@ use super::{BYTES, CONTEXT, LIMIT};
 /// The shim's file.
 const SHIM: &str = "libvcuda_shim.so";
 
-/// What the first process does, as `steps.c` names it, and whose memory it opens.
+/// Task of the first process, as `steps.c` names it, and the owner of the memory that it opens.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     pub(super) name: &'static str,
@@ -19,16 +19,16 @@ pub(super) struct Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum From {
     /// It opens nothing.
-    Nobody,
+    Nothing,
     /// The second process's, which keeps it.
     Peer,
     /// The second process's, which lets go of it while the first one stands.
     LeavingPeer,
-    /// A process's outside of the container.
+    /// A process's outside of the tenant.
     Outside,
 }
 
-/// What stands around the first process.
+/// Surroundings of the first process.
 pub(super) struct Scenario<'b> {
     fixture: &'b Fixture,
     pub(super) tenant: Tenant<'b>,
@@ -58,7 +58,7 @@ impl<'b> Scenario<'b> {
     /// The handle to open next, in memory that the second process may have exported for it.
     pub(super) fn handle(&mut self) -> String {
         match self.kind.from {
-            From::Nobody => String::new(),
+            From::Nothing => String::new(),
             From::Peer | From::LeavingPeer => self.peer.export(BYTES),
             From::Outside => self.outside.as_ref().unwrap().1.clone(),
         }
@@ -79,7 +79,7 @@ impl<'b> Scenario<'b> {
         traced
     }
 
-    /// What is on the GPU beside this tenant (bytes).
+    /// Memory on the GPU beside this tenant (bytes).
     pub(super) fn outside_bytes(&self) -> u64 {
         self.outside.as_ref().map_or(0, |_| CONTEXT + BYTES)
     }

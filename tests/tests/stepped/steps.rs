@@ -9,7 +9,7 @@ use super::peer::Peer;
 /// The two halves of a round, instruction by instruction: it makes something, and gives it back.
 pub(super) struct Steps {
     pub(super) halves: [Vec<u64>; 2],
-    /// What is free when it is made (bytes).
+    /// Free memory when it is made (bytes).
     pub(super) least: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How soon a share is there: after idleness, and after it was changed.
+//! Delay until a share is there: after idleness, and after it was changed.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use vcuda_quota::{CoreShare, QuotaChange};
 /// For how long a program is idle, and how long between two changes.
 const IDLE: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(200);
-/// What takes longer counts as never.
+/// Longest delay; a longer one counts as never.
 const WATCHED: Duration = Duration::from_secs(1);
 /// Submissions in flight: finished work is counted once that many more were submitted.
 const DEPTH: u32 = 4;
@@ -34,7 +34,7 @@ const CHANGE_GOAL_MS: f64 = 50.0;
 const IDLE_SHARE: u32 = 400;
 const SHARES: [u32; 2] = [300, 700];
 
-/// How many rows there are.
+/// Number of rows.
 pub(super) const ROWS: usize = 2;
 
 /// Measures one row after the other.
@@ -44,7 +44,7 @@ pub(super) struct Changes<'a> {
     pub(super) fixture: &'a Fixture,
     pub(super) interrupt: &'a Interrupt,
     pub(super) iterations_per_ms: u64,
-    /// Who tells what [`CHANGED`] got.
+    /// Record of what [`CHANGED`] was served.
     pub(super) record: Record,
 }
 
@@ -132,7 +132,7 @@ pub(super) fn shares(looks: &[Served]) -> Vec<f64> {
     pairs.map(|(before, after)| after.share_since(*before)).collect()
 }
 
-/// How long it took from `begin_ns` on until the steps between these looks are as they should be (ms); nothing if they never are.
+/// Time from `begin_ns` on until the steps between these looks are as they should be (ms); nothing if they never are.
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a second")]
 fn ms_until(begin_ns: u64, looks: &[Served], is_there: impl Fn(f64) -> bool) -> Option<f64> {
     let there = looks.get(first_there(&shares(looks), is_there)?)?;

@@ -1,4 +1,4 @@
-//! What the shim adds to a call: the same program with and without it, in alternation.
+//! Cost that the shim adds to a call: the same program with and without it, in alternation.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, Tenant};
 use vcuda_cli::failure::Failure;
 use vcuda_quota::{CoreShare, MemorySize};
 
-/// How long a launched kernel runs (ns): it must be over before the launching thread has to wait for it.
+/// Duration of a launched kernel (ns): it must be over before the launching thread has to wait for it.
 const KERNEL_NS: u64 = 1000;
 const ALLOCATION_BYTES: u32 = 4096;
 
@@ -47,7 +47,7 @@ pub(super) const SUBJECTS: [Subject; 3] = [
     },
 ];
 
-/// Of a call (ns).
+/// Cost of a call (ns).
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     mean: f64,

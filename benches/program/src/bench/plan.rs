@@ -1,4 +1,4 @@
-//! What is measured, and for how long.
+//! Kind of measurement, and its duration.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,19 +14,19 @@ pub(super) const WINDOW: Duration = Duration::from_secs(1);
 pub(super) const WARM_UP: Duration = Duration::from_millis(1500);
 const SECONDS: u32 = 3;
 const QUICK_SECONDS: u32 = 2;
-/// How much work is waited for together (ns): the waiting must not slow small work.
+/// Amount of work that is waited for together (ns): the waiting must not slow small work.
 const GROUP_NS: u64 = 500_000;
-/// How much work is in flight (ns): the GPU must not wait for a program that waits for a processor.
+/// Amount of work in flight (ns): the GPU must not wait for a program that waits for a processor.
 const IN_FLIGHT_NS: u64 = 32_000_000;
 /// Most submissions in flight: fewer than the driver queues (about a thousand).
 const IN_FLIGHT: u64 = 800;
 
-/// What the tenants keep the GPU busy with. Work, not time, is fixed: on a shared GPU each kernel takes longer.
+/// Work by which the tenants keep the GPU busy. Work, not time, is fixed: on a shared GPU each kernel takes longer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Load {
     /// In words.
     pub(super) name: &'static str,
-    /// Of one kernel, alone on the GPU.
+    /// Duration of one kernel, alone on the GPU.
     pub(super) kernel_ns: u64,
     shape: Shape,
 }
@@ -62,7 +62,7 @@ impl Load {
         }
     }
 
-    /// What is submitted, on a GPU of that rate.
+    /// Work that is submitted, on a GPU of that rate.
     pub(super) fn work(&self, iterations_per_ms: u64) -> Work {
         let group = (GROUP_NS / self.submission_ns()).max(1);
         let depth = (IN_FLIGHT_NS / (group * self.submission_ns())).min(IN_FLIGHT / group);
@@ -112,20 +112,20 @@ impl fmt::Display for Row {
 pub(super) struct Plan {
     pub(super) rows: Vec<Row>,
     pub(super) has_overhead: bool,
-    /// How often each change is made; 0: not at all.
+    /// Number of times that each change is made; 0: not at all.
     pub(super) changes: u32,
     /// Whether the tenants have the shim.
     pub(super) has_shim: bool,
     /// Windows of each row.
     pub(super) windows: u32,
-    /// How often the two sides of an overhead alternate.
+    /// Number of times that the two sides of an overhead alternate.
     pub(super) pairs: u32,
-    /// How often each side times its calls in each turn.
+    /// Number of times that each side times its calls in each turn.
     pub(super) parts: u32,
 }
 
 impl Plan {
-    /// What the options ask for.
+    /// The plan for these options.
     ///
     /// # Errors
     /// Options that contradict each other.

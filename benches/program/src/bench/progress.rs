@@ -1,4 +1,4 @@
-//! How far it is: a bar on stderr where that is a terminal, nothing elsewhere.
+//! Progress: a bar on stderr if that is a terminal, nothing elsewhere.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// What is done next; the step before is over.
+    /// Begins the next step; the one before is over.
     pub(super) fn step(&self, what: impl Into<Cow<'static, str>>) {
         if !self.0.message().is_empty() {
             self.0.inc(1);

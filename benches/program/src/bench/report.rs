@@ -1,4 +1,4 @@
-//! What was measured, as `vcuda bench --json` prints it. The keys are a promise to other programs.
+//! Results, as `vcuda bench --json` prints them. The keys are a promise to other programs.
 
 use serde::Serialize;
 use vcuda_figures::{jain, mean, mean_absolute_error, median, most, ratio_error};
@@ -19,7 +19,7 @@ pub(super) struct Report {
     pub(super) load_before: Option<f64>,
     /// Whether the tenants had the shim; without it caps are words.
     pub(super) with_shim: bool,
-    /// Who says what a tenant got.
+    /// Record that says what a tenant was served.
     pub(super) measured_by: &'static str,
     pub(super) window_seconds: f64,
     pub(super) windows: u32,
@@ -42,7 +42,7 @@ pub(super) struct GpuReport {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SharesReport {
     pub(super) work: &'static str,
-    /// Of this work alone and without the shim; absent where there is an exact record.
+    /// Rate of this work alone and without the shim; absent if there is an exact record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) baseline_iterations_per_ms: Option<u64>,
     pub(super) tenants: Vec<TenantReport>,
@@ -50,7 +50,7 @@ pub(super) struct SharesReport {
     /// got nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ratio_error_percent: Option<f64>,
-    /// Of shares over caps; absent for one alone.
+    /// Index of shares over caps; absent for one alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) weighted_jain: Option<f64>,
     /// All shares together over all caps together.
@@ -61,13 +61,13 @@ pub(super) struct SharesReport {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct TenantReport {
     pub(super) cap_percent: f64,
-    /// Of the GPU's time, over all windows.
+    /// Share of the GPU's time, over all windows.
     pub(super) share_percent: f64,
-    /// Of the cap: more than it if positive.
+    /// Deviation from the cap: more than it if positive.
     pub(super) error_percent: f64,
     /// Mean distance of a window's share from the cap, percentage points.
     pub(super) mae_points: f64,
-    /// What an ideal limiter has, since a running kernel cannot be stopped: length / (2 windows), percentage points.
+    /// Error of an ideal limiter, since a running kernel cannot be stopped: length / (2 windows), percentage points.
     pub(super) mae_floor_points: f64,
     /// Share over cap.
     pub(super) throughput_of_cap: f64,
@@ -84,16 +84,16 @@ pub(super) struct Sample {
     pub(super) share_percent: f64,
 }
 
-/// How soon a share is there: the first of four steps of 5 ms that have it on average.
+/// Delay until a share is there: until the first of four steps of 5 ms that have it on average.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ChangeReport {
     pub(super) change: String,
     pub(super) work: &'static str,
-    /// How often it was made.
+    /// Number of changes made.
     pub(super) times: usize,
-    /// How often the share was not there within a second.
+    /// Number of times that the share was not there within a second.
     pub(super) never: usize,
-    /// Of those times when it was; absent where it never was.
+    /// Median over the times when it was; absent if it never was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) median_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ pub(super) struct ChangeReport {
     pub(super) goal_ms: f64,
 }
 
-/// What the shim adds to a call.
+/// Cost that the shim adds to a call.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OverheadReport {
     pub(super) call: &'static str,
@@ -110,22 +110,22 @@ pub(super) struct OverheadReport {
     pub(super) without_shim_ns: f64,
     pub(super) with_shim_ns: f64,
     pub(super) added_ns: f64,
-    /// Of single calls, each between two looks at the clock: at most so long for 99 of 100.
+    /// Bound of 99 of 100 single calls, each between two looks at the clock.
     pub(super) without_shim_p99_ns: f64,
     pub(super) with_shim_p99_ns: f64,
     pub(super) added_p99_ns: f64,
 }
 
-/// What tenants that run cost, in percent of one processor, and how late their launches go on.
+/// Cost of running tenants, in percent of one processor, and the lateness of their launches.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct RunningReport {
     pub(super) caps_percent: Vec<f64>,
     pub(super) work: &'static str,
-    /// Of their processes in all.
+    /// Use of their processes in all.
     pub(super) programs_cpu_percent: f64,
-    /// Of it, what the same program takes beyond what it takes without the shim for as much work.
+    /// Part of it that the same program takes beyond its use without the shim for as much work.
     pub(super) shim_cpu_percent: f64,
-    /// Of the arbiter and its standby.
+    /// Use of the arbiter and its standby.
     pub(super) arbiter_cpu_percent: f64,
     /// Holds whose end was known, and how late the launch went on: at most so late for half and for 99 of 100, up to half as
     /// much again as the truth; absent where nothing was held, or later than 16 ms.
@@ -134,7 +134,7 @@ pub(super) struct RunningReport {
     pub(super) late_median_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) late_p99_us: Option<f64>,
-    /// How late a plain sleep of another process ended meanwhile: what the machine gives.
+    /// Lateness of a plain sleep of another process meanwhile: what the machine gives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sleep_late_median_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -226,7 +226,7 @@ impl GpuReport {
 }
 
 impl ChangeReport {
-    /// Of how long it took each time; nothing where it never was.
+    /// Report of the time that it took each time; nothing where it never was.
     pub(super) fn new(change: String, times_ms: &[Option<f64>], goal_ms: f64) -> ChangeReport {
         let known: Vec<f64> = times_ms.iter().copied().flatten().collect();
         let is_known = !known.is_empty();
@@ -243,7 +243,7 @@ impl ChangeReport {
 }
 
 impl SharesReport {
-    /// Of tenants that ran side by side.
+    /// Report of tenants that ran side by side.
     pub(super) fn new(
         work: &'static str,
         baseline_iterations_per_ms: Option<u64>,
@@ -265,7 +265,7 @@ impl SharesReport {
 }
 
 impl TenantReport {
-    /// Of the shares in each window (fractions); `submission_ns` is how long nothing can interrupt it.
+    /// Report of the shares in each window (fractions); `submission_ns` is how long nothing can interrupt it.
     pub(super) fn new(
         cap: CoreShare,
         windows: &[f64],

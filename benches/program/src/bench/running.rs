@@ -1,5 +1,5 @@
-//! What running tenants cost beyond the same program without the shim: processor time of their processes and of the arbiter;
-//! and how late launches go on after they were held.
+//! Cost of running tenants beyond the same program without the shim: processor time of their processes and of the arbiter;
+//! and the lateness of launches after a wait.
 
 use std::thread;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::fixture::{Fixture, Tenant};
 use vcuda_cli::failure::{Failure, failed};
 use vcuda_quota::CoreShare;
 
-/// Who runs side by side (thousandths of the GPU each).
+/// Tenants that run side by side (thousandths of the GPU each).
 pub(super) const ROWS: [&[u32]; 2] = [&[500], &[300, 600]];
 /// Between two looks at how late a plain sleep ends: about as long as a hold.
 const NAP: Duration = Duration::from_millis(3);
@@ -33,7 +33,7 @@ pub(super) struct Costs<'a> {
     pub(super) iterations_per_ms: u64,
 }
 
-/// What a moment says of a program.
+/// Use of a program at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     cpu_ns: u64,
@@ -139,7 +139,7 @@ impl Costs<'_> {
         Ok((after.since(before), clock::now_ns() - start_ns, naps))
     }
 
-    /// How late each of this process's own sleeps ends (us), until then.
+    /// Lateness of each of this process's own sleeps (us), until then.
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a sleep")]
     fn naps(&self, until_ns: u64) -> Result<Vec<f64>, Failure> {
         let mut late_us = Vec::new();

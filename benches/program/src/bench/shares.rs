@@ -15,7 +15,7 @@ use crate::fixture::{Fixture, Tenant};
 use vcuda_cli::failure::{Failure, failed};
 use vcuda_quota::CoreShare;
 
-/// How often it is looked, for the picture.
+/// Interval of looks, for the picture.
 const SAMPLE: Duration = Duration::from_millis(100);
 /// For how long the work alone is measured, and how long it runs before.
 const BASELINE: Duration = Duration::from_millis(1500);
@@ -85,7 +85,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// Who tells what a tenant got: on a real GPU the work that it has done, at the rate of the same work alone.
+    /// Record of what tenants are served: on a real GPU the work that is done, at the rate of the same work alone.
     pub(super) fn record(&mut self, load: &'static Load) -> Result<Record, Failure> {
         if self.fixture.is_simulated() {
             return Ok(Record::Record);
@@ -127,7 +127,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// What each tenant has got at the beginning and after each [`SAMPLE`].
+    /// Service of each tenant at the beginning and after each [`SAMPLE`].
     fn watch(&self, record: &Record, tenants: &mut [Tenant]) -> Result<Vec<Vec<Served>>, Failure> {
         let mut looks: Vec<Vec<Served>> = vec![Vec::new(); tenants.len()];
         let begin_ns = clock::now_ns();

@@ -1,4 +1,4 @@
-//! What the demo claims, and what was measured.
+//! Claims of the demo, and the measurements.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

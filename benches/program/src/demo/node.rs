@@ -20,7 +20,7 @@ use vcuda_cli::render::{self, TenantView};
 const WARM_UP: Duration = Duration::from_secs(2);
 const LOOKS: u32 = 3;
 const SECOND: Duration = Duration::from_secs(1);
-/// How far a share may be from its cap (thousandths).
+/// Distance that a share may have from its cap (thousandths).
 const TOLERANCE_PERMILLE: u32 = 50;
 /// Registrations are back within this time.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
@@ -76,10 +76,26 @@ impl NodeScenario<'_> {
         let what = format!("{quota} after grant resize {raised}");
         self.check_reply(&what, &Reply::Done, &d.ask(more)?);
 
+        self.restart(&mut d, raised)?;
+        for (tenant, name) in [(d, "d"), (e, "e")] {
+            tenant.kill()?;
+            self.released(name)?;
+        }
+        let NodeScenario { manager, checks, .. } = self;
+        let is_well = manager.end()?;
+        let said = if is_well { "status 0" } else { "another status" };
+        checks.add("the manager ends on SIGTERM", "status 0", said, is_well);
+        Ok(())
+    }
+
+    /// Kills the manager and starts it again: the quota of `d` holds meanwhile, and both tenants register again.
+    fn restart(&mut self, d: &mut Tenant, raised: MemorySize) -> Result<(), Failure> {
         self.output
             .say("The manager is killed with SIGKILL, and started again")?;
         self.manager.kill()?;
-        let reply = d.ask(Request::Allocate { bytes: 3 * unit })?;
+        let reply = d.ask(Request::Allocate {
+            bytes: 3 * self.fixture.unit_bytes(),
+        })?;
         self.check_reply("d's quota without a manager", &Reply::OutOfMemory, &reply);
         self.manager.start_again()?;
         let start_ns = clock::now_ns();
@@ -107,15 +123,6 @@ impl NodeScenario<'_> {
             format!("{limit} bytes"),
             (limit - expected).abs() < 0.5,
         );
-
-        for (tenant, name) in [(d, "d"), (e, "e")] {
-            tenant.kill()?;
-            self.released(name)?;
-        }
-        let NodeScenario { manager, checks, .. } = self;
-        let is_well = manager.end()?;
-        let said = if is_well { "status 0" } else { "another status" };
-        checks.add("the manager ends on SIGTERM", "status 0", said, is_well);
         Ok(())
     }
 
@@ -153,7 +160,7 @@ impl NodeScenario<'_> {
         Ok(())
     }
 
-    /// The value of a container's series.
+    /// The value of a tenant's series.
     fn metric(&self, name: &str, container: &str) -> Result<f64, Failure> {
         let page = self.manager.metrics()?;
         let (beginning, label) = (format!("{name}{{"), format!("container=\"{container}\""));

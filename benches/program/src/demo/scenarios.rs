@@ -1,4 +1,4 @@
-//! What the demo shows, scenario by scenario.
+//! Scenarios of the demo.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use vcuda_cli::failure::Failure;
 use vcuda_cli::render::TenantView;
 use vcuda_quota::{CoreShare, MemorySize};
 
-/// How far a measured share may be from its cap (thousandths).
+/// Distance that a measured share may have from its cap (thousandths).
 const TOLERANCE_PERMILLE: u32 = 50;
 /// Until the limiter and the arbiter know the tenants' kernels.
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -102,7 +102,7 @@ impl Demo<'_> {
         Ok(pair)
     }
 
-    /// What a third tenant sees, what it is denied, and what remains of a killed process.
+    /// View of a third tenant, its refusals, and the remains of a killed process.
     fn memory_and_death(&mut self) -> Result<(), Failure> {
         let quota = MemorySize(4 * self.unit);
         self.say(&format!("Tenant c ({quota}) comes beside them"))?;
@@ -195,7 +195,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Nobody is left: the GPU is as it was.
+    /// No process is left: the GPU is as it was.
     fn everything_is_back(&mut self) -> Result<(), Failure> {
         let expected = self.fixture.gpu().memory_used_bytes + self.record.slack_bytes();
         let start_ns = clock::now_ns();
@@ -242,7 +242,7 @@ impl Demo<'_> {
         MemorySize(bytes / grain * grain)
     }
 
-    /// What `vcuda smi` shows as used by the tenant.
+    /// Memory that `vcuda smi` shows as used by the tenant.
     fn used_bytes(&mut self, name: &str) -> Result<u64, Failure> {
         let snapshot = self.live.look()?;
         let tenants = snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants);
@@ -252,14 +252,14 @@ impl Demo<'_> {
             .sum())
     }
 
-    /// What the GPU itself has given out: the simulator's record, or the host's NVML.
+    /// Memory that the GPU itself has given out: the simulator's record, or the host's NVML.
     fn gpu_used_bytes(&self) -> Result<u64, Failure> {
         let gpus = self.fixture.inventory().gpus()?;
         let own = gpus.iter().find(|gpu| gpu.uuid == self.fixture.gpu().uuid);
         Ok(own.map_or(0, |gpu| gpu.memory_used_bytes))
     }
 
-    /// How long after `start_ns` the condition held; nothing if it did not within the bound.
+    /// Time after `start_ns` at which the condition held; nothing if it did not within the bound.
     fn until(
         &mut self,
         start_ns: u64,

@@ -1,7 +1,7 @@
 //! Device, context and limit codes.
 
 codes! {
-    /// What `cuDeviceGetAttribute` answers.
+    /// Attributes of `cuDeviceGetAttribute`.
     CUdevice_attribute "CU_DEVICE_ATTRIBUTE_" {
         MAX_THREADS_PER_BLOCK = 1, MAX_BLOCK_DIM_X = 2, MAX_BLOCK_DIM_Y = 3, MAX_BLOCK_DIM_Z = 4,
         MAX_GRID_DIM_X = 5, MAX_GRID_DIM_Y = 6, MAX_GRID_DIM_Z = 7, MAX_SHARED_MEMORY_PER_BLOCK = 8,
@@ -73,7 +73,7 @@ codes! {
         VULKAN_CIG_STREAMS_SUPPORTED = 159, TENSOR_MAP_LARGE_TENSOR_MIN_SIZE = 160,
         GPU_DIRECT_RDMA_WITH_LOCALIZED_MEMORY_SUPPORTED = 161,
     }
-    /// What `cuDeviceGetP2PAttribute` answers.
+    /// Attributes of `cuDeviceGetP2PAttribute`.
     CUdevice_P2PAttribute "CU_DEVICE_P2P_ATTRIBUTE_" {
         PERFORMANCE_RANK = 1, ACCESS_SUPPORTED = 2, NATIVE_ATOMIC_SUPPORTED = 3,
         ACCESS_ACCESS_SUPPORTED = 4, CUDA_ARRAY_ACCESS_SUPPORTED = 4,
@@ -84,7 +84,7 @@ codes! {
         INTEGER_ADD = 0, INTEGER_MIN = 1, INTEGER_MAX = 2, INTEGER_INCREMENT = 3, INTEGER_DECREMENT = 4,
         AND = 5, OR = 6, XOR = 7, EXCHANGE = 8, CAS = 9, FLOAT_ADD = 10, FLOAT_MIN = 11, FLOAT_MAX = 12,
     }
-    /// Who may make contexts on a device.
+    /// Compute mode: which processes may make contexts on a device.
     CUcomputemode "CU_COMPUTEMODE_" {
         DEFAULT = 0, PROHIBITED = 2, EXCLUSIVE_PROCESS = 3,
     }
@@ -112,7 +112,7 @@ codes! {
     CUflushGPUDirectRDMAWritesScope "CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_" {
         OWNER = 100, ALL_DEVICES = 200,
     }
-    /// What is flushed.
+    /// Target of a flush.
     CUflushGPUDirectRDMAWritesTarget "CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_" {
         CURRENT_CTX = 0,
     }
@@ -124,7 +124,7 @@ codes! {
     CUdevResourceType "CU_DEV_RESOURCE_TYPE_" {
         INVALID = 0, SM = 1, WORKQUEUE_CONFIG = 1000, WORKQUEUE = 10000,
     }
-    /// Who shares a work queue.
+    /// Scope in which a work queue is shared.
     CUdevWorkqueueConfigScope "CU_WORKQUEUE_SCOPE_" {
         DEVICE_CTX = 0, GREEN_CTX_BALANCED = 1,
     }

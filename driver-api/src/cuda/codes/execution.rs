@@ -1,7 +1,7 @@
 //! Module, function, launch, stream and event codes.
 
 codes! {
-    /// What `cuFuncGetAttribute` answers.
+    /// Attributes of `cuFuncGetAttribute`.
     CUfunction_attribute "CU_FUNC_ATTRIBUTE_" {
         MAX_THREADS_PER_BLOCK = 0, SHARED_SIZE_BYTES = 1, CONST_SIZE_BYTES = 2, LOCAL_SIZE_BYTES = 3,
         NUM_REGS = 4, PTX_VERSION = 5, BINARY_VERSION = 6, CACHE_MODE_CA = 7,
@@ -37,7 +37,7 @@ codes! {
         OVERRIDE_DIRECTIVE_VALUES = 33, SPLIT_COMPILE = 34, BINARY_LOADER_THREAD_COUNT = 35,
         NUM_OPTIONS = 36,
     }
-    /// What the JIT prefers when the exact binary is absent.
+    /// Preference of the JIT if the exact binary is absent.
     CUjit_fallback "CU_PREFER_" {
         PTX = 0, BINARY = 1,
     }
@@ -66,11 +66,11 @@ codes! {
     CUoccupancy_flags "CU_OCCUPANCY_" {
         DEFAULT = 0, DISABLE_CACHING_OVERRIDE = 1,
     }
-    /// How a thread waits for a stream.
+    /// Way in which a thread waits for a stream.
     CUsynchronizationPolicy "CU_SYNC_POLICY_" {
         AUTO = 1, SPIN = 2, YIELD = 3, BLOCKING_SYNC = 4,
     }
-    /// How the blocks of a cluster are placed.
+    /// Placement of the blocks of a cluster.
     CUclusterSchedulingPolicy "CU_CLUSTER_SCHEDULING_POLICY_" {
         DEFAULT = 0, SPREAD = 1, LOAD_BALANCING = 2, RUBIN_DSMEM_LOCALITY = 3,
     }

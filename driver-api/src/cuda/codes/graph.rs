@@ -39,7 +39,7 @@ codes! {
     CUgraphChildGraphNodeOwnership "CU_GRAPH_CHILD_GRAPH_OWNERSHIP_" {
         CLONE = 0, MOVE = 1, INVALID = 0xffffffff,
     }
-    /// What `cuGraphDebugDotPrint` prints.
+    /// Parts that `cuGraphDebugDotPrint` prints.
     CUgraphDebugDot_flags "CU_GRAPH_DEBUG_DOT_FLAGS_" {
         VERBOSE = 1, RUNTIME_TYPES = 2, KERNEL_NODE_PARAMS = 4, MEMCPY_NODE_PARAMS = 8,
         MEMSET_NODE_PARAMS = 16, HOST_NODE_PARAMS = 32, EVENT_NODE_PARAMS = 64,

@@ -5,7 +5,7 @@ codes! {
     CUipcMem_flags "CU_IPC_MEM_" {
         LAZY_ENABLE_PEER_ACCESS = 1,
     }
-    /// Who may touch managed memory.
+    /// Streams that may access managed memory.
     CUmemAttach_flags "CU_MEM_ATTACH_" {
         GLOBAL = 1, HOST = 2, SINGLE = 4,
     }
@@ -27,7 +27,7 @@ codes! {
         UINT16_PLANAR_420 = 90, UINT8_PLANAR_422 = 91, UINT16_PLANAR_422 = 92, UINT8_PLANAR_444 = 93,
         UINT16_PLANAR_444 = 94,
     }
-    /// What `cuPointerGetAttribute` answers.
+    /// Attributes of `cuPointerGetAttribute`.
     CUpointer_attribute "CU_POINTER_ATTRIBUTE_" {
         CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_POINTER = 3, HOST_POINTER = 4, P2P_TOKENS = 5,
         SYNC_MEMOPS = 6, BUFFER_ID = 7, IS_MANAGED = 8, DEVICE_ORDINAL = 9,
@@ -45,7 +45,7 @@ codes! {
         SET_READ_MOSTLY = 1, UNSET_READ_MOSTLY = 2, SET_PREFERRED_LOCATION = 3,
         UNSET_PREFERRED_LOCATION = 4, SET_ACCESSED_BY = 5, UNSET_ACCESSED_BY = 6,
     }
-    /// What `cuMemRangeGetAttribute` answers.
+    /// Attributes of `cuMemRangeGetAttribute`.
     CUmem_range_attribute "CU_MEM_RANGE_ATTRIBUTE_" {
         READ_MOSTLY = 1, PREFERRED_LOCATION = 2, ACCESSED_BY = 3, LAST_PREFETCH_LOCATION = 4,
         PREFERRED_LOCATION_TYPE = 5, PREFERRED_LOCATION_ID = 6, LAST_PREFETCH_LOCATION_TYPE = 7,

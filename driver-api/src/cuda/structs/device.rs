@@ -14,7 +14,7 @@ structs! {
         sharedMemPerBlock: c_int, totalConstantMemory: c_int, SIMDWidth: c_int, memPitch: c_int,
         regsPerBlock: c_int, clockRate: c_int, textureAlign: c_int,
     }
-    /// How `cuCtxCreate_v4` makes a context.
+    /// Parameters of `cuCtxCreate_v4`.
     struct CUctxCreateParams [24] {
         execAffinityParams: *mut CUexecAffinityParam, numExecAffinityParams: c_int,
         cigParams: *mut CUctxCigParam,
@@ -71,7 +71,7 @@ structs! {
         smCount: c_uint, minSmPartitionSize: c_uint, smCoscheduledAlignment: c_uint, flags: c_uint,
         localityDomainId: c_uint,
     }
-    /// What `cuDevSmResourceSplit` makes a group of.
+    /// Parameters of a group of `cuDevSmResourceSplit`.
     struct CU_DEV_SM_RESOURCE_GROUP_PARAMS [64] {
         smCount: c_uint, coscheduledSmCount: c_uint, preferredCoscheduledSmCount: c_uint, flags: c_uint,
         localityDomainId: c_uint, reserved: [c_uint; 11],

@@ -27,7 +27,7 @@ structs! {
         poolProps: CUmemPoolProps, accessDescs: *const CUmemAccessDesc, accessDescCount: usize,
         bytesize: usize, dptr: CUdeviceptr,
     }
-    /// How `cuGraphInstantiateWithParams` works, and its answer.
+    /// Parameters of `cuGraphInstantiateWithParams`, and its answer.
     struct CUDA_GRAPH_INSTANTIATE_PARAMS [32] {
         flags: u64, hUploadStream: CUstream, hErrNode_out: CUgraphNode,
         result_out: CUgraphInstantiateResult,

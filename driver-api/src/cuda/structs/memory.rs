@@ -66,7 +66,7 @@ structs! {
         srcNumBytes: usize, dstNumBytes: usize, dstActBytes: *mut u32, src: *const c_void,
         dst: *mut c_void, algo: CUmemDecompressAlgorithm, padding: [u8; 20],
     }
-    /// What `cuMemCreate` makes.
+    /// Properties of an allocation by `cuMemCreate`.
     struct CUmemAllocationProp [32] {
         r#type: CUmemAllocationType, requestedHandleTypes: CUmemAllocationHandleType,
         location: CUmemLocation, win32HandleMetaData: *mut c_void,
@@ -96,7 +96,7 @@ structs! {
     struct CUarrayMapInfo_subresource_miptail [24] {
         layer: c_uint, offset: u64, size: u64,
     }
-    /// Who may do what with a mapping.
+    /// Access rights of a location to a mapping.
     struct CUmemAccessDesc [12] {
         location: CUmemLocation, flags: CUmemAccess_flags,
     }
@@ -104,7 +104,7 @@ structs! {
     struct CUmemLocation [8] {
         r#type: CUmemLocationType, id: c_int,
     }
-    /// What `cuMemPoolCreate` makes; `maxSize` in bytes, 0 for the driver's choice.
+    /// Properties of a pool of `cuMemPoolCreate`; `maxSize` in bytes, 0 for the driver's choice.
     struct CUmemPoolProps [88] {
         allocType: CUmemAllocationType, handleTypes: CUmemAllocationHandleType, location: CUmemLocation,
         win32SecurityAttributes: *mut c_void, maxSize: usize, usage: u16, gpuDirectRDMACapable: u8,
@@ -114,7 +114,7 @@ structs! {
     struct CUmemPoolPtrExportData [64] {
         reserved: [u8; 64],
     }
-    /// What `cuMulticastCreate` makes; `size` in bytes.
+    /// Properties of an object of `cuMulticastCreate`; `size` in bytes.
     struct CUmulticastObjectProp [32] {
         numDevices: c_uint, size: usize, handleTypes: u64, flags: u64,
     }

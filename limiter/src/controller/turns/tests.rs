@@ -163,6 +163,42 @@ fn the_order_of_the_circle_is_learnt() {
     }
 }
 
+/// Two contexts of one container, with a slice of work each now and then, beside a container that is always busy.
+#[test]
+fn the_first_and_the_last_slice_of_several_contexts_are_told() {
+    let gpu = Gpu {
+        slice: DEFAULT.0,
+        switch: DEFAULT.1,
+        circle: vec![0, 1, 2],
+    };
+    let habits: Vec<Habit> = vec![vec![(95, 210)], vec![(95, 210)], vec![(1 << 40, 0)]];
+    let seen = gpu.run(&habits, 960_000);
+    let mut turns = Turns::default();
+    let (mut told, mut guessed) = (0, 0);
+    for piece in pieces(&seen, 20) {
+        let both = piece[0]
+            .map
+            .iter()
+            .zip(&piece[1].map)
+            .map(|(one, other)| one | other);
+        let busy = |map: Vec<u64>, permille| Busy {
+            map,
+            contexts: Contexts { permille },
+        };
+        let tenants = [busy(both.collect(), 2_000), busy(piece[2].map.clone(), 1_000)];
+        told += turns.pass(&tenants)[0].permille;
+        guessed += crate::controller::overlaps(&tenants)[0].parts_permille;
+    }
+    let got = (seen[0].got + seen[1].got) * 1000;
+    let error = |told: u64| 1000 - (told * 1000 / got).cast_signed();
+    assert!(
+        error(told.cast_unsigned()).abs() <= 30,
+        "{}",
+        error(told.cast_unsigned())
+    );
+    assert!(error(guessed) > 150, "{}", error(guessed));
+}
+
 #[test]
 fn it_does_not_matter_where_the_maps_were_cut() {
     let gpu = Gpu {

@@ -49,7 +49,7 @@ fn reasons(reports: &[Report]) -> Vec<&'static str> {
     reports.iter().map(|report| report.reason).collect()
 }
 
-/// Which GPUs can be given out.
+/// The GPUs that can be granted.
 fn offered(follower: &Follower) -> Vec<u8> {
     let healthy = |gpu: &Gpu| (gpu.health == Health::Healthy).then(|| gpu.uuid.as_bytes()[0]);
     follower.inventory().gpus.iter().filter_map(healthy).collect()

@@ -1,4 +1,4 @@
-//! What a message asks for: a place among the container's processes, or what NVML says of the process that sent it.
+//! Requests of a message: a place among the tenant's processes, or NVML's figure of the process that sent it.
 
 use std::os::fd::OwnedFd;
 
@@ -49,25 +49,25 @@ impl Server {
         status
     }
 
-    /// Hands a question over; who asks too often is told at once that nothing is known.
+    /// Hands a question over. A process that asks too often is told at once that nothing is known.
     fn ask(&mut self, connection: OwnedFd, peer: Result<Peer, Status>, gpu: GpuUuid, listener: u64) {
         let now_ns = clock::now_ns();
         let peer = peer.map_err(|status| self.refuse(status, listener));
-        let Some(container) = self.listeners.get_mut(&listener) else {
+        let Some(tenant) = self.listeners.get_mut(&listener) else {
             return;
         };
         match peer {
             Err(status) => memory::reply(&connection, status, ProcessMemory::Unknown),
-            Ok(_) if !container.questions.take(now_ns) => {
+            Ok(_) if !tenant.questions.take(now_ns) => {
                 memory::reply(&connection, Status::Accepted, ProcessMemory::Unknown);
             }
-            Ok(peer) => self.asker.ask(connection, peer, gpu, now_ns, &container.waiting),
+            Ok(peer) => self.asker.ask(connection, peer, gpu, now_ns, &tenant.waiting),
         }
     }
 
     /// Enters a process, and watches for its end.
     fn register(&mut self, hello: &Hello, peer: Peer, listener: u64) -> Status {
-        let Some(container) = self.listeners.get(&listener).map(|one| one.container.clone()) else {
+        let Some(tenant) = self.listeners.get(&listener).map(|one| one.tenant.clone()) else {
             return Status::Full;
         };
         let key = Key::of(&peer.identity);
@@ -82,18 +82,18 @@ impl Server {
             layouts: hello.layouts,
         };
         // One that is known is watched already.
-        match self.registry.enter(&container, process) {
+        match self.registry.enter(&tenant, process) {
             Entered::New => {}
             Entered::Again => return Status::Accepted,
             Entered::Not => return Status::Full,
         }
         let number = self.next_number();
         if self.watch(&peer.pidfd, number).is_err() {
-            self.registry.end(&container, key);
+            self.registry.end(&tenant, key);
             return Status::Full;
         }
         let process = Process {
-            container,
+            tenant,
             key,
             _pidfd: peer.pidfd,
         };

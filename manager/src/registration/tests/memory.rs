@@ -17,8 +17,8 @@ fn question() -> Vec<u8> {
     question.encode().to_vec()
 }
 
-fn asks(node: &Node, container: &str, message: &[u8]) -> OwnedFd {
-    let connection = node.connected(container).unwrap();
+fn asks(node: &Node, tenant: &str, message: &[u8]) -> OwnedFd {
+    let connection = node.connected(tenant).unwrap();
     send(&connection, message, SendFlags::NOSIGNAL).unwrap();
     connection
 }
@@ -51,7 +51,7 @@ fn a_process_is_told_its_own_bytes_and_no_other() {
         _ => Ok(vec![(own + 1, Some(1))]),
     };
     let node = Node::with_processes(Box::new(listed));
-    let _directory = node.container("a");
+    let _directory = node.tenant("a");
     let told = |message: &[u8]| reply(&asks(&node, "a", message));
     assert_eq!(
         told(&question()),
@@ -65,7 +65,7 @@ fn a_process_is_told_its_own_bytes_and_no_other() {
         told(&elsewhere.encode()),
         (Status::Accepted, ProcessMemory::NotListed)
     );
-    // Somebody who claims to be another: the process that the kernel names is asked for, or none.
+    // A process that claims to be another: the process that the kernel names is asked for, or none.
     let stranger = Question {
         hello: Hello {
             pid: own + 1,
@@ -85,9 +85,9 @@ fn a_process_is_told_its_own_bytes_and_no_other() {
 }
 
 #[test]
-fn an_nvml_that_hangs_keeps_nobody_from_registering() {
+fn an_nvml_that_hangs_keeps_no_process_from_registering() {
     let (node, open, looks) = gated();
-    let _directories = [node.container("a"), node.container("b")];
+    let _directories = [node.tenant("a"), node.tenant("b")];
     let first = asks(&node, "a", &question());
     eventually("NVML hangs", || looks.load(Ordering::SeqCst) == 1);
     let waiting: Vec<_> = (0..20).map(|_| asks(&node, "a", &question())).collect();
@@ -97,7 +97,7 @@ fn an_nvml_that_hangs_keeps_nobody_from_registering() {
     assert_eq!(reply(&first), told);
     drop(open);
     for connection in &waiting {
-        // Nothing, if this machine is so slow that nobody would have waited any more.
+        // Nothing, if this machine is so slow that no process would have waited any more.
         assert!([told, (Status::Accepted, ProcessMemory::Unknown)].contains(&reply(connection)));
     }
     // Questions that came together were answered by one look.
@@ -105,12 +105,12 @@ fn an_nvml_that_hangs_keeps_nobody_from_registering() {
 }
 
 #[test]
-fn a_container_that_asks_too_much_is_told_nothing_and_its_neighbour_all() {
+fn a_tenant_that_asks_too_much_is_told_nothing_and_its_neighbour_all() {
     let (node, open, looks) = gated();
-    let _directories = [node.container("a"), node.container("b")];
+    let _directories = [node.tenant("a"), node.tenant("b")];
     let first = asks(&node, "a", &question());
     eventually("NVML hangs", || looks.load(Ordering::SeqCst) == 1);
-    // Beyond its places a container's processes are told at once; nothing of it waits for NVML.
+    // Beyond its places a tenant's processes are told at once; nothing of it waits for NVML.
     let most = super::super::memory::MOST_OF_ONE;
     let flood: Vec<_> = (0..most + 10).map(|_| asks(&node, "a", &question())).collect();
     let unknown = (Status::Accepted, ProcessMemory::Unknown);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::super::{Change, ChangeKind, GrantError};
 use super::GrantWriter;
-use crate::containers::{Containers, Ensured};
 use crate::events::Severity;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
+use crate::tenant_directories::{Ensured, TenantDirectories};
 
 impl GrantWriter {
     /// Brings the directory to what the grant says. `kind` says what has become of the grant; nothing for one that is only
@@ -22,15 +22,12 @@ impl GrantWriter {
             .grant_table
             .by_id(grant.id.as_str())
             .map_or_else(|| Arc::clone(grant), Arc::clone);
-        match self.containers.ensure(&last) {
+        match self.directories.ensure(&last) {
             Ok(ensured) => {
                 self.pending.remove(&grant.number);
                 let is_expected = kind.is_some() || ensured == Ensured::Kept;
                 if !is_expected {
                     self.tell_repaired(&last, &ensured);
-                }
-                if kind == Some(ChangeKind::Created) {
-                    self.tell_small(&last);
                 }
                 Ok(())
             }
@@ -78,10 +75,13 @@ impl GrantWriter {
 
     /// Takes the directory of a grant that is no more out of sight, and deletes it.
     pub(super) fn take_away(&mut self, id: &GrantId) {
-        match self.containers.remove(id) {
+        match self.directories.remove(id) {
             Ok(Some(aside)) => {
                 // What cannot be deleted, a later start deletes.
-                drop(self.runtime.spawn_blocking(move || Containers::discard(&aside)));
+                drop(
+                    self.runtime
+                        .spawn_blocking(move || TenantDirectories::discard(&aside)),
+                );
             }
             Ok(None) => {}
             Err(error) => {
@@ -93,7 +93,7 @@ impl GrantWriter {
         }
     }
 
-    /// What has to be right without anybody asking: the ledger can be written, and each grant has its directory.
+    /// Restores, without a request, what has to be right: the ledger can be written, and each grant has its directory.
     pub(super) fn look_after(&mut self) {
         if self.shared.problem.borrow().is_some() {
             match self.ledger.write(&self.grant_table) {
@@ -103,14 +103,15 @@ impl GrantWriter {
         }
         let grant_table = Arc::clone(&self.grant_table);
         for grant in grant_table.grants() {
-            let is_right = !self.pending.contains_key(&grant.number) && self.containers.is_present(&grant.id);
+            let is_right =
+                !self.pending.contains_key(&grant.number) && self.directories.is_present(&grant.id);
             if !is_right {
                 // Told, and tried again at the next look.
                 let _ = self.ensure(grant, None);
             }
         }
         for id in std::mem::take(&mut self.leftovers) {
-            if self.containers.is_used(&id) {
+            if self.directories.is_used(&id) {
                 self.leftovers.insert(id);
             } else {
                 self.take_away(&id);
@@ -118,8 +119,8 @@ impl GrantWriter {
         }
     }
 
-    /// Warns of a grant that no context fits into. After the grant is there: who hears of it asks whose it is.
-    fn tell_small(&self, grant: &Grant) {
+    /// Warns of a grant that no context fits into. To be called once the grant is shown: a listener looks it up.
+    pub(super) fn tell_small(&self, grant: &Grant) {
         let rules = *self.shared.rules.lock();
         if let Some(text) = rules.too_small(&grant.amounts) {
             let id = Some(grant.id.as_str());

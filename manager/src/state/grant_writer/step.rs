@@ -1,4 +1,4 @@
-//! What follows from a change of the table of grants once the ledger is written, and the answers to those who asked.
+//! Steps that follow from a change of the table of grants once the ledger is written, and the answers to the callers.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::super::{ChangeKind, GrantError};
 use super::Reply;
 use crate::grant::{Grant, GrantId};
 
-/// What is to be done once the ledger is written.
+/// A step to be done once the ledger is written.
 pub(super) enum Step {
     /// Bring the directory to what the grant says.
     Ensure {
@@ -23,12 +23,12 @@ pub(super) enum Step {
     Answer(Answer),
 }
 
-/// Tells the caller how it went, unless something else went wrong first.
+/// Tells the caller the result, unless something else went wrong first.
 pub(super) type Answer = Box<dyn FnOnce(Result<(), GrantError>) + Send>;
 
 /// The answer of a change that came out so, unless something else goes wrong first.
 pub(super) fn answer<T: Send + 'static>(reply: Reply<T>, result: Result<T, GrantError>) -> Answer {
-    // A caller that does not wait any more learns it by repeating the request.
+    // A caller that no longer waits learns it by repeating the request.
     Box::new(move |before| drop(reply.send(before.and(result))))
 }
 

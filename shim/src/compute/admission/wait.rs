@@ -1,4 +1,4 @@
-//! A launch that waits: for tokens, for its turn, or for work to end. Each wait ends by itself.
+//! A launch that waits: for tokens, for its turn, or for work to end. Each wait is bounded.
 
 use core::sync::atomic::Ordering;
 
@@ -9,23 +9,25 @@ use vcuda_limiter::{Admission, COMPLETION_WAIT_MAX_NS, Reason};
 use super::{COSTS, Launches, Waiting};
 use crate::compute::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use crate::compute::stream_state::{OVERDUE_PART, StreamState};
-use crate::runtime::worker;
+use crate::compute::worker;
 
 /// Longest wait for the tokens of several devices (ns).
 const JOINT_MAX_WAIT_NS: u64 = 250_000_000;
-/// Longest sleep between two looks at the window (ns): finishing work wakes earlier. Also the whole wait while work in flight
-/// waits for the host.
+/// Longest sleep between two looks at the window (ns); work that finishes ends the sleep earlier. Also the whole wait
+/// while work in flight waits for the host.
 const WINDOW_SLEEP_NS: u64 = 1_000_000;
-/// Shortest (ns).
+/// Shortest sleep between two looks at the window (ns).
 const LOOK_NS: u64 = 50_000;
-/// Who waits for work of its own stream looks at the timing events itself: for so long after it should have, they are left to it (ns).
+/// A launch that waits for its own stream looks at the timing events itself. The worker leaves them to it until this
+/// long after the expected end (ns).
 const ATTENDED_NS: u64 = 200_000;
-/// Longest sleep between two looks at the limits (ns), and how old they may be by then: a change is felt within the sum.
+/// Longest sleep between two looks at the limits, and their greatest age at a look (ns): a change takes effect within
+/// the sum.
 const LIMITS_SLEEP_NS: u64 = 20_000_000;
 const LIMITS_AGE_NS: u64 = 5_000_000;
-/// What is left of a wait is spun, as no sleep ends that exactly (ns, at most): as much as sleeps were late of late.
+/// Longest time at the end of a wait that is spun instead of slept (ns). Sleeps end late by about this much.
 const SPIN_NS: u64 = 40_000;
-/// How many sleeps that is learnt from, about.
+/// Number of sleeps over which their lateness is averaged, about.
 const SLEEPS: u64 = 8;
 /// A launch waits no longer beside a segment of another stream that has run for this long, with nothing finished meanwhile
 /// (ns): it may wait for the host.
@@ -33,12 +35,12 @@ const LONG_WORK_NS: u64 = 20_000_000;
 /// The same, where that was seen of late (ns), and what late means (ns).
 const LONG_WORK_AGAIN_NS: u64 = 5_000_000;
 const OF_LATE_NS: u64 = 10_000_000_000;
-/// What a kernel that was never measured is taken to cost beside such a segment (ns): its prediction means nothing, and nothing holds
-/// what comes after it.
+/// Cost counted for a kernel without a measurement that goes beside such a segment (ns). Its prediction means
+/// nothing, and nothing limits the launches behind it.
 const UNMEASURED_BESIDE_NS: u64 = 50_000_000;
 
 impl Launches {
-    /// Waits until the launch may go. `true`: the bound came first.
+    /// Waits until the launch may proceed. Returns `true` if the bound on the wait came first.
     pub(super) fn wait(
         &'static self,
         limiter: &DeviceLimiter,
@@ -48,7 +50,7 @@ impl Launches {
         predicted: &Prediction,
         started_ns: u64,
     ) -> bool {
-        // Launches finished, and since when it is no more.
+        // The number of finished launches, and the time since which it has not changed.
         let mut quiet = (limiter.meter.finished(), started_ns);
         loop {
             let now = now_ns();
@@ -63,45 +65,16 @@ impl Launches {
             if goes_beside && long_work_ns >= LONG_WORK_NS {
                 limiter.passed_long_work_ns.store(now, Ordering::Relaxed);
             }
-            let goes_on_debt = match decision {
-                _ if goes_beside && limiter.is_first(waiting.place) => {
-                    wait_beside(limiter, &view, price_beside_ns(predicted), started_ns, now)
-                }
-                Admission::Admit => return false,
-                _ if goes_beside => {
-                    let turn = (started_ns, u64::MAX, LIMITS_SLEEP_NS);
-                    self.wait_for_turn(limiter, &waiting, &view, predicted.cost_ns, turn, now)
-                }
-                Admission::WaitUntil {
-                    at_ns,
-                    reason: Reason::Tokens,
-                } => self.wait_for_tokens(
-                    limiter,
-                    &waiting,
-                    &view,
-                    (started_ns, at_ns, beside_after_ns),
-                    now,
-                ),
-                Admission::WaitUntil {
-                    at_ns,
-                    reason: Reason::Turn,
-                } => {
-                    let cost_ns = predicted.cost_ns;
-                    self.wait_for_turn(
-                        limiter,
-                        &waiting,
-                        &view,
-                        cost_ns,
-                        (started_ns, at_ns, beside_after_ns),
-                        now,
-                    )
-                }
-                Admission::WaitForCompletion { work_ns, deadline_ns } => {
-                    waiting.for_completion_since_ns.get_or_insert(now);
-                    let still =
-                        || self.decide(limiter, &view, predicted, Some(waiting), now) != Admission::Admit;
-                    self.wait_for_completion(limiter, &waiting, (work_ns, deadline_ns), now, still)
-                }
+            let goes_on_debt = if goes_beside && limiter.is_first(waiting.place) {
+                wait_beside(limiter, &view, price_beside_ns(predicted), started_ns, now)
+            } else if decision == Admission::Admit {
+                return false;
+            } else if goes_beside {
+                let turn = (started_ns, u64::MAX, LIMITS_SLEEP_NS);
+                self.wait_for_turn(limiter, &waiting, &view, predicted.cost_ns, turn, now)
+            } else {
+                let times_ns = (started_ns, beside_after_ns);
+                self.wait_as_decided(limiter, &mut waiting, &view, (decision, predicted), times_ns, now)
             };
             if goes_on_debt {
                 return true;
@@ -116,22 +89,44 @@ impl Launches {
             let before = decision;
             decision = self.decide(limiter, &view, predicted, Some(waiting), now);
             if decision == Admission::Admit || !limiter.is_metered() {
-                // A launch that was woken before its time was not late.
-                if let Admission::WaitUntil {
-                    at_ns,
-                    reason: Reason::Tokens,
-                } = before
-                    && now >= at_ns
-                {
-                    limiter.bucket.lateness.count(now_ns().saturating_sub(at_ns));
-                }
+                note_lateness(limiter, before, now);
                 return false;
             }
         }
     }
 
-    /// Waits for tokens until `at_ns`, or until something changes. `true`: the bound on the wait came, and the launch goes on
-    /// debt.
+    /// Carries out one decision. Returns `true` if the launch proceeds on debt.
+    fn wait_as_decided(
+        &'static self,
+        limiter: &DeviceLimiter,
+        waiting: &mut Waiting<'_>,
+        view: &View,
+        (decision, predicted): (Admission, &Prediction),
+        (started_ns, beside_after_ns): (u64, u64),
+        now: u64,
+    ) -> bool {
+        match decision {
+            Admission::Admit => false,
+            Admission::WaitUntil { at_ns, reason } => {
+                let times_ns = (started_ns, at_ns, beside_after_ns);
+                match reason {
+                    Reason::Tokens => self.wait_for_tokens(limiter, waiting, view, times_ns, now),
+                    Reason::Turn => {
+                        self.wait_for_turn(limiter, waiting, view, predicted.cost_ns, times_ns, now)
+                    }
+                }
+            }
+            Admission::WaitForCompletion { work_ns, deadline_ns } => {
+                waiting.for_completion_since_ns.get_or_insert(now);
+                let waits = *waiting;
+                let still = || self.decide(limiter, view, predicted, Some(waits), now) != Admission::Admit;
+                self.wait_for_completion(limiter, waiting, (work_ns, deadline_ns), now, still)
+            }
+        }
+    }
+
+    /// Waits for tokens until `at_ns`, or until something changes. Returns `true` if the bound on the wait came: the
+    /// launch proceeds on debt.
     fn wait_for_tokens(
         &'static self,
         limiter: &DeviceLimiter,
@@ -149,14 +144,15 @@ impl Launches {
             return true;
         };
         sleep_until(limiter, at_ns.min(bound_ns), now, beside_after_ns);
-        // What was done meanwhile is not waited for: the worker looks seldom while nobody waits for work.
+        // Settles work that ended meanwhile: the worker looks seldom while no launch waits for work.
         if let Some(stream_state) = waiting.stream_state.filter(|_| limiter.is_sole()) {
             self.settle_own(limiter, stream_state);
         }
         false
     }
 
-    /// Waits for the launches of the tenant that go first, until `until_ns` at most. `true`: the launch goes on debt.
+    /// Waits for the launches of the tenant that go first, until `until_ns` at most. Returns `true` if the launch
+    /// proceeds on debt.
     fn wait_for_turn(
         &'static self,
         limiter: &DeviceLimiter,
@@ -177,7 +173,7 @@ impl Launches {
         false
     }
 
-    /// Waits for some work to end while the launch `still` has to. `true`: the launch goes on debt.
+    /// Waits for work to end as long as `still` returns true. Returns `true` if the launch proceeds on debt.
     fn wait_for_completion(
         &'static self,
         limiter: &DeviceLimiter,
@@ -194,7 +190,7 @@ impl Launches {
         let (look_in_ns, is_enough) = look_in_ns(limiter, own, work_ns, now);
         let still = || {
             if !is_enough {
-                // Somebody must look at the other streams.
+                // The worker must look at the other streams.
                 self.wake_if(worker::ASLEEP | worker::UNHURRIED);
             }
             still()
@@ -203,14 +199,14 @@ impl Launches {
         if let Some(stream_state) = waiting.stream_state.filter(|_| is_enough) {
             self.settle_own(limiter, stream_state);
         }
-        // What waits for the host may wait for this very thread.
+        // Work that waits for the host may wait for this very thread.
         self.waits_for_host()
     }
 }
 
 impl Launches {
-    /// For how long a segment of another stream of the device was seen to run, the longest (ns). To wait for its end may be to
-    /// wait for ever; waits for the host are told apart by [`Launches::waits_for_host`].
+    /// Longest time for which a segment of another stream of the device was seen to run (ns). Its end may never come.
+    /// Work that is known to wait for the host is told by [`Launches::waits_for_host`].
     fn longest_beside(&self, limiter: &DeviceLimiter, own: Option<&StreamState>) -> u64 {
         let is_beside = |stream_state: &&StreamState| {
             !own.is_some_and(|own| core::ptr::eq(own, *stream_state))
@@ -223,7 +219,19 @@ impl Launches {
     }
 }
 
-/// At what cost a launch goes beside work that runs on and on (ns).
+/// Counts how late a launch proceeds at `now` after a wait for tokens. One that was woken before its time was not late.
+fn note_lateness(limiter: &DeviceLimiter, waited_for: Admission, now: u64) {
+    if let Admission::WaitUntil {
+        at_ns,
+        reason: Reason::Tokens,
+    } = waited_for
+        && now >= at_ns
+    {
+        limiter.bucket.lateness.count(now_ns().saturating_sub(at_ns));
+    }
+}
+
+/// Cost at which a launch goes beside long work (ns).
 fn price_beside_ns(predicted: &Prediction) -> u64 {
     // Another thread may have measured it since.
     match COSTS.at(predicted.index) {
@@ -233,7 +241,7 @@ fn price_beside_ns(predicted: &Prediction) -> u64 {
 }
 
 impl DeviceLimiter {
-    /// After how long work beside a held launch counts as long (ns): what is held then goes beside it.
+    /// Time after which work beside a waiting launch counts as long (ns). The launch then goes beside it.
     fn beside_after_ns(&self, now_ns: u64) -> u64 {
         let seen_ns = self.passed_long_work_ns.load(Ordering::Relaxed);
         if seen_ns != 0 && now_ns.saturating_sub(seen_ns) < OF_LATE_NS {
@@ -244,17 +252,17 @@ impl DeviceLimiter {
     }
 }
 
-/// In how long to look at the timing events of a stream of which `ns` of predicted work are to finish (ns), and whether it has so
-/// much. The worker leaves them alone until then.
+/// Time until the next look at the timing events of a stream (ns), and whether it has `ns` of predicted work in
+/// flight. The worker leaves these events alone until then.
 fn look_in_ns(limiter: &DeviceLimiter, stream_state: Option<&StreamState>, ns: u64, now: u64) -> (u64, bool) {
     let expected = stream_state.map(|stream_state| (stream_state, stream_state.expected_ns(ns)));
     let Some((stream_state, Some(expected_ns))) = expected else {
         return (WINDOW_SLEEP_NS, false);
     };
-    // The later, the less does a little more matter.
+    // The interval grows with the delay.
     let overdue_ns = now.saturating_sub(expected_ns);
     let look_in_ns = expected_ns.saturating_sub(now).max(overdue_ns / OVERDUE_PART);
-    // Beside neighbours nobody knows when: as often as the worker would.
+    // Beside neighbours the end cannot be predicted: looks as often as the worker would.
     let least_ns = if limiter.is_foreseen() {
         LOOK_NS
     } else {
@@ -267,8 +275,8 @@ fn look_in_ns(limiter: &DeviceLimiter, stream_state: Option<&StreamState>, ns: u
     (look_in_ns, true)
 }
 
-/// Until when a launch that waits since `started_ns` waits at most (`CLOCK_MONOTONIC`, ns); nothing if it may go on debt now. The
-/// bound is one for all launches of the container that wait: past it they go on debt one at a time.
+/// End of the wait of a launch that waits since `started_ns` (`CLOCK_MONOTONIC`, ns); `None` if it may proceed on
+/// debt now. All waiting launches of the container share the bound: past it they proceed on debt one at a time.
 fn bound_ns(limiter: &DeviceLimiter, started_ns: u64, most_ns: u64, now: u64) -> Option<u64> {
     let bound_ns = started_ns.saturating_add(most_ns);
     if now < bound_ns {
@@ -277,8 +285,8 @@ fn bound_ns(limiter: &DeviceLimiter, started_ns: u64, most_ns: u64, now: u64) ->
     limiter.bucket.admit_on_debt(now, most_ns).err()
 }
 
-/// Waits beside work that runs on and on until what went before is earned, or something changes. `true`: the launch, which waits since
-/// `started_ns`, goes.
+/// Waits beside long work until the refill has paid for the launches before, or something changes. Returns `true` if
+/// the launch, which waits since `started_ns`, may go.
 fn wait_beside(limiter: &DeviceLimiter, view: &View, price_ns: u64, started_ns: u64, now: u64) -> bool {
     let Err(at_ns) = limiter.bucket.go_beside(&view.pace, price_ns, now) else {
         return true;
@@ -298,7 +306,7 @@ fn sleep_until(limiter: &DeviceLimiter, at_ns: u64, now: u64, most_ns: u64) {
     if left_ns > late_ns {
         let sleep_ns = (left_ns - late_ns).min(most_ns);
         limiter.sleep(TOKENS, sleep_ns, || true);
-        // Who was woken before its time tells nothing.
+        // A sleep that was ended early says nothing about lateness.
         if let Some(this_ns) = now_ns().checked_sub(now.saturating_add(sleep_ns)) {
             let next_ns = (late_ns * (SLEEPS - 1) + this_ns.min(SPIN_NS)) / SLEEPS;
             limiter.sleeps_late_ns.store(next_ns, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What the work of one segment is charged: the time between two events, an upper bound where no event says when it began, or its
+//! The charge for one segment: the time between two events, an upper bound if no event says when it began, or its
 //! prediction.
 
 use core::sync::atomic::Ordering;
@@ -15,13 +15,15 @@ use super::super::stream_state::{
 
 /// A running segment is entered in the busy map in steps of this (ns), so that the arbiter sees long kernels too.
 const ENTER_NS: u64 = 500_000;
-/// What the host's clock may be ahead of an event's (ns).
+/// Longest time by which the host's clock may be ahead of an event's (ns).
 const CLOCK_DOUBT_NS: u64 = 50_000;
-/// By how much an unmeasured segment may be later than twice its prediction (ns), alone and beside neighbours, whose slices it may
-/// wait for: below that the launch's own way to the GPU may be the reason, and the prediction stands.
+/// Time beyond twice its prediction by which an unmeasured segment may end later (ns), alone and beside neighbours,
+/// whose slices it may wait for. Below that, the launch's own way to the GPU may be the reason, and the prediction
+/// stands.
 const UNMEASURED_DOUBT_NS: (u64, u64) = (50_000, 5_000_000);
 
-/// A timing event was reached at `at_ns` (`CLOCK_MONOTONIC`, ns): settles the segment before it. Returns what of its price goes back (ns).
+/// Settles the segment before a timing event that was reached at `at_ns` (`CLOCK_MONOTONIC`). Returns the part of its
+/// price that goes back (ns).
 pub(super) fn reached(
     limiter: &DeviceLimiter,
     view: &View,
@@ -58,8 +60,9 @@ pub(super) fn reached(
     returned_ns
 }
 
-/// When the work between two events began (ns): after what the event itself takes, and after what the host took from the start event
-/// to the launch. An idle device reaches the start event at once and then waits for the launch. A shared one may reach it late.
+/// Time at which the work between two events began (ns): after the event's own time, and after the host's delay from
+/// the start event to the launch. An idle device reaches the start event at once and then waits for the launch. A
+/// shared one may reach it late.
 fn work_began_ns(
     limiter: &DeviceLimiter,
     view: &View,
@@ -71,13 +74,13 @@ fn work_began_ns(
     } else {
         timing_event.gap_ns.load(Ordering::Relaxed)
     };
-    // While the GPU was at the start event the host was not late yet.
+    // The host was not late yet while the GPU was at the start event.
     let no_work_ns = gap_ns.max(limiter.event_cost_ns());
     from_ns + no_work_ns.min(at_ns.saturating_sub(from_ns) / 2)
 }
 
-/// A segment ran from `from_ns` to `at_ns` (`CLOCK_MONOTONIC`, ns), at most: charges what is not charged yet. Returns what of its price
-/// goes back (ns).
+/// Charges the part of a segment that is not charged yet. The segment ran within `from_ns` to `at_ns`
+/// (`CLOCK_MONOTONIC`). Returns the part of its price that goes back (ns).
 fn segment(
     limiter: &DeviceLimiter,
     view: &View,
@@ -100,8 +103,8 @@ fn segment(
     paid_ns.saturating_sub(charged_ns)
 }
 
-/// The first event of a stream was reached: what was launched before launches were metered ran up to then, and is charged from the moment
-/// at which the event was recorded.
+/// Settles the first event of a stream. Work launched before launches were metered ran up to it. That work is charged
+/// from the moment at which the event was recorded.
 fn first(
     limiter: &DeviceLimiter,
     view: &View,
@@ -126,9 +129,9 @@ fn first(
         .fetch_add(entered_ns + rest_ns, Ordering::Relaxed);
 }
 
-/// What was launched behind the timing event before and has none of its own was done when this start event was reached at `at_ns`. If the
-/// start event had to wait for it, that is its end. Else it ended at some time before, and is charged as predicted. Beside neighbours a
-/// start event may wait for a time slice.
+/// Settles a tail: launches behind the timing event before that have none of their own. This start event, reached at
+/// `at_ns`, proves that they are done. If the event had to wait for them, it is their end. Else they ended earlier
+/// and are charged as predicted. Beside neighbours the event may have waited for a time slice instead.
 fn tail(
     limiter: &DeviceLimiter,
     view: &View,
@@ -149,9 +152,7 @@ fn tail(
     let to_ns = if at_ns > recorded_ns && !view.contended {
         at_ns
     } else {
-        // Predictions are GPU time: as much as counts of the time that passes.
-        let passes_ns = predicted_ns.saturating_mul(1000) / u64::from(view.scale_permille.max(1));
-        at_ns.min(from_ns.saturating_add(passes_ns))
+        predicted_end_ns(view, predicted_ns, from_ns).min(at_ns)
     };
     let to_ns = to_ns.max(from_ns);
     settle_bounded(
@@ -159,12 +160,12 @@ fn tail(
         view,
         stream_state,
         (timing_event.count.load(Ordering::Relaxed), predicted_ns),
-        (from_ns, to_ns),
+        (from_ns, to_ns, at_ns.max(to_ns)),
     );
 }
 
-/// A start event that was recorded while the context waited for a time slice was reached at `at_ns`. While other contexts of the process
-/// had work meanwhile, one more had: slices go round all that have.
+/// Counts the context's wait for a time slice before a start event that was reached at `at_ns`. Slices go round all
+/// contexts that have work, so the waiting context counts beside those that had work meanwhile.
 fn waited_for_slice(
     limiter: &DeviceLimiter,
     stream_state: &StreamState,
@@ -179,7 +180,8 @@ fn waited_for_slice(
         .fetch_add(counted_ns, Ordering::Relaxed);
 }
 
-/// Whether a segment without a start event, not or just reached at `at_ns`, is charged by its upper bound, see [`is_longer`].
+/// Whether a segment without a start event is charged by its upper bound, see [`is_longer`]. `at_ns`: now, or when it
+/// was reached.
 fn is_past_doubt(limiter: &DeviceLimiter, timing_event: &TimingEvent, at_ns: u64) -> bool {
     let bound_ns = at_ns.saturating_sub(timing_event.gap_ns.load(Ordering::Relaxed));
     is_longer(
@@ -189,8 +191,8 @@ fn is_past_doubt(limiter: &DeviceLimiter, timing_event: &TimingEvent, at_ns: u64
     )
 }
 
-/// Whether work that was not measured took so much longer than predicted that it is charged by its upper bound (ns): the time since
-/// its first launch.
+/// Whether unmeasured work took so much longer than predicted that it is charged its upper bound, `bound_ns`: the
+/// time since its first launch.
 pub(crate) fn is_longer(limiter: &DeviceLimiter, predicted_ns: u64, bound_ns: u64) -> bool {
     let (alone_ns, beside_ns) = UNMEASURED_DOUBT_NS;
     let doubt_ns = if limiter.contended.load(Ordering::Relaxed) {
@@ -201,47 +203,65 @@ pub(crate) fn is_longer(limiter: &DeviceLimiter, predicted_ns: u64, bound_ns: u6
     bound_ns > 2 * predicted_ns + doubt_ns
 }
 
-/// Launches that no timing event follows, made no earlier than `since_ns` (0: not known), are done at `now_ns`: charged by their upper bound if
-/// that is so much longer ([`is_longer`]), else as predicted.
+/// Settles launches that no timing event follows and that are known to be done at `now_ns`. They were made no earlier
+/// than `since_ns` (0: not known). They are charged their upper bound if that is much longer ([`is_longer`]) or the prediction is
+/// a guess (`is_guess`), else as predicted.
 pub(crate) fn proved_done(
     limiter: &DeviceLimiter,
     stream_state: &StreamState,
     (count, predicted_ns): (u32, u64),
-    since_ns: u64,
-    now_ns: u64,
+    (since_ns, now_ns): (u64, u64),
+    is_guess: bool,
 ) {
     let bound_ns = now_ns.saturating_sub(since_ns);
-    if since_ns == 0 || !is_longer(limiter, predicted_ns, bound_ns) {
+    let is_longer = is_guess || is_longer(limiter, predicted_ns, bound_ns);
+    if since_ns == 0 || !is_longer && !limiter.contended.load(Ordering::Relaxed) {
         limiter.settle_as_predicted(predicted_ns, count);
         return;
     }
-    // All of it is charged from here on: the next launch is measured, lest that be too much.
-    limiter.ended_unseen(u64::MAX, now_ns);
+    let view = limiter.view(now_ns);
+    let to_ns = if is_longer {
+        // All of it is charged from here on: the next launch is measured, lest that be too much.
+        limiter.ended_unseen(u64::MAX, now_ns);
+        now_ns
+    } else {
+        predicted_end_ns(&view, predicted_ns, since_ns).min(now_ns)
+    };
     settle_bounded(
         limiter,
-        &limiter.view(now_ns),
+        &view,
         stream_state,
         (count, predicted_ns),
-        (since_ns, now_ns),
+        (since_ns, to_ns, now_ns),
     );
 }
 
-/// Launches are done that ran at some time in a span (`CLOCK_MONOTONIC`, ns): charges what counts of that, no less than was paid.
+/// When work that began at `from_ns` should be done (ns). Predictions are GPU time: as much as counts of the time that passes.
+fn predicted_end_ns(view: &View, predicted_ns: u64, from_ns: u64) -> u64 {
+    let passes_ns = predicted_ns.saturating_mul(1000) / u64::from(view.scale_permille.max(1));
+    from_ns.saturating_add(passes_ns)
+}
+
+/// Launches are done that began no earlier than `from_ns`, should have ended at `to_ns`, and had ended at `done_ns` (all
+/// `CLOCK_MONOTONIC`, ns): charges what counts of the time up to `to_ns`, no less than was paid. But they had no more than
+/// the time in which nothing else of the tenant was charged.
 fn settle_bounded(
     limiter: &DeviceLimiter,
     view: &View,
     stream_state: &StreamState,
     (count, predicted_ns): (u32, u64),
-    (from_ns, to_ns): (u64, u64),
+    (from_ns, to_ns, done_ns): (u64, u64, u64),
 ) {
-    // Where other work of the tenant was entered then, the prediction stands: this may have run before or after.
-    let charged_ns = charge(limiter, view, stream_state.context(), (from_ns, to_ns)).max(predicted_ns);
+    let charged_before_ns = busy::busy_ns(&limiter.bucket.busy, from_ns, done_ns);
+    let free_ns = done_ns.saturating_sub(from_ns).saturating_sub(charged_before_ns);
+    let span_ns = charge(limiter, view, stream_state.context(), (from_ns, to_ns));
+    let charged_ns = span_ns.max(predicted_ns.min(free_ns));
     limiter.bucket.settle(predicted_ns, charged_ns, 1000);
     limiter.meter.finish(predicted_ns, count);
     limiter.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
 }
 
-/// It cannot be known how long the segment took: it stays charged as predicted.
+/// Settles a segment whose duration cannot be known: it stays charged as predicted.
 pub(super) fn settle_unknown(
     limiter: &DeviceLimiter,
     stream_state: &StreamState,
@@ -255,9 +275,9 @@ pub(super) fn settle_unknown(
     );
 }
 
-/// The first timing event of a stream was not reached yet: enters the time up to now in the busy map. What is beyond its prediction
-/// is charged now: a container whose work runs late earns meanwhile, and what it earned would be cut as unused, and then
-/// charged all the same.
+/// Enters the time up to now in the busy map, for a segment whose timing event was not reached yet. Time beyond the
+/// prediction is charged now. If it were charged at the end, the bucket would refill meanwhile, the refill would be
+/// cut as unused, and the time would then be charged all the same.
 pub(super) fn enter(
     limiter: &DeviceLimiter,
     view: &View,
@@ -293,7 +313,7 @@ pub(super) fn enter(
         .settle(paid(before_ns), paid(before_ns + charged_ns), 1000);
 }
 
-/// Enters a span in the busy maps of the tenant and of the context; what of it counts (ns).
+/// Enters a span in the busy maps of the tenant and of the context. Returns the part of it that counts (ns).
 #[inline(never)]
 pub(crate) fn charge(
     limiter: &DeviceLimiter,
@@ -311,7 +331,7 @@ pub(crate) fn charge(
     served_ns
 }
 
-/// Replaces what was paid for a segment by what it took, and learns from it.
+/// Replaces the price of a segment by the time that it took, and corrects the predictions.
 fn settle_measured(
     limiter: &DeviceLimiter,
     view: &View,
@@ -331,8 +351,8 @@ fn settle_measured(
         .meter
         .mispredicted_ns
         .fetch_add(predicted_ns.abs_diff(charged_ns), Ordering::Relaxed);
-    // Kernels of several streams that ran together took their time each, though it is charged once.
-    // Time that is shorter than a slice has none of a neighbour's in it.
+    // Kernels of several streams that ran together took their time each, though it is charged once. A time shorter
+    // than a slice has no neighbour's work in it.
     let took_ns = view.scaled(elapsed_ns).max(elapsed_ns.min(SLICE_NS));
     let (parts, used) = parts_of(timing_event);
     let parts = parts.get(..used).unwrap_or(&parts);

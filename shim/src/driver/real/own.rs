@@ -1,41 +1,70 @@
-//! The functions that the shim calls and does not hook. Those that it also hooks are listed in `hooks/own.rs`.
+//! The shim's own calls of the driver, as functions of the driver's names and prototypes.
 //!
-//! A call through either list is made in relaxed capture mode ([`Relaxed`](crate::driver::Relaxed)), so that it breaks no capture. Only what stands
+//! They are made in relaxed capture mode ([`Relaxed`](crate::driver::Relaxed)), so that they break no capture. Only what stands
 //! under `as_it_is` is not, each with the reason why that is harmless. What is added there needs such a reason too.
+//!
+//! Some of these functions are hooked as well. The shim's own calls do not pass the hook.
 
 #[allow(unused_imports, reason = "all that a prototype may mention")]
 use vcuda_driver_api::prelude::*;
 use vcuda_driver_api::signature;
 
-use super::call::{as_it_is, own_call, relaxed};
-use super::{Answering, Slot};
+use super::{Answering, Slot, c_name, call_through};
 
-/// A slot of its own.
-macro_rules! slot {
-    ($name:ident, $ret:ty) => {{
-        static SLOT: Slot = Slot::new(
-            $crate::hooks::table::c_name(concat!(stringify!($name), "\0")),
-            <$ret as Answering>::LIBRARY,
-        );
-        &SLOT
-    }};
+/// One function, with what is to live while it is called.
+macro_rules! own_call {
+    ({ $before:expr } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
+        /// The driver's function of this name.
+        ///
+        /// # Safety
+        /// As the driver documents.
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
+        pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
+            static SLOT: Slot = Slot::new(c_name(concat!(stringify!($name), "\0")), <$ret as Answering>::LIBRARY);
+            let _during = $before;
+            call_through!(SLOT, ($($arg: $ty),*) -> $ret)
+        }
+    };
+}
+
+/// Functions that are called in relaxed capture mode, so that they break no capture.
+macro_rules! relaxed {
+    ($($name:ident)*) => {
+        $(signature!($name, own_call! { $crate::driver::Relaxed::enter() });)*
+    };
+}
+
+/// Functions that are called in the thread's own mode. Each list says why that is harmless.
+macro_rules! as_it_is {
+    ($($name:ident)*) => {
+        $(signature!($name, own_call! { () });)*
+    };
 }
 
 relaxed! {
+    cuArray3DCreate_v2
+    cuArrayDestroy
     cuArrayGetMemoryRequirements
+    cuCtxCreate_v2
+    cuCtxDestroy_v2
     cuCtxDisablePeerAccess
+    cuCtxFromGreenCtx
     cuCtxGetDevice
     cuCtxGetLimit
     cuCtxPopCurrent_v2
     cuCtxPushCurrent_v2
     cuCtxSetCurrent
+    cuCtxSetLimit
     cuDeviceGetCount
     cuDeviceGetDefaultMemPool
     cuDeviceGetGraphMemAttribute
     cuDeviceGetMemPool
     cuDeviceGetUuid
     cuDeviceGetUuid_v2
+    cuDeviceGraphMemTrim
     cuDevicePrimaryCtxGetState
+    cuDevicePrimaryCtxRelease_v2
+    cuDevicePrimaryCtxRetain
     cuEventCreate
     cuEventDestroy_v2
     cuEventElapsedTime
@@ -49,11 +78,24 @@ relaxed! {
     cuGraphMemcpyNodeGetParams
     cuGraphMemsetNodeGetParams
     cuGraphNodeGetType
+    cuGreenCtxDestroy
+    cuIpcCloseMemHandle
     cuKernelGetName
+    cuLibraryUnload
+    cuMemAllocPitch_v2
+    cuMemFreeAsync
+    cuMemFree_v2
     cuMemGetAddressRange_v2
     cuMemGetAllocationPropertiesFromHandle
+    cuMemGetInfo_v2
     cuMemPoolGetAttribute
+    cuMemPoolTrimTo
+    cuMemRelease
+    cuMemUnmap
+    cuMipmappedArrayCreate
+    cuMipmappedArrayDestroy
     cuMipmappedArrayGetMemoryRequirements
+    cuModuleUnload
     cuPointerGetAttribute
     cuStreamGetCtx
     cuStreamQuery
@@ -77,9 +119,27 @@ as_it_is! {
     cuCtxGetCurrent
 }
 
+// In place of the application's own call: what the driver would refuse it must be refused.
+as_it_is! {
+    cuMemAllocFromPoolAsync
+}
+
 // NVML is another library, which knows no streams.
 as_it_is! {
+    nvmlDeviceGetAccountingPids
+    nvmlDeviceGetComputeRunningProcesses_v2
+    nvmlDeviceGetComputeRunningProcesses_v3
+    nvmlDeviceGetGraphicsRunningProcesses
+    nvmlDeviceGetGraphicsRunningProcesses_v2
+    nvmlDeviceGetGraphicsRunningProcesses_v3
     nvmlDeviceGetHandleByUUID
+    nvmlDeviceGetMPSComputeRunningProcesses
+    nvmlDeviceGetMPSComputeRunningProcesses_v2
+    nvmlDeviceGetMPSComputeRunningProcesses_v3
+    nvmlDeviceGetMemoryInfo
+    nvmlDeviceGetProcessUtilization
+    nvmlDeviceGetProcessesUtilizationInfo
+    nvmlDeviceGetRunningProcessDetailList
     nvmlDeviceGetUUID
     nvmlInit_v2
 }

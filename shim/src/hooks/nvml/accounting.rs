@@ -5,8 +5,7 @@ use vcuda_driver_api::prelude::*;
 use super::array::{get_all, is_usable, put_all};
 use super::{Part, Process};
 use crate::driver::saved_answer::peek;
-use crate::driver::{Bypass, Call, Handled};
-use crate::hooks::own as hooked;
+use crate::driver::{Bypass, Call, Handled, real};
 
 /// `nvmlDeviceGetAccountingPids`.
 pub(in super::super) fn accounting_pids(
@@ -20,7 +19,7 @@ pub(in super::super) fn accounting_pids(
     let own = part.processes();
     let mut listed = get_all(0, |count, pids| {
         // SAFETY: room for as many PIDs as it says.
-        unsafe { hooked::nvmlDeviceGetAccountingPids(device, count, pids) }
+        unsafe { real::nvmlDeviceGetAccountingPids(device, count, pids) }
     })?;
     listed.retain(|pid| own.iter().any(|process| process.pid == *pid));
     Ok(put_all(count, pids, &listed)?)

@@ -7,7 +7,7 @@ use super::Part;
 use crate::driver::{Call, Handled};
 use crate::runtime::shim;
 
-/// What is said of a GPU's memory (bytes).
+/// Answer about a GPU's memory (bytes).
 struct Told {
     total: u64,
     free: u64,
@@ -90,8 +90,8 @@ pub(in super::super) fn memory_v2(
     Ok(())
 }
 
-/// `nvmlDeviceGetBAR1MemoryInfo`: a window onto the memory, no larger than the quota and no fuller than it. What of the
-/// window each container uses nobody knows.
+/// `nvmlDeviceGetBAR1MemoryInfo`: a window onto the memory, no larger than the quota and no fuller than it. It is
+/// unknown how much of the window each tenant uses.
 pub(in super::super) fn bar1(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,

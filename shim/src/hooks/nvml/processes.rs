@@ -5,14 +5,13 @@ use vcuda_driver_api::prelude::*;
 use super::array::{get_all, is_usable, put_all};
 use super::{Part, Process};
 use crate::driver::saved_answer::peek;
-use crate::driver::{Bypass, Call, Handled};
-use crate::hooks::own as hooked;
+use crate::driver::{Bypass, Call, Handled, real};
 
 /// One entry of a list, of either version.
 pub(in super::super) trait Entry: Copy {
     /// No process.
     const NONE: Self;
-    /// Whose it is.
+    /// Process of the entry.
     fn pid(&self) -> c_uint;
     /// The same with other figures.
     fn told(self, process: &Process) -> Self;
@@ -53,7 +52,8 @@ impl Entry for nvmlProcessInfo_t {
     }
 }
 
-/// The container's processes. NVML is not asked: where it lists nobody (another PID namespace, WSL 2) the ledger knows.
+/// The container's processes. NVML is not asked: if it lists no process (another PID namespace, WSL 2) the ledger
+/// knows.
 fn own<E: Entry>(device: nvmlDevice_t, count: *mut c_uint, infos: *mut E) -> Handled<NvmlError> {
     let part = Part::of(device)?;
     Bypass::BadArgument.when(!is_usable(count, infos))?;
@@ -115,7 +115,7 @@ pub(in super::super) fn graphics_v1(
 ) -> Handled<NvmlError> {
     among(device, count, infos, |count, infos| {
         // SAFETY: room for as many entries as it says.
-        unsafe { hooked::nvmlDeviceGetGraphicsRunningProcesses(device, count, infos) }
+        unsafe { real::nvmlDeviceGetGraphicsRunningProcesses(device, count, infos) }
     })
 }
 
@@ -128,12 +128,12 @@ pub(in super::super) fn graphics(
 ) -> Handled<NvmlError> {
     among(device, count, infos, |count, infos| {
         // SAFETY: as above.
-        let newest = unsafe { hooked::nvmlDeviceGetGraphicsRunningProcesses_v3(device, count, infos) };
+        let newest = unsafe { real::nvmlDeviceGetGraphicsRunningProcesses_v3(device, count, infos) };
         if newest != Err(NvmlError::FUNCTION_NOT_FOUND) {
             return newest;
         }
         // SAFETY: as above.
-        unsafe { hooked::nvmlDeviceGetGraphicsRunningProcesses_v2(device, count, infos) }
+        unsafe { real::nvmlDeviceGetGraphicsRunningProcesses_v2(device, count, infos) }
     })
 }
 
@@ -146,7 +146,7 @@ pub(in super::super) fn mps_v1(
 ) -> Handled<NvmlError> {
     among(device, count, infos, |count, infos| {
         // SAFETY: as above.
-        unsafe { hooked::nvmlDeviceGetMPSComputeRunningProcesses(device, count, infos) }
+        unsafe { real::nvmlDeviceGetMPSComputeRunningProcesses(device, count, infos) }
     })
 }
 
@@ -159,12 +159,12 @@ pub(in super::super) fn mps(
 ) -> Handled<NvmlError> {
     among(device, count, infos, |count, infos| {
         // SAFETY: as above.
-        let newest = unsafe { hooked::nvmlDeviceGetMPSComputeRunningProcesses_v3(device, count, infos) };
+        let newest = unsafe { real::nvmlDeviceGetMPSComputeRunningProcesses_v3(device, count, infos) };
         if newest != Err(NvmlError::FUNCTION_NOT_FOUND) {
             return newest;
         }
         // SAFETY: as above.
-        unsafe { hooked::nvmlDeviceGetMPSComputeRunningProcesses_v2(device, count, infos) }
+        unsafe { real::nvmlDeviceGetMPSComputeRunningProcesses_v2(device, count, infos) }
     })
 }
 
@@ -207,7 +207,7 @@ pub(in super::super) fn details(
                 ..header
             };
             // SAFETY: a list of this version, with room for as many entries as it says.
-            let status = unsafe { hooked::nvmlDeviceGetRunningProcessDetailList(device, &raw mut asked) };
+            let status = unsafe { real::nvmlDeviceGetRunningProcessDetailList(device, &raw mut asked) };
             // SAFETY: as above.
             unsafe { count.write(asked.numProcArrayEntries) };
             status

@@ -10,8 +10,7 @@ use vcuda_region::clock;
 use super::Part;
 use super::array::{get_all, is_usable, put_all};
 use crate::driver::saved_answer::peek;
-use crate::driver::{Bypass, Call, Handled};
-use crate::hooks::own as hooked;
+use crate::driver::{Bypass, Call, Handled, real};
 
 /// Over which time a rate is taken.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -36,7 +35,7 @@ fn own_samples(
 ) -> Result<Vec<nvmlProcessUtilizationSample_t>, NvmlError> {
     let mut samples = get_all(NO_SAMPLE, |count, samples| {
         // SAFETY: room for as many samples as it says.
-        unsafe { hooked::nvmlDeviceGetProcessUtilization(device, samples, count, seen_us) }
+        unsafe { real::nvmlDeviceGetProcessUtilization(device, samples, count, seen_us) }
     })?;
     let own = part.processes();
     samples.retain(|sample| own.iter().any(|process| process.pid == sample.pid));
@@ -46,7 +45,7 @@ fn own_samples(
     Ok(samples)
 }
 
-/// What the container used of the GPU, and of its memory's bandwidth (percent).
+/// Use of the GPU by the tenant, and of its memory's bandwidth (percent).
 ///
 /// # Errors
 /// NVML's own, where nothing else knows.
@@ -150,7 +149,7 @@ pub(in super::super) fn of_processes_info(
             ..header
         };
         // SAFETY: a list of this version, with room for as many entries as it says.
-        let status = unsafe { hooked::nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut asked) };
+        let status = unsafe { real::nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut asked) };
         // SAFETY: as above.
         unsafe { count.write(asked.processSamplesCount) };
         status

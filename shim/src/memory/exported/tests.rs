@@ -36,7 +36,7 @@ fn device() -> DeviceIndex {
 
 /// Memory of the slot's own, given away as `file`; nothing of the process holds it any more.
 fn give_away(exported: &Exported, slot: &Slot<'_>, file: &File) -> ObjectKey {
-    let key = ofd_key::name(file.as_raw_fd(), None, BYTES, false).unwrap().key;
+    let key = ofd_key::assign(file.as_raw_fd(), None, BYTES, false).unwrap().key;
     slot.reserve(device(), BYTES, LIMIT).unwrap().commit();
     let object: Shared = slot.share(key, device(), BYTES).unwrap();
     assert!(slot.outlive(&object, exported.keeper(file.as_raw_fd())));

@@ -11,6 +11,7 @@ use vcuda_region::registration::ProcessMemory;
 use super::nvml::{self, Listed};
 use super::{Figure, NOTICEABLE_BYTES, Overhead};
 use crate::runtime::devices::Device;
+use crate::runtime::in_flight;
 use crate::runtime::registration::{Haste, Manners};
 
 /// How long a figure stands that could be a dying neighbour's memory, before it is believed.
@@ -108,7 +109,7 @@ impl Overhead {
             }
             let counts = || {
                 (
-                    self.in_flight.quiet_epoch(),
+                    in_flight::quiet_epoch(),
                     device.own_bytes(),
                     device.managed_bytes(),
                 )
@@ -185,11 +186,11 @@ impl Overhead {
 
     /// What NVML says that this process has, when nothing moves; nothing if nothing tells, or something moved.
     pub(super) fn quiet_bytes(&'static self, device: &'static Device) -> Option<u64> {
-        let before = self.in_flight.quiet_epoch()?;
+        let before = in_flight::quiet_epoch()?;
         let Told::Bytes(bytes) = self.told(device, Haste::Now) else {
             return None;
         };
-        (self.in_flight.quiet_epoch() == Some(before)).then_some(bytes)
+        (in_flight::quiet_epoch() == Some(before)).then_some(bytes)
     }
 
     /// What NVML says: this process's own, and where that says nothing, the manager's.

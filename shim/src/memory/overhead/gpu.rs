@@ -4,10 +4,8 @@
 use vcuda_driver_api::prelude::*;
 
 use super::nvml;
-use super::probe::Probe;
 use crate::driver::real;
-use crate::hooks::own as hooked;
-use crate::runtime::devices::{Device, current_context};
+use crate::runtime::devices::{Device, current_context, primary_context};
 use crate::runtime::shim::Shim;
 
 /// What was in use on the GPU.
@@ -20,8 +18,6 @@ pub(super) struct Before {
     handle: Option<nvmlDevice_t>,
     /// Where NVML does not tell, a context on the device, by which the driver tells.
     context: CUcontext,
-    /// That context, if it was made for this alone.
-    probe: Option<Probe>,
 }
 
 impl Before {
@@ -31,25 +27,15 @@ impl Before {
         known_bytes: 0,
         handle: None,
         context: CUcontext::NULL,
-        probe: None,
     };
 
-    /// Looks at the GPU now, when `reserved_bytes` are counted for what is about to be made. If NVML does not tell and this
-    /// process has no context, one is made for the moment if that `is_worth_a_context`.
-    pub(super) fn seen(
-        device: &'static Device,
-        handle: Option<nvmlDevice_t>,
-        reserved_bytes: u64,
-        is_worth_a_context: impl FnOnce() -> bool,
-    ) -> Self {
+    /// Looks at the GPU now, when `reserved_bytes` are counted for what is about to be made. If NVML does not tell, a context
+    /// of this process does.
+    pub(super) fn seen(device: &'static Device, handle: Option<nvmlDevice_t>, reserved_bytes: u64) -> Self {
         let mut before = Self::UNSEEN;
         before.handle = handle.filter(|handle| nvml::gpu_used_bytes(*handle).is_some());
         if before.handle.is_none() {
             before.context = context_on(device);
-            if before.context.is_null() && is_worth_a_context() {
-                before.probe = Probe::make(device);
-                before.context = before.probe.as_ref().map_or(CUcontext::NULL, Probe::context);
-            }
         }
         before.known_bytes = device.besides_overhead_bytes().saturating_sub(reserved_bytes);
         before.used_bytes = before.now_bytes();
@@ -96,7 +82,7 @@ pub(super) fn context_on(device: &'static Device) -> CUcontext {
             .find_map(|(context, on)| (on.ordinal == device.ordinal).then_some(*context))
     };
     known
-        .or_else(|| crate::hooks::primary_context(device.ordinal))
+        .or_else(|| primary_context(device.ordinal))
         .unwrap_or(CUcontext::NULL)
 }
 
@@ -109,7 +95,7 @@ pub(super) fn used_by_driver(context: CUcontext) -> Option<u64> {
     }
     let (mut free, mut total) = (0, 0);
     // SAFETY: the driver writes two numbers or nothing.
-    let asked = unsafe { hooked::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    let asked = unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
     if !is_current {
         let mut popped = CUcontext::NULL;
         // SAFETY: undoes the push above.

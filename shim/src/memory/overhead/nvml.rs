@@ -5,7 +5,6 @@ use std::ffi::CString;
 use vcuda_driver_api::prelude::*;
 
 use crate::driver::real;
-use crate::hooks::own as hooked;
 use crate::runtime::devices::Device;
 
 /// NVML's handle of a device.
@@ -32,21 +31,21 @@ pub(super) enum Listed {
 pub(super) fn process_bytes(handle: nvmlDevice_t) -> Listed {
     let compute = list(&|count, infos| {
         // SAFETY: room for `count` records; NVML writes as many at most and says how many there are.
-        let newest = unsafe { hooked::nvmlDeviceGetComputeRunningProcesses_v3(handle, count, infos) };
+        let newest = unsafe { real::nvmlDeviceGetComputeRunningProcesses_v3(handle, count, infos) };
         if newest != Err(NvmlError::FUNCTION_NOT_FOUND) {
             return newest;
         }
         // SAFETY: as above; the records of drivers before 510 have the same shape.
-        unsafe { hooked::nvmlDeviceGetComputeRunningProcesses_v2(handle, count, infos) }
+        unsafe { real::nvmlDeviceGetComputeRunningProcesses_v2(handle, count, infos) }
     });
     let clients_of_mps = list(&|count, infos| {
         // SAFETY: as above.
-        let newest = unsafe { hooked::nvmlDeviceGetMPSComputeRunningProcesses_v3(handle, count, infos) };
+        let newest = unsafe { real::nvmlDeviceGetMPSComputeRunningProcesses_v3(handle, count, infos) };
         if newest != Err(NvmlError::FUNCTION_NOT_FOUND) {
             return newest;
         }
         // SAFETY: as above.
-        unsafe { hooked::nvmlDeviceGetMPSComputeRunningProcesses_v2(handle, count, infos) }
+        unsafe { real::nvmlDeviceGetMPSComputeRunningProcesses_v2(handle, count, infos) }
     });
     match (compute, clients_of_mps) {
         (None, None) => Listed::Untold,
@@ -115,7 +114,7 @@ pub(super) fn gpu_used_bytes(handle: nvmlDevice_t) -> Option<u64> {
         used: 0,
     };
     // SAFETY: NVML writes the structure or nothing.
-    unsafe { hooked::nvmlDeviceGetMemoryInfo(handle, &raw mut memory) }.ok()?;
+    unsafe { real::nvmlDeviceGetMemoryInfo(handle, &raw mut memory) }.ok()?;
     Some(memory.used)
 }
 

@@ -139,7 +139,7 @@ impl Overhead {
 
 fn run() {
     let Some(shim) = shim::built() else { return };
-    let overhead = &shim.overhead;
+    let overhead = &shim.accounts().overhead;
     let is_started = {
         // A child would find NVML half started.
         let _forks_wait = ObjectList::begin();
@@ -155,7 +155,7 @@ fn run() {
 extern "C" fn at_exit() {
     // A forked child has no such thread, and finds nothing built.
     if let Some(shim) = shim::built() {
-        shim.overhead.nvml.is_ready(WAIT_MAX_NS);
+        shim.accounts().overhead.nvml.is_ready(WAIT_MAX_NS);
     }
 }
 

@@ -116,7 +116,7 @@ impl Overhead {
         thing: DriverObject,
         lower: impl FnOnce() -> CUresult,
     ) -> CUresult {
-        let before = self.before(device, What::Code, 0, 0);
+        let before = self.before(device, What::Code, 0);
         lower()?;
         if !self.measure(device, Haste::Now)
             && let Some(note) = self.noted.take(thing)

@@ -4,15 +4,15 @@ use vcuda_driver_api::prelude::*;
 
 use super::gpu;
 use crate::driver::real;
-use crate::hooks::own as hooked;
-use crate::runtime::devices::{Device, Reserved};
+use crate::memory::reserve::Reserved;
+use crate::runtime::devices::Device;
 
 /// A context of our own for a moment, current to no thread. Memory is reserved for it as long as it lives, so that it takes the
 /// GPU over no quota (I7) once the container knows what a context takes.
 #[derive(Debug)]
 pub(super) struct Probe {
     context: CUcontext,
-    #[expect(dead_code, reason = "held to be dropped, after the context has ended")]
+    /// Dropped after the context has ended.
     reserved: Reserved,
 }
 
@@ -22,36 +22,101 @@ impl Probe {
         let reserved = device.reserve_if_it_fits(device.most_context_bytes(false))?;
         let mut context = CUcontext::NULL;
         // SAFETY: the driver writes a handle or nothing.
-        unsafe { hooked::cuCtxCreate_v2(&raw mut context, 0, device.ordinal) }.ok()?;
+        unsafe { real::cuCtxCreate_v2(&raw mut context, 0, device.ordinal) }.ok()?;
         let mut popped = CUcontext::NULL;
         // SAFETY: the new context was made current to this thread; it is not to stay so.
         let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
         Some(Self { context, reserved })
-    }
-
-    /// Its handle.
-    pub(super) fn context(&self) -> CUcontext {
-        self.context
     }
 }
 
 impl Drop for Probe {
     fn drop(&mut self) {
         // SAFETY: a context of our own that nobody else knows.
-        let _ = unsafe { hooked::cuCtxDestroy_v2(self.context) };
+        let _ = unsafe { real::cuCtxDestroy_v2(self.context) };
     }
 }
 
-/// What one more context takes of the GPU (bytes), with what neighbours did meanwhile; nothing if that cannot be had. Asked
-/// by a context of this process.
-pub(super) fn context_bytes(device: &'static Device) -> Option<u64> {
+/// No context was ever this large: a difference beyond it is a neighbour's doing (bytes).
+pub(super) const LARGEST_CONTEXT_BYTES: u64 = 4 << 30;
+/// Probes that are made at most for one figure.
+const MOST_PROBES: usize = 6;
+/// A known size explains a difference that is larger by no more (bytes): drivers give memory out in such pages.
+const PAGE_BYTES: u64 = 2 << 20;
+
+/// What a context took (bytes), for which the GPU as a whole has `more_bytes` more than before; nothing if that cannot be
+/// had. A process's first context (`is_first`) may take more than further ones.
+///
+/// If the size of the tenant's last context explains that, or the GPU does not tell, it is that size. Else probe contexts tell,
+/// and their figure is noted for the tenant if it is larger. What was known is never lowered: what is charged too little
+/// exceeds the quota (I7), and what is charged too much is given back when NVML or the manager tells.
+pub(super) fn check(device: &'static Device, is_first: bool, more_bytes: Option<u64>) -> Option<u64> {
+    let known_bytes = device.context_bytes(is_first);
+    let is_explained = more_bytes.is_none_or(|bytes| bytes <= known_bytes + PAGE_BYTES);
+    if known_bytes > 0 && is_explained {
+        return Some(known_bytes);
+    }
+    match context_bytes(device) {
+        Some(Probed::Agreed(bytes)) if bytes > known_bytes => {
+            device.note_context(is_first, bytes);
+            Some(bytes)
+        }
+        _ if known_bytes > 0 => Some(known_bytes),
+        // What a context of the other kind took is as good a guess, and is reserved.
+        Some(Probed::Median(_)) if device.context_bytes(!is_first) > 0 => None,
+        Some(Probed::Median(bytes)) => Some(bytes),
+        _ => more_bytes,
+    }
+}
+
+/// What one more context takes of the GPU (bytes).
+enum Probed {
+    /// Two probes told exactly the same, by their making and by their end. (One is not enough: a process that waits between the
+    /// driver's answer and the ledger falsifies both.)
+    Agreed(u64),
+    /// Other processes allocated and freed meanwhile, each time: the median of what the probes tell.
+    Median(u64),
+}
+
+/// What one more context takes of the GPU; nothing if that cannot be had. Asked by a context of this process.
+fn context_bytes(device: &'static Device) -> Option<Probed> {
     let own = gpu::context_on(device);
     if own.is_null() {
         return None;
     }
-    let before_bytes = gpu::used_by_driver(own)?;
+    let is_possible = |bytes: &u64| (1..=LARGEST_CONTEXT_BYTES).contains(bytes);
+    let mut figures = Vec::new();
+    let mut last = None;
+    for _ in 0..MOST_PROBES {
+        let probed = one_probe(device, own)?;
+        let [made_bytes, ended_bytes] = probed;
+        if made_bytes == ended_bytes && last.replace(probed) == Some(probed) && is_possible(&made_bytes) {
+            return Some(Probed::Agreed(made_bytes));
+        }
+        figures.extend(probed);
+    }
+    figures.sort_unstable();
+    let median_bytes = figures.get(figures.len() / 2).copied();
+    median_bytes.filter(is_possible).map(Probed::Median)
+}
+
+/// What the GPU got when a probe was made, and what it lost when it ended (bytes).
+fn one_probe(device: &'static Device, own: CUcontext) -> Option<[u64; 2]> {
+    let before_bytes = beside_tenant(device, own, 0)?;
     let probe = Probe::make(device)?;
-    let after_bytes = gpu::used_by_driver(own)?;
+    let with_bytes = beside_tenant(device, own, probe.reserved.bytes())?;
     drop(probe);
-    after_bytes.checked_sub(before_bytes).filter(|bytes| *bytes > 0)
+    let after_bytes = beside_tenant(device, own, 0)?;
+    let difference = |more: i128, less: i128| u64::try_from(more - less).unwrap_or(0);
+    Some([
+        difference(with_bytes, before_bytes),
+        difference(with_bytes, after_bytes),
+    ])
+}
+
+/// What is in use on the GPU beside what the tenant's ledger has (bytes), of which `reserved_bytes` are a probe's.
+fn beside_tenant(device: &'static Device, own: CUcontext, reserved_bytes: u64) -> Option<i128> {
+    let known_bytes = device.besides_overhead_bytes().saturating_sub(reserved_bytes);
+    let used_bytes = gpu::used_by_driver(own)?;
+    Some(i128::from(used_bytes) - i128::from(known_bytes))
 }

@@ -16,6 +16,7 @@ use vcuda_driver_api::prelude::*;
 use super::{Overhead, gpu};
 use crate::runtime::capture;
 use crate::runtime::devices::{Device, current_context};
+use crate::runtime::in_flight;
 use crate::runtime::registration::Haste;
 
 /// The largest unit that is believed, as a power of two.
@@ -179,6 +180,7 @@ impl Overhead {
     }
 
     /// As [`Overhead::rounded`]; and where that is not known, a look at the GPU before the allocation.
+    #[inline(always)]
     pub(crate) fn expect_allocation(
         &'static self,
         device: &'static Device,
@@ -229,7 +231,7 @@ impl Overhead {
         if capture::any_open() {
             return None;
         }
-        let still = self.in_flight.quiet_epoch()?;
+        let still = in_flight::quiet_epoch()?;
         let context = current_context();
         let before_bytes = gpu::used_by_driver(context)?;
         Some(Look {
@@ -245,7 +247,7 @@ impl Overhead {
     #[cold]
     pub(crate) fn taken_bytes(&self, look: &Look) -> u64 {
         let after_bytes = gpu::used_by_driver(look.context);
-        if self.in_flight.quiet_epoch() != Some(look.still) {
+        if in_flight::quiet_epoch() != Some(look.still) {
             return look.bytes;
         }
         let taken_bytes = after_bytes.and_then(|bytes| bytes.checked_sub(look.before_bytes));

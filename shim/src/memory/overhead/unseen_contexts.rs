@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::{DriverObject, Figure, Overhead, probe};
 use crate::runtime::capture;
-use crate::runtime::devices::{Device, current_context};
+use crate::runtime::devices::{Device, current_context, primary_context};
 use crate::runtime::registration::Haste;
 
 /// How long other threads may measure before this one does. The next call that asks for memory tries again.
@@ -38,7 +38,10 @@ impl Overhead {
         let was_bytes = device.overhead_bytes();
         let bytes = match self.figure(device, 16, Haste::Now, 0) {
             Figure::Exact(bytes, _) | Figure::AtLeast(bytes) => bytes.saturating_sub(was_bytes),
-            Figure::Unknown => Self::unlisted_context_bytes(device, was_bytes == 0),
+            Figure::Unknown => {
+                let is_first = was_bytes == 0;
+                probe::check(device, is_first, None).unwrap_or(device.most_context_bytes(is_first))
+            }
         };
         device.set_overhead(was_bytes.saturating_add(bytes));
         drop(measuring);
@@ -49,24 +52,13 @@ impl Overhead {
         self.note(device, context, DriverObject::Context(context), bytes);
     }
 
-    /// What a context takes of which nothing tells (bytes): as the container knows, or as a probe context does.
-    fn unlisted_context_bytes(device: &'static Device, is_first: bool) -> u64 {
-        match device.context_bytes(is_first) {
-            0 => match probe::context_bytes(device) {
-                Some(probed_bytes) => device.judge_context(is_first, probed_bytes),
-                None => device.most_context_bytes(is_first),
-            },
-            known_bytes => known_bytes,
-        }
-    }
-
     /// A context of the device has ended: if it was the last one, the next one is to be noticed.
     pub(super) fn forget_context(&'static self, device: &'static Device) {
         let is_other_known = {
             let contexts = device.shim().contexts.lock();
             contexts.values().any(|on| on.ordinal == device.ordinal)
         };
-        if !is_other_known && crate::hooks::primary_context(device.ordinal).is_none() {
+        if !is_other_known && primary_context(device.ordinal).is_none() {
             device.set_noticed(false);
         }
     }

@@ -115,7 +115,7 @@ fn run() {
     // Once for all questions of this thread.
     let _relaxed = Relaxed::enter();
     let Some(shim) = shim::built() else { return };
-    let overhead = &shim.overhead;
+    let overhead = &shim.accounts().overhead;
     // The worker's thread looks for threads of the application far more often, and rings; there may be none.
     let are_over = || shim.threads.are_over() || shim.threads.look().is_none();
     // A bug here ends the watching, not the application.
@@ -134,6 +134,6 @@ fn run() {
 extern "C" fn at_exit() {
     // A forked child has no such thread, and finds nothing built.
     if let Some(shim) = shim::built() {
-        shim.overhead.watch.end();
+        shim.accounts().overhead.watch.end();
     }
 }

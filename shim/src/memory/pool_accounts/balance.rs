@@ -1,4 +1,5 @@
-//! The arithmetic of one pool account: what is counted for what the driver keeps, and for what is on its way to it.
+//! The arithmetic of one pool account: bytes counted for memory that the driver keeps, and for requests on their way
+//! to it.
 //!
 //! The driver takes memory for a pool when a request does not fit into what the pool holds, and gives it back when it
 //! sees fit. So each request is *promised* first: if it could make the pool grow beyond what is counted, the growth is
@@ -6,9 +7,9 @@
 //! `charged + granted` is at least what the driver holds, and at least what it will hold once all that is promised has
 //! been served.
 
-/// What a pool grows by at the least, until it is seen to grow by more (bytes; the size of a large page).
+/// Smallest growth of a pool, until it is seen to grow by more (bytes; the size of a large page).
 const STEP: u64 = 2 << 20;
-/// No pool grows by more at a time (bytes).
+/// Largest growth of a pool at a time (bytes).
 const LARGEST_STEP: u64 = 1 << 30;
 
 /// The balance of one pool, in bytes.
@@ -16,23 +17,23 @@ const LARGEST_STEP: u64 = 1 << 30;
 pub(super) struct Balance {
     /// Counted in the ledger for what is held.
     charged: u64,
-    /// Of that, what is given back by others: pieces that other processes may hold.
+    /// The part of `charged` that others give back: pieces that other processes may hold.
     exported: u64,
     /// Requests that are with the driver and may use what is held.
     promised: u64,
     /// Counted in the ledger for the growth that these requests may cause.
     granted: u64,
-    /// Graphs only: all graphs that were launched since the device's graphs were last seen idle, as if each had memory
-    /// of its own.
+    /// Graphs only: bytes of all graphs launched since the device's graphs were last idle, as if each had memory of
+    /// its own.
     mapped: u64,
-    /// Graphs only: grows when `mapped` starts anew.
+    /// Graphs only: incremented when `mapped` starts anew.
     pub(super) epoch: u64,
     step: u64,
-    /// The driver has grown although what it held seemed to suffice: it keeps pieces apart.
+    /// Set once the driver grew the pool although free memory seemed to suffice: it keeps pieces apart.
     is_loose: bool,
 }
 
-/// What the ledger has to do for the balance to be true.
+/// The change in the ledger that makes the balance true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Correction {
     /// Nothing.
@@ -44,7 +45,7 @@ pub(super) enum Correction {
 }
 
 impl Balance {
-    /// Nothing held.
+    /// The balance of a pool that holds nothing.
     pub(super) const fn new() -> Self {
         Self {
             charged: 0,
@@ -58,17 +59,17 @@ impl Balance {
         }
     }
 
-    /// What is counted.
+    /// Bytes counted for what is held.
     pub(super) fn charged(&self) -> u64 {
         self.charged
     }
 
-    /// What of it is given back here, and not by others.
+    /// The part of [`Balance::charged`] that is given back here, and not by others.
     pub(super) fn own(&self) -> u64 {
         self.charged.saturating_sub(self.exported)
     }
 
-    /// `bytes` of what is counted are given back by others from now on. `false` if so much is not counted.
+    /// Leaves it to others to give back `bytes` of the count. Returns `false` if so many are not counted.
     pub(super) fn export(&mut self, bytes: u64) -> bool {
         let is_counted = self.own() >= bytes;
         if is_counted {
@@ -77,7 +78,8 @@ impl Balance {
         is_counted
     }
 
-    /// Of what was exported, `bytes` are given back here from now on. The caller has counted them in the ledger once more.
+    /// Takes over `bytes` of what was exported, to be given back here. The caller has counted them in the ledger once
+    /// more.
     pub(super) fn take_back(&mut self, bytes: u64) {
         self.exported = self.exported.saturating_sub(bytes);
     }
@@ -92,7 +94,7 @@ impl Balance {
         self.charged == 0 && self.promised == 0
     }
 
-    /// In whole steps, as the driver takes memory.
+    /// `bytes`, rounded up to whole steps, as the driver takes memory.
     pub(super) fn steps(&self, bytes: u64) -> u64 {
         bytes.checked_next_multiple_of(self.step).unwrap_or(u64::MAX)
     }
@@ -101,8 +103,8 @@ impl Balance {
         self.charged.saturating_add(self.granted)
     }
 
-    /// What a request of `bytes` may grow the pool account by beyond what is counted, `used` being in use; first choice, and
-    /// what does at the least.
+    /// Growth that a request of `bytes` may cause beyond what is counted, if `used` bytes are in use: the preferred
+    /// value, and the least that may do.
     pub(super) fn growth(&self, used: u64, bytes: u64) -> (u64, u64) {
         let all = used.saturating_add(self.promised).saturating_add(bytes);
         let least = self.steps(all).saturating_sub(self.counted());
@@ -114,41 +116,41 @@ impl Balance {
         (first, least)
     }
 
-    /// What the launch of a graph that allocates `bytes` may grow the graphs' memory by beyond what is counted, whatever
-    /// else runs: each graph has memory of its own at most.
+    /// Growth that the launch of a graph with `bytes` may cause beyond what is counted, whatever else runs. Each
+    /// graph has memory of its own at most.
     pub(super) fn growth_of_graph(&self, bytes: u64, is_mapped: bool) -> u64 {
         let new = if is_mapped { 0 } else { bytes };
         let all = self.steps(self.mapped.saturating_add(new));
         all.saturating_sub(self.counted()).min(self.steps(bytes))
     }
 
-    /// A graph of `bytes` is among those that are mapped.
+    /// Adds a graph of `bytes` to those that are mapped.
     pub(super) fn map(&mut self, bytes: u64) {
         self.mapped = self.mapped.saturating_add(bytes);
     }
 
-    /// A request of `bytes` goes to the driver, `growth` being counted for it.
+    /// Notes that a request of `bytes` goes to the driver. The caller has counted `growth` for it.
     pub(super) fn promise(&mut self, bytes: u64, growth: u64) {
         self.promised = self.promised.saturating_add(bytes);
         self.granted = self.granted.saturating_add(growth);
     }
 
-    /// The request has come back.
+    /// Notes that the request has come back.
     pub(super) fn fulfil(&mut self, bytes: u64, growth: u64) {
         self.promised = self.promised.saturating_sub(bytes);
         self.granted = self.granted.saturating_sub(growth);
         self.charged = self.charged.saturating_add(growth);
     }
 
-    /// Nothing came of the `growth` that was counted for a request which has come back. Says what to give back.
+    /// Takes back the `growth` that was counted for a refused request. Returns the bytes to give back.
     pub(super) fn undo(&mut self, growth: u64) -> u64 {
         let undone = growth.min(self.charged);
         self.charged -= undone;
         undone
     }
 
-    /// A request of `bytes` for which `growth` was counted has come back, and the driver holds more than is counted:
-    /// the next ones are counted as it takes memory.
+    /// Learns that the driver holds `missing` bytes more than counted, after a request of `bytes` for which `growth`
+    /// was counted. The next requests are counted as the driver takes memory.
     pub(super) fn learn(&mut self, bytes: u64, growth: u64, missing: u64) {
         if growth == 0 {
             self.is_loose = true;
@@ -159,9 +161,10 @@ impl Balance {
         }
     }
 
-    /// The driver holds `held`, of which `used` is in use (0 will do while nothing is promised).
+    /// Follows the driver's figures: it holds `held`, of which `used` is in use (0 will do while nothing is
+    /// promised).
     pub(super) fn recount(&mut self, held: u64, used: u64) -> Correction {
-        // What is promised may have been admitted because of what was held before: it stays counted.
+        // Requests under way may count on memory that was held before: it stays counted.
         let promised = if self.is_busy() {
             self.steps(used.saturating_add(self.promised))
                 .saturating_sub(self.granted)
@@ -183,7 +186,7 @@ impl Balance {
         }
     }
 
-    /// No graph runs, and none has memory that outlives it.
+    /// Notes that no graph runs and none has memory that outlives it.
     pub(super) fn graphs_are_idle(&mut self) {
         if !self.is_busy() {
             self.mapped = 0;

@@ -1,5 +1,6 @@
-//! A piece of a pool that other processes may have imported (`cuMemPoolExportPointer`): it is an object of the container,
-//! counted apart from the pool's other memory, so that it stays counted if its process ends while others hold it.
+//! A piece of a pool that other processes may have imported (`cuMemPoolExportPointer`). It is an object of the
+//! container, counted apart from the pool's other memory. So it stays counted if its process ends while others hold
+//! it.
 
 use std::sync::Arc;
 
@@ -8,9 +9,9 @@ use vcuda_region::shared::ObjectKey;
 use super::PoolAccount;
 use crate::memory::charge::Charge;
 
-/// The object. While the piece lives, the pool counts that much less. Before the driver is asked to free the piece the
-/// pool counts it again: whoever looks at the pool then finds that the driver holds no more than is counted, whether the
-/// pool keeps the memory or another process does. Dropped, the object is let go of.
+/// The object. While the piece lives, the pool counts that much less. Before the driver is asked to free the piece,
+/// the pool counts it again. So the driver never holds more than is counted, whether the pool keeps the memory or
+/// another process does. Dropping it lets the object go.
 #[derive(Debug)]
 pub(super) struct ExportedPiece {
     pool_account: Arc<PoolAccount>,
@@ -19,7 +20,8 @@ pub(super) struct ExportedPiece {
 }
 
 impl ExportedPiece {
-    /// `bytes` of the pool, known to the container under `key`; nothing if the pool has not counted so many.
+    /// The object of `bytes` of the pool, known to the container under `key`. `None` if the pool has not counted so
+    /// many.
     pub(super) fn of(pool_account: &Arc<PoolAccount>, bytes: u64, key: ObjectKey) -> Option<Self> {
         if !pool_account.export(bytes) {
             return None;
@@ -33,7 +35,7 @@ impl ExportedPiece {
         })
     }
 
-    /// The driver is about to be asked to free it.
+    /// Prepares for the driver's free.
     pub(super) fn take_back(&mut self) {
         if !self.is_back {
             self.is_back = true;
@@ -41,7 +43,7 @@ impl ExportedPiece {
         }
     }
 
-    /// It was not freed after all.
+    /// Undoes [`ExportedPiece::take_back`], as the piece was not freed.
     pub(super) fn export_again(&mut self) {
         if self.is_back {
             self.is_back = !self.pool_account.export_again(self.charge.bytes());

@@ -1,5 +1,5 @@
-//! The streams in whose order pieces of a pool were freed. The driver keeps such a piece until its stream gets there. A pool
-//! that lives tells so itself. A pool that is destroyed cannot be asked any more: from then on an event in each of these
+//! The streams in whose order pieces of a pool were freed. The driver keeps such a piece until its stream reaches the
+//! free. A live pool tells so itself. A destroyed pool cannot be asked: from then on an event in each of these
 //! streams tells (`ordered.rs`).
 
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
-use crate::memory::allocations::ByNumber;
+use crate::runtime::by_number::ByNumber;
 use crate::runtime::devices::{context_of_stream, current_context};
 use crate::runtime::stream::{LEGACY, PER_THREAD, Stream};
 
@@ -25,14 +25,14 @@ const CONTEXT_DEFAULT: CUstream = CUstream(LEGACY);
 /// The calling thread's own default stream.
 pub(super) const OWN_DEFAULT: CUstream = CUstream(PER_THREAD);
 
-/// The streams of one pool. A stream stays known until it or its context ends: whether it has got to the frees is asked
-/// only if the pool is destroyed.
+/// The streams of one pool. A stream stays known until it or its context ends: whether it has reached its frees is
+/// asked only if the pool is destroyed.
 #[derive(Debug, Default)]
 pub(super) struct Freeing(Mutex<HashMap<(CUstream, CUcontext), CUcontext, ByNumber>>);
 
 impl Freeing {
-    /// A piece is about to be freed in the order of `stream`. `false` if only the calling thread can name the stream:
-    /// then nothing is noted.
+    /// Notes that a piece is about to be freed in the order of `stream`. Returns `false`, and notes nothing, if only
+    /// the calling thread can name the stream.
     pub(super) fn note(&self, stream: Stream) -> bool {
         let handle = stream.explicit();
         let (handle, of) = match handle {
@@ -53,7 +53,7 @@ impl Freeing {
         true
     }
 
-    /// Takes out the streams of which this holds.
+    /// Takes out the streams for which `is_meant` is true.
     pub(super) fn take(&self, is_meant: impl Fn(Place) -> bool) -> Vec<Place> {
         let mut known = self.0.lock();
         let meant = known.extract_if(|(stream, _), context| {
@@ -67,7 +67,7 @@ impl Freeing {
             .collect()
     }
 
-    /// Puts back what was taken out for an end that did not come.
+    /// Puts back streams that were taken out, as they did not end.
     pub(super) fn put_back(&self, places: Vec<Place>) {
         let mut known = self.0.lock();
         for Place { stream, context } in places {

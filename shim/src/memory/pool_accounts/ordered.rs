@@ -1,9 +1,9 @@
-//! Memory that is freed when a stream gets there (`cuMemFreeAsync`), and that nobody but the stream can tell of: memory
-//! of `cuMemAlloc`, and pieces of a pool that was destroyed. An event behind the free says when; it is asked and never
-//! waited for. Pools that live are asked themselves.
+//! Memory that is freed once a stream reaches the free (`cuMemFreeAsync`), and of which the driver tells nothing
+//! itself: memory of `cuMemAlloc`, and pieces of a pool that was destroyed. An event behind the free tells. It is
+//! queried and never waited for. Live pools are asked themselves.
 //!
-//! What cannot be marked with an event now is marked later: the stream has then been told more, so that the event comes
-//! no earlier. Until the driver has said that the event was reached, or the context has ended, all of it stays counted.
+//! If no event can be recorded now, one is recorded later: behind more work, so that it is reached no earlier. All of
+//! the memory stays counted until the driver says that the event was reached, or the context has ended.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
 use super::freeing::Place;
-use super::{Block, MAY_SHRINK, PoolAccount};
+use super::recount::MAY_SHRINK;
+use super::{Block, PoolAccount};
 use crate::driver::{DefaultStream, Relaxed, real};
 use crate::memory::allocations::Allocation;
 use crate::memory::mappings::Backing;
@@ -23,24 +24,24 @@ use crate::runtime::devices::{
 use crate::runtime::shim;
 use crate::runtime::stream::Stream;
 
-/// What is given back when it is dropped.
+/// Memory that is given back when the value is dropped.
 #[derive(Debug)]
 pub(crate) enum Owed {
     /// Memory of `cuMemAlloc`.
     Linear(Allocation),
     /// A piece of a pool that was destroyed, or which other processes may import.
     Block(Block),
-    /// A pool of which pieces were freed in this stream, if it is destroyed.
+    /// The account of a pool of which pieces were freed in this stream, in case it is destroyed.
     #[expect(dead_code, reason = "held to be dropped")]
     Pool(Arc<PoolAccount>),
-    /// What was mapped into a sparse array.
+    /// Memory that was mapped into a sparse array.
     SparseMappings(Vec<Arc<Backing>>),
 }
 
-/// What tells that a stream has got there.
+/// The sign that a stream has reached a free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    /// An event, ours alone.
+    /// An event of the shim.
     Event(CUevent),
     /// None yet: one is recorded in this stream as soon as that succeeds.
     Missing(CUstream),
@@ -56,7 +57,7 @@ struct Waiting {
 }
 
 impl Owed {
-    /// What is counted on the device for it beside what pools count (bytes).
+    /// Bytes counted on the device for it, besides what pools count.
     fn bytes_on(&self, device: &Device) -> u64 {
         match self {
             Self::Linear(allocation) => allocation.own_bytes_on(device),
@@ -67,12 +68,12 @@ impl Owed {
     }
 }
 
-/// What waited for streams of one context.
+/// The entries that waited for streams of some contexts.
 #[derive(Debug)]
 #[must_use = "dropping it gives all of it back"]
 pub(super) struct Taken(Vec<Waiting>);
 
-/// In the order of the frees.
+/// Memory that waits for streams, in the order of the frees.
 #[derive(Debug, Default)]
 pub(crate) struct Ordered {
     waiting: Mutex<Vec<Waiting>>,
@@ -92,7 +93,7 @@ impl Ordered {
         self.wait_for(Place { stream, context }, owed);
     }
 
-    /// As [`Ordered::after`], of a stream that was noted before.
+    /// As [`Ordered::after`], for a stream that was noted before.
     pub(super) fn wait_for(&self, Place { stream, context }: Place, owed: Owed) {
         let _relaxed = Relaxed::enter();
         let context = event_context(context);
@@ -101,7 +102,7 @@ impl Ordered {
         MAY_SHRINK.store(true, Ordering::Relaxed);
     }
 
-    /// Gives back what streams have got to. `true` if anything is left.
+    /// Gives back memory whose streams have reached its free. Returns `true` if any is left.
     pub(crate) fn poll(&self) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.is_empty() {
@@ -118,13 +119,13 @@ impl Ordered {
         is_left
     }
 
-    /// What is counted on the device for what waits, beside what pools count (bytes).
+    /// Bytes counted on the device for memory that waits, besides what pools count.
     pub(super) fn owed_bytes(&self, device: &Device) -> u64 {
         let waiting = self.waiting.lock();
         waiting.iter().map(|waiting| waiting.owed.bytes_on(device)).sum()
     }
 
-    /// The stream is about to end: what could not be marked in it is marked now or never.
+    /// Prepares for the end of a stream: entries without an event get one now or never.
     pub(super) fn stream_closing(&self, stream: CUstream) {
         let _relaxed = Relaxed::enter();
         let mut waiting = self.waiting.lock();
@@ -139,8 +140,8 @@ impl Ordered {
         }
     }
 
-    /// Takes out what waits for streams of contexts that are about to end, and its events with it. Dropped, it is given
-    /// back.
+    /// Takes out the entries that wait for streams of contexts that are about to end. Their events end with the
+    /// contexts. Dropping the result gives the memory back.
     pub(super) fn take(&self, contexts: &[CUcontext]) -> Taken {
         let mut waiting = self.waiting.lock();
         Taken(
@@ -150,10 +151,10 @@ impl Ordered {
         )
     }
 
-    /// The context did not end.
+    /// Undoes [`Ordered::take`], as the contexts did not end.
     pub(super) fn put_back(&self, taken: Taken) {
         self.waiting.lock().extend(taken.0);
-        // A look meanwhile found nothing that is on its way.
+        // A look meanwhile found nothing that waits.
         MAY_SHRINK.store(true, Ordering::Relaxed);
     }
 }
@@ -165,8 +166,8 @@ impl Waiting {
         }
     }
 
-    /// Whether the driver says that the stream has got there. An error proves nothing: the context may have broken, and
-    /// keeps its memory until it ends; or this thread may not ask.
+    /// Whether the driver says that the stream has reached the event. An error proves nothing: a broken context keeps
+    /// its memory until it ends, and this thread may not be allowed to ask.
     fn is_over(&mut self) -> bool {
         let Mark::Event(event) = self.mark else {
             return false;
@@ -174,7 +175,7 @@ impl Waiting {
         // SAFETY: our event, which is destroyed below or with its context.
         match unsafe { real::cuEventQuery(event) } {
             Ok(()) => {
-                // SAFETY: as above; nobody else knows it.
+                // SAFETY: as above; only this entry knows it.
                 let _ = unsafe { real::cuEventDestroy_v2(event) };
                 true
             }
@@ -183,8 +184,8 @@ impl Waiting {
     }
 }
 
-/// The context in which to make an event for a stream of `context`: a green one may be current to another thread, and then
-/// to no other.
+/// The context in which to make an event for a stream of `context`. A green context may be current to another thread,
+/// and then to no other.
 fn event_context(context: CUcontext) -> CUcontext {
     if context == current_context() {
         return context;
@@ -194,7 +195,7 @@ fn event_context(context: CUcontext) -> CUcontext {
         .unwrap_or(context)
 }
 
-/// An event behind what the stream was told to do so far.
+/// Records an event behind the stream's work so far.
 fn mark(stream: CUstream, context: CUcontext) -> Mark {
     let is_elsewhere = context != current_context();
     // SAFETY: a context that the driver has named; popped again below.
@@ -209,14 +210,14 @@ fn mark(stream: CUstream, context: CUcontext) -> Mark {
     }
     match event {
         Some(event) => Mark::Event(event),
-        // Another thread would mark a stream of its own.
+        // Another thread would record the event in a stream of its own.
         None if stream == super::freeing::OWN_DEFAULT => Mark::Impossible,
         None => Mark::Missing(stream),
     }
 }
 
 fn record(stream: CUstream) -> Option<CUevent> {
-    // Recorded during a capture of this very stream, it would become a part of the graph.
+    // An event that is recorded during a capture of this very stream would become a part of the graph.
     if capture::is_capturing(stream, DefaultStream::Legacy) {
         return None;
     }
@@ -225,7 +226,7 @@ fn record(stream: CUstream) -> Option<CUevent> {
     unsafe { real::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0) }.ok()?;
     // SAFETY: our event, and a stream that has not ended.
     if unsafe { real::cuEventRecord(event, stream) }.is_err() {
-        // SAFETY: nobody else knows it.
+        // SAFETY: made above, and known only here.
         let _ = unsafe { real::cuEventDestroy_v2(event) };
         return None;
     }

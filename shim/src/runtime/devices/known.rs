@@ -6,31 +6,31 @@ use once_cell::sync::OnceCell;
 use vcuda_driver_api::prelude::*;
 use vcuda_region::GpuUuid;
 
-use super::of_contexts::OfContexts;
+use super::context_devices::ContextDevices;
 use super::{Device, current_ordinal};
 use crate::driver::real;
 use crate::runtime::shim::Shim;
 
-/// More GPUs than any machine shows one process.
+/// Most GPUs that a machine shows to one process, with room to spare.
 const MOST: usize = 256;
 
 /// The GPUs that this process has used, by ordinal.
 #[derive(Debug)]
 pub(crate) struct Devices {
     known: [AtomicPtr<Device>; MOST],
-    of_contexts: OfContexts,
+    context_devices: ContextDevices,
 }
 
 impl Devices {
-    /// None used yet.
+    /// An empty table.
     pub(crate) fn new() -> Self {
         Self {
             known: [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST],
-            of_contexts: OfContexts::new(),
+            context_devices: ContextDevices::new(),
         }
     }
 
-    /// The device of this ordinal; nothing if the driver knows none.
+    /// The device of this ordinal; `None` if the driver knows none.
     #[inline]
     pub(crate) fn get(&self, shim: &'static Shim, ordinal: CUdevice) -> Option<&'static Device> {
         let place = self.known.get(usize::try_from(ordinal).ok()?)?;
@@ -38,28 +38,30 @@ impl Devices {
         if device.is_null() {
             return Self::find(shim, ordinal, place);
         }
-        // SAFETY: stored below, from a leaked box that nobody changes.
+        // SAFETY: stored below, from a leaked box that never changes.
         Some(unsafe { &*device })
     }
 
-    /// The device of the calling thread's context `current`; nothing without one.
+    /// The device of the calling thread's context `current`; `None` without one.
     #[inline]
     pub(crate) fn of_current(&self, shim: &'static Shim, current: CUcontext) -> Option<&'static Device> {
         if current.is_null() {
             return None;
         }
-        self.get(shim, self.of_contexts.ordinal(current, current_ordinal)?)
+        self.get(shim, self.context_devices.ordinal(current, current_ordinal)?)
     }
 
-    /// A context has ended or begun.
+    /// Forgets the devices of contexts, as a context has ended or begun.
     pub(crate) fn forget_contexts(&self) {
-        self.of_contexts.forget_all();
+        self.context_devices.forget_all();
     }
 
     #[cold]
     fn find(shim: &'static Shim, ordinal: CUdevice, place: &AtomicPtr<Device>) -> Option<&'static Device> {
         let uuid = uuid_of(ordinal)?;
-        let grant = shim.region().and_then(|region| region.limits.find(&uuid));
+        let grant = shim
+            .region()
+            .and_then(|region| Some((region, region.limits.find(&uuid)?)));
         let device = Box::into_raw(Box::new(Device {
             ordinal,
             uuid,
@@ -85,7 +87,7 @@ impl Devices {
     /// The devices used so far.
     pub(crate) fn used(&self) -> impl Iterator<Item = &'static Device> {
         self.known.iter().filter_map(|place| {
-            // SAFETY: null, or stored by `find` from a leaked box that nobody changes.
+            // SAFETY: null, or stored by `find` from a leaked box that never changes.
             unsafe { place.load(Ordering::Acquire).as_ref() }
         })
     }

@@ -13,17 +13,6 @@ impl Device {
         self.amounts().1
     }
 
-    /// Beyond [`Device::own_bytes`], what the driver may say that this process has (bytes): what it holds together with
-    /// others and no process pays for, and what may be given back already. What only descriptors hold is not among it,
-    /// whosever the driver says that it is: it would explain away a context that is made meanwhile.
-    pub(crate) fn ambiguous_bytes(&self) -> u64 {
-        let slot = self.region().zip(self.shim.slot());
-        slot.map_or(0, |((_, index), slot)| {
-            let uncertain_bytes = self.shim.pool_accounts.uncertain_of_late_bytes(self);
-            slot.unpaid_held_bytes(index).saturating_add(uncertain_bytes)
-        })
-    }
-
     /// Whether the driver may say at any moment that this process has what another one has until then: it holds something
     /// together with a process that pays for it, and that may end. Those that have ended by now are cleared.
     pub(crate) fn may_inherit(&self) -> bool {
@@ -37,21 +26,9 @@ impl Device {
         }
     }
 
-    /// What this process has on the device for certain, by the driver's count too; overhead left out (bytes).
-    pub(crate) fn own_bytes(&self) -> u64 {
-        self.shim.pool_accounts.recount_on(self);
-        let (used_bytes, overhead_bytes) = self.amounts();
-        used_bytes
-            .saturating_sub(overhead_bytes)
-            .saturating_sub(self.shim.pool_accounts.uncertain_bytes(self))
-    }
-
-    /// What of [`Device::own_bytes`] is managed memory (bytes): at most so much of it is, if other threads make some now.
-    pub(crate) fn managed_bytes(&self) -> u64 {
-        let pools_bytes = self.shim.pool_accounts.managed_bytes(self);
-        self.managed_bytes
-            .load(Ordering::SeqCst)
-            .saturating_add(pools_bytes)
+    /// What this process has allocated of managed memory on the device (bytes).
+    pub(crate) fn allocated_managed_bytes(&self) -> u64 {
+        self.managed_bytes.load(Ordering::SeqCst)
     }
 
     /// So many bytes that are counted here are managed memory.
@@ -68,7 +45,7 @@ impl Device {
     #[inline]
     pub(crate) fn notice_contexts(&'static self) {
         if !self.is_noticed.load(Ordering::Relaxed) && self.grant.is_some() {
-            self.shim.overhead.notice(self);
+            self.shim.memory.notice_contexts(self);
         }
     }
 
@@ -77,7 +54,8 @@ impl Device {
         self.is_noticed.swap(is_noticed, Ordering::Relaxed)
     }
 
-    fn amounts(&self) -> (u64, u64) {
+    /// What this process has on the device, and what of that is overhead (bytes).
+    pub(crate) fn amounts(&self) -> (u64, u64) {
         self.place().map_or((0, 0), |(index, slot)| slot.amounts(index))
     }
 
@@ -131,13 +109,6 @@ impl Device {
             0 => self.context_bytes(!is_first).max(1),
             known_bytes => known_bytes,
         }
-    }
-
-    /// What a context took for which the GPU has `bytes` more than before, and perhaps for a neighbour's doing too (bytes).
-    pub(crate) fn judge_context(&self, is_first: bool, bytes: u64) -> u64 {
-        self.region().map_or(bytes, |(region, index)| {
-            region.usage.bucket(index).judge_context(is_first, bytes)
-        })
     }
 
     /// Whether so much is what a context takes, and therefore likely somebody's context (bytes).

@@ -1,9 +1,9 @@
-//! Asks the manager what NVML says of this process. It sees every process of the node, by its host PID, where a container
-//! often sees none.
+//! Questions to the manager about NVML's figure for this process. The manager sees every process of the node by its
+//! host PID; a container often sees none.
 //!
-//! A question waits at most [`WAIT_MAX_NS`], and keeps no descriptor. Nothing is asked while a stream capture is open (I5).
-//! A manager that does not answer is asked again after a pause that doubles each time, one of the release before, which
-//! knows no such question, a minute later.
+//! A question waits at most [`WAIT_MAX_NS`] and keeps no descriptor. None is asked while a stream capture is open
+//! (I5). If a manager does not answer, the pause before the next question doubles each time. A manager of the
+//! previous release, which does not know the question, is asked again a minute later.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,54 +18,56 @@ use vcuda_region::clock::now_ns;
 
 /// The longest wait for an answer (ns).
 const WAIT_MAX_NS: u64 = 250_000_000;
-/// Between two questions, by how pressing they are (ns). A container may ask a hundred times a second in the long run.
+/// Shortest time between two questions, by their urgency (ns). A container may ask a hundred times a second in the
+/// long run.
 const SOON_NS: u64 = 200_000_000;
 const LATER_NS: u64 = 1_000_000_000;
-/// Until a question for which there was no answer is asked again (ns).
+/// Pause before a question without an answer is asked again (ns).
 const UNTOLD_NS: u64 = 100_000_000;
-/// Until a manager is asked again that did not answer (ns); doubled with each time, at most [`MOST_DOUBLINGS`] times.
+/// Pause after which a manager that did not answer is asked again (ns). It doubles each time, at most
+/// [`MOST_DOUBLINGS`] times.
 const AGAIN_NS: u64 = 2_000_000_000;
 const MOST_DOUBLINGS: u32 = 5;
-/// Until a manager is asked again that knows no such question (ns).
+/// Pause after which a manager that does not know the question is asked again (ns).
 const IGNORANT_NS: u64 = 60_000_000_000;
 
-/// How pressing a question is.
+/// The urgency of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Haste {
     /// A context was made or ended.
     Now,
-    /// Code was loaded or unloaded: if it is not asked now, it is found in a moment.
+    /// Code was loaded or unloaded. If it is not asked now, a later look finds it.
     Soon,
     /// Something may have changed.
     Later,
 }
 
-/// When the manager may be asked.
+/// The times at which the manager may be asked.
 #[derive(Debug, Default)]
 pub(crate) struct Manners {
-    /// When it was asked last.
+    /// Time of the last question (ns).
     asked_ns: AtomicU64,
-    /// Not before then.
+    /// Time before which no question is asked (ns).
     again_ns: AtomicU64,
-    /// How often in a row it has not answered.
+    /// Number of questions in a row without an answer.
     silences: AtomicU32,
 }
 
-/// How an attempt to ask ended.
+/// The result of one question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// An answer.
     Told(ProcessMemory),
-    /// There is no manager here, or none that can be reached.
+    /// There is no manager, or it cannot be reached.
     Absent,
-    /// No answer in time, or none that makes sense.
+    /// No answer in time, or an invalid one.
     Silent,
-    /// It knows no such question.
+    /// The manager does not know the question.
     Ignorant,
 }
 
 impl Manners {
-    /// What NVML says of this process on a GPU, by the manager; unknown if it is not yet time to ask.
+    /// Asks the manager for NVML's figure for this process on a GPU. Unknown if it is not yet time to ask.
     pub(crate) fn ask(&self, shim: &'static Shim, gpu: &GpuUuid, haste: Haste) -> ProcessMemory {
         if capture::any_open() || !self.may_ask(now_ns(), haste) {
             return ProcessMemory::Unknown;
@@ -78,7 +80,7 @@ impl Manners {
         }
     }
 
-    /// Whether it is time to ask; then it is taken to be asked now.
+    /// Whether it is time to ask. If so, notes that the question is asked now.
     fn may_ask(&self, now_ns: u64, haste: Haste) -> bool {
         let pause_ns = match haste {
             Haste::Now => 0,
@@ -93,7 +95,7 @@ impl Manners {
         true
     }
 
-    /// When it is asked next.
+    /// Sets the time of the next question by the result of this one.
     fn learn(&self, outcome: Outcome, now_ns: u64) {
         let pause_ns = match outcome {
             Outcome::Told(ProcessMemory::Bytes(_) | ProcessMemory::NotListed) => 0,
@@ -111,7 +113,7 @@ impl Manners {
     }
 }
 
-/// One question; nothing where no manager can be reached.
+/// Asks one question; `None` if no manager can be reached.
 fn attempt(shim: &'static Shim, gpu: &GpuUuid) -> Option<Outcome> {
     let (region, me) = (shim.region()?, shim.identity()?);
     let address = address_in(region.directory.as_os_str().as_bytes())?;

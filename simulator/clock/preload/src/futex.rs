@@ -33,7 +33,7 @@ pub unsafe extern "C" fn syscall(
     answer(unsafe { kernel::call(number, [a, b, c, d, e, f]) }) as c_long
 }
 
-/// What the kernel would answer (futex(2)); nothing for operations that nobody here uses.
+/// Answer of the kernel (futex(2)); nothing for operations that no program here uses.
 fn futex(
     table: &'static Table,
     thread: Thread,
@@ -95,7 +95,7 @@ const PAGE: usize = 4096;
 /// Pages whose file is known: page number, file and place. Only the thread that has the turn touches it.
 static KNOWN: [[AtomicU64; 3]; 16] = [const { [const { AtomicU64::new(0) }; 3] }; 16];
 
-/// What other processes know the word by. A page stays what it is once a futex was found in it.
+/// Key by which other processes know the word. A page stays what it is once a futex was found in it.
 fn key_of(word: usize, is_private: bool) -> FutexKey {
     let private = FutexKey {
         space: u64::from(std::process::id()),

@@ -8,8 +8,8 @@
 //! | `futex` | `syscall`, by which Rust's and parking_lot's locks wait |
 //! | `threads` | threads and processes that begin and end |
 //!
-//! What it does not see: waiting inside of libc itself (`pthread_mutex_lock`, `read` from a pipe) and the cycle counter.
-//! A thread that waits so while it has the turn stops the world if what it waits for needs the turn.
+//! Not seen: waiting inside of libc itself (`pthread_mutex_lock`, `read` from a pipe) and the cycle counter. A thread
+//! that waits so while it has the turn stops the world if what it waits for needs the turn.
 
 #![allow(unreachable_pub, reason = "libc's functions are exported by name")]
 

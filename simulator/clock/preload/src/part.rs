@@ -8,7 +8,7 @@ use std::path::Path;
 
 use vcuda_clock::{ENV_TABLE, ENV_TABLE_FROZEN, Table, Thread};
 
-/// Nobody has looked yet.
+/// No thread has looked yet.
 const UNKNOWN: u8 = 0;
 /// A thread looks.
 const LOOKING: u8 = 1;
@@ -30,7 +30,7 @@ thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(NEW) };
 }
 
-/// What the calling thread is to a world.
+/// Part of the calling thread in a world.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
     /// Nothing: real time.
@@ -41,7 +41,7 @@ pub(crate) enum Part {
     Takes(&'static Table, Thread),
 }
 
-/// What the calling thread is.
+/// Part of the calling thread.
 pub(crate) fn part() -> Part {
     let role = match ROLE.load(Ordering::Acquire) {
         UNKNOWN => begin(),

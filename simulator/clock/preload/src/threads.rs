@@ -45,7 +45,7 @@ fn real_join() -> Join {
     unsafe { core::mem::transmute::<*const (), Join>(address) }
 }
 
-/// What a new thread is to run, and as whom.
+/// Function that a new thread is to run, and its identity.
 struct Start {
     body: Body,
     argument: *mut c_void,

@@ -109,14 +109,14 @@ impl Client {
         let refused = loop {
             let local = &mut *shared.local.lock();
             let answer = shared.transact(local, None, |core| {
-                let Some(card) = core.gpus.get(gpu) else {
+                let Some(of_gpu) = core.gpus.get(gpu) else {
                     return Change::None(Ok(Err(Refused::NoSuchGpu(gpu))));
                 };
                 // Asked of the very state that is committed then: who changes it meanwhile has this asked again.
-                if card.used.saturating_add(bytes) > card.peak && shared.is_any_to_release(core) {
+                if of_gpu.used.saturating_add(bytes) > of_gpu.peak && shared.is_any_to_release(core) {
                     return Change::None(Err(LookFirst));
                 }
-                let free = total.saturating_sub(card.used);
+                let free = total.saturating_sub(of_gpu.used);
                 match self.try_claim(core, gpu, (bytes, managed), free, &then) {
                     Ok(result) => Change::Made(Ok(Ok(result))),
                     Err(Refused::OutOfMemory { .. }) if !has_looked => Change::None(Err(LookFirst)),
@@ -150,15 +150,15 @@ impl Client {
         }
         let position = use_row(core, self.id, gpu as u64)?;
         let result = then(core, self.id)?;
-        if let (Some(row), Some(card)) = (
+        if let (Some(row), Some(of_gpu)) = (
             core.uses.get_mut(position),
             core.gpus.get_mut(as_index(gpu as u64)),
         ) {
             row.used += bytes;
             row.managed += managed;
             row.peak = row.peak.max(row.used);
-            card.used += bytes;
-            card.peak = card.peak.max(card.used);
+            of_gpu.used += bytes;
+            of_gpu.peak = of_gpu.peak.max(of_gpu.used);
         }
         Ok(result)
     }

@@ -20,14 +20,14 @@ impl ObjectId {
         self.0
     }
 
-    /// Of a number that another process told; it may name no object.
+    /// The object of a number that another process told; it may name no object.
     #[must_use]
     pub const fn of_number(number: u64) -> ObjectId {
         ObjectId(number)
     }
 }
 
-/// What a holder learns of an object.
+/// Facts that a holder learns of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
     /// Its name.
@@ -36,7 +36,7 @@ pub struct Object {
     pub gpu: usize,
     /// Bytes that it takes there.
     pub bytes: u64,
-    /// What its maker said that it is.
+    /// Tag that its maker gave it.
     pub tag: u64,
 }
 

@@ -9,7 +9,7 @@ use crate::{Command, StreamId, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What the owner knows about one ring.
+/// The owner's knowledge of one ring.
 #[derive(Debug, Default)]
 pub(super) struct Producer {
     /// The stream that this process has on the ring; none: it has none, or has destroyed it.

@@ -5,7 +5,7 @@
 use crate::bytes;
 use serde::{Deserialize, Serialize};
 
-/// What NVML and the driver do where real ones differ.
+/// Behaviour of NVML and the driver in which real ones differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriverProfile {
@@ -23,9 +23,9 @@ pub struct DriverProfile {
     pub nvml_process_memory: ProcessMemory,
     /// Whether processes are in NVML's list of MPS clients, and not in that of compute processes.
     pub nvml_mps_list: bool,
-    /// How long `nvmlInit` takes, ns. Processes that initialise NVML at the same time wait for each other.
+    /// Duration of `nvmlInit`, ns. Processes that initialise NVML at the same time wait for each other.
     pub nvml_init_ns: u64,
-    /// How long the making of a context takes once its memory is taken, ns.
+    /// Duration of the making of a context once its memory is taken, ns.
     pub context_create_ns: u64,
     /// Functions of the driver that are potentially unsafe calls, by exported symbol: unless the caller is in relaxed
     /// mode, such a call answers 900 and invalidates captures of its own thread that are not relaxed, and global captures
@@ -33,16 +33,16 @@ pub struct DriverProfile {
     pub capture_invalidating: Vec<String>,
     /// Whether a green context can be current to one thread at a time only.
     pub green_current_once: bool,
-    /// What `cuMemAlloc` and its relatives take of the GPU is rounded up to this, bytes.
+    /// Unit to which memory of `cuMemAlloc` and its relatives is rounded up on the GPU, bytes.
     #[serde(deserialize_with = "bytes::deserialize")]
     pub allocation_unit_bytes: u64,
     /// Whether launch calls return only when the kernel has ended.
     pub launch_blocks: bool,
     /// Whether `cuInit` looks itself up in the driver's library, by the `dlsym` that the process has.
     pub looks_itself_up: bool,
-    /// How long recording an event that can be asked for its time takes in its stream, ns.
+    /// Time that recording an event with timing takes in its stream, ns.
     pub event_record_ns: u64,
-    /// What `cuEventElapsedTime` says of two such events recorded with nothing between them, ns.
+    /// Answer of `cuEventElapsedTime` for two such events recorded with nothing between them, ns.
     pub event_pair_ns: u64,
     /// Which context gets the next slice.
     pub slice_order: SliceOrder,
@@ -50,7 +50,7 @@ pub struct DriverProfile {
     pub slice_spread_permille: u64,
     /// Whether a process sees only GPUs whose `/dev/nvidia<n>` exists, `n` being the GPU's position on the machine.
     pub device_nodes: bool,
-    /// How much later than the end of its last holder memory is the GPU's again, ns.
+    /// Delay from the end of its last holder until memory is the GPU's again, ns.
     pub release_delay_ns: u64,
     /// Whether a dead process's memory stays taken for as long as a child that it forked lives and has not called `exec`:
     /// such a child has the driver's descriptors.
@@ -86,7 +86,7 @@ pub enum ProcessLists {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NamespaceBytes {
-    /// What the process has.
+    /// Memory of the process.
     #[default]
     Told,
     /// 0 bytes.

@@ -141,7 +141,7 @@ impl Play<'_> {
         (has_work, other.map(|(_, context)| context))
     }
 
-    /// What decides which context is next: the one with the least.
+    /// Rank of a context: the one with the least is next.
     fn turn(&self, active: &Active, resident: u64) -> u64 {
         match self.rules.order {
             // Distance after the resident one, round the circle of numbers.
@@ -165,7 +165,7 @@ impl Play<'_> {
         }
     }
 
-    /// Who goes first among kernels that could begin.
+    /// Order among kernels that could begin.
     fn rank(&self, position: usize) -> (u64, u64, u64) {
         let Some(active) = self.active.get(position) else {
             return (u64::MAX, 0, 0);

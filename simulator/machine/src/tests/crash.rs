@@ -11,8 +11,8 @@ const MIB: u64 = 1 << 20;
 /// The first object of the machine.
 const NEIGHBOURS: ObjectId = ObjectId::of_number(1);
 
-/// What is to be done in one go with an interruption at store `at`: commits with completions, memory, a new stream,
-/// the end of a stream and of a context, and leaving the machine (which writes a record).
+/// Operations in one go with an interruption at store `at`: commits with completions, memory, a new stream, the end of
+/// a stream and of a context, and leaving the machine (which writes a record).
 pub(super) fn scenario(machine: &Machine, at: u64, signal: i32) {
     crash::arm(at, signal);
     let client = machine.attach(CHILD, "child").unwrap();
@@ -60,7 +60,7 @@ fn place(name: &str) -> Place {
     Place::new(name, &config)
 }
 
-/// What the neighbour's stream is to do while a child commits.
+/// Work of the neighbour's stream while a child commits.
 fn work_of_neighbour(client: &Client, stream: StreamId) -> [Ticket; 3] {
     [Command::Marker, kernel(US), Command::Marker].map(|command| client.submit(stream, command).unwrap())
 }
@@ -269,4 +269,42 @@ fn killed_while_a_machine_is_made() {
         }
         assert_eq!(status.signal(), Some(libc::SIGKILL));
     }
+}
+
+/// A process that has read the state takes over the slot of one that committed since and died.
+#[test]
+fn the_heir_of_a_slot_loses_no_commit_of_its_owner_before() {
+    use crate::commit::Change;
+    let place = place("heir-of-slot");
+    let (dying, heir) = (
+        Machine::open(&place.dir).unwrap(),
+        Machine::open(&place.dir).unwrap(),
+    );
+    // It has its slot before.
+    drop(dying.attach(CHILD, "dying").unwrap());
+    let (dying, heir) = (dying.shared(), heir.shared());
+    let slot = dying.local.lock().writer.unwrap().slot;
+    let next_context = heir.local.lock().base.next_context;
+    let mut is_first = true;
+    let local = &mut *heir.local.lock();
+    assert!(local.writer.is_none());
+    let committed = heir.transact(local, None, |core| {
+        if std::mem::take(&mut is_first) {
+            let its_local = &mut *dying.local.lock();
+            let last = dying.transact(its_local, None, |core| {
+                core.next_context += 100;
+                Change::Made(())
+            });
+            last.unwrap();
+            dying.liveness.release(slot);
+        }
+        core.next_client += 100;
+        Change::Made(core.next_context)
+    });
+    assert_eq!(local.writer.unwrap().slot, slot);
+    assert!(
+        committed.unwrap() >= next_context + 100,
+        "its last commit is lost"
+    );
+    assert_eq!(local.base.next_context, committed.unwrap());
 }

@@ -1,4 +1,4 @@
-//! What holds after any sequence of calls.
+//! Properties that hold after any sequence of calls.
 
 use super::*;
 use crate::{ContextId, GpuConfig, ObjectId};
@@ -33,6 +33,17 @@ enum Work {
     Copy(u64),
     Marker,
     Gate,
+}
+
+impl From<Work> for Command {
+    fn from(work: Work) -> Self {
+        match work {
+            Work::Kernel(duration_ns, sms) => Command::Kernel { duration_ns, sms },
+            Work::Copy(duration_ns) => copy(duration_ns),
+            Work::Marker => Command::Marker,
+            Work::Gate => Command::Gate,
+        }
+    }
 }
 
 fn work() -> impl Strategy<Value = Work> {
@@ -145,15 +156,7 @@ impl Game {
         // No two calls at one instant: which comes first there may depend on which process looks.
         self.machine.step_clock(1);
         match op {
-            Op::Submit(stream, work) => {
-                let command = match *work {
-                    Work::Kernel(duration_ns, sms) => Command::Kernel { duration_ns, sms },
-                    Work::Copy(duration_ns) => copy(duration_ns),
-                    Work::Marker => Command::Marker,
-                    Work::Gate => Command::Gate,
-                };
-                self.submit(*stream, command);
-            }
+            Op::Submit(stream, work) => self.submit(*stream, Command::from(*work)),
             Op::Wait(on, of) => {
                 let tickets = &self.players[on / STREAMS].tickets;
                 if !tickets.is_empty() {

@@ -41,7 +41,7 @@ fn nvml_rounds_each_process_up() {
 }
 
 #[test]
-fn nobody_gives_back_more_than_it_has() {
+fn no_client_gives_back_more_than_it_has() {
     let machine = machine();
     let (a, _) = tenant(&machine, 1);
     let (b, _) = tenant(&machine, 2);
@@ -100,7 +100,7 @@ fn nvml_counts_managed_memory_as_the_profile_says() {
         assert_eq!(
             machine.memory(0).reported_bytes,
             360 << 20,
-            "the card has it in any case"
+            "the GPU counts it in any case"
         );
         a.give_managed(0, 300 << 20);
         assert_eq!(machine.processes(0)[0].memory_reported_bytes, 60 << 20);

@@ -143,7 +143,7 @@ fn place(name: &str) -> Place {
     Place::new(name, &config)
 }
 
-/// What the holder has taken besides, once it is ready.
+/// Memory that the holder has taken besides, once it is ready.
 fn told(machine: &Machine) -> u64 {
     let extra = || used(machine).1.checked_sub(100).filter(|object| *object > 0);
     until("the holder is ready", || extra().is_some());

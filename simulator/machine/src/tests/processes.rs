@@ -120,7 +120,7 @@ pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("still not: {what}");
 }
 
-/// What a process does that was started with a part; in the test run proper there is none, and nothing happens.
+/// Acts of a process that was started with a part; in the test run proper there is none, and nothing happens.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how a test tells its child what to be")]
 fn part() {

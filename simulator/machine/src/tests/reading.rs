@@ -5,6 +5,40 @@ use super::*;
 use crate::crash;
 use std::sync::Arc;
 
+/// PID of the process that commits in the middle.
+const RIVAL: u32 = 3;
+
+/// Rewrites every buffer of the core.
+fn commit_another_shape(machine: &Machine) {
+    let (other, on_other) = tenant(machine, RIVAL);
+    other.take(0, 7 << 20).unwrap();
+    let context = other.context_create(0).unwrap();
+    for _ in 0..3 {
+        other.stream_create(context, 0).unwrap();
+    }
+    other.submit(on_other, kernel(1)).unwrap();
+    // Not dropped: the core keeps another shape than before.
+    std::mem::forget(other);
+}
+
+/// Ends the rival's process, which was forgotten.
+fn end_what_was_kept(machine: &Machine) {
+    let shared = machine.shared();
+    let local = &mut *shared.local.lock();
+    shared.refresh(local).unwrap();
+    let kept: Vec<(u64, u64)> = local
+        .base
+        .clients
+        .iter()
+        .filter(|row| row.pid == u64::from(RIVAL))
+        .map(|row| (row.id, row.slot))
+        .collect();
+    for (id, slot) in kept {
+        shared.end_process(local, id, machine.now_ns()).unwrap();
+        shared.liveness.release(slot);
+    }
+}
+
 /// While one handle of the machine looks, another one commits often enough to rewrite every buffer it owns, with a core
 /// of another shape. What is seen must be a state that was.
 #[test]
@@ -22,15 +56,7 @@ fn a_copy_is_whole_or_is_made_again() {
         // The reader's own copy is out of date, so it must read.
         writer.attach(2, "earlier").unwrap();
         crash::at_load(at, move || {
-            let (other, on_other) = tenant(&rival, 3);
-            other.take(0, 7 << 20).unwrap();
-            let context = other.context_create(0).unwrap();
-            for _ in 0..3 {
-                other.stream_create(context, 0).unwrap();
-            }
-            other.submit(on_other, kernel(1)).unwrap();
-            // Not dropped: the core keeps another shape than before.
-            std::mem::forget(other);
+            commit_another_shape(&rival);
         });
         client.take(0, 1 << 20).unwrap();
         let ticket = client.submit(stream, Command::Marker).unwrap();
@@ -49,28 +75,11 @@ fn a_copy_is_whole_or_is_made_again() {
             break;
         }
         let report = reader.report();
-        let rivals: u64 = report
-            .processes
-            .iter()
-            .filter(|p| p.pid == 3)
-            .map(|p| p.memory_used_bytes)
-            .sum();
+        let of_rival = report.processes.iter().filter(|p| p.pid == RIVAL);
+        let rivals: u64 = of_rival.map(|p| p.memory_used_bytes).sum();
         assert_eq!(report.gpus[0].memory_used_bytes, rivals + (10 << 20), "load {at}");
         assert_eq!(rivals, 27 << 20, "load {at}");
-        // Ends what was kept.
-        let local = &mut *writer.shared().local.lock();
-        writer.shared().refresh(local).unwrap();
-        let kept: Vec<(u64, u64)> = local
-            .base
-            .clients
-            .iter()
-            .filter(|row| row.pid == 3)
-            .map(|row| (row.id, row.slot))
-            .collect();
-        for (id, slot) in kept {
-            writer.shared().end_process(local, id, writer.now_ns()).unwrap();
-            writer.shared().liveness.release(slot);
-        }
+        end_what_was_kept(&writer);
         at += 1;
     }
     println!("interrupted before each of {} loads", at - 1);

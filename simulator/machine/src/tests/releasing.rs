@@ -102,7 +102,7 @@ pub(super) fn parent(machine: &Machine, directory: &std::path::Path) {
     std::thread::sleep(std::time::Duration::from_secs(60));
 }
 
-/// What GPU 0 has in use once such a process has been killed, and after its child has been too.
+/// Use of GPU 0 once such a process has been killed, and after its child has been too.
 fn used_after_deaths(name: &str, config: &Config) -> (u64, u64) {
     let place = Place::new(name, config);
     let parent = place.start("parent", 1);

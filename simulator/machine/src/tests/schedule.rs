@@ -260,7 +260,7 @@ fn slices_vary_by_the_profiles_spread() {
     assert!(shortest < 15 && longest > 25, "{shortest} to {longest}");
 }
 
-/// Of two contexts that wait, made as b and c, the second has waited longer.
+/// Two contexts wait, made as b and c, and the second has waited longer: which goes first.
 fn first_after_a(order: crate::SliceOrder) -> (bool, bool) {
     let mut config = config();
     config.driver.slice_order = order;

@@ -90,7 +90,7 @@ fn memory_of_a_killed_process_is_back_at_once() {
 }
 
 #[test]
-fn a_stopped_process_keeps_its_memory_and_hinders_nobody() {
+fn a_stopped_process_keeps_its_memory_and_hinders_no_other() {
     let place = place("stopped");
     let child = place.start("holder", 0);
     until("the child works", || {
@@ -159,7 +159,7 @@ fn work_of_a_process_that_never_looks_is_counted() {
 }
 
 #[test]
-fn a_stream_waiting_for_its_host_hinders_nobody() {
+fn a_stream_waiting_for_its_host_hinders_no_other() {
     let place = place("gate");
     let mut child = place.start("gate", 300);
     let stopped = place.start("gate", 0);
@@ -186,7 +186,7 @@ fn a_stream_waiting_for_its_host_hinders_nobody() {
     );
 }
 
-/// How to become PID 1 of a new PID namespace here, if it is permitted.
+/// Command that becomes PID 1 of a new PID namespace here, if it is permitted.
 fn unshare() -> Option<&'static [&'static str]> {
     const WAYS: [&[&str]; 2] = [
         &["unshare", "--pid", "--fork", "--kill-child"],

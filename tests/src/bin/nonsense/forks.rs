@@ -8,9 +8,9 @@ use crate::PATIENCE_S;
 use crate::live::{Driver, Stage};
 use crate::prototypes::{Prototype, prototype};
 
-/// How many calls a child makes.
+/// Number of calls of a child.
 const CALLS: usize = 8;
-/// How many threads call meanwhile.
+/// Number of threads that call meanwhile.
 const THREADS: usize = 3;
 
 /// A function and its arguments: nothing but zeros.
@@ -32,7 +32,7 @@ impl Call {
     }
 }
 
-/// What would end the context of all others by such a call.
+/// Whether such a call would end the context of all others.
 fn ends_the_context(name: &str) -> bool {
     name.starts_with("cuDevicePrimaryCtxReset") || name.starts_with("cuDevicePrimaryCtxRelease")
 }
@@ -53,7 +53,7 @@ pub(crate) fn fork_among(names: impl Iterator<Item = String>) {
         })
         .filter(|call| !call.function.is_null())
         .collect();
-    // SAFETY: takes no pointer. Nobody waits for ever for threads that do.
+    // SAFETY: takes no pointer. No process waits for ever for threads that do.
     unsafe { libc::alarm(6 * PATIENCE_S) };
     let is_over = AtomicBool::new(false);
     let rounds = [const { AtomicUsize::new(0) }; THREADS];

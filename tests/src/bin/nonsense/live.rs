@@ -11,7 +11,7 @@ use vcuda_driver_api::{cuda, nvml};
 const CODE: &CStr =
     c".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry vcuda_nothing()\n{\n  ret;\n}\n";
 
-/// How far a process has come before it makes its call.
+/// Progress of a process before it makes its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Nothing was called.
@@ -90,7 +90,7 @@ impl Driver {
         unsafe { libc::dlsym(library, name.as_ptr()) }
     }
 
-    /// What NVML says is in use of the first GPU, in bytes.
+    /// NVML's figure of the memory in use of the first GPU, in bytes.
     pub(crate) fn used_bytes(&self) -> Option<u64> {
         if self.device.is_null() {
             return None;
@@ -113,6 +113,27 @@ impl Driver {
             "CUcontext" => {
                 let _ = ask!(self.cuda cuCtxGetCurrent(place.cast()));
             }
+            "CUdevResourceDesc" => made = self.resources().0 as u64,
+            "CUgreenCtx" => {
+                let _ = ask!(self.cuda cuGreenCtxCreate(place.cast(), self.resources(), 0, 1));
+            }
+            "CUevent" => {
+                let _ = ask!(self.cuda cuEventCreate(place.cast(), 0));
+            }
+            "CUgraph" => made = self.graph().0.0 as u64,
+            "CUgraphNode" => made = self.graph().1.0 as u64,
+            "CUgraphExec" => {
+                let _ = ask!(self.cuda cuGraphInstantiateWithFlags(place.cast(), self.graph().0, 0));
+            }
+            "CUmodule" | "CUfunction" | "CUlibrary" | "CUkernel" => self.code(type_name, place),
+            _ => self.memory(type_name, place),
+        }
+        made
+    }
+
+    /// Memory of the type, and what is made of memory.
+    fn memory(&self, type_name: &str, place: *mut u64) {
+        match type_name {
             "CUdeviceptr" => {
                 let _ = ask!(self.cuda cuMemAlloc_v2(place, 1 << 20));
             }
@@ -124,10 +145,6 @@ impl Driver {
                 let _ = ask!(self.cuda cuMemCreate(place, 2 << 20, &raw const properties, 0));
             }
             "CUexternalMemory" => self.external(place.cast()),
-            "CUdevResourceDesc" => made = self.resources().0 as u64,
-            "CUgreenCtx" => {
-                let _ = ask!(self.cuda cuGreenCtxCreate(place.cast(), self.resources(), 0, 1));
-            }
             "CUmemoryPool" => {
                 // SAFETY: as above.
                 let mut properties: CUmemPoolProps = unsafe { std::mem::zeroed() };
@@ -155,14 +172,13 @@ impl Driver {
                 };
                 let _ = ask!(self.cuda cuMipmappedArrayCreate(place.cast(), &raw const shape, 2));
             }
-            "CUevent" => {
-                let _ = ask!(self.cuda cuEventCreate(place.cast(), 0));
-            }
-            "CUgraph" => made = self.graph().0.0 as u64,
-            "CUgraphNode" => made = self.graph().1.0 as u64,
-            "CUgraphExec" => {
-                let _ = ask!(self.cuda cuGraphInstantiateWithFlags(place.cast(), self.graph().0, 0));
-            }
+            _ => {}
+        }
+    }
+
+    /// A module or a library with its kernel, or one of these.
+    fn code(&self, type_name: &str, place: *mut u64) {
+        match type_name {
             "CUmodule" => {
                 let _ = ask!(self.cuda cuModuleLoadData(place.cast(), CODE.as_ptr().cast()));
             }
@@ -188,7 +204,6 @@ impl Driver {
             }
             _ => {}
         }
-        made
     }
 
     /// Memory that went out as a descriptor and came back as another interface's.

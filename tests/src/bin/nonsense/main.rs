@@ -110,19 +110,8 @@ fn try_from(prototype: &'static Prototype, stage: Stage, cases: &[Case], at: &At
         let mut bytes = Vec::new();
         for ((value, argument), buffer) in case.iter().zip(prototype.arguments).zip(&mut buffers) {
             bytes.push(match value {
-                Value::Number(number) => number
-                    .to_le_bytes()
-                    .iter()
-                    .chain(&[0; 128])
-                    .copied()
-                    .take(argument.size)
-                    .collect(),
-                Value::Bytes(bytes) => bytes
-                    .iter()
-                    .chain(&[0; 128])
-                    .copied()
-                    .take(argument.size)
-                    .collect(),
+                Value::Number(number) => padded(&number.to_le_bytes(), argument.size),
+                Value::Bytes(bytes) => padded(bytes, argument.size),
                 Value::Live(more) => {
                     let object = live.object(&driver, argument.type_name);
                     let object = if object == 0 { 0 } else { object + more };
@@ -168,6 +157,11 @@ fn buffer(value: &Value) -> Option<Vec<u8>> {
         }
         _ => None,
     }
+}
+
+/// The first bytes, as many as the argument has, with zeros where there are fewer.
+fn padded(bytes: &[u8], size: usize) -> Vec<u8> {
+    bytes.iter().chain(&[0; 128]).copied().take(size).collect()
 }
 
 fn address(address: *mut c_void) -> Vec<u8> {

@@ -61,7 +61,7 @@ impl<T> Probe<*const T> {
     const POINTEE: usize = size_of::<T>();
 }
 
-/// What [`Probe`] says of all other types: an inherent constant goes before a trait's.
+/// Answer of [`Probe`] for all other types: an inherent constant goes before a trait's.
 trait NoPointer {
     const POINTEE: usize = 0;
 }

@@ -1,9 +1,9 @@
 //! Which values an argument of a type is tried with, and the calls that are made of them.
 //!
 //! Wrong on purpose is everything that the driver can judge: null, sizes, counts, flags, ordinals, handles that are
-//! none, structures of zeros or ones. Left out, by rule, is what it cannot: addresses that are not mapped (only null or a
-//! buffer is passed for a pointer, only null or a function for a callback), structures of ones that hold addresses, and
-//! counts beyond the array that they count. There the real driver may fault, with the shim or without.
+//! none, structures of zeros or ones, addresses that no process has. Left out, by rule, is what it cannot: other addresses that
+//! are not mapped, callbacks that are no function, structures of ones that hold addresses, and counts beyond the array that they
+//! count. There the real driver may fault, with the shim or without.
 
 use vcuda_driver_api::cuda::{CUmemAllocationType, CUmemLocationType};
 
@@ -12,7 +12,7 @@ use crate::prototypes::{Argument, Prototype};
 /// Bytes behind every pointer: more than any structure that a function fills.
 pub(crate) const ROOM: usize = 8192;
 
-/// What a buffer holds before the call.
+/// Content of a buffer before the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A byte over and over.
@@ -42,7 +42,7 @@ pub(crate) type Case = Vec<Value>;
 const NULL: Value = Value::Number(0);
 const MARK: u8 = 0xa5;
 
-/// What a call has where it is not tried with nonsense.
+/// Value of an argument that is not tried with nonsense.
 fn usual(argument: &Argument) -> Value {
     if argument.pointee > 0 {
         return buffers(argument).swap_remove(0);
@@ -58,11 +58,12 @@ fn usual(argument: &Argument) -> Value {
     }
 }
 
-/// What an argument is tried with while all others are as usual.
+/// Values with which an argument is tried while all others are as usual.
 fn tried(argument: &Argument) -> Vec<Value> {
     if argument.pointee > 0 {
         let mut values = buffers(argument);
-        values.push(NULL);
+        // Null, and addresses that no process has. A real driver may fault there.
+        values.extend([0, 16, 1 << 47].map(Value::Number));
         return values;
     }
     let name = argument.type_name;
@@ -179,22 +180,7 @@ fn buffers(argument: &Argument) -> Vec<Value> {
 
 /// Structures that say where memory is to be: right, and wrong in one place.
 fn structures(name: &str) -> Option<Vec<Vec<u8>>> {
-    let word = |value: i32| value.to_le_bytes();
-    let location = |kind: u32, id: i32| [kind.to_le_bytes(), word(id)].concat();
-    let device = CUmemLocationType::DEVICE.0;
-    let mut locations = vec![location(device, 0)];
-    for (kind, id) in [
-        (device, 1),
-        (device, -1),
-        (device, 99),
-        (device, i32::MAX),
-        (0, 0),
-        (u32::MAX, 0),
-    ] {
-        locations.push(location(kind, id));
-    }
-    // Host, NUMA node, current NUMA node; what later toolkits add.
-    locations.extend((2..8).map(|kind| location(kind, 0)));
+    let locations = locations();
     let pinned = CUmemAllocationType::PINNED.0.to_le_bytes().to_vec();
     let mut structures: Vec<Vec<u8>> = match name {
         "CUmemLocation" => locations,
@@ -213,40 +199,64 @@ fn structures(name: &str) -> Option<Vec<Vec<u8>>> {
             .iter()
             .map(|location| [&location[..], &[3, 0, 0, 0]].concat())
             .collect(),
-        "CUDA_ARRAY_DESCRIPTOR" | "CUDA_ARRAY3D_DESCRIPTOR" => {
-            let sizes = if name == "CUDA_ARRAY_DESCRIPTOR" { 2 } else { 3 };
-            let array = |extents: [u64; 3], format: u32, channels: u32, flags: u32| {
-                let extents: Vec<u8> = extents[..sizes]
-                    .iter()
-                    .flat_map(|size| size.to_le_bytes())
-                    .collect();
-                let rest = [format, channels, flags].map(u32::to_le_bytes).concat();
-                [extents, rest].concat()
-            };
-            let mut all = vec![array([64, 64, 0], 1, 1, 0)];
-            for extents in [
-                [0; 3],
-                [64, 0, 0],
-                [64, 64, 64],
-                [0, 64, 0],
-                [1 << 40, 1, 1],
-                [u64::MAX; 3],
-            ] {
-                all.push(array(extents, 1, 1, 0));
-            }
-            for (format, channels) in [(0, 1), (0x99, 1), (u32::MAX, 1), (1, 0), (1, 3), (1, u32::MAX)] {
-                all.push(array([64, 64, 0], format, channels, 0));
-            }
-            if sizes == 3 {
-                all.extend([1, 2, 4, 0x40, 0x80, u32::MAX].map(|flags| array([64, 64, 0], 1, 1, flags)));
-            }
-            all
-        }
+        "CUDA_ARRAY_DESCRIPTOR" => arrays(2),
+        "CUDA_ARRAY3D_DESCRIPTOR" => arrays(3),
         _ => return None,
     };
     structures.push(vec![0; 128]);
     structures.push(vec![0xff; 128]);
     Some(structures)
+}
+
+/// Locations of memory: the first device, then wrong ones and those that are no device's.
+fn locations() -> Vec<Vec<u8>> {
+    let word = |value: i32| value.to_le_bytes();
+    let location = |kind: u32, id: i32| [kind.to_le_bytes(), word(id)].concat();
+    let device = CUmemLocationType::DEVICE.0;
+    let mut locations = vec![location(device, 0)];
+    for (kind, id) in [
+        (device, 1),
+        (device, -1),
+        (device, 99),
+        (device, i32::MAX),
+        (0, 0),
+        (u32::MAX, 0),
+    ] {
+        locations.push(location(kind, id));
+    }
+    // Host, NUMA node, current NUMA node; what later toolkits add.
+    locations.extend((2..8).map(|kind| location(kind, 0)));
+    locations
+}
+
+/// Descriptions of arrays with so many extents: a right one, then others wrong in one place.
+fn arrays(sizes: usize) -> Vec<Vec<u8>> {
+    let array = |extents: [u64; 3], format: u32, channels: u32, flags: u32| {
+        let extents: Vec<u8> = extents[..sizes]
+            .iter()
+            .flat_map(|size| size.to_le_bytes())
+            .collect();
+        let rest = [format, channels, flags].map(u32::to_le_bytes).concat();
+        [extents, rest].concat()
+    };
+    let mut all = vec![array([64, 64, 0], 1, 1, 0)];
+    for extents in [
+        [0; 3],
+        [64, 0, 0],
+        [64, 64, 64],
+        [0, 64, 0],
+        [1 << 40, 1, 1],
+        [u64::MAX; 3],
+    ] {
+        all.push(array(extents, 1, 1, 0));
+    }
+    for (format, channels) in [(0, 1), (0x99, 1), (u32::MAX, 1), (1, 0), (1, 3), (1, u32::MAX)] {
+        all.push(array([64, 64, 0], format, channels, 0));
+    }
+    if sizes == 3 {
+        all.extend([1, 2, 4, 0x40, 0x80, u32::MAX].map(|flags| array([64, 64, 0], 1, 1, flags)));
+    }
+    all
 }
 
 /// Structures and unions without addresses.

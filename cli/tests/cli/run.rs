@@ -1,0 +1,238 @@
+//! `vcuda run` and the tenants that it makes.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::user::{User, installation};
+
+#[test]
+fn run_becomes_the_command() {
+    let user = User::new();
+    let shell = |script: &str| user.output(&["run", "--sim", "--memory", "1Gi", "--", "sh", "-c", script]);
+    assert_eq!(shell("exit 7").status.code(), Some(7));
+    let mut command = user.vcuda(&["run", "--sim", "--", "sh", "-c", "echo $$"]);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    assert_eq!(
+        String::from_utf8(child.wait_with_output().unwrap().stdout)
+            .unwrap()
+            .trim(),
+        pid
+    );
+
+    let mut command = user.vcuda(&["run", "--sim", "--name", "named", "--gpu", "0", "--", "env"]);
+    let output = command
+        .env("LD_PRELOAD", "libof-the-user.so")
+        .env("LD_LIBRARY_PATH", "/of/the/user")
+        .output()
+        .unwrap();
+    let variables = String::from_utf8(output.stdout).unwrap();
+    let value = |name: &str| {
+        let line = variables
+            .lines()
+            .find(|line| line.starts_with(&format!("{name}=")));
+        line.unwrap_or_else(|| panic!("no {name} in {variables}"))
+            .split_once('=')
+            .unwrap()
+            .1
+            .to_owned()
+    };
+    let shim = installation().join("libvcuda_shim.so");
+    assert_eq!(
+        value("LD_PRELOAD"),
+        format!("{}:libof-the-user.so", shim.display())
+    );
+    assert_eq!(Path::new(&value("VCUDA_DIR")), user.containers().join("named"));
+    assert_eq!(Path::new(&value("VCUDA_SIM")), user.machine());
+    let search = value("LD_LIBRARY_PATH");
+    let (links, rest) = search.split_once(':').unwrap();
+    assert_eq!(rest, "/of/the/user");
+    for (name, library) in [
+        ("libcuda.so.1", "libvcuda_simulator_cuda.so"),
+        ("libnvidia-ml.so.1", "libvcuda_simulator_nvml.so"),
+    ] {
+        assert_eq!(
+            fs::read_link(Path::new(links).join(name)).unwrap(),
+            installation().join(library)
+        );
+    }
+    assert!(value("CUDA_VISIBLE_DEVICES").starts_with("GPU-"));
+}
+
+#[test]
+fn visible_devices_are_left_alone_without_the_option() {
+    let user = User::new();
+    let mut command = user.vcuda(&[
+        "run",
+        "--sim",
+        "--",
+        "sh",
+        "-c",
+        "echo \"<$CUDA_VISIBLE_DEVICES>\"",
+    ]);
+    let output = command.env("CUDA_VISIBLE_DEVICES", "0").output().unwrap();
+    assert_eq!(output.stdout, b"<0>\n");
+}
+
+#[test]
+fn what_cannot_be_executed_is_126_or_127() {
+    let user = User::new();
+    let text = user.home.path().join("text");
+    fs::write(&text, "no program").unwrap();
+    let text = text.to_str().unwrap();
+    for command in [["run", "--sim", "--"].as_slice(), &["sim", "--"]] {
+        user.refused(&[command, &["no-such-command"]].concat(), 127, "no-such-command");
+        user.refused(&[command, &["./no/such/file"]].concat(), 127, "./no/such/file");
+        user.refused(&[command, &[text]].concat(), 126, text);
+        user.refused(&[command, &["/"]].concat(), 126, "/");
+    }
+}
+
+#[test]
+fn a_run_inside_a_run_is_refused() {
+    let user = User::new();
+    let vcuda = installation().join("vcuda");
+    let inner = format!("{} run --sim --memory 2Gi -- true", vcuda.display());
+    let output = user.output(&["run", "--sim", "--memory", "1Gi", "--", "sh", "-c", &inner]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("already a tenant"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn runs_of_one_name_share_one_quota() {
+    let user = User::new();
+    let _first = user.sleeper(&["--memory", "2Gi", "--cores", "30"], "jobs");
+    fn join<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+        [&["run", "--sim", "--name", "jobs"], arguments, &["--", "true"]].concat()
+    }
+    assert!(user.output(&join(&[])).status.success());
+    assert!(user.output(&join(&["--memory", "2048Mi"])).status.success());
+    user.refused(
+        &join(&["--memory", "3Gi"]),
+        64,
+        "--name jobs: it runs already with --memory 2 GiB",
+    );
+    user.refused(&join(&["--cores", "40"]), 64, "--cores 30 %");
+    user.refused(&join(&["--policy", "burst"]), 64, "--policy fixed");
+    user.refused(&join(&["--weight", "2"]), 64, "--weight 300");
+    user.refused(&join(&["--priority", "high"]), 64, "--priority normal");
+    assert!(
+        user.output(&join(&["--weight", "300", "--priority", "normal"]))
+            .status
+            .success()
+    );
+    let tenants = user.json(&["smi", "--json"])["gpus"][0]["tenants"].clone();
+    assert_eq!(tenants.as_array().unwrap().len(), 1);
+    assert_eq!(tenants[0]["name"], "jobs");
+}
+
+#[test]
+fn set_changes_a_running_tenant() {
+    let user = User::new();
+    let _tenant = user.sleeper(&["--memory", "2Gi", "--cores", "30"], "live");
+    user.stdout(&["set", "live", "--memory", "1.5GiB", "--cores", "12.5"]);
+    let tenant = user.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    assert_eq!(tenant["memory_limit_bytes"], 3_u64 << 29);
+    assert_eq!(tenant["core_limit_permille"], 125);
+    assert_eq!(tenant["policy"], "fixed");
+    user.stdout(&["set", "live", "--policy", "burst"]);
+    let tenant = user.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    let cores = |tenant: &serde_json::Value| {
+        ["core_guarantee_permille", "core_limit_permille", "weight"].map(|key| tenant[key].as_u64().unwrap())
+    };
+    assert_eq!(tenant["policy"], "burst");
+    assert_eq!(cores(&tenant), [125, 1000, 125]);
+    assert_eq!(tenant["memory_limit_bytes"], 3_u64 << 29);
+    user.stdout(&[
+        "set",
+        "live",
+        "--cores-max",
+        "50",
+        "--weight",
+        "7",
+        "--priority",
+        "low",
+    ]);
+    let tenant = user.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    assert_eq!(cores(&tenant), [125, 500, 7]);
+    assert_eq!(tenant["priority"], "low");
+    assert!(user.stdout(&["smi"]).contains("low priority, weight 7"));
+    assert!(user.stdout(&["smi"]).contains("/ 12.5-50 %"));
+    user.refused(&["set", "live", "--cores", "60"], 64, "--cores-max 50 %");
+    user.refused(
+        &["set", "live", "--policy", "fixed", "--cores-max", "50"],
+        64,
+        "--policy burst",
+    );
+    user.refused(&["set", "live", "--cores", "0"], 64, "--policy best-effort");
+    user.stdout(&["set", "live", "--policy", "best-effort"]);
+    let tenant = user.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    assert_eq!(cores(&tenant), [0, 125, 7]);
+    user.refused(&["set", "live", "--memory", "100Gi"], 64, "80 GiB");
+    user.refused(&["set", "dead", "--memory", "1Gi"], 64, "running are: live");
+}
+
+#[test]
+fn dead_directories_are_removed_by_the_next_command() {
+    let user = User::new();
+    assert!(
+        user.output(&["run", "--sim", "--name", "gone", "--", "true"])
+            .status
+            .success()
+    );
+    assert!(user.containers().join("gone").exists());
+    user.stdout(&["smi", "--json"]);
+    assert!(!user.containers().join("gone").exists());
+}
+
+#[test]
+fn inside_a_tenant_smi_shows_that_tenant() {
+    let user = User::new();
+    let _other = user.sleeper(&["--memory", "1Gi"], "other");
+    let vcuda = installation().join("vcuda");
+    let output = user.output(&[
+        "run",
+        "--sim",
+        "--memory",
+        "2Gi",
+        "--name",
+        "own",
+        "--",
+        vcuda.to_str().unwrap(),
+        "smi",
+        "--json",
+    ]);
+    let inside: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let gpu = &inside["gpus"][0];
+    assert_eq!(gpu["memory_total_bytes"], 2_u64 << 30);
+    assert_eq!(gpu["tenants"].as_array().unwrap().len(), 1);
+    assert_eq!(gpu["tenants"][0]["name"], "own");
+}
+
+#[test]
+fn damaged_limits_are_found_by_the_doctor() {
+    let user = User::new();
+    let _tenant = user.sleeper(&["--memory", "1Gi"], "hurt");
+    fs::write(user.containers().join("hurt/limits"), "rubbish").unwrap();
+    let output = user.output(&["doctor", "--sim", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = document["findings"].as_array().unwrap();
+    let broken: Vec<&Value> = findings
+        .iter()
+        .filter(|finding| finding["health"] == "broken")
+        .collect();
+    assert_eq!(broken.len(), 1, "{document}");
+    assert_eq!(broken[0]["link"], "tenant hurt");
+    assert!(broken[0]["remedy"].as_str().unwrap().contains("start them again"));
+}

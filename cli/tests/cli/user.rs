@@ -1,0 +1,124 @@
+//! A user of the built `vcuda`, with a runtime directory of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// `vcuda` in a folder with files that have the names of its libraries.
+pub(crate) fn installation() -> &'static Path {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+        fs::create_dir_all(&place).unwrap();
+        // Another test run may do the same now, or use the one of an earlier build.
+        let aside = place.join(format!("vcuda-{}", std::process::id()));
+        fs::hard_link(env!("CARGO_BIN_EXE_vcuda"), &aside).unwrap();
+        fs::rename(&aside, place.join("vcuda")).unwrap();
+        let _ = fs::remove_file(&aside);
+        for library in [
+            "libvcuda_shim.so",
+            "libvcuda_simulator_cuda.so",
+            "libvcuda_simulator_nvml.so",
+        ] {
+            fs::write(place.join(library), "").unwrap();
+        }
+        place
+    })
+}
+
+/// A user with a runtime directory of its own.
+pub(crate) struct User {
+    pub(crate) home: TempDir,
+}
+
+impl User {
+    pub(crate) fn new() -> User {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("run")).unwrap();
+        User { home }
+    }
+
+    pub(crate) fn vcuda(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(installation().join("vcuda"));
+        command.args(arguments).stdin(Stdio::null());
+        for name in [
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "CUDA_VISIBLE_DEVICES",
+            "VCUDA_DIR",
+        ] {
+            command.env_remove(name);
+        }
+        command
+            .env("XDG_RUNTIME_DIR", self.home.path().join("run"))
+            .env("VCUDA_SIM", self.machine());
+        command
+    }
+
+    pub(crate) fn machine(&self) -> PathBuf {
+        self.home.path().join("machine")
+    }
+
+    pub(crate) fn containers(&self) -> PathBuf {
+        self.home.path().join("run/vcuda/containers")
+    }
+
+    pub(crate) fn output(&self, arguments: &[&str]) -> Output {
+        self.vcuda(arguments).output().unwrap()
+    }
+
+    pub(crate) fn stdout(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.stdout(arguments)).unwrap()
+    }
+
+    /// A tenant that sleeps until it is killed, once its directory is there.
+    pub(crate) fn sleeper(&self, arguments: &[&str], name: &str) -> Sleeper {
+        let mut command = self.vcuda(&["run", "--sim", "--name", name]);
+        let child = command
+            .args(arguments)
+            .args(["--", "sleep", "60"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let sleeper = Sleeper(child);
+        let end = SystemTime::now() + Duration::from_secs(10);
+        while !self.containers().join(name).join("limits").exists() {
+            assert!(SystemTime::now() < end, "{name} did not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        sleeper
+    }
+
+    /// Exactly one line on stderr that holds `words`, nothing on stdout.
+    pub(crate) fn refused(&self, arguments: &[&str], code: i32, words: &str) {
+        let output = self.output(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+        assert!(
+            stderr.starts_with("vcuda: ") && stderr.contains(words),
+            "{arguments:?}: {stderr}"
+        );
+        assert!(output.stdout.is_empty(), "{arguments:?}: {output:?}");
+    }
+}
+
+pub(crate) struct Sleeper(pub(crate) std::process::Child);
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,107 @@
+//! Changes that happen without a call of this process: dead processes, limits, the driver's own use. They are looked
+//! for, if due, before an answer about memory and before a refusal.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+use vcuda_region::clock;
+use vcuda_region::process::ProcessView;
+use vcuda_region::slots::RELEASED_AFTER_NS;
+
+use crate::runtime::bypass;
+use crate::runtime::capture;
+use crate::runtime::limits;
+use crate::runtime::registration::Haste;
+use crate::runtime::shim::{Region, Shim, coarse_ns};
+
+/// Greatest age of the facts behind an answer about memory (ns). I8: dead processes count for a second at most.
+const LOOK_EVERY_NS: u64 = 250_000_000;
+
+impl Shim {
+    /// Ends exported memory whose descriptors are closed, and memory of dead processes that the driver has released.
+    /// Called before an answer about memory, and before a refusal.
+    #[inline]
+    pub(crate) fn settle_released(&'static self, region: &Region) {
+        if self.released_ns.load(Ordering::Relaxed) != 0 || region.usage.has_ever_shared() {
+            self.settle_released_now(region);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_released_now(&'static self, region: &Region) {
+        // A thread that captures does not wait (I5).
+        let may_wait = !capture::any_open();
+        if self.released_ns.load(Ordering::Relaxed) != 0 && may_wait {
+            self.await_release();
+        }
+        self.accounts().exported.settle(region.usage, may_wait);
+    }
+
+    /// Waits until the driver has released the memory of dead processes: [`vcuda_region::slots::RELEASED_AFTER_NS`]
+    /// at most.
+    #[cold]
+    fn await_release(&'static self) {
+        let due_ns = self.released_ns.swap(0, Ordering::Relaxed);
+        let left_ns = due_ns.saturating_sub(clock::now_ns()).min(RELEASED_AFTER_NS);
+        std::thread::sleep(Duration::from_nanos(left_ns));
+        // A thorough look: some of the dead may be of PID namespaces that cannot be seen.
+        self.reap(ProcessView::new);
+    }
+
+    /// Takes over the limits.
+    #[cold]
+    fn follow(&'static self) {
+        if let Some(region) = self.region() {
+            limits::follow(region, clock::now_ns());
+        }
+    }
+
+    /// Looks around before an answer about memory, if no thread of this process has for a while. So neither dead
+    /// processes count, nor memory that the driver gave back long ago.
+    #[inline]
+    pub(crate) fn look_if_due(&'static self) {
+        if limits::have_limits_changed() {
+            self.follow();
+        }
+        let now_ns = coarse_ns();
+        if now_ns.saturating_sub(self.looked_ns.load(Ordering::Relaxed)) > LOOK_EVERY_NS {
+            self.looked_ns.store(now_ns, Ordering::Relaxed);
+            self.look_around();
+        }
+    }
+
+    /// Looks around before a refusal: thoroughly if that is due, else only for processes that have just ended. A
+    /// process that is refused all the time spends a tenth of its time here at most. A look takes some microseconds
+    /// for each neighbour, and the next one comes after ten times as long.
+    #[cold]
+    pub(crate) fn look(&'static self) {
+        bypass::tell(self);
+        let looked_ns = self.looked_ns.load(Ordering::Relaxed);
+        self.look_if_due();
+        let began_ns = clock::now_ns();
+        let is_due = began_ns >= self.look_again_ns.load(Ordering::Relaxed);
+        if is_due && self.looked_ns.load(Ordering::Relaxed) == looked_ns {
+            self.reap(ProcessView::brief);
+            let now_ns = clock::now_ns();
+            let pause_ns = (10 * (now_ns - began_ns)).min(LOOK_EVERY_NS);
+            self.look_again_ns.store(now_ns + pause_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// Clears the slots of dead processes, and measures the driver's own use.
+    #[cold]
+    fn look_around(&'static self) {
+        bypass::tell_known(self);
+        self.follow();
+        self.reap(ProcessView::new);
+        self.follow_overhead(Haste::Later);
+    }
+
+    /// Measures the driver's own use on the devices that this process has used.
+    pub(crate) fn follow_overhead(&'static self, haste: Haste) {
+        let overhead = &self.accounts().overhead;
+        for device in self.devices().used().filter(|device| device.grant.is_some()) {
+            overhead.follow(device, haste);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The times at which the driver is asked what it holds: after an event that may have changed it, and before a
+//! denial.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Weak;
+
+use super::{IS_ANY, PoolAccounts, is_any};
+use crate::driver::Relaxed;
+use crate::runtime::devices::Device;
+use crate::runtime::in_flight;
+
+/// Set while a synchronisation may give something back. It is a static, so that a synchronisation in a program
+/// without pools costs one load.
+pub(super) static MAY_SHRINK: AtomicBool = AtomicBool::new(false);
+
+impl PoolAccounts {
+    /// Notes that the driver may hold another amount from now on: it serves a request, or a graph runs.
+    #[inline]
+    pub(crate) fn changed(&self) {
+        if is_any() {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Notes that a free was ordered, or a pool's threshold lowered: a synchronisation may give something back.
+    pub(crate) fn note_shrinking(&self) {
+        IS_ANY.store(true, Ordering::Relaxed);
+        MAY_SHRINK.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts anew, as the application has waited for the GPU.
+    pub(crate) fn synchronised(&self) {
+        self.count_all();
+    }
+
+    /// Counts what the driver holds now, before an answer. A pool grows when memory is requested of it, which is
+    /// counted at once. It shrinks when the application waits, trims or destroys. It shrinks by itself only while it
+    /// holds more than it must. If none of this has happened since the last look, the count is true.
+    #[inline]
+    pub(crate) fn recount(&self) {
+        if is_any()
+            && (is_shrinking()
+                || self.changes.load(Ordering::Acquire) != self.counted.load(Ordering::Relaxed))
+        {
+            self.count_all();
+        }
+    }
+
+    /// Bytes counted on the device that may be given back already: those of destroyed pools, which cannot be asked,
+    /// and frees that no event has proved yet.
+    pub(crate) fn uncertain_bytes(&self, device: &Device) -> u64 {
+        let bytes = self.untold_bytes(device);
+        self.uncertain_before
+            .store(self.uncertain.swap(bytes, Ordering::Relaxed), Ordering::Relaxed);
+        bytes
+    }
+
+    /// The largest of [`PoolAccounts::uncertain_bytes`] now and at the last two looks. The driver's figure between
+    /// two looks may include them.
+    pub(crate) fn uncertain_of_late_bytes(&self, device: &Device) -> u64 {
+        [&self.uncertain, &self.uncertain_before]
+            .map(|bytes| bytes.load(Ordering::Relaxed))
+            .into_iter()
+            .fold(self.untold_bytes(device), u64::max)
+    }
+
+    fn untold_bytes(&self, device: &Device) -> u64 {
+        if !is_any() {
+            return 0;
+        }
+        let destroyed: Vec<_> = self.destroyed.lock().iter().filter_map(Weak::upgrade).collect();
+        let here = destroyed
+            .iter()
+            .filter(|pool_account| pool_account.device.ordinal == device.ordinal);
+        let destroyed_bytes: u64 = here.map(|pool_account| pool_account.counted_bytes()).sum();
+        destroyed_bytes.saturating_add(self.ordered.owed_bytes(device))
+    }
+
+    /// Counts what the driver holds on the device now, even if nothing has happened.
+    pub(crate) fn recount_on(&self, device: &Device) {
+        if !is_any() {
+            return;
+        }
+        let _relaxed = Relaxed::enter();
+        self.ordered.poll();
+        for pool_account in self.of(Some(device)) {
+            pool_account.recount();
+        }
+    }
+
+    #[cold]
+    fn count_all(&self) {
+        let _unsettled = in_flight::unsettled();
+        let _relaxed = Relaxed::enter();
+        // Both are read first: what happens from here on is looked at again.
+        let changes = self.changes.load(Ordering::Acquire);
+        MAY_SHRINK.store(false, Ordering::Relaxed);
+        let mut is_shrinking = self.ordered.poll();
+        for pool_account in self.of(None) {
+            pool_account.recount();
+            is_shrinking |= pool_account.is_shrinking();
+        }
+        if is_shrinking {
+            MAY_SHRINK.store(true, Ordering::Relaxed);
+        }
+        self.counted.store(changes, Ordering::Relaxed);
+    }
+
+    /// Has the driver give back unused memory on the device, before a denial.
+    #[cold]
+    pub(crate) fn make_room(&self, device: &Device) {
+        if !is_any() {
+            return;
+        }
+        let _relaxed = Relaxed::enter();
+        self.ordered.poll();
+        for pool_account in self.of(Some(device)) {
+            pool_account.trim();
+        }
+    }
+}
+
+/// Whether a synchronisation has to look at the pools.
+#[inline]
+pub(crate) fn is_shrinking() -> bool {
+    MAY_SHRINK.load(Ordering::Relaxed)
+}

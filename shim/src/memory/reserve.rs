@@ -1,0 +1,223 @@
+//! Bytes counted on a device before the driver is asked for them, and what makes room for them.
+
+use vcuda_region::reservation::Reservation;
+use vcuda_region::shared::{ObjectKey, Shared};
+use vcuda_region::slots::Slot;
+use vcuda_region::{DeviceIndex, ledger};
+
+use crate::runtime::devices::{Denied, Device};
+use crate::runtime::registration::Haste;
+
+/// Bytes counted on a device for an allocation that is about to be made.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    device: &'static Device,
+    reservation: Reservation<'static, 'static>,
+}
+
+impl Reserved {
+    /// The bytes counted.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.reservation.bytes()
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &'static Device {
+        self.device
+    }
+
+    /// Corrects the count to the bytes that the driver really took.
+    ///
+    /// # Errors
+    /// Fails if the driver took more and that does not fit.
+    pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), Denied> {
+        let device = self.device;
+        device.insist(|| self.reservation.resize(bytes, device.memory_limit_bytes()))
+    }
+
+    /// Turns the bytes into overhead, as the driver keeps them for itself. At no moment do they count as nothing or
+    /// twice.
+    pub(crate) fn become_overhead(self) {
+        let (device, bytes) = (self.device, self.bytes());
+        self.reservation.commit();
+        if let Some((index, slot)) = device.place() {
+            slot.count_as_overhead(index, bytes);
+        }
+    }
+
+    /// Keeps the bytes counted until [`Device::release`], as the allocation exists now.
+    #[inline]
+    pub(crate) fn commit(self) {
+        self.reservation.commit();
+    }
+}
+
+impl Device {
+    /// Bytes that all processes of the container use on this device, including the driver's current pools of this
+    /// one.
+    #[inline]
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.shim().accounts().pool_accounts.recount();
+        let Some((region, index)) = self.grant else {
+            return 0;
+        };
+        self.shim().settle_released(region);
+        region.usage.used_bytes(index)
+    }
+
+    /// Counts `bytes` before the driver is asked for them.
+    ///
+    /// # Errors
+    /// Fails if they do not fit, if the container has no usable limits, or if it was not given this GPU.
+    #[inline]
+    pub(crate) fn reserve(&'static self, bytes: u64) -> Result<Reserved, Denied> {
+        // For this request the driver may take memory from its pools.
+        self.shim().accounts().pool_accounts.changed();
+        self.count(bytes, move |slot, index, limit_bytes| {
+            slot.reserve(index, bytes, limit_bytes)
+        })
+        .map(|reservation| Reserved {
+            device: self,
+            reservation,
+        })
+    }
+
+    /// Counts `bytes` exported by a process of another container, once for all processes of this container that hold
+    /// them.
+    ///
+    /// # Errors
+    /// As [`Device::reserve`].
+    pub(crate) fn join_foreign(&'static self, key: ObjectKey, bytes: u64) -> Result<Shared, Denied> {
+        self.count(bytes, move |slot, index, limit_bytes| {
+            slot.join_foreign(key, index, bytes, limit_bytes)
+        })
+    }
+
+    /// Makes `attempt` on the ledger, with the slot, the device's position in it, and the limit in bytes. If it
+    /// fails, makes room and tries again. A request that fits needs no look at the neighbours. If hundreds of
+    /// processes start at once, each would else look at all others.
+    ///
+    /// # Errors
+    /// As [`Device::reserve`].
+    #[inline]
+    pub(crate) fn count<T>(
+        &'static self,
+        bytes: u64,
+        attempt: impl Fn(&'static Slot<'static>, DeviceIndex, u64) -> Result<T, ledger::Denied>,
+    ) -> Result<T, Denied> {
+        let Some((region, index)) = self.region() else {
+            return Err(self.refuse(bytes));
+        };
+        self.notice_contexts();
+        let Some(slot) = self.shim().slot() else {
+            return Err(self.refuse(bytes));
+        };
+        region.follow();
+        self.insist(move || attempt(slot, index, region.memory_limit_bytes(index)))
+    }
+
+    /// Counts `bytes` if they fit without making room. A refusal is not counted as a denial: the caller asks for
+    /// less.
+    #[inline]
+    pub(crate) fn reserve_if_it_fits(&'static self, bytes: u64) -> Option<Reserved> {
+        let ((region, index), slot) = self.region().zip(self.shim().slot())?;
+        let reservation = slot
+            .reserve(index, bytes, region.memory_limit_bytes(index))
+            .ok()?;
+        Some(Reserved {
+            device: self,
+            reservation,
+        })
+    }
+
+    /// Makes `attempt` on the ledger, and once more after making room. Only the second refusal is a denial.
+    #[inline]
+    fn insist<T>(&'static self, mut attempt: impl FnMut() -> Result<T, ledger::Denied>) -> Result<T, Denied> {
+        match attempt() {
+            Ok(got) => Ok(got),
+            Err(_) => self.insist_after_room(attempt),
+        }
+    }
+
+    /// The second attempt: a function of its own, so that the first needs no stack for it.
+    #[cold]
+    #[inline(never)]
+    fn insist_after_room<T>(
+        &'static self,
+        mut attempt: impl FnMut() -> Result<T, ledger::Denied>,
+    ) -> Result<T, Denied> {
+        self.make_room();
+        attempt().map_err(|denied| self.deny(&denied))
+    }
+
+    /// Gives back unused memory that is counted on this device, before a denial.
+    #[cold]
+    fn make_room(&'static self) {
+        // Slots of dead processes, and the driver's own use as it is now.
+        self.shim().look();
+        self.shim().accounts().pool_accounts.make_room(self);
+        if let Some((region, _)) = self.region() {
+            self.shim().settle_released(region);
+        }
+    }
+
+    /// Counts a final denial, and notes it in the log.
+    #[cold]
+    fn deny(&'static self, denied: &ledger::Denied) -> Denied {
+        if let (Some((_, index)), Some(slot)) = (self.region(), self.shim().slot()) {
+            slot.count_denied(index);
+        }
+        self.shim().log(format_args!("denied on {}: {denied}", self.uuid));
+        Denied
+    }
+
+    /// Lets go of an object.
+    pub(crate) fn part(&'static self, shared: Shared) {
+        if let Some(slot) = self.shim().slot() {
+            let was_ambiguous = self.ambiguous_bytes() > 0;
+            slot.part(shared);
+            if was_ambiguous {
+                // The driver's figure for this process is easier to interpret now.
+                self.shim().accounts().overhead.follow(self, Haste::Later);
+            }
+        }
+    }
+
+    /// Beyond [`Device::own_bytes`], what the driver may say that this process has (bytes): what it holds together with
+    /// others and no process pays for, and what may be given back already. What only descriptors hold is not among it,
+    /// whosever the driver says that it is: it would explain away a context that is made meanwhile.
+    pub(crate) fn ambiguous_bytes(&self) -> u64 {
+        let slot = self.region().zip(self.shim().slot());
+        slot.map_or(0, |((_, index), slot)| {
+            let uncertain_bytes = self.shim().accounts().pool_accounts.uncertain_of_late_bytes(self);
+            slot.unpaid_held_bytes(index).saturating_add(uncertain_bytes)
+        })
+    }
+
+    /// What this process has on the device for certain, by the driver's count too; overhead left out (bytes).
+    pub(crate) fn own_bytes(&self) -> u64 {
+        self.shim().accounts().pool_accounts.recount_on(self);
+        let (used_bytes, overhead_bytes) = self.amounts();
+        used_bytes
+            .saturating_sub(overhead_bytes)
+            .saturating_sub(self.shim().accounts().pool_accounts.uncertain_bytes(self))
+    }
+
+    /// What of [`Device::own_bytes`] is managed memory (bytes): at most so much of it is, if other threads make some now.
+    pub(crate) fn managed_bytes(&self) -> u64 {
+        let pools_bytes = self.shim().accounts().pool_accounts.managed_bytes(self);
+        self.allocated_managed_bytes().saturating_add(pools_bytes)
+    }
+
+    #[cold]
+    fn refuse(&self, bytes: u64) -> Denied {
+        let why = match self.shim().closed() {
+            Some(why) => why,
+            None if self.grant.is_none() => "the container was not given this GPU; see `vcuda smi`",
+            None => "too many processes of this container use a GPU; end some",
+        };
+        self.shim()
+            .log(format_args!("denied {bytes} bytes on {}: {why}", self.uuid));
+        Denied
+    }
+}

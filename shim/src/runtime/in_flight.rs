@@ -1,0 +1,125 @@
+//! Whether a figure of the driver's and the ledger belong together: only while no other call of this process is between the
+//! two. A call that takes or gives memory counts first and asks the driver then, or the other way round; in between the
+//! ledger has what the driver has not.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::driver::reentrancy;
+use crate::runtime::shim;
+
+/// Threads seldom meet in one of these.
+const SHARDS: usize = 16;
+
+/// How many threads are in calls that move memory (low half), and how many ever went in (high half).
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Shard(AtomicU64);
+
+/// The calls of this process that are moving memory.
+#[derive(Debug, Default)]
+pub(crate) struct InFlightCalls {
+    shards: [Shard; SHARDS],
+}
+
+const ONE_IN: u64 = 1 << 32 | 1;
+const COUNT: u64 = 0xffff_ffff;
+
+/// Memory may be moving for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Unsettled(&'static Shard);
+
+impl Drop for Unsettled {
+    #[inline]
+    fn drop(&mut self) {
+        // Pairs with the loads in `still`: whoever no longer sees us in also sees what we did.
+        self.0.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// The calling thread is in a call that may move memory, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct InFlightCall {
+    #[expect(
+        dead_code,
+        reason = "held to be dropped, after the thread is no in-flight call any more"
+    )]
+    unsettled: Unsettled,
+}
+
+impl Drop for InFlightCall {
+    #[inline]
+    fn drop(&mut self) {
+        reentrancy::set_in_flight(false);
+    }
+}
+
+/// Notes that a call begins which may move memory. Nothing before the state is built.
+#[inline]
+pub(crate) fn enter() -> Option<InFlightCall> {
+    let unsettled = unsettled()?;
+    reentrancy::set_in_flight(true);
+    Some(InFlightCall { unsettled })
+}
+
+/// Notes that the ledger is about to follow what the driver has given back, in a call that need not be one that moves
+/// memory: until that is done the ledger has more. The calling thread itself is not to compare meanwhile.
+#[inline]
+pub(crate) fn unsettled() -> Option<Unsettled> {
+    let shard = shim::built()?.in_flight.shard();
+    // Sequentially consistent: before anything that the call does.
+    shard.0.fetch_add(ONE_IN, Ordering::SeqCst);
+    Some(Unsettled(shard))
+}
+
+/// Nothing while other threads are moving memory; else a number that changes when one begins to.
+pub(crate) fn quiet_epoch() -> Option<u64> {
+    shim::built()?.in_flight.quiet_epoch()
+}
+
+impl InFlightCalls {
+    /// By the stack's address, which differs from thread to thread and costs nothing to know.
+    #[expect(clippy::indexing_slicing, reason = "reduced to the length of the array")]
+    #[inline]
+    fn shard(&self) -> &Shard {
+        let on_stack = Cell::new(0_u8);
+        let address = core::ptr::from_ref(&on_stack).addr();
+        &self.shards[(address >> 16 ^ address >> 21) % SHARDS]
+    }
+
+    /// As [`quiet_epoch`].
+    fn quiet_epoch(&self) -> Option<u64> {
+        let (mut inside_now, mut ever) = (0, 0_u64);
+        for shard in &self.shards {
+            let word = shard.0.load(Ordering::SeqCst);
+            inside_now += word & COUNT;
+            ever = ever.wrapping_add(word >> 32);
+        }
+        (inside_now == u64::from(reentrancy::is_in_flight())).then_some(ever)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_under_way_is_seen_and_one_that_has_ended_too() {
+        let in_flight: &'static InFlightCalls = Box::leak(Box::default());
+        let before = in_flight.quiet_epoch();
+        assert!(before.is_some());
+        let shard = in_flight.shard();
+        shard.0.fetch_add(ONE_IN, Ordering::SeqCst);
+        assert_eq!(in_flight.quiet_epoch(), None);
+        reentrancy::set_in_flight(true);
+        assert!(
+            in_flight.quiet_epoch().is_some(),
+            "the thread that asks may itself be in such a call"
+        );
+        drop(InFlightCall {
+            unsettled: Unsettled(shard),
+        });
+        assert!(in_flight.quiet_epoch().is_some());
+        assert_ne!(in_flight.quiet_epoch(), before);
+    }
+}

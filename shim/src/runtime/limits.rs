@@ -1,0 +1,79 @@
+//! Following `limits`: whether they have changed, and whether launches of this process are metered. Both are asked at each
+//! launch.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+#[cfg(doc)]
+use vcuda_region::slots::Usage;
+
+use crate::runtime::shim::Region;
+
+/// A word that never changes.
+static STILL: AtomicU32 = AtomicU32::new(0);
+/// Word that changes when `limits` may have: [`STILL`], or [`Usage::limits_notice`].
+static NOTICE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const STILL).cast_mut());
+/// Value of the notice when `limits` were last followed.
+static FOLLOWED_AT: AtomicU32 = AtomicU32::new(0);
+/// Value of the notice at which no launch was metered; [`METERED`] if launches are, or nothing is known.
+static UNMETERED_AT: AtomicU64 = AtomicU64::new(METERED);
+/// Not a value of the notice.
+const METERED: u64 = u64::MAX;
+
+/// Current value of the notice.
+#[inline]
+fn notice() -> u32 {
+    // Relaxed: the word was mapped before the process could launch anything, so each thread that sees the new pointer
+    // sees the word.
+    let word = NOTICE.load(Ordering::Relaxed);
+    // SAFETY: a static, or a word of `usage`, which stays mapped for the life of the process and of its children.
+    let word = unsafe { &*word };
+    word.load(Ordering::Relaxed)
+}
+
+/// Whether no launch of this process is metered: three loads and a branch.
+#[inline]
+pub(crate) fn is_unmetered() -> bool {
+    u64::from(notice()) == UNMETERED_AT.load(Ordering::Relaxed)
+}
+
+/// Declares that no launch of this process is ever metered.
+pub(crate) fn meter_nothing() {
+    NOTICE.store((&raw const STILL).cast_mut(), Ordering::Relaxed);
+    UNMETERED_AT.store(u64::from(STILL.load(Ordering::Relaxed)), Ordering::Relaxed);
+}
+
+/// Whether `limits` may have changed since they were last followed. A process that has never followed them does so at its
+/// first look around, allocation or launch.
+#[inline]
+pub(crate) fn have_limits_changed() -> bool {
+    notice() != FOLLOWED_AT.load(Ordering::Relaxed)
+}
+
+/// Follows `limits` if they are older than `age_ns` or have changed.
+#[inline]
+pub(crate) fn follow_if_due(region: &'static Region, age_ns: u64, now_ns: u64) {
+    if have_limits_changed() || region.limits.are_older(age_ns, now_ns) {
+        follow(region, now_ns);
+    }
+}
+
+/// Takes over the current limits, and notes whether launches of this process are metered.
+#[cold]
+pub(crate) fn follow(region: &'static Region, now_ns: u64) {
+    // Read before `limits`: a change after that changes the notice again.
+    let word = region.usage.limits_notice();
+    let seen = word.load(Ordering::Acquire);
+    if !region.limits.follow(now_ns) {
+        // Another thread is reading the limits, and only it knows which notice they belong to.
+        return;
+    }
+    let mut devices = region.limits.devices();
+    let only = devices.next().filter(|_| devices.next().is_none());
+    let unmetered = only.is_some_and(|(device, _)| !region.limits.is_metered(device));
+    FOLLOWED_AT.store(seen, Ordering::Relaxed);
+    NOTICE.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+    UNMETERED_AT.store(
+        if unmetered { u64::from(seen) } else { METERED },
+        Ordering::Relaxed,
+    );
+}

@@ -1,0 +1,113 @@
+//! The exported functions of the driver, one row each, in files by page of the CUDA Driver API.
+//!
+//! A handler reads the caller's arguments, asks `semantics` or an object, and writes the answer. `lookup.rs` lists
+//! all rows.
+//!
+//! | files | page of the CUDA Driver API |
+//! |---|---|
+//! | `device`, `errors` | Initialization; Version; Device; Error Handling; Peer Access |
+//! | `context`, `primary` | Context; Primary Context Management |
+//! | `green`, `resource` | Green Contexts |
+//! | `memory`, `host`, `ipc`, `pointer`, `managed` | Memory Management; Unified Addressing |
+//! | `copy`, `copy_shapes`, `batch`, `set` | Memory Management, copies and sets |
+//! | `array`, `sparse` | Memory Management, arrays; `cuMemMapArrayAsync` |
+//! | `pool`, `pool_share` | Stream Ordered Memory Allocator |
+//! | `vmm`, `multicast` | Virtual Memory Management; Multicast Object Management |
+//! | `external` | External Resource Interoperability |
+//! | `module`, `library`, `linker`, `function`, `occupancy` | Module; Library; Execution Control, attributes; Occupancy |
+//! | `launch`, `launch_old`, `host_function` | Execution Control |
+//! | `stream`, `stream_attributes`, `stream_memory`, `event` | Stream; Stream Memory Operations; Event |
+//! | `capture`, `graph` | Stream Management, capture; Graph Management |
+//! | `lookup`, `unsupported` | Driver Entry Point Access; what is not simulated |
+//! | `faults` | none: failures on request |
+//!
+//! `export!` takes rows of `name => function;`. A row yields the exported symbol, whose signature is driver-api's, and an
+//! entry of the module's `EXPORTS`, from which `cuGetProcAddress` answers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use vcuda_driver_api::{CUerror, CUresult};
+
+/// One row of `export!`, called back by driver-api's `signature!` with the prototype.
+macro_rules! export_one {
+    ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: $type),*) -> $result {
+            $crate::export::guard(stringify!($name), move || $handler($($argument),*))
+        }
+    };
+}
+
+/// Exports functions: see the module's text.
+macro_rules! export {
+    ($($name:ident => $handler:path;)*) => {
+        /// The symbols that this module exports.
+        pub(crate) static EXPORTS: &[$crate::export::Export] = &[
+            $($crate::export::Export { name: stringify!($name), address: $name as *const () },)*
+        ];
+        $(::vcuda_driver_api::signature!($name, export_one! { $handler });)*
+    };
+}
+
+pub(crate) mod array;
+pub(crate) mod batch;
+pub(crate) mod capture;
+pub(crate) mod context;
+pub(crate) mod copy;
+pub(crate) mod copy_shapes;
+pub(crate) mod device;
+pub(crate) mod errors;
+pub(crate) mod event;
+pub(crate) mod external;
+pub(crate) mod faults;
+pub(crate) mod function;
+pub(crate) mod graph;
+pub(crate) mod green;
+pub(crate) mod host;
+pub(crate) mod host_function;
+pub(crate) mod ipc;
+pub(crate) mod launch;
+pub(crate) mod launch_old;
+pub(crate) mod library;
+pub(crate) mod linker;
+pub(crate) mod lookup;
+pub(crate) mod managed;
+pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod multicast;
+pub(crate) mod occupancy;
+pub(crate) mod pointer;
+pub(crate) mod pool;
+pub(crate) mod pool_share;
+pub(crate) mod primary;
+pub(crate) mod resource;
+pub(crate) mod set;
+pub(crate) mod sparse;
+pub(crate) mod stream;
+pub(crate) mod stream_attributes;
+pub(crate) mod stream_memory;
+pub(crate) mod unsupported;
+pub(crate) mod vmm;
+
+/// One exported symbol and where it is.
+#[derive(Debug)]
+pub(crate) struct Export {
+    /// The symbol.
+    pub(crate) name: &'static str,
+    /// Its address in this library.
+    pub(crate) address: *const (),
+}
+
+// SAFETY: the address is that of code, which never changes.
+unsafe impl Sync for Export {}
+
+/// Runs a handler, unless the call is to fail; a panic must not cross the C boundary and becomes
+/// `CUDA_ERROR_UNKNOWN`.
+#[inline]
+pub(crate) fn guard(name: &str, body: impl FnOnce() -> CUresult) -> CUresult {
+    if let Some(code) = crate::export::faults::strike(name) {
+        return Err(code);
+    }
+    crate::semantics::capture::named::check(name)?;
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(CUerror::UNKNOWN))
+}

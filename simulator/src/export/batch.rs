@@ -1,0 +1,378 @@
+//! Copies, prefetches and discards in batches (CUDA Driver API, "Memory Management" and "Unified Addressing";
+//! CUDA 12.8 and later).
+//!
+//! "The copies are not guaranteed to execute in any specific order": here one after the other. All are checked
+//! before the first goes to the stream.
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{get, get_array, put_if_wanted};
+use crate::object::array::array;
+use crate::object::memory::{self, Kind};
+use crate::object::stream::{Role, Stream};
+use crate::object::transfer::{Transfer, empty, linear};
+use crate::semantics::stream::{Null, resolve};
+use crate::semantics::work;
+
+export! {
+    cuMemcpyBatchAsync => copies_v1::<false>;
+    cuMemcpyBatchAsync_ptsz => copies_v1::<true>;
+    cuMemcpyBatchAsync_v2 => copies::<false>;
+    cuMemcpyBatchAsync_v2_ptsz => copies::<true>;
+    cuMemcpy3DBatchAsync => volumes_v1::<false>;
+    cuMemcpy3DBatchAsync_ptsz => volumes_v1::<true>;
+    cuMemcpy3DBatchAsync_v2 => volumes::<false>;
+    cuMemcpy3DBatchAsync_v2_ptsz => volumes::<true>;
+    cuMemcpyWithAttributesAsync => copy_with_attributes::<false>;
+    cuMemcpyWithAttributesAsync_ptsz => copy_with_attributes::<true>;
+    cuMemcpy3DWithAttributesAsync => volume_with_attributes::<false>;
+    cuMemcpy3DWithAttributesAsync_ptsz => volume_with_attributes::<true>;
+    cuMemPrefetchBatchAsync => prefetches::<false>;
+    cuMemPrefetchBatchAsync_ptsz => prefetches::<true>;
+}
+
+/// Failure of a batch: an error, and the operation it concerns (`SIZE_MAX` for the call as a whole).
+type Failure = (CUerror, usize);
+
+fn whole(error: CUerror) -> Failure {
+    (error, usize::MAX)
+}
+
+/// "Must not be legacy NULL stream."
+fn stream_for(stream: CUstream, null: Null) -> Result<std::sync::Arc<Stream>, CUerror> {
+    let stream = resolve(stream, null)?;
+    if stream.role == Role::Legacy {
+        Err(CUerror::INVALID_VALUE)
+    } else {
+        Ok(stream)
+    }
+}
+
+fn check_order(order: CUmemcpySrcAccessOrder) -> CUresult {
+    let known = CUmemcpySrcAccessOrder::STREAM.0..=CUmemcpySrcAccessOrder::ANY.0;
+    if known.contains(&order.0) {
+        Ok(())
+    } else {
+        Err(CUerror::INVALID_VALUE)
+    }
+}
+
+fn submit_all(transfers: Vec<Transfer>, stream: &Stream) -> Result<(), Failure> {
+    for (index, transfer) in transfers.into_iter().enumerate() {
+        work::copy(transfer, stream, false).map_err(|error| (error, index))?;
+    }
+    Ok(())
+}
+
+/// "The attribute at index i applies to copies `attrsIdxs[i]` up to `attrsIdxs[i+1] - 1`; the first entry must be 0,
+/// entries must rise."
+fn check_attributes(
+    attributes: *mut CUmemcpyAttributes,
+    starts: *mut usize,
+    attribute_count: usize,
+    count: usize,
+) -> CUresult {
+    let starts = get_array(starts, attribute_count)?;
+    let rise = starts.first() == Some(&0) && starts.windows(2).all(|pair| pair[0] < pair[1]);
+    if !rise || starts.last().is_some_and(|last| *last >= count) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    for attribute in get_array(attributes, attribute_count)? {
+        check_order(attribute.srcAccessOrder)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
+fn copy_all(
+    destinations: *mut CUdeviceptr,
+    sources: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attributes: *mut CUmemcpyAttributes,
+    starts: *mut usize,
+    attribute_count: usize,
+    stream: CUstream,
+    null: Null,
+) -> Result<(), Failure> {
+    let stream = stream_for(stream, null).map_err(whole)?;
+    if count == 0 {
+        return Err(whole(CUerror::INVALID_VALUE));
+    }
+    check_attributes(attributes, starts, attribute_count, count).map_err(whole)?;
+    let destinations = get_array(destinations, count).map_err(whole)?;
+    let sources = get_array(sources, count).map_err(whole)?;
+    let sizes = get_array(sizes, count).map_err(whole)?;
+    let mut transfers = Vec::with_capacity(count);
+    for (index, ((to, from), bytes)) in destinations.into_iter().zip(sources).zip(sizes).enumerate() {
+        if bytes == 0 {
+            return Err((CUerror::INVALID_VALUE, index));
+        }
+        let any = CUmemorytype::UNIFIED;
+        let transfer = Transfer::new(&linear((any, to), (any, from), bytes));
+        transfers.push(transfer.map_err(|error| (error, index))?);
+    }
+    submit_all(transfers, &stream)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
+fn copies_v1<const T: bool>(
+    destinations: *mut CUdeviceptr,
+    sources: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attributes: *mut CUmemcpyAttributes,
+    starts: *mut usize,
+    attribute_count: usize,
+    failed: *mut usize,
+    stream: CUstream,
+) -> CUresult {
+    let null = Null::of(T);
+    copy_all(
+        destinations,
+        sources,
+        sizes,
+        count,
+        attributes,
+        starts,
+        attribute_count,
+        stream,
+        null,
+    )
+    .map_err(|(error, index)| {
+        put_if_wanted(failed, index);
+        error
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
+fn copies<const T: bool>(
+    destinations: *mut CUdeviceptr,
+    sources: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attributes: *mut CUmemcpyAttributes,
+    starts: *mut usize,
+    attribute_count: usize,
+    stream: CUstream,
+) -> CUresult {
+    let null = Null::of(T);
+    copy_all(
+        destinations,
+        sources,
+        sizes,
+        count,
+        attributes,
+        starts,
+        attribute_count,
+        stream,
+        null,
+    )
+    .map_err(|(error, _)| error)
+}
+
+fn copy_with_attributes<const T: bool>(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    attributes: *mut CUmemcpyAttributes,
+    stream: CUstream,
+) -> CUresult {
+    let stream = resolve(stream, Null::of(T))?;
+    check_order(get(attributes)?.srcAccessOrder)?;
+    let any = CUmemorytype::UNIFIED;
+    work::copy(
+        Transfer::new(&linear((any, to), (any, from), bytes))?,
+        &stream,
+        false,
+    )
+}
+
+/// One side of a batched volume: what the fields of `CUDA_MEMCPY3D` are for it.
+struct Operand {
+    kind: CUmemorytype,
+    device: CUdeviceptr,
+    array: CUarray,
+    pitch: usize,
+    height: usize,
+    offset: (usize, usize, usize),
+}
+
+/// Bytes of an element where an array takes part: extents and offsets then count elements (docs/hardware.md, "copies
+/// in batches"), and else bytes.
+fn element_of(operand: &CUmemcpy3DOperand) -> Result<Option<usize>, CUerror> {
+    if operand.r#type != CUmemcpy3DOperandType::ARRAY {
+        return Ok(None);
+    }
+    // SAFETY: the type says that the array is the union's member.
+    let array = self::array(unsafe { operand.op.array }.array.0)?;
+    Ok(Some(array.row_bytes() as usize / array.descriptor.Width.max(1)))
+}
+
+fn operand(given: &CUmemcpy3DOperand, element: usize, extent: &CUextent3D) -> Result<Operand, CUerror> {
+    match given.r#type {
+        CUmemcpy3DOperandType::POINTER => {
+            // SAFETY: the type says that the pointer is the union's member.
+            let pointer = unsafe { given.op.ptr };
+            // "rowLength 0: rows are as long as the copy is wide"; layerHeight likewise.
+            let row = if pointer.rowLength == 0 {
+                extent.width
+            } else {
+                pointer.rowLength
+            };
+            Ok(Operand {
+                kind: CUmemorytype::UNIFIED,
+                device: pointer.ptr,
+                array: CUarray::NULL,
+                pitch: row.checked_mul(element).ok_or(CUerror::INVALID_VALUE)?,
+                height: pointer.layerHeight,
+                offset: (0, 0, 0),
+            })
+        }
+        CUmemcpy3DOperandType::ARRAY => {
+            // SAFETY: the type says that the array is the union's member.
+            let array = unsafe { given.op.array };
+            let x = array
+                .offset
+                .x
+                .checked_mul(element)
+                .ok_or(CUerror::INVALID_VALUE)?;
+            Ok(Operand {
+                kind: CUmemorytype::ARRAY,
+                device: 0,
+                array: array.array,
+                pitch: 0,
+                height: 0,
+                offset: (x, array.offset.y, array.offset.z),
+            })
+        }
+        _ => Err(CUerror::INVALID_VALUE),
+    }
+}
+
+fn volume(op: &CUDA_MEMCPY3D_BATCH_OP) -> Result<Transfer, CUerror> {
+    check_order(op.srcAccessOrder)?;
+    let element = element_of(&op.src)?.or(element_of(&op.dst)?).unwrap_or(1);
+    let from = operand(&op.src, element, &op.extent)?;
+    let to = operand(&op.dst, element, &op.extent)?;
+    Transfer::new(&CUDA_MEMCPY3D {
+        srcXInBytes: from.offset.0,
+        srcY: from.offset.1,
+        srcZ: from.offset.2,
+        srcMemoryType: from.kind,
+        srcDevice: from.device,
+        srcArray: from.array,
+        srcPitch: from.pitch,
+        srcHeight: from.height,
+        dstXInBytes: to.offset.0,
+        dstY: to.offset.1,
+        dstZ: to.offset.2,
+        dstMemoryType: to.kind,
+        dstDevice: to.device,
+        dstArray: to.array,
+        dstPitch: to.pitch,
+        dstHeight: to.height,
+        WidthInBytes: op
+            .extent
+            .width
+            .checked_mul(element)
+            .ok_or(CUerror::INVALID_VALUE)?,
+        Height: op.extent.height,
+        Depth: op.extent.depth,
+        ..empty()
+    })
+}
+
+/// "flags: must be zero."
+fn volume_all(
+    count: usize,
+    operations: *mut CUDA_MEMCPY3D_BATCH_OP,
+    flags: u64,
+    stream: CUstream,
+    null: Null,
+) -> Result<(), Failure> {
+    let stream = stream_for(stream, null).map_err(whole)?;
+    if count == 0 || flags != 0 {
+        return Err(whole(CUerror::INVALID_VALUE));
+    }
+    let mut transfers = Vec::new();
+    for (index, operation) in get_array(operations, count).map_err(whole)?.iter().enumerate() {
+        transfers.push(volume(operation).map_err(|error| (error, index))?);
+    }
+    submit_all(transfers, &stream)
+}
+
+fn volumes_v1<const T: bool>(
+    count: usize,
+    operations: *mut CUDA_MEMCPY3D_BATCH_OP,
+    failed: *mut usize,
+    flags: u64,
+    stream: CUstream,
+) -> CUresult {
+    volume_all(count, operations, flags, stream, Null::of(T)).map_err(|(error, index)| {
+        put_if_wanted(failed, index);
+        error
+    })
+}
+
+fn volumes<const T: bool>(
+    count: usize,
+    operations: *mut CUDA_MEMCPY3D_BATCH_OP,
+    flags: u64,
+    stream: CUstream,
+) -> CUresult {
+    volume_all(count, operations, flags, stream, Null::of(T)).map_err(|(error, _)| error)
+}
+
+fn volume_with_attributes<const T: bool>(
+    operation: *mut CUDA_MEMCPY3D_BATCH_OP,
+    flags: u64,
+    stream: CUstream,
+) -> CUresult {
+    let stream = resolve(stream, Null::of(T))?;
+    if flags != 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    work::copy(volume(&get(operation)?)?, &stream, false)
+}
+
+/// Every range must be managed memory.
+fn check_ranges(addresses: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64) -> CUresult {
+    if count == 0 || flags != 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    for (address, bytes) in get_array(addresses, count)?
+        .into_iter()
+        .zip(get_array(sizes, count)?)
+    {
+        let is_managed = memory::find(address).is_some_and(|range| range.kind == Kind::Managed);
+        if bytes == 0 || !is_managed || !memory::is_usable(address, bytes as u64) {
+            return Err(CUerror::INVALID_VALUE);
+        }
+    }
+    Ok(())
+}
+
+/// Managed memory stays on its device here: see `managed.rs`.
+#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
+fn prefetches<const T: bool>(
+    addresses: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    locations: *mut CUmemLocation,
+    starts: *mut usize,
+    location_count: usize,
+    flags: u64,
+    stream: CUstream,
+) -> CUresult {
+    let stream = stream_for(stream, Null::of(T))?;
+    check_ranges(addresses, sizes, count, flags)?;
+    let starts = get_array(starts, location_count)?;
+    if starts.first() != Some(&0) || starts.iter().any(|start| *start >= count) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    for location in get_array(locations, location_count)? {
+        crate::export::managed::check_location(location)?;
+    }
+    crate::semantics::capture::reject_if_capturing(&stream)
+}

@@ -1,0 +1,176 @@
+//! Devices (CUDA Driver API, "Initialization", "Version Management", "Device Management" and "Peer Context
+//! Memory Access"): start, names and identity. `object/attributes.rs` has the values of `cuDeviceGetAttribute`.
+
+use core::ffi::{c_char, c_int, c_uint};
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{put, put_text, text};
+use crate::object::attributes;
+use crate::object::device::Device;
+use crate::object::process::{device, initialise, process};
+
+export! {
+    cuInit => init;
+    cuDriverGetVersion => driver_version;
+    cuDeviceGet => get_device;
+    cuDeviceGetCount => get_count;
+    cuDeviceGetName => get_name;
+    cuDeviceGetUuid => get_uuid;
+    cuDeviceGetUuid_v2 => get_uuid;
+    cuDeviceTotalMem_v2 => total_memory;
+    cuDeviceTotalMem => total_memory_v1;
+    cuDeviceGetAttribute => get_attribute;
+    cuDeviceComputeCapability => compute_capability;
+    cuDeviceGetPCIBusId => get_pci_bus_id;
+    cuDeviceGetByPCIBusId => get_by_pci_bus_id;
+    cuDeviceGetExecAffinitySupport => get_exec_affinity_support;
+    cuDeviceCanAccessPeer => can_access_peer;
+    cuDeviceGetP2PAttribute => get_p2p_attribute;
+    cuFlushGPUDirectRDMAWrites => flush_rdma_writes;
+    cuProfilerStart => profiler_start;
+    cuProfilerStop => profiler_start;
+}
+
+/// "Currently, the Flags parameter must be 0" (`cuInit`). With `driver.looks_itself_up`, what the library's own name
+/// stands for in this process is called, as WSL2's library calls the one behind it.
+fn init(flags: c_uint) -> CUresult {
+    if flags != 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    match crate::export::lookup::own_init()? {
+        Some(init) => init(flags),
+        None => initialise(crate::export::faults::arm),
+    }
+}
+
+/// Works before `cuInit`.
+fn driver_version(version: *mut c_int) -> CUresult {
+    put(version, crate::object::process::cuda_version())
+}
+
+fn get_device(place: *mut CUdevice, ordinal: c_int) -> CUresult {
+    put(place, device(ordinal)?.ordinal)
+}
+
+fn get_count(count: *mut c_int) -> CUresult {
+    put(count, process()?.devices.len() as c_int)
+}
+
+fn get_name(name: *mut c_char, room: c_int, ordinal: CUdevice) -> CUresult {
+    put_text(name, room, &device(ordinal)?.config.name)
+}
+
+fn get_uuid(place: *mut CUuuid, ordinal: CUdevice) -> CUresult {
+    let text = &device(ordinal)?.config.uuid;
+    let mut bytes = [0; 16];
+    let digits: Vec<u32> = text
+        .trim_start_matches("GPU-")
+        .chars()
+        .filter_map(|digit| digit.to_digit(16))
+        .collect();
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = (pair[0] << 4 | pair[1]) as c_char;
+    }
+    put(place, CUuuid { bytes })
+}
+
+fn total_memory(bytes: *mut usize, ordinal: CUdevice) -> CUresult {
+    put(bytes, device(ordinal)?.config.memory_bytes as usize)
+}
+
+/// The 32-bit form of CUDA before 3.2 cannot say more than 4 GiB - 1 (docs/hardware.md, "old interfaces": the answer
+/// is clamped).
+fn total_memory_v1(bytes: *mut c_uint, ordinal: CUdevice) -> CUresult {
+    put(
+        bytes,
+        c_uint::try_from(device(ordinal)?.config.memory_bytes).unwrap_or(c_uint::MAX),
+    )
+}
+
+fn get_attribute(place: *mut c_int, attribute: CUdevice_attribute, ordinal: CUdevice) -> CUresult {
+    put(
+        place,
+        attributes::value(device(ordinal)?, attribute).ok_or(CUerror::INVALID_VALUE)?,
+    )
+}
+
+fn compute_capability(major: *mut c_int, minor: *mut c_int, ordinal: CUdevice) -> CUresult {
+    let (device_major, device_minor) = device(ordinal)?.config.capability();
+    put(major, device_major as c_int)?;
+    put(minor, device_minor as c_int)
+}
+
+/// `domain:bus:device.function`, hexadecimal; the string has at most 13 characters with its terminator.
+fn get_pci_bus_id(place: *mut c_char, room: c_int, ordinal: CUdevice) -> CUresult {
+    put_text(place, room, &device(ordinal)?.config.pci_bus_id)
+}
+
+/// Also takes `domain:bus:device` and `bus:device.function`, as documented.
+fn get_by_pci_bus_id(place: *mut CUdevice, bus_id: *const c_char) -> CUresult {
+    let wanted = text(bus_id)?.to_str().ok().and_then(attributes::pci_address);
+    let wanted = wanted.ok_or(CUerror::INVALID_VALUE)?;
+    let is_it = |device: &&Device| attributes::pci_address(&device.config.pci_bus_id) == Some(wanted);
+    put(
+        place,
+        process()?
+            .devices
+            .iter()
+            .find(is_it)
+            .ok_or(CUerror::INVALID_DEVICE)?
+            .ordinal,
+    )
+}
+
+/// Execution affinity needs MPS on Volta or later (`cuDeviceGetExecAffinitySupport`); there is no MPS here.
+fn get_exec_affinity_support(place: *mut c_int, kind: CUexecAffinityType, ordinal: CUdevice) -> CUresult {
+    device(ordinal)?;
+    if kind != CUexecAffinityType::SM_COUNT {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(place, 0)
+}
+
+/// Any two different GPUs of a simulated machine can reach each other; a GPU is not its own peer.
+fn can_access_peer(place: *mut c_int, ordinal: CUdevice, peer: CUdevice) -> CUresult {
+    put(place, c_int::from(device(ordinal)?.gpu != device(peer)?.gpu))
+}
+
+/// "Returns CUDA_ERROR_INVALID_DEVICE if srcDevice or dstDevice are not valid or if they represent the same
+/// device."
+fn get_p2p_attribute(
+    place: *mut c_int,
+    attribute: CUdevice_P2PAttribute,
+    source: CUdevice,
+    destination: CUdevice,
+) -> CUresult {
+    if device(source)?.gpu == device(destination)?.gpu {
+        return Err(CUerror::INVALID_DEVICE);
+    }
+    let value = match attribute {
+        CUdevice_P2PAttribute::ACCESS_SUPPORTED | CUdevice_P2PAttribute::CUDA_ARRAY_ACCESS_SUPPORTED => 1,
+        CUdevice_P2PAttribute::PERFORMANCE_RANK
+        | CUdevice_P2PAttribute::NATIVE_ATOMIC_SUPPORTED
+        | CUdevice_P2PAttribute::ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => 0,
+        _ => return Err(CUerror::INVALID_VALUE),
+    };
+    put(place, value)
+}
+
+/// Nothing writes over RDMA here: there is nothing to wait for.
+fn flush_rdma_writes(
+    target: CUflushGPUDirectRDMAWritesTarget,
+    _scope: CUflushGPUDirectRDMAWritesScope,
+) -> CUresult {
+    crate::object::current::current()?;
+    if target == CUflushGPUDirectRDMAWritesTarget::CURRENT_CTX {
+        Ok(())
+    } else {
+        Err(CUerror::INVALID_VALUE)
+    }
+}
+
+/// "If profiling is already enabled, then cuProfilerStart() has no effect"; there is no profiler.
+fn profiler_start() -> CUresult {
+    crate::object::current::current().map(drop)
+}

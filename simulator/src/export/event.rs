@@ -1,0 +1,146 @@
+//! Events (CUDA Driver API, "Event Management").
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::put;
+use crate::object::current::current;
+use crate::object::event::{EVENTS, Event, event};
+use crate::object::graph::node::Operation;
+use crate::object::process::process;
+use crate::semantics::capture;
+use crate::semantics::effects::settle;
+use crate::semantics::event::{record, stamp};
+use crate::semantics::stream::{Null, resolve};
+
+export! {
+    cuEventCreate => create;
+    cuEventRecord => record_plain::<false>;
+    cuEventRecord_ptsz => record_plain::<true>;
+    cuEventRecordWithFlags => record_with_flags::<false>;
+    cuEventRecordWithFlags_ptsz => record_with_flags::<true>;
+    cuEventQuery => query;
+    cuEventSynchronize => synchronize;
+    cuEventDestroy => destroy;
+    cuEventDestroy_v2 => destroy;
+    cuEventElapsedTime => elapsed;
+    cuEventElapsedTime_v2 => elapsed;
+}
+
+fn create(place: *mut CUevent, flags: c_uint) -> CUresult {
+    crate::base::thread::permit()?;
+    let context = current()?;
+    let flags = CUevent_flags(flags);
+    let has = |flag: CUevent_flags| flags.0 & flag.0 != 0;
+    let is_unknown = flags.0 & !7 != 0;
+    if place.is_null()
+        || is_unknown
+        || (has(CUevent_flags::INTERPROCESS) && !has(CUevent_flags::DISABLE_TIMING))
+    {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(place, CUevent(Event::create(context.unique, flags)))
+}
+
+fn record_plain<const PER_THREAD: bool>(event: CUevent, stream: CUstream) -> CUresult {
+    record_with_flags::<PER_THREAD>(event, stream, CUevent_record_flags::DEFAULT.0)
+}
+
+/// Event and stream must be of one context. `CU_EVENT_RECORD_EXTERNAL`, a node that records the event when
+/// the graph runs, only while capturing.
+fn record_with_flags<const PER_THREAD: bool>(handle: CUevent, stream: CUstream, flags: c_uint) -> CUresult {
+    let event = event(handle)?;
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    if event.context_unique != stream.context_unique {
+        return Err(CUerror::INVALID_HANDLE);
+    }
+    match CUevent_record_flags(flags) {
+        CUevent_record_flags::DEFAULT => {}
+        CUevent_record_flags::EXTERNAL => {
+            return match capture::intercept(&stream)? {
+                Some(recording) => recording.add(Operation::EventRecord(event)).map(drop),
+                None => Err(CUerror::INVALID_VALUE),
+            };
+        }
+        _ => return Err(CUerror::INVALID_VALUE),
+    }
+    record(&event, &stream)
+}
+
+fn query(handle: CUevent) -> CUresult {
+    let event = event(handle)?;
+    let stamp = stamp(&event)?;
+    capture::reject_unsafe_call()?;
+    let client = &process()?.client;
+    if stamp.is_some_and(|stamp| client.stamp_ns(&stamp).is_none()) {
+        return Err(CUerror::NOT_READY);
+    }
+    settle();
+    Ok(())
+}
+
+/// docs/hardware.md, "calls during a capture": a potentially unsafe call, as the query is.
+fn synchronize(handle: CUevent) -> CUresult {
+    let event = event(handle)?;
+    let stamp = stamp(&event)?;
+    capture::reject_unsafe_call()?;
+    if let Some(stamp) = stamp {
+        process()?.client.wait(stamp.ticket());
+    }
+    settle();
+    crate::semantics::pool::synchronized();
+    Ok(())
+}
+
+/// "The call does not block on completion of the event."
+fn destroy(handle: CUevent) -> CUresult {
+    crate::base::thread::permit()?;
+    process()?;
+    EVENTS.remove(handle.0).map(drop).ok_or(CUerror::INVALID_HANDLE)
+}
+
+/// Milliseconds of the GPU's clock between two records, others' time slices included.
+///
+/// # Errors
+/// `INVALID_HANDLE` for an event that was made without timing or never recorded, `NOT_READY` for one that
+/// is still ahead.
+fn elapsed(place: *mut f32, start: CUevent, end: CUevent) -> CUresult {
+    let (start, end) = (event(start)?, event(end)?);
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    if start.is_untimed() || end.is_untimed() {
+        return Err(CUerror::INVALID_HANDLE);
+    }
+    let start = stamp(&start)?.ok_or(CUerror::INVALID_HANDLE)?;
+    let end = stamp(&end)?.ok_or(CUerror::INVALID_HANDLE)?;
+    let client = &process()?.client;
+    let start_ns = client.stamp_ns(&start).ok_or(CUerror::NOT_READY)?;
+    let end_ns = client.stamp_ns(&end).ok_or(CUerror::NOT_READY)?;
+    // Between the two moments is the second record; what a pair says of it may be less or more.
+    let driver = &process()?.machine.config().driver;
+    put(
+        place,
+        milliseconds(start_ns + driver.event_record_ns, end_ns + driver.event_pair_ns),
+    )
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "the API gives the difference as a float of milliseconds"
+)]
+fn milliseconds(start_ns: u64, end_ns: u64) -> f32 {
+    let distance = start_ns.abs_diff(end_ns) as f64 / 1e6;
+    (if end_ns < start_ns { -distance } else { distance }) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::milliseconds;
+
+    #[test]
+    fn elapsed_time_is_signed_milliseconds() {
+        assert!((milliseconds(1_000_000, 3_500_000) - 2.5).abs() < 1e-6);
+        assert!((milliseconds(3_500_000, 1_000_000) + 2.5).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,337 @@
+//! The exported functions of executable graphs.
+
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{get, put, put_at, put_if_wanted};
+use crate::export::graph::parameters::{self, widened};
+use crate::object::graph::frozen::Step;
+use crate::object::graph::node::Operation;
+use crate::object::graph::{Graph, graph, node};
+use crate::semantics::capture;
+use crate::semantics::graph::executable::{Executable, State, destroy, executable};
+use crate::semantics::graph::update::{Misfit, fits, update};
+use crate::semantics::stream::{Null, resolve};
+
+export! {
+    cuGraphInstantiate => instantiate_with_log;
+    cuGraphInstantiate_v2 => instantiate_with_log;
+    cuGraphInstantiateWithFlags => instantiate_with_flags;
+    cuGraphInstantiateWithParams => instantiate_with_params::<false>;
+    cuGraphInstantiateWithParams_ptsz => instantiate_with_params::<true>;
+    cuGraphExecGetFlags => get_flags;
+    cuGraphLaunch => launch::<false>;
+    cuGraphLaunch_ptsz => launch::<true>;
+    cuGraphUpload => upload::<false>;
+    cuGraphUpload_ptsz => upload::<true>;
+    cuGraphExecDestroy => destroy;
+    cuGraphExecUpdate => update_v1;
+    cuGraphExecUpdate_v2 => update_with_info;
+    cuGraphExecKernelNodeSetParams => set_kernel_v1;
+    cuGraphExecKernelNodeSetParams_v2 => set_kernel;
+    cuGraphExecMemcpyNodeSetParams => set_copy;
+    cuGraphExecMemsetNodeSetParams => set_set;
+    cuGraphExecHostNodeSetParams => set_host;
+    cuGraphExecChildGraphNodeSetParams => set_child;
+    cuGraphExecEventRecordNodeSetEvent => set_recorded_event;
+    cuGraphExecEventWaitNodeSetEvent => set_awaited_event;
+    cuGraphExecNodeSetParams => set_tagged;
+    cuGraphNodeSetEnabled => set_enabled;
+    cuGraphNodeGetEnabled => get_enabled;
+}
+
+const UPLOAD: u64 = CUgraphInstantiate_flags::UPLOAD.0 as u64;
+const AUTO_FREE: u64 = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0 as u64;
+const DEVICE_LAUNCH: u64 = CUgraphInstantiate_flags::DEVICE_LAUNCH.0 as u64;
+const KNOWN_FLAGS: u64 =
+    UPLOAD | AUTO_FREE | DEVICE_LAUNCH | CUgraphInstantiate_flags::USE_NODE_PRIORITY.0 as u64;
+
+/// Makes an executable graph, or says which node stands in the way.
+///
+/// # Errors
+/// `INVALID_VALUE` for unknown flags, two that exclude each other, or a structure that cannot run;
+/// `NOT_SUPPORTED` for a launch from the device; `ILLEGAL_STATE` while the graph is being captured into
+/// (docs/hardware.md, "graphs").
+fn instantiate(graph: &Arc<Graph>, flags: u64) -> Result<Arc<Executable>, (CUerror, usize)> {
+    if flags & !KNOWN_FLAGS != 0 || (flags & AUTO_FREE != 0 && flags & DEVICE_LAUNCH != 0) {
+        return Err((CUerror::INVALID_VALUE, 0));
+    }
+    if flags & DEVICE_LAUNCH != 0 {
+        return Err((CUerror::NOT_SUPPORTED, 0));
+    }
+    if capture::is_open(graph.handle) {
+        return Err((CUerror::ILLEGAL_STATE, 0));
+    }
+    // One that was moved into a child graph node "cannot be independently instantiated".
+    if graph.is_embedded() && graph.with(|body| body.has_memory_nodes()) {
+        return Err((CUerror::INVALID_VALUE, 0));
+    }
+    let made =
+        Executable::create(graph, flags & !UPLOAD).map_err(|(error, node)| (error, node.unwrap_or(0)))?;
+    if flags & UPLOAD != 0
+        && let Err(error) = made.upload()
+    {
+        // Nothing else has seen its handle.
+        let _ = destroy(CUgraphExec(made.handle));
+        return Err((error, 0));
+    }
+    Ok(made)
+}
+
+/// The form before CUDA 12, with a node and a text about an error.
+fn instantiate_with_log(
+    place: *mut CUgraphExec,
+    handle: CUgraph,
+    error_node: *mut CUgraphNode,
+    log: *mut c_char,
+    log_bytes: usize,
+) -> CUresult {
+    let graph = graph(handle)?;
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    if !log.is_null() && log_bytes > 0 {
+        put_at(log, 0, 0);
+    }
+    match instantiate(&graph, 0) {
+        Ok(made) => put(place, CUgraphExec(made.handle)),
+        Err((error, node)) => {
+            put_if_wanted(error_node, CUgraphNode(node));
+            Err(error)
+        }
+    }
+}
+
+fn instantiate_with_flags(place: *mut CUgraphExec, handle: CUgraph, flags: u64) -> CUresult {
+    let graph = graph(handle)?;
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let made = instantiate(&graph, flags).map_err(|(error, _)| error)?;
+    put(place, CUgraphExec(made.handle))
+}
+
+fn instantiate_with_params<const PER_THREAD: bool>(
+    place: *mut CUgraphExec,
+    handle: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult {
+    let graph = graph(handle)?;
+    let mut asked = get(params.cast_const())?;
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    if asked.flags & UPLOAD != 0 {
+        resolve(asked.hUploadStream, Null::of(PER_THREAD))?;
+    }
+    let made = instantiate(&graph, asked.flags);
+    (asked.result_out, asked.hErrNode_out) = match &made {
+        Ok(_) => (CUgraphInstantiateResult::SUCCESS, CUgraphNode::NULL),
+        Err((_, 0)) => (CUgraphInstantiateResult::ERROR, CUgraphNode::NULL),
+        Err((_, node)) => (CUgraphInstantiateResult::INVALID_STRUCTURE, CUgraphNode(*node)),
+    };
+    put(params, asked)?;
+    put(place, CUgraphExec(made.map_err(|(error, _)| error)?.handle))
+}
+
+fn get_flags(handle: CUgraphExec, place: *mut u64) -> CUresult {
+    put(place, executable(handle)?.flags)
+}
+
+/// In a capturing stream the launch becomes a child graph node (Programming Guide, "Creating a Graph Using
+/// Stream Capture").
+fn launch<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUresult {
+    let executable = executable(handle)?;
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    match capture::intercept(&stream)? {
+        Some(recording) => {
+            let nodes = executable.with(|state| state.nodes.clone());
+            recording
+                .add(Operation::Child(Graph::thaw(&nodes, true)?))
+                .map(drop)
+        }
+        None => executable.launch(&stream),
+    }
+}
+
+/// An upload here concerns the memory of the graph's allocations.
+fn upload<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUresult {
+    let executable = executable(handle)?;
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    capture::reject_if_capturing(&stream)?;
+    executable.upload()
+}
+
+fn update_v1(
+    handle: CUgraphExec,
+    new: CUgraph,
+    error_node: *mut CUgraphNode,
+    result: *mut CUgraphExecUpdateResult,
+) -> CUresult {
+    let mut info = CUgraphExecUpdateResultInfo {
+        result: CUgraphExecUpdateResult::SUCCESS,
+        errorNode: CUgraphNode::NULL,
+        errorFromNode: CUgraphNode::NULL,
+    };
+    let answer = update_with_info(handle, new, &raw mut info);
+    put_if_wanted(error_node, info.errorNode);
+    put_if_wanted(result, info.result);
+    answer
+}
+
+/// # Errors
+/// `GRAPH_EXEC_UPDATE_FAILURE` with the reason in `info`.
+fn update_with_info(handle: CUgraphExec, new: CUgraph, info: *mut CUgraphExecUpdateResultInfo) -> CUresult {
+    let report = |result, node, from| {
+        let info_value = CUgraphExecUpdateResultInfo {
+            result,
+            errorNode: CUgraphNode(node),
+            errorFromNode: CUgraphNode(from),
+        };
+        put(info, info_value)
+    };
+    report(CUgraphExecUpdateResult::ERROR, 0, 0)?;
+    let executable = executable(handle)?;
+    let new = graph(new)?;
+    let (nodes, references) = (new.freeze(), new.references());
+    let take_over = |state: &mut State| -> Result<(), Misfit> {
+        update(&mut state.nodes, &nodes)?;
+        state.references = references;
+        Ok(())
+    };
+    match executable.change(take_over) {
+        Ok(()) => report(CUgraphExecUpdateResult::SUCCESS, 0, 0),
+        Err(misfit) => {
+            report(misfit.result, misfit.node, misfit.from)?;
+            Err(CUerror::GRAPH_EXEC_UPDATE_FAILURE)
+        }
+    }
+}
+
+/// Replaces the parameters of one node, named by the handle that it had in the graph.
+///
+/// # Errors
+/// `INVALID_VALUE` where the node is not of this executable graph, of another kind, or the change is not
+/// allowed; `NOT_SUPPORTED` for allocation and free nodes.
+fn set(handle: CUgraphExec, node: CUgraphNode, mut operation: Operation) -> CUresult {
+    executable(handle)?.change(
+        |state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
+            Some(Step::Do(old)) => {
+                if old.is_memory_node() {
+                    return Err(CUerror::NOT_SUPPORTED);
+                }
+                operation.keep_attributes_of(old);
+                fits(old, &operation).map_err(|_| CUerror::INVALID_VALUE)?;
+                *old = operation;
+                Ok(())
+            }
+            _ => Err(CUerror::INVALID_VALUE),
+        },
+    )
+}
+
+fn set_kernel_v1(
+    handle: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+) -> CUresult {
+    set(handle, node, parameters::kernel(&widened(&get(params)?))?)
+}
+
+fn set_kernel(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS) -> CUresult {
+    set(handle, node, parameters::kernel(&get(params)?)?)
+}
+
+/// "Both the instantiation-time memory operands and the memory operands in copyParams must be 1-dimensional."
+fn set_copy(
+    handle: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_MEMCPY3D,
+    context: CUcontext,
+) -> CUresult {
+    let new = get(params)?;
+    let is_linear = |params: &CUDA_MEMCPY3D| params.Height <= 1 && params.Depth <= 1;
+    let was_linear =
+        executable(handle)?.with(|state| match state.nodes.get(node.0).map(|node| &node.payload) {
+            Some(Step::Do(Operation::Copy(old, _))) => is_linear(&old.params),
+            _ => false,
+        });
+    if !was_linear || !is_linear(&new) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    set(handle, node, parameters::copy(params, context)?)
+}
+
+fn set_set(
+    handle: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_MEMSET_NODE_PARAMS,
+    context: CUcontext,
+) -> CUresult {
+    set(handle, node, parameters::set(params, context)?)
+}
+
+fn set_host(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS) -> CUresult {
+    set(handle, node, parameters::host(params)?)
+}
+
+fn set_child(handle: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
+    let new = graph(child)?.freeze();
+    executable(handle)?.change(
+        |state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
+            Some(Step::Embedded(old)) => update(old, &new).map_err(|_| CUerror::INVALID_VALUE),
+            _ => Err(CUerror::INVALID_VALUE),
+        },
+    )
+}
+
+fn set_recorded_event(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> CUresult {
+    set(handle, node, Operation::EventRecord(parameters::event(event)?))
+}
+
+fn set_awaited_event(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> CUresult {
+    set(handle, node, Operation::EventWait(parameters::event(event)?))
+}
+
+fn set_tagged(handle: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams) -> CUresult {
+    match get(params.cast_const())?.r#type {
+        CUgraphNodeType::MEM_ALLOC | CUgraphNodeType::MEM_FREE => Err(CUerror::NOT_SUPPORTED),
+        CUgraphNodeType::GRAPH => match parameters::tagged(params)? {
+            Operation::Child(child) => {
+                let done = set_child(handle, node, CUgraph(child.handle));
+                crate::object::graph::discard(child.handle);
+                done
+            }
+            _ => Err(CUerror::INVALID_VALUE),
+        },
+        _ => set(handle, node, parameters::tagged(params)?),
+    }
+}
+
+/// "Currently only kernel, memset and memcpy nodes are supported." "hNode must not have been removed from the
+/// original graph."
+fn set_enabled(handle: CUgraphExec, key: CUgraphNode, is_enabled: c_uint) -> CUresult {
+    executable(handle)?.change(|state| {
+        match state.nodes.get(key.0).map(|node| &node.payload) {
+            Some(Step::Do(operation)) if operation.can_be_disabled() => {}
+            _ => return Err(CUerror::INVALID_VALUE),
+        }
+        if is_enabled == 0 {
+            state.disabled.insert(key.0);
+        } else {
+            state.disabled.remove(&key.0);
+        }
+        Ok(())
+    })
+}
+
+fn get_enabled(handle: CUgraphExec, key: CUgraphNode, place: *mut c_uint) -> CUresult {
+    let executable = executable(handle)?;
+    node(key)?;
+    let is_enabled = executable.with(|state| match state.nodes.get(key.0).map(|node| &node.payload) {
+        Some(Step::Do(operation)) if operation.can_be_disabled() => Ok(!state.disabled.contains(&key.0)),
+        _ => Err(CUerror::INVALID_VALUE),
+    })?;
+    put(place, c_uint::from(is_enabled))
+}

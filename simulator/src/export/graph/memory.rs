@@ -1,0 +1,46 @@
+//! The exported functions of graphs' memory on a device.
+
+use core::ffi::c_void;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{get, put};
+use crate::object::graph_memory::reserve_of;
+use crate::object::process::device;
+
+export! {
+    cuDeviceGraphMemTrim => device_trim;
+    cuDeviceGetGraphMemAttribute => get_attribute;
+    cuDeviceSetGraphMemAttribute => set_attribute;
+}
+
+fn device_trim(ordinal: CUdevice) -> CUresult {
+    reserve_of(device(ordinal)?).trim(0);
+    Ok(())
+}
+
+fn get_attribute(ordinal: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> CUresult {
+    let counts = reserve_of(device(ordinal)?).counts();
+    let answer = match attribute {
+        CUgraphMem_attribute::USED_MEM_CURRENT => counts.used,
+        CUgraphMem_attribute::USED_MEM_HIGH => counts.used_high,
+        CUgraphMem_attribute::RESERVED_MEM_CURRENT => counts.reserved,
+        CUgraphMem_attribute::RESERVED_MEM_HIGH => counts.reserved_high,
+        _ => return Err(CUerror::INVALID_VALUE),
+    };
+    put(value.cast::<u64>(), answer)
+}
+
+/// "High watermarks may only be reset to zero"; other values are invalid (docs/hardware.md, "graphs' memory").
+fn set_attribute(ordinal: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> CUresult {
+    let reserve = reserve_of(device(ordinal)?);
+    if get(value.cast::<u64>())? != 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    match attribute {
+        CUgraphMem_attribute::USED_MEM_HIGH => reserve.reset_marks(true, false),
+        CUgraphMem_attribute::RESERVED_MEM_HIGH => reserve.reset_marks(false, true),
+        _ => return Err(CUerror::INVALID_VALUE),
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! Green contexts (CUDA Driver API, "Green Contexts"): a part of a device's multiprocessors with streams of its own.
+//!
+//! A green context "will retain the primary context", and memory, modules and events made while it is current are the
+//! primary context's. Its form as a `CUcontext` has streams of its own and the primary context's identity for all
+//! else. It takes `green_context_bytes` of its device (docs/hardware.md, "green contexts' memory"; the documentation
+//! says only that resources are provisioned). Work launched by graphs is not confined to its multiprocessors.
+
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{is_possible, put};
+use crate::export::resource;
+use crate::export::stream::priority_within;
+use crate::object::context::{Context, context};
+use crate::object::current::current;
+use crate::object::green::{green, of_context};
+use crate::object::process::device;
+use crate::object::stream::NON_BLOCKING;
+use crate::semantics::event::mark;
+use crate::semantics::stream::{Null, resolve};
+
+export! {
+    cuGreenCtxCreate => create;
+    cuGreenCtxDestroy => destroy;
+    cuCtxFromGreenCtx => to_context;
+    cuGreenCtxGetId => get_id;
+    cuGreenCtxGetDevResource => get_resource;
+    cuCtxGetDevResource => get_context_resource;
+    cuGreenCtxStreamCreate => create_stream;
+    cuGreenCtxRecordEvent => record_event;
+    cuGreenCtxWaitEvent => wait_event;
+    cuCtxRecordEvent => record_context_event;
+    cuCtxWaitEvent => wait_context_event;
+    cuStreamGetGreenCtx => get_green_of_stream;
+    cuStreamGetDevResource => get_stream_resource::<false>;
+    cuStreamGetDevResource_ptsz => get_stream_resource::<true>;
+}
+
+/// Before CUDA 13 "CU_GREEN_CTX_DEFAULT_STREAM is required"; here no flags are accepted too.
+fn create(
+    place: *mut CUgreenCtx,
+    description: CUdevResourceDesc,
+    ordinal: CUdevice,
+    flags: c_uint,
+) -> CUresult {
+    let device = device(ordinal)?;
+    let description = crate::object::resource::description(description)?;
+    if !is_possible(place) || flags > 1 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    if description.ordinal != ordinal {
+        return Err(CUerror::INVALID_DEVICE);
+    }
+    crate::semantics::capture::reject_unsafe_call()?;
+    put(
+        place,
+        CUgreenCtx(crate::semantics::context::create_green(device, description.sms)?),
+    )
+}
+
+/// One whose primary context was reset is `CUDA_ERROR_CONTEXT_IS_DESTROYED`, and ends.
+fn destroy(handle: CUgreenCtx) -> CUresult {
+    crate::semantics::context::destroy_green(handle)
+}
+
+fn to_context(place: *mut CUcontext, handle: CUgreenCtx) -> CUresult {
+    put(place, CUcontext(green(handle)?.context.handle))
+}
+
+/// "If green context is supplied as NULL and the current context is set to a green context, the Id of the current
+/// green context is returned."
+fn get_id(handle: CUgreenCtx, place: *mut u64) -> CUresult {
+    let context = if handle.is_null() {
+        current()?
+    } else {
+        Arc::clone(&green(handle)?.context)
+    };
+    let part = context.green.as_ref().ok_or(CUerror::INVALID_CONTEXT)?;
+    put(place, part.unique)
+}
+
+fn resource_of(context: &Context, place: *mut CUdevResource, kind: CUdevResourceType) -> CUresult {
+    let sms = context.green.as_ref().and_then(|part| part.sms);
+    resource::answer(context.device, sms, place, kind)
+}
+
+fn get_resource(handle: CUgreenCtx, place: *mut CUdevResource, kind: CUdevResourceType) -> CUresult {
+    resource_of(&green(handle)?.context, place, kind)
+}
+
+fn get_context_resource(handle: CUcontext, place: *mut CUdevResource, kind: CUdevResourceType) -> CUresult {
+    resource_of(&*context(handle.0)?, place, kind)
+}
+
+/// "CUDA_ERROR_INVALID_RESOURCE_TYPE if type is" one of work queues.
+fn get_stream_resource<const PER_THREAD: bool>(
+    stream: CUstream,
+    place: *mut CUdevResource,
+    kind: CUdevResourceType,
+) -> CUresult {
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    if kind != CUdevResourceType::SM {
+        return Err(CUerror::INVALID_RESOURCE_TYPE);
+    }
+    resource_of(&*context(stream.context)?, place, kind)
+}
+
+/// "CU_STREAM_NON_BLOCKING: this must be specified." The current context is ignored.
+fn create_stream(place: *mut CUstream, handle: CUgreenCtx, flags: c_uint, priority: c_int) -> CUresult {
+    crate::base::thread::permit()?;
+    let green = green(handle)?;
+    if !is_possible(place) || flags != NON_BLOCKING {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let stream = crate::semantics::stream::create(&green.context, flags, priority_within(priority))?;
+    put(place, CUstream(stream.handle))
+}
+
+fn record_event(handle: CUgreenCtx, event: CUevent) -> CUresult {
+    record(&green(handle)?.context, event)
+}
+
+fn wait_event(handle: CUgreenCtx, event: CUevent) -> CUresult {
+    wait(&green(handle)?.context, event)
+}
+
+/// "If the context is the primary context, hEvent will capture all the activities of the primary context and its green
+/// contexts." A null context is the current one (docs/hardware.md, "events of a context").
+fn record_context_event(handle: CUcontext, event: CUevent) -> CUresult {
+    record(&*given(handle)?, event)
+}
+
+fn wait_context_event(handle: CUcontext, event: CUevent) -> CUresult {
+    wait(&*given(handle)?, event)
+}
+
+fn given(handle: CUcontext) -> Result<Arc<Context>, CUerror> {
+    if handle.is_null() {
+        current()
+    } else {
+        context(handle.0)
+    }
+}
+
+/// "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if the specified context has a stream in the capture mode"; an event of
+/// another context is `CUDA_ERROR_INVALID_HANDLE`.
+fn record(context: &Context, event: CUevent) -> CUresult {
+    let event = crate::object::event::event(event)?;
+    if event.context_unique != context.unique {
+        return Err(CUerror::INVALID_HANDLE);
+    }
+    crate::semantics::capture::reject_if_context_captures(context)?;
+    mark(&event, &*crate::semantics::stream::gather(context)?)
+}
+
+fn wait(context: &Context, event: CUevent) -> CUresult {
+    let event = crate::object::event::event(event)?;
+    crate::semantics::capture::reject_if_context_captures(context)?;
+    crate::semantics::stream::hold_up_all(context, &event)
+}
+
+/// Null for a stream of an ordinary context.
+fn get_green_of_stream(stream: CUstream, place: *mut CUgreenCtx) -> CUresult {
+    let stream = resolve(stream, Null::Legacy)?;
+    put(place, of_context(stream.context))
+}

@@ -1,0 +1,122 @@
+//! The deprecated way to launch: state kept with a function (CUDA Driver API, "Execution Control",
+//! the deprecated part).
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+use crate::object::arguments::Given;
+use crate::object::kernel::Shape;
+use crate::object::library::function;
+use crate::semantics::launch::launch;
+use crate::semantics::stream::{Null, resolve};
+
+export! {
+    cuFuncSetBlockShape => set_block_shape;
+    cuFuncSetSharedSize => set_shared_size;
+    cuParamSetSize => set_size;
+    cuParamSeti => set_integer;
+    cuParamSetf => set_float;
+    cuParamSetv => set_vector;
+    cuLaunch => launch_one;
+    cuLaunchGrid => launch_grid;
+    cuLaunchGridAsync => launch_grid_in;
+}
+
+/// Most bytes of a kernel's parameters ("4 KB").
+const LIMIT: usize = 4096;
+
+/// Settings of one function. The documentation lets `cuLaunchKernel` forget it; here it stays.
+#[derive(Clone, Debug, Default)]
+struct State {
+    block: [u32; 3],
+    shared: u32,
+    arguments: Vec<u8>,
+}
+
+/// By function handle, of which none is used twice.
+static STATES: Mutex<Option<HashMap<usize, State>>> = Mutex::new(None);
+
+fn with_state<R>(handle: CUfunction, change: impl FnOnce(&mut State) -> R) -> Result<R, CUerror> {
+    function(handle)?;
+    let mut states = STATES.lock();
+    Ok(change(
+        states.get_or_insert_default().entry(handle.0).or_default(),
+    ))
+}
+
+fn set_block_shape(function: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
+    let size = |value: c_int| u32::try_from(value).map_err(|_| CUerror::INVALID_VALUE);
+    let block = [size(x)?, size(y)?, size(z)?];
+    if block.contains(&0) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    with_state(function, |state| state.block = block)
+}
+
+fn set_shared_size(function: CUfunction, bytes: c_uint) -> CUresult {
+    with_state(function, |state| state.shared = bytes)
+}
+
+fn set_size(function: CUfunction, bytes: c_uint) -> CUresult {
+    let bytes = usize::try_from(bytes)
+        .ok()
+        .filter(|bytes| *bytes <= LIMIT)
+        .ok_or(CUerror::INVALID_VALUE)?;
+    with_state(function, |state| state.arguments.resize(bytes, 0))
+}
+
+fn set_bytes(function: CUfunction, offset: c_int, bytes: &[u8]) -> CUresult {
+    let start = usize::try_from(offset).map_err(|_| CUerror::INVALID_VALUE)?;
+    let end = start
+        .checked_add(bytes.len())
+        .filter(|end| *end <= LIMIT)
+        .ok_or(CUerror::INVALID_VALUE)?;
+    with_state(function, |state| {
+        if state.arguments.len() < end {
+            state.arguments.resize(end, 0);
+        }
+        state.arguments[start..end].copy_from_slice(bytes);
+    })
+}
+
+fn set_integer(function: CUfunction, offset: c_int, value: c_uint) -> CUresult {
+    set_bytes(function, offset, &value.to_ne_bytes())
+}
+
+fn set_float(function: CUfunction, offset: c_int, value: f32) -> CUresult {
+    set_bytes(function, offset, &value.to_ne_bytes())
+}
+
+fn set_vector(function: CUfunction, offset: c_int, from: *mut c_void, bytes: c_uint) -> CUresult {
+    let bytes = crate::base::ffi::get_array(from.cast::<u8>().cast_const(), bytes as usize)?;
+    set_bytes(function, offset, &bytes)
+}
+
+fn launch_one(function: CUfunction) -> CUresult {
+    launch_grid(function, 1, 1)
+}
+
+fn launch_grid(function: CUfunction, width: c_int, height: c_int) -> CUresult {
+    launch_grid_in(function, width, height, CUstream::NULL)
+}
+
+/// A block shape that was never set is all zero, which no launch accepts (docs/hardware.md, "old interfaces":
+/// `INVALID_VALUE`).
+fn launch_grid_in(function: CUfunction, width: c_int, height: c_int, stream: CUstream) -> CUresult {
+    let stream = resolve(stream, Null::Legacy)?;
+    let size = |value: c_int| u32::try_from(value).map_err(|_| CUerror::INVALID_VALUE);
+    let grid = [size(width)?, size(height)?, 1];
+    let State {
+        block,
+        shared,
+        arguments,
+    } = with_state(function, |state| state.clone())?;
+    let given = if arguments.is_empty() {
+        Given::Nothing
+    } else {
+        Given::Packed(arguments.as_ptr(), arguments.len())
+    };
+    launch(&stream, function.0, Shape { grid, block, shared }, given, false)
+}

@@ -1,0 +1,141 @@
+//! The linker (CUDA Driver API, "Module Management": `cuLink*`), as far as a driver without a compiler has
+//! one: what was added last and can be read is the result.
+
+use core::ffi::{c_char, c_uint, c_void};
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{get_array, put, put_if_wanted, text};
+use crate::base::image::Image;
+use crate::base::table::{Kind, Table};
+use crate::object::current::current;
+
+export! {
+    cuLinkCreate => create;
+    cuLinkCreate_v2 => create;
+    cuLinkAddData => add_data;
+    cuLinkAddData_v2 => add_data;
+    cuLinkAddFile => add_file;
+    cuLinkAddFile_v2 => add_file;
+    cuLinkComplete => complete;
+    cuLinkDestroy => destroy;
+}
+
+static LINKS: Table<Mutex<Link>> = Table::new(Kind::Link);
+
+/// A pending link.
+#[derive(Debug, Default)]
+struct Link {
+    /// The image that completes it; "the memory is owned by the CUlinkState".
+    output: Vec<u8>,
+}
+
+/// Options whose value is a place for an answer: sizes of logs and the time that it took.
+const SIZE_OPTIONS: [CUjit_option; 2] = [
+    CUjit_option::INFO_LOG_BUFFER_SIZE_BYTES,
+    CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES,
+];
+const LOG_OPTIONS: [CUjit_option; 2] = [CUjit_option::INFO_LOG_BUFFER, CUjit_option::ERROR_LOG_BUFFER];
+
+/// Answers the options that ask for something: the logs are empty ("on output, the amount of log filled").
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a null list of a count above zero.
+pub(crate) fn answer_options(
+    count: c_uint,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+) -> CUresult {
+    let options = get_array(options, count as usize)?;
+    let given = get_array(values, count as usize)?;
+    let size_of = |option| {
+        options
+            .iter()
+            .position(|known| *known == option)
+            .map(|at| given[at] as usize)
+    };
+    for (index, option) in options.iter().enumerate() {
+        if let Some(at) = LOG_OPTIONS.iter().position(|log| log == option)
+            && size_of(SIZE_OPTIONS[at]).is_some_and(|size| size > 0)
+        {
+            put_if_wanted(given[index].cast::<c_char>(), 0);
+        }
+        if SIZE_OPTIONS.contains(option) {
+            crate::base::ffi::put_at(values, index, core::ptr::null_mut());
+        }
+    }
+    Ok(())
+}
+
+fn create(
+    count: c_uint,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+    place: *mut CUlinkState,
+) -> CUresult {
+    current()?;
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    answer_options(count, options, values)?;
+    put(place, CUlinkState(LINKS.insert(Mutex::default())))
+}
+
+/// Checked at once: `CUDA_ERROR_INVALID_PTX` and `CUDA_ERROR_INVALID_IMAGE` come from here, as documented.
+#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
+fn add_data(
+    state: CUlinkState,
+    _kind: CUjitInputType,
+    data: *mut c_void,
+    size: usize,
+    _name: *const c_char,
+    _count: c_uint,
+    _options: *mut CUjit_option,
+    _values: *mut *mut c_void,
+) -> CUresult {
+    add(state, get_array(data.cast::<u8>().cast_const(), size)?)
+}
+
+fn add_file(
+    state: CUlinkState,
+    _kind: CUjitInputType,
+    path: *const c_char,
+    _count: c_uint,
+    _options: *mut CUjit_option,
+    _values: *mut *mut c_void,
+) -> CUresult {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(text(path)?.to_bytes()));
+    add(state, std::fs::read(path).map_err(|_| CUerror::FILE_NOT_FOUND)?)
+}
+
+fn add(state: CUlinkState, image: Vec<u8>) -> CUresult {
+    crate::object::process::process()?;
+    let link = LINKS.get(state.0).ok_or(CUerror::INVALID_HANDLE)?;
+    let parsed = Image::parse(&image)?;
+    let mut link = link.lock();
+    // A device library without kernels adds nothing that can be launched.
+    if link.output.is_empty() || !parsed.kernels.is_empty() {
+        link.output = image;
+        // PTX is passed on as a string.
+        link.output.push(0);
+    }
+    Ok(())
+}
+
+fn complete(state: CUlinkState, place: *mut *mut c_void, size: *mut usize) -> CUresult {
+    crate::object::process::process()?;
+    let link = LINKS.get(state.0).ok_or(CUerror::INVALID_HANDLE)?;
+    let link = link.lock();
+    if link.output.is_empty() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put_if_wanted(size, link.output.len());
+    put(place, link.output.as_ptr().cast_mut().cast())
+}
+
+fn destroy(state: CUlinkState) -> CUresult {
+    crate::object::process::process()?;
+    LINKS.remove(state.0).map(drop).ok_or(CUerror::INVALID_HANDLE)
+}

@@ -1,0 +1,179 @@
+//! Driver entry point access (CUDA Driver API, `cuGetProcAddress`, `cuGetExportTable`).
+//!
+//! Which symbol serves a name, a version and a flag is driver-api's table, read off driver 550. Works before
+//! `cuInit`.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use std::collections::HashMap;
+
+use once_cell::sync::OnceCell;
+use vcuda_driver_api::lookup::{Answer, symbol_for};
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{get, put, put_if_wanted, text};
+use crate::export::Export;
+
+export! {
+    cuGetProcAddress => get_proc_address_v1;
+    cuGetProcAddress_v2 => get_proc_address;
+    cuGetExportTable => get_export_table;
+}
+
+/// Everything that this library exports, module by module.
+pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
+    [
+        EXPORTS,
+        crate::export::array::EXPORTS,
+        crate::export::batch::EXPORTS,
+        crate::export::context::EXPORTS,
+        crate::export::copy::EXPORTS,
+        crate::export::copy_shapes::EXPORTS,
+        crate::export::device::EXPORTS,
+        crate::export::errors::EXPORTS,
+        crate::export::function::EXPORTS,
+        crate::export::graph::memory::EXPORTS,
+        crate::export::green::EXPORTS,
+        crate::export::host::EXPORTS,
+        crate::export::external::EXPORTS,
+        crate::export::ipc::EXPORTS,
+        crate::export::library::EXPORTS,
+        crate::export::linker::EXPORTS,
+        crate::export::managed::EXPORTS,
+        crate::export::memory::EXPORTS,
+        crate::export::module::EXPORTS,
+        crate::export::multicast::EXPORTS,
+        crate::export::occupancy::EXPORTS,
+        crate::export::pointer::EXPORTS,
+        crate::export::pool::EXPORTS,
+        crate::export::pool_share::EXPORTS,
+        crate::export::primary::EXPORTS,
+        crate::export::resource::EXPORTS,
+        crate::export::set::EXPORTS,
+        crate::export::sparse::EXPORTS,
+        crate::export::vmm::EXPORTS,
+        crate::export::unsupported::EXPORTS,
+        crate::export::capture::EXPORTS,
+        crate::export::event::EXPORTS,
+        crate::export::graph::add::EXPORTS,
+        crate::export::graph::edges::EXPORTS,
+        crate::export::graph::executable::EXPORTS,
+        crate::export::graph::whole::EXPORTS,
+        crate::export::graph::node::EXPORTS,
+        crate::export::graph::user_object::EXPORTS,
+        crate::export::host_function::EXPORTS,
+        crate::export::launch::EXPORTS,
+        crate::export::launch_old::EXPORTS,
+        crate::export::stream::EXPORTS,
+        crate::export::stream_attributes::EXPORTS,
+        crate::export::stream_memory::EXPORTS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn address_of(symbol: &str) -> Option<*mut c_void> {
+    static ADDRESSES: OnceCell<HashMap<&'static str, usize>> = OnceCell::new();
+    let addresses = ADDRESSES.get_or_init(|| {
+        exports()
+            .map(|export| (export.name, export.address as usize))
+            .collect()
+    });
+    addresses.get(symbol).map(|address| *address as *mut c_void)
+}
+
+/// Flags: `CU_GET_PROC_ADDRESS_DEFAULT`, `_LEGACY_STREAM`, `_PER_THREAD_DEFAULT_STREAM`; others are
+/// `CUDA_ERROR_INVALID_VALUE`.
+fn find(symbol: *const c_char, version: c_int, flags: u64) -> Result<Answer, CUerror> {
+    let name = text(symbol)?.to_str().unwrap_or_default();
+    if flags > 2 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    Ok(symbol_for(name, version, flags))
+}
+
+/// The first form has no status: what is not found is `CUDA_ERROR_NOT_FOUND`, for whichever reason.
+fn get_proc_address_v1(
+    symbol: *const c_char,
+    place: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> CUresult {
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let address = match find(symbol, version, flags)? {
+        Answer::Symbol(symbol) => address_of(symbol),
+        Answer::NotFound | Answer::VersionTooOld => None,
+    };
+    put(place, address.unwrap_or(core::ptr::null_mut()))?;
+    address.map(drop).ok_or(CUerror::NOT_FOUND)
+}
+
+/// A name that is not found gives a null pointer, a status, and success (as driver 550 was seen to answer).
+fn get_proc_address(
+    symbol: *const c_char,
+    place: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    status: *mut CUdriverProcAddressQueryResult,
+) -> CUresult {
+    use CUdriverProcAddressQueryResult as Status;
+    if place.is_null() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let (address, found) = match find(symbol, version, flags)? {
+        Answer::Symbol(symbol) => (address_of(symbol), Status::SUCCESS),
+        Answer::NotFound => (None, Status::SYMBOL_NOT_FOUND),
+        Answer::VersionTooOld => (None, Status::VERSION_NOT_SUFFICIENT),
+    };
+    put_if_wanted(
+        status,
+        if address.is_none() && found == Status::SUCCESS {
+            Status::SYMBOL_NOT_FOUND
+        } else {
+            found
+        },
+    );
+    put(place, address.unwrap_or(core::ptr::null_mut()))
+}
+
+/// `cuInit` as WSL2's library finds it: by `dlsym` on a handle of the driver's library, through whatever `dlsym` the
+/// process has (HAMi-core issue 326). None where the profile's driver does not look itself up, or finds itself.
+///
+/// # Errors
+/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (docs/hardware.md, "start of the
+/// driver").
+pub(crate) fn own_init() -> Result<Option<Init>, CUerror> {
+    // A forked child is refused without a look at anything that its parent may have been about to make.
+    if crate::object::process::is_forked() || !crate::object::process::driver()?.looks_itself_up {
+        return Ok(None);
+    }
+    let own = address_of("cuInit").unwrap_or(core::ptr::null_mut());
+    // SAFETY: all bytes of a `Dl_info` may be zero.
+    let mut library: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: `library` is valid for writing; any address may be asked for.
+    let is_known = unsafe { libc::dladdr(own, &raw mut library) } != 0;
+    if !is_known {
+        return Ok(None);
+    }
+    // SAFETY: dladdr gave the terminated name of a loaded library, which stays loaded.
+    let handle = unsafe { libc::dlopen(library.dli_fname, libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    // SAFETY: a handle of dlopen, or null, which stands for the program; the name is terminated.
+    let found = unsafe { libc::dlsym(handle, c"cuInit".as_ptr()) };
+    if found.is_null() || found == own {
+        return Ok(None);
+    }
+    // SAFETY: by its name the function is a `cuInit`.
+    Ok(Some(unsafe { core::mem::transmute::<*mut c_void, Init>(found) }))
+}
+
+/// `cuInit`.
+type Init = extern "C" fn(c_uint) -> CUresult;
+
+/// The driver's private tables are NVIDIA's own: none is known here, and an unknown one is
+/// `CUDA_ERROR_INVALID_VALUE`.
+fn get_export_table(place: *mut *const c_void, id: *const CUuuid) -> CUresult {
+    get(id)?;
+    put(place, core::ptr::null())?;
+    Err(CUerror::INVALID_VALUE)
+}

@@ -1,0 +1,180 @@
+//! Device memory (CUDA Driver API, "Memory Management"): allocation, release, and how much there is.
+
+use core::ffi::c_uint;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{is_possible, put, put_if_wanted};
+use crate::object::attributes::PITCH_ALIGNMENT;
+use crate::object::current::current;
+use crate::object::memory::{self, Kind};
+use crate::object::process::process;
+use crate::semantics::memory::wait_for_owner;
+
+export! {
+    cuMemAlloc_v2 => alloc;
+    cuMemAlloc => alloc_v1;
+    cuMemAllocPitch_v2 => alloc_pitch;
+    cuMemAllocPitch => alloc_pitch_v1;
+    cuMemAllocManaged => alloc_managed;
+    cuMemFree_v2 => free;
+    cuMemFree => free_v1;
+    cuMemGetInfo_v2 => get_info;
+    cuMemGetInfo => get_info_v1;
+    cuMemGetAddressRange_v2 => get_address_range;
+    cuMemGetAddressRange => get_address_range_v1;
+}
+
+/// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`.
+const ATTACH: [c_uint; 2] = [1, 2];
+
+/// "If bytesize is 0, cuMemAlloc() returns CUDA_ERROR_INVALID_VALUE."
+fn alloc(place: *mut CUdeviceptr, bytes: usize) -> CUresult {
+    let context = current()?;
+    if !is_possible(place) || bytes == 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    crate::semantics::capture::reject_unsafe_call()?;
+    put(
+        place,
+        memory::allocate(bytes as u64, Kind::Device, context.device, Some(&context))?,
+    )
+}
+
+/// Addresses of CUDA before 3.2 have 32 bits; memory here lies above them (docs/hardware.md, "old interfaces":
+/// nothing is allocated).
+fn alloc_v1(_place: *mut CUdeviceptr_v1, _bytes: c_uint) -> CUresult {
+    current()?;
+    Err(CUerror::OUT_OF_MEMORY)
+}
+
+/// Rows are padded to a multiple of the texture alignment; "ElementSizeBytes may be 4, 8, or 16".
+fn alloc_pitch(
+    place: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: c_uint,
+) -> CUresult {
+    let context = current()?;
+    if !is_possible(place)
+        || !is_possible(pitch)
+        || width == 0
+        || height == 0
+        || ![4, 8, 16].contains(&element)
+    {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    crate::semantics::capture::reject_unsafe_call()?;
+    let row = width
+        .checked_next_multiple_of(PITCH_ALIGNMENT)
+        .ok_or(CUerror::OUT_OF_MEMORY)?;
+    let bytes = row.checked_mul(height).ok_or(CUerror::OUT_OF_MEMORY)?;
+    let address = memory::allocate(bytes as u64, Kind::Device, context.device, Some(&context))?;
+    put(pitch, row)?;
+    put(place, address)
+}
+
+fn alloc_pitch_v1(
+    _place: *mut CUdeviceptr_v1,
+    _pitch: *mut c_uint,
+    _width: c_uint,
+    _height: c_uint,
+    _element: c_uint,
+) -> CUresult {
+    current()?;
+    Err(CUerror::OUT_OF_MEMORY)
+}
+
+/// Managed memory is taken in full on the current device (docs/hardware.md, "managed memory": a real driver populates
+/// it as it is touched and may move it to the host).
+fn alloc_managed(place: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult {
+    let context = current()?;
+    if !is_possible(place) || bytes == 0 || !ATTACH.contains(&flags) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    crate::semantics::capture::reject_unsafe_call()?;
+    put(
+        place,
+        memory::allocate(bytes as u64, Kind::Managed, context.device, Some(&context))?,
+    )
+}
+
+/// Waits for the device first, as `cuMemFree` is known to (docs/hardware.md, "freeing": for the context's streams). A
+/// null pointer is freed without effect, as `cudaFree` documents (docs/hardware.md, "freeing"). Memory of a
+/// stream-ordered pool may be freed here too ("Stream Ordered Memory Allocator", interoperability).
+fn free(address: CUdeviceptr) -> CUresult {
+    process()?;
+    if address == 0 {
+        return Ok(());
+    }
+    let allocation = memory::at(address).ok_or(CUerror::INVALID_VALUE)?;
+    crate::semantics::capture::reject_unsafe_call()?;
+    match allocation.kind {
+        Kind::Device | Kind::Managed => {
+            wait_for_owner(allocation.context.1)?;
+            memory::remove(address, |kind| kind == allocation.kind).ok_or(CUerror::INVALID_VALUE)?;
+            memory::release(process()?, &allocation);
+            Ok(())
+        }
+        Kind::Pool(_) | Kind::Imported(_) => {
+            if let Ok(context) = current() {
+                crate::semantics::stream::synchronize_context(&context)?;
+            }
+            crate::semantics::pool::free_now(address);
+            Ok(())
+        }
+        Kind::External => {
+            wait_for_owner(allocation.context.1)?;
+            crate::object::external::free(address)
+        }
+        Kind::Graph => crate::object::graph_memory::free(address),
+        // "Memory returned from cuIpcOpenMemHandle must be freed with cuIpcCloseMemHandle."
+        Kind::Global | Kind::Ipc | Kind::Mapped(_) | Kind::Host(_) | Kind::Registered(_) => {
+            Err(CUerror::INVALID_VALUE)
+        }
+    }
+}
+
+fn free_v1(address: CUdeviceptr_v1) -> CUresult {
+    free(CUdeviceptr::from(address))
+}
+
+/// Free and total memory of the current context's device. What other processes hold is not free either.
+fn get_info(free: *mut usize, total: *mut usize) -> CUresult {
+    let context = current()?;
+    let memory = process()?.machine.memory(context.device.gpu);
+    put_if_wanted(
+        free,
+        memory.total_bytes.saturating_sub(memory.used_bytes) as usize,
+    );
+    put_if_wanted(total, memory.total_bytes as usize);
+    Ok(())
+}
+
+fn get_info_v1(free: *mut c_uint, total: *mut c_uint) -> CUresult {
+    let (mut free_bytes, mut total_bytes) = (0, 0);
+    get_info(&raw mut free_bytes, &raw mut total_bytes)?;
+    put_if_wanted(free, c_uint::try_from(free_bytes).unwrap_or(c_uint::MAX));
+    put_if_wanted(total, c_uint::try_from(total_bytes).unwrap_or(c_uint::MAX));
+    Ok(())
+}
+
+/// "Both parameters pbase and psize are optional"; `CUDA_ERROR_NOT_FOUND` where the address is in no
+/// allocation.
+fn get_address_range(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr) -> CUresult {
+    current()?;
+    let allocation = memory::find(address).ok_or(CUerror::NOT_FOUND)?;
+    put_if_wanted(base, allocation.base);
+    put_if_wanted(bytes, allocation.bytes as usize);
+    Ok(())
+}
+
+fn get_address_range_v1(
+    _base: *mut CUdeviceptr_v1,
+    _bytes: *mut c_uint,
+    _address: CUdeviceptr_v1,
+) -> CUresult {
+    current()?;
+    Err(CUerror::NOT_FOUND)
+}

@@ -1,0 +1,145 @@
+//! The exported functions of modules (CUDA Driver API, "Module Management").
+
+use core::ffi::{c_char, c_uint, c_void};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::config::{ENV_MODULE_LOADING, variable};
+use crate::base::ffi::{is_possible, put, put_at, put_if_wanted, text};
+use crate::base::image::Image;
+use crate::object::current::current;
+use crate::object::module::{Module, module};
+use crate::object::process::process;
+
+export! {
+    cuModuleLoad => load;
+    cuModuleLoadData => load_data;
+    cuModuleLoadDataEx => load_data_ex;
+    cuModuleLoadFatBinary => load_data;
+    cuModuleUnload => unload;
+    cuModuleGetLoadingMode => get_loading_mode;
+    cuModuleGetFunction => get_function;
+    cuModuleGetFunctionCount => get_function_count;
+    cuModuleEnumerateFunctions => enumerate_functions;
+    cuModuleGetGlobal_v2 => get_global;
+    cuModuleGetGlobal => get_global_v1;
+}
+
+/// Reads an image from a file.
+///
+/// # Errors
+/// `CUDA_ERROR_FILE_NOT_FOUND`, and those of [`Image::parse`].
+pub(crate) fn read_file(name: *const c_char) -> Result<Image, CUerror> {
+    let path = Path::new(OsStr::from_bytes(text(name)?.to_bytes()));
+    Image::parse(&std::fs::read(path).map_err(|_| CUerror::FILE_NOT_FOUND)?)
+}
+
+/// Loads into the current context.
+fn load_image(place: *mut CUmodule, image: impl FnOnce() -> Result<Image, CUerror>) -> CUresult {
+    let context = current()?;
+    if !is_possible(place) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(
+        place,
+        CUmodule(Module::load(Arc::new(image()?), &context)?.handle),
+    )
+}
+
+fn load(place: *mut CUmodule, name: *const c_char) -> CUresult {
+    load_image(place, || read_file(name))
+}
+
+fn load_data(place: *mut CUmodule, image: *const c_void) -> CUresult {
+    load_image(place, || Image::load(image))
+}
+
+/// There is no compiler here that the options could steer; what they ask to be written (logs, times) is
+/// written as empty.
+fn load_data_ex(
+    place: *mut CUmodule,
+    image: *const c_void,
+    count: c_uint,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+) -> CUresult {
+    crate::export::linker::answer_options(count, options, values)?;
+    load_data(place, image)
+}
+
+/// A library's module is not the program's to unload (`CUDA_ERROR_NOT_PERMITTED`).
+fn unload(handle: CUmodule) -> CUresult {
+    let module = module(handle)?;
+    current()?;
+    if crate::object::library::owns(module.handle) {
+        return Err(CUerror::NOT_PERMITTED);
+    }
+    module.unload();
+    Ok(())
+}
+
+/// Lazy loading is the default since CUDA 12.2; `CUDA_MODULE_LOADING=EAGER` turns it off.
+fn get_loading_mode(place: *mut CUmoduleLoadingMode) -> CUresult {
+    process()?;
+    let is_eager = variable(ENV_MODULE_LOADING).as_deref() == Some("EAGER");
+    let mode = if is_eager {
+        CUmoduleLoadingMode::EAGER_LOADING
+    } else {
+        CUmoduleLoadingMode::LAZY_LOADING
+    };
+    put(place, mode)
+}
+
+fn get_function(place: *mut CUfunction, handle: CUmodule, name: *const c_char) -> CUresult {
+    let module = module(handle)?;
+    if !is_possible(place) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let name = text(name)?.to_str().map_err(|_| CUerror::NOT_FOUND)?;
+    put(place, CUfunction(module.function(name)?.handle))
+}
+
+fn get_function_count(place: *mut c_uint, handle: CUmodule) -> CUresult {
+    put(place, module(handle)?.image.kernels.len() as c_uint)
+}
+
+/// "The returned function handles are valid until the module is unloaded."
+fn enumerate_functions(functions: *mut CUfunction, count: c_uint, handle: CUmodule) -> CUresult {
+    let module = module(handle)?;
+    if functions.is_null() && count > 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    for (index, kernel) in module.image.kernels.iter().take(count as usize).enumerate() {
+        put_at(
+            functions,
+            index,
+            CUfunction(module.function(&kernel.name)?.handle),
+        );
+    }
+    Ok(())
+}
+
+/// "It is possible that either dptr or bytes is NULL", but not both (docs/hardware.md, "modules").
+fn get_global(place: *mut CUdeviceptr, bytes: *mut usize, handle: CUmodule, name: *const c_char) -> CUresult {
+    let module = module(handle)?;
+    let name = text(name)?.to_str().map_err(|_| CUerror::NOT_FOUND)?;
+    let (address, length) = module.global(name).ok_or(CUerror::NOT_FOUND)?;
+    put_if_wanted(place, address);
+    put_if_wanted(bytes, length as usize);
+    Ok(())
+}
+
+/// An address of more than 32 bits has no place in the form of CUDA before 3.2.
+fn get_global_v1(
+    _place: *mut CUdeviceptr_v1,
+    _bytes: *mut c_uint,
+    handle: CUmodule,
+    _name: *const c_char,
+) -> CUresult {
+    module(handle)?;
+    Err(CUerror::NOT_FOUND)
+}

@@ -1,0 +1,68 @@
+//! Primary contexts (CUDA Driver API, "Primary Context Management").
+
+use core::ffi::{c_int, c_uint};
+use core::sync::atomic::Ordering;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{is_possible, put};
+use crate::object::context::check_flags;
+use crate::object::primary::primary;
+use crate::object::process::device;
+use crate::semantics::context::{end_primary, release_on, retain_on};
+
+export! {
+    cuDevicePrimaryCtxRetain => retain;
+    cuDevicePrimaryCtxRelease => release;
+    cuDevicePrimaryCtxRelease_v2 => release;
+    cuDevicePrimaryCtxSetFlags => set_flags_v1;
+    cuDevicePrimaryCtxSetFlags_v2 => set_flags;
+    cuDevicePrimaryCtxGetState => get_state;
+    cuDevicePrimaryCtxReset => reset;
+    cuDevicePrimaryCtxReset_v2 => reset;
+}
+
+/// "Retains the primary context on the device, creating it if it does not exist"; it is not made current.
+fn retain(place: *mut CUcontext, ordinal: CUdevice) -> CUresult {
+    let device = device(ordinal)?;
+    if !is_possible(place) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(place, CUcontext(retain_on(device)?.handle))
+}
+
+/// "The primary context will be automatically reset once the last reference to it is released"; a release
+/// without a retain is `CUDA_ERROR_INVALID_CONTEXT`.
+fn release(ordinal: CUdevice) -> CUresult {
+    release_on(device(ordinal)?)
+}
+
+/// "Destroy all allocations and reset all state on the primary context"; "resetting the primary context does
+/// not release it".
+fn reset(ordinal: CUdevice) -> CUresult {
+    end_primary(&mut primary(device(ordinal)?)?.lock())
+}
+
+/// Before CUDA 11: "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE" while it is.
+fn set_flags_v1(ordinal: CUdevice, flags: c_uint) -> CUresult {
+    if primary(device(ordinal)?)?.lock().context.is_some() {
+        return Err(CUerror::PRIMARY_CONTEXT_ACTIVE);
+    }
+    set_flags(ordinal, flags)
+}
+
+/// Since CUDA 11 also while the context is active.
+fn set_flags(ordinal: CUdevice, flags: c_uint) -> CUresult {
+    let mut primary = primary(device(ordinal)?)?.lock();
+    primary.flags = check_flags(flags)?;
+    if let Some(context) = &primary.context {
+        context.flags.store(flags, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn get_state(ordinal: CUdevice, flags: *mut c_uint, active: *mut c_int) -> CUresult {
+    let primary = primary(device(ordinal)?)?.lock();
+    put(flags, primary.flags)?;
+    put(active, c_int::from(primary.context.is_some()))
+}

@@ -1,0 +1,166 @@
+//! Arrays whose memory is mapped later: sparse ones by tiles, deferred ones as a whole (CUDA Driver API,
+//! `cuMemMapArrayAsync`, `cuArrayGetSparseProperties`, `cuMipmappedArrayGetSparseProperties`).
+//!
+//! Such an array takes no memory itself: the allocations that are mapped into it are held, as `cuMemMap` holds
+//! them, until they are unmapped or the array ends. Contents lie in memory of the array's own that costs nothing,
+//! so that copies work; two arrays over the same tiles do not see each other's contents.
+//!
+//! docs/hardware.md, "sparse arrays": tiles of 64 KiB in the shapes that Vulkan calls standard; one mip tail per
+//! layer; mapping and unmapping take effect at the call, not when the stream gets there; mapping over mapped tiles
+//! replaces them.
+
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{get_array, put};
+use crate::object::array::{ARRAYS, MIPMAPS, Storage};
+use crate::object::process::process;
+use crate::object::sparse::{Layout, Part, TILE_BYTES};
+use crate::object::vmm::{Hold, physical};
+use crate::semantics::stream::{Null, resolve};
+
+export! {
+    cuArrayGetSparseProperties => array_properties;
+    cuMipmappedArrayGetSparseProperties => mipmap_properties;
+    cuMemMapArrayAsync => map_all::<false>;
+    cuMemMapArrayAsync_ptsz => map_all::<true>;
+}
+
+/// "If the CUDA array is not allocated with flag CUDA_ARRAY3D_SPARSE, CUDA_ERROR_INVALID_VALUE"; the same for a level
+/// of a mipmapped array.
+fn array_properties(place: *mut CUDA_ARRAY_SPARSE_PROPERTIES, handle: CUarray) -> CUresult {
+    let array = crate::object::array::array(handle.0)?;
+    if array.descriptor.Flags & CUDA_ARRAY3D_SPARSE == 0 || array.is_level {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(place, Layout::new(array.descriptor, 1).properties(true))
+}
+
+fn mipmap_properties(place: *mut CUDA_ARRAY_SPARSE_PROPERTIES, handle: CUmipmappedArray) -> CUresult {
+    process()?;
+    let mipmap = MIPMAPS.get(handle.0).ok_or(CUerror::INVALID_HANDLE)?;
+    if mipmap.descriptor.Flags & CUDA_ARRAY3D_SPARSE == 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(
+        place,
+        Layout::new(mipmap.descriptor, mipmap.level_count()).properties(false),
+    )
+}
+
+/// Target of an entry: its storage, layout, bytes, and whether it is a plain array.
+fn resource(entry: &CUarrayMapInfo) -> Result<(Arc<Storage>, Layout, u64, bool), CUerror> {
+    let found = match entry.resourceType {
+        CUresourcetype::ARRAY => {
+            let array = ARRAYS.get(entry.resource.0).ok_or(CUerror::INVALID_HANDLE)?;
+            if array.is_level {
+                return Err(CUerror::INVALID_VALUE);
+            }
+            (
+                array.storage(),
+                Layout::new(array.descriptor, 1),
+                array.bytes(),
+                true,
+            )
+        }
+        CUresourcetype::MIPMAPPED_ARRAY => {
+            let mipmap = MIPMAPS.get(entry.resource.0).ok_or(CUerror::INVALID_HANDLE)?;
+            let layout = Layout::new(mipmap.descriptor, mipmap.level_count());
+            (mipmap.storage(), layout, mipmap.bytes(), false)
+        }
+        _ => return Err(CUerror::INVALID_VALUE),
+    };
+    // "The CUDA array must be either a 2D, 2D layered or 3D CUDA array".
+    if found.1.descriptor.Height == 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    Ok(found)
+}
+
+/// One entry, checked: where, which parts, and what comes behind them.
+struct Change {
+    storage: Arc<Storage>,
+    parts: Vec<Part>,
+    hold: Option<Arc<Hold>>,
+}
+
+/// "deviceBitMask must have exactly one bit set, and the corresponding device must match the device associated with
+/// the stream"; flags and reserved words are zero.
+fn check(entry: &CUarrayMapInfo, ordinal: i32) -> Result<Change, CUerror> {
+    if entry.deviceBitMask.checked_ilog2() != u32::try_from(ordinal).ok()
+        || !entry.deviceBitMask.is_power_of_two()
+        || entry.flags != 0
+        || entry.reserved != [0; 2]
+    {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let (storage, layout, bytes, is_array) = resource(entry)?;
+    let flags = layout.descriptor.Flags;
+    let (parts, needed) = if flags & CUDA_ARRAY3D_DEFERRED_MAPPING != 0 {
+        (vec![Part::Whole], bytes)
+    } else if flags & CUDA_ARRAY3D_SPARSE != 0 {
+        let parts = match entry.subresourceType {
+            CUarraySparseSubresourceType::SPARSE_LEVEL => {
+                // SAFETY: the type says that this member counts; all bit patterns are valid numbers.
+                layout.tiles(&unsafe { entry.subresource.sparseLevel })?
+            }
+            CUarraySparseSubresourceType::MIPTAIL => {
+                // SAFETY: as above.
+                layout.tail(&unsafe { entry.subresource.miptail }, is_array)?
+            }
+            _ => return Err(CUerror::INVALID_VALUE),
+        };
+        let needed = parts.len() as u64 * TILE_BYTES;
+        (parts, needed)
+    } else {
+        return Err(CUerror::INVALID_VALUE);
+    };
+    let hold = match entry.memOperationType {
+        CUmemOperationType::MAP => Some(hold(entry, needed, ordinal)?),
+        CUmemOperationType::UNMAP if entry.memHandle == 0 => None,
+        _ => return Err(CUerror::INVALID_VALUE),
+    };
+    Ok(Change { storage, parts, hold })
+}
+
+/// The tile pool's memory: made with `CU_MEM_CREATE_USAGE_TILE_POOL`, on the same device, and large enough.
+fn hold(entry: &CUarrayMapInfo, needed: u64, ordinal: i32) -> Result<Arc<Hold>, CUerror> {
+    let physical = physical(entry.memHandle).map_err(|_| CUerror::INVALID_HANDLE)?;
+    let end = entry.offset.checked_add(needed).ok_or(CUerror::INVALID_VALUE)?;
+    if entry.memHandleType != CUmemHandleType::GENERIC
+        || physical.properties.allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL == 0
+        || physical.device.ordinal != ordinal
+        || !entry.offset.is_multiple_of(TILE_BYTES)
+        || end > physical.bytes
+    {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    Ok(Arc::new(Hold::new(physical)))
+}
+
+/// All entries or none. Not in a stream that is capturing (docs/hardware.md, "sparse arrays":
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`).
+fn map_all<const PER_THREAD: bool>(list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult {
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    crate::semantics::capture::reject_if_capturing(&stream)?;
+    let entries = get_array(list.cast_const(), count as usize)?;
+    let changes = entries
+        .iter()
+        .map(|entry| check(entry, stream.ordinal))
+        .collect::<Result<Vec<_>, _>>()?;
+    if changes.is_empty() {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    for change in changes {
+        change.storage.change(|mapped| {
+            for part in &change.parts {
+                match &change.hold {
+                    Some(hold) => drop(mapped.insert(*part, Arc::clone(hold))),
+                    None => drop(mapped.remove(part)),
+                }
+            }
+        });
+    }
+    Ok(())
+}

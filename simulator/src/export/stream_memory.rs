@@ -1,0 +1,177 @@
+//! Stream memory operations (CUDA Driver API, "Stream Memory Operations"): waits for and writes of values.
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::get_array;
+use crate::object::graph::node::Operation;
+use crate::object::memory_operation::{Condition, MemoryOperation, Width};
+use crate::object::stream::Stream;
+use crate::semantics::capture;
+use crate::semantics::stream::{Null, resolve};
+
+export! {
+    cuStreamWaitValue32 => wait_32::<false>;
+    cuStreamWaitValue32_ptsz => wait_32::<true>;
+    cuStreamWaitValue32_v2 => wait_32::<false>;
+    cuStreamWaitValue32_v2_ptsz => wait_32::<true>;
+    cuStreamWaitValue64 => wait_64::<false>;
+    cuStreamWaitValue64_ptsz => wait_64::<true>;
+    cuStreamWaitValue64_v2 => wait_64::<false>;
+    cuStreamWaitValue64_v2_ptsz => wait_64::<true>;
+    cuStreamWriteValue32 => write_32::<false>;
+    cuStreamWriteValue32_ptsz => write_32::<true>;
+    cuStreamWriteValue32_v2 => write_32::<false>;
+    cuStreamWriteValue32_v2_ptsz => write_32::<true>;
+    cuStreamWriteValue64 => write_64::<false>;
+    cuStreamWriteValue64_ptsz => write_64::<true>;
+    cuStreamWriteValue64_v2 => write_64::<false>;
+    cuStreamWriteValue64_v2_ptsz => write_64::<true>;
+    cuStreamBatchMemOp => batch::<false>;
+    cuStreamBatchMemOp_ptsz => batch::<true>;
+    cuStreamBatchMemOp_v2 => batch::<false>;
+    cuStreamBatchMemOp_v2_ptsz => batch::<true>;
+}
+
+fn enqueue(stream: &Stream, operations: Vec<MemoryOperation>) -> CUresult {
+    if operations.iter().any(|operation| !operation.is_valid()) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    match capture::intercept(stream)? {
+        Some(recording) => recording.add(Operation::Memory(operations)).map(drop),
+        None if operations.is_empty() => Ok(()),
+        None => crate::semantics::host_thread::operate(stream, operations),
+    }
+}
+
+/// `CU_STREAM_WAIT_VALUE_FLUSH` orders remote writes, of which there are none here: it is accepted.
+fn wait_of(address: u64, width: Width, value: u64, flags: c_uint) -> Result<MemoryOperation, CUerror> {
+    let condition = match CUstreamWaitValue_flags(flags & !CUstreamWaitValue_flags::FLUSH.0) {
+        CUstreamWaitValue_flags::GEQ => Condition::GreaterOrEqual,
+        CUstreamWaitValue_flags::EQ => Condition::Equal,
+        CUstreamWaitValue_flags::AND => Condition::And,
+        CUstreamWaitValue_flags::NOR => Condition::Nor,
+        _ => return Err(CUerror::INVALID_VALUE),
+    };
+    Ok(MemoryOperation::Wait {
+        address,
+        width,
+        value,
+        condition,
+    })
+}
+
+fn write_of(address: u64, width: Width, value: u64, flags: c_uint) -> Result<MemoryOperation, CUerror> {
+    if flags & !CUstreamWriteValue_flags::NO_MEMORY_BARRIER.0 != 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    Ok(MemoryOperation::Write {
+        address,
+        width,
+        value,
+    })
+}
+
+fn wait_32<const PER_THREAD: bool>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> CUresult {
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    enqueue(
+        &stream,
+        vec![wait_of(address, Width::Four, u64::from(value), flags)?],
+    )
+}
+
+fn wait_64<const PER_THREAD: bool>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+) -> CUresult {
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    enqueue(&stream, vec![wait_of(address, Width::Eight, value, flags)?])
+}
+
+fn write_32<const PER_THREAD: bool>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> CUresult {
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    enqueue(
+        &stream,
+        vec![write_of(address, Width::Four, u64::from(value), flags)?],
+    )
+}
+
+fn write_64<const PER_THREAD: bool>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+) -> CUresult {
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    enqueue(&stream, vec![write_of(address, Width::Eight, value, flags)?])
+}
+
+/// "Must be less than 256."
+const BATCH_LIMIT: u32 = 256;
+
+fn batch<const PER_THREAD: bool>(
+    stream: CUstream,
+    count: c_uint,
+    parameters: *mut CUstreamBatchMemOpParams,
+    flags: c_uint,
+) -> CUresult {
+    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    if count >= BATCH_LIMIT || flags != 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    enqueue(&stream, read_batch(parameters, count)?)
+}
+
+/// The operations of an array as `cuStreamBatchMemOp` and batch nodes take it. Barriers and flushes order
+/// writes of a real device; here every operation is ordered.
+///
+/// # Errors
+/// `INVALID_VALUE` for an unknown type or flag, `NOT_SUPPORTED` for an atomic reduction.
+pub(crate) fn read_batch(
+    parameters: *const CUstreamBatchMemOpParams,
+    count: c_uint,
+) -> Result<Vec<MemoryOperation>, CUerror> {
+    let mut operations = Vec::new();
+    for entry in get_array(parameters, count as usize)? {
+        // SAFETY: every member begins with the type.
+        let kind = unsafe { entry.operation };
+        let width = match kind {
+            CUstreamBatchMemOpType::WAIT_VALUE_64 | CUstreamBatchMemOpType::WRITE_VALUE_64 => Width::Eight,
+            _ => Width::Four,
+        };
+        let cut = |value: u64| {
+            if width == Width::Four {
+                value & u64::from(u32::MAX)
+            } else {
+                value
+            }
+        };
+        match kind {
+            CUstreamBatchMemOpType::WAIT_VALUE_32 | CUstreamBatchMemOpType::WAIT_VALUE_64 => {
+                // SAFETY: the type says that this member counts; all bit patterns are valid numbers.
+                let wait = unsafe { entry.waitValue };
+                operations.push(wait_of(wait.address, width, cut(wait.value64), wait.flags)?);
+            }
+            CUstreamBatchMemOpType::WRITE_VALUE_32 | CUstreamBatchMemOpType::WRITE_VALUE_64 => {
+                // SAFETY: as above.
+                let write = unsafe { entry.writeValue };
+                operations.push(write_of(write.address, width, cut(write.value64), write.flags)?);
+            }
+            CUstreamBatchMemOpType::BARRIER | CUstreamBatchMemOpType::FLUSH_REMOTE_WRITES => {}
+            CUstreamBatchMemOpType::ATOMIC_REDUCTION => return Err(CUerror::NOT_SUPPORTED),
+            _ => return Err(CUerror::INVALID_VALUE),
+        }
+    }
+    Ok(operations)
+}

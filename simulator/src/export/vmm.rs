@@ -1,0 +1,224 @@
+//! The exported functions of virtual memory management.
+
+use core::ffi::{c_int, c_void};
+use std::os::fd::IntoRawFd;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::ffi::{get, get_array, is_possible, put};
+use crate::object::memory::READ_WRITE;
+use crate::object::process::{device, process};
+use crate::object::vmm::{self, GRANULARITY, Physical, mapping, physical};
+
+export! {
+    cuMemAddressReserve => reserve;
+    cuMemAddressFree => free;
+    cuMemCreate => create;
+    cuMemRelease => release;
+    cuMemMap => map;
+    cuMemUnmap => unmap;
+    cuMemSetAccess => set_access;
+    cuMemGetAccess => get_access;
+    cuMemExportToShareableHandle => export_handle;
+    cuMemImportFromShareableHandle => import_handle;
+    cuMemGetAllocationGranularity => get_granularity;
+    cuMemGetAllocationPropertiesFromHandle => get_properties;
+    cuMemRetainAllocationHandle => retain;
+}
+
+fn is_whole(bytes: usize) -> bool {
+    bytes != 0 && (bytes as u64).is_multiple_of(GRANULARITY)
+}
+
+/// Pinned memory on a visible device.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_NOT_SUPPORTED` for memory of the host,
+/// and handle types other than file descriptors.
+fn check(properties: &CUmemAllocationProp) -> CUresult {
+    if properties.r#type != CUmemAllocationType::PINNED {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    match properties.location.r#type {
+        CUmemLocationType::DEVICE => drop(device(properties.location.id)?),
+        CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA | CUmemLocationType::HOST_NUMA_CURRENT => {
+            return Err(CUerror::NOT_SUPPORTED);
+        }
+        _ => return Err(CUerror::INVALID_VALUE),
+    }
+    let only_files = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR.0;
+    if properties.requestedHandleTypes.0 & !only_files != 0 {
+        return Err(CUerror::NOT_SUPPORTED);
+    }
+    Ok(())
+}
+
+/// "size must be a multiple of the host page size"; here of the granularity (docs/hardware.md, "mapped memory": the
+/// same for both).
+fn reserve(
+    place: *mut CUdeviceptr,
+    bytes: usize,
+    alignment: usize,
+    hint: CUdeviceptr,
+    flags: u64,
+) -> CUresult {
+    process()?;
+    let is_aligned = alignment == 0 || alignment.is_power_of_two();
+    if !is_possible(place) || flags != 0 || !is_whole(bytes) || !is_aligned {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(place, mapping::reserve(bytes as u64, alignment as u64, hint)?)
+}
+
+fn free(base: CUdeviceptr, bytes: usize) -> CUresult {
+    process()?;
+    mapping::free(base, bytes as u64)
+}
+
+/// "size must be a multiple of the granularity"; flags must be 0.
+fn create(
+    place: *mut CUmemGenericAllocationHandle,
+    bytes: usize,
+    properties: *const CUmemAllocationProp,
+    flags: u64,
+) -> CUresult {
+    process()?;
+    let properties = get(properties)?;
+    if !is_possible(place) || flags != 0 || !is_whole(bytes) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    check(&properties)?;
+    let device = device(properties.location.id)?;
+    put(place, Physical::create(device, bytes as u64, properties)? as u64)
+}
+
+fn release(handle: CUmemGenericAllocationHandle) -> CUresult {
+    vmm::release(handle)
+}
+
+/// "offset: must be zero"; "no access flags are set".
+fn map(
+    base: CUdeviceptr,
+    bytes: usize,
+    offset: usize,
+    handle: CUmemGenericAllocationHandle,
+    flags: u64,
+) -> CUresult {
+    let physical = physical(handle)?;
+    if flags != 0 || offset != 0 || !is_whole(bytes) || !base.is_multiple_of(GRANULARITY) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    if let Some(team) = &physical.team {
+        team.wait_for_all();
+    }
+    mapping::map(base, bytes as u64, &physical)
+}
+
+fn unmap(base: CUdeviceptr, bytes: usize) -> CUresult {
+    process()?;
+    mapping::unmap(base, bytes as u64)
+}
+
+fn set_access(
+    base: CUdeviceptr,
+    bytes: usize,
+    descriptions: *const CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
+    process()?;
+    let descriptions = get_array(descriptions, count)?;
+    let flags = [0, CUmemAccess_flags::READ.0, READ_WRITE];
+    for description in &descriptions {
+        if description.location.r#type != CUmemLocationType::DEVICE || !flags.contains(&description.flags.0) {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        device(description.location.id)?;
+    }
+    for description in &descriptions {
+        mapping::set_access(base, bytes as u64, description.location.id, description.flags.0)?;
+    }
+    Ok(())
+}
+
+fn get_access(place: *mut u64, location: *const CUmemLocation, address: CUdeviceptr) -> CUresult {
+    process()?;
+    let location = get(location)?;
+    if location.r#type != CUmemLocationType::DEVICE {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(
+        place,
+        mapping::get_access(address, device(location.id)?.ordinal)?.into(),
+    )
+}
+
+/// "If requestedHandleTypes did not contain the type, the export fails" (`CUDA_ERROR_INVALID_VALUE`).
+fn export_handle(
+    place: *mut c_void,
+    handle: CUmemGenericAllocationHandle,
+    kind: CUmemAllocationHandleType,
+    flags: u64,
+) -> CUresult {
+    let physical = physical(handle)?;
+    // File descriptors are the only type that can have been requested, see `check`.
+    let is_requested = physical.properties.requestedHandleTypes.0 & kind.0 == kind.0;
+    if flags != 0 || !is_possible(place) || kind == CUmemAllocationHandleType::NONE || !is_requested {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(place.cast::<c_int>(), physical.export()?.into_raw_fd())
+}
+
+/// The descriptor is passed in the pointer's place; it stays the caller's.
+fn import_handle(
+    place: *mut CUmemGenericAllocationHandle,
+    handle: *mut c_void,
+    kind: CUmemAllocationHandleType,
+) -> CUresult {
+    process()?;
+    if !is_possible(place) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    only_descriptors(kind)?;
+    put(place, vmm::import(handle as usize as c_int)? as u64)
+}
+
+/// "If the current process cannot support the memory described by this shareable handle, this API will error as
+/// CUDA_ERROR_NOT_SUPPORTED": Windows' handles, and those of a fabric.
+///
+/// # Errors
+/// That, and `CUDA_ERROR_INVALID_VALUE` for what is no type.
+pub(crate) fn only_descriptors(kind: CUmemAllocationHandleType) -> CUresult {
+    use CUmemAllocationHandleType as T;
+    match kind {
+        T::POSIX_FILE_DESCRIPTOR => Ok(()),
+        T::WIN32 | T::WIN32_KMT | T::FABRIC => Err(CUerror::NOT_SUPPORTED),
+        _ => Err(CUerror::INVALID_VALUE),
+    }
+}
+
+/// The same for the minimum and the recommended one.
+fn get_granularity(
+    place: *mut usize,
+    properties: *const CUmemAllocationProp,
+    option: CUmemAllocationGranularity_flags,
+) -> CUresult {
+    process()?;
+    check(&get(properties)?)?;
+    if option.0 > CUmemAllocationGranularity_flags::RECOMMENDED.0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(place, GRANULARITY as usize)
+}
+
+fn get_properties(place: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle) -> CUresult {
+    put(place, physical(handle)?.properties)
+}
+
+/// "The handle is guaranteed to be the same handle value used to map the memory."
+fn retain(place: *mut CUmemGenericAllocationHandle, address: *mut c_void) -> CUresult {
+    process()?;
+    if !is_possible(place) {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    put(place, mapping::retain_at(address as u64)? as u64)
+}

@@ -1,0 +1,61 @@
+//! Devices as this process sees them.
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+use vcuda_machine::{GpuConfig, Machine};
+
+use crate::base::arena::Arena;
+use crate::base::config::{ENV_DEVICE_ORDER, ENV_VISIBLE_DEVICES, variable};
+use crate::base::visible::{Candidate, visible as choose};
+
+/// A GPU as this process sees it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// Its number in this process.
+    pub(crate) ordinal: CUdevice,
+    /// Its number on the machine.
+    pub(crate) gpu: usize,
+    /// Configuration of the GPU.
+    pub(crate) config: GpuConfig,
+    /// Where the addresses of its memory come from.
+    pub(crate) arena: Arena,
+    /// Handles of its default and its current memory pool; 0 until asked for.
+    pub(crate) pools: Mutex<DevicePools>,
+}
+
+/// A device's memory pools, by handle.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DevicePools {
+    /// `cuDeviceGetDefaultMemPool`.
+    pub(crate) default: usize,
+    /// `cuDeviceGetMemPool`.
+    pub(crate) current: usize,
+}
+
+/// The devices that this process may see. Those without a device file are as if they were not in the machine.
+pub(crate) fn visible(machine: &Machine) -> Vec<Device> {
+    let gpus = &machine.config().gpus;
+    let speed = |gpu: &GpuConfig| u64::from(gpu.sms) * u64::from(gpu.clock_mhz);
+    let there: Vec<usize> = (0..gpus.len()).filter(|gpu| machine.has_node(*gpu)).collect();
+    let candidates: Vec<Candidate> = there
+        .iter()
+        .map(|gpu| Candidate {
+            uuid: gpus[*gpu].uuid.clone(),
+            speed: speed(&gpus[*gpu]),
+        })
+        .collect();
+    let devices = variable(ENV_VISIBLE_DEVICES);
+    let order = variable(ENV_DEVICE_ORDER);
+    let chosen = choose(&candidates, devices.as_deref(), order.as_deref());
+    let make = |(ordinal, gpu): (CUdevice, usize)| {
+        Some(Device {
+            ordinal,
+            gpu,
+            config: gpus.get(gpu)?.clone(),
+            arena: Arena::default(),
+            pools: Mutex::default(),
+        })
+    };
+    let chosen = chosen.into_iter().filter_map(|index| there.get(index).copied());
+    (0..).zip(chosen).filter_map(make).collect()
+}

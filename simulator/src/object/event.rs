@@ -1,0 +1,74 @@
+//! Events: what was recorded in them last.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+use vcuda_machine::Stamp;
+
+use crate::base::table::{Kind, Table};
+use crate::base::thread::permit;
+use crate::object::capture::CapturedEvent;
+use crate::object::process::process;
+
+pub(crate) static EVENTS: Table<Event> = Table::new(Kind::Event);
+
+/// An event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// Handle in the program.
+    pub(crate) handle: usize,
+    /// `Context::unique` of its context.
+    pub(crate) context_unique: u64,
+    flags: CUevent_flags,
+    /// See [`Recorded`].
+    pub(crate) last: Mutex<Recorded>,
+}
+
+/// Stream or capture in which an event was last recorded.
+#[derive(Clone, Debug)]
+pub(crate) enum Recorded {
+    /// In nothing: "an event represents an empty set of work".
+    Never,
+    /// In a stream, or by a launched graph.
+    Stream(Stamp),
+    /// In a stream that was capturing.
+    Capture(CapturedEvent),
+}
+
+impl Event {
+    /// Makes an event that was never recorded; its handle.
+    pub(crate) fn create(context_unique: u64, flags: CUevent_flags) -> usize {
+        let make = |handle| Event {
+            handle,
+            context_unique,
+            flags,
+            last: Mutex::new(Recorded::Never),
+        };
+        EVENTS.insert_with(make).0
+    }
+
+    /// Whether it was made without timing.
+    pub(crate) fn is_untimed(&self) -> bool {
+        self.flags.0 & CUevent_flags::DISABLE_TIMING.0 != 0
+    }
+}
+
+/// The event behind a handle.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`, also after its context's end.
+pub(crate) fn event(handle: CUevent) -> Result<Arc<Event>, CUerror> {
+    permit()?;
+    process()?;
+    EVENTS.get(handle.0).ok_or(CUerror::INVALID_HANDLE)
+}
+
+/// A context has ended and its events with it.
+pub(crate) fn forget_context(unique: u64) {
+    for event in EVENTS.all() {
+        if event.context_unique == unique {
+            EVENTS.remove(event.handle);
+        }
+    }
+}

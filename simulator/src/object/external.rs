@@ -1,0 +1,122 @@
+//! Imported memory of other interfaces.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::base::table::{Kind as HandleKind, Table};
+use crate::object::context::Context;
+use crate::object::current::current;
+use crate::object::device::Device;
+use crate::object::memory::{self, Kind};
+use crate::object::process::process;
+use crate::object::sharing::{self, Shared, Sort};
+
+/// All imported memory.
+static EXTERNALS: Table<External> = Table::new(HandleKind::ExternalMemory);
+
+/// Imported memory.
+#[derive(Debug)]
+pub(crate) struct External {
+    shared: Arc<Shared>,
+    /// As the program described it.
+    bytes: u64,
+    /// `Context::unique` of the context that imported it.
+    context: u64,
+}
+
+/// Imports memory behind a descriptor, which stays as it is. It goes with the context.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a descriptor that is none, or of fewer bytes; those of [`Shared::hold`] and
+/// [`Shared::foreign`].
+pub(crate) fn import(descriptor: c_int, bytes: u64, context: &Context) -> Result<usize, CUerror> {
+    let shared = hold(descriptor, bytes, context.device)?;
+    Ok(EXTERNALS.insert(External {
+        shared: Arc::new(shared),
+        bytes,
+        context: context.unique,
+    }))
+}
+
+/// Ends imported memory; what shows it keeps it.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub(crate) fn destroy(handle: CUexternalMemory) -> CUresult {
+    process()?;
+    EXTERNALS
+        .remove(handle.0)
+        .map(drop)
+        .ok_or(CUerror::INVALID_HANDLE)
+}
+
+/// Memory behind a descriptor, which stays as it is.
+fn hold(descriptor: c_int, bytes: u64, device: &'static Device) -> Result<Shared, CUerror> {
+    let Ok(object) = sharing::object_of(descriptor) else {
+        let file = sharing::duplicate(descriptor)?;
+        let length = file.metadata().map_err(|_| CUerror::INVALID_VALUE)?.len();
+        return if length < bytes {
+            Err(CUerror::INVALID_VALUE)
+        } else {
+            Shared::foreign(device, bytes, file)
+        };
+    };
+    let shared = Shared::hold(object, None, Sort::Physical).map_err(|error| match error {
+        CUerror::INVALID_HANDLE => CUerror::INVALID_VALUE,
+        other => other,
+    })?;
+    if shared.bytes < bytes {
+        Err(CUerror::INVALID_VALUE)
+    } else {
+        Ok(shared)
+    }
+}
+
+/// The imported memory behind a handle.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub(crate) fn external(handle: CUexternalMemory) -> Result<Arc<External>, CUerror> {
+    process()?;
+    EXTERNALS.get(handle.0).ok_or(CUerror::INVALID_HANDLE)
+}
+
+/// Shows a part of imported memory in the current context.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a part that is not in it; those of [`current`] and [`sharing::show`].
+pub(crate) fn show(external: &External, offset: u64, bytes: u64) -> Result<u64, CUerror> {
+    let context = current()?;
+    let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= external.bytes);
+    if bytes == 0 || !is_inside {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    let base = sharing::show(&external.shared, offset, bytes)?;
+    memory::insert(
+        base,
+        bytes,
+        Kind::External,
+        external.shared.device,
+        Some(&context),
+    );
+    Ok(base)
+}
+
+/// Ends a buffer.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` where there is none.
+pub(crate) fn free(address: u64) -> CUresult {
+    memory::remove(address, |kind| kind == Kind::External).ok_or(CUerror::INVALID_VALUE)?;
+    sharing::end(address);
+    Ok(())
+}
+
+/// A context has ended and what it imported with it.
+pub(crate) fn forget_context(unique: u64) {
+    for handle in EXTERNALS.handles(|external| external.context == unique) {
+        EXTERNALS.remove(handle);
+    }
+}

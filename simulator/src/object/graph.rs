@@ -1,0 +1,326 @@
+//! Graphs (CUDA Driver API, "Graph Management"): the object, its nodes and their handles.
+//!
+//! `topology.rs` is the shape, `node.rs` what nodes do, `frozen.rs` what executable graphs are made of.
+
+pub(crate) mod frozen;
+pub(crate) mod node;
+pub(crate) mod topology;
+pub(crate) mod user_object;
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+use crate::base::table::{Kind, Table};
+use crate::object::capture::{EdgeData, NodeKey};
+use crate::object::graph::frozen::{Frozen, Step};
+use crate::object::graph::node::Operation;
+use crate::object::graph::topology::Topology;
+use crate::object::graph::user_object::Reference;
+
+static GRAPHS: Table<Graph> = Table::new(Kind::Graph);
+static NODES: Table<Owner> = Table::new(Kind::GraphNode);
+
+/// Owner of a node's handle: its graph, in which the handle is the key.
+#[derive(Debug)]
+struct Owner {
+    graph: Weak<Graph>,
+    /// `cuGraphNodeGetLocalId`.
+    id: u32,
+}
+
+/// A graph.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    /// Handle in the program.
+    pub(crate) handle: usize,
+    /// `cuGraphGetId`; executable graphs have ids of the same row.
+    pub(crate) id: u32,
+    /// It belongs to a child graph node: the program cannot destroy it.
+    is_embedded: AtomicBool,
+    /// Executable graphs made of it that are alive.
+    pub(crate) instances: AtomicUsize,
+    body: Mutex<Body>,
+}
+
+/// The part of a graph that changes. It may be locked while the capture sequences are, never the other way.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    /// Nodes and edges.
+    pub(crate) topology: Topology<Operation>,
+    /// References to user objects that it owns.
+    pub(crate) references: Vec<Reference>,
+    /// Number of nodes made so far: the next one's id.
+    made: u32,
+    /// In a clone: the original's nodes and what became of them (`cuGraphNodeFindInClone`).
+    pub(crate) copies: HashMap<NodeKey, NodeKey>,
+}
+
+impl Body {
+    /// Whether it has allocation or free nodes, itself or in a graph that was moved into it: then neither nodes nor
+    /// edges can be removed, and it can be neither cloned nor embedded, except by being moved.
+    pub(crate) fn has_memory_nodes(&self) -> bool {
+        self.topology.nodes().iter().any(|node| match &node.payload {
+            Operation::Child(child) => child.with(|body| body.has_memory_nodes()),
+            other => other.is_memory_node(),
+        })
+    }
+}
+
+/// The id of a graph or executable graph, unique over the life of the process.
+pub(crate) fn next_id() -> u32 {
+    static IDS: AtomicU32 = AtomicU32::new(1);
+    IDS.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Graph {
+    fn insert(is_embedded: bool) -> Arc<Graph> {
+        GRAPHS
+            .insert_with(|handle| Graph {
+                handle,
+                id: next_id(),
+                is_embedded: AtomicBool::new(is_embedded),
+                instances: AtomicUsize::new(0),
+                body: Mutex::default(),
+            })
+            .1
+    }
+
+    /// An empty graph.
+    pub(crate) fn create() -> Arc<Graph> {
+        Graph::insert(false)
+    }
+
+    /// Looks at or changes nodes and edges.
+    pub(crate) fn with<R>(&self, body: impl FnOnce(&mut Body) -> R) -> R {
+        body(&mut self.body.lock())
+    }
+
+    /// Adds a node.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for dependencies that are foreign or double, a free node for an address that no
+    /// allocation node gave or that the graph frees already, or a memory node in an embedded graph.
+    pub(crate) fn add(
+        self: &Arc<Graph>,
+        operation: Operation,
+        dependencies: &[(NodeKey, EdgeData)],
+    ) -> Result<NodeKey, CUerror> {
+        let mut body = self.body.lock();
+        body.topology.check(dependencies)?;
+        if operation.is_memory_node() && self.is_embedded() {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        if let Operation::Free(address) = &operation {
+            let frees = |other: &Operation| matches!(other, Operation::Free(freed) if freed == address);
+            if body.topology.nodes().iter().any(|node| frees(&node.payload))
+                || !is_from_a_node(*address, &body)
+            {
+                return Err(CUerror::INVALID_VALUE);
+            }
+        }
+        let key = NODES.insert(self.owner_of_next(&mut body));
+        body.topology.add(key, operation, dependencies)?;
+        Ok(key)
+    }
+
+    fn owner_of_next(self: &Arc<Graph>, body: &mut Body) -> Owner {
+        let id = body.made;
+        body.made += 1;
+        Owner {
+            graph: Arc::downgrade(self),
+            id,
+        }
+    }
+
+    /// Whether it belongs to a child graph node.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.is_embedded.load(Ordering::Relaxed)
+    }
+
+    /// Makes it a child graph node's; false if it is one's already.
+    pub(crate) fn embed(&self) -> bool {
+        !self.is_embedded.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether it is a graph or has it embedded, at any depth.
+    pub(crate) fn leads_to(&self, other: &Graph) -> bool {
+        self.handle == other.handle
+            || self.with(|body| {
+                body.topology.nodes().iter().any(|node| match &node.payload {
+                    Operation::Child(child) => child.leads_to(other),
+                    _ => false,
+                })
+            })
+    }
+
+    /// Undoes [`Graph::embed`].
+    pub(crate) fn take_back(&self) {
+        self.is_embedded.store(false, Ordering::Relaxed);
+    }
+
+    /// Checks dependencies that a later node would have.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`.
+    pub(crate) fn check_dependencies(&self, dependencies: &[(NodeKey, EdgeData)]) -> CUresult {
+        self.body.lock().topology.check(dependencies)
+    }
+
+    /// Whether the end of a capture has a node joined: it is reachable, or was removed from the graph ("nodes
+    /// unreachable due to direct actions on the graph do not trigger CUDA_ERROR_STREAM_CAPTURE_UNJOINED").
+    pub(crate) fn is_joined(&self, tail: &[(NodeKey, EdgeData)], node: NodeKey) -> bool {
+        let body = self.body.lock();
+        body.topology.get(node).is_none() || body.topology.is_reachable(tail, node)
+    }
+
+    /// Removes a node.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if the graph has memory nodes.
+    pub(crate) fn remove(&self, key: NodeKey) -> CUresult {
+        let mut body = self.body.lock();
+        if body.has_memory_nodes() {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        let operation = body.topology.remove(key).ok_or(CUerror::INVALID_VALUE)?;
+        drop(body);
+        forget(key, &operation);
+        Ok(())
+    }
+
+    /// A copy that shares nothing that changes.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for a graph with memory nodes.
+    pub(crate) fn copy(&self, is_embedded: bool) -> Result<Arc<Graph>, CUerror> {
+        if self.with(|body| body.has_memory_nodes()) {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        let copy = Graph::thaw(&self.freeze(), is_embedded)?;
+        let references = self.references();
+        copy.with(|body| body.references = references);
+        Ok(copy)
+    }
+
+    /// Copies of its references to user objects and of those of the graphs embedded in it.
+    pub(crate) fn references(&self) -> Vec<Reference> {
+        let body = self.body.lock();
+        let children = body
+            .topology
+            .nodes()
+            .iter()
+            .filter_map(|node| match &node.payload {
+                Operation::Child(child) => Some(child.references()),
+                _ => None,
+            });
+        children
+            .flatten()
+            .chain(body.references.iter().cloned())
+            .collect()
+    }
+
+    /// Its present content, apart from handles that may end.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let body = self.body.lock();
+        body.topology.map(|operation| match operation {
+            Operation::Child(child) => Step::Embedded(child.freeze()),
+            other => Step::Do(other.clone()),
+        })
+    }
+
+    /// A graph of what another was.
+    pub(crate) fn thaw(frozen: &Frozen, is_embedded: bool) -> Result<Arc<Graph>, CUerror> {
+        let graph = Graph::insert(is_embedded);
+        let order = frozen.order().map_err(|_| CUerror::INVALID_VALUE)?;
+        let mut body = graph.body.lock();
+        for node in order.iter().filter_map(|position| frozen.nodes().get(*position)) {
+            let operation = match &node.payload {
+                Step::Do(operation) => operation.clone(),
+                Step::Embedded(child) => Operation::Child(Graph::thaw(child, true)?),
+            };
+            let copied = |edge: &topology::Edge| body.copies.get(&edge.from).map(|from| (*from, edge.data));
+            let dependencies: Vec<_> = node.dependencies.iter().filter_map(copied).collect();
+            let key = NODES.insert(graph.owner_of_next(&mut body));
+            body.topology.add(key, operation, &dependencies)?;
+            body.copies.insert(node.key, key);
+        }
+        drop(body);
+        Ok(graph)
+    }
+}
+
+/// Whether an allocation node of this graph gave the address, or one of another graph whose memory is there.
+fn is_from_a_node(address: u64, body: &Body) -> bool {
+    let gives = |operation: &Operation| matches!(operation, Operation::Alloc(allocation) if allocation.block.address() == address);
+    body.topology.nodes().iter().any(|node| gives(&node.payload))
+        || crate::object::memory::at(address)
+            .is_some_and(|range| range.kind == crate::object::memory::Kind::Graph)
+}
+
+/// A node is gone: so is its handle, and a graph embedded in it.
+fn forget(key: NodeKey, operation: &Operation) {
+    NODES.remove(key);
+    if let Operation::Child(child) = operation {
+        discard(child.handle);
+    }
+}
+
+/// The graph of a handle, if it is alive.
+pub(crate) fn find(handle: usize) -> Option<Arc<Graph>> {
+    GRAPHS.get(handle)
+}
+
+/// The graph that a caller means.
+///
+/// # Errors
+/// `INVALID_VALUE` for a handle that is none.
+pub(crate) fn graph(handle: CUgraph) -> Result<Arc<Graph>, CUerror> {
+    crate::base::thread::permit()?;
+    crate::object::process::process()?;
+    find(handle.0).ok_or(CUerror::INVALID_VALUE)
+}
+
+/// The node that a caller means, and its graph.
+///
+/// # Errors
+/// `INVALID_VALUE` for a handle that is none.
+pub(crate) fn node(handle: CUgraphNode) -> Result<(Arc<Graph>, NodeKey), CUerror> {
+    crate::base::thread::permit()?;
+    crate::object::process::process()?;
+    let owner = NODES.get(handle.0).ok_or(CUerror::INVALID_VALUE)?;
+    let graph = owner.graph.upgrade().ok_or(CUerror::INVALID_VALUE)?;
+    Ok((graph, handle.0))
+}
+
+/// The id of a node within its graph.
+pub(crate) fn local_id(key: NodeKey) -> u32 {
+    NODES.get(key).map_or(0, |owner| owner.id)
+}
+
+/// Ends a graph with its nodes.
+pub(crate) fn discard(handle: usize) {
+    let Some(graph) = GRAPHS.remove(handle) else {
+        return;
+    };
+    let body = graph.with(core::mem::take);
+    for node in body.topology.nodes() {
+        forget(node.key, &node.payload);
+    }
+}
+
+/// Counts an executable graph made of a graph with memory nodes.
+///
+/// # Errors
+/// `INVALID_VALUE` for a second one ("only one instantiation of the graph may exist at any point in time").
+pub(crate) fn count_instance(graph: &Graph) -> CUresult {
+    let has_memory_nodes = graph.with(|body| body.has_memory_nodes());
+    if graph.instances.fetch_add(1, Ordering::Relaxed) > 0 && has_memory_nodes {
+        graph.instances.fetch_sub(1, Ordering::Relaxed);
+        return Err(CUerror::INVALID_VALUE);
+    }
+    Ok(())
+}

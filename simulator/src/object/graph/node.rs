@@ -1,0 +1,93 @@
+//! Operations of graphs' nodes.
+
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::object::event::Event;
+use crate::object::fill::Fill;
+use crate::object::graph::Graph;
+use crate::object::graph_memory::GraphBlock;
+use crate::object::host_function::HostFunction;
+use crate::object::kernel::Kernel;
+use crate::object::memory_operation::MemoryOperation;
+use crate::object::transfer::Transfer;
+
+/// Operation of one node.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one per node, and most of them kernels and copies"
+)]
+pub(crate) enum Operation {
+    /// Runs a kernel.
+    Kernel(Kernel),
+    /// Copies, in a context of this handle.
+    Copy(Transfer, usize),
+    /// Sets memory, in a context of this handle.
+    Set(Fill, usize),
+    /// Calls a function on the host.
+    Host(HostFunction),
+    /// Runs an embedded graph, which the node owns.
+    Child(Arc<Graph>),
+    /// Nothing.
+    Empty,
+    /// Records an event.
+    EventRecord(Arc<Event>),
+    /// Waits for an event.
+    EventWait(Arc<Event>),
+    /// Allocates; the address is fixed.
+    Alloc(Allocation),
+    /// Frees the memory at the address.
+    Free(u64),
+    /// Waits for and writes values.
+    Memory(Vec<MemoryOperation>),
+}
+
+/// Request of an allocation node.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocation {
+    /// Its memory.
+    pub(crate) block: GraphBlock,
+    /// Devices that may use it, beside its own.
+    pub(crate) access: Arc<[CUmemAccessDesc]>,
+}
+
+impl Operation {
+    /// `cuGraphNodeGetType`.
+    pub(crate) fn kind(&self) -> CUgraphNodeType {
+        match self {
+            Operation::Kernel(_) => CUgraphNodeType::KERNEL,
+            Operation::Copy(..) => CUgraphNodeType::MEMCPY,
+            Operation::Set(..) => CUgraphNodeType::MEMSET,
+            Operation::Host(_) => CUgraphNodeType::HOST,
+            Operation::Child(_) => CUgraphNodeType::GRAPH,
+            Operation::Empty => CUgraphNodeType::EMPTY,
+            Operation::EventRecord(_) => CUgraphNodeType::EVENT_RECORD,
+            Operation::EventWait(_) => CUgraphNodeType::WAIT_EVENT,
+            Operation::Alloc(_) => CUgraphNodeType::MEM_ALLOC,
+            Operation::Free(_) => CUgraphNodeType::MEM_FREE,
+            Operation::Memory(_) => CUgraphNodeType::BATCH_MEM_OP,
+        }
+    }
+
+    /// Takes over what parameters do not say: a kernel's attributes.
+    pub(crate) fn keep_attributes_of(&mut self, old: &Operation) {
+        if let (Operation::Kernel(new), Operation::Kernel(old)) = (self, old) {
+            new.is_cooperative = old.is_cooperative;
+        }
+    }
+
+    /// Whether it allocates or frees, which restricts what may be done with its graph.
+    pub(crate) fn is_memory_node(&self) -> bool {
+        matches!(self, Operation::Alloc(_) | Operation::Free(_))
+    }
+
+    /// Whether `cuGraphNodeSetEnabled` takes it ("currently only kernel, memset and memcpy nodes").
+    pub(crate) fn can_be_disabled(&self) -> bool {
+        matches!(
+            self,
+            Operation::Kernel(_) | Operation::Copy(..) | Operation::Set(..)
+        )
+    }
+}

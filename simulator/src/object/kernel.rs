@@ -1,0 +1,148 @@
+//! Launches as graphs keep them, and what a launch must keep to (CUDA Driver API, "Execution Control").
+//!
+//! `base/pace.rs` says how long a kernel runs, `arguments.rs` reads arguments.
+
+use std::sync::Arc;
+
+use vcuda_driver_api::prelude::*;
+
+use crate::object::arguments::{Arguments, Given};
+use crate::object::attributes::{BLOCKS_PER_MULTIPROCESSOR, THREADS_PER_MULTIPROCESSOR};
+use crate::object::module::Function;
+
+/// The size of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Blocks in each direction.
+    pub(crate) grid: [u32; 3],
+    /// Threads of a block in each direction.
+    pub(crate) block: [u32; 3],
+    /// Bytes of dynamic shared memory of a block.
+    pub(crate) shared: u32,
+}
+
+impl Shape {
+    /// Blocks of the grid.
+    #[inline]
+    pub(crate) fn blocks(&self) -> u64 {
+        self.grid
+            .iter()
+            .fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
+    }
+
+    /// Threads of a block.
+    #[inline]
+    fn threads(&self) -> u64 {
+        self.block
+            .iter()
+            .fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
+    }
+
+    /// Blocks that one multiprocessor holds at once: by threads and by number. Registers and shared memory are
+    /// not modelled.
+    #[inline]
+    fn blocks_per_sm(&self) -> u64 {
+        let threads = self.threads().next_multiple_of(32);
+        (u64::from(THREADS_PER_MULTIPROCESSOR.unsigned_abs()) / threads.max(1))
+            .clamp(1, u64::from(BLOCKS_PER_MULTIPROCESSOR.unsigned_abs()))
+    }
+
+    /// Multiprocessors that it occupies, of `sms`.
+    #[inline]
+    pub(crate) fn sms(&self, sms: u32) -> u32 {
+        let needed = self.blocks().div_ceil(self.blocks_per_sm());
+        u32::try_from(needed).unwrap_or(u32::MAX).clamp(1, sms.max(1))
+    }
+
+    /// Against the limits of "Compute Capabilities, Technical Specifications" and the function's own.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for a dimension that is zero or too large, too many threads, or more dynamic shared
+    /// memory than the function may have.
+    #[inline]
+    fn check(&self, function: &Function) -> CUresult {
+        const GRID: [u32; 3] = [i32::MAX.unsigned_abs(), 65535, 65535];
+        const BLOCK: [u32; 3] = [1024, 1024, 64];
+        let fits = |sizes: &[u32; 3], limits: &[u32; 3]| {
+            sizes
+                .iter()
+                .zip(limits)
+                .all(|(size, limit)| (1..=*limit).contains(size))
+        };
+        if fits(&self.grid, &GRID)
+            && fits(&self.block, &BLOCK)
+            && self.threads() <= u64::from(function.max_threads())
+            && self.shared <= function.max_dynamic_shared()
+        {
+            return Ok(());
+        }
+        Err(CUerror::INVALID_VALUE)
+    }
+}
+
+/// A launch as a graph's node keeps it.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel {
+    /// Function that runs.
+    pub(crate) function: Arc<Function>,
+    /// Handle that the caller named: a function's or a kernel's.
+    pub(crate) named: usize,
+    /// Shape of the launch.
+    pub(crate) shape: Shape,
+    /// With what.
+    pub(crate) arguments: Arc<Arguments>,
+    /// Whether all blocks must be resident together.
+    pub(crate) is_cooperative: bool,
+}
+
+impl Kernel {
+    /// Checks a launch and copies what it needs.
+    ///
+    /// # Errors
+    /// As [`check`].
+    pub(crate) fn new(
+        function: Arc<Function>,
+        named: usize,
+        shape: Shape,
+        given: Given,
+        is_cooperative: bool,
+    ) -> Result<Kernel, CUerror> {
+        check(&function, &shape, given, is_cooperative)?;
+        let arguments = Arc::new(given.copy(&function.parameters)?);
+        Ok(Kernel {
+            function,
+            named,
+            shape,
+            arguments,
+            is_cooperative,
+        })
+    }
+
+    /// Duration and number of multiprocessors.
+    pub(crate) fn cost(&self) -> (u64, u32) {
+        let sms = self.function.sms;
+        let duration_ns = self
+            .function
+            .pace
+            .duration_ns(self.shape.blocks(), sms, self.arguments.first());
+        (duration_ns, self.occupied())
+    }
+
+    fn occupied(&self) -> u32 {
+        self.shape.sms(self.function.sms)
+    }
+}
+
+/// All checks of a launch.
+///
+/// # Errors
+/// `INVALID_VALUE` for sizes or arguments; `COOPERATIVE_LAUNCH_TOO_LARGE`.
+#[inline]
+pub(crate) fn check(function: &Function, shape: &Shape, given: Given, is_cooperative: bool) -> CUresult {
+    shape.check(function)?;
+    given.check(&function.parameters)?;
+    if is_cooperative && shape.blocks() > shape.blocks_per_sm() * u64::from(function.sms) {
+        return Err(CUerror::COOPERATIVE_LAUNCH_TOO_LARGE);
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Multicast objects: devices that were added, and memory that is bound.
+
+use parking_lot::{Condvar, Mutex};
+use vcuda_driver_api::prelude::*;
+
+use crate::object::vmm::Hold;
+
+/// Part of an allocation that makes it a multicast object.
+#[derive(Debug)]
+pub(crate) struct Team {
+    size: usize,
+    state: Mutex<State>,
+    joined: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Ordinals of the devices that were added.
+    devices: Vec<i32>,
+    bound: Vec<Bound>,
+}
+
+/// A part of one device that memory stands behind.
+#[derive(Debug)]
+struct Bound {
+    ordinal: i32,
+    offset: u64,
+    bytes: u64,
+    /// None for pool memory, whose pool keeps it.
+    _hold: Option<Hold>,
+}
+
+impl Team {
+    /// For so many devices.
+    pub(crate) fn new(size: usize) -> Team {
+        Team {
+            size,
+            state: Mutex::default(),
+            joined: Condvar::new(),
+        }
+    }
+
+    /// Adds a device.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for one that was added already or one too many (docs/hardware.md, "multicast").
+    pub(crate) fn add(&self, ordinal: i32) -> CUresult {
+        let mut state = self.state.lock();
+        if state.devices.contains(&ordinal) || state.devices.len() >= self.size {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        state.devices.push(ordinal);
+        self.joined.notify_all();
+        Ok(())
+    }
+
+    /// Binds memory of a device, once all devices have been added.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_DEVICE` for a device that was not added, `CUDA_ERROR_INVALID_VALUE` for a part that is bound.
+    pub(crate) fn bind(&self, ordinal: i32, offset: u64, bytes: u64, hold: Option<Hold>) -> CUresult {
+        self.wait_for_all();
+        let mut state = self.state.lock();
+        if !state.devices.contains(&ordinal) {
+            return Err(CUerror::INVALID_DEVICE);
+        }
+        let end = offset + bytes;
+        let overlaps = |other: &Bound| {
+            other.ordinal == ordinal && other.offset < end && offset < other.offset + other.bytes
+        };
+        if state.bound.iter().any(overlaps) {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        state.bound.push(Bound {
+            ordinal,
+            offset,
+            bytes,
+            _hold: hold,
+        });
+        Ok(())
+    }
+
+    /// Ends what [`Team::bind`] bound.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for any other part.
+    pub(crate) fn unbind(&self, ordinal: i32, offset: u64, bytes: u64) -> CUresult {
+        let mut state = self.state.lock();
+        let is_it =
+            |bound: &Bound| bound.ordinal == ordinal && bound.offset == offset && bound.bytes == bytes;
+        let position = state.bound.iter().position(is_it).ok_or(CUerror::INVALID_VALUE)?;
+        let bound = state.bound.swap_remove(position);
+        drop(state);
+        drop(bound);
+        Ok(())
+    }
+
+    /// "A call to cuMemMap will block until all devices have been added"; the same for binding.
+    pub(crate) fn wait_for_all(&self) {
+        let mut state = self.state.lock();
+        while state.devices.len() < self.size {
+            self.joined.wait(&mut state);
+        }
+    }
+}

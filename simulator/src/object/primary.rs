@@ -1,0 +1,36 @@
+//! The devices' own contexts (CUDA Driver API, "Primary Context Management").
+
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+use vcuda_driver_api::prelude::*;
+
+use crate::object::context::Context;
+use crate::object::device::Device;
+use crate::object::process::process;
+
+/// State of a primary context.
+#[derive(Debug, Default)]
+pub(crate) struct Primary {
+    /// Retains without release.
+    pub(crate) retained: u32,
+    /// Flags for the next life.
+    pub(crate) flags: u32,
+    /// Set while it lives.
+    pub(crate) context: Option<Arc<Context>>,
+    /// The handle, the same in every life; 0 before the first.
+    pub(crate) handle: usize,
+}
+
+/// A device's own context.
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_INITIALIZED`.
+pub(crate) fn primary(device: &Device) -> Result<&'static Mutex<Primary>, CUerror> {
+    static PRIMARIES: OnceCell<Vec<Mutex<Primary>>> = OnceCell::new();
+    let devices = &process()?.devices;
+    let all = PRIMARIES.get_or_init(|| devices.iter().map(|_| Mutex::default()).collect());
+    let index = usize::try_from(device.ordinal).map_err(|_| CUerror::INVALID_DEVICE)?;
+    all.get(index).ok_or(CUerror::INVALID_DEVICE)
+}

@@ -1,0 +1,384 @@
+//! Memory that other processes can hold too: this process's holds of the machine's objects, and ranges of addresses
+//! that show an object's contents.
+//!
+//! Exports: each becomes an object of the machine (`vcuda_machine::Client::object_make`), a file that any process of
+//! the machine can map. Its bytes count once, whoever holds it, until the last hold ends. `ipc.rs`, `vmm.rs`,
+//! `export/pool_share.rs` and `external.rs` say what becomes an object and how others come to it.
+
+use core::ffi::c_void;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vcuda_driver_api::{CUerror, CUresult};
+use vcuda_machine::{Object, ObjectId, Refused};
+
+use crate::object::device::Device;
+use crate::object::process::process;
+
+const PAGE: u64 = 4096;
+
+/// Sort of an object: the lowest byte of its tag in the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Sort {
+    /// Memory of `cuMemAlloc`.
+    Linear = 1,
+    /// A physical allocation of `cuMemCreate`.
+    Physical,
+    /// A pool; without bytes.
+    Pool,
+    /// A block of a pool.
+    PoolBlock,
+    /// A file from outside, for another interface's memory.
+    Foreign,
+}
+
+impl Sort {
+    /// Whether an object is of this sort.
+    pub(crate) fn is_of(self, object: &Object) -> bool {
+        object.tag & 0xff == self as u64
+    }
+}
+
+/// One hold of an object. Dropping it lets go.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The machine's name for it.
+    pub(crate) id: ObjectId,
+    /// Where it is.
+    pub(crate) device: &'static Device,
+    /// Bytes that it takes there.
+    pub(crate) bytes: u64,
+    /// Tag that its maker gave it, the [`Sort`] first.
+    pub(crate) tag: u64,
+    contents: File,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Ok(process) = process() {
+            process.client.object_release(self.id);
+        }
+    }
+}
+
+impl Shared {
+    /// Holds an object of another process; `maker` must still hold it.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_HANDLE` where it is gone, `CUDA_ERROR_INVALID_VALUE` where it is of another sort or on a GPU
+    /// that this process does not see, `CUDA_ERROR_OUT_OF_MEMORY` where the machine has no room for one more holder.
+    pub(crate) fn hold(id: ObjectId, maker: Option<u64>, sort: Sort) -> Result<Shared, CUerror> {
+        let client = &process()?.client;
+        let object = client.object_hold(id, maker).map_err(|refused| match refused {
+            Refused::Gone => CUerror::INVALID_HANDLE,
+            _ => CUerror::OUT_OF_MEMORY,
+        })?;
+        Shared::of(&object).and_then(|shared| {
+            if sort.is_of(&object) {
+                Ok(shared)
+            } else {
+                Err(CUerror::INVALID_VALUE)
+            }
+        })
+    }
+
+    /// Takes over a hold that the client has: it is let go if this fails.
+    fn of(object: &Object) -> Result<Shared, CUerror> {
+        let process = process()?;
+        let devices = &process.devices;
+        let device = devices.iter().find(|device| device.gpu == object.gpu);
+        let contents = process.client.object_contents(object.id);
+        match (device, contents) {
+            (Some(device), Ok(contents)) => Ok(Shared {
+                id: object.id,
+                device,
+                bytes: object.bytes,
+                tag: object.tag,
+                contents,
+            }),
+            (device, _) => {
+                process.client.object_release(object.id);
+                Err(match device {
+                    Some(_) => CUerror::OPERATING_SYSTEM,
+                    None => CUerror::INVALID_VALUE,
+                })
+            }
+        }
+    }
+
+    /// Makes an object of bytes that this process has taken.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY` where the machine or its disk has no room for it.
+    pub(crate) fn make(device: &'static Device, bytes: u64, tag: u64) -> Result<Shared, CUerror> {
+        let client = &process()?.client;
+        let id = client
+            .object_make(device.gpu, bytes, tag)
+            .map_err(|_| CUerror::OUT_OF_MEMORY)?;
+        match client.object_contents(id) {
+            Ok(contents) => Ok(Shared {
+                id,
+                device,
+                bytes,
+                tag,
+                contents,
+            }),
+            Err(_) => {
+                client.object_unmake(id);
+                Err(CUerror::OPERATING_SYSTEM)
+            }
+        }
+    }
+
+    /// Takes memory as an object.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub(crate) fn create(device: &'static Device, bytes: u64, tag: u64) -> Result<Shared, CUerror> {
+        let client = &process()?.client;
+        let id = crate::object::backing::take_by(device, || client.object_create(device.gpu, bytes, tag))?;
+        let gpu = device.gpu;
+        Shared::of(&Object { id, gpu, bytes, tag })
+    }
+
+    /// The file that holds the contents.
+    pub(crate) fn contents(&self) -> BorrowedFd<'_> {
+        self.contents.as_fd()
+    }
+
+    /// A descriptor for other processes: the object stays as long as it or a duplicate is open anywhere.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OPERATING_SYSTEM`.
+    pub(crate) fn export(&self) -> Result<OwnedFd, CUerror> {
+        let file = process()?.client.object_export(self.id);
+        file.map(OwnedFd::from).map_err(|_| CUerror::OPERATING_SYSTEM)
+    }
+
+    /// Holds memory that another interface made, as a file; its first `bytes` are taken from the device with the first
+    /// hold in any process.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` where others hold fewer bytes of it.
+    pub(crate) fn foreign(device: &'static Device, bytes: u64, contents: File) -> Result<Shared, CUerror> {
+        let client = &process()?.client;
+        let tag = Sort::Foreign as u64;
+        let object = crate::object::backing::take_by(device, || {
+            let hold = || client.object_of_file(&contents, device.gpu, bytes, tag);
+            // Another process may make it an object at this moment.
+            hold().or_else(|refused| {
+                if refused == Refused::Gone {
+                    hold()
+                } else {
+                    Err(refused)
+                }
+            })
+        })?;
+        let shared = Shared {
+            id: object.id,
+            device,
+            bytes: object.bytes,
+            tag,
+            contents,
+        };
+        if object.bytes < bytes {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        Ok(shared)
+    }
+}
+
+/// Addresses of an arena that show a part of an object.
+#[derive(Debug)]
+struct Range {
+    shared: Arc<Shared>,
+    /// Whole pages: where the showing begins, which may be before the range, and its length.
+    start: u64,
+    length: u64,
+}
+
+/// The object that a descriptor, which stays the caller's, was exported of.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for any other descriptor, or none.
+pub(crate) fn object_of(descriptor: i32) -> Result<ObjectId, CUerror> {
+    let object = process()?.client.object_of_descriptor(&duplicate(descriptor)?);
+    object.ok_or(CUerror::INVALID_VALUE)
+}
+
+/// A descriptor of the same open file.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` for a number that is none.
+pub(crate) fn duplicate(descriptor: i32) -> Result<File, CUerror> {
+    // SAFETY: a number that is no descriptor is an error, and nothing else is touched.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(CUerror::INVALID_VALUE);
+    }
+    // SAFETY: the descriptor just made, owned by no other code.
+    Ok(unsafe { File::from_raw_fd(copy) })
+}
+
+/// Ranges of an arena that show an object, by first address.
+static RANGES: Mutex<BTreeMap<u64, Range>> = Mutex::new(BTreeMap::new());
+
+/// Whether the range at `base` shows an object. The object itself is not given out: held for a moment, it would outlive
+/// a release in another thread.
+pub(crate) fn is_shared(base: u64) -> bool {
+    RANGES.lock().contains_key(&base)
+}
+
+/// Makes an object of a range of an arena, whose bytes this process has taken. Its contents stay what they are, if
+/// no other thread writes to it meanwhile: see `semantics::memory::share`.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_MAP_FAILED`.
+pub(crate) fn share(
+    device: &'static Device,
+    base: u64,
+    bytes: u64,
+    tag: u64,
+) -> Result<Arc<Shared>, CUerror> {
+    let mut ranges = RANGES.lock();
+    if let Some(range) = ranges.get(&base) {
+        return Ok(Arc::clone(&range.shared));
+    }
+    let shared = Arc::new(Shared::make(device, bytes, tag)?);
+    let moved =
+        copy_out(base, bytes, &shared.contents).and_then(|()| map(base, bytes, Some((shared.contents(), 0))));
+    if moved.is_err() {
+        unmake(shared);
+        return Err(CUerror::MAP_FAILED);
+    }
+    let range = Range {
+        shared: Arc::clone(&shared),
+        start: base,
+        length: bytes,
+    };
+    ranges.insert(base, range);
+    Ok(shared)
+}
+
+/// Shows an object of another process in the arena of its device.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` without address space, `CUDA_ERROR_MAP_FAILED`.
+pub(crate) fn import(shared: Shared) -> Result<u64, CUerror> {
+    let bytes = shared.bytes;
+    show(&Arc::new(shared), 0, bytes)
+}
+
+/// Shows `bytes` of an object from `offset` on in the arena of its device.
+///
+/// # Errors
+/// As [`import`].
+pub(crate) fn show(shared: &Arc<Shared>, offset: u64, bytes: u64) -> Result<u64, CUerror> {
+    let arena = &shared.device.arena;
+    let before = offset % PAGE;
+    let length = before + bytes;
+    let start = arena.take(length).ok_or(CUerror::OUT_OF_MEMORY)?;
+    if let Err(error) = map(start, length, Some((shared.contents(), offset - before))) {
+        arena.give(start, length);
+        return Err(error);
+    }
+    let range = Range {
+        shared: Arc::clone(shared),
+        start,
+        length,
+    };
+    RANGES.lock().insert(start + before, range);
+    Ok(start + before)
+}
+
+/// Ends the showing of an object that another process or interface made, and gives the addresses back.
+pub(crate) fn end(base: u64) {
+    let range = RANGES.lock().remove(&base);
+    if let Some(range) = range {
+        // If this fails the addresses show an object that belongs to no process, which does no harm.
+        let _ = map(range.start, range.length, None);
+        range.shared.device.arena.give(range.start, range.length);
+    }
+}
+
+/// Ends the showing of an object at addresses of this process's own memory, which is private again. Says which object
+/// it was.
+pub(crate) fn hide(base: u64) -> Option<Arc<Shared>> {
+    let range = RANGES.lock().remove(&base)?;
+    // As above.
+    let _ = map(base, range.length, None);
+    Some(range.shared)
+}
+
+/// Makes an object plain memory of this process again, if no other process holds it.
+pub(crate) fn unmake(shared: Arc<Shared>) -> bool {
+    let Some(shared) = Arc::into_inner(shared) else {
+        return false;
+    };
+    let Ok(process) = process() else { return false };
+    let is_own = process.client.object_unmake(shared.id);
+    // The hold has ended with that.
+    core::mem::forget(shared);
+    is_own
+}
+
+/// Puts a file's contents from some offset on, or private memory, in place of what is at an address.
+fn map(address: u64, bytes: u64, file: Option<(BorrowedFd<'_>, u64)>) -> CUresult {
+    let length = bytes.next_multiple_of(PAGE) as usize;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = if file.is_some() {
+        libc::MAP_SHARED
+    } else {
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
+    };
+    let flags = kind | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let (descriptor, offset) = file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset));
+    // SAFETY: callers pass a range of an arena that is theirs; arenas give out whole pages.
+    let got = unsafe {
+        libc::mmap(
+            address as *mut c_void,
+            length,
+            protection,
+            flags,
+            descriptor,
+            offset as libc::off_t,
+        )
+    };
+    if got == libc::MAP_FAILED {
+        return Err(CUerror::MAP_FAILED);
+    }
+    // SAFETY: the mapping just made.
+    unsafe { libc::madvise(got, length, libc::MADV_DONTDUMP) };
+    Ok(())
+}
+
+/// Writes a range to a file that is zero so far. Pages that were never touched are zero too and are not read.
+fn copy_out(base: u64, bytes: u64, to: &File) -> CUresult {
+    use std::os::unix::fs::FileExt;
+    const CHUNK: u64 = 512;
+    let pages = bytes.div_ceil(PAGE);
+    let map = File::open("/proc/self/pagemap").map_err(|_| CUerror::OPERATING_SYSTEM)?;
+    let mut entries = [0; CHUNK as usize * 8];
+    for first in (0..pages).step_by(CHUNK as usize) {
+        let entries = &mut entries[..(pages - first).min(CHUNK) as usize * 8];
+        map.read_exact_at(entries, (base / PAGE + first) * 8)
+            .map_err(|_| CUerror::OPERATING_SYSTEM)?;
+        for (page, entry) in (first..).zip(entries.as_chunks::<8>().0) {
+            // Present, or swapped out (Documentation/admin-guide/mm/pagemap.rst).
+            if u64::from_ne_bytes(*entry) >> 62 == 0 {
+                continue;
+            }
+            let start = page * PAGE;
+            let length = PAGE.min(bytes - start) as usize;
+            // SAFETY: inside the range, which is memory of this process.
+            let page = unsafe { core::slice::from_raw_parts((base + start) as *const u8, length) };
+            to.write_all_at(page, start)
+                .map_err(|_| CUerror::OPERATING_SYSTEM)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Streams: queues of the machine, and the streams of a context. `semantics/ordering.rs` puts commands into them.
+
+pub(crate) mod attributes;
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+use vcuda_machine::{Stamp, StreamId, Ticket};
+
+use crate::base::table::{Kind, Table};
+use crate::object::capture::Member;
+use crate::object::process::process;
+use crate::object::stream::attributes::Attributes;
+
+/// `CU_STREAM_NON_BLOCKING`.
+pub(crate) const NON_BLOCKING: u32 = 1;
+
+/// Role of a stream in its context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The context's legacy default stream.
+    Legacy,
+    /// A thread's own default stream.
+    PerThread,
+    /// Belongs to no stream: see `semantics::stream::gather`.
+    Gathering,
+    /// Made by the program; known by this handle.
+    Created(usize),
+}
+
+/// State that the streams of a context share, to keep order with the legacy one.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// The legacy stream.
+    pub(crate) legacy: OnceCell<Weak<Stream>>,
+    blocking: Mutex<Vec<Weak<Stream>>>,
+    /// Commands submitted to the legacy stream.
+    pub(crate) legacy_count: AtomicU64,
+    /// Commands submitted to blocking streams.
+    pub(crate) blocking_count: AtomicU64,
+}
+
+impl Group {
+    /// Those that are alive of the streams that synchronise with the legacy one.
+    pub(crate) fn blocking(&self) -> Vec<Arc<Stream>> {
+        self.blocking.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// A stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// `cuStreamGetId`: unique over the life of the process.
+    pub(crate) key: u64,
+    /// Role of the stream.
+    pub(crate) role: Role,
+    /// Handle in the program.
+    pub(crate) handle: usize,
+    /// Its context's handle.
+    pub(crate) context: usize,
+    /// Its context's id, which no later context has.
+    pub(crate) context_unique: u64,
+    /// The GPU's index on the machine.
+    pub(crate) gpu: usize,
+    /// The GPU's ordinal in this process.
+    pub(crate) ordinal: i32,
+    /// As given to `cuStreamCreate`.
+    pub(crate) flags: u32,
+    /// After clamping.
+    pub(crate) priority: i32,
+    /// `cuStreamSetAttribute`.
+    pub(crate) attributes: Mutex<Attributes>,
+    /// Its queue on the machine.
+    pub(crate) id: StreamId,
+    /// Set by [`Stream::join`].
+    pub(crate) group: OnceCell<Arc<Group>>,
+    ended: AtomicBool,
+    detached: AtomicBool,
+    /// Multiprocessors of its green context; all of the device's where it has none.
+    pub(crate) sms: u32,
+    /// The other side's count (see [`Group`]) up to which this stream is in order. The lock keeps a wait
+    /// and the command it is for in the order in which threads asked.
+    pub(crate) seen: Mutex<u64>,
+}
+
+/// All streams that programs have made (the default ones have fixed handles).
+pub(crate) static STREAMS: Table<Stream> = Table::new(Kind::Stream);
+
+/// `CU_STREAM_LEGACY`.
+pub(crate) const LEGACY: usize = 1;
+
+/// `CU_STREAM_PER_THREAD`.
+pub(crate) const PER_THREAD: usize = 2;
+
+/// The streams of one context.
+#[derive(Debug)]
+pub(crate) struct ContextStreams {
+    /// What they share.
+    pub(crate) group: Arc<Group>,
+    /// The legacy default stream.
+    pub(crate) legacy: OnceCell<Arc<Stream>>,
+    /// Waits for all others when an event is recorded in the whole context.
+    pub(crate) gathering: OnceCell<Arc<Stream>>,
+    /// All of them: see [`ContextStreams::all`].
+    pub(crate) all: Mutex<Vec<Arc<Stream>>>,
+    /// Stamps that the whole context was made to wait for: streams made later wait for them too.
+    pub(crate) held: Mutex<Vec<Stamp>>,
+}
+
+impl ContextStreams {
+    /// None yet: even the legacy stream is made at its first use.
+    pub(crate) fn new() -> ContextStreams {
+        ContextStreams {
+            group: Arc::default(),
+            legacy: OnceCell::new(),
+            gathering: OnceCell::new(),
+            all: Mutex::new(Vec::new()),
+            held: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Every stream that may still hold work, those that the program has destroyed among them.
+    pub(crate) fn all(&self) -> Vec<Arc<Stream>> {
+        self.all.lock().clone()
+    }
+}
+
+/// Facts of the context that a stream is made in: see the fields of [`Stream`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    /// Its handle.
+    pub(crate) context: usize,
+    /// `Context::unique`.
+    pub(crate) unique: u64,
+    /// The GPU's index on the machine.
+    pub(crate) gpu: usize,
+    /// The GPU's ordinal in this process.
+    pub(crate) ordinal: i32,
+    /// Multiprocessors of its green context; all of the device's where it has none.
+    pub(crate) sms: u32,
+}
+
+static KEYS: AtomicU64 = AtomicU64::new(1);
+
+impl Stream {
+    /// A stream over the machine's `id`; [`Stream::join`] completes it.
+    pub(crate) fn new(owner: Owner, role: Role, flags: u32, priority: i32, id: StreamId) -> Stream {
+        let handle = match role {
+            Role::Gathering => 0,
+            Role::Legacy => LEGACY,
+            Role::PerThread => PER_THREAD,
+            Role::Created(handle) => handle,
+        };
+        Stream {
+            key: KEYS.fetch_add(1, Ordering::Relaxed),
+            role,
+            handle,
+            context: owner.context,
+            context_unique: owner.unique,
+            gpu: owner.gpu,
+            ordinal: owner.ordinal,
+            flags,
+            priority,
+            attributes: Mutex::default(),
+            id,
+            group: OnceCell::new(),
+            ended: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
+            sms: owner.sms,
+            seen: Mutex::new(0),
+        }
+    }
+
+    /// Makes it one of its context's streams.
+    pub(crate) fn join(self: &Arc<Stream>, group: &Arc<Group>) {
+        if self.role == Role::Legacy {
+            let _ = group.legacy.set(Arc::downgrade(self));
+        } else if self.is_blocking() {
+            let mut blocking = group.blocking.lock();
+            blocking.retain(|stream| stream.strong_count() > 0);
+            blocking.push(Arc::downgrade(self));
+        }
+        let _ = self.group.set(Arc::clone(group));
+    }
+
+    /// Whether it synchronises with the legacy stream.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.role != Role::Legacy && self.flags & NON_BLOCKING == 0
+    }
+
+    /// As the capture machinery knows it.
+    pub(crate) fn member(&self) -> Member {
+        Member {
+            key: self.key,
+            context: self.context,
+            blocking: self.is_blocking(),
+        }
+    }
+
+    /// Whether a command was submitted to this stream, where it is in order anyway.
+    pub(crate) fn is_where(&self, ticket: Ticket) -> bool {
+        ticket.stream() == self.id
+    }
+
+    /// Whether the program has destroyed it.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Whether its green context has ended.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Relaxed)
+    }
+
+    /// Its green context ends.
+    pub(crate) fn detach(&self) {
+        self.detached.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends it: "the resources associated with hStream will be released automatically once the device has
+    /// completed all work in hStream".
+    pub(crate) fn end(&self) {
+        if !self.ended.swap(true, Ordering::Relaxed)
+            && let Ok(process) = process()
+        {
+            process.client.stream_destroy(self.id);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Rules across objects: order of streams, capture, launches, pools, ends of contexts.
+//!
+//! A rule gets objects and handles. Answers are written by `export`.
+
+pub(crate) mod capture;
+pub(crate) mod context;
+pub(crate) mod effects;
+pub(crate) mod event;
+pub(crate) mod graph;
+pub(crate) mod host_thread;
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod ordering;
+pub(crate) mod pool;
+pub(crate) mod stream;
+pub(crate) mod work;

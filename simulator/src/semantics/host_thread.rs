@@ -1,0 +1,235 @@
+//! Work of the host in streams: functions and callbacks (`cuLaunchHostFunc`, `cuStreamAddCallback`), waits for and
+//! writes of values in memory (`object/memory_operation.rs`).
+//!
+//! The machine knows a gate: the stream stops there until this process opens it. A thread of the process, started at
+//! the first need, watches the marker before each gate, does the task and opens the gate. It never waits for one stream
+//! only, as another stream's task may be what that stream waits for. Operations on memory have a thread of their own
+//! (docs/hardware.md, "operations on memory in a stream").
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use vcuda_driver_api::prelude::*;
+use vcuda_machine::{Client, Command, Ticket};
+
+use crate::base::thread::become_host_thread;
+use crate::object::host_function::HostFunction;
+use crate::object::memory_operation::{Condition, MemoryOperation, Width};
+use crate::object::process::process;
+use crate::object::stream::Stream;
+use crate::semantics::effects::settle;
+use crate::semantics::ordering;
+
+/// A callback of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Callback {
+    /// As the program named it.
+    pub(crate) stream: CUstream,
+    /// The function.
+    pub(crate) function: unsafe extern "C" fn(CUstream, CUresult, *mut c_void),
+    /// Its argument.
+    pub(crate) data: *mut c_void,
+}
+
+// SAFETY: the API's contract is that the callback may be called from the driver's thread with its argument.
+unsafe impl Send for Callback {}
+
+/// Task of the host at one place of a stream.
+#[derive(Debug)]
+enum Task {
+    Call(HostFunction),
+    Callback(Callback),
+    /// Operations that are still to do, the next one last.
+    Memory(Vec<MemoryOperation>),
+}
+
+#[derive(Debug)]
+struct Item {
+    /// The marker before the task and the gate behind it; none for a task outside streams.
+    place: Option<(Ticket, Ticket)>,
+    task: Task,
+}
+
+/// A thread that does tasks, and what it is given.
+#[derive(Debug)]
+struct Worker {
+    name: &'static str,
+    new: Mutex<Vec<Item>>,
+    wake: Condvar,
+    has_started: AtomicBool,
+}
+
+impl Worker {
+    const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            new: Mutex::new(Vec::new()),
+            wake: Condvar::new(),
+            has_started: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Calls of the program's functions.
+static HOST: Worker = Worker::new("cuda-host");
+/// Operations on memory.
+static GPU: Worker = Worker::new("cuda-memory-ops");
+
+/// Puts a call of a host function into a stream that is not capturing.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+pub(crate) fn call(stream: &Stream, function: HostFunction) -> CUresult {
+    HOST.put_in(stream, Task::Call(function))
+}
+
+/// Puts a callback into a stream that is not capturing.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+pub(crate) fn call_back(stream: &Stream, callback: Callback) -> CUresult {
+    HOST.put_in(stream, Task::Callback(callback))
+}
+
+/// Puts operations on memory into a stream that is not capturing.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+pub(crate) fn operate(stream: &Stream, mut operations: Vec<MemoryOperation>) -> CUresult {
+    operations.reverse();
+    GPU.put_in(stream, Task::Memory(operations))
+}
+
+/// Runs a kernel until the word at `address` is not 0.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+pub(crate) fn spin(stream: &Stream, address: u64, sms: u32) -> CUresult {
+    let wait = MemoryOperation::Wait {
+        address,
+        width: Width::Four,
+        value: u64::from(u32::MAX),
+        condition: Condition::And,
+    };
+    GPU.start()?;
+    let place = ordering::mark_and_hold(stream, Command::Spin { sms })?;
+    GPU.hand_over(Some(place), Task::Memory(vec![wait]));
+    Ok(())
+}
+
+/// Gives a function to the thread that belongs to no stream (a user object's destructor).
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+pub(crate) fn call_soon(function: HostFunction) -> CUresult {
+    HOST.start()?;
+    HOST.hand_over(None, Task::Call(function));
+    Ok(())
+}
+
+impl Worker {
+    fn put_in(&'static self, stream: &Stream, task: Task) -> CUresult {
+        self.start()?;
+        self.hand_over(Some(ordering::mark_and_hold(stream, Command::Gate)?), task);
+        Ok(())
+    }
+
+    fn hand_over(&self, place: Option<(Ticket, Ticket)>, task: Task) {
+        self.new.lock().push(Item { place, task });
+        self.wake.notify_one();
+    }
+
+    /// Starts the thread once, with all signals blocked: the program's handlers run on its own threads.
+    fn start(&'static self) -> CUresult {
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _one_at_a_time = STARTING.lock();
+        if self.has_started.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let client = &process()?.client;
+        let mut old = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the set is this function's own; sigfillset makes it valid.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        // SAFETY: `all` was filled, `old` is written by the call.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
+        let thread = std::thread::Builder::new()
+            .name(self.name.to_owned())
+            .spawn(move || self.run(client));
+        // SAFETY: `old` was written above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), core::ptr::null_mut()) };
+        thread.map_err(|_| CUerror::OUT_OF_MEMORY)?;
+        self.has_started.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The thread.
+    fn run(&self, client: &'static Client) {
+        become_host_thread();
+        // SAFETY: sets this thread's timer slack to a nanosecond; a failure leaves the default.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let mut items: Vec<Item> = Vec::new();
+        let mut pause = SHORT;
+        loop {
+            {
+                let mut new = self.new.lock();
+                while items.is_empty() && new.is_empty() {
+                    self.wake.wait(&mut new);
+                }
+                if !new.is_empty() {
+                    pause = SHORT;
+                    items.append(&mut new);
+                }
+            }
+            let before = items.len();
+            items.retain_mut(|item| !step(client, item));
+            if items.len() < before {
+                pause = SHORT;
+            } else {
+                std::thread::sleep(pause);
+                pause = (pause + pause / 8).min(LONG);
+            }
+        }
+    }
+}
+
+/// Shortest and longest time between two looks at what streams are doing.
+const SHORT: Duration = Duration::from_micros(20);
+const LONG: Duration = Duration::from_micros(500);
+
+/// Does what is to do in one place; true when it is finished and the stream goes on.
+fn step(client: &Client, item: &mut Item) -> bool {
+    if item.place.is_some_and(|(marker, _)| !client.is_done(marker)) {
+        return false;
+    }
+    // "The start of execution has the same effect as synchronizing an event recorded in the same stream
+    // immediately prior."
+    settle();
+    match &mut item.task {
+        Task::Call(HostFunction { function, data }) => {
+            // SAFETY: the program gave the function to be called with this argument, once.
+            unsafe { function(*data) };
+        }
+        Task::Callback(Callback {
+            stream,
+            function,
+            data,
+        }) => {
+            // SAFETY: the program gave the callback to be called with its stream and this argument, once.
+            unsafe { function(*stream, Ok(()), *data) };
+        }
+        Task::Memory(operations) => {
+            while let Some(operation) = operations.last() {
+                if !operation.attempt() {
+                    return false;
+                }
+                operations.pop();
+            }
+        }
+    }
+    if let Some((_, gate)) = item.place {
+        client.open_gate(gate);
+    }
+    true
+}

@@ -1,0 +1,58 @@
+//! Memory in the order of streams: when blocks go back to their pools, and what pools hold to the device.
+
+use core::sync::atomic::Ordering;
+
+use crate::object::memory::{self, Kind};
+use crate::object::pool::{self, POOLS};
+use crate::object::process::process;
+use crate::object::{graph_memory, sharing};
+
+/// The stream has reached the free of a block (or the program has waited for it): it goes back to its pool. Memory of
+/// `cuMemAlloc` goes back to the device.
+pub(crate) fn free_now(address: u64) {
+    if graph_memory::free(address).is_ok() || free_imported(address) {
+        return;
+    }
+    let is_freed_in_order = |kind: &Kind| matches!(kind, Kind::Pool(_) | Kind::Device | Kind::Managed);
+    let Some(range) = memory::remove(address, |kind| is_freed_in_order(&kind)) else {
+        return;
+    };
+    if !matches!(range.kind, Kind::Pool(_)) {
+        if let Ok(process) = process() {
+            memory::release(process, &range);
+        }
+        return;
+    }
+    let Some(pool) = pool::take_block(address) else {
+        return;
+    };
+    // Of a block that another process still holds, which the documentation forbids, the bytes are that one's now.
+    let is_own = sharing::hide(address).is_none_or(sharing::unmake);
+    range.device.arena.give(range.base, range.bytes);
+    pool.reserve.leave(range.bytes);
+    if !is_own {
+        pool.reserve.lose(range.bytes);
+    }
+    // "The resources will be released once there are no more outstanding allocations" (`cuMemPoolDestroy`): those of a
+    // block with it (docs/hardware.md, "pools' memory").
+    if POOLS.get(pool.handle).is_none() {
+        pool.trim(0);
+    }
+}
+
+/// A stream, an event or a context has been synchronised: "the allocator will try to release memory back to
+/// the OS on the next call to stream, event or context synchronize" (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`).
+pub(crate) fn synchronized() {
+    for pool in pool::all() {
+        pool.trim(pool.threshold.load(Ordering::Relaxed));
+    }
+}
+
+/// The stream has reached the free of an imported block: the exporter's is not touched.
+fn free_imported(address: u64) -> bool {
+    let is_imported = memory::remove(address, |kind| matches!(kind, Kind::Imported(_))).is_some();
+    if is_imported {
+        sharing::end(address);
+    }
+    is_imported
+}

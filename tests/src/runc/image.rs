@@ -1,0 +1,71 @@
+//! The root file system of a container: its programs, and the users that it knows.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::bind;
+use crate::release_dir;
+
+/// Configuration of PAM by which root may become any user.
+const PERMITTED: &str = "auth required pam_permit.so\naccount required pam_permit.so\npassword required pam_permit.so\n\
+                         session required pam_permit.so\n";
+/// Files by which root and alice are known, and the one becomes the other.
+pub(super) const ACCOUNTS: [(&str, &str); 4] = [
+    (
+        "etc/passwd",
+        "root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n",
+    ),
+    ("etc/group", "root:x:0:\nalice:x:1000:\n"),
+    ("etc/pam.d/su", PERMITTED),
+    // PAM gives up where this one is missing.
+    ("etc/pam.d/other", PERMITTED),
+];
+
+/// Where a container's programs come from.
+#[derive(Debug, Clone)]
+pub enum Image {
+    /// This machine's own userland.
+    Host,
+    /// musl's loader and nothing else, with this program as `/app`.
+    Musl(PathBuf),
+}
+
+impl Image {
+    /// Puts the programs into a root file system, over which `/usr` writes to folders of `over`. Returns their mounts.
+    pub(super) fn unpack(&self, root: &Path, over: &Path) -> Vec<Value> {
+        match self {
+            Image::Host => {
+                link_userland(root);
+                fs::create_dir(root.join("app")).unwrap();
+                let data = |name: &str| over.join(name).display().to_string();
+                let usr = json!({
+                    "destination": "/usr", "type": "overlay", "source": "overlay", "options": [
+                        "lowerdir=/usr", format!("upperdir={}", data("upper")), format!("workdir={}", data("work"))],
+                });
+                vec![usr, bind(&release_dir().join("test-apps"), "/app", "ro")]
+            }
+            Image::Musl(program) => {
+                fs::create_dir(root.join("lib")).unwrap();
+                let loader = format!("lib/ld-musl-{}.so.1", std::env::consts::ARCH);
+                fs::copy(Path::new("/").join(&loader), root.join(&loader)).unwrap();
+                fs::copy(program, root.join("app")).unwrap();
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Makes this machine's links into `/usr` in a root file system that mounts it.
+///
+/// # Panics
+/// The disk is full.
+pub fn link_userland(root: &Path) {
+    for link in ["bin", "sbin", "lib", "lib64"] {
+        if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
+            symlink(target, root.join(link)).unwrap();
+        }
+    }
+}

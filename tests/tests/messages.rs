@@ -1,0 +1,94 @@
+//! The documents agree with what the programs say: the sources print each message that a document explains, and each event of
+//! the manager is explained.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::collections::BTreeSet;
+
+use vcuda_tests::sources::{files, in_backticks, pages, read};
+use vcuda_tests::workspace;
+
+/// The first cells of all tables whose first column is headed "message": texts that our programs print. `...` stands for
+/// what differs.
+fn messages(page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut is_inside = false;
+    for line in page.lines() {
+        let cell = line.strip_prefix("| ").and_then(|rest| rest.split(" | ").next());
+        is_inside = match cell {
+            Some("message") => true,
+            Some(cell) if is_inside => {
+                found.extend(in_backticks(cell).into_iter().map(str::to_owned));
+                true
+            }
+            _ => is_inside && line.starts_with('|'),
+        };
+    }
+    found
+}
+
+/// The sources of the programs, with strings that go over a line's end in one piece.
+fn printed() -> String {
+    let folders = ["cli", "daemon", "manager", "plugin", "quota", "region", "shim"];
+    let sources = files(&folders, &["rs"]);
+    let mut text = String::new();
+    for path in sources {
+        let mut lines = read(&path);
+        while let Some(at) = lines.find("\\\n") {
+            let rest = lines[at + 2..].trim_start().to_owned();
+            lines.truncate(at);
+            lines += &rest;
+        }
+        text += &lines;
+    }
+    text.replace("\\\"", "\"")
+}
+
+#[test]
+fn each_explained_message_is_printed() {
+    let printed = printed();
+    let mut explained = BTreeSet::new();
+    for page in pages() {
+        explained.extend(messages(&read(&page)));
+    }
+    assert!(
+        explained.len() > 15,
+        "only {} messages were found",
+        explained.len()
+    );
+    for message in explained {
+        for piece in message
+            .split("...")
+            .map(str::trim)
+            .filter(|piece| !piece.is_empty())
+        {
+            assert!(
+                printed.contains(piece),
+                "no program prints {piece:?} of {message:?}"
+            );
+        }
+    }
+}
+
+/// The reasons of events in a text: words in quotation marks or backticks that begin with "Vcuda".
+fn reasons<'a>(text: &'a str, mark: &str) -> BTreeSet<&'a str> {
+    let words = text.split(mark).filter(|word| word.starts_with("Vcuda"));
+    words
+        .filter(|word| word.bytes().all(|b| b.is_ascii_alphabetic()))
+        .collect()
+}
+
+#[test]
+fn each_reason_of_an_event_is_explained() {
+    let code: String = files(&["manager/src"], &["rs"])
+        .iter()
+        .map(|path| read(path))
+        .collect();
+    let page = read(&workspace().join("docs/operations.md"));
+    let told = reasons(&code, "\"");
+    assert!(told.len() > 20, "only {} reasons were found", told.len());
+    assert_eq!(told, reasons(&page, "`"));
+}
