@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
@@ -15,6 +16,14 @@ use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 const GIB: u64 = 1 << 30;
+
+/// Held by each test from its first line to its last. A child that another test forked meanwhile would have a copy of this
+/// test's descriptors, and with it the lock of the directory's creator.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn device() -> DeviceIndex {
     DeviceIndex::new(0).unwrap()
@@ -41,7 +50,7 @@ fn pipe() -> (File, File) {
 
 /// Forks; the child runs `part` and ends.
 fn forked(part: impl FnOnce()) -> i32 {
-    // SAFETY: this test has one thread that holds no lock.
+    // SAFETY: no other test runs, and the harness's threads hold no lock that a child needs.
     let child = unsafe { libc::fork() };
     if child == 0 {
         part();
@@ -81,6 +90,7 @@ fn start(directory: &Path, then_forks: bool) -> (i32, i32) {
 
 #[test]
 fn a_forked_child_keeps_what_its_dead_parent_had() {
+    let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
     let directory = tenant_directory(root.path(), &me);
@@ -165,6 +175,7 @@ fn at_number(file: &File, number: i32) -> File {
 /// lock on `usage`, which is released after them all the same.
 #[test]
 fn a_childs_lock_goes_after_all_files_that_were_open() {
+    let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
     let directory = tenant_directory(root.path(), &me);
@@ -205,6 +216,7 @@ fn a_childs_lock_goes_after_all_files_that_were_open() {
 /// namespace of a container that has ended. The lock tells.
 #[test]
 fn death_in_a_namespace_that_cannot_be_seen_is_told_by_the_lock() {
+    let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
     let directory = tenant_directory(root.path(), &me);
