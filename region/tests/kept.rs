@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Tenant};
@@ -20,10 +20,6 @@ const GIB: u64 = 1 << 30;
 /// Held by each test from its first line to its last. A child that another test forked meanwhile would have a copy of this
 /// test's descriptors, and with it the lock of the directory's creator.
 static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn device() -> DeviceIndex {
     DeviceIndex::new(0).unwrap()
@@ -90,7 +86,7 @@ fn start(directory: &Path, then_forks: bool) -> (i32, i32) {
 
 #[test]
 fn a_forked_child_keeps_what_its_dead_parent_had() {
-    let _alone = alone();
+    let _alone = ALONE.lock();
     let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
     let directory = tenant_directory(root.path(), &me);
@@ -175,7 +171,7 @@ fn at_number(file: &File, number: i32) -> File {
 /// lock on `usage`, which is released after them all the same.
 #[test]
 fn a_childs_lock_goes_after_all_files_that_were_open() {
-    let _alone = alone();
+    let _alone = ALONE.lock();
     let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
     let directory = tenant_directory(root.path(), &me);
@@ -216,7 +212,7 @@ fn a_childs_lock_goes_after_all_files_that_were_open() {
 /// namespace of a container that has ended. The lock tells.
 #[test]
 fn death_in_a_namespace_that_cannot_be_seen_is_told_by_the_lock() {
-    let _alone = alone();
+    let _alone = ALONE.lock();
     let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
     let directory = tenant_directory(root.path(), &me);
