@@ -4,6 +4,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = protox::compile(
         [
             "deviceplugin/v1beta1/api.proto",
+            "dra/v1/api.proto",
             "podresources/v1/api.proto",
             "pluginregistration/v1/api.proto",
         ],

@@ -29,6 +29,7 @@ mod follow;
 mod grants;
 
 pub use error::BindError;
+pub(crate) use facts::facts;
 
 /// For all of it: kubelet waits 30 s.
 pub const DEADLINE: Duration = Duration::from_secs(10);

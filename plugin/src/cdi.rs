@@ -11,10 +11,12 @@ use crate::driver::Bound;
 use crate::ids::Slot;
 use edits::{ContainerEdits, Device, DeviceNode, Hook, Mount};
 
+mod claim;
 mod edits;
 mod record;
 mod store;
 
+pub use claim::{ClaimDevice, ClaimRecord, Prepared, claim_spec};
 pub use record::{Holding, Record};
 pub use store::{Store, StoreError};
 
@@ -142,10 +144,23 @@ pub enum FactsError {
 /// # Errors
 /// Something that it needs is not known.
 pub fn spec(facts: &Facts, grant: &Grant) -> Result<Spec, FactsError> {
-    let mut edits = gpus(facts, grant)?;
-    if grant.is_limited {
+    let limits = grant.is_limited.then_some(grant.directory.as_path());
+    Ok(Spec {
+        cdi_version: VERSION.to_owned(),
+        kind: KIND.to_owned(),
+        devices: vec![Device {
+            name: grant.slot.to_string(),
+            container_edits: edits(facts, &grant.gpus, limits)?,
+        }],
+    })
+}
+
+/// Edits for a container with these GPUs (UUIDs), limited as the files in the directory `limits` say, if there is one.
+fn edits(facts: &Facts, gpus: &[String], limits: Option<&Path>) -> Result<ContainerEdits, FactsError> {
+    let mut edits = visible(facts, gpus)?;
+    if let Some(directory) = limits {
         let shim = facts.shim.as_ref().ok_or(FactsError::NoShim)?;
-        edits.mounts.extend(limited(shim, &grant.directory));
+        edits.mounts.extend(limited(shim, directory));
         let program = facts.program.iter();
         edits
             .mounts
@@ -158,23 +173,16 @@ pub fn spec(facts: &Facts, grant: &Grant) -> Result<Spec, FactsError> {
             ));
         }
     }
-    Ok(Spec {
-        cdi_version: VERSION.to_owned(),
-        kind: KIND.to_owned(),
-        devices: vec![Device {
-            name: grant.slot.to_string(),
-            container_edits: edits,
-        }],
-    })
+    Ok(edits)
 }
 
-/// Edits that make the container's GPUs, and no others, visible in it.
-fn gpus(facts: &Facts, grant: &Grant) -> Result<ContainerEdits, FactsError> {
-    let visible = |which: &str| vec![format!("NVIDIA_VISIBLE_DEVICES={which}")];
+/// Edits that make these GPUs, and no others, visible in a container.
+fn visible(facts: &Facts, gpus: &[String]) -> Result<ContainerEdits, FactsError> {
+    let variable = |which: &str| vec![format!("NVIDIA_VISIBLE_DEVICES={which}")];
     match facts.inject {
         Inject::Cdi => {
             let mut nodes = Vec::new();
-            for gpu in &grant.gpus {
+            for gpu in gpus {
                 let node = facts.gpu_nodes.get(gpu);
                 nodes.push(node.ok_or_else(|| FactsError::NoNode(gpu.clone()))?);
             }
@@ -182,7 +190,7 @@ fn gpus(facts: &Facts, grant: &Grant) -> Result<ContainerEdits, FactsError> {
             let driver = facts.driver.iter();
             Ok(ContainerEdits {
                 // Without this an image that asks for "all" would get every GPU from NVIDIA's runtime.
-                env: visible("void"),
+                env: variable("void"),
                 device_nodes: nodes.map(|name| DeviceNode::new(&facts.devices, name)).collect(),
                 mounts: driver
                     .map(|file| Mount::new(&file.host, &file.container, "ro", false))
@@ -191,13 +199,12 @@ fn gpus(facts: &Facts, grant: &Grant) -> Result<ContainerEdits, FactsError> {
             })
         }
         Inject::ToolkitEnv => Ok(ContainerEdits {
-            env: visible(&grant.gpus.join(",")),
+            env: variable(&gpus.join(",")),
             ..ContainerEdits::default()
         }),
         Inject::ToolkitMounts => Ok(ContainerEdits {
-            env: visible(TOOLKIT_MOUNTS),
-            mounts: grant
-                .gpus
+            env: variable(TOOLKIT_MOUNTS),
+            mounts: gpus
                 .iter()
                 .map(|gpu| {
                     Mount::new(

@@ -16,6 +16,7 @@ pub mod cdi;
 pub mod cluster;
 pub mod config;
 pub mod demand;
+pub mod dra;
 pub mod driver;
 pub mod follow;
 pub mod ids;

@@ -23,7 +23,7 @@ use crate::serve::{Listening, Readers, Resource, listen};
 
 pub mod changes;
 mod classic;
-mod watched;
+pub mod watched;
 
 use changes::Changes;
 use watched::Asked;

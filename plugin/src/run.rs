@@ -36,7 +36,7 @@ use crate::serve::{Readers, Resource, Shared};
 use vcuda_kubelet_api::CHECKPOINT;
 
 /// Between looks whether another plugin has ended.
-const TURN_LOOK: Duration = Duration::from_millis(20);
+pub(crate) const TURN_LOOK: Duration = Duration::from_millis(20);
 
 /// Runs until a signal ends it.
 ///
@@ -142,7 +142,8 @@ fn unknown(node: &Known) -> Option<String> {
     is_unknown.then(|| "the manager has not said yet which GPUs there are".to_owned())
 }
 
-fn lock(path: &Path) -> io::Result<Flock<File>> {
+/// Takes the lock at `path` for this process.
+pub(crate) fn lock(path: &Path) -> io::Result<Flock<File>> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
     }
@@ -259,7 +260,7 @@ fn recency(store: &Store) -> Recency {
     recency
 }
 
-fn rules(config: &Config) -> Rules {
+pub(crate) fn rules(config: &Config) -> Rules {
     Rules {
         chunk_bytes: config.chunk_bytes,
         shim_for_whole_cards: config.shim_for_whole_cards,

@@ -48,6 +48,8 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
         cordoned: candidate.is_cordoned,
         minor_number: gpu.minor_number,
         memory_alone_bytes: rules.memory_capacity_bytes(gpu, 1),
+        memory_shared_bytes: rules.memory_capacity_bytes(gpu, rules.sharers_max),
+        cores_grantable_permille: rules.cores_overcommit_permille,
     }
 }
 

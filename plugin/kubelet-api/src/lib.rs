@@ -1,5 +1,5 @@
 //! Protocols between kubelet and its plugins, both sides of them (`proto/`, which also documents them): the device plugin
-//! API, registration by a watched directory, and PodResources.
+//! API, registration by a watched directory, Dynamic Resource Allocation, and PodResources.
 
 #[allow(
     missing_docs,
@@ -20,13 +20,18 @@ mod generated {
         tonic::include_proto!("v1");
     }
 
+    /// Package `k8s.io.kubelet.pkg.apis.dra.v1`: drivers for Dynamic Resource Allocation.
+    pub mod dra {
+        tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
+    }
+
     /// Package `pluginregistration`: what kubelet asks sockets in a directory that it watches.
     pub mod pluginregistration {
         tonic::include_proto!("pluginregistration");
     }
 }
 
-pub use generated::{pluginregistration, podresources, v1beta1};
+pub use generated::{dra, pluginregistration, podresources, v1beta1};
 
 mod connect;
 
@@ -40,6 +45,10 @@ pub const HEALTHY: &str = "Healthy";
 pub const UNHEALTHY: &str = "Unhealthy";
 /// Type of a device plugin in [`pluginregistration::PluginInfo`].
 pub const DEVICE_PLUGIN: &str = "DevicePlugin";
+/// Type of a driver for Dynamic Resource Allocation in [`pluginregistration::PluginInfo`].
+pub const DRA_PLUGIN: &str = "DRAPlugin";
+/// The service that a driver serves, as it is registered.
+pub const DRA_SERVICE: &str = "v1.DRAPlugin";
 /// Name of kubelet's own socket in its directories.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
 /// Name of kubelet's record of devices, beside its socket.

@@ -50,7 +50,7 @@ pub enum StoreError {
 /// The directory in which container runtimes look for specifications.
 #[derive(Debug, Clone)]
 pub struct Store {
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
 }
 
 impl Store {
@@ -196,7 +196,7 @@ impl Store {
     }
 
     /// Puts `text` at `path`, whole or not at all.
-    fn place(&self, path: &Path, text: &[u8]) -> io::Result<()> {
+    pub(super) fn place(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let aside = self.directory.join(format!(".{name}.{}.new", std::process::id()));
         write(&aside, text)
@@ -204,7 +204,7 @@ impl Store {
             .inspect_err(|_| drop(fs::remove_file(&aside)))
     }
 
-    fn named(&self, error: io::Error) -> StoreError {
+    pub(super) fn named(&self, error: io::Error) -> StoreError {
         let directory = self.directory.clone();
         match error.kind() {
             io::ErrorKind::NotFound => StoreError::Missing(directory),
@@ -230,7 +230,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// The file at `path`; nothing if it is none that we would write.
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let metadata = fs::symlink_metadata(path)?;
     match metadata.is_file() && metadata.len() <= MOST_BYTES {
         true => fs::read(path).map(Some),
@@ -244,7 +244,7 @@ fn slot_of(path: &Path, ending: &str) -> Option<Slot> {
     Slot::named(name.strip_prefix(PREFIX)?.strip_suffix(ending)?)
 }
 
-fn absent_is_false(done: io::Result<()>) -> io::Result<bool> {
+pub(super) fn absent_is_false(done: io::Result<()>) -> io::Result<bool> {
     match done {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::ids::Ids;
 
-fn facts() -> Facts {
+pub(super) fn facts() -> Facts {
     Facts {
         shim: Some(Shim {
             library: "/var/lib/vcuda/lib/libvcuda_shim-1.2.0-9f2c.so".into(),

@@ -15,19 +15,30 @@ use vcuda_kubelet_api::{DEVICE_PLUGIN, VERSION};
 use super::Registrar;
 use crate::serve::{Listening, listen};
 
-/// Kubelet's requests at the watched socket.
+/// What kubelet has said at the watched socket.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asked {
+pub struct Asked {
     /// Set once kubelet has asked for the plugin's identity.
-    pub(super) came: bool,
+    pub came: bool,
+    /// Set once kubelet has said that it uses the plugin.
+    pub accepted: bool,
     /// It does not want us, and why.
-    pub(super) refused: Option<String>,
+    pub refused: Option<String>,
 }
 
+/// The service at a socket that kubelet finds in the directory that it watches.
 #[derive(Debug)]
-struct Watched {
+pub struct Watched {
     info: PluginInfo,
     asked: watch::Sender<Asked>,
+}
+
+impl Watched {
+    /// Answers with `info`, and notes in `asked` what kubelet says.
+    #[must_use]
+    pub fn new(info: PluginInfo, asked: watch::Sender<Asked>) -> Self {
+        Self { info, asked }
+    }
 }
 
 #[tonic::async_trait]
@@ -43,9 +54,10 @@ impl Registration for Watched {
         status: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = status.into_inner();
-        if !status.plugin_registered {
-            self.asked.send_modify(|asked| asked.refused = Some(status.error));
-        }
+        self.asked.send_modify(|asked| {
+            asked.accepted = status.plugin_registered;
+            asked.refused = (!status.plugin_registered).then_some(status.error);
+        });
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
@@ -57,15 +69,13 @@ impl Registrar {
         let path = self.directories.service_socket(kind);
         std::fs::create_dir_all(self.directories.own())?;
         let service = self.serve(&path)?;
-        let watched = Watched {
-            info: PluginInfo {
-                r#type: DEVICE_PLUGIN.to_owned(),
-                name: self.resource.name.clone(),
-                endpoint: path.display().to_string(),
-                supported_versions: vec![VERSION.to_owned()],
-            },
-            asked,
+        let info = PluginInfo {
+            r#type: DEVICE_PLUGIN.to_owned(),
+            name: self.resource.name.clone(),
+            endpoint: path.display().to_string(),
+            supported_versions: vec![VERSION.to_owned()],
         };
+        let watched = Watched::new(info, asked);
         let routes = Routes::new(RegistrationServer::new(watched));
         let registration = listen(&self.directories.watched_socket(kind), routes)?;
         Ok((service, registration))

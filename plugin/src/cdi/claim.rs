@@ -1,0 +1,213 @@
+//! Specifications of ResourceClaims: one file for each claim, with a device for each group of requests that the same containers
+//! use; beside it the answer to kubelet, which may ask again while the API server is away.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::edits::Device;
+use super::store::{absent_is_false, read};
+use super::{Facts, FactsError, Spec, Store, StoreError, VERSION, edits};
+
+/// Vendor and class of claims' devices.
+const KIND: &str = "vcuda.io/claim";
+/// Beginning of the files' names, before the claim's UID.
+const PREFIX: &str = "vcuda.io-claim-";
+/// Ending of the record's name, which runtimes do not read.
+const RECORD: &str = ".record";
+
+/// A device for containers that use the same requests of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimDevice {
+    /// Its name, unique on the node.
+    pub name: String,
+    /// Its GPUs by UUID.
+    pub gpus: Vec<String>,
+    /// Directory of the limits on the host; `None` for admin access, which is not limited.
+    pub limits: Option<PathBuf>,
+}
+
+impl ClaimDevice {
+    /// The name by which kubelet's runtime finds it.
+    #[must_use]
+    pub fn qualified(&self) -> String {
+        format!("{KIND}={}", self.name)
+    }
+}
+
+/// One share of a claim, as kubelet was told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The request.
+    pub request: String,
+    /// The pool.
+    pub pool: String,
+    /// The device.
+    pub device: String,
+    /// Which share of the device.
+    pub share_id: Option<String>,
+    /// Qualified CDI names.
+    pub cdi: Vec<String>,
+}
+
+/// A claim that is prepared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimRecord {
+    /// Namespace of the claim.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Keys of its grants.
+    pub keys: Vec<String>,
+    /// The answer to kubelet.
+    pub prepared: Vec<Prepared>,
+}
+
+/// The specification of a claim's devices.
+///
+/// # Errors
+/// Something that it needs is not known.
+pub fn claim_spec(facts: &Facts, devices: &[ClaimDevice]) -> Result<Spec, FactsError> {
+    let mut written = Vec::new();
+    for device in devices {
+        written.push(Device {
+            name: device.name.clone(),
+            container_edits: edits(facts, &device.gpus, device.limits.as_deref())?,
+        });
+    }
+    Ok(Spec {
+        cdi_version: VERSION.to_owned(),
+        kind: KIND.to_owned(),
+        devices: written,
+    })
+}
+
+impl Store {
+    fn claim_path(&self, uid: &str) -> PathBuf {
+        self.directory.join(format!("{PREFIX}{uid}.json"))
+    }
+
+    fn claim_record_path(&self, uid: &str) -> PathBuf {
+        self.directory.join(format!("{PREFIX}{uid}{RECORD}"))
+    }
+
+    /// Writes what a claim's containers receive, and then that it is prepared.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; the claim is not prepared then.
+    pub fn write_claim(&self, spec: &Spec, record: &ClaimRecord) -> Result<(), StoreError> {
+        let placed = serde_json::to_vec(spec)
+            .map_err(io::Error::from)
+            .and_then(|text| self.place(&self.claim_path(&record.uid), &text))
+            .and_then(|()| self.place(&self.claim_record_path(&record.uid), &serde_json::to_vec(record)?))
+            .and_then(|()| File::open(&self.directory)?.sync_all());
+        placed.map_err(|error| self.named(error))
+    }
+
+    /// The claim, if it is prepared.
+    ///
+    /// # Errors
+    /// Its file cannot be read. One that is no record counts as none.
+    pub fn claim(&self, uid: &str) -> Result<Option<ClaimRecord>, StoreError> {
+        let path = self.claim_record_path(uid);
+        if !self.claim_path(uid).is_file() {
+            return Ok(None);
+        }
+        match read(&path) {
+            Ok(text) => Ok(text.and_then(|text| serde_json::from_slice(&text).ok())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::Io(path, error)),
+        }
+    }
+
+    /// Takes a claim's files away; the record first, so that it counts as prepared no more.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; some may still be there then.
+    pub fn remove_claim(&self, uid: &str) -> Result<(), StoreError> {
+        for path in [self.claim_record_path(uid), self.claim_path(uid)] {
+            absent_is_false(fs::remove_file(path)).map_err(|error| self.named(error))?;
+        }
+        Ok(())
+    }
+
+    /// UIDs of all claims that have files.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn claims(&self) -> Result<Vec<String>, StoreError> {
+        let mut uids = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(|error| self.named(error))? {
+            let name = entry.map_err(|error| self.named(error))?.file_name();
+            let of_claim = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+            let uid =
+                of_claim.and_then(|name| name.strip_suffix(".json").or_else(|| name.strip_suffix(RECORD)));
+            uids.extend(uid.map(str::to_owned));
+        }
+        uids.sort();
+        uids.dedup();
+        Ok(uids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::facts;
+    use super::*;
+
+    fn record(uid: &str) -> ClaimRecord {
+        ClaimRecord {
+            namespace: "n".to_owned(),
+            name: "c".to_owned(),
+            uid: uid.to_owned(),
+            keys: vec!["k".to_owned()],
+            prepared: vec![Prepared {
+                request: "gpu".to_owned(),
+                pool: "node".to_owned(),
+                device: "gpu-1".to_owned(),
+                share_id: None,
+                cdi: vec![format!("{KIND}={uid}-gpu")],
+            }],
+        }
+    }
+
+    #[test]
+    fn a_claim_is_prepared_from_its_record_on() {
+        let scratch = tempfile::tempdir().unwrap();
+        let store = Store::new(scratch.path());
+        assert_eq!(store.claim("u").unwrap(), None);
+        let facts = facts();
+        let device = |name: &str, limits| ClaimDevice {
+            name: name.to_owned(),
+            gpus: facts.gpu_nodes.keys().take(1).cloned().collect(),
+            limits,
+        };
+        let devices = [
+            device("u-gpu", Some("/run/vcuda/tenants/g".into())),
+            device("u-see", None),
+        ];
+        let spec = claim_spec(&facts, &devices).unwrap();
+        for _ in 0..2 {
+            store.write_claim(&spec, &record("u")).unwrap();
+        }
+        assert_eq!(store.claim("u").unwrap(), Some(record("u")));
+        assert_eq!(store.claims().unwrap(), ["u"]);
+        let text = fs::read_to_string(store.claim_path("u")).unwrap();
+        assert_eq!(
+            text.matches("/etc/vcuda/limits").count(),
+            1,
+            "admin access is not limited"
+        );
+        fs::write(store.claim_record_path("u"), "{").unwrap();
+        assert_eq!(store.claim("u").unwrap(), None);
+        assert_eq!(store.claims().unwrap(), ["u"]);
+        for _ in 0..2 {
+            store.remove_claim("u").unwrap();
+        }
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,243 @@
+//! A ResourceClaim as the scheduler left it: which shares of which GPUs it was allocated, and how they compete.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
+use thiserror::Error;
+use vcuda_quota::QuotaChange;
+
+use super::DRIVER;
+use super::device::{CORES, MEMORY};
+use super::parameters::{self, ParametersError};
+use super::quantity::{self, QuantityError};
+
+/// An allocation that cannot be prepared.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ClaimError {
+    /// The claim of this name is another one by now.
+    #[error(
+        "the claim was deleted, and another of its name was made: kubelet asks for that one when its pod starts"
+    )]
+    Other,
+    /// The scheduler has not allocated it, or has taken that back.
+    #[error("the claim is not allocated (any more)")]
+    NotAllocated,
+    /// Devices of another node.
+    #[error("it was allocated devices of pool \"{0}\", and this node's is \"{1}\"")]
+    OtherPool(String, String),
+    /// An amount is missing: another version's slices, or a gate that dropped fields of them.
+    #[error(
+        "device {0}: no {1} was allocated of it; the feature gate DRAConsumableCapacity must be on in all of Kubernetes \
+         (it is from 1.36)"
+    )]
+    NoAmount(String, &'static str),
+    /// An amount that is none.
+    #[error("device {0}: {1}")]
+    Amount(String, QuantityError),
+    /// Its parameters.
+    #[error(transparent)]
+    Parameters(#[from] ParametersError),
+}
+
+/// Part of a GPU that was allocated for one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// The request, without the name of a subrequest.
+    pub request: String,
+    /// Name of the device.
+    pub device: String,
+    /// Which share of the device.
+    pub share_id: Option<String>,
+    /// Amounts; `None` for admin access, which sees the GPU and consumes nothing.
+    pub amounts: Option<Amounts>,
+}
+
+/// Amounts that a share consumes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Amounts {
+    /// Memory (bytes).
+    pub memory_bytes: u64,
+    /// Part of the GPU's time (thousandths). 0: what others leave.
+    pub cores_permille: u32,
+    /// How it competes.
+    pub competition: QuotaChange,
+}
+
+/// The shares of ours that `claim`, known by `uid`, was allocated in the pool of this node.
+///
+/// # Errors
+/// See [`ClaimError`].
+pub fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>, ClaimError> {
+    if claim.metadata.uid.as_deref() != Some(uid) {
+        return Err(ClaimError::Other);
+    }
+    let allocation = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.allocation.as_ref());
+    let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
+    let results = devices.and_then(|devices| devices.results.as_deref());
+    let results = results.ok_or(ClaimError::NotAllocated)?;
+    let ours = results.iter().filter(|result| result.driver == DRIVER);
+    ours.map(|result| {
+        if result.pool != pool {
+            return Err(ClaimError::OtherPool(result.pool.clone(), pool.to_owned()));
+        }
+        Ok(Share {
+            request: base(&result.request).to_owned(),
+            device: result.device.clone(),
+            share_id: result.share_id.clone(),
+            amounts: match result.admin_access {
+                Some(true) => None,
+                _ => Some(amounts(result, claim)?),
+            },
+        })
+    })
+    .collect()
+}
+
+/// Whether a claim has devices of ours.
+#[must_use]
+pub fn is_ours(claim: &ResourceClaim) -> bool {
+    let allocation = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.allocation.as_ref());
+    let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
+    let mut results = devices
+        .into_iter()
+        .flat_map(|devices| devices.results.iter().flatten());
+    results.any(|result| result.driver == DRIVER)
+}
+
+/// Name of a request in the claim: `gpu` of `gpu/large`, the subrequest that the scheduler chose of a prioritized list.
+fn base(request: &str) -> &str {
+    request.split_once('/').map_or(request, |(base, _)| base)
+}
+
+fn amounts(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Result<Amounts, ClaimError> {
+    let device = &result.device;
+    let consumed = |name: &'static str| {
+        let consumed = result.consumed_capacity.as_ref();
+        let qualified = format!("{DRIVER}/{name}");
+        let found = consumed.and_then(|all| all.get(name).or_else(|| all.get(&qualified)));
+        let quantity = found.ok_or_else(|| ClaimError::NoAmount(device.clone(), name))?;
+        quantity::parse(&quantity.0).map_err(|error| ClaimError::Amount(device.clone(), error))
+    };
+    let percent = consumed(CORES)?.min(100);
+    Ok(Amounts {
+        memory_bytes: consumed(MEMORY)?,
+        cores_permille: u32::try_from(percent * 10).unwrap_or(1000),
+        competition: competition(claim, &result.request)?,
+    })
+}
+
+/// The class's parameters, then the claim's, as the allocation lists them.
+fn competition(claim: &ResourceClaim, request: &str) -> Result<QuotaChange, ClaimError> {
+    let allocation = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.allocation.as_ref());
+    let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
+    let mut change = QuotaChange::default();
+    for config in devices
+        .into_iter()
+        .flat_map(|devices| devices.config.iter().flatten())
+    {
+        let requests: BTreeSet<&str> = config.requests.iter().flatten().map(String::as_str).collect();
+        let applies = requests.is_empty() || requests.contains(request) || requests.contains(base(request));
+        if let Some(opaque) = config
+            .opaque
+            .as_ref()
+            .filter(|opaque| applies && opaque.driver == DRIVER)
+        {
+            parameters::apply(&opaque.parameters.0, &mut change)?;
+        }
+    }
+    Ok(change)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::{Value, json};
+    use vcuda_quota::Policy;
+
+    use super::*;
+
+    /// A claim with such results, each for a device of ours in the pool `node`.
+    pub(in crate::dra) fn claim(name: &str, results: &[Value], config: &Value) -> ResourceClaim {
+        let results: Vec<Value> = results
+            .iter()
+            .map(|result| {
+                let mut whole = json!({"driver": DRIVER, "pool": "node", "shareID": "s"});
+                whole
+                    .as_object_mut()
+                    .unwrap()
+                    .extend(result.as_object().unwrap().clone());
+                whole
+            })
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": name, "uid": format!("{name}-uid")},
+            "spec": {},
+            "status": {"allocation": {"devices": {"results": results, "config": config}}},
+        }))
+        .unwrap()
+    }
+
+    fn parameters(policy: &str) -> Value {
+        json!({"driver": DRIVER, "parameters": {"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig", "policy": policy}})
+    }
+
+    #[test]
+    fn a_share_has_its_amounts_and_parameters() {
+        let result = json!({"request": "gpu/small", "device": "gpu-1", "consumedCapacity": {"memory": "4Gi", "cores": "30"}});
+        let config = json!([
+            {"source": "FromClass", "opaque": parameters("best-effort")},
+            {"source": "FromClaim", "requests": ["gpu"], "opaque": parameters("burst")},
+            {"source": "FromClaim", "requests": ["other"], "opaque": parameters("nonsense")},
+            {"source": "FromClaim", "opaque": {"driver": "other.io", "parameters": {}}},
+        ]);
+        let [share] = shares(&claim("a", &[result], &config), "a-uid", "node")
+            .unwrap()
+            .try_into()
+            .unwrap();
+        assert_eq!((share.request.as_str(), share.device.as_str()), ("gpu", "gpu-1"));
+        let amounts = share.amounts.unwrap();
+        assert_eq!((amounts.memory_bytes, amounts.cores_permille), (4 << 30, 300));
+        assert_eq!(amounts.competition.policy, Some(Policy::Burst));
+    }
+
+    #[test]
+    fn admin_access_consumes_nothing_and_other_drivers_devices_are_not_ours() {
+        let results = [
+            json!({"request": "see", "device": "gpu-1", "adminAccess": true}),
+            json!({"request": "nic", "device": "nic-1", "driver": "other.io", "pool": "other"}),
+        ];
+        let claim = claim("a", &results, &json!([]));
+        let [share] = shares(&claim, "a-uid", "node").unwrap().try_into().unwrap();
+        assert_eq!((share.request.as_str(), share.amounts), ("see", None));
+        assert!(is_ours(&claim));
+    }
+
+    #[test]
+    fn what_cannot_be_prepared_is_said() {
+        let with = |consumed: Value| {
+            claim(
+                "a",
+                &[json!({"request": "gpu", "device": "gpu-1", "consumedCapacity": consumed})],
+                &json!([]),
+            )
+        };
+        let whole = with(json!({"memory": "4Gi", "cores": "0"}));
+        assert_eq!(shares(&whole, "b-uid", "node"), Err(ClaimError::Other));
+        let said = |claim: &ResourceClaim, pool: &str| shares(claim, "a-uid", pool).unwrap_err().to_string();
+        assert!(said(&whole, "here").contains("pool \"node\", and this node's is \"here\""));
+        assert!(said(&with(json!({"cores": "1"})), "node").contains("no memory was allocated"));
+        assert!(said(&with(json!({"memory": "-1", "cores": "1"})), "node").contains("'-1' is no quantity"));
+        let mut gone = whole.clone();
+        gone.status = None;
+        assert_eq!(shares(&gone, "a-uid", "node"), Err(ClaimError::NotAllocated));
+        assert!(!is_ours(&gone));
+    }
+}

@@ -1,0 +1,230 @@
+//! A GPU as the scheduler sees it: attributes that claims select by, capacities of which each share consumes a part, and
+//! taints that keep new claims away.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::resource::v1::{
+    CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity, DeviceTaint,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use vcuda_manager_api::v1;
+
+/// Capacity of memory (bytes).
+pub const MEMORY: &str = "memory";
+/// Capacity of GPU time (percent).
+pub const CORES: &str = "cores";
+/// Capacity of places for tenants.
+const SLOTS: &str = "slots";
+/// Step of memory requests, and the least of them a number of steps (bytes).
+const MEMORY_STEP: u64 = 1 << 20;
+/// The least memory of a share (steps).
+const MEMORY_LEAST: u64 = 64;
+/// Taint of a GPU that the manager has found ill.
+const UNHEALTHY: &str = "vcuda.io/unhealthy";
+/// Taint of a GPU that an operator keeps new tenants from.
+const CORDONED: &str = "vcuda.io/cordoned";
+
+/// Name of a GPU's device: DNS labels have lower case only.
+#[must_use]
+pub fn name(uuid: &str) -> String {
+    uuid.to_ascii_lowercase()
+}
+
+/// The device of a GPU; nothing if it can give no share.
+#[must_use]
+pub fn device(gpu: &v1::Gpu) -> Option<Device> {
+    // A manager that is older than the field tells what fits beside the present tenants.
+    let bytes = match gpu.memory_shared_bytes {
+        0 => gpu.memory_grantable_bytes,
+        bytes => bytes,
+    };
+    let steps = bytes / MEMORY_STEP;
+    let percent = match gpu.cores_grantable_permille {
+        0 => 100,
+        permille => u64::from(permille / 10),
+    };
+    (steps >= MEMORY_LEAST && gpu.sharers_max > 0).then(|| Device {
+        name: name(&gpu.uuid),
+        allow_multiple_allocations: Some(true),
+        attributes: Some(attributes(gpu)),
+        capacity: Some(capacities(steps, percent, gpu.sharers_max)),
+        taints: Some(taints(gpu)).filter(|taints| !taints.is_empty()),
+        ..Device::default()
+    })
+}
+
+fn capacities(steps: u64, percent: u64, slots: u32) -> BTreeMap<String, DeviceCapacity> {
+    let megabytes = |steps: u64| Quantity(format!("{steps}Mi"));
+    let number = |number: u64| Quantity(number.to_string());
+    let policy = |default, min, max, step| CapacityRequestPolicy {
+        default: Some(default),
+        valid_range: Some(CapacityRequestPolicyRange {
+            min,
+            max: Some(max),
+            step: Some(step),
+        }),
+        ..CapacityRequestPolicy::default()
+    };
+    let memory = DeviceCapacity {
+        value: megabytes(steps),
+        // Who names no amount gets all of it, and so the GPU alone.
+        request_policy: Some(policy(
+            megabytes(steps),
+            megabytes(MEMORY_LEAST),
+            megabytes(steps),
+            megabytes(1),
+        )),
+    };
+    // Who names none is promised none: it gets what others leave (docs/policies.md).
+    let cores = DeviceCapacity {
+        value: number(percent),
+        request_policy: Some(policy(number(0), number(0), number(percent.min(100)), number(1))),
+    };
+    let slots = DeviceCapacity {
+        value: number(slots.into()),
+        request_policy: Some(policy(number(1), number(1), number(1), number(1))),
+    };
+    [(MEMORY, memory), (CORES, cores), (SLOTS, slots)]
+        .map(|(name, capacity)| (name.to_owned(), capacity))
+        .into()
+}
+
+fn attributes(gpu: &v1::Gpu) -> BTreeMap<String, DeviceAttribute> {
+    let text = |text: &str| DeviceAttribute {
+        string: Some(text.to_owned()),
+        ..DeviceAttribute::default()
+    };
+    let version = |version: &str| {
+        Some(DeviceAttribute {
+            version: Some(semantic(version)?),
+            ..DeviceAttribute::default()
+        })
+    };
+    let mut attributes = BTreeMap::from([
+        ("type".to_owned(), text("vcuda")),
+        ("uuid".to_owned(), text(&gpu.uuid)),
+    ]);
+    let mut add = |name: &str, attribute: Option<DeviceAttribute>| {
+        attributes.extend(attribute.map(|attribute| (name.to_owned(), attribute)));
+    };
+    // The API server takes texts of 64 characters at most.
+    let product: String = gpu.name.chars().take(64).collect();
+    add("productName", (!product.is_empty()).then(|| text(&product)));
+    add("cudaComputeCapability", version(&gpu.compute_capability));
+    add("driverVersion", version(&gpu.driver_version));
+    let root = !gpu.pci_root.is_empty() && gpu.pci_root.len() <= 64;
+    add(
+        "resource.kubernetes.io/pcieRoot",
+        root.then(|| text(&gpu.pci_root)),
+    );
+    let node = (gpu.numa_node >= 0).then(|| DeviceAttribute {
+        int: Some(gpu.numa_node.into()),
+        ..DeviceAttribute::default()
+    });
+    add("numaNode", node);
+    attributes
+}
+
+/// A version of two or three numbers, such as 8.9 or 550.54.05, as semver.org has it: three numbers without leading zeros.
+fn semantic(version: &str) -> Option<String> {
+    let numbers: Option<Vec<u64>> = version.split('.').map(|part| part.parse().ok()).collect();
+    match numbers?.as_slice() {
+        [major, minor] => Some(format!("{major}.{minor}.0")),
+        [major, minor, patch] => Some(format!("{major}.{minor}.{patch}")),
+        _ => None,
+    }
+}
+
+fn taints(gpu: &v1::Gpu) -> Vec<DeviceTaint> {
+    let taint = |key: &str| DeviceTaint {
+        key: key.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..DeviceTaint::default()
+    };
+    let unhealthy = (!gpu.healthy).then(|| taint(UNHEALTHY));
+    let cordoned = gpu.cordoned.then(|| taint(CORDONED));
+    unhealthy.into_iter().chain(cordoned).collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::dra) fn gpu(number: u8) -> v1::Gpu {
+        v1::Gpu {
+            uuid: format!("GPU-FEF8089b-4820-abfc-e83e-9431819757{number:02x}"),
+            name: "NVIDIA L40S".to_owned(),
+            memory_shared_bytes: (44 << 30) + 5,
+            cores_grantable_permille: 1000,
+            sharers_max: 16,
+            compute_capability: "8.9".to_owned(),
+            driver_version: "550.54.05".to_owned(),
+            numa_node: 1,
+            pci_root: "pci0000:3a".to_owned(),
+            healthy: true,
+            ..v1::Gpu::default()
+        }
+    }
+
+    #[test]
+    fn a_gpu_has_capacities_of_which_a_share_consumes_a_part() {
+        let device = device(&gpu(6)).unwrap();
+        assert_eq!(device.name, "gpu-fef8089b-4820-abfc-e83e-943181975706");
+        assert_eq!(
+            (device.allow_multiple_allocations, &device.taints),
+            (Some(true), &None)
+        );
+        let capacity = device.capacity.unwrap();
+        assert_eq!(capacity[MEMORY].value.0, "45056Mi");
+        let policy = |name: &str| {
+            let policy = capacity[name].request_policy.clone().unwrap();
+            let range = policy.valid_range.unwrap();
+            [policy.default.unwrap(), range.min, range.max.unwrap()].map(|quantity| quantity.0)
+        };
+        assert_eq!(policy(MEMORY), ["45056Mi", "64Mi", "45056Mi"]);
+        assert_eq!(policy(CORES), ["0", "0", "100"]);
+        assert_eq!(policy(SLOTS), ["1", "1", "1"]);
+        let attributes = device.attributes.unwrap();
+        let version = |name: &str| attributes[name].version.clone().unwrap();
+        assert_eq!(version("cudaComputeCapability"), "8.9.0");
+        assert_eq!(version("driverVersion"), "550.54.5");
+        assert_eq!(attributes["numaNode"].int, Some(1));
+        assert_eq!(
+            attributes["uuid"].string.as_deref(),
+            Some("GPU-FEF8089b-4820-abfc-e83e-943181975706")
+        );
+    }
+
+    #[test]
+    fn what_is_unknown_is_left_out() {
+        let bare = v1::Gpu {
+            uuid: "GPU-1".to_owned(),
+            memory_grantable_bytes: 1 << 30,
+            sharers_max: 1,
+            numa_node: -1,
+            ..v1::Gpu::default()
+        };
+        let device = device(&bare).unwrap();
+        let attributes = device.attributes.unwrap();
+        assert_eq!(attributes.into_keys().collect::<Vec<_>>(), ["type", "uuid"]);
+        assert_eq!(device.capacity.unwrap()[CORES].value.0, "100");
+        assert!(super::device(&v1::Gpu::default()).is_none());
+        assert_eq!(semantic("535.104.05.1"), None);
+    }
+
+    #[test]
+    fn an_ill_or_cordoned_gpu_keeps_new_claims_away() {
+        let keys = |healthy, cordoned| {
+            let gpu = v1::Gpu {
+                healthy,
+                cordoned,
+                ..gpu(1)
+            };
+            let taints = device(&gpu).unwrap().taints.unwrap_or_default();
+            taints.into_iter().map(|taint| taint.key).collect::<Vec<_>>()
+        };
+        assert!(keys(true, false).is_empty());
+        assert_eq!(keys(false, false), [UNHEALTHY]);
+        assert_eq!(keys(false, true), [UNHEALTHY, CORDONED]);
+    }
+}

@@ -1,0 +1,95 @@
+//! Claims that are gone although kubelet did not say so, as after the loss of its state: their files and grants end here.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::{Api, Client};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tracing::{debug, info};
+
+use super::prepare::{KEYS, PrepareError, Preparer, prefix};
+use crate::cdi::{ClaimRecord, Store};
+use crate::manager::Manager;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Ends what is left over.
+pub(crate) struct Leftovers {
+    /// The API server's client.
+    pub client: Client,
+    /// The manager.
+    pub manager: Arc<Manager>,
+    /// The claims' files.
+    pub store: Store,
+    /// Who prepares claims.
+    pub preparer: Arc<Preparer>,
+}
+
+impl Leftovers {
+    /// Looks until it is dropped.
+    pub(crate) async fn run(self) {
+        let mut missing = BTreeSet::new();
+        loop {
+            sleep(LOOK).await;
+            if let Err(error) = self.claims().await {
+                debug!("claims that are gone: {error}");
+            }
+            match self.grants(&missing).await {
+                Ok(now_missing) => missing = now_missing,
+                Err(error) => debug!("grants without a claim: {error}"),
+            }
+        }
+    }
+
+    /// Claims with files.
+    async fn claims(&self) -> Result<(), PrepareError> {
+        for record in self.records().await {
+            let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &record.namespace);
+            let found = api.get_opt(&record.name).await?;
+            let is_there = found.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&record.uid));
+            if !is_there {
+                info!(
+                    claim = format!("{}/{}", record.namespace, record.name),
+                    "is gone: it is undone"
+                );
+                self.preparer.unprepare(&record.uid).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn records(&self) -> Vec<ClaimRecord> {
+        let store = self.store.clone();
+        let read = move || {
+            let uids = store.claims().unwrap_or_default();
+            uids.iter()
+                .filter_map(|uid| store.claim(uid).ok().flatten())
+                .collect()
+        };
+        spawn_blocking(read).await.unwrap_or_default()
+    }
+
+    /// Ends grants of claims that had no files in this look and in the one before. Returns those that had none in this one.
+    async fn grants(&self, missing: &BTreeSet<String>) -> Result<BTreeSet<String>, PrepareError> {
+        let store = self.store.clone();
+        let uids = spawn_blocking(move || store.claims()).await;
+        let uids = uids.map_err(|_| PrepareError::NotYet)??;
+        let prefixes: Vec<String> = uids.iter().map(|uid| prefix(uid)).collect();
+        let mut now_missing = BTreeSet::new();
+        for grant in self.manager.list().await? {
+            let has_files = prefixes.iter().any(|prefix| grant.key.starts_with(prefix));
+            if !grant.key.starts_with(KEYS) || has_files {
+                continue;
+            }
+            match missing.contains(&grant.id) {
+                true => self.manager.release(&grant.id).await?,
+                false => drop(now_missing.insert(grant.id)),
+            }
+        }
+        Ok(now_missing)
+    }
+}

@@ -1,0 +1,100 @@
+//! Reasons why a claim is not prepared. Kubelet shows the text in the events of the claim's pod, and asks again.
+
+use thiserror::Error;
+use vcuda_quota::{Contradiction, CoreShare};
+
+use crate::bind::BindError;
+use crate::cdi::{FactsError, StoreError};
+use crate::dra::claim::ClaimError;
+use crate::dra::users::Overlap;
+use crate::manager::ManagerError;
+
+/// The reason why a claim is not prepared.
+#[derive(Debug, Error)]
+pub enum PrepareError {
+    /// A UID that names no file.
+    #[error("\"{0}\" is no UID of a claim")]
+    Uid(String),
+    /// There is no such claim.
+    #[error("there is no claim of this name any more")]
+    Gone,
+    /// What was allocated cannot be followed.
+    #[error("{0}")]
+    Claim(#[from] ClaimError),
+    /// It is reserved for no pod that there is.
+    #[error("the claim is reserved for no pod that there is")]
+    NoPod,
+    /// Its containers share a part of it.
+    #[error("{0}")]
+    Overlap(#[from] Overlap),
+    /// Another claim of ours in the same container.
+    #[error(
+        "a container uses this claim and claim {0}, both of vcuda.io: a container has its limits from one claim; make them two \
+         requests of one"
+    )]
+    TwoClaims(String),
+    /// Requests that the same containers use differ.
+    #[error(
+        "requests {0} and {1} are used by the same container and ask for different amounts: a container has the same of each of \
+         its GPUs"
+    )]
+    Unequal(String, String),
+    /// Both on one GPU.
+    #[error(
+        "requests {0} and {1} of one container were allocated the same GPU, {2}: add constraints: [{{requests: [{0}, {1}], \
+         distinctAttribute: vcuda.io/uuid}}]"
+    )]
+    SameGpu(String, String, String),
+    /// Admin access beside shares.
+    #[error(
+        "request {0} has admin access and is used by a container that also has a share: its limits could not hold"
+    )]
+    AdminBeside(String),
+    /// The policy's maximum.
+    #[error("parameters of driver vcuda.io: coresMax {0} is for policy burst, and the policy is {1}")]
+    Maximum(CoreShare, &'static str),
+    /// The policy's maximum is too low.
+    #[error("parameters of driver vcuda.io: coresMax {0} is less than the cores of the request, {1}")]
+    MaximumBelow(CoreShare, CoreShare),
+    /// A device that this node does not have.
+    #[error(
+        "device {0} is not on this node (any more): delete the pod, and the claim if it is not the pod's own"
+    )]
+    NoDevice(String),
+    /// The manager has not told the node's GPUs, or the driver is ending.
+    #[error("the driver is starting or stopping; kubelet asks again")]
+    NotYet,
+    /// It took too long.
+    #[error("the API server or the manager has not answered in time; kubelet asks again")]
+    Late,
+    /// The API server.
+    #[error("API server: {0}; kubelet asks again")]
+    Api(#[from] kube::Error),
+    /// The manager.
+    #[error("{0}")]
+    Manager(#[from] ManagerError),
+    /// Facts that the specification needs are not known.
+    #[error("{0}")]
+    Facts(#[from] FactsError),
+    /// The same, by the manager or the driver's root.
+    #[error("{0}")]
+    Node(#[from] BindError),
+    /// The specification cannot be written.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+}
+
+impl From<Contradiction> for PrepareError {
+    fn from(contradiction: Contradiction) -> Self {
+        match contradiction {
+            Contradiction::MaximumWithoutBurst {
+                cores_max_permille,
+                policy,
+            } => Self::Maximum(CoreShare(cores_max_permille), policy.name()),
+            Contradiction::MaximumBelowShare {
+                cores_max_permille,
+                cores_permille,
+            } => Self::MaximumBelow(CoreShare(cores_max_permille), CoreShare(cores_permille)),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Amounts as the API server writes them (Kubernetes API reference, "Quantity").
+
+use thiserror::Error;
+
+/// A text that is no amount, or one that is too large or below zero.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("'{0}' is no quantity of Kubernetes from 0 to 2^63 - 1")]
+pub struct QuantityError(String);
+
+/// Factor of a suffix, as a power of ten or of two.
+enum Factor {
+    Ten(i32),
+    Two(u32),
+}
+
+/// The value of a quantity such as `4Gi`, `4200000001`, `1500m` or `2e3`, rounded up to a whole number.
+///
+/// # Errors
+/// It is none, is negative, or does not fit.
+pub fn parse(text: &str) -> Result<u64, QuantityError> {
+    value(text)
+        .filter(|value| *value <= i64::MAX.unsigned_abs().into())
+        .and_then(|value| u64::try_from(value).ok())
+        .ok_or_else(|| QuantityError(text.to_owned()))
+}
+
+fn value(text: &str) -> Option<u128> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text
+        .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+        .unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = format!("{whole}{fraction}");
+    let has_digits =
+        !digits.is_empty() && digits.len() <= 30 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let digits: u128 = has_digits.then(|| digits.parse().ok())??;
+    let places = i32::try_from(fraction.len()).ok()?;
+    match factor(suffix)? {
+        Factor::Ten(exponent) => shifted(digits, exponent - places),
+        Factor::Two(bits) => shifted(digits.checked_mul(1 << bits)?, -places),
+    }
+}
+
+fn factor(suffix: &str) -> Option<Factor> {
+    Some(match suffix {
+        "" => Factor::Ten(0),
+        "n" => Factor::Ten(-9),
+        "u" => Factor::Ten(-6),
+        "m" => Factor::Ten(-3),
+        "k" => Factor::Ten(3),
+        "M" => Factor::Ten(6),
+        "G" => Factor::Ten(9),
+        "T" => Factor::Ten(12),
+        "P" => Factor::Ten(15),
+        "E" => Factor::Ten(18),
+        "Ki" => Factor::Two(10),
+        "Mi" => Factor::Two(20),
+        "Gi" => Factor::Two(30),
+        "Ti" => Factor::Two(40),
+        "Pi" => Factor::Two(50),
+        "Ei" => Factor::Two(60),
+        exponent => {
+            let exponent: i32 = exponent.strip_prefix(['e', 'E'])?.parse().ok()?;
+            Factor::Ten(exponent)
+        }
+    })
+}
+
+/// `digits` times ten to the power of `exponent`, rounded up.
+fn shifted(digits: u128, exponent: i32) -> Option<u128> {
+    let power = 10_u128.checked_pow(exponent.unsigned_abs().min(60));
+    match (exponent >= 0, power) {
+        (true, Some(power)) => digits.checked_mul(power),
+        (true, None) => (digits == 0).then_some(0),
+        (false, Some(power)) => Some(digits.div_ceil(power)),
+        (false, None) => Some(u128::from(digits > 0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_read_as_kubernetes_means_them() {
+        for (text, value) in [
+            ("4Gi", 4 << 30),
+            ("4006Mi", 4006 << 20),
+            ("4200000001", 4_200_000_001),
+            ("30", 30),
+            ("0", 0),
+            ("1.5Gi", 3 << 29),
+            ("1500m", 2),
+            ("1n", 1),
+            ("2e3", 2000),
+            ("2E3", 2000),
+            ("1E", 1_000_000_000_000_000_000),
+            ("+3k", 3000),
+            ("0.5", 1),
+            (".5Ki", 512),
+            ("1e-40", 1),
+        ] {
+            assert_eq!(parse(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_its_text() {
+        for text in [
+            "", "-1", "4GiB", "Gi", "1e", "1.2.3", "1e99", "9Ei", "0x10", "1 Gi", "4gi",
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(&format!("'{text}'")), "{error}");
+        }
+    }
+}

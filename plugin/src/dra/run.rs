@@ -1,0 +1,137 @@
+//! The driver's life: its parts, and the signals that end it.
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+use vcuda_daemon::http;
+use vcuda_daemon::life::{self, Ends, RunError};
+use vcuda_daemon::pages::{Problems, pages};
+
+use super::gpus::{self, Gpus};
+use super::leftover::Leftovers;
+use super::prepare::Preparer;
+use super::register::Registrar;
+use super::slices::Publisher;
+use crate::cdi::Store;
+use crate::cluster;
+use crate::config::{Api, Config};
+use crate::manager::Manager;
+use crate::register::watched::Asked;
+use crate::run::{TURN_LOOK, lock, rules};
+
+/// Runs until a signal ends it.
+///
+/// # Errors
+/// It could not start: see [`RunError`].
+pub fn run(config: Config) -> Result<(), RunError> {
+    life::block_on(async {
+        let mut ends = Ends::listen()?;
+        tokio::select! {
+            ended = live(config) => ended,
+            name = ends.next() => {
+                info!(signal = name, "ending; pods run on");
+                Ok(())
+            }
+        }
+    })
+}
+
+async fn live(config: Config) -> Result<(), RunError> {
+    let listener = http::listen(config.metrics).await?;
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        kubelet = %config.directories.kubelet.display(),
+        manager = %config.manager.display(),
+        "starting"
+    );
+    let client = client(&config).await?;
+    let mut tasks = JoinSet::new();
+    let manager = Arc::new(Manager::new(&config.manager));
+    let (gpus, known) = watch::channel(None);
+    tasks.spawn(gpus::follow(Arc::clone(&manager), gpus));
+    let (waiting, waits) = watch::channel(Some(
+        "another driver is at work on this node; this one waits for its end".to_owned(),
+    ));
+    let publisher = Publisher::new(&client, config.cluster.node.clone(), known.clone());
+    let store = Store::new(&config.cdi);
+    let preparer = Arc::new(Preparer::new(
+        client.clone(),
+        Arc::clone(&manager),
+        store.clone(),
+        rules(&config),
+        known.clone(),
+        config.cluster.node.clone(),
+    ));
+    let registrar = Registrar::new(config.directories.clone(), Arc::clone(&preparer));
+    if let Some(listener) = listener {
+        let problems = problems(waits, known, publisher.problem(), registrar.asked());
+        let pages = pages(Arc::new(|| Ok("# EOF\n".to_owned())), problems);
+        tasks.spawn(http::serve(listener, pages, std::future::pending()));
+    }
+    let path = config.directories.own().join("dra.lock");
+    let _alone = loop {
+        match lock(&path) {
+            Ok(lock) => break lock,
+            Err(_) => tokio::time::sleep(TURN_LOOK).await,
+        }
+    };
+    waiting.send_replace(None);
+    // First: kubelet asks for what its pods need as soon as it finds the driver.
+    tasks.spawn(registrar.run());
+    tasks.spawn(publisher.run());
+    let leftovers = Leftovers {
+        client,
+        manager,
+        store,
+        preparer,
+    };
+    tasks.spawn(leftovers.run());
+    info!("ready");
+    // No part ends by itself.
+    match tasks.join_next().await {
+        Some(Err(error)) => Err(RunError::Failed(error.to_string())),
+        _ => Err(RunError::Failed("a part has ended".to_owned())),
+    }
+}
+
+async fn client(config: &Config) -> Result<Client, RunError> {
+    let unavailable =
+        |why: String| RunError::Unavailable(format!("{why}; the driver cannot work without the API server"));
+    if config.cluster.api == Api::Off {
+        return Err(unavailable("[cluster] api = \"off\"".to_owned()));
+    }
+    let client = cluster::client(config.cluster.kubeconfig.as_deref()).await;
+    let client = client.map_err(|error| unavailable(error.to_string()))?;
+    client.ok_or_else(|| unavailable("this is no pod, and no [cluster] kubeconfig is set".to_owned()))
+}
+
+fn problems(
+    waits: watch::Receiver<Option<String>>,
+    gpus: Gpus,
+    slices: watch::Receiver<Option<String>>,
+    asked: watch::Receiver<Asked>,
+) -> Problems {
+    Arc::new(move || {
+        let mut problems: Vec<String> = waits.borrow().iter().cloned().collect();
+        match gpus.borrow().as_deref() {
+            None => problems.push("the manager has not said yet which GPUs there are".to_owned()),
+            Some(gpus) => problems.extend(gpus.problem.clone()),
+        }
+        if waits.borrow().is_none() {
+            problems.extend(slices.borrow().clone());
+            let asked = asked.borrow();
+            match &asked.refused {
+                Some(why) => problems.push(format!("kubelet refuses the driver: {why}")),
+                None if !asked.accepted => problems.push("kubelet has not registered the driver".to_owned()),
+                None => {}
+            }
+        }
+        for problem in &problems {
+            warn!("not ready: {problem}");
+        }
+        problems
+    })
+}

@@ -1,0 +1,112 @@
+//! What kubelet asks of the driver.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tonic::{Request, Response, Status};
+use tracing::warn;
+use vcuda_kubelet_api::dra::dra_plugin_server::DraPlugin;
+use vcuda_kubelet_api::dra::{
+    Claim, Device, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
+    NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
+};
+
+use super::prepare::{PrepareError, Preparer};
+use crate::cdi::Prepared;
+
+/// For one claim: kubelet waits 45 s for all of a call.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// The service of the driver's socket.
+#[derive(Clone)]
+pub(crate) struct Service {
+    preparer: Arc<Preparer>,
+}
+
+impl Service {
+    /// Serves by `preparer`.
+    #[must_use]
+    pub(crate) fn new(preparer: Arc<Preparer>) -> Self {
+        Self { preparer }
+    }
+
+    async fn prepare(&self, claim: &Claim) -> NodePrepareResourceResponse {
+        // Finished beyond its deadline, so that no grant is left without its files.
+        let (preparer, of) = (Arc::clone(&self.preparer), claim.clone());
+        let work = tokio::spawn(async move { preparer.prepare(&of).await });
+        let prepared = match timeout(DEADLINE, work).await {
+            Ok(Ok(prepared)) => prepared,
+            Ok(Err(_)) => Err(PrepareError::NotYet),
+            Err(_) => Err(PrepareError::Late),
+        };
+        match prepared {
+            Ok(prepared) => NodePrepareResourceResponse {
+                devices: prepared.into_iter().map(device).collect(),
+                error: String::new(),
+            },
+            Err(error) => NodePrepareResourceResponse {
+                devices: Vec::new(),
+                error: told(claim, "is not prepared", &error),
+            },
+        }
+    }
+
+    async fn unprepare(&self, claim: &Claim) -> NodeUnprepareResourceResponse {
+        let (preparer, uid) = (Arc::clone(&self.preparer), claim.uid.clone());
+        let work = tokio::spawn(async move { preparer.unprepare(&uid).await });
+        let undone = match timeout(DEADLINE, work).await {
+            Ok(Ok(undone)) => undone,
+            Ok(Err(_)) => Err(PrepareError::NotYet),
+            Err(_) => Err(PrepareError::Late),
+        };
+        let error = undone.err().map(|error| told(claim, "is not undone", &error));
+        NodeUnprepareResourceResponse {
+            error: error.unwrap_or_default(),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl DraPlugin for Service {
+    async fn node_prepare_resources(
+        &self,
+        request: Request<NodePrepareResourcesRequest>,
+    ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
+        let mut claims = HashMap::new();
+        for claim in request.into_inner().claims {
+            let prepared = self.prepare(&claim).await;
+            claims.insert(claim.uid, prepared);
+        }
+        Ok(Response::new(NodePrepareResourcesResponse { claims }))
+    }
+
+    async fn node_unprepare_resources(
+        &self,
+        request: Request<NodeUnprepareResourcesRequest>,
+    ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
+        let mut claims = HashMap::new();
+        for claim in request.into_inner().claims {
+            let undone = self.unprepare(&claim).await;
+            claims.insert(claim.uid, undone);
+        }
+        Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
+    }
+}
+
+/// The text for the events of the claim's pod.
+fn told(claim: &Claim, what: &str, error: &PrepareError) -> String {
+    warn!("claim {}/{} {what}: {error}", claim.namespace, claim.name);
+    format!("claim {}/{}: {error}", claim.namespace, claim.name)
+}
+
+fn device(prepared: Prepared) -> Device {
+    Device {
+        request_names: vec![prepared.request],
+        pool_name: prepared.pool,
+        device_name: prepared.device,
+        cdi_device_ids: prepared.cdi,
+        share_id: prepared.share_id,
+    }
+}

@@ -1,0 +1,239 @@
+//! Which containers use which requests of a claim. A container has one set of limits for all its GPUs, so the requests that
+//! one container uses are granted together; containers that use the same requests share that grant.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use thiserror::Error;
+
+/// Requests of a claim that the same containers use, and for which there is one grant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The requests.
+    pub requests: BTreeSet<String>,
+    /// Their containers, as `POD/CONTAINER`: several if they share.
+    pub containers: Vec<(String, String)>,
+}
+
+/// Users of a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Users {
+    /// Groups without a request in common.
+    pub groups: Vec<Group>,
+    /// Names of other claims that its containers use too.
+    pub beside: BTreeSet<String>,
+}
+
+/// Two containers use a request in common, and not the same requests.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "containers {} and {} use some of the claim's requests in common and others not: containers share all their requests or \
+     none", .0, .1
+)]
+pub struct Overlap(String, String);
+
+/// The users of the claim `claim`, which has `requests`, among `pods`.
+///
+/// # Errors
+/// [`Overlap`].
+pub fn users(pods: &[Pod], claim: &str, requests: &BTreeSet<String>) -> Result<Users, Overlap> {
+    let mut users = Users::default();
+    for pod in pods {
+        let pod_name = pod.metadata.name.clone().unwrap_or_default();
+        for (container, used) in uses(pod) {
+            let Some(of_claim) = used.get(claim) else {
+                continue;
+            };
+            users
+                .beside
+                .extend(used.keys().filter(|name| *name != claim).cloned());
+            let of_claim = match of_claim.contains("") {
+                true => requests.clone(),
+                false => of_claim.intersection(requests).cloned().collect(),
+            };
+            add(&mut users.groups, of_claim, (pod_name.clone(), container))?;
+        }
+    }
+    Ok(users)
+}
+
+fn add(
+    groups: &mut Vec<Group>,
+    requests: BTreeSet<String>,
+    container: (String, String),
+) -> Result<(), Overlap> {
+    if requests.is_empty() {
+        return Ok(());
+    }
+    if let Some(same) = groups.iter_mut().find(|group| group.requests == requests) {
+        same.containers.push(container);
+        return Ok(());
+    }
+    if let Some(other) = groups.iter().find(|group| !group.requests.is_disjoint(&requests)) {
+        let shown = |(pod, container): &(String, String)| format!("{pod}/{container}");
+        let first = other.containers.first().map(shown).unwrap_or_default();
+        return Err(Overlap(first, shown(&container)));
+    }
+    groups.push(Group {
+        requests,
+        containers: vec![container],
+    });
+    Ok(())
+}
+
+/// Claims that each container of a pod uses, with their requests; an empty request means all of them.
+fn uses(pod: &Pod) -> Vec<(String, BTreeMap<String, BTreeSet<String>>)> {
+    let names = claim_names(pod);
+    let mut uses: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+    for container in containers(pod) {
+        let claims = container
+            .resources
+            .iter()
+            .flat_map(|resources| resources.claims.iter().flatten());
+        for claim in claims {
+            let Some(name) = names.get(claim.name.as_str()) else {
+                continue;
+            };
+            let requests = uses
+                .entry(container.name.clone())
+                .or_default()
+                .entry(name.clone());
+            requests
+                .or_default()
+                .insert(claim.request.clone().unwrap_or_default());
+        }
+    }
+    // Extended resources that a device class stands for: the scheduler made the claim.
+    let extended = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.extended_resource_claim_status.as_ref());
+    if let Some(status) = extended {
+        for mapping in &status.request_mappings {
+            let of_container = uses.entry(mapping.container_name.clone()).or_default();
+            let requests = of_container
+                .entry(status.resource_claim_name.clone())
+                .or_default();
+            requests.insert(mapping.request_name.clone());
+        }
+    }
+    uses.into_iter().collect()
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.spec.iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        init.chain(&spec.containers)
+    })
+}
+
+/// Names of claims by the names that the pod has for them.
+fn claim_names(pod: &Pod) -> BTreeMap<&str, String> {
+    let named = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.resource_claims.iter().flatten());
+    let mut names: BTreeMap<&str, String> = named
+        .filter_map(|claim| Some((claim.name.as_str(), claim.resource_claim_name.clone()?)))
+        .collect();
+    // Made of templates.
+    let made = pod
+        .status
+        .iter()
+        .flat_map(|status| status.resource_claim_statuses.iter().flatten());
+    names.extend(made.filter_map(|claim| Some((claim.name.as_str(), claim.resource_claim_name.clone()?))));
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A pod whose claim `gpu` was made of a template as `p-gpu`, and whose claim `other` is the claim `shared`.
+    fn pod(containers: &[(&str, &[(&str, &str)])]) -> Pod {
+        let containers: Vec<Value> = containers
+            .iter()
+            .map(|(name, claims)| {
+                let claims: Vec<Value> = claims
+                    .iter()
+                    .map(|(claim, request)| match *request {
+                        "" => json!({"name": claim}),
+                        request => json!({"name": claim, "request": request}),
+                    })
+                    .collect();
+                json!({"name": name, "resources": {"claims": claims}})
+            })
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "containers": containers,
+                "resourceClaims": [
+                    {"name": "gpu", "resourceClaimTemplateName": "t"},
+                    {"name": "other", "resourceClaimName": "shared"},
+                ],
+            },
+            "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu"}]},
+        }))
+        .unwrap()
+    }
+
+    fn of(pod: Pod) -> Result<Users, Overlap> {
+        users(&[pod], "p-gpu", &["a", "b"].map(str::to_owned).into())
+    }
+
+    fn sets(users: &Users) -> Vec<(String, usize)> {
+        let shown = |group: &Group| {
+            let requests: Vec<&str> = group.requests.iter().map(String::as_str).collect();
+            (requests.join("+"), group.containers.len())
+        };
+        users.groups.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn a_container_has_all_requests_that_it_uses_together() {
+        let one = of(pod(&[("c", &[("gpu", "")])])).unwrap();
+        assert_eq!(sets(&one), [("a+b".to_owned(), 1)]);
+        let both = of(pod(&[
+            ("c", &[("gpu", "a"), ("gpu", "b")]),
+            ("d", &[("gpu", "")]),
+        ]))
+        .unwrap();
+        assert_eq!(sets(&both), [("a+b".to_owned(), 2)]);
+        let each = of(pod(&[("c", &[("gpu", "a")]), ("d", &[("gpu", "b")]), ("e", &[])])).unwrap();
+        assert_eq!(sets(&each), [("a".to_owned(), 1), ("b".to_owned(), 1)]);
+        assert!(each.beside.is_empty());
+    }
+
+    #[test]
+    fn a_part_in_common_is_refused() {
+        let overlap = of(pod(&[("c", &[("gpu", "")]), ("d", &[("gpu", "b")])])).unwrap_err();
+        assert_eq!(overlap, Overlap("p/c".to_owned(), "p/d".to_owned()));
+    }
+
+    #[test]
+    fn other_claims_of_the_same_containers_are_named() {
+        let users = of(pod(&[
+            ("c", &[("gpu", "a"), ("other", "")]),
+            ("d", &[("other", "")]),
+        ]))
+        .unwrap();
+        assert_eq!(users.beside, ["shared".to_owned()].into());
+        assert_eq!(sets(&users), [("a".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn extended_resources_are_requests_too() {
+        let mut pod = pod(&[("c", &[])]);
+        let status = json!({
+            "resourceClaimName": "p-extended",
+            "requestMappings": [{"containerName": "c", "requestName": "r", "resourceName": "vcuda.io/share"}],
+        });
+        pod.status.get_or_insert_default().extended_resource_claim_status =
+            serde_json::from_value(status).unwrap();
+        let users = users(&[pod], "p-extended", &["r".to_owned()].into()).unwrap();
+        assert_eq!(sets(&users), [("r".to_owned(), 1)]);
+    }
+}
