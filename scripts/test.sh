@@ -19,7 +19,7 @@ cargo build -p vcuda-cli -p vcuda-bench -p vcuda-manager -p vcuda-plugin
 built=${CARGO_TARGET_DIR:-$PWD/target}
 export VCUDA_TEST_BUILD=$built/tried
 mkdir -p "$VCUDA_TEST_BUILD"
-ln -f "$built"/release/libvcuda_{shim,simulator_cuda,simulator_nvml,virtual_clock}.so "$built"/debug/vcuda{,-bench,-manager,-device-plugin} "$VCUDA_TEST_BUILD/"
+ln -f "$built"/release/libvcuda_{shim,simulator_cuda,simulator_nvml,virtual_clock}.so "$built"/debug/vcuda{,-bench,-manager,-device-plugin,-dra-driver} "$VCUDA_TEST_BUILD/"
 
 step "clients from PyPI, real drivers from Debian"
 scripts/fetch-clients.sh || skip "some clients: see above"

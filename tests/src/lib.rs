@@ -28,6 +28,8 @@ pub mod api_server;
 pub mod containerd;
 pub mod coverage;
 pub mod doors;
+pub mod dra;
+pub mod resource_api;
 pub mod table;
 #[cfg(target_arch = "x86_64")]
 pub mod tracer;

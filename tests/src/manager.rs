@@ -104,6 +104,16 @@ impl Fixture {
     }
 }
 
+/// A page of a daemon, with the head of its answer.
+pub(crate) fn fetched(address: &str, page: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 impl Manager<'_> {
     /// Its process.
     pub fn pid(&self) -> u32 {
@@ -135,14 +145,7 @@ impl Manager<'_> {
 
     /// Its metrics for Prometheus.
     pub fn metrics(&self) -> String {
-        let mut stream = TcpStream::connect(self.metrics_address()).unwrap();
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            .unwrap();
-        let mut page = String::new();
-        let read = stream.read_to_string(&mut page);
-        assert!(read.is_ok(), "{read:?}: {}", self.log());
-        page
+        fetched(&self.metrics_address(), "/metrics")
     }
 
     /// The value of a series, by its name and a part of its labels.

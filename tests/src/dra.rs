@@ -1,0 +1,163 @@
+//! The built `vcuda-dra-driver` on a fixture, and what kubelet asks of it.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use vcuda_kubelet_api::dra::dra_plugin_client::DraPluginClient;
+use vcuda_kubelet_api::dra::{
+    Claim, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
+};
+use vcuda_kubelet_api::pluginregistration::registration_client::RegistrationClient;
+use vcuda_kubelet_api::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
+use vcuda_kubelet_api::{DRA_PLUGIN, DRA_SERVICE, connect};
+
+use crate::resource_api::ResourceApi;
+use crate::{Fixture, Running, eventually, release_dir};
+
+/// Time that an immediate effect may take on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A driver that runs; killed when this is dropped.
+#[derive(Debug)]
+pub struct DraDriver<'b> {
+    fixture: &'b Fixture,
+    node: String,
+    kubelet: Runtime,
+    running: Option<Running>,
+}
+
+impl Fixture {
+    /// Starts a driver on the node of this name, with the API server `api`, and registers it as kubelet does.
+    pub fn dra_driver(&self, node: &str, api: &ResourceApi) -> DraDriver<'_> {
+        let root = self.driver_root();
+        let configuration = format!(
+            "devices = \"{root}/dev\"\n[cluster]\nkubeconfig = \"{config}\"\n[driver]\nroot = \"{root}\"\n",
+            root = root.display(),
+            config = api.kubeconfig().display()
+        );
+        fs::write(self.home.path().join("dra.toml"), configuration).unwrap();
+        fs::create_dir_all(self.cdi()).unwrap();
+        fs::create_dir_all(self.kubelet_directory().join("plugins_registry")).unwrap();
+        let mut driver = DraDriver {
+            fixture: self,
+            node: node.to_owned(),
+            kubelet: Runtime::new().unwrap(),
+            running: None,
+        };
+        driver.start();
+        driver
+    }
+}
+
+impl DraDriver<'_> {
+    /// Starts it, again after a kill, and registers it.
+    pub fn start(&mut self) {
+        let log = self.fixture.home.path().join("dra.log");
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        let mut command = Command::new(release_dir().join("vcuda-dra-driver"));
+        self.fixture.environment(&mut command);
+        command
+            .arg("--config")
+            .arg(self.fixture.home.path().join("dra.toml"))
+            .arg("--manager")
+            .arg(self.fixture.runtime().join("vcuda/manager.sock"))
+            .arg("--kubelet")
+            .arg(self.fixture.kubelet_directory())
+            .arg("--cdi")
+            .arg(self.fixture.cdi())
+            .args(["--node", &self.node, "--metrics", "127.0.0.1:0"])
+            .stderr(Stdio::from(log));
+        self.running = Some(Running::start(&mut command));
+        let mut info = None;
+        eventually("kubelet registers the driver", SOON, || {
+            info = self.registered();
+            info.is_some()
+        });
+        let info = info.unwrap();
+        assert_eq!(
+            (info.r#type.as_str(), info.name.as_str()),
+            (DRA_PLUGIN, "vcuda.io")
+        );
+        assert_eq!(info.supported_versions, [DRA_SERVICE]);
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            running.signal(libc::SIGKILL);
+            running.finish();
+        }
+    }
+
+    fn registered(&self) -> Option<PluginInfo> {
+        let socket = self
+            .fixture
+            .kubelet_directory()
+            .join("plugins_registry/vcuda.io-reg.sock");
+        self.kubelet.block_on(async {
+            let channel = connect(&socket, SOON).await.ok()?;
+            let mut client = RegistrationClient::new(channel);
+            let info = client.get_info(InfoRequest {}).await.ok()?.into_inner();
+            let status = RegistrationStatus {
+                plugin_registered: true,
+                error: String::new(),
+            };
+            client.notify_registration_status(status).await.ok()?;
+            Some(info)
+        })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.fixture.kubelet_directory().join("plugins/vcuda.io/dra.sock")
+    }
+
+    /// Asks it to prepare a claim of the namespace `default`.
+    pub fn prepare(&self, name: &str, uid: &str) -> NodePrepareResourceResponse {
+        self.kubelet.block_on(async {
+            let mut client = DraPluginClient::new(connect(&self.socket(), SOON).await.unwrap());
+            let request = NodePrepareResourcesRequest {
+                claims: vec![claim(name, uid)],
+            };
+            let mut answer = client.node_prepare_resources(request).await.unwrap().into_inner();
+            answer.claims.remove(uid).expect("each claim is answered")
+        })
+    }
+
+    /// Asks it to undo that; what was wrong.
+    pub fn unprepare(&self, name: &str, uid: &str) -> String {
+        self.kubelet.block_on(async {
+            let mut client = DraPluginClient::new(connect(&self.socket(), SOON).await.unwrap());
+            let request = NodeUnprepareResourcesRequest {
+                claims: vec![claim(name, uid)],
+            };
+            let mut answer = client
+                .node_unprepare_resources(request)
+                .await
+                .unwrap()
+                .into_inner();
+            answer.claims.remove(uid).expect("each claim is answered").error
+        })
+    }
+
+    /// Problems that its readiness page shows, or nothing if it is ready.
+    pub fn problems(&self) -> String {
+        let log = fs::read_to_string(self.fixture.home.path().join("dra.log")).unwrap();
+        let found = log
+            .lines()
+            .rev()
+            .find_map(|line| line.split_once("metrics at http://"));
+        let address = found.unwrap_or_else(|| panic!("no address in {log}")).1;
+        crate::manager::fetched(address.split('/').next().unwrap(), "/readyz")
+    }
+}
+
+fn claim(name: &str, uid: &str) -> Claim {
+    Claim {
+        namespace: "default".to_owned(),
+        uid: uid.to_owned(),
+        name: name.to_owned(),
+    }
+}

@@ -1,0 +1,284 @@
+//! A stand-in for the API server: objects by their paths, listed, watched, written with versions, as Kubernetes' API conventions
+//! say; for a driver of Dynamic Resource Allocation, with the rights that the chart gives it and no others.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::WatchStream;
+
+/// Path of all ResourceSlices.
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+
+/// It listens until it is dropped.
+#[derive(Debug)]
+pub struct ResourceApi {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    directory: tempfile::TempDir,
+    _running: Runtime,
+}
+
+#[derive(Debug)]
+struct Shared {
+    objects: Mutex<Objects>,
+    /// The newest version, for who watches.
+    version: watch::Sender<u64>,
+    /// Whether the gate DRAConsumableCapacity is off.
+    is_gate_off: AtomicBool,
+    wrongs: Mutex<Vec<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Objects {
+    by_path: BTreeMap<String, Value>,
+    /// Changes of slices, each with its version.
+    history: Vec<(u64, &'static str, Value)>,
+}
+
+impl ResourceApi {
+    /// Starts one that knows this node.
+    ///
+    /// # Panics
+    /// There is no port left.
+    pub fn start(node: &str) -> Self {
+        let shared = Arc::new(Shared {
+            objects: Mutex::default(),
+            version: watch::Sender::new(1),
+            is_gate_off: AtomicBool::new(false),
+            wrongs: Mutex::default(),
+        });
+        let running = Runtime::new().unwrap();
+        let listener = running.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        running.spawn(async move { axum::serve(listener, router).await });
+        let api = Self {
+            shared,
+            address,
+            directory: tempfile::tempdir().unwrap(),
+            _running: running,
+        };
+        api.put(
+            &format!("/api/v1/nodes/{node}"),
+            &json!({"metadata": {"name": node, "uid": "node-uid"}}),
+        );
+        api
+    }
+
+    /// Path of a configuration with which the server is reached.
+    ///
+    /// # Panics
+    /// The disk is full.
+    pub fn kubeconfig(&self) -> PathBuf {
+        let path = self.directory.path().join("kubeconfig");
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", self.address)}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    /// Turns the gate DRAConsumableCapacity off, or on again.
+    pub fn set_gate_off(&self, is_off: bool) {
+        self.shared.is_gate_off.store(is_off, Ordering::SeqCst);
+    }
+
+    /// The object at `path` is this from now on.
+    pub fn put(&self, path: &str, object: &Value) {
+        self.shared.store(path, object.clone());
+    }
+
+    /// There is none at `path` any more.
+    pub fn delete(&self, path: &str) {
+        self.shared.delete(path);
+    }
+
+    /// The slices that there are, by name.
+    pub fn slices(&self) -> Vec<Value> {
+        let objects = self.shared.objects.lock();
+        let of_slices = objects
+            .by_path
+            .iter()
+            .filter(|(path, _)| path.starts_with(SLICES));
+        of_slices.map(|(_, slice)| slice.clone()).collect()
+    }
+
+    /// Deletes all slices, as kubelet does when it starts.
+    pub fn delete_slices(&self) {
+        for slice in self.slices() {
+            self.delete(&format!(
+                "{SLICES}/{}",
+                slice["metadata"]["name"].as_str().unwrap()
+            ));
+        }
+    }
+
+    /// Sees that nothing was asked for without a right to it.
+    ///
+    /// # Panics
+    /// Something was.
+    pub fn assert_no_wrongs(&self) {
+        let wrongs = self.shared.wrongs.lock();
+        assert!(wrongs.is_empty(), "{wrongs:?}");
+    }
+}
+
+impl Shared {
+    fn store(&self, path: &str, mut object: Value) -> Value {
+        let mut objects = self.objects.lock();
+        let version = *self.version.borrow() + 1;
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        if path.starts_with(SLICES) {
+            canonical(&mut object, self.is_gate_off.load(Ordering::SeqCst));
+        }
+        let before = objects.by_path.insert(path.to_owned(), object.clone());
+        if path.starts_with(SLICES) {
+            let kind = before.map_or("ADDED", |_| "MODIFIED");
+            objects.history.push((version, kind, object.clone()));
+        }
+        self.version.send_replace(version);
+        object
+    }
+
+    fn delete(&self, path: &str) -> Option<Value> {
+        let mut objects = self.objects.lock();
+        let gone = objects.by_path.remove(path)?;
+        let version = *self.version.borrow() + 1;
+        if path.starts_with(SLICES) {
+            objects.history.push((version, "DELETED", gone.clone()));
+        }
+        self.version.send_replace(version);
+        Some(gone)
+    }
+
+    fn refuse(&self, why: String) -> Response {
+        let answer = status(StatusCode::FORBIDDEN, &why);
+        self.wrongs.lock().push(why);
+        answer
+    }
+}
+
+/// What the API server makes of a slice: amounts in its own form, and without fields whose gate is off.
+fn canonical(slice: &mut Value, is_gate_off: bool) {
+    let Some(devices) = slice["spec"]["devices"].as_array_mut() else {
+        return;
+    };
+    for device in devices {
+        if is_gate_off {
+            device.as_object_mut().unwrap().remove("allowMultipleAllocations");
+        }
+        let memory = &mut device["capacity"]["memory"]["value"];
+        let mebibytes = memory
+            .as_str()
+            .and_then(|text| text.strip_suffix("Mi")?.parse::<u64>().ok());
+        if let Some(whole) = mebibytes.filter(|mebibytes| mebibytes % 1024 == 0) {
+            *memory = json!(format!("{}Gi", whole / 1024));
+        }
+    }
+}
+
+fn status(status: StatusCode, why: &str) -> Response {
+    let reason = status.canonical_reason().unwrap_or_default().replace(' ', "");
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": why,
+        "reason": reason, "code": status.as_u16(),
+    });
+    (status, axum::Json(body)).into_response()
+}
+
+async fn answer(
+    State(shared): State<Arc<Shared>>,
+    method: Method,
+    uri: Uri,
+    Query(query): Query<BTreeMap<String, String>>,
+    body: Bytes,
+) -> Response {
+    let path = uri.path().to_owned();
+    let of_slices = path.starts_with(SLICES);
+    match (&method, of_slices) {
+        (&Method::GET, true) if path == SLICES => list_or_watch(&shared, &query),
+        (&Method::GET, _) => {
+            let found = shared.objects.lock().by_path.get(&path).cloned();
+            let missing = || status(StatusCode::NOT_FOUND, &format!("{path} not found"));
+            found.map_or_else(missing, |found| axum::Json(found).into_response())
+        }
+        (&Method::POST | &Method::PUT, true) => write(&shared, &method, &path, &body),
+        (&Method::DELETE, true) if path != SLICES => match shared.delete(&path) {
+            Some(gone) => axum::Json(gone).into_response(),
+            None => status(StatusCode::NOT_FOUND, "not found"),
+        },
+        _ => shared.refuse(format!("{method} {uri}: not among the driver's rights")),
+    }
+}
+
+fn write(shared: &Shared, method: &Method, path: &str, body: &Bytes) -> Response {
+    let slice: Value = serde_json::from_slice(body).unwrap();
+    let name = slice["metadata"]["name"].as_str().unwrap_or_default();
+    let full = format!("{SLICES}/{name}");
+    let known = shared.objects.lock().by_path.get(&full).cloned();
+    let is_new = *method == Method::POST;
+    match known {
+        Some(_) if is_new => status(StatusCode::CONFLICT, "it is there already"),
+        None if !is_new => status(StatusCode::NOT_FOUND, "not found"),
+        Some(known) if known["metadata"]["resourceVersion"] != slice["metadata"]["resourceVersion"] => {
+            status(StatusCode::CONFLICT, "the object has been modified")
+        }
+        _ if path != full && path != SLICES => status(StatusCode::BAD_REQUEST, "another name"),
+        _ => axum::Json(shared.store(&full, slice)).into_response(),
+    }
+}
+
+fn list_or_watch(shared: &Arc<Shared>, query: &BTreeMap<String, String>) -> Response {
+    let selector = query.get("fieldSelector").cloned().unwrap_or_default();
+    if !selector.contains("spec.nodeName=") {
+        return shared.refuse(format!("slices of other nodes: {selector:?}"));
+    }
+    if query.get("watch").is_none_or(|watch| watch != "true") {
+        let objects = shared.objects.lock();
+        let of_slices = objects
+            .by_path
+            .iter()
+            .filter(|(path, _)| path.starts_with(SLICES));
+        let items: Vec<&Value> = of_slices.map(|(_, slice)| slice).collect();
+        return axum::Json(json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList",
+            "metadata": {"resourceVersion": shared.version.borrow().to_string()}, "items": items,
+        }))
+        .into_response();
+    }
+    let after = query
+        .get("resourceVersion")
+        .and_then(|version| version.parse().ok());
+    let mut after: u64 = after.unwrap_or(0);
+    let following = Arc::clone(shared);
+    let changes = WatchStream::new(shared.version.subscribe()).map(move |newest| {
+        let objects = following.objects.lock();
+        let mut lines = String::new();
+        for (_, kind, object) in objects.history.iter().filter(|(version, ..)| *version > after) {
+            let mut object = object.clone();
+            object["apiVersion"] = json!("resource.k8s.io/v1");
+            object["kind"] = json!("ResourceSlice");
+            lines += &format!("{}\n", json!({"type": kind, "object": object}));
+        }
+        after = after.max(newest);
+        Ok::<_, std::convert::Infallible>(lines)
+    });
+    Body::from_stream(changes).into_response()
+}

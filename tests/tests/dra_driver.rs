@@ -1,0 +1,312 @@
+//! The driver for Dynamic Resource Allocation between a manager, a kubelet that prepares claims, and an API server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use vcuda_tests::resource_api::ResourceApi;
+use vcuda_tests::{Fixture, eventually, succeeded};
+
+/// Time that an immediate effect may take on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+const NODE: &str = "node-a";
+
+/// The names of the devices in the slices, in their order.
+fn devices(api: &ResourceApi) -> Vec<String> {
+    let slices = api.slices();
+    let devices = slices
+        .iter()
+        .flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
+    devices
+        .map(|device| device["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn published(api: &ResourceApi, gpus: usize) -> Vec<String> {
+    eventually("the GPUs are published", SOON, || devices(api).len() == gpus);
+    devices(api)
+}
+
+/// The result of an allocation of memory and cores of a device for a request.
+fn result(request: &str, device: &str, memory: &str, cores: &str) -> Value {
+    json!({
+        "request": request, "driver": "vcuda.io", "pool": NODE, "device": device, "shareID": format!("{request}-share"),
+        "consumedCapacity": {"memory": memory, "cores": cores, "slots": "1"},
+    })
+}
+
+/// Puts a claim that was allocated `results` for the pod `pod`.
+fn put_claim(api: &ResourceApi, name: &str, pod: &str, results: &[Value], config: &Value) {
+    let claim = json!({
+        "metadata": {"namespace": "default", "name": name, "uid": format!("{name}-uid")}, "spec": {},
+        "status": {
+            "allocation": {"devices": {"results": results, "config": config}},
+            "reservedFor": [{"resource": "pods", "name": pod, "uid": format!("{pod}-uid")}],
+        },
+    });
+    api.put(
+        &format!("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{name}"),
+        &claim,
+    );
+}
+
+/// Puts a pod whose containers use these requests of these claims.
+fn put_pod(api: &ResourceApi, name: &str, containers: &[(&str, &[(&str, &str)])]) {
+    let mut claims: Vec<&str> = containers
+        .iter()
+        .flat_map(|(_, uses)| uses.iter().map(|(claim, _)| *claim))
+        .collect();
+    claims.sort_unstable();
+    claims.dedup();
+    let claims: Vec<Value> = claims
+        .iter()
+        .map(|claim| json!({"name": claim, "resourceClaimName": claim}))
+        .collect();
+    let containers: Vec<Value> = containers
+        .iter()
+        .map(|(container, uses)| {
+            let uses: Vec<Value> = uses
+                .iter()
+                .map(|(claim, request)| json!({"name": claim, "request": request}))
+                .collect();
+            json!({"name": container, "resources": {"claims": uses}})
+        })
+        .collect();
+    let pod = json!({
+        "metadata": {"namespace": "default", "name": name, "uid": format!("{name}-uid")},
+        "spec": {"containers": containers, "resourceClaims": claims},
+    });
+    api.put(&format!("/api/v1/namespaces/default/pods/{name}"), &pod);
+}
+
+/// Holders, memory limits (bytes) and shares (thousandths) of the manager's grants, by holder.
+fn grants(fixture: &Fixture) -> Vec<(String, u64, u64)> {
+    let listed = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let mut grants: Vec<_> = listed["grants"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|grant| {
+            let number = |key: &str| grant[key].as_u64().unwrap_or_else(|| panic!("{key}: {grant}"));
+            let holder = grant["holder"].as_str().unwrap().to_owned();
+            (holder, number("memory_bytes"), number("cores_permille"))
+        })
+        .collect();
+    grants.sort();
+    grants
+}
+
+fn gib(number: u64) -> u64 {
+    number << 30
+}
+
+#[test]
+fn a_claim_becomes_a_grant_and_what_its_container_receives() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let mut driver = fixture.dra_driver(NODE, &api);
+    let gpus = published(&api, 2);
+
+    let burst = json!([{"source": "FromClaim", "opaque": {"driver": "vcuda.io", "parameters":
+        {"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig", "policy": "burst"}}}]);
+    put_claim(&api, "one", "p", &[result("gpu", &gpus[0], "4Gi", "30")], &burst);
+    put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
+    let answer = driver.prepare("one", "one-uid");
+    assert_eq!(answer.error, "");
+    let [device] = answer.devices.try_into().unwrap();
+    assert_eq!((device.pool_name.as_str(), &device.device_name), (NODE, &gpus[0]));
+    assert_eq!(device.request_names, ["gpu"]);
+    assert_eq!(device.share_id.as_deref(), Some("gpu-share"));
+    assert_eq!(device.cdi_device_ids, ["vcuda.io/claim=one-uid-gpu"]);
+    assert_eq!(grants(&fixture), [("default/p/main".to_owned(), gib(4), 300)]);
+    let cdi = fs::read_to_string(fixture.cdi().join("vcuda.io-claim-one-uid.json")).unwrap();
+    assert!(
+        cdi.contains("/etc/vcuda/limits") && cdi.contains("/etc/ld.so.preload"),
+        "{cdi}"
+    );
+
+    // Kubelet asks again after its restart, and after the driver's; the API server may be without an answer then.
+    driver.kill();
+    driver.start();
+    api.delete("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one");
+    assert_eq!(driver.prepare("one", "one-uid").devices, [device]);
+    for _ in 0..2 {
+        assert_eq!(driver.unprepare("one", "one-uid"), "");
+    }
+    assert!(grants(&fixture).is_empty());
+    assert_eq!(fs::read_dir(fixture.cdi()).unwrap().count(), 0);
+    api.assert_no_wrongs();
+}
+
+#[test]
+fn requests_of_one_container_are_one_grant_and_those_of_others_their_own() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpus = published(&api, 2);
+
+    let both = [
+        result("a", &gpus[0], "4Gi", "30"),
+        result("b", &gpus[1], "4Gi", "30"),
+    ];
+    put_claim(&api, "both", "p", &both, &json!([]));
+    put_pod(&api, "p", &[("main", &[("both", "")])]);
+    let answer = driver.prepare("both", "both-uid");
+    assert_eq!(answer.error, "");
+    let named: Vec<_> = answer
+        .devices
+        .iter()
+        .map(|device| device.cdi_device_ids.clone())
+        .collect();
+    assert_eq!(
+        named,
+        [vec!["vcuda.io/claim=both-uid-a".to_owned()], vec![]],
+        "once for the container"
+    );
+    assert_eq!(grants(&fixture), [("default/p/main".to_owned(), gib(4), 300)]);
+
+    let each = [
+        result("a", &gpus[0], "2Gi", "0"),
+        result("b", &gpus[0], "3Gi", "10"),
+    ];
+    put_claim(&api, "each", "q", &each, &json!([]));
+    put_pod(
+        &api,
+        "q",
+        &[("first", &[("each", "a")]), ("second", &[("each", "b")])],
+    );
+    assert_eq!(driver.prepare("each", "each-uid").error, "");
+    let of_q: Vec<_> = grants(&fixture)
+        .into_iter()
+        .filter(|grant| grant.0.contains("/q/"))
+        .collect();
+    let expected = [
+        ("default/q/first".to_owned(), gib(2), 1000),
+        ("default/q/second".to_owned(), gib(3), 100),
+    ];
+    assert_eq!(of_q, expected);
+    assert_eq!(driver.unprepare("each", "each-uid"), "");
+    assert_eq!(grants(&fixture).len(), 1, "the other claim keeps its own");
+    api.assert_no_wrongs();
+}
+
+#[test]
+fn what_cannot_be_prepared_says_why_and_leaves_nothing() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    let refused = |name: &str, why: &str| {
+        let said = driver.prepare(name, &format!("{name}-uid")).error;
+        assert!(said.contains(why), "{name}: {said}");
+        assert!(said.starts_with(&format!("claim default/{name}: ")), "{said}");
+    };
+
+    refused("gone", "there is no claim of this name");
+    put_pod(
+        &api,
+        "p",
+        &[
+            ("main", &[("same", ""), ("two", "")]),
+            ("side", &[("unequal", "")]),
+        ],
+    );
+    let same = [result("a", &gpu, "1Gi", "1"), result("b", &gpu, "1Gi", "1")];
+    put_claim(&api, "same", "p", &same, &json!([]));
+    refused("same", "distinctAttribute: vcuda.io/uuid");
+    put_claim(&api, "two", "p", &[result("a", &gpu, "1Gi", "1")], &json!([]));
+    refused("two", "a container uses this claim and claim same");
+    put_claim(
+        &api,
+        "nobody",
+        "absent",
+        &[result("a", &gpu, "1Gi", "1")],
+        &json!([]),
+    );
+    refused("nobody", "reserved for no pod that there is");
+    put_claim(
+        &api,
+        "unequal",
+        "p",
+        &[result("a", "gpu-unknown", "1Gi", "1")],
+        &json!([]),
+    );
+    refused("unequal", "device gpu-unknown is not on this node");
+    put_claim(
+        &api,
+        "unequal",
+        "p",
+        &[result("a", &gpu, "30Gi", "1")],
+        &json!([]),
+    );
+    refused("unequal", "30 GiB and 1 % are not free");
+    let typo =
+        json!([{"source": "FromClaim", "opaque": {"driver": "vcuda.io", "parameters": {"polcy": "burst"}}}]);
+    put_claim(&api, "unequal", "p", &[result("a", &gpu, "1Gi", "1")], &typo);
+    refused("unequal", "unknown field `polcy`");
+    let uid = driver.prepare("two", "../../etc").error;
+    assert!(uid.contains("\"../../etc\" is no UID"), "{uid}");
+    assert!(grants(&fixture).is_empty());
+    assert_eq!(fs::read_dir(fixture.cdi()).unwrap().count(), 0);
+    api.assert_no_wrongs();
+}
+
+#[test]
+fn the_slices_are_as_the_gpus_are_and_come_back() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpus = published(&api, 2);
+    let slice = api.slices().remove(0);
+    assert_eq!(slice["metadata"]["ownerReferences"][0]["name"], NODE);
+    assert_eq!(slice["spec"]["devices"][0]["capacity"]["cores"]["value"], "100");
+    eventually("it is ready", SOON, || driver.problems().contains("200 OK"));
+
+    // Kubelet deletes them when it starts.
+    api.delete_slices();
+    assert_eq!(published(&api, 2), gpus);
+    // A cordoned GPU takes no new claims, and goes back.
+    let taints = |api: &ResourceApi| api.slices()[0]["spec"]["devices"][0]["taints"].clone();
+    let listed = succeeded(&fixture.vcuda(["gpu", "list", "--json"]).output().unwrap());
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let uuids: Vec<String> = listed["gpus"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|gpu| gpu["uuid"].as_str().unwrap().to_owned())
+        .collect();
+    let first = uuids
+        .iter()
+        .find(|uuid| uuid.to_ascii_lowercase() == gpus[0])
+        .unwrap();
+    succeeded(&fixture.vcuda(["gpu", "cordon", first.as_str()]).output().unwrap());
+    eventually("it is tainted", SOON, || {
+        taints(&api)[0]["key"] == "vcuda.io/cordoned"
+    });
+    succeeded(
+        &fixture
+            .vcuda(["gpu", "uncordon", first.as_str()])
+            .output()
+            .unwrap(),
+    );
+    eventually("it is no more", SOON, || taints(&api).is_null());
+
+    // Without the gate a claim would get a whole GPU.
+    api.set_gate_off(true);
+    api.delete_slices();
+    eventually("the reason is shown", SOON, || {
+        driver.problems().contains("DRAConsumableCapacity")
+    });
+    eventually("no slice is left", SOON, || api.slices().is_empty());
+    api.set_gate_off(false);
+    assert_eq!(published(&api, 2), gpus);
+    eventually("it is ready again", SOON, || driver.problems().contains("200 OK"));
+    api.assert_no_wrongs();
+}
