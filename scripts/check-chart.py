@@ -27,7 +27,9 @@ def check(holds, *words):
 def validate(where, thing):
     if thing["kind"] in FOREIGN:
         return
-    for release in RELEASES:
+    # Claims as mode dra needs them are younger than the chart's oldest release.
+    recent = thing["apiVersion"].startswith("resource.k8s.io/") or thing["kind"].startswith("ValidatingAdmissionPolicy")
+    for release in RELEASES[1:] if recent else RELEASES:
         try:
             kubernetes_validate.validate(copy.deepcopy(thing), release, strict=True)
         except Exception as error:  # each of its kinds is a finding
@@ -54,7 +56,7 @@ def configurations(where, config, programs):
         check(done.returncode == 0, where, name, "is refused by", program + ":", done.stderr.strip())
 
 
-def pod(where, things, access):
+def pod(where, things, access, claims):
     """What the daemon set may do, and that its parts name each other."""
     by_kind = {thing["kind"]: thing for thing in reversed(things)}  # the dashboard comes last
     daemon_set = by_kind["DaemonSet"]
@@ -98,8 +100,12 @@ def pod(where, things, access):
     paths = {volume["hostPath"]["path"] for volume in volumes.values() if "hostPath" in volume}
     check(not paths & {"/", "/dev", "/etc", "/proc", "/run"} or access == "privileged", where, "too much of the host:", paths)
     config = tomllib.loads(by_kind["ConfigMap"]["data"]["device-plugin.toml"])
-    check({config["kubelet"] + "/device-plugins", config["kubelet"] + "/plugins_registry", config["cdi"]} <= paths, where,
-          "the plugin's folders are not mounted")
+    folders = {config["kubelet"] + "/plugins_registry", config["cdi"]}
+    classic = config["kubelet"] + "/device-plugins"
+    check(folders <= paths and (classic in paths) != claims, where, "the plugin's folders are not mounted")
+    program = "vcuda-dra-driver" if claims else "vcuda-device-plugin"
+    check(plugin["command"][0] == "/usr/bin/" + program, where, "runs", plugin["command"])
+    check(("DeviceClass" in by_kind) == claims, where, "has a device class, or none, in the wrong mode")
     for kind in ("Service", "ServiceMonitor"):
         if kind in by_kind:
             selector = by_kind[kind]["spec"]["selector"]
@@ -113,7 +119,10 @@ def pod(where, things, access):
         check(by_kind["ClusterRoleBinding"]["subjects"][0]["name"] == account, where, "binds another account")
         rights = {(rule["apiGroups"][0], name): rule["verbs"] for rule in by_kind["ClusterRole"]["rules"] for name in rule["resources"]}
         wanted = {("", "pods"): ["list", "watch"]}
-        if config["cluster"]["events"]:
+        if claims:
+            wanted = {("resource.k8s.io", "resourceclaims"): ["get"], ("", "pods"): ["get"], ("", "nodes"): ["get"],
+                      ("resource.k8s.io", "resourceslices"): ["list", "watch", "create", "update", "delete"]}
+        elif config["cluster"]["events"]:
             wanted["events.k8s.io", "events"] = ["create", "patch"]
         check(rights == wanted, where, "rights:", rights)
     if "PrometheusRule" in by_kind:
@@ -198,11 +207,12 @@ def main():
                 validate(name, thing)
             config = next(thing for thing in things if thing["kind"] == "ConfigMap" and "manager.toml" in thing["data"])
             configurations(name, config, programs)
-            pod(name, things, "simulator" if "simulator" in values else values.get("gpuAccess", "toolkit"))
+            pod(name, things, "simulator" if "simulator" in values else values.get("gpuAccess", "toolkit"),
+                values.get("mode") == "dra")
         # What is wrong is refused before anything reaches a cluster.
         for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}}, {"resources": {"chunk": 256}},
                       {"admission": {"memoryOvercommit": 0.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
-                      {"audit": {"action": "end"}}, {"namespaces": {"a": {"auditAction": "end"}}}]:
+                      {"audit": {"action": "end"}}, {"mode": "both"}, {"namespaces": {"a": {"auditAction": "end"}}}]:
             try:
                 chart.render(wrong, name="vcuda", namespace="vcuda-system")
                 check(False, "the schema accepts", wrong)

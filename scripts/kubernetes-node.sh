@@ -31,7 +31,8 @@ check() {
         runc bridge host-local loopback; do
         [ -x "$bin/$name" ] || fail "$bin/$name is missing"
     done
-    for name in vcuda vcuda-manager vcuda-device-plugin libvcuda_shim.so libvcuda_simulator_cuda.so libvcuda_simulator_nvml.so; do
+    for name in vcuda vcuda-manager vcuda-device-plugin vcuda-dra-driver libvcuda_shim.so libvcuda_simulator_cuda.so \
+        libvcuda_simulator_nvml.so; do
         [ -e "$programs/$name" ] || fail "$programs/$name is missing: build it, or set VCUDA_PROGRAMS"
     done
     for name in gcc strip openssl ip nsenter unshare python3; do

@@ -52,7 +52,11 @@ kubelet_answers() {
         -o 'jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.lastHeartbeatTime}{end}') || true
     [ "$is_ready" = True ] && [ "$(date -d "$told" +%s)" -ge "$(stat -c %Y "$state/node.pid")" ]
 }
-gpus_offered() { inside kubectl get node node -o 'jsonpath={.status.allocatable.vcuda\.io/gpu}' | grep -q '^[1-9]'; }
+# As counts of the plugin's resource, or as devices in slices.
+gpus_offered() {
+    inside kubectl get node node -o 'jsonpath={.status.allocatable.vcuda\.io/gpu}' | grep -q '^[1-9]' ||
+        inside kubectl get resourceslices -o 'jsonpath={.items[*].spec.devices[*].name}' | grep -q .
+}
 
 # The node's address and the API's, one of each service network: nothing outside the node's namespaces has them.
 node_address=192.0.2.1

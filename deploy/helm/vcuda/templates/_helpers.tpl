@@ -52,3 +52,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "vcuda.driverRoot" -}}
 {{- .Values.simulator | default .Values.driverRoot -}}
 {{- end }}
+
+{{/* Whether the pods have a token of the API server. */}}
+{{- define "vcuda.asksApiServer" -}}
+{{- or .Values.apiServer.enabled (eq .Values.mode "dra") -}}
+{{- end }}
