@@ -29,6 +29,7 @@ def validate(where, thing):
         return
     # Claims as mode dra needs them are younger than the chart's oldest release.
     recent = thing["apiVersion"].startswith("resource.k8s.io/") or thing["kind"].startswith("ValidatingAdmissionPolicy")
+    recent = recent or "resourceClaims" in thing.get("spec", {})
     for release in RELEASES[1:] if recent else RELEASES:
         try:
             kubernetes_validate.validate(copy.deepcopy(thing), release, strict=True)
@@ -179,7 +180,13 @@ def example(path):
     things = documents(path.read_text())
     for thing in things:
         validate(path.name, thing)
-    check(sum(amounts(path.name, thing) for thing in things) > 0, path.name, "asks for nothing of ours")
+    claims = [thing for thing in things if thing["kind"] == "ResourceClaimTemplate"]
+    for thing in claims:
+        for request in thing["spec"]["spec"]["devices"]["requests"]:
+            exactly = request["exactly"]
+            check(exactly["deviceClassName"] == "vcuda.io" and set(exactly["capacity"]["requests"]) == {"memory", "cores"}, path.name,
+                  "claims:", request)
+    check(claims or sum(amounts(path.name, thing) for thing in things) > 0, path.name, "asks for nothing of ours")
 
 
 def documentation(path):

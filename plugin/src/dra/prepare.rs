@@ -7,7 +7,6 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tracing::info;
@@ -23,13 +22,11 @@ use crate::cdi::{ClaimDevice, ClaimRecord, Prepared, Store, StoreError, claim_sp
 use crate::manager::Manager;
 
 mod error;
+mod names;
 
 pub use error::PrepareError;
-
-/// Beginning of the keys of all claims' grants.
-pub const KEYS: &str = "claim-";
-/// The longest UID.
-const UID_MAX: usize = 64;
+use names::check;
+pub(super) use names::{KEYS, hash, prefix};
 
 /// Prepares claims.
 pub(crate) struct Preparer {
@@ -262,30 +259,6 @@ fn answer(pool: &str, shares: &[Share], granted: &[Granted]) -> Vec<Prepared> {
             cdi: cdi(share, &mut named).into_iter().collect(),
         })
         .collect()
-}
-
-/// Beginning of the keys of a claim's grants. Keys have 40 characters at most, so that the UID is hashed.
-pub(super) fn prefix(uid: &str) -> String {
-    format!("{KEYS}{}-", hash(uid, 12))
-}
-
-/// The first bytes of the SHA-256 of a text, as a text.
-pub(super) fn hash(text: &str, bytes: usize) -> String {
-    let digest = Sha256::digest(text);
-    digest
-        .iter()
-        .take(bytes)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
-
-/// A UID names files.
-fn check(uid: &str) -> Result<(), PrepareError> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    match !uid.is_empty() && uid.len() <= UID_MAX && uid.bytes().all(is_plain) {
-        true => Ok(()),
-        false => Err(PrepareError::Uid(uid.to_owned())),
-    }
 }
 
 async fn blocking<T: Send + 'static>(

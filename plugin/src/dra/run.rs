@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::info;
 use vcuda_daemon::http;
 use vcuda_daemon::life::{self, Ends, RunError};
 use vcuda_daemon::pages::{Problems, pages};
@@ -128,9 +128,6 @@ fn problems(
                 None if !asked.accepted => problems.push("kubelet has not registered the driver".to_owned()),
                 None => {}
             }
-        }
-        for problem in &problems {
-            warn!("not ready: {problem}");
         }
         problems
     })

@@ -1,0 +1,112 @@
+//! Whether the API server has the slices that are wanted, in whatever form it writes them.
+
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::dra::quantity;
+
+/// Whether the slices that were found are what is wanted, in whatever form the API server writes amounts.
+pub(super) fn is_same(found: &[ResourceSlice], wanted: &[Vec<Device>]) -> bool {
+    let mut found: Vec<&ResourceSlice> = found.iter().collect();
+    found.sort_by_key(|slice| slice.metadata.name.clone());
+    let generation = found.first().map(|slice| slice.spec.pool.generation);
+    let is_of_one = |slice: &&ResourceSlice| {
+        let pool = &slice.spec.pool;
+        Some(pool.generation) == generation && usize::try_from(pool.resource_slice_count) == Ok(wanted.len())
+    };
+    let plain = |devices: &[Device]| devices.iter().map(plain).collect::<Vec<_>>();
+    let mut devices: Vec<Vec<Device>> = found
+        .iter()
+        .map(|slice| plain(slice.spec.devices.as_deref().unwrap_or_default()))
+        .collect();
+    let mut wanted_devices: Vec<Vec<Device>> = wanted.iter().map(|devices| plain(devices)).collect();
+    // Names count slices: the tenth comes before the second.
+    let by_first = |slice: &Vec<Device>| slice.first().map(|device| device.name.clone());
+    devices.sort_by_key(by_first);
+    wanted_devices.sort_by_key(by_first);
+    found.len() == wanted.len() && found.iter().all(is_of_one) && devices == wanted_devices
+}
+
+/// A device with all amounts as plain numbers, and without the times that the API server adds.
+fn plain(device: &Device) -> Device {
+    let mut device = device.clone();
+    let number = |quantity: &mut Quantity| {
+        if let Ok(value) = quantity::parse(&quantity.0) {
+            quantity.0 = value.to_string();
+        }
+    };
+    for capacity in device.capacity.iter_mut().flat_map(|all| all.values_mut()) {
+        number(&mut capacity.value);
+        let Some(policy) = &mut capacity.request_policy else {
+            continue;
+        };
+        policy.default.iter_mut().for_each(number);
+        if let Some(range) = &mut policy.valid_range {
+            number(&mut range.min);
+            range.max.iter_mut().chain(&mut range.step).for_each(number);
+        }
+    }
+    for taint in device.taints.iter_mut().flatten() {
+        taint.time_added = None;
+    }
+    device
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::resource::v1::{ResourcePool, ResourceSliceSpec};
+    use kube::api::ObjectMeta;
+
+    use super::super::super::device::{device, tests::gpu};
+    use super::*;
+
+    fn slice(name: &str, devices: &[Device], (generation, count): (i64, i64)) -> ResourceSlice {
+        ResourceSlice {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            spec: ResourceSliceSpec {
+                pool: ResourcePool {
+                    generation,
+                    resource_slice_count: count,
+                    ..ResourcePool::default()
+                },
+                devices: Some(devices.to_vec()),
+                ..ResourceSliceSpec::default()
+            },
+        }
+    }
+
+    #[test]
+    fn the_api_servers_form_of_amounts_is_no_change() {
+        let wanted = device(&gpu(1)).unwrap();
+        let mut found = wanted.clone();
+        let memory = found.capacity.as_mut().unwrap().get_mut("memory").unwrap();
+        memory.value.0 = "44Gi".to_owned();
+        assert_ne!(found, wanted);
+        assert!(is_same(
+            &[slice("a", &[found.clone()], (3, 1))],
+            &[vec![wanted.clone()]]
+        ));
+        let memory = found.capacity.as_mut().unwrap().get_mut("memory").unwrap();
+        memory.value.0 = "43Gi".to_owned();
+        assert!(!is_same(&[slice("a", &[found], (3, 1))], &[vec![wanted]]));
+    }
+
+    #[test]
+    fn a_pool_is_whole_or_written_again() {
+        let devices: Vec<Device> = (0..3).map(|number| device(&gpu(number)).unwrap()).collect();
+        let wanted = [devices[..2].to_vec(), devices[2..].to_vec()];
+        let first = slice("a", &wanted[0], (3, 2));
+        assert!(is_same(&[slice("b", &wanted[1], (3, 2)), first.clone()], &wanted));
+        for broken in [
+            vec![first.clone()],
+            vec![first.clone(), slice("b", &wanted[1], (2, 2))],
+            vec![first.clone(), slice("b", &wanted[1], (3, 3))],
+            vec![first, slice("b", &[], (3, 2))],
+        ] {
+            assert!(!is_same(&broken, &wanted));
+        }
+    }
+}
