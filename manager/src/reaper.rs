@@ -60,8 +60,15 @@ impl Reaper {
         })
     }
 
-    /// Fate of the process that a slot names.
-    pub fn fate(&mut self, holder: &Identity, members: &Members, now_ns: u64) -> Fate {
+    /// Fate of the process that a slot names. Of one that cannot be seen, on a node that is itself a container, `is_unlocked` tells:
+    /// [`vcuda_region::usage_reader::UsageReader::is_unlocked`].
+    pub fn fate(
+        &mut self,
+        holder: &Identity,
+        members: &Members,
+        is_unlocked: impl FnOnce() -> bool,
+        now_ns: u64,
+    ) -> Fate {
         let key = Key::of(holder);
         if let Some(known) = members
             .living
@@ -85,7 +92,7 @@ impl Reaper {
                 Fate::Dead
             }
             Some(on_host) => Fate::Alive(Some(on_host.pid)),
-            None if self.view.sees_all() && self.scanned_ns == now_ns => Fate::Dead,
+            None if self.scanned_ns == now_ns && (self.view.sees_all() || is_unlocked()) => Fate::Dead,
             None => Fate::Alive(None),
         }
     }
@@ -179,15 +186,22 @@ mod tests {
             .spawn()
             .unwrap();
         let holder = Identity::of(child.id()).unwrap();
-        assert_eq!(reaper.fate(&holder, &none, 1), Fate::Alive(Some(child.id())));
+        assert_eq!(
+            reaper.fate(&holder, &none, || false, 1),
+            Fate::Alive(Some(child.id()))
+        );
         let before = Identity {
             start_ticks: holder.start_ticks - 1,
             ..holder
         };
-        assert_eq!(reaper.fate(&before, &none, 1), Fate::Dead, "the PID is another's");
+        assert_eq!(
+            reaper.fate(&before, &none, || false, 1),
+            Fate::Dead,
+            "the PID is another's"
+        );
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(reaper.fate(&holder, &none, 1), Fate::Dead);
+        assert_eq!(reaper.fate(&holder, &none, || false, 1), Fate::Dead);
     }
 
     #[test]
@@ -208,9 +222,12 @@ mod tests {
             release: 0,
             layouts: (3, 4),
         });
-        assert_eq!(reaper.fate(&holder, &members, 1), Fate::Alive(Some(4711)));
+        assert_eq!(
+            reaper.fate(&holder, &members, || false, 1),
+            Fate::Alive(Some(4711))
+        );
         members.living.clear();
         members.ended.push_back(Key::of(&holder));
-        assert_eq!(reaper.fate(&holder, &members, 1), Fate::Dead);
+        assert_eq!(reaper.fate(&holder, &members, || false, 1), Fate::Dead);
     }
 }

@@ -57,6 +57,13 @@ impl UsageReader {
         self.is_locked(slot, identity) == Some(true)
     }
 
+    /// Whether the process in a slot had a lock, and neither it nor a child of it has it now. Of a process that cannot be seen
+    /// this tells its end.
+    #[must_use]
+    pub fn is_unlocked(&self, slot: usize, identity: &Identity) -> bool {
+        self.is_locked(slot, identity) == Some(false)
+    }
+
     /// Whether the lock of the process in a slot is held, by itself or by a child of it; nothing if it never had one, or has left
     /// the slot.
     fn is_locked(&self, slot: usize, identity: &Identity) -> Option<bool> {

@@ -7,12 +7,14 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_tests::{
-    Commanded, Door, Fixture, GIB, MIB, Manager, Running, app, eventually, holding, skip, succeeded,
+    Commanded, Door, Fixture, GIB, MIB, Manager, Running, app, eventually, holding, release_dir, skip,
+    succeeded,
 };
 
 /// Time for what is promised within a second, on a busy machine.
@@ -163,4 +165,69 @@ fn without_a_manager_as_well() {
     });
     newcomer.lives();
     second.lives();
+}
+
+/// A folder with a `vcuda-manager` that runs in a PID namespace of its own, and sees none of ours: as on a node that is itself a
+/// container, where a container's namespace goes with it. None if this user may not.
+fn nested() -> Option<tempfile::TempDir> {
+    const UNSHARE: &str = "unshare --pid --fork --kill-child --mount-proc";
+    let may = Command::new("sh")
+        .args(["-c", &format!("{UNSHARE} true")])
+        .output()
+        .unwrap();
+    if !may.status.success() {
+        skip("a manager in a PID namespace of its own: this user may not make one");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = release_dir().join("vcuda-manager");
+    let script = format!("#!/bin/sh\nexec {UNSHARE} {} \"$@\"\n", program.display());
+    let path = folder.path().join("vcuda-manager");
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    Some(folder)
+}
+
+/// Ends a manager of [`nested`], which dies just after the program that made its namespace.
+fn ended(fixture: &Fixture, manager: &mut Manager<'_>) {
+    manager.signal(libc::SIGKILL);
+    manager.finish();
+    let root = format!(
+        "vcuda-manager --root {}",
+        fixture.runtime().join("vcuda").display()
+    );
+    let finds = || Command::new("pgrep").args(["-f", "--", &root]).output().unwrap();
+    eventually("the manager has ended", SOON, || finds().stdout.is_empty());
+}
+
+#[test]
+fn the_dead_of_a_namespace_that_cannot_be_seen_are_known_by_their_lock() {
+    let Some(folder) = nested() else { return };
+    let fixture = Fixture::new();
+    let mut manager = fixture.manager_of(folder.path(), &[]);
+    let args = ["grant", "create", "a", "--memory", "2GiB", "--cores", "30"];
+    succeeded(&fixture.vcuda(args).output().unwrap());
+    // One ends beside its manager, one while there is none: the next has but the slot of it, and the lock that is free.
+    for is_there in [true, false] {
+        let mut one = holding(&mut in_grant(&fixture, "hold"), HELD);
+        let pid = one.0.id();
+        eventually("it is known", SOON, || {
+            is_shown(&fixture, pid) && used(&manager) >= HELD as f64
+        });
+        if !is_there {
+            ended(&fixture, &mut manager);
+            manager.start_again();
+            eventually("it is known again", SOON, || is_shown(&fixture, pid));
+            ended(&fixture, &mut manager);
+        }
+        one.signal(libc::SIGKILL);
+        one.finish();
+        if !is_there {
+            manager.start_again();
+        }
+        eventually("what it had is free", SOON, || {
+            !is_shown(&fixture, pid) && used(&manager) == 0.0
+        });
+    }
+    succeeded(&fixture.vcuda(["grant", "release", "a"]).output().unwrap());
 }

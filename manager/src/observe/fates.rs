@@ -31,7 +31,8 @@ impl Fates {
     ) -> Self {
         let (mut living, mut has_kept, mut dead) = (Vec::new(), false, Vec::new());
         for process in processes {
-            match reaper.fate(&process.identity, members, now_ns) {
+            let is_unlocked = || reader.is_unlocked(process.slot, &process.identity);
+            match reaper.fate(&process.identity, members, is_unlocked, now_ns) {
                 Fate::Alive(host_pid) => living.push((process, host_pid)),
                 Fate::Dead if reader.is_kept(process.slot, &process.identity) => has_kept = true,
                 Fate::Dead => dead.push(process),
@@ -44,12 +45,12 @@ impl Fates {
         }
     }
 
-    /// The living that have not registered, with their PIDs on the host if known.
-    pub(super) fn not_registered(&self, members: &Members) -> Vec<(Identity, Option<u32>)> {
+    /// The living that have not registered: slot, identity, and the PID on the host if known.
+    pub(super) fn not_registered(&self, members: &Members) -> Vec<(usize, Identity, Option<u32>)> {
         let living = self.living.iter();
         living
             .filter(|(process, _)| !is_member(members, process))
-            .map(|(process, host_pid)| (process.identity, *host_pid))
+            .map(|(process, host_pid)| (process.slot, process.identity, *host_pid))
             .collect()
     }
 

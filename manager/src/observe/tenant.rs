@@ -25,8 +25,8 @@ pub(super) struct Watched {
     members: Members,
     seen: Tenant,
     totals: Vec<Totals>,
-    /// Processes that hold a slot and have not registered, with their host PIDs if known: their end is not reported.
-    unsure: Vec<(Identity, Option<u32>)>,
+    /// Processes that hold a slot and have not registered: their slots, and host PIDs if known. Their end is not reported.
+    unsure: Vec<(usize, Identity, Option<u32>)>,
     /// Set while a child keeps memory of a dead process. The manager does not hear of the child's end: each look asks
     /// again.
     has_kept: bool,
@@ -141,8 +141,10 @@ impl Watched {
             .any(|device| device.cores_used_permille > 0);
         // The slots, which tell the processes' identities, have not changed: only their liveness is asked again.
         let members = &self.members;
-        let has_ended = |(one, host_pid): &(Identity, Option<u32>), reaper: &mut Reaper| {
-            reaper.fate(one, members, now_ns) != Fate::Alive(*host_pid)
+        let reader = &files.reader;
+        let has_ended = |(slot, one, host_pid): &(usize, Identity, Option<u32>), reaper: &mut Reaper| {
+            let is_unlocked = || reader.is_unlocked(*slot, one);
+            reaper.fate(one, members, is_unlocked, now_ns) != Fate::Alive(*host_pid)
         };
         let may_differ = has_changed || self.is_stale || is_settling || self.has_kept;
         if may_differ || self.unsure.iter().any(|one| has_ended(one, reaper)) {
