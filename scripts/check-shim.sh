@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 shim=${1:-${CARGO_TARGET_DIR:-target}/release}/libvcuda_shim.so
 limit=${2-}
-[ -f "$shim" ] || { echo "check-shim: no $shim: run cargo build --release --workspace"; exit 1; }
+[ -f "$shim" ] || { echo "check-shim: no $shim: run cargo build --release -p vcuda-shim"; exit 1; }
 failed=0
 complain() { echo "check-shim: $*"; failed=1; }
 

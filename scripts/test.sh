@@ -12,14 +12,8 @@ skip() { echo "SKIPPED $*" | tee -a "$VCUDA_TEST_SKIPS"; }
 step() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
 
 step "build"
-# What an application's process loads is built as it is shipped: the checks below look at this very file. The programs share
-# what the tests are built from, and its checks of overflows.
-cargo build --release -p vcuda-shim -p vcuda-simulator -p vcuda-simulator-nvml -p vcuda-clock-preload
-cargo build -p vcuda-cli -p vcuda-bench -p vcuda-manager -p vcuda-plugin
-built=${CARGO_TARGET_DIR:-$PWD/target}
-export VCUDA_TEST_BUILD=$built/tried
-mkdir -p "$VCUDA_TEST_BUILD"
-ln -f "$built"/release/libvcuda_{shim,simulator_cuda,simulator_nvml,virtual_clock}.so "$built"/debug/vcuda{,-bench,-manager,-device-plugin,-dra-driver} "$VCUDA_TEST_BUILD/"
+VCUDA_TEST_BUILD=$(scripts/build-tests.sh)
+export VCUDA_TEST_BUILD
 
 step "clients from PyPI, real drivers from Debian"
 scripts/fetch-clients.sh || skip "some clients: see above"

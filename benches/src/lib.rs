@@ -238,8 +238,8 @@ pub fn release_dir() -> Result<PathBuf> {
         .filter(is_whole)
         .with_context(|| {
             format!(
-                "{} has no libvcuda_shim.so or no vcuda: run `cargo build --release --workspace` first, or, after \
-             scripts/test.sh, set VCUDA_TEST_BUILD to its folder target/tried",
+                "{} has no libvcuda_shim.so or no vcuda: run `export VCUDA_TEST_BUILD=$(scripts/build-tests.sh)`, or, for \
+             figures of cost, `cargo build --release --workspace`",
                 built.display()
             )
         })

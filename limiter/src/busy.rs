@@ -1,10 +1,10 @@
-//! The busy map: when a container had work on a device, in bins of 10 microseconds.
+//! The busy map: when a tenant had work on a device, in bins of 10 microseconds.
 //!
 //! A ring of 4096 words, each with 48 bins and a 16-bit epoch tag, together just under two seconds. Every process of the
-//! container sets the bins of the segments that it measured, and is charged only for those that nobody had set before:
+//! tenant sets the bins of the segments that it measured, and is charged only for those that were not set before:
 //! so overlapping streams, contexts and processes are charged once, in whatever order their segments arrive. Chained
-//! segments share their rounded ends, so rounding has no bias. The manager reads the maps of all containers to see who
-//! was busy together ([`crate::controller`]).
+//! segments share their rounded ends, so rounding has no bias. The arbiter reads the maps of all tenants to see which
+//! were busy together ([`crate::controller`]).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub const RING_NS: u64 = BIN_NS * BINS_PER_WORD * WORDS as u64;
 
 const BINS: u64 = (1 << BINS_PER_WORD) - 1;
 
-/// What [`mark`] found: how many bins the segment covers and how many of them nobody had set yet.
+/// What [`mark`] found: how many bins the segment covers and how many of them were not set yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marked {
     /// Bins that the segment covers after rounding both ends.

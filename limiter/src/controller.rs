@@ -1,10 +1,10 @@
-//! The arithmetic of sharing one GPU among containers: who may use how much, and what elapsed time is worth while several
-//! are busy. Pure: the arbiter (and later the manager) reads the containers' usage, asks here, and writes their limits.
+//! The arithmetic of sharing one GPU among tenants: who may use how much, and what elapsed time is worth while several
+//! are busy. The arbiter reads the tenants' usage, asks here, and writes their limits.
 //!
-//! While contexts take time slices, the time that a container measures holds its neighbours' slices too. So each bin in
-//! which `n` containers were busy counts `1/n` for each of them: the busy maps ([`crate::busy`]) say which bins those
-//! are, and [`Scale`] follows the average over the last 100 ms. Every figure read from a container is hostile: it can only
-//! move that container's own scale within its bounds, and a neighbour's by claiming to be busy.
+//! While contexts take time slices, the time that a tenant measures holds its neighbours' slices too. So each bin in
+//! which `n` tenants were busy counts `1/n` for each of them: the busy maps ([`crate::busy`]) say which bins those
+//! are, and [`Scale`] follows the average over the last 100 ms. Every figure read from a tenant is hostile: it can only
+//! move that tenant's own scale within its bounds, and a neighbour's by claiming to be busy.
 
 mod demand;
 mod rates;
@@ -20,13 +20,13 @@ pub use settlement::{Measured, Settlement};
 pub use throttle::{Throttle, Verdict, View, WINDOW_NS};
 pub use turns::{Got, SLICE_NS, Turns};
 
-/// How often the controller runs while containers compete (ns).
+/// How often the controller runs while tenants compete (ns).
 pub const CONTENDED_NS: u64 = 10_000_000;
 /// How often it runs else (ns).
 pub const QUIET_NS: u64 = 100_000_000;
 /// How far back it looks (ns).
 pub const LOOK_BACK_NS: u64 = 100_000_000;
-/// Without a beat of the arbiter for this long, containers go by themselves: elapsed time is charged as it is (ns).
+/// Without a beat of the arbiter for this long, tenants go by themselves: elapsed time is charged as it is (ns).
 pub const STALE_BEAT_NS: u64 = 1_000_000_000;
 
 /// Words of a busy map that cover [`LOOK_BACK_NS`] and the word of the present.
@@ -38,7 +38,7 @@ pub const fn word_at(now_ns: u64) -> u64 {
     now_ns / (busy::BIN_NS * busy::BINS_PER_WORD)
 }
 
-/// How one container's busy time met the others'.
+/// How one tenant's busy time met the others'.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overlap {
     /// Bins in which it was busy.
@@ -58,8 +58,8 @@ impl Overlap {
     }
 }
 
-/// How many contexts of a container have work while it is busy, on average: the GPU's time goes round the contexts, not the
-/// containers. Read off now and then.
+/// How many contexts of a tenant have work while it is busy, on average: the GPU's time goes round the contexts, not the
+/// tenants. Read off now and then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contexts {
     permille: u64,
@@ -91,10 +91,10 @@ impl Contexts {
     }
 }
 
-/// A container whose contexts are one (thousandths).
+/// A tenant whose contexts are one (thousandths).
 const ONE_CONTEXT: u64 = 1000;
 
-/// One container's busy time.
+/// One tenant's busy time.
 #[derive(Debug, Clone, Default)]
 pub struct Busy {
     /// Its bins, word by word (48 bins each, see [`busy::bins_of`]).
@@ -103,24 +103,24 @@ pub struct Busy {
     pub contexts: Contexts,
 }
 
-/// Compares the busy bins of all containers of one GPU over the same span: each of the containers that are busy together
+/// Compares the busy bins of all tenants of one GPU over the same span: each of the tenants that are busy together
 /// gets its part of the bin, of `n` contexts in turn as many as are its own. A first guess, at once: what each got in fact
 /// depends on whose slice was first and last ([`Turns`]).
 #[must_use]
-pub fn overlaps(containers: &[Busy]) -> Vec<Overlap> {
-    let mut overlaps = vec![Overlap::default(); containers.len()];
-    turns::for_each_run(containers, |set, bins| {
-        let all = turns::sum_of_contexts(containers, set);
+pub fn overlaps(tenants: &[Busy]) -> Vec<Overlap> {
+    let mut overlaps = vec![Overlap::default(); tenants.len()];
+    turns::for_each_run(tenants, |set, bins| {
+        let all = turns::sum_of_contexts(tenants, set);
         for (one, overlap) in turns::members(set, &mut overlaps) {
             overlap.bins += bins;
-            overlap.parts_permille += bins * 1000 * turns::contexts_of(containers, one) / all;
+            overlap.parts_permille += bins * 1000 * turns::contexts_of(tenants, one) / all;
             overlap.shared += if set.count_ones() > 1 { bins } else { 0 };
         }
     });
     overlaps
 }
 
-/// What measured time is worth for one container: follows [`Overlap::ratio_permille`] by half the difference each step.
+/// What measured time is worth for one tenant: follows [`Overlap::ratio_permille`] by half the difference each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     thousandths_of_permille: u32,
@@ -143,7 +143,7 @@ impl Scale {
         }
     }
 
-    /// Takes the last look into account. What a container is worth that was not busy then stays as it was: a small share
+    /// Takes the last look into account. What a tenant is worth that was not busy then stays as it was: a small share
     /// is used in bursts, and each must not begin as if it were alone.
     pub fn follow(&mut self, overlap: Overlap) {
         if overlap.bins > 0 {
@@ -168,7 +168,7 @@ mod tests {
     /// A word of which each bin is busy.
     const BINS: u64 = (1 << busy::BINS_PER_WORD) - 1;
 
-    /// Containers of one context each.
+    /// Tenants of one context each.
     fn busy(maps: &[&[u64]]) -> Vec<Busy> {
         let one = |map: &&[u64]| Busy {
             map: map.to_vec(),
@@ -194,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_round_the_contexts_not_the_containers() {
-        let mut containers = busy(&[&[BINS], &[BINS]]);
-        (0..100).for_each(|_| containers[0].contexts.follow(3, 3, 1));
+    fn time_goes_round_the_contexts_not_the_tenants() {
+        let mut tenants = busy(&[&[BINS], &[BINS]]);
+        (0..100).for_each(|_| tenants[0].contexts.follow(3, 3, 1));
         // An idle moment tells nothing.
-        containers[0].contexts.follow(0, 1, 1);
-        let found = overlaps(&containers);
+        tenants[0].contexts.follow(0, 1, 1);
+        let found = overlaps(&tenants);
         assert!((745..=750).contains(&found[0].ratio_permille()), "{found:?}");
         assert!((250..=255).contains(&found[1].ratio_permille()), "{found:?}");
     }
@@ -244,18 +244,18 @@ mod tests {
     }
 
     proptest! {
-        /// The parts of all containers never exceed the time in which any of them was busy.
+        /// The parts of all tenants never exceed the time in which any of them was busy.
         #[test]
         fn parts_do_not_exceed_the_time(
             maps in prop::collection::vec(prop::collection::vec(0_u64..1 << 48, 0..8), 0..6),
             contexts in prop::collection::vec(1_u64..600_000, 6),
         ) {
-            let containers: Vec<Busy> = maps
+            let tenants: Vec<Busy> = maps
                 .iter()
                 .zip(contexts)
                 .map(|(map, permille)| Busy { map: map.clone(), contexts: Contexts { permille } })
                 .collect();
-            let found = overlaps(&containers);
+            let found = overlaps(&tenants);
             let longest = maps.iter().map(Vec::len).max().unwrap_or(0);
             let busy: u32 = (0..longest)
                 .map(|word| maps.iter().filter_map(|map| map.get(word)).fold(0, |all, bins| all | bins).count_ones())

@@ -1,11 +1,11 @@
-//! Whose turn it is among the processes of a container that wait for GPU time on one device.
+//! Whose turn it is among the processes of a tenant that wait for GPU time on one device.
 //!
 //! Who waits says so in a word of its own, with how much GPU time it has had, and until when that can be believed. The least
 //! served of those who wait goes first, for a [`QUANTUM_NS`]; the others wait until it has had that, or waits no more. So
 //! nobody has to let anybody in: there is no holder, whoever is killed or stopped is waited for until what it said is too
-//! old, and who writes nonsense harms its own container for as long.
+//! old, and who writes nonsense harms its own tenant for as long.
 //!
-//! What a process has had is told by a clock of GPU time that all processes of the container move on: who was idle goes on
+//! What a process has had is told by a clock of GPU time that all processes of the tenant move on: who was idle goes on
 //! from there, and is not paid for the time that it did not use.
 
 use crate::MAX_SLOTS;
@@ -83,7 +83,7 @@ impl Place {
 #[derive(Debug)]
 pub struct Member {
     slot: usize,
-    /// What it had had when its quantum began, by the container's clock (ns).
+    /// What it had had when its quantum began, by the tenant's clock (ns).
     had_ns: AtomicU64,
     /// What it has had of its quantum (ns).
     spent_ns: AtomicU64,

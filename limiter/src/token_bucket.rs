@@ -1,12 +1,12 @@
-//! The bucket of GPU time: one per container and device, in nanoseconds.
+//! The bucket of GPU time: one per tenant and device, in nanoseconds.
 //!
-//! What the container has consumed is one word, its level. What it has earned is a line in time that only the manager
-//! (or the arbiter) writes, its [`Pace`]: there is no refill step, so no process can die in one. The tokens are the
-//! difference; a launch is admitted while it is positive, and may drive it negative: debt, which time pays back.
+//! What the tenant has consumed is one word, the level. Its refill is a line in time, the [`Pace`], which only the manager
+//! or the arbiter writes: there is no refill step, so no process can die in one. The tokens are the difference; below zero
+//! they are debt, which time pays back. How far into debt launches go is decided in `controller/throttle.rs`.
 //!
-//! A process takes from the bucket in parts ([`Lease`]), so that most launches cost one atomic subtraction on a line
+//! A process takes from the bucket in parts ([`Lease`]), so that most launches cost one atomic addition on a line
 //! of their own. The sum `level - leases` is what has been charged, exactly, whoever dies where; a kill between the two
-//! steps of a part costs the container that part and never gives it one.
+//! steps of a part costs the tenant that part and never gives it one.
 
 use crate::primitive::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ pub use pace::Pace;
 /// Words of a device's busy map, see [`crate::busy`]. (Loom and miri follow each word; their tests do not use the map.)
 pub const BUSY_WORDS: usize = if cfg!(any(loom, miri)) { 16 } else { 4096 };
 
-/// The container's bucket on one device. All its processes share it.
+/// The tenant's bucket on one device. All its processes share it.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct TokenBucket {
@@ -36,14 +36,14 @@ pub struct TokenBucket {
     /// When what ended unseen so far is paid for (`CLOCK_MONOTONIC`, ns): `unseen`.
     unseen_paid_ns: AtomicU64,
     reserved_level: [AtomicU64; 12],
-    /// Futex word for those who wait in this container.
+    /// Futex word for those who wait in this tenant.
     pub wake: AtomicU32,
     /// How many wait there.
     pub waiters: AtomicU32,
     /// How late those went on whose wait had an end that was known.
     pub lateness: Lateness,
     reserved_wake: [AtomicU64; 16],
-    /// GPU time that counts as the container's so far: measured, apportioned among those who overlapped (ns).
+    /// GPU time that counts as the tenant's so far: measured, apportioned among those who overlapped (ns).
     pub served_ns: AtomicU64,
     /// Debt that was forgiven (ns of GPU time).
     pub forgiven_ns: AtomicU64,
@@ -66,7 +66,7 @@ pub struct TokenBucket {
     pub measured_elapsed_ns: AtomicU64,
     /// Measured time of every context, each moment once for each (ns). 0 where programs of an earlier release measured.
     pub contexts_ns: AtomicU64,
-    /// When the device was busy for this container.
+    /// When the device was busy for this tenant.
     pub busy: [AtomicU64; BUSY_WORDS],
 }
 
@@ -102,7 +102,7 @@ impl Default for TokenBucket {
 }
 
 impl TokenBucket {
-    /// What the container has consumed or holds in leases (ns of GPU time).
+    /// What the tenant has consumed or holds in leases (ns of GPU time).
     #[inline]
     pub fn level_ns(&self) -> i64 {
         self.level_ns.load(Ordering::Relaxed)
@@ -127,7 +127,7 @@ impl TokenBucket {
     }
 
     /// Whether a launch whose wait has come to its bound may go on debt now: one in `every_ns`, however many threads and
-    /// processes of the container wait. Else until when none may (`CLOCK_MONOTONIC`, ns).
+    /// processes of the tenant wait. Else until when none may (`CLOCK_MONOTONIC`, ns).
     ///
     /// # Errors
     /// That time.

@@ -17,7 +17,7 @@ fn library() -> PathBuf {
         .join("release/libvcuda_simulator_cuda.so");
     assert!(
         library.exists(),
-        "no {}: run `cargo build --release --workspace` first",
+        "no {}: run `cargo build --release -p vcuda-simulator` first",
         library.display()
     );
     library

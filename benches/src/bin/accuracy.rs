@@ -11,7 +11,8 @@
 //! run` on the simulated GPU; what they got is the simulator's exact record, in windows of one second. `--check` exits
 //! with 1 if a goal is missed; `--brief` measures less. `--switch` is what a change of context takes in `splits` (20, the
 //! simulated GPU's default), `--slice` how long one runs (1024). `try` shows the windows of one case, and the
-//! parts of a tenant's processes, for example `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`.
+//! parts of a tenant's processes, for example `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`. Time is virtual, so
+//! `VCUDA_TEST_BUILD=$(scripts/build-tests.sh) cargo run -p vcuda-benches --bin accuracy` gives like figures and builds faster.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! How much of a GPU a container could use now: what its neighbours must leave it, and may borrow beyond that.
+//! How much of a GPU a tenant could use now: what its neighbours must leave it, and may borrow beyond that.
 
 /// The recent part of [`super::LOOK_BACK_NS`]: who begins to work is seen in it first (ns).
 pub const RECENT_NS: u64 = 20_000_000;
@@ -10,7 +10,7 @@ const HELD_BELOW_NS: i64 = 4_000_000;
 /// What is left to one that works little, beyond half as much again as it uses: room to grow in the next step (thousandths).
 const ROOM_PERMILLE: u32 = 30;
 
-/// What was seen of one container on one GPU.
+/// What was seen of one tenant on one GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
     /// Part of the last 100 ms in which it had work on the GPU (thousandths).

@@ -1,14 +1,14 @@
-//! How much of the GPU each container gets: promises first, then by priority, policy and weight, and never nothing.
+//! How much of the GPU each tenant gets: promises first, then by priority, policy and weight, and never nothing.
 
 use core::cmp::Reverse;
 
 use vcuda_quota::{DeviceConfig, Policy, Priority};
 
-/// What containers have together that would otherwise get nothing (thousandths of the GPU): the bound on starvation. It is
+/// What tenants have together that would otherwise get nothing (thousandths of the GPU): the bound on starvation. It is
 /// taken from all others in proportion, so that a promise is kept to 99 percent at least.
 pub const FLOOR_PERMILLE: u32 = 10;
 
-/// What the controller knows of one container on one GPU.
+/// What the controller knows of one tenant on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contender {
     /// How it competes.
@@ -55,15 +55,15 @@ impl Contender {
     }
 }
 
-/// The rate of each container (thousandths of the GPU): what it gets if it wants all it can have, while each of the others
+/// The rate of each tenant (thousandths of the GPU): what it gets if it wants all it can have, while each of the others
 /// uses what it could use now. So one that is idle finds its rate ready when it begins.
 ///
-/// What containers demand of their promises comes first: the cap of `fixed` below the whole GPU, the guarantee of `burst`.
+/// What tenants demand of their promises comes first: the cap of `fixed` below the whole GPU, the guarantee of `burst`.
 /// Where promises are more than the GPU, a higher priority has its own first, and equals are cut in proportion. The rest
 /// goes by priority, among equals first to `fixed` of the whole GPU, then to `burst` up to its cap, then to `best-effort`,
 /// among these by weight. Who demands time and would get none has its part of [`FLOOR_PERMILLE`].
 ///
-/// What containers use, each the lesser of rate and demand, is never more than the GPU; where one who is content would pay
+/// What tenants use, each the lesser of rate and demand, is never more than the GPU; where one who is content would pay
 /// for the starved, more by the floor, or by a thousandth for each of more than [`FLOOR_PERMILLE`] starved.
 #[must_use]
 pub fn rates(contenders: &[Contender]) -> Vec<u32> {
@@ -82,7 +82,7 @@ pub fn rates(contenders: &[Contender]) -> Vec<u32> {
             set_demand(&mut asking, place, one.demand_permille);
             full.unwrap_or(fed)
         };
-        // A rate of nothing would hold a container for ever.
+        // A rate of nothing would hold a tenant for ever.
         rates.push(rate.clamp(1, one.cap_permille.max(1)));
     }
     rates
@@ -94,7 +94,7 @@ fn set_demand(contenders: &mut [Contender], place: usize, permille: u32) {
     }
 }
 
-/// What each container gets of what it demands.
+/// What each tenant gets of what it demands.
 fn allot(contenders: &[Contender]) -> Vec<u32> {
     let wants = wants_of(contenders);
     let due: Vec<u32> = contenders

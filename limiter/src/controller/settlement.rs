@@ -1,6 +1,6 @@
-//! What a container was charged, and what it should have been.
+//! What a tenant was charged, and what it should have been.
 //!
-//! A container charges itself at once, by what its time was worth of late ([`super::Scale`]). What it was worth is known
+//! A tenant charges itself at once, by what its time was worth of late ([`super::Scale`]). What it was worth is known
 //! some time later ([`super::Turns`]). The difference is given back or taken, so in the long run it pays what it got, to the
 //! bin, however its share changes meanwhile.
 
@@ -11,14 +11,14 @@ use crate::busy;
 
 /// Time that is charged when it is long over (ns): it is seen in no busy map in time, and stays charged as it is.
 const LATE_NS: i64 = 20_000_000;
-/// Most that is given or taken at once (ns). What a container writes is hostile.
+/// Most that is given or taken at once (ns). What a tenant writes is hostile.
 const MOST_NS: i64 = 50_000_000;
 /// What is owed is settled in so many times.
 const PARTS: i64 = 8;
 /// Readings that are kept until the busy maps of their time are complete.
 const READINGS: usize = 64;
 
-/// What a container has charged itself by measurement so far.
+/// What a tenant has charged itself by measurement so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Measured {
     /// Time that was new in its busy map (ns).
@@ -27,7 +27,7 @@ pub struct Measured {
     pub charged_ns: u64,
 }
 
-/// One container's charges on one GPU.
+/// One tenant's charges on one GPU.
 #[derive(Debug, Default)]
 pub struct Settlement {
     /// What was read, and when (ns), oldest first.
@@ -40,7 +40,7 @@ pub struct Settlement {
 }
 
 impl Settlement {
-    /// A container says at `now_ns` that it has charged itself so much.
+    /// A tenant says at `now_ns` that it has charged itself so much.
     pub fn read(&mut self, now_ns: u64, measured: Measured) {
         if self.readings.len() >= READINGS {
             self.readings.pop_front();
@@ -61,7 +61,7 @@ impl Settlement {
         let Some(before) = self.before.replace(reading) else {
             return;
         };
-        // A container that starts anew begins at nothing.
+        // A tenant that starts anew begins at nothing.
         let since = |now: u64, before: u64| now.saturating_sub(before).min(i64::MAX as u64 / 4).cast_signed();
         let fresh_ns = since(reading.fresh_ns, before.fresh_ns);
         let charged_ns = since(reading.charged_ns, before.charged_ns);

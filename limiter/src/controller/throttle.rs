@@ -1,4 +1,4 @@
-//! When a container's launches go and when they are held: the arithmetic of one process, time as an argument.
+//! When a tenant's launches go and when they wait for tokens: the arithmetic of one process, time as an argument.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,15 +9,16 @@ use vcuda_quota::{DeviceConfig, Policy};
 
 /// The most predicted work in flight of a tenant that is alone (ns).
 pub const WINDOW_NS: u64 = 2_000_000;
-/// The same while neighbours compete (ns): two slices, so that a container that may run always has work to run.
+/// The same while neighbours compete (ns): two slices, so that a tenant that may run always has work to run.
 /// With less, slices are unequal, and elapsed time can no longer be apportioned by who was busy.
 const WINDOW_CONTENDED_NS: u64 = 4_000_000;
-/// Half of what runs between two holds (ns), alone and while neighbours compete. Whole slices in the latter case, for
-/// the same reason; in both, fewer and longer holds cost less of the processor.
+/// The swing (ns), alone and while neighbours compete: launches go until the tenant owes so much, then wait until it has as
+/// many tokens. At most `burst_ns`, as more tokens than that are never there. A larger swing costs less of the processor,
+/// and moves the share of short windows. Beside neighbours it is whole slices, for the same reason as the window.
 const SWING_NS: i64 = 1_000_000;
 const SWING_CONTENDED_NS: i64 = 4_000_000;
-/// How many times as much may be saved while neighbours compete: a tenant with work all the time gets nothing while their contexts have
-/// their slices, and must have it later.
+/// How many times `burst_ns` may be saved while neighbours compete: a tenant with work all the time gets nothing while their
+/// contexts have their slices, and must have it later.
 const BURST_CONTENDED_TIMES: u64 = 6;
 /// A segment that one timing event measures, at least and at most (ns).
 const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
@@ -25,7 +26,7 @@ const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
 /// What `limits` says at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
-    /// What the container earns.
+    /// What the tenant earns.
     pub pace: Pace,
     /// What it was given.
     pub config: DeviceConfig,
@@ -88,11 +89,11 @@ impl View {
 pub enum Verdict {
     /// It does.
     Go,
-    /// It will at this time if nobody else consumes (`CLOCK_MONOTONIC`, ns).
+    /// It will at this time if no other launch consumes (`CLOCK_MONOTONIC`, ns).
     At(u64),
 }
 
-/// One process's swing between running and being held on one device.
+/// Whether one process is in the running or the waiting half of its swing on one device.
 #[derive(Debug)]
 pub struct Throttle {
     running: AtomicBool,
@@ -107,8 +108,8 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Whether the container's tokens let a launch go. What was held goes on once the tokens are well positive, and is
-    /// held again once it is as far negative.
+    /// Whether the tenant's tokens let a launch go. A process that waits goes on once the tokens reach the swing, and waits
+    /// again once the debt does.
     pub fn verdict(&self, bucket: &TokenBucket, view: &View, now_ns: u64) -> Verdict {
         let config = &view.config;
         // A rate of nothing never lets anything go.

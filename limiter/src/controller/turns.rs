@@ -33,7 +33,7 @@ pub struct Got {
     pub permille: i64,
 }
 
-/// The time in which the same containers were busy.
+/// The time in which the same tenants were busy.
 #[derive(Debug, Clone, Copy, Default)]
 struct Epoch {
     /// The busy tenants, a bit each.
@@ -50,30 +50,28 @@ struct Epoch {
 #[derive(Debug, Default)]
 pub struct Turns {
     epoch: Epoch,
-    /// The containers in the order in which their slices follow each other, as far as is known: a circle.
+    /// The tenants in the order in which their slices follow each other, as far as is known: a circle.
     circle: Vec<usize>,
 }
 
 impl Turns {
     /// Part of each tenant in the next words of the busy maps, which follow those of the last call. The end of an epoch corrects what was
     /// told of its beginning.
-    pub fn pass(&mut self, containers: &[Busy]) -> Vec<Got> {
-        self.circle.retain(|one| *one < containers.len());
-        for one in self.circle.len()..containers.len() {
+    pub fn pass(&mut self, tenants: &[Busy]) -> Vec<Got> {
+        self.circle.retain(|one| *one < tenants.len());
+        for one in self.circle.len()..tenants.len() {
             self.circle.push(one);
         }
-        let mut found = vec![Got::default(); containers.len()];
-        for_each_run(containers, |set, bins| {
-            self.add(set, bins, containers, &mut found)
-        });
+        let mut found = vec![Got::default(); tenants.len()];
+        for_each_run(tenants, |set, bins| self.add(set, bins, tenants, &mut found));
         found
     }
 
     /// Adds `bins` bins in which exactly the tenants of `set` were busy.
-    fn add(&mut self, set: u64, bins: u64, containers: &[Busy], found: &mut [Got]) {
+    fn add(&mut self, set: u64, bins: u64, tenants: &[Busy], found: &mut [Got]) {
         let before = self.epoch.busy;
         if set != before {
-            self.close(set, containers, found);
+            self.close(set, tenants, found);
             let came = only(set & !before);
             let after = only(before & !set).and_then(|left| self.next_of(left, set));
             self.epoch = Epoch {
@@ -84,15 +82,15 @@ impl Turns {
             };
         }
         self.epoch.bins += bins;
-        let all = sum_of_contexts(containers, set);
+        let all = sum_of_contexts(tenants, set);
         for (one, got) in members(set, found) {
             got.bins += bins;
-            got.permille += (bins * 1000 * contexts_of(containers, one) / all).cast_signed();
+            got.permille += (bins * 1000 * contexts_of(tenants, one) / all).cast_signed();
         }
     }
 
     /// Ends the epoch, after which `next` are busy: corrects each tenant's part of its last round.
-    fn close(&mut self, next: u64, containers: &[Busy], found: &mut [Got]) {
+    fn close(&mut self, next: u64, tenants: &[Busy], found: &mut [Got]) {
         let Epoch {
             busy, first, bins, ..
         } = self.epoch;
@@ -100,9 +98,9 @@ impl Turns {
         if count < 2 {
             return;
         }
-        let is_single = |(one, _): (usize, &mut Got)| contexts_of(containers, one) <= ONE_CONTEXT_MOST;
+        let is_single = |(one, _): (usize, &mut Got)| contexts_of(tenants, one) <= ONE_CONTEXT_MOST;
         if !members(busy, found).all(is_single) {
-            self.close_of_several(next, containers, found);
+            self.close_of_several(next, tenants, found);
             return;
         }
         let length = bins.cast_signed().saturating_mul(1000);
@@ -128,14 +126,14 @@ impl Turns {
 
     /// As [`Self::close`], if a tenant has several contexts, whose order is not known. Of the last, unfinished round the first slice is the
     /// tenant's that came, and the last one is that of the tenant that leaves. The other contexts have those between.
-    fn close_of_several(&self, next: u64, containers: &[Busy], found: &mut [Got]) {
+    fn close_of_several(&self, next: u64, tenants: &[Busy], found: &mut [Got]) {
         let Epoch {
             busy,
             first,
             has_come,
             bins,
         } = self.epoch;
-        let all = sum_of_contexts(containers, busy).cast_signed();
+        let all = sum_of_contexts(tenants, busy).cast_signed();
         let rest = bins.cast_signed().saturating_mul(1000) % (all * SLICE / 1000).max(1);
         let first = first.filter(|_| has_come);
         let last = only(busy & !next).filter(|_| next & !busy == 0);
@@ -151,11 +149,11 @@ impl Turns {
         };
         let others = |one| {
             let had: i64 = slices(one).map(|part| part.min(1) * ONE).iter().sum();
-            (contexts_of(containers, one).cast_signed() - had).max(0)
+            (contexts_of(tenants, one).cast_signed() - had).max(0)
         };
         let of_others = members(busy, found).map(|(one, _)| others(one)).sum::<i64>();
         for (one, got) in members(busy, found) {
-            let contexts = contexts_of(containers, one).cast_signed();
+            let contexts = contexts_of(tenants, one).cast_signed();
             let (part, parts) = if of_others > 0 {
                 (others(one), of_others)
             } else {
@@ -221,11 +219,11 @@ fn run(words: &[u64], bin: u64) -> (u64, u64) {
 }
 
 /// Tells each run of bins: the tenants that are busy, a bit each, and the number of bins.
-pub(super) fn for_each_run(containers: &[Busy], mut tell: impl FnMut(u64, u64)) {
-    let length = containers.iter().map(|one| one.map.len()).max().unwrap_or(0);
-    let mut words = vec![0; containers.len()];
+pub(super) fn for_each_run(tenants: &[Busy], mut tell: impl FnMut(u64, u64)) {
+    let length = tenants.iter().map(|one| one.map.len()).max().unwrap_or(0);
+    let mut words = vec![0; tenants.len()];
     for place in 0..length {
-        for (word, one) in words.iter_mut().zip(containers) {
+        for (word, one) in words.iter_mut().zip(tenants) {
             *word = one.map.get(place).copied().unwrap_or(0);
         }
         let mut bin = 0;
@@ -249,15 +247,15 @@ fn only(set: u64) -> Option<usize> {
 }
 
 /// Contexts of a tenant (thousandths).
-pub(super) fn contexts_of(containers: &[Busy], one: usize) -> u64 {
-    let contexts = containers.get(one).map_or(1, |one| one.contexts.permille);
+pub(super) fn contexts_of(tenants: &[Busy], one: usize) -> u64 {
+    let contexts = tenants.get(one).map_or(1, |one| one.contexts.permille);
     contexts.clamp(1, 1 << 32)
 }
 
 /// Contexts of all tenants of a set (thousandths).
-pub(super) fn sum_of_contexts(containers: &[Busy], set: u64) -> u64 {
-    let busy = (0..containers.len().min(MOST)).filter(|one| set >> one & 1 == 1);
-    busy.map(|one| contexts_of(containers, one)).sum::<u64>().max(1)
+pub(super) fn sum_of_contexts(tenants: &[Busy], set: u64) -> u64 {
+    let busy = (0..tenants.len().min(MOST)).filter(|one| set >> one & 1 == 1);
+    busy.map(|one| contexts_of(tenants, one)).sum::<u64>().max(1)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl Misprediction {
         self.factor.load(Ordering::Relaxed) >= FAR << BITS
     }
 
-    /// How much work may be in flight (ns, as predicted) of a container that earns `rate_permille` of a GPU which it has to
+    /// How much work may be in flight (ns, as predicted) of a tenant that earns `rate_permille` of a GPU which it has to
     /// itself: its share of `whole_ns`, less if predictions were far off of late, and more as far as that does not fill its
     /// share, so that it has `unused_ns` left.
     #[must_use]

@@ -1,5 +1,5 @@
 //! Launches beside a kernel that runs on and on. It may wait for the very threads that are held on its bucket, so they are
-//! not held until it ends: they go at the container's rate, as if it were not there.
+//! not held until it ends: they go at the tenant's rate, as if it were not there.
 
 use super::{Pace, TokenBucket};
 use crate::primitive::Ordering;
@@ -9,7 +9,7 @@ const AHEAD_MAX_NS: u64 = 10_000_000_000;
 
 impl TokenBucket {
     /// Whether a launch of `cost_ns` may go beside such a kernel at `now_ns` (`CLOCK_MONOTONIC`): once the cost of the one before it was
-    /// earned, in any of the container's processes. Then its own is to be earned before the next.
+    /// earned, in any of the tenant's processes. Then its own is to be earned before the next.
     ///
     /// # Errors
     /// Until when none may go (`CLOCK_MONOTONIC`, ns).

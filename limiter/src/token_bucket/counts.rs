@@ -3,7 +3,7 @@
 use super::TokenBucket;
 use crate::primitive::Ordering;
 
-/// For how long a container that was seen to launch a collective kernel is taken to launch more (ns).
+/// For how long a tenant that was seen to launch a collective kernel is taken to launch more (ns).
 const COLLECTIVES_NS: u64 = 10_000_000_000;
 
 impl TokenBucket {
@@ -34,7 +34,7 @@ impl TokenBucket {
         self.collectives.load(Ordering::SeqCst)
     }
 
-    /// Whether the container runs collective kernels on the device, as far as was seen of late.
+    /// Whether the tenant runs collective kernels on the device, as far as was seen of late.
     pub fn has_collectives(&self, now_ns: u64) -> bool {
         let at_ns = self.collective_ns.load(Ordering::Relaxed);
         at_ns != 0 && now_ns.saturating_sub(at_ns) < COLLECTIVES_NS

@@ -7,7 +7,7 @@ const BINS: usize = 30;
 /// Bin 0 ends at 2 to this (ns); the last but one ends at 16.8 ms.
 const FIRST_BITS: u32 = 10;
 
-/// The container's histogram on one device, as it lies in `usage`.
+/// The tenant's histogram on one device, as it lies in `usage`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Lateness {

@@ -62,7 +62,7 @@ fn loom_a_charge_while_another_clamps_is_not_lost() {
 }
 
 #[test]
-fn loom_a_kill_between_the_steps_of_a_portion_costs_the_container_only() {
+fn loom_a_kill_between_the_steps_of_a_portion_costs_the_tenant_only() {
     for accesses in 0..6 {
         counted::model(3, move || {
             let shared = Arc::new(Shared::default());

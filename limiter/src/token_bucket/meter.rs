@@ -1,9 +1,9 @@
-//! What one process has taken from its container's bucket, launched and finished.
+//! What one process has taken from its tenant's bucket, launched and finished.
 
 use super::{TokenBucket, to_i64};
 use crate::primitive::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// GPU time that a process takes from its container's bucket at once (ns), beside what the launch at hand needs.
+/// GPU time that a process takes from its tenant's bucket at once (ns), beside what the launch at hand needs.
 pub const LEASE_PART_NS: u64 = 200_000;
 
 /// One process's GPU time on one device.
@@ -73,7 +73,7 @@ impl Meter {
     }
 
     /// Takes from `bucket` what a launch of `predicted_ns` needs and a part for the next ones. The bucket is
-    /// charged first: killed in between, the process has cost the container a part, never given it one.
+    /// charged first: killed in between, the process has cost the tenant a part, never given it one.
     pub fn take(&self, bucket: &TokenBucket, predicted_ns: u64) {
         self.take_with(bucket, predicted_ns, LEASE_PART_NS);
     }

@@ -1,6 +1,6 @@
-//! What a container earns: a line in time.
+//! What a tenant earns: a line in time.
 
-/// What the container earns on a device, and how it is metered: written by the manager or the arbiter.
+/// What the tenant earns on a device, and how it is metered: written by the manager or the arbiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// When the line starts (`CLOCK_MONOTONIC`, ns).
@@ -15,7 +15,7 @@ pub struct Pace {
     pub window_ns: u64,
     /// GPU time is metered on this device. What is not metered is never held.
     pub metered: bool,
-    /// Other containers are busy on the device too.
+    /// Other tenants are busy on the device too.
     pub contended: bool,
 }
 

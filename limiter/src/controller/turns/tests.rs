@@ -13,10 +13,10 @@ struct Gpu {
     circle: Vec<usize>,
 }
 
-/// A container: how many bins of work it brings at once, and how many it waits then, by turns.
+/// A tenant: how many bins of work it brings at once, and how many it waits then, by turns.
 type Habit = Vec<(u64, u64)>;
 
-/// What was seen of one container, and what it got.
+/// What was seen of one tenant, and what it got.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     busy: Vec<bool>,
@@ -24,7 +24,7 @@ struct Seen {
 }
 
 impl Gpu {
-    /// Lets the containers run for so many bins.
+    /// Lets the tenants run for so many bins.
     fn run(&self, habits: &[Habit], bins: usize) -> Vec<Seen> {
         let mut seen = vec![
             Seen {
@@ -163,7 +163,7 @@ fn the_order_of_the_circle_is_learnt() {
     }
 }
 
-/// Two contexts of one container, with a slice of work each now and then, beside a container that is always busy.
+/// Two contexts of one tenant, with a slice of work each now and then, beside a tenant that is always busy.
 #[test]
 fn the_first_and_the_last_slice_of_several_contexts_are_told() {
     let gpu = Gpu {
@@ -233,7 +233,7 @@ proptest! {
         contexts in prop::collection::vec(1_u64..60_000, 6),
         stretch in 1_usize..60,
     ) {
-        let containers: Vec<Busy> = maps
+        let tenants: Vec<Busy> = maps
             .iter()
             .zip(contexts)
             .map(|(map, permille)| Busy {
@@ -242,8 +242,8 @@ proptest! {
             })
             .collect();
         let mut busy = 0;
-        for_each_run(&containers, |set, bins| if set != 0 { busy += bins });
-        let found = Turns::default().pass(&containers);
+        for_each_run(&tenants, |set, bins| if set != 0 { busy += bins });
+        let found = Turns::default().pass(&tenants);
         let parts: i64 = found.iter().map(|got| got.permille).sum();
         prop_assert!(parts <= busy.cast_signed() * 1000);
     }
