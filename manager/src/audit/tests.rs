@@ -56,9 +56,9 @@ impl Bench {
         let uses: Vec<_> = uses.iter().map(|(pid, bytes)| (*pid, Some(*bytes))).collect();
         let processes = move |_: &GpuUuid| Ok(uses.clone());
         for _ in 0..looks {
-            self.audit.look(&self.snapshot, &processes, &|_| false, &|id| {
-                id.starts_with("pod")
-            });
+            let listed = list(&self.snapshot, &processes);
+            self.audit
+                .look(&self.snapshot, &listed, &|_| false, &|id| id.starts_with("pod"));
         }
         let (events, _) = self.audit.events.listen(0);
         events
