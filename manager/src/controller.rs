@@ -58,6 +58,11 @@ impl Controller {
         })
     }
 
+    /// The word with that time, for a holder that must not keep the controller from its end.
+    pub(crate) fn beat(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.beat_ns)
+    }
+
     /// Time at which it last arbitrated (`CLOCK_MONOTONIC`, ns), for the watchdog. 0 while another arbiter leads.
     #[must_use]
     pub fn beat_ns(&self) -> u64 {

@@ -28,7 +28,7 @@ use vcuda_region::clock;
 use crate::gpu::Inventory;
 use crate::grant::Grant;
 use crate::observe::Looks;
-#[cfg(any(doc, test))]
+#[cfg(doc)]
 use crate::observe::Snapshot;
 use encode::Scraped;
 pub use instruments::{Audited, Instruments, Registration};

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -24,11 +25,11 @@ const TICK: Duration = Duration::from_secs(1);
 /// A thread that has not been at work for so long hangs (ns).
 const HUNG_NS: u64 = 20_000_000_000;
 
-/// They end in the order of the fields.
+/// They end in the order of the fields, all of them before the drop returns: a process that takes over then finds the locks free.
 #[derive(Debug)]
 pub(crate) struct Watchers {
     tick: JoinHandle<()>,
-    controller: Arc<Controller>,
+    controller: Controller,
     _cleaner: Cleaner,
     _observatory: Observatory,
     _registrar: Registrar,
@@ -53,7 +54,7 @@ impl Watchers {
         let root = &config.root;
         // First, as it refuses a second manager.
         let woken = Arc::clone(&looks);
-        let controller = Arc::new(Controller::with_listener(root, Box::new(move || woken.wake()))?);
+        let controller = Controller::with_listener(root, Box::new(move || woken.wake()))?;
         let asked = node.clone();
         let processes = move |gpu: &_| asked.processes(gpu).map_err(|error| error.to_string());
         let registrar = Registrar::start(root, Box::new(processes))?;
@@ -76,7 +77,7 @@ impl Watchers {
         let bridge = Bridge {
             registry: Arc::clone(registrar.registry()),
             auditor,
-            controller: Arc::clone(&controller),
+            beat_ns: controller.beat(),
             instruments: Arc::clone(instruments),
             problems: Arc::clone(problems),
             inventory,
@@ -119,7 +120,7 @@ impl Drop for Watchers {
 struct Bridge {
     registry: Arc<crate::registration::Registry>,
     auditor: Auditor,
-    controller: Arc<Controller>,
+    beat_ns: Arc<AtomicU64>,
     instruments: Arc<Instruments>,
     problems: Arc<Problems>,
     inventory: watch::Receiver<Arc<crate::gpu::Inventory>>,
@@ -158,7 +159,7 @@ impl Bridge {
         let killed = self.auditor.counts().get(audit::KILLED).copied().unwrap_or(0);
         self.instruments.killed(killed.saturating_sub(self.killed));
         self.killed = killed;
-        match self.controller.beat_ns() {
+        match self.beat_ns.load(Ordering::Relaxed) {
             0 => self.instruments.arbitration_left(),
             beat_ns => self.instruments.arbitrated(beat_ns),
         }

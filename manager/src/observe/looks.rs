@@ -10,14 +10,14 @@ use super::Snapshot;
 use crate::registration::Registry;
 
 /// Age up to which a look answers a question (ns).
-const FRESH_NS: u64 = 200_000_000;
+const FRESH_NS: u64 = 50_000_000;
 /// Longest wait for a fresh one. The last one is then the answer.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Looks at all tenants, shared by who makes them and who needs them.
 ///
 /// While nothing happens, tenants are looked at every few seconds. An answer must not be that old: so a question that finds
-/// the last look older than 200 ms wakes the [`super::Observatory`], and waits for its next one.
+/// the last look older than 50 ms wakes the [`super::Observatory`], and waits for its next one.
 #[derive(Debug, Default)]
 pub struct Looks {
     state: Mutex<State>,
@@ -38,7 +38,7 @@ impl Looks {
         Arc::clone(&self.state.lock().last)
     }
 
-    /// One that was begun 200 ms ago at most, if there is an observatory and it answers. Blocks for the time of a look, a
+    /// One that was begun 50 ms ago at most, if there is an observatory and it answers. Blocks for the time of a look, a
     /// second at most.
     #[must_use]
     pub fn fresh(&self) -> Arc<Snapshot> {

@@ -5,6 +5,7 @@ mod step;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use vcuda_region::GpuUuid;
@@ -46,6 +47,8 @@ pub(super) struct GrantWriter {
     pub(super) pending: PendingLimits,
     /// Directories without a grant that could not be removed, or are still used.
     pub(super) leftovers: BTreeSet<GrantId>,
+    /// When all directories were last found as they should be (ns), and when their folder had last changed.
+    pub(super) found_whole: Option<(SystemTime, u64)>,
     pub(super) shared: Arc<Shared>,
     pub(super) inventory: watch::Receiver<Arc<Inventory>>,
     pub(super) looks: Arc<Looks>,

@@ -110,6 +110,7 @@ pub fn start(
         grant_table,
         pending,
         leftovers,
+        found_whole: None,
         shared: Arc::clone(&shared),
         inventory: inventory.clone(),
         looks: Arc::clone(&looks),
