@@ -46,14 +46,14 @@ pub(crate) const REST_NS: u64 = 600_000_000;
 /// Tenants' directories are listed at least this often (ns), and when their folder has changed; the latter where changes of
 /// the folder are heard.
 const RELIST_NS: u64 = 1_000_000_000;
-const RELIST_HEARD_NS: u64 = 5_000_000_000;
+const RELIST_HEARD_NS: u64 = 10_000_000_000;
 /// Tenants count as competing for this long after they last did (ns).
 const CALM_NS: u64 = 500_000_000;
 
 /// An arbiter's knowledge of the tenants under its root.
 ///
 /// While a tenant works, waits or competes, rounds come by the clock. A tenant that has done nothing for two seconds *rests*:
-/// nothing of it is read until its `usage` was touched or five seconds are over. If all rest, the arbiter sleeps, but for the
+/// nothing of it is read until its `usage` was touched or ten seconds are over. If all rest, the arbiter sleeps, but for the
 /// beat.
 #[derive(Debug, Default)]
 pub struct Arbiter {

@@ -41,7 +41,7 @@ const _: () = assert!(REST_BEAT_NS + REST_NS < STALE_BEAT_NS);
 /// A tenant of which something was heard does not rest for so long (ns).
 const HEARD_NS: u64 = 1_000_000_000;
 /// One that rests is looked at this often, though nothing was heard of it (ns).
-const UNHEARD_NS: u64 = 5_000_000_000;
+const UNHEARD_NS: u64 = 10_000_000_000;
 
 /// One whose files cannot be read: it has no demand.
 pub(crate) const ABSENT: Contender = Contender {
@@ -199,6 +199,8 @@ impl Tenant {
         let is_due = may_rest && now_ns >= self.unheard_ns.saturating_add(UNHEARD_NS);
         if is_due {
             self.look_anew(now_ns);
+            // Whether its quota was changed is asked; the rest of `limits` no tenant writes.
+            self.read_ns = now_ns;
         }
         self.rests = may_rest && !is_due;
         is_due

@@ -15,7 +15,7 @@ use crate::reaper::{Fate, Reaper};
 use crate::registration::Members;
 
 /// Interval of checks of the whole of `limits`, and whether the files are still those that were opened (ns).
-const CHECK_NS: u64 = 5_000_000_000;
+const CHECK_NS: u64 = 14_000_000_000;
 
 /// A tenant that is looked at again and again.
 #[derive(Debug)]
