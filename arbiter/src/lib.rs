@@ -7,6 +7,7 @@
 
 mod debts;
 mod leader_lock;
+mod notices;
 mod rounds;
 mod runner;
 mod state;
@@ -14,15 +15,17 @@ mod tenant;
 mod tenants;
 mod unsettled;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use vcuda_limiter::controller::{self, Busy, Contender, LOOK_BACK_WORDS, Overlap, word_at};
 use vcuda_region::directory::{self, DirectoryError};
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 pub use leader_lock::{Kind, LeaderLock};
+pub use notices::Alarm;
+use notices::Notices;
 use rounds::Rounds;
 pub use runner::{Role, Runner, Step, is_running, processes};
 use tenants::Tenants;
@@ -38,15 +41,26 @@ const STEADY_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Age below which reports of the tenants are not complete and not read (ns): they enter running work every half
 /// millisecond.
 const REPORT_LAG_NS: u64 = 3_000_000;
-/// Tenants' directories are listed at least this often (ns), and when their folder has changed.
+/// Interval of rounds while all tenants rest: nothing but the beat is written then (ns).
+pub(crate) const REST_NS: u64 = 600_000_000;
+/// Tenants' directories are listed at least this often (ns), and when their folder has changed; the latter where changes of
+/// the folder are heard.
 const RELIST_NS: u64 = 1_000_000_000;
+const RELIST_HEARD_NS: u64 = 10_000_000_000;
 /// Tenants count as competing for this long after they last did (ns).
 const CALM_NS: u64 = 500_000_000;
 
 /// An arbiter's knowledge of the tenants under its root.
+///
+/// While a tenant works, waits or competes, rounds come by the clock. A tenant that has done nothing for two seconds *rests*:
+/// nothing of it is read until its `usage` was touched or ten seconds are over. If all rest, the arbiter sleeps, but for the
+/// beat.
 #[derive(Debug, Default)]
 pub struct Arbiter {
     tenants: Tenants,
+    notices: Notices,
+    /// Changes of the folder are heard.
+    hears_folder: bool,
     rounds: Rounds,
     listed_ns: u64,
     /// When the directories were last listed with nothing to come (ns), and when their folder had last changed.
@@ -68,15 +82,22 @@ impl Arbiter {
         }
         self.listed_ns = now_ns;
         // The same time of change at two looks: it is of before the first of them, so that one has seen the change.
-        let changed = modified(root);
+        let changed = directory::changed(root);
         let is_known = changed.is_some() && changed == self.changed && self.tenants.are_complete();
-        if is_known && now_ns < self.read_ns.saturating_add(RELIST_NS) {
+        let relist_ns = if self.hears_folder {
+            RELIST_HEARD_NS
+        } else {
+            RELIST_NS
+        };
+        if is_known && now_ns < self.read_ns.saturating_add(relist_ns) {
             return Ok(true);
         }
+        self.hears_folder = self.notices.watch_folder(root);
         // Twice after each change.
         self.read_ns = if changed == self.changed { now_ns } else { 0 };
         self.changed = changed;
-        self.tenants.refresh(directory::list(root)?, now_ns);
+        self.tenants
+            .refresh(directory::list(root)?, &self.notices, now_ns);
         Ok(true)
     }
 
@@ -84,6 +105,23 @@ impl Arbiter {
     #[must_use]
     pub fn remembers_debts(&self) -> bool {
         self.tenants.remembers_debts()
+    }
+
+    /// Takes in what was heard since the last time. Whether that was anything. Comes before [`Arbiter::refresh`].
+    pub fn hear(&mut self, now_ns: u64) -> bool {
+        let heard = self.notices.take();
+        if heard.folder || heard.lost {
+            self.listed_ns = 0;
+        }
+        if self.tenants.hear(&heard, now_ns) {
+            self.due_ns = 0;
+        }
+        heard.is_any()
+    }
+
+    /// Sleeps for `pause`, until something is heard, or until `alarm` rings.
+    pub(crate) fn sleep(&self, alarm: &Alarm, pause: Duration) {
+        self.notices.sleep(alarm, pause);
     }
 
     /// Writes what has changed in who may use how much, when that is due or something has begun.
@@ -97,6 +135,7 @@ impl Arbiter {
             let (steady_ns, after_ns) = STEADY_NS;
             let pause_ns = match found.is_contended {
                 _ if found.is_watched => controller::CONTENDED_NS,
+                false if self.tenants.all_rest() => REST_NS,
                 false => controller::QUIET_NS,
                 true if now_ns >= self.changed_ns + after_ns => steady_ns,
                 true => controller::CONTENDED_NS,
@@ -108,7 +147,14 @@ impl Arbiter {
     /// Time after `now_ns` until the next look is due (ns).
     #[must_use]
     pub fn pause_ns(&self, now_ns: u64) -> u64 {
-        let watch_ns = if self.tenants.may_meet() {
+        let watch_ns = if self.tenants.all_rest() {
+            // A change is listed twice.
+            if self.read_ns == 0 {
+                controller::QUIET_NS
+            } else {
+                REST_NS
+            }
+        } else if self.tenants.may_meet() {
             WATCH_NS
         } else if self.tenants.are_several() {
             DOZE_NS
@@ -117,11 +163,6 @@ impl Arbiter {
         };
         self.due_ns.saturating_sub(now_ns).min(watch_ns)
     }
-}
-
-/// When a tenant last came or went.
-fn modified(root: &Path) -> Option<SystemTime> {
-    root.join("containers").metadata().ok()?.modified().ok()
 }
 
 /// Result of a look, at one tenant or at all.
@@ -148,14 +189,20 @@ impl Found {
 /// Looks at every GPU once and writes what has changed.
 fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, now_ns: u64) -> Found {
     let mut on_gpu: BTreeMap<GpuUuid, Vec<(usize, DeviceIndex)>> = BTreeMap::new();
+    let mut awake: BTreeSet<GpuUuid> = BTreeSet::new();
     for (at, tenant) in tenants.iter_mut().enumerate() {
         if !tenant.beat(now_ns) {
             continue;
         }
         for (device, uuid) in tenant.devices() {
             on_gpu.entry(uuid).or_default().push((at, device));
+            if !tenant.rests() {
+                awake.insert(uuid);
+            }
         }
     }
+    // Where all rest, nothing changes.
+    on_gpu.retain(|uuid, _| awake.contains(uuid));
     let mut found = Found::default();
     for (uuid, users) in &on_gpu {
         rounds.settle(tenants, *uuid, users, now_ns);

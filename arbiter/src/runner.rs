@@ -9,10 +9,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use vcuda_limiter::controller::QUIET_NS;
 use vcuda_region::process::Identity;
 use vcuda_region::{clock, directory};
 
-use crate::{Arbiter, Kind, LeaderLock};
+use crate::{Alarm, Arbiter, Kind, LeaderLock};
 
 /// Interval at which a process removes the directories of dead tenants, and looks whether it is still needed (ns).
 const CLEAN_NS: u64 = 1_000_000_000;
@@ -30,15 +31,15 @@ pub enum Role {
     Process,
 }
 
-/// One step of a [`Runner`]: the caller waits for `pause` before the next one.
+/// One step of a [`Runner`], which then sleeps until the next one is due, something changes, or its [`Alarm`] rings.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Whether this is the leader.
     pub leads: bool,
     /// When the step was (`CLOCK_MONOTONIC`, ns).
     pub now_ns: u64,
-    /// Until the next one.
-    pub pause: Duration,
+    /// A tenant has touched its `usage`, or tenants came or went.
+    pub is_news: bool,
 }
 
 /// An arbiter that is ready to run.
@@ -50,6 +51,7 @@ pub struct Runner {
     leader: LeaderLock,
     standby: LeaderLock,
     manager: LeaderLock,
+    alarm: Alarm,
 }
 
 impl Runner {
@@ -74,10 +76,17 @@ impl Runner {
             leader: LeaderLock::open(root, Kind::Leader)?,
             standby: LeaderLock::open(root, Kind::Standby)?,
             manager,
+            alarm: Alarm::new()?,
         })
     }
 
-    /// Runs until `step`, called after each look, breaks. A process also ends when a manager is there, when no tenant is
+    /// Ends its sleep, for a caller whose `step` is to break now.
+    #[must_use]
+    pub fn alarm(&self) -> Alarm {
+        self.alarm.clone()
+    }
+
+    /// Runs until `step`, called after each look and before the sleep, breaks. A process also ends when a manager is there, when no tenant is
     /// left, and at once if a leader and a standby are there already.
     ///
     /// # Errors
@@ -117,10 +126,15 @@ impl Runner {
             } else {
                 ATTEMPT
             };
-            let leads = false;
-            if self.is_managed() || step(Step { leads, now_ns, pause }).is_break() {
+            let seen = Step {
+                leads: false,
+                now_ns,
+                is_news: false,
+            };
+            if self.is_managed() || step(seen).is_break() {
                 return Ok(false);
             }
+            self.alarm.sleep(None, pause);
         }
         self.standby.release();
         Ok(true)
@@ -133,6 +147,7 @@ impl Runner {
         loop {
             let now_ns = clock::now_ns();
             self.leader.beat(now_ns);
+            let is_news = arbiter.hear(now_ns);
             match arbiter.refresh(&self.root, now_ns) {
                 Ok(is_due) if is_due && self.is_managed() => return Ok(ControlFlow::Continue(())),
                 // The manager goes on with the tenants that were known until the folder can be read again.
@@ -148,11 +163,21 @@ impl Runner {
                 }
             }
             arbiter.arbitrate(now_ns);
-            let pause = Duration::from_nanos(arbiter.pause_ns(clock::now_ns()));
-            let leads = true;
-            if step(Step { leads, now_ns, pause }).is_break() {
+            let seen = Step {
+                leads: true,
+                now_ns,
+                is_news,
+            };
+            if step(seen).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
+            // A process does not hear that a manager is there.
+            let most_ns = match self.role {
+                Role::Manager => u64::MAX,
+                Role::Process => QUIET_NS,
+            };
+            let pause_ns = arbiter.pause_ns(clock::now_ns()).min(most_ns);
+            arbiter.sleep(&self.alarm, Duration::from_nanos(pause_ns));
         }
     }
 

@@ -3,9 +3,13 @@
 
 use crate::unsettled::Unsettled;
 use vcuda_limiter::controller::{Contexts, Measured, Scale, Settlement};
+use vcuda_region::slots::TOUCH_NS;
 
 /// A tenant that has been idle for so long is quiet (ns): a thousand may be, so less is read of each.
 const QUIET_AFTER_NS: u64 = 1_000_000_000;
+/// One that has been idle for so long may rest (ns): when it begins, one of its processes touches `usage`.
+const REST_AFTER_NS: u64 = 2_000_000_000;
+const _: () = assert!(REST_AFTER_NS >= TOUCH_NS + 500_000_000);
 /// The arbiter's state of a tenant on one GPU.
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -34,6 +38,11 @@ impl State {
             && !self.unsettled.is_at_work()
             && now_ns >= self.idle_since_ns.saturating_add(QUIET_AFTER_NS)
             && now_ns >= self.contended_until_ns
+    }
+
+    /// Whether it has been quiet for so long that whatever it begins is heard.
+    pub(crate) fn may_rest(&self, now_ns: u64) -> bool {
+        self.is_quiet(now_ns) && now_ns >= self.idle_since_ns.saturating_add(REST_AFTER_NS)
     }
 
     /// Takes over the bucket's figures of a look.

@@ -2,6 +2,7 @@
 
 mod demand;
 
+use nix::sys::inotify::WatchDescriptor;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use vcuda_region::usage_reader::{UsageReader, Work};
 use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, MAX_SLOTS};
 
 use self::demand::demand_permille;
-use super::{CALM_NS, Finding, Found};
+use super::{CALM_NS, Finding, Found, REST_NS};
 use crate::state::State;
 use crate::unsettled;
 
@@ -34,6 +35,13 @@ const QUIET_BEAT_NS: u64 = 285_000_000;
 const QUIET_READ_NS: u64 = 950_000_000;
 const QUIET_WATCH_NS: u64 = 18_000_000;
 const _: () = assert!(QUIET_BEAT_NS * 2 < STALE_BEAT_NS);
+/// Age of the beat of a tenant that rests at which the next round renews it (ns). Rounds come each [`REST_NS`].
+const REST_BEAT_NS: u64 = 300_000_000;
+const _: () = assert!(REST_BEAT_NS + REST_NS < STALE_BEAT_NS);
+/// A tenant of which something was heard does not rest for so long (ns).
+const HEARD_NS: u64 = 1_000_000_000;
+/// One that rests is looked at this often, though nothing was heard of it (ns).
+const UNHEARD_NS: u64 = 10_000_000_000;
 
 /// One whose files cannot be read: it has no demand.
 pub(crate) const ABSENT: Contender = Contender {
@@ -60,6 +68,11 @@ pub(crate) struct Tenant {
     /// When its words were last looked at while it was quiet, and its quota (ns).
     watched_ns: u64,
     watched_quota_ns: u64,
+    /// The watch of its `usage`, and when something was last heard of it, or it was looked at unheard (ns).
+    pub(crate) watch: Option<WatchDescriptor>,
+    heard_ns: u64,
+    unheard_ns: u64,
+    rests: bool,
     devices: [State; MAX_DEVICES],
     /// Since when this arbiter is at work (`CLOCK_MONOTONIC`, ns), and how it sees processes.
     since_ns: u64,
@@ -96,6 +109,10 @@ impl Tenant {
             is_sound: false,
             watched_ns: 0,
             watched_quota_ns: 0,
+            watch: None,
+            heard_ns: now_ns,
+            unheard_ns: now_ns,
+            rests: false,
             devices,
             since_ns,
             view,
@@ -166,7 +183,56 @@ impl Tenant {
         self.writer.limits().devices().all(|(device, _)| quiet(device))
     }
 
+    /// Whether it has done nothing for seconds, and whatever it begins is heard.
+    fn may_rest(&self, now_ns: u64) -> bool {
+        let may_rest = |device| self.state(device).is_some_and(|state| state.may_rest(now_ns));
+        self.watch.is_some()
+            && self.is_sound
+            && now_ns >= self.heard_ns.saturating_add(HEARD_NS)
+            && self.writer.limits().devices().all(|(device, _)| may_rest(device))
+    }
+
+    /// Notes whether it rests: then no file of it is read. Returns whether it would, but is to be looked at once, though
+    /// nothing was heard of it.
+    pub(crate) fn note_rest(&mut self, now_ns: u64) -> bool {
+        let may_rest = self.may_rest(now_ns);
+        let is_due = may_rest && now_ns >= self.unheard_ns.saturating_add(UNHEARD_NS);
+        if is_due {
+            self.look_anew(now_ns);
+            // Whether its quota was changed is asked; the rest of `limits` no tenant writes.
+            self.read_ns = now_ns;
+        }
+        self.rests = may_rest && !is_due;
+        is_due
+    }
+
+    /// Whether it rests, as noted last.
+    pub(crate) fn rests(&self) -> bool {
+        self.rests
+    }
+
+    /// Something was heard of it: it is looked at now, and for a while.
+    pub(crate) fn hear(&mut self, now_ns: u64) {
+        self.heard_ns = now_ns;
+        self.look_anew(now_ns);
+    }
+
+    /// Nothing that was read counts any more.
+    fn look_anew(&mut self, now_ns: u64) {
+        self.unheard_ns = now_ns;
+        (
+            self.beaten_ns,
+            self.read_ns,
+            self.watched_ns,
+            self.watched_quota_ns,
+        ) = (0, 0, 0, 0);
+        self.devices.iter_mut().for_each(|state| state.looked_ns = 0);
+    }
+
     pub(crate) fn has_begun(&mut self, may_meet_on_gpus: &BTreeSet<GpuUuid>, now_ns: u64) -> bool {
+        if self.rests {
+            return false;
+        }
         let is_quiet = self.is_quiet(now_ns);
         if is_quiet {
             let mut devices = self.writer.limits().devices();
@@ -199,6 +265,13 @@ impl Tenant {
     /// Now and then says that the arbiter is at work, and reads what `vcuda set` has changed, at once if it has. Whether
     /// the tenant's files can be used: one whose files were damaged is left alone until they are sound.
     pub(crate) fn beat(&mut self, now_ns: u64) -> bool {
+        if self.rests {
+            if now_ns >= self.beaten_ns.saturating_add(REST_BEAT_NS) {
+                self.is_sound = self.writer.beat(now_ns).is_ok();
+                self.beaten_ns = now_ns;
+            }
+            return self.is_sound;
+        }
         if self.is_quiet(now_ns) && self.is_sound {
             // Whether a quota was changed is asked as often as the beat of others.
             let is_due = now_ns >= self.watched_quota_ns.saturating_add(BEAT_NS);
@@ -234,7 +307,8 @@ impl Tenant {
         let (config, pace) = (limits.config(device).ok()?, limits.pace(device).ok()?);
         let state = self.devices.get_mut(device.get())?;
         let is_quiet = state.is_quiet(now_ns);
-        let is_read = is_quiet && !may_begin && now_ns < state.looked_ns.saturating_add(BEAT_NS);
+        let is_fresh = !may_begin && now_ns < state.looked_ns.saturating_add(BEAT_NS);
+        let is_read = self.rests || is_quiet && is_fresh;
         let bucket = match is_read {
             true => None,
             false => Some(self.reader.bucket(device).ok()?),
@@ -242,7 +316,7 @@ impl Tenant {
         let is_as_before = bucket.as_ref().is_none_or(|bucket| {
             !bucket.is_waiting && state.idle_at == Some(bucket.level_ns) && state.measured == bucket.measured
         });
-        if is_quiet && is_as_before {
+        if (self.rests || is_quiet) && is_as_before {
             if !is_read {
                 state.looked_ns = now_ns;
             }

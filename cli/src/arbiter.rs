@@ -4,7 +4,6 @@
 mod standby;
 
 use std::ops::ControlFlow;
-use std::thread::sleep;
 
 use vcuda_arbiter::{Role, Runner, Step};
 
@@ -21,7 +20,6 @@ pub(crate) fn arbiter(alone: bool, environment: &Environment) -> Result<(), Fail
             // One that cannot be started is tried again.
             let _ = standby.tend(&root, step.now_ns);
         }
-        sleep(step.pause);
         ControlFlow::Continue(())
     };
     let ran = Runner::new(&root, Role::Process).and_then(|runner| runner.run(&mut step));

@@ -17,7 +17,7 @@ use vcuda_manager::bounds::Bounds;
 use vcuda_manager::events::Events;
 use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::RealDisk;
-use vcuda_manager::observe::Snapshot;
+use vcuda_manager::observe::Looks;
 use vcuda_manager::serve;
 use vcuda_manager::service::{About, GrantsService, NodeService};
 use vcuda_manager::settings::{Api, Settings};
@@ -53,10 +53,10 @@ fn serve_in(scratch: &Path) -> Grants {
     let events = Arc::new(Events::default());
     // The benchmark's process keeps them until it ends.
     let (gpus, inventory) = watch::channel(Arc::new(inventory));
-    let (tenants, snapshot) = watch::channel(Arc::new(Snapshot::default()));
+    let looks = Arc::<Looks>::default();
     let (stop, stopped) = watch::channel(false);
-    let (grants, keeping) = start(&settings, Box::new(RealDisk), &events, inventory, snapshot).unwrap();
-    std::mem::forget((gpus, tenants, stop, keeping));
+    let (grants, keeping) = start(&settings, Box::new(RealDisk), &events, inventory, looks).unwrap();
+    std::mem::forget((gpus, stop, keeping));
     let deadline = settings.api.deadline;
     let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
     let about = About {

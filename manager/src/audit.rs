@@ -28,10 +28,10 @@ use vcuda_region::GpuUuid;
 use crate::background::Background;
 use crate::events::Events;
 use crate::metrics::Audited;
-use crate::observe::{Findings, Snapshot};
+use crate::observe::{Findings, Looks};
 pub use action::{Action, Actions};
 use attribution::Whose;
-use looks::Audit;
+use looks::{Audit, Listed};
 
 /// A process uses a managed GPU, and nothing says whose it is.
 pub const UNREGISTERED: &str = "VcudaUnregistered";
@@ -66,7 +66,7 @@ pub type Namespaces = dyn Fn(&str) -> String + Send;
 /// Inputs of the auditor, and its sources.
 pub struct Sources {
     /// The [`crate::observe::Observatory`]'s.
-    pub snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub looks: Arc<Looks>,
     /// The same one's.
     pub findings: Arc<Findings>,
     /// The log of events.
@@ -88,7 +88,8 @@ impl std::fmt::Debug for Sources {
 /// Number of findings of each kind, by reason.
 pub type Counts = BTreeMap<&'static str, u64>;
 
-/// Looks each second until it is dropped.
+/// Asks NVML each second until it is dropped. If it lists what it listed before, there was no other look at the tenants, and
+/// no finding holds or is about to, then nothing can have been found, and the tenants are left alone.
 #[derive(Debug)]
 pub struct Auditor {
     counts: Arc<Mutex<Counts>>,
@@ -105,12 +106,19 @@ impl Auditor {
         let mut audit = Audit::new(Whose::new(root), sources.findings, sources.events);
         let (counts, audited) = (Arc::clone(&audit.counts), Arc::clone(&audit.audited));
         let thread = Background::start("auditor", move |stop| {
+            let (mut listed, mut seen) = (Listed::new(), Arc::default());
             while !stop.is_asked() {
-                let snapshot = Arc::clone(&sources.snapshots.borrow());
-                let actions = sources.actions.borrow().clone();
-                let is_kill = |id: &str| actions.of(&(sources.namespaces)(id)) == Action::Kill;
-                let is_pod = |id: &str| !(sources.namespaces)(id).is_empty();
-                audit.look(&snapshot, &*sources.processes, &is_kill, &is_pod);
+                let last = sources.looks.last();
+                let now = looks::list(&last, &*sources.processes);
+                let is_news = now != listed || audit.has_findings();
+                if is_news || !Arc::ptr_eq(&last, &seen) {
+                    let snapshot = if is_news { sources.looks.fresh() } else { last };
+                    let actions = sources.actions.borrow().clone();
+                    let is_kill = |id: &str| actions.of(&(sources.namespaces)(id)) == Action::Kill;
+                    let is_pod = |id: &str| !(sources.namespaces)(id).is_empty();
+                    audit.look(&snapshot, &now, &is_kill, &is_pod);
+                    (listed, seen) = (now, snapshot);
+                }
                 std::thread::park_timeout(every);
             }
         })?;

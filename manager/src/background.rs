@@ -1,18 +1,28 @@
 //! A thread of the manager for blocking work. When its owner is dropped, it is asked to end, woken, and waited for.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// A thread that runs until this is dropped.
-#[derive(Debug)]
 pub(crate) struct Background {
     stop: Stop,
+    /// Ends a wait of it that is no `park_timeout`.
+    wake: Box<dyn Fn() + Send + Sync>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whether the thread is to end: asked after each of its waits, which are `park_timeout`s.
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Background")
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether the thread is to end: asked after each of its waits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
@@ -29,6 +39,18 @@ impl Background {
     /// # Errors
     /// No thread is left.
     pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> io::Result<Self> {
+        Self::with_wake(name, Box::new(|| ()), work)
+    }
+
+    /// As [`Background::start`], of a thread that has other waits than `park_timeout`: `wake` ends them.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn with_wake(
+        name: &str,
+        wake: Box<dyn Fn() + Send + Sync>,
+        work: impl FnOnce(&Stop) + Send + 'static,
+    ) -> io::Result<Self> {
         let stop = Stop::default();
         let told = stop.clone();
         let thread = std::thread::Builder::new()
@@ -36,6 +58,7 @@ impl Background {
             .spawn(move || work(&told))?;
         Ok(Self {
             stop,
+            wake,
             thread: Some(thread),
         })
     }
@@ -46,6 +69,7 @@ impl Drop for Background {
         self.stop.0.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
+            (self.wake)();
             // A thread that panicked has ended too.
             let _ = thread.join();
         }

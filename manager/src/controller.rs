@@ -15,6 +15,9 @@ use vcuda_arbiter::{Role, Runner, Step};
 
 use crate::background::{Background, Stop};
 
+/// Between two times that it tells of news (ns).
+const NEWS_NS: u64 = 500_000_000;
+
 /// Arbitrates under a root until it is dropped.
 #[derive(Debug)]
 pub struct Controller {
@@ -30,14 +33,34 @@ impl Controller {
     /// Fails if another manager works under this root (`AddrInUse`), if its files cannot be used, or if no thread is
     /// left.
     pub fn start(root: &Path) -> io::Result<Self> {
+        Self::with_listener(root, Box::new(|| ()))
+    }
+
+    /// As [`Controller::start`]; calls `news`, not too often, after a tenant has begun to use its GPU or was refused memory.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_listener(root: &Path, news: Box<dyn Fn() + Send>) -> io::Result<Self> {
         let runner = Runner::new(root, Role::Manager)?;
+        let alarm = runner.alarm();
         let beat_ns = Arc::new(AtomicU64::new(0));
-        let told = Arc::clone(&beat_ns);
-        let thread = Background::start("controller", move |stop| arbitrate(runner, stop, &told))?;
+        let told = Told {
+            beat_ns: Arc::clone(&beat_ns),
+            news,
+            news_ns: 0,
+            has_news: false,
+        };
+        let wake = Box::new(move || alarm.ring());
+        let thread = Background::with_wake("controller", wake, move |stop| arbitrate(runner, stop, told))?;
         Ok(Self {
             beat_ns,
             _thread: thread,
         })
+    }
+
+    /// The word with that time, for a holder that must not keep the controller from its end.
+    pub(crate) fn beat(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.beat_ns)
     }
 
     /// Time at which it last arbitrated (`CLOCK_MONOTONIC`, ns), for the watchdog. 0 while another arbiter leads.
@@ -47,14 +70,31 @@ impl Controller {
     }
 }
 
-fn arbitrate(runner: Runner, stop: &Stop, beat_ns: &AtomicU64) {
-    let ran = runner.run(&mut |step: Step| {
+/// What the arbiter tells others.
+struct Told {
+    beat_ns: Arc<AtomicU64>,
+    news: Box<dyn Fn() + Send>,
+    /// When it last told of news (ns), and whether there are some since.
+    news_ns: u64,
+    has_news: bool,
+}
+
+impl Told {
+    fn tell(&mut self, step: Step) {
         if step.leads {
-            beat_ns.store(step.now_ns, Ordering::Relaxed);
+            self.beat_ns.store(step.now_ns, Ordering::Relaxed);
         }
-        if !stop.is_asked() {
-            std::thread::park_timeout(step.pause);
+        self.has_news |= step.is_news;
+        if self.has_news && step.now_ns >= self.news_ns.saturating_add(NEWS_NS) {
+            (self.has_news, self.news_ns) = (false, step.now_ns);
+            (self.news)();
         }
+    }
+}
+
+fn arbitrate(runner: Runner, stop: &Stop, mut told: Told) {
+    let ran = runner.run(&mut |step: Step| {
+        told.tell(step);
         match stop.is_asked() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),

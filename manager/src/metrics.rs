@@ -27,6 +27,8 @@ use vcuda_region::clock;
 
 use crate::gpu::Inventory;
 use crate::grant::Grant;
+use crate::observe::Looks;
+#[cfg(doc)]
 use crate::observe::Snapshot;
 use encode::Scraped;
 pub use instruments::{Audited, Instruments, Registration};
@@ -39,7 +41,7 @@ pub struct Sources {
     /// The GPUs.
     pub inventory: watch::Receiver<Arc<Inventory>>,
     /// The tenants.
-    pub tenants: watch::Receiver<Arc<Snapshot>>,
+    pub tenants: Arc<Looks>,
     /// The grants that hold now.
     pub grants: Arc<dyn Fn() -> Vec<Arc<Grant>> + Send + Sync>,
 }

@@ -3,6 +3,7 @@
 //! Every figure of a [`Snapshot`] is what the tenants' processes wrote, bounded and not believed (I12, I15).
 
 mod fates;
+mod looks;
 mod tenant;
 mod totals;
 mod watch;
@@ -12,6 +13,7 @@ use vcuda_region::GpuUuid;
 
 use crate::grant::Grant;
 
+pub use looks::Looks;
 pub use watch::{Findings, Observatory};
 
 /// All tenants of the node at one moment, those of `vcuda run` under the same root too.

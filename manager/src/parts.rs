@@ -19,6 +19,7 @@ use crate::inventory::{self, Node, health};
 use crate::ledger::RealDisk;
 use crate::library;
 use crate::metrics::{Instruments, Metrics, Sources};
+use crate::observe::Looks;
 use crate::problems::Problems;
 use crate::serve;
 use crate::service::{About, GrantsService, NodeService};
@@ -55,15 +56,15 @@ impl Parts {
         // Both need the inventory; the watchers' root is there once grants have been read.
         let node = Node::start(inventory_settings(config)?, Arc::clone(&events)).map_err(failed)?;
         let settings = settings(config);
-        let (snapshots, snapshot) = watch::channel(Arc::default());
-        let (grants, keeping) = start_grants(settings.clone(), &events, &node, snapshot.clone()).await?;
+        let looks = Arc::<Looks>::default();
+        let (grants, keeping) = start_grants(settings.clone(), &events, &node, Arc::clone(&looks)).await?;
         let watchers = Watchers::start(
             config,
             &events,
             &problems,
             &instruments,
             node.clone(),
-            snapshots,
+            Arc::clone(&looks),
             namespaces(grants.clone()),
         )
         .map_err(unavailable)?;
@@ -90,7 +91,7 @@ impl Parts {
             }
         })];
         if let Some(listener) = metrics_listener {
-            let metrics = Metrics::new(sources(config, &node, snapshot, grants.clone()), instruments);
+            let metrics = Metrics::new(sources(config, &node, looks, grants.clone()), instruments);
             serving.push(serve_pages(listener, metrics, grants.clone(), stopped));
         }
         Ok(Parts {
@@ -178,12 +179,7 @@ fn about(config: &Config, shim: &Arc<library::Current>) -> About {
 }
 
 /// Sources of the metrics.
-fn sources(
-    config: &Config,
-    node: &Node,
-    tenants: watch::Receiver<Arc<crate::observe::Snapshot>>,
-    grants: Grants,
-) -> Sources {
+fn sources(config: &Config, node: &Node, tenants: Arc<Looks>, grants: Grants) -> Sources {
     Sources {
         node: config.node.clone(),
         inventory: node.inventory(),
@@ -196,10 +192,10 @@ async fn start_grants(
     settings: Settings,
     events: &Arc<Events>,
     node: &Node,
-    snapshot: watch::Receiver<Arc<crate::observe::Snapshot>>,
+    looks: Arc<Looks>,
 ) -> Result<(Grants, Keeping), RunError> {
     let (events, inventory) = (Arc::clone(events), node.inventory());
-    let started = spawn_blocking(move || start(&settings, Box::new(RealDisk), &events, inventory, snapshot));
+    let started = spawn_blocking(move || start(&settings, Box::new(RealDisk), &events, inventory, looks));
     match started.await {
         Ok(Ok(started)) => Ok(started),
         Ok(Err(error @ StartError::Running(_))) => Err(unavailable(error)),

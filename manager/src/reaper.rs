@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use vcuda_region::directory;
 use vcuda_region::process::{Identity, Liveness, ProcessView};
+use vcuda_region::{clock, directory};
 
 use crate::background::Background;
 use crate::registration::{Key, Members};
@@ -23,8 +23,9 @@ use crate::registration::{Key, Members};
 const SCAN_NS: u64 = 2_000_000_000;
 /// Not registered and not yet ended, at most, that are remembered.
 const MOST_FOUND: usize = 65_536;
-/// Interval of the search for directories to remove.
+/// Interval of the search for directories to remove, and the longest one (ns) where there was nothing that may have to be.
 const CLEAN: Duration = Duration::from_secs(2);
+const CLEAN_ANYWAY_NS: u64 = 30_000_000_000;
 
 /// Fate of the holder of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +148,8 @@ impl Reaper {
     }
 }
 
-/// The thread that removes directories whose processes are all gone, until this is dropped. Granted ones are left alone.
+/// The thread that removes directories whose processes are all gone, until this is dropped. Granted ones are left alone: if
+/// there were only such at the last look, and the folder has not changed since, the next look is only at the folder.
 #[derive(Debug)]
 pub struct Cleaner {
     _thread: Background,
@@ -161,9 +163,18 @@ impl Cleaner {
     pub fn start(root: &Path) -> io::Result<Self> {
         let (root, me) = (root.to_owned(), Identity::current()?);
         let thread = Background::start("cleaner", move |stop| {
+            let mut clean: Option<(SystemTime, u64)> = None;
             while !stop.is_asked() {
-                // What cannot be removed now is tried again.
-                let _ = directory::remove_dead(&root, &me);
+                let (changed, now_ns) = (directory::changed(&root), clock::now_ns());
+                let is_clean = |(then, at_ns): &(SystemTime, u64)| {
+                    Some(*then) == changed && now_ns < at_ns.saturating_add(CLEAN_ANYWAY_NS)
+                };
+                if !clean.as_ref().is_some_and(is_clean) {
+                    // What cannot be removed now is tried again.
+                    let _ = directory::remove_dead(&root, &me);
+                    let is_clean = directory::all_granted(&root);
+                    clean = changed.filter(|_| is_clean).map(|changed| (changed, now_ns));
+                }
                 std::thread::park_timeout(CLEAN);
             }
         })?;

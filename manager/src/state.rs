@@ -19,7 +19,7 @@ use crate::bounds::Bounds;
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
-use crate::observe::Snapshot;
+use crate::observe::{Looks, Snapshot};
 use crate::tenant_directories::TenantDirectories;
 
 mod decide;
@@ -124,7 +124,7 @@ pub struct Grants {
     shared: Arc<Shared>,
     directories: TenantDirectories,
     inventory: watch::Receiver<Arc<Inventory>>,
-    snapshot: watch::Receiver<Arc<Snapshot>>,
+    looks: Arc<Looks>,
     /// Times at which grants were first not named by their caller (`CLOCK_MONOTONIC`, ns), by number.
     missing: Arc<Mutex<HashMap<u64, u64>>>,
 }
@@ -172,19 +172,20 @@ impl Grants {
         Arc::clone(&self.inventory.borrow())
     }
 
-    /// The tenants as they are now.
-    #[must_use]
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.snapshot.borrow())
+    /// The tenants as they are now: looked at for the caller, if the last look is not a fresh one.
+    pub async fn snapshot(&self) -> Arc<Snapshot> {
+        let looks = Arc::clone(&self.looks);
+        let look = tokio::task::spawn_blocking(move || looks.fresh());
+        look.await.unwrap_or_else(|_| self.looks.last())
     }
 
-    /// Each GPU of `inventory` with what is taken of it now.
+    /// Each GPU of `inventory` with what is taken of it by grants, and by the tenants of `snapshot`.
     #[must_use]
-    pub fn candidates<'i>(&self, inventory: &'i Inventory) -> Vec<Candidate<'i>> {
+    pub fn candidates<'i>(&self, inventory: &'i Inventory, snapshot: &Snapshot) -> Vec<Candidate<'i>> {
         candidates(
             &self.grant_table(),
             inventory,
-            &self.snapshot(),
+            snapshot,
             &decide::NONE_PENDING,
             None,
         )
@@ -310,7 +311,7 @@ impl Grants {
     /// writer's thread.
     async fn unused(&self, ids: Vec<GrantId>) -> Result<Vec<GrantId>, GrantError> {
         let directories = self.directories.clone();
-        let snapshot = self.snapshot();
+        let snapshot = self.snapshot().await;
         let look = tokio::task::spawn_blocking(move || {
             let is_registered = |id: &GrantId| {
                 let tenant = snapshot.find(id.as_str());

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use thiserror::Error;
 use vcuda_quota::Quota;
@@ -175,6 +176,12 @@ impl TenantDirectories {
                 .symlink_metadata()
                 .is_ok_and(|file| file.is_file())
         })
+    }
+
+    /// Time at which a directory last came or went; `None` if the file system does not tell.
+    #[must_use]
+    pub fn changed(&self) -> Option<SystemTime> {
+        directory::changed(&self.root)
     }
 
     /// Whether a process of the tenant lives, or may.

@@ -15,7 +15,7 @@ use crate::controller::Controller;
 use crate::events::Events;
 use crate::inventory::Node;
 use crate::metrics::{Instruments, Registration};
-use crate::observe::{Observatory, Snapshot};
+use crate::observe::{Looks, Observatory};
 use crate::problems::Problems;
 use crate::reaper::Cleaner;
 use crate::registration::{Counts, Registrar};
@@ -25,21 +25,20 @@ const TICK: Duration = Duration::from_secs(1);
 /// A thread that has not been at work for so long hangs (ns).
 const HUNG_NS: u64 = 20_000_000_000;
 
-/// They end in the order of the fields.
+/// They end in the order of the fields, all of them before the drop returns: a process that takes over then finds the locks free.
 #[derive(Debug)]
 pub(crate) struct Watchers {
-    relay: JoinHandle<()>,
     tick: JoinHandle<()>,
-    controller: Arc<Controller>,
+    controller: Controller,
     _cleaner: Cleaner,
     _observatory: Observatory,
     _registrar: Registrar,
-    looked_ns: Arc<AtomicU64>,
+    looks: Arc<Looks>,
     actions: watch::Sender<Actions>,
 }
 
 impl Watchers {
-    /// Starts them. `snapshots` is told the tenants' state, again and again; `namespaces` knows their namespaces.
+    /// Starts them. `looks` are those at the tenants from now on; `namespaces` knows their namespaces.
     ///
     /// # Errors
     /// Another manager arbitrates here; no descriptor or thread is left.
@@ -49,23 +48,25 @@ impl Watchers {
         problems: &Arc<Problems>,
         instruments: &Arc<Instruments>,
         node: Node,
-        snapshots: watch::Sender<Arc<Snapshot>>,
+        looks: Arc<Looks>,
         namespaces: Box<Namespaces>,
     ) -> io::Result<Self> {
         let root = &config.root;
         // First, as it refuses a second manager.
-        let controller = Arc::new(Controller::start(root)?);
+        let woken = Arc::clone(&looks);
+        let controller = Controller::with_listener(root, Box::new(move || woken.wake()))?;
         let asked = node.clone();
         let processes = move |gpu: &_| asked.processes(gpu).map_err(|error| error.to_string());
         let registrar = Registrar::start(root, Box::new(processes))?;
-        let observatory = Observatory::start(root, Arc::clone(registrar.registry()))?;
+        let observatory =
+            Observatory::with_looks(root, Arc::clone(registrar.registry()), Arc::clone(&looks))?;
         let inventory = node.inventory();
         let actions = watch::Sender::new(config.audit_actions.clone());
         let auditor = Auditor::start(
             root,
             config.audit_interval,
             audit::Sources {
-                snapshots: observatory.snapshots(),
+                looks: Arc::clone(&looks),
                 findings: Arc::clone(observatory.findings()),
                 events: Arc::clone(events),
                 processes: Box::new(move |gpu| node.processes(gpu).map_err(|error| error.to_string())),
@@ -73,12 +74,10 @@ impl Watchers {
                 actions: actions.subscribe(),
             },
         )?;
-        let looked_ns = Arc::new(AtomicU64::new(clock::now_ns()));
-        let relay = tokio::spawn(relay(observatory.snapshots(), snapshots, Arc::clone(&looked_ns)));
         let bridge = Bridge {
             registry: Arc::clone(registrar.registry()),
             auditor,
-            controller: Arc::clone(&controller),
+            beat_ns: controller.beat(),
             instruments: Arc::clone(instruments),
             problems: Arc::clone(problems),
             inventory,
@@ -86,13 +85,12 @@ impl Watchers {
             killed: 0,
         };
         Ok(Self {
-            relay,
             tick: tokio::spawn(bridge.run()),
             controller,
             _cleaner: Cleaner::start(root)?,
             _observatory: observatory,
             _registrar: registrar,
-            looked_ns,
+            looks,
             actions,
         })
     }
@@ -106,31 +104,14 @@ impl Watchers {
     pub(crate) fn are_alive(&self) -> bool {
         let since = |beat_ns: u64| clock::now_ns().saturating_sub(beat_ns);
         let beat_ns = self.controller.beat_ns();
-        since(self.looked_ns.load(Ordering::Relaxed)) < HUNG_NS && (beat_ns == 0 || since(beat_ns) < HUNG_NS)
+        since(self.looks.last().taken_ns) < HUNG_NS && (beat_ns == 0 || since(beat_ns) < HUNG_NS)
     }
 }
 
 impl Drop for Watchers {
     fn drop(&mut self) {
-        // They hold threads of others alive.
-        self.relay.abort();
+        // It holds threads of others alive.
         self.tick.abort();
-    }
-}
-
-/// Hands each picture on, and notes that it came.
-async fn relay(
-    mut from: watch::Receiver<Arc<Snapshot>>,
-    to: watch::Sender<Arc<Snapshot>>,
-    looked_ns: Arc<AtomicU64>,
-) {
-    loop {
-        let snapshot = Arc::clone(&from.borrow_and_update());
-        to.send_replace(snapshot);
-        looked_ns.store(clock::now_ns(), Ordering::Relaxed);
-        if from.changed().await.is_err() {
-            return;
-        }
     }
 }
 
@@ -139,7 +120,7 @@ async fn relay(
 struct Bridge {
     registry: Arc<crate::registration::Registry>,
     auditor: Auditor,
-    controller: Arc<Controller>,
+    beat_ns: Arc<AtomicU64>,
     instruments: Arc<Instruments>,
     problems: Arc<Problems>,
     inventory: watch::Receiver<Arc<crate::gpu::Inventory>>,
@@ -178,7 +159,7 @@ impl Bridge {
         let killed = self.auditor.counts().get(audit::KILLED).copied().unwrap_or(0);
         self.instruments.killed(killed.saturating_sub(self.killed));
         self.killed = killed;
-        match self.controller.beat_ns() {
+        match self.beat_ns.load(Ordering::Relaxed) {
             0 => self.instruments.arbitration_left(),
             beat_ns => self.instruments.arbitrated(beat_ns),
         }

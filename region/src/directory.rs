@@ -15,6 +15,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use vcuda_quota::DeviceConfig;
 
@@ -224,6 +225,18 @@ pub fn remove_dead(root: &Path, me: &Identity) -> Result<usize, DirectoryError> 
         }
     }
     Ok(removed)
+}
+
+/// Whether each directory under `root` is granted, so that [`remove_dead`] leaves it. Remains of killed commands do not count.
+#[must_use]
+pub fn all_granted(root: &Path) -> bool {
+    list(root).is_ok_and(|listed| listed.iter().all(|(_, path)| is_granted(path)))
+}
+
+/// Time at which a tenant's directory last came or went under `root`; `None` if the file system does not tell.
+#[must_use]
+pub fn changed(root: &Path) -> Option<SystemTime> {
+    root.join("containers").metadata().ok()?.modified().ok()
 }
 
 fn entries(containers: &Path) -> Result<Vec<PathBuf>, DirectoryError> {

@@ -30,6 +30,9 @@ pub use slot::Slot;
 /// A living process with work in flight whose worker has not looked for so long is silent (ns): it is stopped, or gets no
 /// processor. (An idle worker looks each 250 ms, a busy one each 16 ms.)
 pub const SILENT_NS: u64 = 400_000_000;
+/// A process that begins to use GPU time touches `usage` ([`Usage::touch`]), if it has not within this time (ns). An arbiter
+/// looks at a tenant for longer than that after it last saw it do something.
+pub const TOUCH_NS: u64 = 1_000_000_000;
 
 /// A tenant's usage, mapped for reading and writing.
 #[derive(Debug)]
@@ -274,6 +277,12 @@ impl Usage {
     #[must_use]
     pub fn unpaid_bytes(&self, device: DeviceIndex) -> u64 {
         self.ledger(device).unpaid_bytes()
+    }
+
+    /// Wakes an arbiter or manager that sleeps until something changes: one system call. Called by a process that begins to
+    /// use GPU time after a rest ([`TOUCH_NS`]), and after a refusal of memory. Without it they look within seconds.
+    pub fn touch(&self) {
+        self.held.touch();
     }
 
     /// The tenant's bucket of GPU time on `device`.

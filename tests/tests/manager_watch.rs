@@ -46,7 +46,7 @@ impl Manager {
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.observatory.snapshots().borrow())
+        self.observatory.looks().fresh()
     }
 
     fn sees(&self, what: &str, name: &str, holds: impl Fn(&observe::Tenant) -> bool) {

@@ -1,6 +1,6 @@
 //! State that the auditor's thread keeps from look to look, and the evaluation of one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,6 +17,9 @@ use super::{
 use crate::events::{Events, Report, Severity};
 use crate::metrics::Audited;
 use crate::observe::{Findings, Snapshot};
+
+/// Processes that NVML lists, by GPU: PID on the host, and bytes if NVML tells them.
+pub(super) type Listed = BTreeMap<GpuUuid, Vec<(u32, Option<u64>)>>;
 
 /// State of the auditor's thread.
 #[derive(Debug)]
@@ -66,12 +69,12 @@ impl Audit {
     pub(super) fn look(
         &mut self,
         snapshot: &Snapshot,
-        processes: &Processes,
+        listed: &Listed,
         is_kill: &dyn Fn(&str) -> bool,
         is_pod: &dyn Fn(&str) -> bool,
     ) {
         self.whose.refresh(snapshot);
-        let found = findings_in(snapshot, &self.uses(snapshot, processes));
+        let found = findings_in(snapshot, &self.uses(snapshot, listed));
         let is_naked = |finding: &&Finding| finding.key.reason == NOT_ATTACHED;
         let naked: Vec<Finding> = found.iter().filter(is_naked).cloned().collect();
         let mut standing: HashMap<String, Vec<String>> = HashMap::new();
@@ -92,17 +95,21 @@ impl Audit {
         self.look_at_denials(snapshot, is_pod);
     }
 
+    /// Whether a finding holds, or was found lately.
+    pub(super) fn has_findings(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// The processes that NVML lists, each with the tenant that it belongs to, if that is known.
-    fn uses(&self, snapshot: &Snapshot, processes: &Processes) -> Vec<Use> {
+    fn uses(&self, snapshot: &Snapshot, listed: &Listed) -> Vec<Use> {
         let mut uses = Vec::new();
-        for gpu in findings::gpus_of(snapshot) {
-            // NVML may tell it at a later look. The inventory reports that NVML is silent.
-            for (host_pid, used_bytes) in processes(&gpu).unwrap_or_default() {
-                let owner = self.whose.of(host_pid, snapshot);
+        for (gpu, processes) in listed {
+            for (host_pid, used_bytes) in processes {
+                let owner = self.whose.of(*host_pid, snapshot);
                 uses.push(Use {
-                    gpu,
-                    host_pid,
-                    used_bytes,
+                    gpu: *gpu,
+                    host_pid: *host_pid,
+                    used_bytes: *used_bytes,
                     owner,
                 });
             }
@@ -229,6 +236,14 @@ impl Audit {
             host_pid: finding.key.host_pid,
         });
     }
+}
+
+/// The processes that NVML lists on the GPUs of a snapshot's tenants. It may tell some at a later look; the inventory
+/// reports that NVML is silent.
+pub(super) fn list(snapshot: &Snapshot, processes: &Processes) -> Listed {
+    let gpus = findings::gpus_of(snapshot).into_iter();
+    gpus.map(|gpu| (gpu, processes(&gpu).unwrap_or_default()))
+        .collect()
 }
 
 /// Adds a finding's bytes to what the metrics show.

@@ -1,8 +1,9 @@
 use vcuda_quota::DeviceConfig;
 
 use super::findings::Owner;
+use super::looks::list;
 use super::*;
-use crate::observe::{Device, Process, Tenant};
+use crate::observe::{Device, Process, Snapshot, Tenant};
 
 const GPU: GpuUuid = GpuUuid::from_bytes([1; 16]);
 const GIB: u64 = 1 << 30;
@@ -56,9 +57,9 @@ impl Bench {
         let uses: Vec<_> = uses.iter().map(|(pid, bytes)| (*pid, Some(*bytes))).collect();
         let processes = move |_: &GpuUuid| Ok(uses.clone());
         for _ in 0..looks {
-            self.audit.look(&self.snapshot, &processes, &|_| false, &|id| {
-                id.starts_with("pod")
-            });
+            let listed = list(&self.snapshot, &processes);
+            self.audit
+                .look(&self.snapshot, &listed, &|_| false, &|id| id.starts_with("pod"));
         }
         let (events, _) = self.audit.events.listen(0);
         events
@@ -205,12 +206,9 @@ fn a_refusal_in_a_tenants_first_second_is_news() {
 #[test]
 fn an_nvml_that_does_not_answer_finds_nothing() {
     let mut bench = Bench::new(vec![tenant("a", GIB, 0)]);
+    let none = list(&bench.snapshot, &|_| Err("gone".to_owned()));
     for _ in 0..5 {
-        bench
-            .audit
-            .look(&bench.snapshot, &|_| Err("gone".to_owned()), &|_| true, &|_| {
-                false
-            });
+        bench.audit.look(&bench.snapshot, &none, &|_| true, &|_| false);
     }
     assert!(bench.audit.events.listen(0).0.is_empty());
 }

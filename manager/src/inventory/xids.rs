@@ -15,7 +15,7 @@ use super::follow::Seen;
 use super::nvml::DeviceHandle;
 
 /// Longest wait: the end of an opening takes as long.
-const WAIT: Duration = Duration::from_millis(200);
+const WAIT: Duration = Duration::from_secs(1);
 /// The driver's number of an XID that it has no number for.
 const UNKNOWN: u64 = 999;
 

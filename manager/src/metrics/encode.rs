@@ -24,7 +24,7 @@ pub(super) struct Scraped {
 impl Collector for Scraped {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let inventory = self.sources.inventory.borrow().clone();
-        let snapshot = self.sources.tenants.borrow().clone();
+        let snapshot = self.sources.tenants.fresh();
         let grants = (self.sources.grants)();
         let rows = rows(&inventory, &snapshot, &grants);
         let audited = self.instruments.audited();

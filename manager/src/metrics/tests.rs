@@ -10,7 +10,7 @@ use vcuda_region::GpuUuid;
 use super::*;
 use crate::gpu::{Gpu, Health};
 use crate::grant::{GrantId, Holder};
-use crate::observe::{Device, Tenant};
+use crate::observe::{Device, Snapshot, Tenant};
 
 const GIB: u64 = 1 << 30;
 
@@ -84,6 +84,12 @@ fn used(gpu: u8, memory_limit_bytes: u64) -> Device {
     }
 }
 
+fn looks(snapshot: Snapshot) -> Arc<Looks> {
+    let looks = Arc::<Looks>::default();
+    looks.publish(Arc::new(snapshot));
+    looks
+}
+
 fn scrape(
     inventory: Inventory,
     snapshot: Snapshot,
@@ -94,7 +100,7 @@ fn scrape(
     let sources = Sources {
         node: "node-a".to_owned(),
         inventory: watch::channel(Arc::new(inventory)).1,
-        tenants: watch::channel(Arc::new(snapshot)).1,
+        tenants: looks(snapshot),
         grants: Arc::new(move || grants.clone()),
     };
     Metrics::new(sources, instruments).scrape().unwrap()

@@ -15,7 +15,7 @@ use crate::reaper::{Fate, Reaper};
 use crate::registration::Members;
 
 /// Interval of checks of the whole of `limits`, and whether the files are still those that were opened (ns).
-const CHECK_NS: u64 = 5_000_000_000;
+const CHECK_NS: u64 = 14_000_000_000;
 
 /// A tenant that is looked at again and again.
 #[derive(Debug)]
@@ -77,15 +77,20 @@ impl Watched {
         self.is_stale = true;
     }
 
-    /// Looks at what has changed. Files that cannot be used are opened again each time; until then the figures stay.
-    pub(super) fn look(&mut self, reaper: &mut Reaper, now_ns: u64) {
+    /// Looks at what has changed. Files that cannot be used are opened again each time; until then the figures stay. Returns
+    /// whether something has, or may by itself.
+    pub(super) fn look(&mut self, reaper: &mut Reaper, now_ns: u64) -> bool {
         let looked = self.open(now_ns).and_then(|()| self.follow(reaper, now_ns));
         match looked {
-            Ok(()) => self.seen.problem = None,
+            Ok(has_changed) => {
+                let had_problem = self.seen.problem.take().is_some();
+                has_changed || had_problem
+            }
             Err(why) => {
                 self.files = None;
                 self.is_stale = true;
                 self.seen.problem = Some(why);
+                true
             }
         }
     }
@@ -124,10 +129,10 @@ impl Watched {
         Ok(())
     }
 
-    fn follow(&mut self, reaper: &mut Reaper, now_ns: u64) -> Result<(), String> {
+    fn follow(&mut self, reaper: &mut Reaper, now_ns: u64) -> Result<bool, String> {
         self.follow_limits()?;
         let Some(files) = &mut self.files else {
-            return Ok(());
+            return Ok(true);
         };
         let devices = self.seen.devices.len();
         let has_changed = files
@@ -147,12 +152,14 @@ impl Watched {
             reaper.fate(one, members, is_unlocked, now_ns) != Fate::Alive(*host_pid)
         };
         let may_differ = has_changed || self.is_stale || is_settling || self.has_kept;
-        if may_differ || self.unsure.iter().any(|one| has_ended(one, reaper)) {
+        let may_differ = may_differ || self.unsure.iter().any(|one| has_ended(one, reaper));
+        if may_differ {
             self.follow_usage(reaper, now_ns)
                 .map_err(|error| error.to_string())?;
             self.is_stale = false;
         }
-        Ok(())
+        // Of the end of a process that has not registered no one tells.
+        Ok(may_differ || !self.unsure.is_empty())
     }
 
     /// Takes over what has changed in `limits`: its devices, each with what is known of its use so far.

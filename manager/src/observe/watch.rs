@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use vcuda_region::{clock, directory};
 
-use super::Snapshot;
 use super::tenant::Watched;
+use super::{Looks, Snapshot};
 use crate::background::Background;
 use crate::reaper::Reaper;
 use crate::registration::Registry;
 
-/// Between two looks while no process registers or ends.
+/// Between two looks while tenants do something.
 const ROUND: Duration = Duration::from_millis(500);
+/// Between two looks while nothing changes, no process registers or ends, and no caller asks.
+const REST: Duration = Duration::from_secs(5);
 /// Between two looks at least (ns), however many register or end.
 const ROUND_MIN_NS: u64 = 50_000_000;
 
@@ -27,42 +28,58 @@ pub type Findings = Mutex<HashMap<String, Vec<String>>>;
 /// Looks at all tenants under a root until it is dropped.
 #[derive(Debug)]
 pub struct Observatory {
-    snapshots: watch::Receiver<Arc<Snapshot>>,
+    looks: Arc<Looks>,
     findings: Arc<Findings>,
     _thread: Background,
 }
 
 impl Observatory {
-    /// Starts it. The first snapshot is there when this returns.
+    /// Starts it, with looks of its own. The first one is there when this returns.
     ///
     /// # Errors
     /// `/proc` cannot be read, or no thread is left.
     pub fn start(root: &Path, registry: Arc<Registry>) -> io::Result<Self> {
+        Self::with_looks(root, registry, Arc::default())
+    }
+
+    /// As [`Observatory::start`]: the looks are published there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_looks(root: &Path, registry: Arc<Registry>, looks: Arc<Looks>) -> io::Result<Self> {
         let findings = Arc::new(Findings::default());
-        let mut round = Round::new(root, registry, Arc::clone(&findings))?;
-        let (told, snapshots) = watch::channel(Arc::new(round.look(clock::now_ns())));
-        let thread = Background::start("observatory", move |stop| {
+        let mut round = Round::new(root, Arc::clone(&registry), Arc::clone(&findings))?;
+        looks.publish(Arc::new(round.look(clock::now_ns())));
+        let told = Arc::clone(&looks);
+        let woken = Arc::clone(&registry);
+        let wake = Box::new(move || woken.wake());
+        let thread = Background::with_wake("observatory", wake, move |stop| {
             let mut seen = 0;
             while !stop.is_asked() {
                 let now_ns = clock::now_ns();
-                // Goes on without listeners: a caller may ask for the last one.
-                told.send_replace(Arc::new(round.look(now_ns)));
+                told.publish(Arc::new(round.look(now_ns)));
                 let rest_ns = ROUND_MIN_NS.saturating_sub(clock::now_ns().saturating_sub(now_ns));
                 std::thread::park_timeout(Duration::from_nanos(rest_ns));
-                seen = round.registry.wait(seen, ROUND);
+                if !stop.is_asked() {
+                    seen = round
+                        .registry
+                        .wait(seen, if round.is_active { ROUND } else { REST });
+                }
             }
+            told.follow(None);
         })?;
+        looks.follow(Some(registry));
         Ok(Self {
-            snapshots,
+            looks,
             findings,
             _thread: thread,
         })
     }
 
-    /// The tenants as they are, sent anew after each look at them.
+    /// The looks at the tenants.
     #[must_use]
-    pub fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
-        self.snapshots.clone()
+    pub fn looks(&self) -> &Arc<Looks> {
+        &self.looks
     }
 
     /// The audit's findings, which stand in the next snapshot.
@@ -81,6 +98,8 @@ pub(super) struct Round {
     reaper: Reaper,
     watched: BTreeMap<String, Watched>,
     number: u64,
+    /// A tenant had changed at the last look, or may change by itself.
+    is_active: bool,
 }
 
 impl Round {
@@ -92,6 +111,7 @@ impl Round {
             reaper: Reaper::new()?,
             watched: BTreeMap::new(),
             number: 0,
+            is_active: false,
         })
     }
 
@@ -106,6 +126,7 @@ impl Round {
             }
         }
         self.number += 1;
+        self.is_active = false;
         let findings = self.findings.lock().clone();
         let tenants = self
             .watched
@@ -114,7 +135,7 @@ impl Round {
                 if let Some(members) = self.registry.members_since(name, watched.members_version()) {
                     watched.take_members(members);
                 }
-                watched.look(&mut self.reaper, now_ns);
+                self.is_active |= watched.look(&mut self.reaper, now_ns);
                 let mut tenant = watched.seen().clone();
                 tenant.findings = findings.get(name).cloned().unwrap_or_default();
                 tenant

@@ -25,8 +25,10 @@ use super::{MOST_SILENT, MOST_SILENT_IN_ALL, SILENCE_LIMIT};
 /// Events of these numbers are the thread's own; all others are listeners', peers' and processes'.
 const STOP: u64 = 0;
 const DIRECTORIES: u64 = 1;
-/// Between two looks at all directories, whatever was seen of changes (ns).
-const LIST_NS: u64 = 2_000_000_000;
+/// Between two looks at all directories, whatever was heard of changes (ns), and where nothing is heard or a socket is
+/// missing.
+const LIST_NS: u64 = 10_000_000_000;
+const LIST_UNHEARD_NS: u64 = 2_000_000_000;
 /// Changes that come together are looked at once (ns).
 const SETTLE_NS: u64 = 5_000_000;
 /// A tenant to which too many connections come is left alone for this long (ns).
@@ -102,8 +104,8 @@ impl Server {
         loop {
             let now_ns = clock::now_ns();
             if now_ns >= self.list_at_ns {
-                self.list_at_ns = now_ns + LIST_NS;
-                self.follow_directories(now_ns);
+                let is_all = self.follow_directories(now_ns);
+                self.list_at_ns = now_ns + if is_all { LIST_NS } else { LIST_UNHEARD_NS };
             }
             self.close_silent(now_ns);
             self.resume_paused(now_ns);
@@ -267,12 +269,13 @@ impl Server {
         self.list_at_ns = self.list_at_ns.min(clock::now_ns() + SETTLE_NS);
     }
 
-    /// Opens the sockets of new directories, closes those of old ones, and makes removed ones again.
-    fn follow_directories(&mut self, now_ns: u64) {
-        self.watch_folder();
+    /// Opens the sockets of new directories, closes those of old ones, and makes removed ones again. Returns whether each
+    /// directory has its socket, and later changes are heard.
+    fn follow_directories(&mut self, now_ns: u64) -> bool {
+        let is_heard = self.watch_folder();
         // A folder that cannot be read is tried again; until then everything stays.
         let Ok(listed) = directory::list(&self.root) else {
-            return;
+            return false;
         };
         let mut new: HashMap<String, PathBuf> = listed.into_iter().collect();
         self.registry.keep_only(|tenant| new.contains_key(tenant));
@@ -285,6 +288,7 @@ impl Server {
             }
             is_there
         });
+        let (has_new, mut is_all) = (!new.is_empty(), is_heard);
         for (tenant, path) in new {
             match Listener::make(&tenant, &path, now_ns) {
                 Ok(listener) => {
@@ -293,13 +297,20 @@ impl Server {
                         self.listeners.insert(number, listener);
                     }
                 }
-                Err(_) => self.registry.count(&tenant, |counts| counts.broken += 1),
+                Err(_) => {
+                    is_all = false;
+                    self.registry.count(&tenant, |counts| counts.broken += 1);
+                }
             }
         }
+        if has_new {
+            self.registry.wake();
+        }
+        is_all
     }
 
-    /// The folder may be made later than the manager starts.
-    fn watch_folder(&mut self) {
+    /// The folder may be made later than the manager starts. Returns whether changes of it are heard.
+    fn watch_folder(&mut self) -> bool {
         let folder = self.root.join("containers");
         let kinds = inotify::WatchFlags::CREATE
             | inotify::WatchFlags::MOVED_TO
@@ -307,7 +318,7 @@ impl Server {
             | inotify::WatchFlags::DELETE
             | inotify::WatchFlags::ONLYDIR;
         // Adding it again changes nothing.
-        let _ = inotify::add_watch(&self.changes, &folder, kinds);
+        inotify::add_watch(&self.changes, &folder, kinds).is_ok()
     }
 
     fn watch(&self, what: &OwnedFd, number: u64) -> rustix::io::Result<()> {

@@ -129,6 +129,12 @@ impl Registry {
         state.changes
     }
 
+    /// Ends a wait, as if something differed.
+    pub(crate) fn wake(&self) {
+        self.state.lock().changes += 1;
+        self.changed.notify_all();
+    }
+
     /// Counts what became of one who tried.
     pub(super) fn count(&self, tenant: &str, count: impl FnOnce(&mut Counts)) {
         let mut state = self.state.lock();

@@ -79,7 +79,7 @@ impl node_server::Node for NodeService {
     ) -> Result<Response<v1::ListGpusResponse>, Status> {
         let inventory = self.grants.inventory();
         let rules = self.grants.rules();
-        let candidates = self.grants.candidates(&inventory);
+        let candidates = self.grants.candidates(&inventory, &*self.grants.snapshot().await);
         Ok(Response::new(v1::ListGpusResponse {
             gpus: candidates
                 .iter()
@@ -94,8 +94,8 @@ impl node_server::Node for NodeService {
         request: Request<v1::ListContainersRequest>,
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
         let only = request.into_inner().id;
+        let snapshot = self.grants.snapshot().await;
         let grant_table = self.grants.grant_table();
-        let snapshot = self.grants.snapshot();
         let is_asked = |id: &str| only.is_empty() || only == id;
         let shown = |tenant: &Tenant| {
             let grant = grant_table.by_id(&tenant.id);

@@ -5,6 +5,7 @@ mod step;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use vcuda_region::GpuUuid;
@@ -16,7 +17,7 @@ use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
 use crate::ledger::Ledger;
-use crate::observe::Snapshot;
+use crate::observe::Looks;
 use crate::tenant_directories::TenantDirectories;
 use step::{Answer, Step, answer};
 
@@ -46,9 +47,11 @@ pub(super) struct GrantWriter {
     pub(super) pending: PendingLimits,
     /// Directories without a grant that could not be removed, or are still used.
     pub(super) leftovers: BTreeSet<GrantId>,
+    /// When all directories were last found as they should be (ns), and when their folder had last changed.
+    pub(super) found_whole: Option<(SystemTime, u64)>,
     pub(super) shared: Arc<Shared>,
     pub(super) inventory: watch::Receiver<Arc<Inventory>>,
-    pub(super) snapshot: watch::Receiver<Arc<Snapshot>>,
+    pub(super) looks: Arc<Looks>,
     pub(super) events: Arc<Events>,
     pub(super) runtime: tokio::runtime::Handle,
 }
@@ -106,7 +109,10 @@ impl GrantWriter {
     /// Applies a command to the table of grants; the steps that are then to be done. Nothing for a tick.
     fn decide(&mut self, next: &mut GrantTable, command: Command) -> Option<Step> {
         let inventory = Arc::clone(&self.inventory.borrow());
-        let snapshot = Arc::clone(&self.snapshot.borrow());
+        let snapshot = match command {
+            Command::Tick => self.looks.last(),
+            _ => self.looks.fresh(),
+        };
         let rules = *self.shared.rules.lock();
         let bounds = Arc::clone(&self.shared.bounds.lock());
         let world = World {

@@ -22,7 +22,7 @@ use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
 use crate::grant_table::GrantTable;
 use crate::ledger::{self, Disk, Ledger, LedgerError, Loaded};
-use crate::observe::Snapshot;
+use crate::observe::Looks;
 use crate::settings::Settings;
 use crate::tenant_directories::{Ensured, Found, TenantDirectories, TenantDirectoryError};
 
@@ -74,7 +74,7 @@ pub fn start(
     disk: Box<dyn Disk>,
     events: &Arc<Events>,
     inventory: watch::Receiver<Arc<Inventory>>,
-    snapshot: watch::Receiver<Arc<Snapshot>>,
+    looks: Arc<Looks>,
 ) -> Result<(Grants, Keeping), StartError> {
     let lock = claim(&settings.root)?;
     let root = |error| StartError::Root(settings.root.clone(), error);
@@ -110,9 +110,10 @@ pub fn start(
         grant_table,
         pending,
         leftovers,
+        found_whole: None,
         shared: Arc::clone(&shared),
         inventory: inventory.clone(),
-        snapshot: snapshot.clone(),
+        looks: Arc::clone(&looks),
         events: Arc::clone(events),
         runtime: tokio::runtime::Handle::current(),
     };
@@ -122,7 +123,7 @@ pub fn start(
         shared,
         directories,
         inventory,
-        snapshot,
+        looks,
         missing: Arc::default(),
     };
     Ok((grants, Keeping { thread, _root: lock }))

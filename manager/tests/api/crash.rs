@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use vcuda_manager::bounds::Chosen;
 use vcuda_manager::grant::{Grant, Holder};
 use vcuda_manager::ledger::{Disk, RealDisk};
+use vcuda_manager::observe::Snapshot;
 use vcuda_manager::state::{Asked, Create, GrantError, Resize};
 use vcuda_quota::Quota;
 
@@ -191,7 +192,7 @@ impl Told {
         }
         // Nothing is given twice: no GPU has more than it can give.
         let gpus = inventory(2);
-        for candidate in kept.grants.candidates(&gpus) {
+        for candidate in kept.grants.candidates(&gpus, &Snapshot::default()) {
             assert!(candidate.load.memory_bytes <= candidate.gpu.memory_total_bytes);
         }
         // And no directory is there without a grant.
@@ -332,7 +333,7 @@ async fn a_failed_change_changes_nothing() {
         assert!(kept.grants.directories().is_present(&made.id));
         // What was given back is not given twice.
         let candidates = inventory(2);
-        let candidate = kept.grants.candidates(&candidates);
+        let candidate = kept.grants.candidates(&candidates, &Snapshot::default());
         let taken: u64 = candidate
             .iter()
             .map(|candidate| candidate.load.memory_bytes)

@@ -15,7 +15,7 @@ use vcuda_manager::events::Events;
 use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::{Disk, RealDisk};
 use vcuda_manager::metrics::{Instruments, Metrics, Sources};
-use vcuda_manager::observe::Snapshot;
+use vcuda_manager::observe::Looks;
 use vcuda_manager::problems::Problems;
 use vcuda_manager::serve;
 use vcuda_manager::service::{About, GrantsService, NodeService};
@@ -61,7 +61,7 @@ pub(crate) struct Kept {
     pub(crate) grants: Grants,
     pub(crate) events: Arc<Events>,
     pub(crate) inventory: watch::Sender<Arc<Inventory>>,
-    pub(crate) snapshot: watch::Sender<Arc<Snapshot>>,
+    pub(crate) looks: Arc<Looks>,
     keeping: Keeping,
 }
 
@@ -70,14 +70,15 @@ impl Kept {
         let events = Arc::new(Events::default());
         let told = Arc::clone(&events);
         let (inventory, gpus) = watch::channel(Arc::new(inventory(2)));
-        let (snapshot, tenants) = watch::channel(Arc::new(Snapshot::default()));
+        let looks = Arc::<Looks>::default();
+        let tenants = Arc::clone(&looks);
         let started = spawn_blocking(move || start(&settings, disk, &told, gpus, tenants));
         let (grants, keeping) = started.await.unwrap()?;
         Ok(Self {
             grants,
             events,
             inventory,
-            snapshot,
+            looks,
             keeping,
         })
     }
@@ -160,7 +161,7 @@ impl Node {
         let sources = Sources {
             node: self.settings.node.clone(),
             inventory: self.kept.inventory.subscribe(),
-            tenants: self.kept.snapshot.subscribe(),
+            tenants: Arc::clone(&self.kept.looks),
             grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
         };
         Metrics::new(sources, Arc::clone(&self.instruments))

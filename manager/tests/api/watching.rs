@@ -61,7 +61,7 @@ async fn those_of_vcuda_run_count_and_are_not_owned() {
         devices: vec![device],
         ..Tenant::default()
     };
-    node.kept.snapshot.send_replace(Arc::new(Snapshot {
+    node.kept.looks.publish(Arc::new(Snapshot {
         number: 1,
         taken_ns: 1,
         tenants: vec![run],

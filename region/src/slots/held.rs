@@ -53,6 +53,13 @@ impl Held {
         }
     }
 
+    /// Sets the file's times to now.
+    pub(super) fn touch(&self) {
+        if let Some(file) = &self.file {
+            sys::touch(file);
+        }
+    }
+
     /// Locks the byte of a slot. Returns `false` if another process has it, or there are no locks.
     pub(super) fn take(&self, slot: usize) -> bool {
         self.file

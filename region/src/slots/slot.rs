@@ -78,6 +78,7 @@ impl<'u> Slot<'u> {
     pub fn count_denied(&self, device: DeviceIndex) {
         self.record(device).denied.fetch_add(1, Ordering::Relaxed);
         self.usage.bucket(device).count_denied();
+        self.usage.touch();
     }
 
     /// Gives back `bytes` that a committed reservation had counted.

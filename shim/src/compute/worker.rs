@@ -14,6 +14,7 @@ use crate::runtime::chores::Chores;
 use crate::runtime::futex;
 use crate::runtime::limits;
 use crate::runtime::threads;
+use vcuda_region::slots::TOUCH_NS;
 
 /// Shortest time between two looks at timing events that are due (ns).
 const DUE_NS: u64 = 50_000;
@@ -68,8 +69,9 @@ impl Launches {
         }
     }
 
-    /// Sleeps for `ns`, or until it is woken. For [`ASLEEP`]: only if no work has come since the last look.
-    fn sleep(&self, ns: u64, way: u32) {
+    /// Sleeps for `ns`, or until it is woken. For [`ASLEEP`]: only if no work has come since the last look. Returns whether
+    /// a launch woke it.
+    fn sleep(&self, ns: u64, way: u32) -> bool {
         let seen = self.wake_word.load(Ordering::SeqCst);
         let asleep = seen | way;
         if self
@@ -84,9 +86,22 @@ impl Launches {
                 futex::wait(&self.wake_word, asleep, ns);
             }
             // If the time ended the sleep, the word still says asleep.
-            let _ =
-                self.wake_word
-                    .compare_exchange(asleep, awake(asleep), Ordering::SeqCst, Ordering::SeqCst);
+            return self
+                .wake_word
+                .compare_exchange(asleep, awake(asleep), Ordering::SeqCst, Ordering::SeqCst)
+                .is_err();
+        }
+        true
+    }
+
+    /// Wakes the arbiter, which may rest while no process of the tenant launches anything: at most once in [`TOUCH_NS`].
+    fn tell_beginning(&self, told_ns: &mut u64) {
+        let now = now_ns();
+        if now.saturating_sub(*told_ns) >= TOUCH_NS
+            && let Some(region) = self.shim.region()
+        {
+            *told_ns = now;
+            region.usage.touch();
         }
     }
 
@@ -101,6 +116,9 @@ impl Launches {
     fn work(&'static self) {
         let mut leases = Leases::new(self);
         let mut chores = Chores::new(now_ns());
+        let mut told_ns = 0;
+        // It starts with a launch.
+        self.tell_beginning(&mut told_ns);
         loop {
             let began_ns = now_ns();
             let pass = self.settle();
@@ -121,8 +139,8 @@ impl Launches {
                     let is_foreseen = self.limiters().iter().all(DeviceLimiter::is_foreseen);
                     let way = if is_foreseen { UNHURRIED } else { ASLEEP };
                     self.sleep(LEASE_NS / 2, way);
-                } else {
-                    self.sleep(chores_at_ns.saturating_sub(now), ASLEEP);
+                } else if self.sleep(chores_at_ns.saturating_sub(now), ASLEEP) {
+                    self.tell_beginning(&mut told_ns);
                 }
             }
         }

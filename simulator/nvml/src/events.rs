@@ -25,8 +25,8 @@ const SUPPORTED: u64 = nvmlEventTypeSingleBitEccError
 /// All bits that mean an event (NVML API reference, "Event Types").
 const KNOWN: u64 = 0xff9f;
 
-/// Interval of a wait's looks.
-const LOOK: Duration = Duration::from_millis(10);
+/// Interval of a wait's looks. A real driver sleeps until there is an event.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Sets by their handles, which are numbers that never come again.
 static SETS: Lazy<Mutex<Sets>> = Lazy::new(Mutex::default);

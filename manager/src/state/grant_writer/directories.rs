@@ -1,6 +1,9 @@
 //! The directories of grants: brought to what the ledger says, taken away, and looked after.
 
 use std::sync::Arc;
+use std::time::SystemTime;
+
+use vcuda_region::clock;
 
 use super::super::{Change, ChangeKind, GrantError};
 use super::GrantWriter;
@@ -8,6 +11,9 @@ use crate::events::Severity;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
 use crate::tenant_directories::{Ensured, TenantDirectories};
+
+/// Directories that were found whole, in a folder that has not changed, are looked at again after so long (ns).
+const WHOLE_NS: u64 = 10_000_000_000;
 
 impl GrantWriter {
     /// Brings the directory to what the grant says. `kind` says what has become of the grant; nothing for one that is only
@@ -101,14 +107,13 @@ impl GrantWriter {
                 Err(error) => self.ledger_failed(&error.to_string()),
             }
         }
-        let grant_table = Arc::clone(&self.grant_table);
-        for grant in grant_table.grants() {
-            let is_right =
-                !self.pending.contains_key(&grant.number) && self.directories.is_present(&grant.id);
-            if !is_right {
-                // Told, and tried again at the next look.
-                let _ = self.ensure(grant, None);
-            }
+        let (now_ns, changed) = (clock::now_ns(), self.directories.changed());
+        let is_whole = |(then, at_ns): (SystemTime, u64)| {
+            Some(then) == changed && now_ns < at_ns.saturating_add(WHOLE_NS)
+        };
+        if !self.pending.is_empty() || !self.found_whole.is_some_and(is_whole) {
+            let is_whole = self.make_whole();
+            self.found_whole = changed.filter(|_| is_whole).map(|changed| (changed, now_ns));
         }
         for id in std::mem::take(&mut self.leftovers) {
             if self.directories.is_used(&id) {
@@ -117,6 +122,22 @@ impl GrantWriter {
                 self.take_away(&id);
             }
         }
+    }
+
+    /// Makes directories again that are not as they should be. Returns whether all were.
+    fn make_whole(&mut self) -> bool {
+        let grant_table = Arc::clone(&self.grant_table);
+        let mut were_whole = true;
+        for grant in grant_table.grants() {
+            let is_right =
+                !self.pending.contains_key(&grant.number) && self.directories.is_present(&grant.id);
+            if !is_right {
+                were_whole = false;
+                // Told, and tried again at the next look.
+                let _ = self.ensure(grant, None);
+            }
+        }
+        were_whole
     }
 
     /// Warns of a grant that no context fits into. To be called once the grant is shown: a listener looks it up.

@@ -3,11 +3,18 @@
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use libc::{c_int, idtype_t, nfds_t, pid_t, pollfd, pthread_attr_t, pthread_t, rusage, siginfo_t};
+use libc::{
+    c_int, idtype_t, nfds_t, pid_t, pollfd, pthread_attr_t, pthread_t, rusage, siginfo_t, sigset_t, timespec,
+};
 use vcuda_clock::{Table, Thread, kernel};
 
 use crate::part::{Part, begin_thread, end_process, end_thread, part};
-use crate::time::small;
+use crate::time::{ns_of, small};
+
+/// Time between two questions of a wait for descriptors (ns).
+const ASK_NS: u64 = 5_000_000;
+/// Bytes of a set of signals as the kernel takes it.
+const SIGNALS_BYTES: usize = 8;
 
 /// A number as the kernel takes it.
 #[expect(clippy::cast_sign_loss, reason = "a register has no sign")]
@@ -207,6 +214,52 @@ pub unsafe extern "C" fn poll(descriptors: *mut pollfd, count: nfds_t, timeout_m
     // SAFETY: the caller's promise.
     let ask = || small(unsafe { kernel::call(libc::SYS_poll, arguments) });
     if timeout_ms == 0 { ask() } else { outside(ask) }
+}
+
+/// ppoll(2). A wait sleeps in virtual time, and asks each [`ASK_NS`] of it.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    descriptors: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    signals: *const sigset_t,
+) -> c_int {
+    let ask = |timeout: *const timespec| {
+        let count = usize::try_from(count).unwrap_or(0);
+        let arguments = [
+            descriptors.addr(),
+            count,
+            timeout.addr(),
+            signals.addr(),
+            SIGNALS_BYTES,
+            0,
+        ];
+        // SAFETY: the caller's promise; the kernel may write the time that is left into a copy of the timeout.
+        small(unsafe { kernel::call(libc::SYS_ppoll, arguments) })
+    };
+    // SAFETY: the caller's promise.
+    let Some(wait) = (unsafe { timeout.as_ref() }).copied() else {
+        return outside(|| ask(timeout));
+    };
+    let Part::Takes(table, thread) = part() else {
+        return ask(&raw const wait);
+    };
+    let end_ns = table.now_ns().saturating_add(ns_of(&wait));
+    loop {
+        let at_once = timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let found = ask(&raw const at_once);
+        let now_ns = table.now_ns();
+        if found != 0 || now_ns >= end_ns {
+            return found;
+        }
+        table.sleep_until(thread, end_ns.min(now_ns.saturating_add(ASK_NS)));
+    }
 }
 
 /// raise(3). Virtual time learns first that the process stops.
