@@ -85,10 +85,13 @@ impl Leftovers {
             if !grant.key.starts_with(KEYS) || has_files {
                 continue;
             }
-            match missing.contains(&grant.id) {
-                true => self.manager.release(&grant.id).await?,
-                false => drop(now_missing.insert(grant.id)),
+            if missing.contains(&grant.id) {
+                // One whose processes still run is tried again at each look.
+                if let Err(error) = self.manager.release(&grant.id).await {
+                    debug!(grant = grant.id, "kept: {error}");
+                }
             }
+            now_missing.insert(grant.id);
         }
         Ok(now_missing)
     }

@@ -169,7 +169,8 @@ impl Preparer {
     /// The grant of this key on these GPUs: the one that there is, as an operator may have changed it since, or a new one.
     async fn granted(&self, request: v1::CreateGrantRequest) -> Result<v1::Grant, PrepareError> {
         if let Some(grant) = self.manager.find(&request.key).await? {
-            if grant.gpu_uuids == request.gpu_uuids {
+            let set = |uuids: &[String]| uuids.iter().cloned().collect::<BTreeSet<String>>();
+            if set(&grant.gpu_uuids) == set(&request.gpu_uuids) {
                 return Ok(grant);
             }
             self.manager.release(&grant.id).await?;
