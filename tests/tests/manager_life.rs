@@ -143,7 +143,7 @@ fn a_manager_that_ends_while_tenants_run_leaves_a_standby() {
     beats();
     manager.signal(libc::SIGTERM);
     assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
-    assert_eq!(standbys(&root).len(), 1, "{}", manager.log());
+    soon("one is left behind", &|| standbys(&root).len() == 1);
     for _ in 0..5 {
         beats();
     }
@@ -154,7 +154,8 @@ fn a_manager_that_ends_while_tenants_run_leaves_a_standby() {
     beats();
     manager.signal(libc::SIGTERM);
     assert_eq!(manager.finish().code(), Some(0));
-    assert_eq!(standbys(&root).len(), 1);
+    // Its command line is empty for a moment after the start.
+    soon("one is left behind again", &|| standbys(&root).len() == 1);
     beats();
     // Nor when no process is left.
     drop(program);
