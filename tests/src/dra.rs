@@ -92,6 +92,11 @@ impl DraDriver<'_> {
         }
     }
 
+    /// Registers it as kubelet does. Returns whether a driver answers.
+    pub fn registers(&self) -> bool {
+        self.registered().is_some()
+    }
+
     fn registered(&self) -> Option<PluginInfo> {
         let socket = self
             .fixture

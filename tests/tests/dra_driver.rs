@@ -310,3 +310,24 @@ fn the_slices_are_as_the_gpus_are_and_come_back() {
     eventually("it is ready again", SOON, || driver.problems().contains("200 OK"));
     api.assert_no_wrongs();
 }
+
+#[test]
+fn a_second_driver_is_ready_and_waits_for_the_firsts_end() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let mut first = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    // In a rollout the old pod ends when the new one is ready.
+    let second = fixture.dra_driver(NODE, &api);
+    eventually("the second is ready", SOON, || {
+        second.problems().contains("200 OK")
+    });
+    put_claim(&api, "one", "p", &[result("gpu", &gpu, "4Gi", "30")], &json!([]));
+    put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
+    let prepared = first.prepare("one", "one-uid").devices;
+    assert_eq!(prepared.len(), 1);
+    first.kill();
+    eventually("the second has taken over", SOON, || second.registers());
+    assert_eq!(second.prepare("one", "one-uid").devices, prepared);
+    assert_eq!(second.unprepare("one", "one-uid"), "");
+}

@@ -1,11 +1,14 @@
 //! The driver's life: its parts, and the signals that end it.
 
+use std::fs::File;
+use std::io;
 use std::sync::Arc;
 
 use kube::Client;
+use nix::fcntl::Flock;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{info, warn};
 use vcuda_daemon::http;
 use vcuda_daemon::life::{self, Ends, RunError};
 use vcuda_daemon::pages::{Problems, pages};
@@ -19,6 +22,7 @@ use crate::cdi::Store;
 use crate::cluster;
 use crate::config::{Api, Config};
 use crate::manager::Manager;
+use crate::register::Directories;
 use crate::register::watched::Asked;
 use crate::run::{TURN_LOOK, lock, rules};
 
@@ -52,9 +56,7 @@ async fn live(config: Config) -> Result<(), RunError> {
     let manager = Arc::new(Manager::new(&config.manager));
     let (gpus, known) = watch::channel(None);
     tasks.spawn(gpus::follow(Arc::clone(&manager), gpus));
-    let (waiting, waits) = watch::channel(Some(
-        "another driver is at work on this node; this one waits for its end".to_owned(),
-    ));
+    let (turn, has_turn) = watch::channel(Err(None));
     let publisher = Publisher::new(&client, config.cluster.node.clone(), known.clone());
     let store = Store::new(&config.cdi);
     let preparer = Arc::new(Preparer::new(
@@ -67,18 +69,11 @@ async fn live(config: Config) -> Result<(), RunError> {
     ));
     let registrar = Registrar::new(config.directories.clone(), Arc::clone(&preparer));
     if let Some(listener) = listener {
-        let problems = problems(waits, known, publisher.problem(), registrar.asked());
+        let problems = problems(has_turn, known, publisher.problem(), registrar.asked());
         let pages = pages(Arc::new(|| Ok("# EOF\n".to_owned())), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
-    let path = config.directories.own().join("dra.lock");
-    let _alone = loop {
-        match lock(&path) {
-            Ok(lock) => break lock,
-            Err(_) => tokio::time::sleep(TURN_LOOK).await,
-        }
-    };
-    waiting.send_replace(None);
+    let _alone = alone(&config.directories, &turn).await;
     // First: kubelet asks for what its pods need as soon as it finds the driver.
     tasks.spawn(registrar.run());
     tasks.spawn(publisher.run());
@@ -108,25 +103,61 @@ async fn client(config: &Config) -> Result<Client, RunError> {
     client.ok_or_else(|| unavailable("this is no pod, and no [cluster] kubeconfig is set".to_owned()))
 }
 
+/// Whether this driver is at work; if not, what is in the way, unless it is another driver.
+type Turn = Result<(), Option<String>>;
+
+/// Waits until this is the only driver of the node: two would take each other's sockets away.
+async fn alone(directories: &Directories, turn: &watch::Sender<Turn>) -> Flock<File> {
+    let path = directories.own().join("dra.lock");
+    loop {
+        let waits = match lock(&path) {
+            Ok(lock) => {
+                turn.send_modify(|turn| *turn = Ok(()));
+                return lock;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) => Some(format!(
+                "{}: {error}; is kubelet's directory mounted?",
+                path.display()
+            )),
+        };
+        turn.send_if_modified(|known| {
+            let is_new = *known != Err(waits.clone());
+            if let Some(why) = waits.as_ref().filter(|_| is_new) {
+                warn!("{why}");
+            }
+            *known = Err(waits);
+            is_new
+        });
+        tokio::time::sleep(TURN_LOOK).await;
+    }
+}
+
+/// What is wrong. A driver that waits for another's end is ready as soon as it knows the GPUs, so that a rollout ends the other.
 fn problems(
-    waits: watch::Receiver<Option<String>>,
+    turn: watch::Receiver<Turn>,
     gpus: Gpus,
     slices: watch::Receiver<Option<String>>,
     asked: watch::Receiver<Asked>,
 ) -> Problems {
     Arc::new(move || {
-        let mut problems: Vec<String> = waits.borrow().iter().cloned().collect();
+        let mut problems = Vec::new();
         match gpus.borrow().as_deref() {
             None => problems.push("the manager has not said yet which GPUs there are".to_owned()),
             Some(gpus) => problems.extend(gpus.problem.clone()),
         }
-        if waits.borrow().is_none() {
-            problems.extend(slices.borrow().clone());
-            let asked = asked.borrow();
-            match &asked.refused {
-                Some(why) => problems.push(format!("kubelet refuses the driver: {why}")),
-                None if !asked.accepted => problems.push("kubelet has not registered the driver".to_owned()),
-                None => {}
+        let asked = asked.borrow();
+        match &*turn.borrow() {
+            Err(why) => problems.extend(why.clone()),
+            Ok(()) => {
+                problems.extend(slices.borrow().clone());
+                match &asked.refused {
+                    Some(why) => problems.push(format!("kubelet refuses the driver: {why}")),
+                    None if !asked.accepted => {
+                        problems.push("kubelet has not registered the driver".to_owned())
+                    }
+                    None => {}
+                }
             }
         }
         problems
