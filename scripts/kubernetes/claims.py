@@ -54,7 +54,7 @@ def scarce(cluster):
 
 
 def many(cluster, drawn):
-    """24 pods of random size at once; then kubelet and the driver are killed under them."""
+    """24 pods of random size at once; under them kubelet and the driver are killed, and the chart is rolled out."""
     sizes = {f"size-{number}": (drawn.randint(1, 4), drawn.randint(1, 8)) for number in range(24)}
     things = [template(name, memory, cores) for name, (memory, cores) in sizes.items()]
     cluster.create(things + [user(name, name) for name in sizes])
@@ -66,6 +66,8 @@ def many(cluster, drawn):
             cluster.node("start", "kubelet")
         else:
             cluster.node("run", "kill", "-KILL", str(cluster.program("plugin")))
+    # The new driver is ready before the old one ends, or the rollout would not.
+    cluster.chart("mode=dra", "plugin.logFilter=info")
     late = {f"late-{number}": (1, 1) for number in range(4)}
     cluster.create([template("late", 1, 1)] + [user(name, "late") for name in late])
     cluster.wait_phase(list(late), {"Running"})
