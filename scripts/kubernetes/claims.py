@@ -96,6 +96,33 @@ def refused(cluster):
     cluster.kubectl("delete", "pod", "typo", "--wait=false")
 
 
+FOREIGN = """
+import json, ssl, sys, urllib.error, urllib.request
+token, node = sys.argv[1:]
+account = "system:serviceaccount:vcuda-system:vcuda"
+slice = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "foreign"},
+         "spec": {"driver": "vcuda.io", "nodeName": "another", "pool": {"name": "another", "generation": 1, "resourceSliceCount": 1}}}
+request = urllib.request.Request("https://127.0.0.1/apis/resource.k8s.io/v1/resourceslices", json.dumps(slice).encode(), {
+    "Authorization": "Bearer " + token, "Content-Type": "application/json", "Impersonate-User": account,
+    "Impersonate-Extra-Authentication.kubernetes.io%2fnode-name": node})
+try:
+    print(urllib.request.urlopen(request, context=ssl._create_unverified_context()).status)
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+"""
+
+
+def foreign_slice(cluster):
+    """The driver of this node writes a slice of another one: refused. That other node's own driver may."""
+    token = (cluster.folder / "state/etc/tokens.csv").read_text().split(",")[0]
+    refused = cluster.node("run", "python3", "-c", FOREIGN, token, "node")
+    allowed = cluster.node("run", "python3", "-c", FOREIGN, token, "another")
+    cluster.kubectl("delete", "resourceslice", "foreign", "--ignore-not-found")
+    sentence = 'may not write a slice of node'
+    faults = [] if sentence in refused else [f"a slice of another node: {refused[:300]}"]
+    return faults + ([] if allowed.startswith("201") else [f"its own slice: {allowed[:300]}"])
+
+
 def claims(cluster):
     """Shares by claims: scarce, many at once, kills, a wrong parameter, a reboot; zero wrong limits, no pod lost."""
     cluster.chart("mode=dra")
@@ -106,6 +133,7 @@ def claims(cluster):
         figures |= {"24 pods run after s": round(seconds, 1)}
         faults += more
         refused(cluster)
+        faults += foreign_slice(cluster)
         moment = time.time()
         cluster.node("reboot", seconds=900)
         ready = time.time() - moment
