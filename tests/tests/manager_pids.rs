@@ -8,6 +8,7 @@
 )]
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -188,16 +189,16 @@ fn nested() -> Option<tempfile::TempDir> {
     Some(folder)
 }
 
-/// Ends a manager of [`nested`], which dies just after the program that made its namespace.
+/// Ends a manager of [`nested`], which dies just after the program that made its namespace: its locks are free then.
 fn ended(fixture: &Fixture, manager: &mut Manager<'_>) {
     manager.signal(libc::SIGKILL);
     manager.finish();
-    let root = format!(
-        "vcuda-manager --root {}",
-        fixture.runtime().join("vcuda").display()
-    );
-    let finds = || Command::new("pgrep").args(["-f", "--", &root]).output().unwrap();
-    eventually("the manager has ended", SOON, || finds().stdout.is_empty());
+    let state = fixture.home().join("state/ledger.lock");
+    let locks = [fixture.runtime().join("vcuda/manager.lock"), state];
+    // flock(1) of util-linux, as unshare(1) is.
+    let taken = |path: &PathBuf| Command::new("flock").arg("-n").arg(path).arg("true").status();
+    let is_free = |path: &PathBuf| taken(path).unwrap().success();
+    eventually("the manager has ended", SOON, || locks.iter().all(is_free));
 }
 
 #[test]
