@@ -1,6 +1,7 @@
 //! One tenant as the arbiter knows it: its two files, kept open, and what it was last told.
 
 mod demand;
+mod rest;
 
 use nix::sys::inotify::WatchDescriptor;
 use std::collections::BTreeSet;
@@ -38,10 +39,6 @@ const _: () = assert!(QUIET_BEAT_NS * 2 < STALE_BEAT_NS);
 /// Age of the beat of a tenant that rests at which the next round renews it (ns). Rounds come each [`REST_NS`].
 const REST_BEAT_NS: u64 = 300_000_000;
 const _: () = assert!(REST_BEAT_NS + REST_NS < STALE_BEAT_NS);
-/// A tenant of which something was heard does not rest for so long (ns).
-const HEARD_NS: u64 = 1_000_000_000;
-/// One that rests is looked at this often, though nothing was heard of it (ns).
-const UNHEARD_NS: u64 = 10_000_000_000;
 
 /// One whose files cannot be read: it has no demand.
 pub(crate) const ABSENT: Contender = Contender {
@@ -183,52 +180,7 @@ impl Tenant {
         self.writer.limits().devices().all(|(device, _)| quiet(device))
     }
 
-    /// Whether it has done nothing for seconds, and whatever it begins is heard.
-    fn may_rest(&self, now_ns: u64) -> bool {
-        let may_rest = |device| self.state(device).is_some_and(|state| state.may_rest(now_ns));
-        self.watch.is_some()
-            && self.is_sound
-            && now_ns >= self.heard_ns.saturating_add(HEARD_NS)
-            && self.writer.limits().devices().all(|(device, _)| may_rest(device))
-    }
-
-    /// Notes whether it rests: then no file of it is read. Returns whether it would, but is to be looked at once, though
-    /// nothing was heard of it.
-    pub(crate) fn note_rest(&mut self, now_ns: u64) -> bool {
-        let may_rest = self.may_rest(now_ns);
-        let is_due = may_rest && now_ns >= self.unheard_ns.saturating_add(UNHEARD_NS);
-        if is_due {
-            self.look_anew(now_ns);
-            // Whether its quota was changed is asked; the rest of `limits` no tenant writes.
-            self.read_ns = now_ns;
-        }
-        self.rests = may_rest && !is_due;
-        is_due
-    }
-
-    /// Whether it rests, as noted last.
-    pub(crate) fn rests(&self) -> bool {
-        self.rests
-    }
-
-    /// Something was heard of it: it is looked at now, and for a while.
-    pub(crate) fn hear(&mut self, now_ns: u64) {
-        self.heard_ns = now_ns;
-        self.look_anew(now_ns);
-    }
-
-    /// Nothing that was read counts any more.
-    fn look_anew(&mut self, now_ns: u64) {
-        self.unheard_ns = now_ns;
-        (
-            self.beaten_ns,
-            self.read_ns,
-            self.watched_ns,
-            self.watched_quota_ns,
-        ) = (0, 0, 0, 0);
-        self.devices.iter_mut().for_each(|state| state.looked_ns = 0);
-    }
-
+    /// Whether it is at work again since it was found idle. `may_meet_on_gpus`: where others are at work.
     pub(crate) fn has_begun(&mut self, may_meet_on_gpus: &BTreeSet<GpuUuid>, now_ns: u64) -> bool {
         if self.rests {
             return false;
@@ -332,12 +284,8 @@ impl Tenant {
         let map = self.busy(device, (first, last))?;
         let demand_permille = demand_permille(&bucket, &pace, &map, now_ns);
         let state = self.devices.get_mut(device.get())?;
-        let (measured, unsettled) = (bucket.measured, state.unsettled.charged());
-        let with_unsettled = Measured {
-            fresh_ns: measured.fresh_ns.saturating_add(unsettled.fresh_ns),
-            charged_ns: measured.charged_ns.saturating_add(unsettled.charged_ns),
-        };
-        state.settlement.read(now_ns, with_unsettled);
+        let charged = sum(bucket.measured, state.unsettled.charged());
+        state.settlement.read(now_ns, charged);
         state.looked_ns = now_ns;
         let idle_at = (demand_permille == 0).then_some(bucket.level_ns);
         // Programs of an earlier release do not tell contexts apart, but processes are.
@@ -448,5 +396,12 @@ impl Tenant {
             state.written_ns = now_ns;
         }
         found
+    }
+}
+
+fn sum(one: Measured, other: Measured) -> Measured {
+    Measured {
+        fresh_ns: one.fresh_ns.saturating_add(other.fresh_ns),
+        charged_ns: one.charged_ns.saturating_add(other.charged_ns),
     }
 }

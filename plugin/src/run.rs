@@ -43,10 +43,18 @@ pub(crate) const TURN_LOOK: Duration = Duration::from_millis(20);
 /// # Errors
 /// It could not start: see [`RunError`].
 pub fn run(config: Config) -> Result<(), RunError> {
+    until_signal(live(config))
+}
+
+/// Lives a daemon's `life` until it ends or a signal ends it.
+///
+/// # Errors
+/// As `life`'s.
+pub(crate) fn until_signal(life: impl Future<Output = Result<(), RunError>>) -> Result<(), RunError> {
     life::block_on(async {
         let mut ends = Ends::listen()?;
         tokio::select! {
-            ended = live(config) => ended,
+            ended = life => ended,
             name = ends.next() => {
                 info!(signal = name, "ending; pods run on");
                 Ok(())
@@ -55,14 +63,19 @@ pub fn run(config: Config) -> Result<(), RunError> {
     })
 }
 
-async fn live(config: Config) -> Result<(), RunError> {
-    let listener = http::listen(config.metrics).await?;
+/// Tells the log that a daemon starts, and with which neighbours.
+pub(crate) fn tell_start(config: &Config) {
     info!(
         version = env!("CARGO_PKG_VERSION"),
         kubelet = %config.directories.kubelet.display(),
         manager = %config.manager.display(),
         "starting"
     );
+}
+
+async fn live(config: Config) -> Result<(), RunError> {
+    let listener = http::listen(config.metrics).await?;
+    tell_start(&config);
     let mut tasks = JoinSet::new();
     // Before its turn comes: who takes over registers at once, as far as it depends on itself.
     let base = Base::start(&config, &mut tasks);

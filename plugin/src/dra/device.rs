@@ -67,7 +67,7 @@ fn capacities(steps: u64, percent: u64, slots: u32) -> BTreeMap<String, DeviceCa
     };
     let memory = DeviceCapacity {
         value: megabytes(steps),
-        // Who names no amount gets all of it, and so the GPU alone.
+        // A claim that names no amount gets all of it, and so the GPU alone.
         request_policy: Some(policy(
             megabytes(steps),
             megabytes(MEMORY_LEAST),
@@ -75,7 +75,7 @@ fn capacities(steps: u64, percent: u64, slots: u32) -> BTreeMap<String, DeviceCa
             megabytes(1),
         )),
     };
-    // Who names none is promised none: it gets what others leave (docs/policies.md).
+    // A claim that names none is promised none: it gets what others leave (docs/policies.md).
     let cores = DeviceCapacity {
         value: number(percent),
         request_policy: Some(policy(number(0), number(0), number(percent.min(100)), number(1))),

@@ -25,7 +25,7 @@ pub(crate) struct Leftovers {
     pub manager: Arc<Manager>,
     /// The claims' files.
     pub store: Store,
-    /// Who prepares claims.
+    /// Prepares claims, and undoes it.
     pub preparer: Arc<Preparer>,
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 use vcuda_daemon::http;
-use vcuda_daemon::life::{self, Ends, RunError};
+use vcuda_daemon::life::RunError;
 use vcuda_daemon::pages::{Problems, pages};
 
 use super::gpus::{self, Gpus};
@@ -24,33 +24,19 @@ use crate::config::{Api, Config};
 use crate::manager::Manager;
 use crate::register::Directories;
 use crate::register::watched::Asked;
-use crate::run::{TURN_LOOK, lock, rules};
+use crate::run::{TURN_LOOK, lock, rules, tell_start, until_signal};
 
 /// Runs until a signal ends it.
 ///
 /// # Errors
 /// It could not start: see [`RunError`].
 pub fn run(config: Config) -> Result<(), RunError> {
-    life::block_on(async {
-        let mut ends = Ends::listen()?;
-        tokio::select! {
-            ended = live(config) => ended,
-            name = ends.next() => {
-                info!(signal = name, "ending; pods run on");
-                Ok(())
-            }
-        }
-    })
+    until_signal(live(config))
 }
 
 async fn live(config: Config) -> Result<(), RunError> {
     let listener = http::listen(config.metrics).await?;
-    info!(
-        version = env!("CARGO_PKG_VERSION"),
-        kubelet = %config.directories.kubelet.display(),
-        manager = %config.manager.display(),
-        "starting"
-    );
+    tell_start(&config);
     let client = client(&config).await?;
     let mut tasks = JoinSet::new();
     let manager = Arc::new(Manager::new(&config.manager));
