@@ -5,9 +5,9 @@
 //! `limits` are written.
 #![forbid(unsafe_code)]
 
+mod changes;
 mod debts;
 mod leader_lock;
-mod notices;
 mod rounds;
 mod runner;
 mod state;
@@ -15,7 +15,7 @@ mod tenant;
 mod tenants;
 mod unsettled;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -23,17 +23,17 @@ use vcuda_limiter::controller::{self, Busy, Contender, LOOK_BACK_WORDS, Overlap,
 use vcuda_region::directory::{self, DirectoryError};
 use vcuda_region::{DeviceIndex, GpuUuid};
 
+use changes::ChangeWatch;
+pub use changes::Waker;
 pub use leader_lock::{Kind, LeaderLock};
-pub use notices::Alarm;
-use notices::Notices;
 use rounds::Rounds;
 pub use runner::{Role, Runner, Step, is_running, processes};
 use tenants::Tenants;
 
-/// Time between two looks for a tenant that begins or was changed: beside one that works, otherwise, and if there is only
-/// one (ns).
+/// Time between two looks for a tenant that begins or was changed (ns): if it may begin beside a busy tenant, if there are
+/// several tenants, and if there is only one.
 const WATCH_NS: u64 = 5_000_000;
-const DOZE_NS: u64 = 20_000_000;
+const SEVERAL_NS: u64 = 20_000_000;
 const ALONE_NS: u64 = 40_000_000;
 /// Interval of looks at the tenants' use while they compete, and the time for which the rates must not have changed
 /// (ns).
@@ -41,26 +41,26 @@ const STEADY_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Age below which reports of the tenants are not complete and not read (ns): they enter running work every half
 /// millisecond.
 const REPORT_LAG_NS: u64 = 3_000_000;
-/// Interval of rounds while all tenants rest: nothing but the beat is written then (ns).
-pub(crate) const REST_NS: u64 = 600_000_000;
-/// Tenants' directories are listed at least this often (ns), and when their folder has changed; the latter where changes of
-/// the folder are heard.
+/// Interval of rounds while all tenants are dormant (ns). Such a round writes nothing but the beat.
+pub(crate) const DORMANT_ROUND_NS: u64 = 600_000_000;
+/// Interval at which the tenants' directories are listed, whether their folder has changed or not (ns). The second holds if
+/// changes of the folder are reported.
 const RELIST_NS: u64 = 1_000_000_000;
-const RELIST_HEARD_NS: u64 = 10_000_000_000;
+const RELIST_WATCHED_NS: u64 = 10_000_000_000;
 /// Tenants count as competing for this long after they last did (ns).
 const CALM_NS: u64 = 500_000_000;
 
 /// An arbiter's knowledge of the tenants under its root.
 ///
-/// While a tenant works, waits or competes, rounds come by the clock. A tenant that has done nothing for two seconds *rests*:
-/// nothing of it is read until its `usage` was touched or ten seconds are over. If all rest, the arbiter sleeps, but for the
-/// beat.
+/// While a tenant works, waits or competes, rounds come by the clock. A tenant that has done nothing for two seconds is
+/// *dormant*: it is not read until its `usage` was touched or ten seconds are over. If all are dormant, the arbiter only
+/// writes the beat.
 #[derive(Debug, Default)]
 pub struct Arbiter {
     tenants: Tenants,
-    notices: Notices,
-    /// Changes of the folder are heard.
-    hears_folder: bool,
+    changes: ChangeWatch,
+    /// Changes of the folder are reported.
+    watches_folder: bool,
     rounds: Rounds,
     listed_ns: u64,
     /// When the directories were last listed with nothing to come (ns), and when their folder had last changed.
@@ -72,7 +72,7 @@ pub struct Arbiter {
 }
 
 impl Arbiter {
-    /// Lists the tenants' directories, if that is due. Whether it was.
+    /// Lists the tenants' directories if that is due, and returns whether it was.
     ///
     /// # Errors
     /// `root` cannot be read.
@@ -84,20 +84,20 @@ impl Arbiter {
         // The same time of change at two looks: it is of before the first of them, so that one has seen the change.
         let changed = directory::changed(root);
         let is_known = changed.is_some() && changed == self.changed && self.tenants.are_complete();
-        let relist_ns = if self.hears_folder {
-            RELIST_HEARD_NS
+        let relist_ns = if self.watches_folder {
+            RELIST_WATCHED_NS
         } else {
             RELIST_NS
         };
         if is_known && now_ns < self.read_ns.saturating_add(relist_ns) {
             return Ok(true);
         }
-        self.hears_folder = self.notices.watch_folder(root);
+        self.watches_folder = self.changes.watch_folder(root);
         // Twice after each change.
         self.read_ns = if changed == self.changed { now_ns } else { 0 };
         self.changed = changed;
         self.tenants
-            .refresh(directory::list(root)?, &self.notices, now_ns);
+            .refresh(directory::list(root)?, &self.changes, now_ns);
         Ok(true)
     }
 
@@ -107,21 +107,22 @@ impl Arbiter {
         self.tenants.remembers_debts()
     }
 
-    /// Takes in what was heard since the last time. Whether that was anything. Comes before [`Arbiter::refresh`].
-    pub fn hear(&mut self, now_ns: u64) -> bool {
-        let heard = self.notices.take();
-        if heard.folder || heard.lost {
+    /// Notes the changes that were reported since the last time, and returns whether there were any. Comes before
+    /// [`Arbiter::refresh`].
+    pub fn note_changes(&mut self, now_ns: u64) -> bool {
+        let changes = self.changes.drain();
+        if changes.folder || changes.lost {
             self.listed_ns = 0;
         }
-        if self.tenants.hear(&heard, now_ns) {
+        if self.tenants.note_changes(&changes, now_ns) {
             self.due_ns = 0;
         }
-        heard.is_any()
+        changes.are_any()
     }
 
-    /// Sleeps for `pause`, until something is heard, or until `alarm` rings.
-    pub(crate) fn sleep(&self, alarm: &Alarm, pause: Duration) {
-        self.notices.sleep(alarm, pause);
+    /// Sleeps for `pause`, until a change is reported, or until `waker` ends it.
+    pub(crate) fn sleep(&self, waker: &Waker, pause: Duration) {
+        self.changes.sleep(waker, pause);
     }
 
     /// Writes what has changed in who may use how much, when that is due or something has begun.
@@ -135,7 +136,7 @@ impl Arbiter {
             let (steady_ns, after_ns) = STEADY_NS;
             let pause_ns = match found.is_contended {
                 _ if found.is_watched => controller::CONTENDED_NS,
-                false if self.tenants.all_rest() => REST_NS,
+                false if self.tenants.are_dormant() => DORMANT_ROUND_NS,
                 false => controller::QUIET_NS,
                 true if now_ns >= self.changed_ns + after_ns => steady_ns,
                 true => controller::CONTENDED_NS,
@@ -147,17 +148,17 @@ impl Arbiter {
     /// Time after `now_ns` until the next look is due (ns).
     #[must_use]
     pub fn pause_ns(&self, now_ns: u64) -> u64 {
-        let watch_ns = if self.tenants.all_rest() {
+        let watch_ns = if self.tenants.are_dormant() {
             // A change is listed twice.
             if self.read_ns == 0 {
                 controller::QUIET_NS
             } else {
-                REST_NS
+                DORMANT_ROUND_NS
             }
         } else if self.tenants.may_meet() {
             WATCH_NS
         } else if self.tenants.are_several() {
-            DOZE_NS
+            SEVERAL_NS
         } else {
             ALONE_NS
         };
@@ -188,21 +189,19 @@ impl Found {
 
 /// Looks at every GPU once and writes what has changed.
 fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, now_ns: u64) -> Found {
+    // Where all are dormant, nothing changes but the beat.
+    let awake = tenants.gpus_awake();
     let mut on_gpu: BTreeMap<GpuUuid, Vec<(usize, DeviceIndex)>> = BTreeMap::new();
-    let mut awake: BTreeSet<GpuUuid> = BTreeSet::new();
     for (at, tenant) in tenants.iter_mut().enumerate() {
-        if !tenant.beat(now_ns) {
+        if !tenant.beat(now_ns) || awake.is_empty() {
             continue;
         }
         for (device, uuid) in tenant.devices() {
-            on_gpu.entry(uuid).or_default().push((at, device));
-            if !tenant.rests() {
-                awake.insert(uuid);
+            if awake.contains(&uuid) {
+                on_gpu.entry(uuid).or_default().push((at, device));
             }
         }
     }
-    // Where all rest, nothing changes.
-    on_gpu.retain(|uuid, _| awake.contains(uuid));
     let mut found = Found::default();
     for (uuid, users) in &on_gpu {
         rounds.settle(tenants, *uuid, users, now_ns);

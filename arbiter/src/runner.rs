@@ -13,7 +13,7 @@ use vcuda_limiter::controller::QUIET_NS;
 use vcuda_region::process::Identity;
 use vcuda_region::{clock, directory};
 
-use crate::{Alarm, Arbiter, Kind, LeaderLock};
+use crate::{Arbiter, Kind, LeaderLock, Waker};
 
 /// Interval at which a process removes the directories of dead tenants, and looks whether it is still needed (ns).
 const CLEAN_NS: u64 = 1_000_000_000;
@@ -31,7 +31,7 @@ pub enum Role {
     Process,
 }
 
-/// One step of a [`Runner`], which then sleeps until the next one is due, something changes, or its [`Alarm`] rings.
+/// One step of a [`Runner`], which then sleeps until the next one is due, something changes, or its [`Waker`] ends the sleep.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Whether this is the leader.
@@ -51,7 +51,7 @@ pub struct Runner {
     leader: LeaderLock,
     standby: LeaderLock,
     manager: LeaderLock,
-    alarm: Alarm,
+    waker: Waker,
 }
 
 impl Runner {
@@ -76,14 +76,14 @@ impl Runner {
             leader: LeaderLock::open(root, Kind::Leader)?,
             standby: LeaderLock::open(root, Kind::Standby)?,
             manager,
-            alarm: Alarm::new()?,
+            waker: Waker::new()?,
         })
     }
 
-    /// Ends its sleep, for a caller whose `step` is to break now.
+    /// A handle that ends the runner's sleep, for a caller whose `step` is to break now.
     #[must_use]
-    pub fn alarm(&self) -> Alarm {
-        self.alarm.clone()
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
     /// Runs until `step`, called after each look and before the sleep, breaks. A process also ends when a manager is there, when no tenant is
@@ -134,7 +134,7 @@ impl Runner {
             if self.is_managed() || step(seen).is_break() {
                 return Ok(false);
             }
-            self.alarm.sleep(None, pause);
+            self.waker.sleep(None, pause);
         }
         self.standby.release();
         Ok(true)
@@ -147,7 +147,7 @@ impl Runner {
         loop {
             let now_ns = clock::now_ns();
             self.leader.beat(now_ns);
-            let is_news = arbiter.hear(now_ns);
+            let is_news = arbiter.note_changes(now_ns);
             match arbiter.refresh(&self.root, now_ns) {
                 Ok(is_due) if is_due && self.is_managed() => return Ok(ControlFlow::Continue(())),
                 // The manager goes on with the tenants that were known until the folder can be read again.
@@ -177,7 +177,7 @@ impl Runner {
                 Role::Process => QUIET_NS,
             };
             let pause_ns = arbiter.pause_ns(clock::now_ns()).min(most_ns);
-            arbiter.sleep(&self.alarm, Duration::from_nanos(pause_ns));
+            arbiter.sleep(&self.waker, Duration::from_nanos(pause_ns));
         }
     }
 

@@ -7,9 +7,9 @@ use vcuda_region::slots::TOUCH_NS;
 
 /// A tenant that has been idle for so long is quiet (ns): a thousand may be, so less is read of each.
 const QUIET_AFTER_NS: u64 = 1_000_000_000;
-/// One that has been idle for so long may rest (ns): when it begins, one of its processes touches `usage`.
-const REST_AFTER_NS: u64 = 2_000_000_000;
-const _: () = assert!(REST_AFTER_NS >= TOUCH_NS + 500_000_000);
+/// A tenant that has been idle for so long may be dormant (ns): when it begins, one of its processes touches `usage`.
+const DORMANT_AFTER_NS: u64 = 2_000_000_000;
+const _: () = assert!(DORMANT_AFTER_NS >= TOUCH_NS + 500_000_000);
 /// The arbiter's state of a tenant on one GPU.
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -40,9 +40,9 @@ impl State {
             && now_ns >= self.contended_until_ns
     }
 
-    /// Whether it has been quiet for so long that whatever it begins is heard.
-    pub(crate) fn may_rest(&self, now_ns: u64) -> bool {
-        self.is_quiet(now_ns) && now_ns >= self.idle_since_ns.saturating_add(REST_AFTER_NS)
+    /// Whether it has been quiet for so long that its processes report when they begin.
+    pub(crate) fn has_been_idle_for_long(&self, now_ns: u64) -> bool {
+        self.is_quiet(now_ns) && now_ns >= self.idle_since_ns.saturating_add(DORMANT_AFTER_NS)
     }
 
     /// Takes over the bucket's figures of a look.

@@ -1,7 +1,7 @@
 //! One tenant as the arbiter knows it: its two files, kept open, and what it was last told.
 
 mod demand;
-mod rest;
+mod dormant;
 
 use nix::sys::inotify::WatchDescriptor;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use vcuda_region::usage_reader::{UsageReader, Work};
 use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, MAX_SLOTS};
 
 use self::demand::demand_permille;
-use super::{CALM_NS, Finding, Found, REST_NS};
+use super::{CALM_NS, DORMANT_ROUND_NS, Finding, Found};
 use crate::state::State;
 use crate::unsettled;
 
@@ -36,9 +36,9 @@ const QUIET_BEAT_NS: u64 = 285_000_000;
 const QUIET_READ_NS: u64 = 950_000_000;
 const QUIET_WATCH_NS: u64 = 18_000_000;
 const _: () = assert!(QUIET_BEAT_NS * 2 < STALE_BEAT_NS);
-/// Age of the beat of a tenant that rests at which the next round renews it (ns). Rounds come each [`REST_NS`].
-const REST_BEAT_NS: u64 = 300_000_000;
-const _: () = assert!(REST_BEAT_NS + REST_NS < STALE_BEAT_NS);
+/// Age of a dormant tenant's beat at which the next round renews it (ns). Rounds come each [`DORMANT_ROUND_NS`] at least.
+const DORMANT_BEAT_NS: u64 = 300_000_000;
+const _: () = assert!(DORMANT_BEAT_NS + DORMANT_ROUND_NS < STALE_BEAT_NS);
 
 /// One whose files cannot be read: it has no demand.
 pub(crate) const ABSENT: Contender = Contender {
@@ -65,11 +65,11 @@ pub(crate) struct Tenant {
     /// When its words were last looked at while it was quiet, and its quota (ns).
     watched_ns: u64,
     watched_quota_ns: u64,
-    /// The watch of its `usage`, and when something was last heard of it, or it was looked at unheard (ns).
+    /// The watch of its `usage`; when a change was last reported, and when its readings were last discarded (ns).
     pub(crate) watch: Option<WatchDescriptor>,
-    heard_ns: u64,
-    unheard_ns: u64,
-    rests: bool,
+    changed_ns: u64,
+    unreported_ns: u64,
+    is_dormant: bool,
     devices: [State; MAX_DEVICES],
     /// Since when this arbiter is at work (`CLOCK_MONOTONIC`, ns), and how it sees processes.
     since_ns: u64,
@@ -107,9 +107,9 @@ impl Tenant {
             watched_ns: 0,
             watched_quota_ns: 0,
             watch: None,
-            heard_ns: now_ns,
-            unheard_ns: now_ns,
-            rests: false,
+            changed_ns: now_ns,
+            unreported_ns: now_ns,
+            is_dormant: false,
             devices,
             since_ns,
             view,
@@ -182,7 +182,7 @@ impl Tenant {
 
     /// Whether it is at work again since it was found idle. `may_meet_on_gpus`: where others are at work.
     pub(crate) fn has_begun(&mut self, may_meet_on_gpus: &BTreeSet<GpuUuid>, now_ns: u64) -> bool {
-        if self.rests {
+        if self.is_dormant {
             return false;
         }
         let is_quiet = self.is_quiet(now_ns);
@@ -217,8 +217,8 @@ impl Tenant {
     /// Now and then says that the arbiter is at work, and reads what `vcuda set` has changed, at once if it has. Whether
     /// the tenant's files can be used: one whose files were damaged is left alone until they are sound.
     pub(crate) fn beat(&mut self, now_ns: u64) -> bool {
-        if self.rests {
-            if now_ns >= self.beaten_ns.saturating_add(REST_BEAT_NS) {
+        if self.is_dormant {
+            if now_ns >= self.beaten_ns.saturating_add(DORMANT_BEAT_NS) {
                 self.is_sound = self.writer.beat(now_ns).is_ok();
                 self.beaten_ns = now_ns;
             }
@@ -260,7 +260,7 @@ impl Tenant {
         let state = self.devices.get_mut(device.get())?;
         let is_quiet = state.is_quiet(now_ns);
         let is_fresh = !may_begin && now_ns < state.looked_ns.saturating_add(BEAT_NS);
-        let is_read = self.rests || is_quiet && is_fresh;
+        let is_read = self.is_dormant || is_quiet && is_fresh;
         let bucket = match is_read {
             true => None,
             false => Some(self.reader.bucket(device).ok()?),
@@ -268,7 +268,7 @@ impl Tenant {
         let is_as_before = bucket.as_ref().is_none_or(|bucket| {
             !bucket.is_waiting && state.idle_at == Some(bucket.level_ns) && state.measured == bucket.measured
         });
-        if (self.rests || is_quiet) && is_as_before {
+        if (self.is_dormant || is_quiet) && is_as_before {
             if !is_read {
                 state.looked_ns = now_ns;
             }

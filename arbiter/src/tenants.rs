@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::changes::{ChangeWatch, Changes};
 use crate::debts::Debts;
-use crate::notices::{Heard, Notices};
 use crate::tenant::{Tenant, file_of};
 use vcuda_region::GpuUuid;
 use vcuda_region::process::{Identity, ProcessView};
@@ -18,14 +18,14 @@ pub(crate) struct Tenants {
     since_ns: u64,
     debts: Debts,
     listed: usize,
-    /// GPUs of which one demanded something at the last look and another did not, that may begin beside it any time.
+    /// GPUs on which a tenant demanded something at the last look, and another, which may begin at any time, did not.
     may_meet_on_gpus: BTreeSet<GpuUuid>,
 }
 
 impl Tenants {
-    /// Opens who is new and forgets who is gone. One that cannot be opened, as it is being made or removed or is damaged,
-    /// is tried again.
-    pub(crate) fn refresh(&mut self, listed: Vec<(String, PathBuf)>, notices: &Notices, now_ns: u64) {
+    /// Opens new tenants and forgets those that are gone. A tenant that cannot be opened, because it is being made or removed or
+    /// is damaged, is tried again.
+    pub(crate) fn refresh(&mut self, listed: Vec<(String, PathBuf)>, changes: &ChangeWatch, now_ns: u64) {
         if self.since_ns == 0 {
             self.since_ns = now_ns;
             self.view = Identity::current().map(ProcessView::new).ok();
@@ -35,7 +35,7 @@ impl Tenants {
         let is_left = |tenant: &mut Tenant| file_of(&tenant.path) == Some(tenant.file);
         for mut gone in self.tenants.extract_if(.., |tenant| !is_left(tenant)) {
             let debts = gone.end(now_ns);
-            gone.watch.into_iter().for_each(|watch| notices.forget(watch));
+            gone.watch.into_iter().for_each(|watch| changes.unwatch(watch));
             self.debts.remember(gone.path, debts, now_ns);
         }
         let known: BTreeSet<&Path> = self.tenants.iter().map(|tenant| tenant.path.as_path()).collect();
@@ -43,9 +43,9 @@ impl Tenants {
         let new: Vec<PathBuf> = new.filter(|path| !known.contains(path.as_path())).collect();
         for path in new {
             // Before its files are read for the first time: no change is missed.
-            let watch = notices.watch(&path);
+            let watch = changes.watch(&path);
             let Some(mut tenant) = Tenant::open(path, self.since_ns, self.view, now_ns) else {
-                watch.into_iter().for_each(|watch| notices.forget(watch));
+                watch.into_iter().for_each(|watch| changes.unwatch(watch));
                 continue;
             };
             tenant.watch = watch;
@@ -54,23 +54,31 @@ impl Tenants {
         }
     }
 
-    /// Notes what was heard, and who rests from now on. Returns whether a tenant has to be looked at for that.
-    pub(crate) fn hear(&mut self, heard: &Heard, now_ns: u64) -> bool {
-        let mut is_news = false;
+    /// Notes which tenants have changed, and which are dormant from now on. Returns whether a tenant has to be read.
+    pub(crate) fn note_changes(&mut self, changes: &Changes, now_ns: u64) -> bool {
+        let mut has_to_be_read = false;
         for tenant in &mut self.tenants {
-            let is_heard = tenant.watch.is_some_and(|watch| heard.tenants.contains(&watch));
-            if heard.lost || is_heard {
-                tenant.hear(now_ns);
-                is_news = true;
+            let has_changed = tenant.watch.is_some_and(|watch| changes.tenants.contains(&watch));
+            if changes.lost || has_changed {
+                tenant.note_change(now_ns);
+                has_to_be_read = true;
             }
-            is_news |= tenant.note_rest(now_ns);
+            has_to_be_read |= tenant.update_dormancy(now_ns);
         }
-        is_news
+        has_to_be_read
     }
 
-    /// Whether nothing has to be looked at until something is heard.
-    pub(crate) fn all_rest(&self) -> bool {
-        self.tenants.iter().all(Tenant::rests)
+    /// Whether nothing has to be read until a change is reported.
+    pub(crate) fn are_dormant(&self) -> bool {
+        self.tenants.iter().all(Tenant::is_dormant)
+    }
+
+    /// The GPUs of the tenants that are not dormant.
+    pub(crate) fn gpus_awake(&self) -> BTreeSet<GpuUuid> {
+        let awake = self.tenants.iter().filter(|tenant| !tenant.is_dormant());
+        awake
+            .flat_map(|tenant| tenant.writer.limits().devices().map(|(_, uuid)| uuid))
+            .collect()
     }
 
     /// Whether the debt of a tenant that is gone is remembered, should its name come back.
@@ -83,12 +91,13 @@ impl Tenants {
         self.tenants.len() == self.listed
     }
 
-    /// There is more than one.
+    /// Whether there is more than one.
     pub(crate) fn are_several(&self) -> bool {
         self.listed > 1
     }
 
-    /// Whether one that was idle at the last look has begun, or a quota was changed since. Cheap: a word or two of each.
+    /// Whether a tenant that was idle at the last look has begun, or a quota was changed since. It reads a word or two of each
+    /// tenant that is not dormant.
     pub(crate) fn any_has_begun(&mut self, now_ns: u64) -> bool {
         let may_meet_on_gpus = &self.may_meet_on_gpus;
         self.tenants
@@ -96,21 +105,21 @@ impl Tenants {
             .any(|tenant| tenant.has_begun(may_meet_on_gpus, now_ns))
     }
 
-    /// Whether one may begin any time beside another that demands something.
+    /// Whether a tenant may begin at any time on a GPU on which another demands something.
     pub(crate) fn may_meet(&self) -> bool {
         !self.may_meet_on_gpus.is_empty()
     }
 
-    /// Whether one of this GPU's tenants may do so.
+    /// Whether a tenant of this GPU may, as [`Tenants::may_meet`].
     pub(crate) fn may_meet_on(&self, gpu: GpuUuid) -> bool {
         self.may_meet_on_gpus.contains(&gpu)
     }
 
-    /// After a look at all.
+    /// Finds the GPUs on which an idle tenant may begin beside a busy one. Called after a look at all tenants.
     pub(crate) fn note_who_may_meet(&mut self) {
         let mut seen: BTreeMap<GpuUuid, [bool; 2]> = BTreeMap::new();
-        // One that rests is heard when it begins.
-        for tenant in self.tenants.iter().filter(|tenant| !tenant.rests()) {
+        // A dormant tenant reports when it begins.
+        for tenant in self.tenants.iter().filter(|tenant| !tenant.is_dormant()) {
             for (device, uuid) in tenant.writer.limits().devices() {
                 let is_idle = tenant.state(device).is_some_and(|state| state.idle_at.is_some());
                 let [busy, idle] = seen.entry(uuid).or_default();

@@ -42,7 +42,7 @@ impl Controller {
     /// As there.
     pub fn with_listener(root: &Path, news: Box<dyn Fn() + Send>) -> io::Result<Self> {
         let runner = Runner::new(root, Role::Manager)?;
-        let alarm = runner.alarm();
+        let waker = runner.waker();
         let beat_ns = Arc::new(AtomicU64::new(0));
         let told = Told {
             beat_ns: Arc::clone(&beat_ns),
@@ -50,7 +50,7 @@ impl Controller {
             news_ns: 0,
             has_news: false,
         };
-        let wake = Box::new(move || alarm.ring());
+        let wake = Box::new(move || waker.wake());
         let thread = Background::with_wake("controller", wake, move |stop| arbitrate(runner, stop, told))?;
         Ok(Self {
             beat_ns,

@@ -3,10 +3,14 @@
 //! A file of its own, as `machine.toml` is what the machine is and stays. It is read again at each look and replaced as a
 //! whole; a machine without it is well.
 
+mod watch;
+
 use crate::MachineError;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
+
+pub use watch::FaultsWatch;
 
 const FILE: &str = "faults.toml";
 

@@ -58,6 +58,6 @@ pub use config::{
 };
 pub use directory::machine_directory;
 pub use error::{MachineError, QueueFull, Refused};
-pub use faults::{Faults, Xid};
+pub use faults::{Faults, FaultsWatch, Xid};
 pub use machine::Machine;
 pub use report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample, SeenAs};

@@ -25,8 +25,8 @@ const SUPPORTED: u64 = nvmlEventTypeSingleBitEccError
 /// All bits that mean an event (NVML API reference, "Event Types").
 const KNOWN: u64 = 0xff9f;
 
-/// Interval of a wait's looks. A real driver sleeps until there is an event.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a wait reads the faults again if the system has no inotify instance left.
+const UNWATCHED: Duration = Duration::from_millis(100);
 
 /// Sets by their handles, which are numbers that never come again.
 static SETS: Lazy<Mutex<Sets>> = Lazy::new(Mutex::default);
@@ -114,6 +114,8 @@ pub(crate) fn wait(set: nvmlEventSet_t, data: *mut nvmlEventData_t, timeout_ms: 
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     let mut left = Duration::from_millis(u64::from(timeout_ms));
+    // Set before the first read, so that no change is missed. A real driver sleeps until there is an event, too.
+    let watch = opened.watch_faults();
     loop {
         let faults = opened.faults()?;
         if let Some((device, xid)) = with(set, |set| next(opened, &faults, set))? {
@@ -130,11 +132,15 @@ pub(crate) fn wait(set: nvmlEventSet_t, data: *mut nvmlEventData_t, timeout_ms: 
         if with(set, |set| set.keys().any(is_lost))? {
             return Err(NvmlError::GPU_IS_LOST);
         }
-        let Some(rest) = left.checked_sub(LOOK) else {
-            std::thread::sleep(left);
+        if left.is_zero() {
             return Err(NvmlError::TIMEOUT);
+        }
+        left = match &watch {
+            Some(watch) => watch.wait(left),
+            None => {
+                std::thread::sleep(left.min(UNWATCHED));
+                left.saturating_sub(UNWATCHED)
+            }
         };
-        std::thread::sleep(LOOK);
-        left = rest;
     }
 }

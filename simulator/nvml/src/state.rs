@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use vcuda_driver_api::nvml::nvmlDevice_t;
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
-use vcuda_machine::{Faults, GpuConfig, MAX_GPUS, Machine, MachineError};
+use vcuda_machine::{Faults, FaultsWatch, GpuConfig, MAX_GPUS, Machine, MachineError};
 
 /// The machine as this process sees it.
 #[derive(Debug)]
@@ -81,6 +81,11 @@ impl Opened {
             .saturating_add(1)
             .saturating_mul(1000)
             .saturating_sub(self.epoch_ns + 1)
+    }
+
+    /// A watch of the faults' file, if the machine has one and the system has an inotify instance left.
+    pub(crate) fn watch_faults(&self) -> Option<FaultsWatch> {
+        FaultsWatch::new(self.directory.as_deref()?).ok()
     }
 
     /// Faults of the GPUs until now. While the driver hangs, this does not return.
