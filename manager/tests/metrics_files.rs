@@ -73,20 +73,39 @@ fn names_and_labels_change_only_on_purpose() {
 #[test]
 fn the_page_is_up_to_date() {
     let mut page = include_str!("metrics_page.md").to_owned();
+    let in_backticks = |labels: &[&str]| {
+        labels
+            .iter()
+            .map(|label| format!("`{label}`"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     for (title, series) in series::ALL {
+        let of_all: Vec<&str> = labels(series.first().unwrap())
+            .into_iter()
+            .filter(|label| series.iter().all(|one| labels(one).contains(label)))
+            .collect();
+        let named = in_backticks(&of_all);
         write!(
             page,
-            "\n## {title}\n| series | kind | labels beside `node` | what it is |\n|---|---|---|---|\n"
+            "\n## {title}\nLabels: {named}.\n\n| series | kind | meaning |\n|---|---|---|\n"
         )
         .unwrap();
         for series in *series {
-            let labels: Vec<String> = series.labels.iter().map(|label| format!("`{label}`")).collect();
+            let own: Vec<&str> = labels(series)
+                .into_iter()
+                .filter(|label| !of_all.contains(label))
+                .collect();
+            let by = if own.is_empty() {
+                String::new()
+            } else {
+                format!(" by {}", in_backticks(&own))
+            };
             writeln!(
                 page,
-                "| `{}` | {} | {} | {} |",
+                "| `{}`{by} | {} | {} |",
                 series.name(),
                 kind(series),
-                labels.join(", "),
                 series.help
             )
             .unwrap();
