@@ -45,7 +45,7 @@ pub(super) const TAG_SHIFT: u32 = 8;
 pub(super) struct Head(pub(super) u64);
 
 impl Head {
-    /// Its state.
+    /// State of the record.
     pub(super) fn state(self) -> u64 {
         self.0 & STATE
     }
@@ -61,12 +61,12 @@ impl Head {
     }
 
     /// The same announcement in another state.
-    fn turned(self, state: u64) -> Self {
+    fn with_state(self, state: u64) -> Self {
         Self(self.0 & !STATE | state)
     }
 }
 
-/// A record at one moment.
+/// The content of a record at one moment.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
     pub(super) head: Head,
@@ -172,14 +172,14 @@ impl Record {
     /// Turns `head` into the same announcement in another state. Returns `false` if another process did, or if its
     /// owner moved on.
     #[inline]
-    pub(super) fn turn(&self, head: Head, state: u64) -> bool {
-        let turned = head.turned(state).0;
+    pub(super) fn exchange(&self, head: Head, state: u64) -> bool {
+        let next = head.with_state(state);
         self.head
-            .compare_exchange(head.0, turned, Ordering::SeqCst, Ordering::Relaxed)
+            .compare_exchange(head.0, next.0, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Whether it counts nothing: no memory, and no granted request.
+    /// Whether the record counts nothing: no memory, and no granted request.
     pub(crate) fn is_empty(&self) -> bool {
         self.read().counted_bytes() == 0
     }

@@ -70,7 +70,7 @@ impl UsageReader {
         .map(|(offset, most)| Ok((half(&self.read(offset, 4)?, 0) as usize).min(most)));
         let (slots, places) = (slots?, places?);
         let records: Vec<SlotDevice> = self
-            .lines(device, slots)?
+            .slot_devices(device, slots)?
             .into_iter()
             .enumerate()
             .map(|(slot, (line, head))| SlotDevice {
