@@ -1,4 +1,4 @@
-//! libvcuda_shim.so: the library preloaded into a container's processes.
+//! libvcuda_shim.so: the library preloaded into a tenant's processes.
 //!
 //! The story of one `cuMemAlloc`. The application found the function by its link-time name, by `dlsym`
 //! (`interpose/dlsym.rs`) or by `cuGetProcAddress` (`hooks/lookup.rs`); each door leads to the row `cuMemAlloc_v2` of the
