@@ -89,9 +89,9 @@ pub struct DeviceLimits {
 pub struct UsageFile {
     /// Magic, versions, size.
     pub header: Header,
-    /// One more than the highest slot ever used: the number of slots that a sum covers. Never falls.
+    /// Number of slots that a sum covers: the highest slot ever used, plus one. Never falls.
     pub slots_used: AtomicU32,
-    /// One more than the highest place of an object ever used. Never falls.
+    /// Number of places that a sum covers: the highest place of an object ever used, plus one. Never falls.
     pub objects_used: AtomicU32,
     /// Number of changes of `limits` that the tenant's processes should read soon. It is only a hint: the values stand
     /// in `limits`.
@@ -137,7 +137,7 @@ pub struct IdentityRecord {
     reserved: [AtomicU64; 7],
 }
 
-/// One process on one device: two cache lines.
+/// A process on a device: two cache lines.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct SlotDevice {

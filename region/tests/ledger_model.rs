@@ -1,7 +1,7 @@
 //! A model of the ledger's protocol in single steps. Every interleaving of three parties is searched. In every state
 //! that can be reached, each party is left to run alone while the others stand still.
 //!
-//! One step is one access to one party's cell: `vcuda_region::ledger` makes a cell of two copies and a head word, and its
+//! A step is one access to one party's cell: `vcuda_region::ledger` makes a cell of two copies and a head word, and its
 //! loom models check that part, and the orderings, on the real code. Found here, for each party and amount:
 //! - the granted bytes never exceed the limit, in any state;
 //! - a refusal is only given if at some moment during the call the bytes would not have fitted;
@@ -139,7 +139,7 @@ impl State {
         self.cells.iter().map(Cell::counted).sum()
     }
 
-    /// One step of party `me`. `patient`: where it may wait instead of cancelling, it does (reads again).
+    /// The next step of party `me`. `patient`: where it may wait instead of cancelling, it does (reads again).
     fn step(&self, me: usize, script: &Script, patient: bool) -> Self {
         let mut next = self.clone();
         let op = self.op(me, script).expect("an operation is left");

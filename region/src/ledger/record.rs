@@ -2,7 +2,7 @@
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
-/// One process's bytes on one device: a head word and two copies of the amounts.
+/// A process's bytes on a device: a head word and two copies of the amounts.
 ///
 /// The head holds a tag that grows with each announcement, the rank, and the state. The lowest bit of the tag selects
 /// the copy that counts, so that one store or exchange of the head publishes both amounts. As a number the head only
@@ -17,7 +17,7 @@ pub struct Record {
     pub(crate) overhead_bytes: AtomicU64,
 }
 
-/// One of the two copies of a record.
+/// A copy of a record's amounts, of which there are two.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Amounts {

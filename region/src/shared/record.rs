@@ -3,7 +3,7 @@
 use super::{HOLDER_WORDS, HOLDERS_A_WORD, ObjectKey, Outlives};
 use crate::primitive::{AtomicU64, Ordering, fence};
 
-/// One object. Its owner writes all of it before the state says that it is known. Afterwards only `until` (once),
+/// An object. Its owner writes all of it before the state says that it is known. Afterwards only `until` (once),
 /// `outlives` (twice at most) and the holders change.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]

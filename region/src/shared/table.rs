@@ -10,7 +10,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 pub(crate) struct Objects<'u> {
     pub(crate) states: &'u [AtomicU64],
     pub(crate) records: &'u [ObjectRecord],
-    /// One more than the highest place ever used. Never falls.
+    /// The highest place ever used, plus one. Never falls.
     pub(crate) used: &'u AtomicU32,
 }
 
