@@ -18,8 +18,8 @@ use crate::sys;
 /// A record that may be laid over bytes that other processes write.
 ///
 /// # Safety
-/// The type is `repr(C)`, made of atomic integers and arrays of them only, without padding, so that any bytes are a
-/// valid value and all access goes through atomic operations.
+/// The type is `repr(C)`, made of atomic integers and arrays of them only, without padding. So any bytes are a valid
+/// value, and all access goes through atomic operations.
 pub(crate) unsafe trait Mapped: Sized {
     /// First word of its file.
     const MAGIC: u64;
