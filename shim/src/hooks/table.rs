@@ -10,9 +10,9 @@
 //! calls the driver. The prototype comes from driver-api. The end of the name says what stream 0 means
 //! ([`DefaultStream`](crate::driver::DefaultStream)): variants with `_ptsz` and `_ptds` share their handlers with those
 //! without. A row yields
-//! - the exported C function of that name (link-time symbol), which goes straight to the driver while the
-//!   handler's module is `idle()`, or if the row's function behind `unless` has done with the arguments what there is to
-//!   do, and else runs the handler under the guard ([`crate::driver::guarded`]);
+//! - the exported C function of that name (link-time symbol). It goes straight to the driver while the handler's module
+//!   is `idle()`, or if the row's function behind `unless` has already done what there is to do. Else it runs the handler
+//!   under the guard ([`crate::driver::guarded`]);
 //! - the slot of the driver's own function of the same name, by which the application's call goes on;
 //! - an entry in [`TABLE`](crate::hooks::TABLE), which serves `dlsym`, `dlvsym` and `cuGetProcAddress`.
 
